@@ -1,0 +1,96 @@
+#!/usr/bin/env python3
+"""Everything a fresh machine needs, with nothing but Python and git.
+
+python3 dev.py demo      install opensesh in .venv and run its demo
+python3 dev.py test      install the pinned development environment; lint, types, import contract, tests
+python3 dev.py test -k X as above, but only the tests that pytest's own arguments select
+python3 dev.py bench     print the benchmarks' ratios
+python3 dev.py pin       write requirements-dev.txt anew from pyproject.toml
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+import sys
+import venv
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+VENV = HERE / ".venv"
+BIN = VENV / ("Scripts" if os.name == "nt" else "bin")
+PINS = HERE / "requirements-dev.txt"
+
+
+def main(words: list[str]) -> int:
+    match words:
+        case ["demo", *rest]:
+            return demo(rest)
+        case ["test", *rest]:
+            return test(rest)
+        case ["bench", *rest]:
+            prepare()
+            return run(BIN / "python", "-m", "benchmarks", *rest)
+        case ["pin"]:
+            return pin()
+        case _:
+            print(__doc__)
+            return 2
+
+
+def demo(rest: list[str]) -> int:
+    if not (BIN / "opensesh").exists():
+        create()
+        run(BIN / "python", "-m", "pip", "install", "--quiet", "--editable", ".", check=True)
+    return run(BIN / "opensesh", "demo", *rest)
+
+
+def test(rest: list[str]) -> int:
+    prepare()
+    checks = [
+        (BIN / "ruff", "check", "--quiet", "."),
+        (BIN / "ruff", "format", "--quiet", "--check", "."),
+        (BIN / "lint-imports", "--no-cache"),
+        (BIN / "pyright", "--pythonpath", BIN / "python"),
+    ]
+    failed = [check for check in checks if not rest and run(*check)]
+    tests = run(BIN / "python", "-m", "pytest", *(rest or ("-n", "auto")))
+    for check in failed:
+        print(f"failed: {' '.join(map(str, check))}", file=sys.stderr)
+    return 1 if failed else tests
+
+
+def prepare() -> None:
+    """The pinned environment; made anew only when the pins have changed."""
+    stamp, wanted = VENV / "pins", hashlib.sha256(PINS.read_bytes()).hexdigest()
+    if stamp.exists() and stamp.read_text() == wanted:
+        return
+    create()
+    pip = (BIN / "python", "-m", "pip", "install", "--quiet")
+    run(*pip, "--require-hashes", "--requirement", PINS, check=True)
+    run(*pip, "--no-deps", "--no-build-isolation", "--editable", ".", check=True)
+    stamp.write_text(wanted)
+
+
+def create() -> None:
+    if not BIN.exists():
+        venv.create(VENV, with_pip=True)
+
+
+def pin() -> int:
+    prepare()
+    return run(
+        BIN / "python", "-m", "uv", "pip", "compile", "pyproject.toml", "--group", "dev", "--all-extras", "--universal",
+        "--python-version", "3.11", "--generate-hashes", "--no-emit-index-url", "--no-header", "--quiet",
+        "--output-file", PINS,
+    )  # fmt: skip
+
+
+def run(*words: str | Path, check: bool = False) -> int:
+    environment = os.environ | {"PATH": f"{BIN}{os.pathsep}{os.environ.get('PATH', '')}"}
+    return subprocess.run([str(word) for word in words], cwd=HERE, env=environment, check=check).returncode
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

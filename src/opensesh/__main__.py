@@ -1,0 +1,21 @@
+"""``opensesh``, and ``python -m opensesh``."""
+
+from __future__ import annotations
+
+import sys
+
+
+def main() -> None:
+    """Run the command line. ``--version`` is answered before anything is imported."""
+    if sys.argv[1:] in (["--version"], ["-V"]):
+        from . import __version__
+
+        print(f"opensesh {__version__}")
+        return
+    from .cli.app import run
+
+    sys.exit(run(sys.argv[1:]))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,187 @@
+"""From words to a command: finds its module, parses its arguments, turns what goes wrong into a line and a number."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol
+
+from .. import errors
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+COMMANDS = {
+    "list": ("sessions of every project, newest first", "listing"),
+    "show": ("read a session", "show"),
+    "projects": ("projects, found by name or folder", "projects"),
+    "session": ("fork, rename, archive or remove a session", "session"),
+    "demo": ("see it work in a throw-away folder", "demo"),
+    "completion": ("completion for bash, zsh or fish", "completion"),
+}
+_EXIT: tuple[tuple[type[errors.OpenseshError], int], ...] = (
+    (errors.UsageError, 2),
+    (errors.Ambiguous, 2),
+    (errors.InvalidID, 2),
+    (errors.InvalidKey, 2),
+    (errors.NotFound, 3),
+    (errors.Busy, 4),
+    (errors.StoreError, 5),
+    (errors.RecordError, 5),
+)
+
+
+class Command(Protocol):
+    """What a command's module offers."""
+
+    def configure(self, parser: Parser) -> None:
+        """Declare its arguments."""
+        ...
+
+    def run(self, options: argparse.Namespace) -> int | None:
+        """Do it; the exit code, 0 if ``None``."""
+        ...
+
+
+class Parser(argparse.ArgumentParser):
+    """An argument parser that raises instead of printing and leaving, and remembers what it was told, for
+    completion."""
+
+    def __init__(self, **options: Any) -> None:
+        self.declared: list[argparse.Action] = []
+        self.actions: dict[str, Parser] = {}
+        self._choice: Any = None
+        super().__init__(**options)
+
+    def add_argument(self, *names: Any, **options: Any) -> argparse.Action:
+        """Declare an argument."""
+        action = super().add_argument(*names, **options)
+        self.declared.append(action)
+        return action
+
+    def add_action(self, name: str, summary: str) -> Parser:
+        """Declare an action: a second word with arguments of its own."""
+        if self._choice is None:
+            self._choice = self.add_subparsers(dest="action", metavar="ACTION", required=True, title="actions")
+        self.actions[name] = self._choice.add_parser(name, help=summary, description=summary)
+        return self.actions[name]
+
+    def error(self, message: str) -> NoReturn:
+        """Bad usage, in one line with a way on."""
+        raise errors.UsageError(f"{message}. Try '{self.prog} --help'.")
+
+
+def run(words: Sequence[str]) -> int:
+    """Run one command and answer with its exit code."""
+    try:
+        return _run(words)
+    except BrokenPipeError:
+        # The reader went away, which is its right; keep Python from complaining at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except KeyboardInterrupt:
+        return 130
+    except SystemExit as done:  # argparse, after it printed a command's help
+        return int(done.code or 0)
+    except errors.OpenseshError as error:
+        if "--debug" in words:
+            raise
+        _explain(error, as_json="--json" in words)
+        return next((code for kind, code in _EXIT if isinstance(error, kind)), 1)
+
+
+def command_parser(name: str) -> tuple[Command, Parser]:
+    """A command's module, and a parser for its words."""
+    module: Any = import_module(f".{COMMANDS[name][1]}", __package__)
+    parser = Parser(prog=f"opensesh {name}", description=(module.__doc__ or "").strip(), allow_abbrev=False)
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    module.configure(parser)
+    for each in parser.actions.values() or (parser,):
+        _declare_everywhere(each)
+    return module, parser
+
+
+def _declare_everywhere(parser: Parser) -> None:
+    parser.add_argument("--store", metavar="PLACE", help="a storage or data folder, or an opencode.db")
+    parser.add_argument("--json", action="store_true", help="one JSON document on standard output")
+    parser.add_argument("--utc", action="store_true", help="times in UTC instead of the local zone")
+    parser.add_argument("--debug", action="store_true", help="show where an error came from")
+
+
+def _run(words: Sequence[str]) -> int:
+    position = _command_position(words)
+    if position is None:
+        if "--version" in words or "-V" in words:
+            from .. import __version__
+
+            print(f"opensesh {__version__}")
+            return 0
+        print(overview())
+        return 0 if not words or "--help" in words or "-h" in words else 2
+    name = words[position]
+    rest = [*words[:position], *words[position + 1 :]]
+    if name == "help":
+        name, rest = (rest[0], ["--help"]) if rest else ("", [])
+        if not name:
+            print(overview())
+            return 0
+    if name == "__complete":  # asked by the scripts that 'completion' prints
+        from .completion import complete
+
+        return complete(rest[1:])
+    if name not in COMMANDS:
+        raise errors.UsageError(f"there is no command {name!r}{_nearest(name)} Try 'opensesh --help'.")
+    command, parser = command_parser(name)
+    if parser.actions and position:
+        rest = [*rest[position:], *rest[:position]]  # what is said everywhere belongs behind the action
+    return command.run(parser.parse_args(rest)) or 0
+
+
+def overview() -> str:
+    """What ``opensesh --help`` prints."""
+    rows = "\n".join(f"  {name:<12} {summary}" for name, (summary, _) in COMMANDS.items())
+    return f"""opensesh: OpenCode's sessions, to keep, read and run
+
+usage: opensesh COMMAND [ARGUMENTS]
+
+{rows}
+
+everywhere:
+  --store PLACE  a storage or data folder, or an opencode.db (default: OpenCode's own; or OPENSESH_STORE)
+  --json         one JSON document on standard output
+  --utc          times in UTC instead of the local zone
+  --debug        show where an error came from
+  --help         more about a command: opensesh COMMAND --help
+  --version      which version this is
+
+A session is named by its id, the beginning or end of it, its slug, or 'last'."""
+
+
+def _command_position(words: Sequence[str]) -> int | None:
+    """Where the command stands: the first word that is neither an option nor the value of ``--store``."""
+    skip = False
+    for position, word in enumerate(words):
+        if skip or word.startswith("-"):
+            skip = word == "--store" and not skip
+            continue
+        return position
+    return None
+
+
+def _nearest(name: str) -> str:
+    from difflib import get_close_matches
+
+    found = get_close_matches(name, COMMANDS, 1)
+    return f"; did you mean {found[0]!r}?" if found else "."
+
+
+def _explain(error: errors.OpenseshError, *, as_json: bool) -> None:
+    if as_json:
+        from ..records import dumps
+
+        shape = {"error": {"name": type(error).__name__, "message": error.message, "data": error.data}}
+        print(dumps(shape).decode())
+    else:
+        print(f"opensesh: {error.message}", file=sys.stderr)

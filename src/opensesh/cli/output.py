@@ -1,0 +1,91 @@
+"""What goes to the terminal: tables, times, colour when it is wanted, damage at the end."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ..storage.store import Damage
+
+
+def print_json(value: Any) -> None:
+    """One document, as OpenCode would print it."""
+    from ..records import dumps
+
+    sys.stdout.buffer.write(dumps(value) + b"\n")
+    sys.stdout.buffer.flush()
+
+
+def coloured() -> bool:
+    """Whether standard output is a terminal that wants colour."""
+    if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
+        return False
+    return bool(os.environ.get("FORCE_COLOR")) or sys.stdout.isatty()
+
+
+def paint(text: str, *codes: int) -> str:
+    """``text`` in colour, where colour is wanted."""
+    return f"\x1b[{';'.join(map(str, codes))}m{text}\x1b[0m" if codes and coloured() else text
+
+
+def when(milliseconds: int, *, utc: bool = False) -> str:
+    """A moment as people read it."""
+    moment = time.gmtime(milliseconds / 1000) if utc else time.localtime(milliseconds / 1000)
+    return time.strftime("%Y-%m-%d %H:%M", moment)
+
+
+def width(text: str) -> int:
+    """How many columns ``text`` takes."""
+    if text.isascii():
+        return len(text)
+    from unicodedata import combining, east_asian_width
+
+    return sum(0 if combining(c) else 2 if east_asian_width(c) in "WF" else 1 for c in text)
+
+
+def clip(text: str, columns: int) -> str:
+    """``text`` on one line of at most ``columns`` columns, an ellipsis where it was cut."""
+    text = "".join(c if c.isprintable() else " " for c in text)
+    if width(text) <= columns:
+        return text
+    kept = ""
+    for character in text:
+        if width(kept + character) > columns - 1:
+            break
+        kept += character
+    return kept + "…"
+
+
+def table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Rows in columns; the last column is cut to fit the terminal, the others never are."""
+    widths = [max(width(row[i]) for row in (heads, *rows)) for i in range(len(heads) - 1)]
+    room = max(terminal_columns() - sum(widths) - 2 * len(widths), 12)
+    for number, row in enumerate((heads, *rows)):
+        cells = [cell + " " * (size - width(cell)) for cell, size in zip(row, widths, strict=False)]
+        line = "  ".join([*cells, clip(row[-1], room) if sys.stdout.isatty() else clip(row[-1], 1000)]).rstrip()
+        print(paint(line, 2) if number == 0 else line)
+
+
+def terminal_columns() -> int:
+    """How wide the terminal is; 80 where there is none."""
+    try:
+        return int(os.environ.get("COLUMNS") or os.get_terminal_size(sys.stdout.fileno()).columns) or 80
+    except (OSError, ValueError):
+        return 80
+
+
+def tell_damage(damage: Sequence[Damage]) -> None:
+    """On standard error: what could not be read, a few by name."""
+    if not damage:
+        return
+    noun = "record" if len(damage) == 1 else "records"
+    print(f"{len(damage)} damaged {noun} left out:", file=sys.stderr)
+    for path, reason in damage[:5]:
+        print(f"  {path}: {reason}", file=sys.stderr)
+    if len(damage) > 5:
+        print(f"  ... and {len(damage) - 5} more", file=sys.stderr)

@@ -1,0 +1,90 @@
+"""Fork, rename, archive or remove a session."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING
+
+from ..errors import Busy, UsageError
+from ..project import resolve
+from ..sessions import Sessions
+from ..storage import open_store
+from . import output
+from .choose import find_session
+
+if TYPE_CHECKING:
+    from argparse import Namespace
+
+    from ..records import Session
+    from .app import Parser
+
+
+def configure(parser: Parser) -> None:
+    """Declare the arguments."""
+    fork = parser.add_action("fork", "copy it, whole or up to a message")
+    fork.add_argument("session", metavar="S")
+    fork.add_argument("--before", metavar="MESSAGE", help="copy only what came before this message")
+    rename = parser.add_action("rename", "give it a title")
+    rename.add_argument("session", metavar="S")
+    rename.add_argument("title", nargs="+", metavar="TITLE")
+    archive = parser.add_action("archive", "put it away, out of the lists")
+    archive.add_argument("session", metavar="S")
+    archive.add_argument("--undo", action="store_true", help="take it out again")
+    remove = parser.add_action("remove", "delete it, its children and all they hold, for good")
+    remove.add_argument("session", metavar="S")
+    remove.add_argument("--yes", action="store_true", help="do not ask")
+
+
+def run(options: Namespace) -> int:
+    """Do what was asked to the session that was named."""
+    store = open_store(options.store)
+    sessions = Sessions(store, resolve(os.getcwd()))
+    session = find_session(store, options.session)
+    match options.action:
+        case "fork":
+            _answer(sessions.fork(session.id, before=options.before), "forked", options)
+        case "rename":
+            _answer(sessions.rename(session.id, " ".join(options.title)), "renamed", options)
+        case "archive":
+            done = sessions.archive(session.id, archived=not options.undo)
+            _answer(done, "taken out of the archive" if options.undo else "archived", options)
+        case _:
+            return _remove(sessions, session, options)
+    return 0
+
+
+def _remove(sessions: Sessions, session: Session, options: Namespace) -> int:
+    _refuse_if_running(sessions, session)
+    children = len(list(sessions.descendants(session.id)))
+    if not options.yes and not _agreed(session, children):
+        print("Nothing was removed.", file=sys.stderr)
+        return 1
+    sessions.remove(session.id)
+    if options.json:
+        output.print_json({"removed": session.id, "children": children})
+    else:
+        print(f"{session.id} removed{f', with {children} children' if children else ''}.")
+    return 0
+
+
+def _refuse_if_running(sessions: Sessions, session: Session) -> None:
+    from ..storage.leases import Leases
+
+    holder = Leases(sessions.store).holder(session.id)
+    if holder is not None:
+        raise Busy(f"session {session.id} is being run by {holder}. Stop it first.", session=session.id)
+
+
+def _agreed(session: Session, children: int) -> bool:
+    if not sys.stdin.isatty():
+        raise UsageError("removing is for good; say --yes where nobody can be asked")
+    also = f" and {children} children" if children else ""
+    return input(f"Remove {session.title!r} ({session.id}){also} for good? [y/N] ").strip().lower() in ("y", "yes")
+
+
+def _answer(session: Session, what: str, options: Namespace) -> None:
+    if options.json:
+        output.print_json(session.document)
+    else:
+        print(f"{session.id} {what}: {output.clip(session.title, 100)}")

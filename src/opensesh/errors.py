@@ -1,0 +1,220 @@
+"""Everything opensesh raises on purpose.
+
+::
+
+    OpenseshError
+     ├─ UsageError             words that make no command
+     ├─ InvalidID              an identifier without its prefix, or not an identifier at all
+     ├─ InvalidKey             a storage key that must not become a path
+     ├─ RecordError            a record that is not what it should be: where, and why
+     ├─ ConfigError            a setting that cannot be used: which file, line and column, and why
+     ├─ NotFound               nothing stored under that name
+     ├─ Ambiguous              a short name that fits several sessions
+     ├─ Busy                   someone else is running that session: who
+     ├─ ModelNotFound          no such model, or none that may be used; what comes close
+     ├─ ModelError             the model did not answer as it should; says whether to try again
+     │   ├─ AuthFailed         no key, or one the provider did not take
+     │   ├─ ContextOverflow    more was sent than the model can hold
+     │   ├─ RateLimited        too much in too short a time
+     │   ├─ Overloaded         the provider is out of breath
+     │   ├─ ContentFiltered    the provider withheld the answer
+     │   └─ ConnectionBroken   the wire, not the provider: refused, reset, timed out, cut off
+     ├─ ToolFailed             a tool could not do what it was asked; the model is told why
+     │   └─ InvalidArguments   it was asked something that does not fit its schema
+     ├─ PermissionRefused      a tool was not allowed to go on
+     │   ├─ PermissionDenied     by a rule: the model is told, and goes on without
+     │   ├─ PermissionCorrected  by the user, who said what to do instead
+     │   └─ PermissionRejected   by the user, who wants the turn to stop
+     ├─ QuestionRejected       the user would not answer, and wants the turn to stop
+     └─ StoreError
+         ├─ ReadOnlyStore      this store is never written in place
+         ├─ WriteFailed        the disk refused: what is stored is as it was
+         ├─ StoreTooNew        laid out by a version newer than this one knows
+         └─ MigrationFailed    the old layout could not be brought forward; it is as it was
+
+The message of each says what happened, where, and what to do next. ``data`` holds the same facts for machines.
+"""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from typing import Any
+
+
+class OpenseshError(Exception):
+    """Base of the tree. ``str(error)`` is fit for a person; ``error.data`` for a program."""
+
+    def __init__(self, message: str, **data: Any) -> None:
+        super().__init__(message)
+        self.message = message
+        self.data = data
+
+
+class UsageError(OpenseshError):
+    """Words on the command line that make no command."""
+
+
+class InvalidID(OpenseshError):
+    """An identifier that lacks its prefix, or cannot be decoded."""
+
+
+class InvalidKey(OpenseshError):
+    """A key component that is empty, too long, or could leave the store."""
+
+
+class RecordError(OpenseshError):
+    """A record that cannot be read: torn, foreign, or of the wrong shape."""
+
+    def __init__(self, reason: str, *, path: str = "", place: str = "") -> None:
+        where = path or "record"
+        at = f" at {place}" if place else ""
+        super().__init__(f"{where}{at}: {reason}", path=path, place=place, reason=reason)
+        self.path = path
+        """The file (or database row) it came from, if any."""
+        self.place = place
+        """The place inside it: ``$.time.created``, or ``byte 17``."""
+        self.reason = reason
+
+
+class ConfigError(OpenseshError):
+    """A setting that cannot be used, and the place where it was made."""
+
+    def __init__(self, reason: str, *, path: str = "", line: int = 0, column: int = 0) -> None:
+        where = ":".join(str(step) for step in (path, line, column) if step)
+        super().__init__(f"{where}: {reason}" if where else reason, path=path, line=line, column=column, reason=reason)
+        self.path = path
+        """The file, or the name of the environment variable."""
+        self.line = line
+        """From 1; 0 where no line can be named."""
+        self.column = column
+        self.reason = reason
+
+
+class NotFound(OpenseshError):
+    """Nothing is stored under that key, id or name."""
+
+
+class Ambiguous(OpenseshError):
+    """A short session name that more than one session answers to."""
+
+    def __init__(self, name: str, candidates: Sequence[str]) -> None:
+        shown = ", ".join(candidates[:5]) + (", ..." if len(candidates) > 5 else "")
+        super().__init__(f"{name!r} fits {len(candidates)} sessions: {shown}. Give more of the id.", name=name)
+        self.candidates = list(candidates)
+
+
+class Busy(OpenseshError):
+    """A session that someone else is running."""
+
+
+class ModelNotFound(OpenseshError):
+    """No such model, or one that the configuration rules out. ``suggestions`` come close, best first."""
+
+    def __init__(self, message: str, *, suggestions: Sequence[str] = ()) -> None:
+        super().__init__(message, suggestions=list(suggestions))
+        self.suggestions = list(suggestions)
+
+
+class ModelError(OpenseshError):
+    """The provider said no, or something nobody could read."""
+
+    retryable = False
+    """Whether the same request may well succeed later; an instance may know better than its class."""
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        status: int | None = None,
+        headers: Mapping[str, str] | None = None,
+        body: str | None = None,
+        url: str = "",
+        retryable: bool | None = None,
+    ) -> None:
+        super().__init__(message, status=status, url=url)
+        self.status = status
+        self.headers = dict(headers or {})
+        self.body = body
+        self.url = url
+        if retryable is not None:
+            self.retryable = retryable
+
+
+class AuthFailed(ModelError):
+    """No key, or one the provider did not take."""
+
+
+class ContextOverflow(ModelError):
+    """More was sent than the model can hold."""
+
+
+class RateLimited(ModelError):
+    """Too much in too short a time."""
+
+    retryable = True
+
+
+class Overloaded(ModelError):
+    """The provider is out of breath."""
+
+    retryable = True
+
+
+class ContentFiltered(ModelError):
+    """The provider withheld the answer."""
+
+
+class ConnectionBroken(ModelError):
+    """The wire, not the provider: refused, reset, timed out, or cut off in the middle."""
+
+    retryable = True
+
+
+class ToolFailed(OpenseshError):
+    """A tool could not do what it was asked. The message is written for the model."""
+
+
+class InvalidArguments(ToolFailed):
+    """A tool call whose arguments do not fit the tool's schema."""
+
+
+class PermissionRefused(OpenseshError):
+    """A tool was not allowed to do what it was about to do. Nothing has been done."""
+
+
+class PermissionDenied(PermissionRefused):
+    """A rule forbids it; ``data["rules"]`` are those that concern the permission."""
+
+
+class PermissionCorrected(PermissionRefused):
+    """The user said no, and what to do instead; the model is told and the turn goes on."""
+
+
+class PermissionRejected(PermissionRefused):
+    """The user said no without a word. The turn ends."""
+
+
+class QuestionRejected(OpenseshError):
+    """The user dismissed a question. The turn ends."""
+
+
+class StoreError(OpenseshError):
+    """The store as a whole, rather than one record in it."""
+
+
+class ReadOnlyStore(StoreError):
+    """A write to a store that is only ever read."""
+
+
+class WriteFailed(StoreError):
+    """The operating system refused a write. What was stored before is still there, whole."""
+
+
+class StoreTooNew(StoreError):
+    """The store's layout is newer than this version of opensesh understands."""
+
+
+class MigrationFailed(StoreError):
+    """A migration stopped. The data is as it was, and the migration can be run again."""

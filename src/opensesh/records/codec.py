@@ -1,0 +1,203 @@
+"""Records to bytes and back, to the byte as OpenCode writes them.
+
+OpenCode writes ``JSON.stringify(value, null, 2)``: two spaces, no final newline, numbers and strings as JavaScript
+prints them. Reading keeps everything a document holds, in its order, so that writing it back unchanged gives the same
+bytes. ``msgspec`` does the work; the two places where it and JavaScript differ, numbers and lone surrogates, are here.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Any, cast
+
+import msgspec
+
+from ..errors import RecordError
+
+Document = dict[str, Any]
+"""A record as decoded: the truth about it. Typed views are made from it, never the other way round."""
+
+_decode = msgspec.json.Decoder().decode
+_encode = msgspec.json.Encoder().encode
+_PLAIN = (str, int, bool)
+_BYTE = re.compile(r"\(byte (\d+)\)")
+_SURROGATE = re.compile("[\ud800-\udfff]")
+
+
+def loads(data: bytes, path: str = "") -> Any:
+    """Decode one JSON value. Anything wrong with it is a :class:`RecordError` that names ``path`` and the place."""
+    try:
+        return _decode(data)
+    except RecursionError:
+        raise RecordError("nested too deeply to be a record", path=path) from None
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        if b"\\u" in data or isinstance(error, msgspec.ValidationError):
+            return _loads_leniently(data, path)
+        raise _explain(data, error, path) from None
+
+
+def loads_object(data: bytes, path: str = "") -> Document:
+    """Decode one JSON object; most records are one."""
+    value = loads(data, path)
+    document = as_object(value)
+    if document is None:
+        raise RecordError(f"expected an object, found {_kind(value)}", path=path, place="$")
+    return document
+
+
+def as_object(value: Any) -> Document | None:
+    """``value`` if it is an object, else ``None``."""
+    return cast("Document", value) if isinstance(value, dict) else None
+
+
+def as_list(value: Any) -> list[Any] | None:
+    """``value`` if it is an array, else ``None``."""
+    return cast("list[Any]", value) if isinstance(value, list) else None
+
+
+def dumps(value: Any) -> bytes:
+    """Encode as ``JSON.stringify(value, null, 2)`` would."""
+    try:
+        return msgspec.json.format(_encode(_spell_numbers(value)), indent=2)
+    except UnicodeEncodeError:
+        return "".join(_write(value, "\n")).encode()
+
+
+def dumps_compact(value: Any) -> bytes:
+    """Encode as ``JSON.stringify(value)`` would: one line."""
+    try:
+        return _encode(_spell_numbers(value))
+    except UnicodeEncodeError:
+        return "".join(_write(value, "")).encode()
+
+
+def js_number(number: float) -> str:
+    """A float as JavaScript prints it; what JSON cannot hold becomes ``null``, as it does there."""
+    if not math.isfinite(number):
+        return "null"
+    if number == int(number) and abs(number) < 1e21:
+        return str(int(number)) if abs(number) < 1e16 else _expand(repr(number))
+    text = repr(number)
+    mantissa, _, exponent = text.partition("e")
+    power = int(exponent or 0)
+    if -7 < power < 21:
+        return _expand(text) if exponent else text
+    return f"{mantissa.removesuffix('.0')}e{power:+d}"
+
+
+def _expand(text: str) -> str:
+    sign, digits = ("-", text[1:]) if text[0] == "-" else ("", text)
+    mantissa, _, exponent = digits.partition("e")
+    whole, _, fraction = mantissa.partition(".")
+    fraction = fraction.rstrip("0")
+    point = len(whole) + int(exponent or 0)
+    digits = whole + fraction
+    if point <= 0:
+        return f"{sign}0.{'0' * -point}{digits}"
+    return sign + digits.ljust(point, "0")
+
+
+def _spell_numbers(value: Any) -> Any:
+    """``value`` with its floats spelled out; the same object when it holds none."""
+    kind: object = type(cast("object", value))
+    if kind is float:
+        return msgspec.Raw(js_number(value).encode())
+    if kind is dict:
+        return _spell_members(value)
+    if kind is list:
+        spelled = [_spell_numbers(item) for item in value]
+        return spelled if any(map(_differs, spelled, value)) else value
+    return value
+
+
+def _spell_members(document: Document) -> Document:
+    changed: Document | None = None
+    for key, item in document.items():
+        if type(cast("object", item)) in _PLAIN:
+            continue
+        spelled = _spell_numbers(item)
+        if spelled is not item:
+            changed = changed or document.copy()
+            changed[key] = spelled
+    return document if changed is None else changed
+
+
+def _differs(one: object, other: object) -> bool:
+    return one is not other
+
+
+def _write(value: Any, newline: str) -> list[str]:
+    """The whole encoder in Python, for the rare document that holds half a character."""
+    deeper = newline and newline + "  "
+    if isinstance(value, str):
+        return [_quote(value)]
+    if isinstance(value, float):
+        return [js_number(value)]
+    if (members := as_object(value)) is not None:
+        colon = ": " if newline else ":"
+        inner = [[_quote(key), colon, *_write(item, deeper)] for key, item in members.items()]
+        return _bracket("{", inner, "}", newline)
+    if (items := as_list(value)) is not None:
+        return _bracket("[", [_write(item, deeper) for item in items], "]", newline)
+    return [_encode(value).decode()]
+
+
+def _bracket(opening: str, inner: list[list[str]], closing: str, newline: str) -> list[str]:
+    if not inner:
+        return [opening + closing]
+    out = [opening]
+    for position, pieces in enumerate(inner):
+        out += [",", newline and newline + "  "] if position else [newline and newline + "  "]
+        out += pieces
+    return [*out, newline, closing]
+
+
+def _quote(text: str) -> str:
+    whole = _SURROGATE.split(text)
+    halves = [f"\\u{ord(half):04x}" for half in _SURROGATE.findall(text)]
+    quoted = [_encode(piece).decode()[1:-1] for piece in whole]
+    return '"' + "".join(a + b for a, b in zip(quoted, [*halves, ""], strict=True)) + '"'
+
+
+def _loads_leniently(data: bytes, path: str) -> Any:
+    """Decode with the standard library, which takes lone surrogates and numbers out of range as JavaScript does."""
+    import json
+
+    def refuse(name: str) -> None:
+        raise ValueError(f"{name} is not JSON")
+
+    try:
+        return json.loads(data.decode(), parse_constant=refuse)
+    except RecursionError:
+        raise RecordError("nested too deeply to be a record", path=path) from None
+    except ValueError as error:
+        raise _explain(data, error, path) from None
+
+
+def _explain(data: bytes, error: Exception, path: str) -> RecordError:
+    if not data:
+        return RecordError("the file is empty", path=path)
+    if not data.strip(b"\0"):
+        return RecordError(f"{len(data):,} NUL bytes: the disk lost what was written here", path=path)
+    if isinstance(error, UnicodeDecodeError):
+        return RecordError("not UTF-8 text", path=path, place=_utf8_place(data))
+    reason = str(error)
+    if "truncated" in reason or data.rstrip()[-1:] not in (b"}", b"]"):
+        return RecordError("torn: it ends in the middle", path=path, place=f"byte {len(data)}")
+    found = _BYTE.search(reason)
+    place = f"byte {found[1]}" if found else ""
+    return RecordError(f"not JSON: {_BYTE.sub('', reason).strip()}", path=path, place=place)
+
+
+def _utf8_place(data: bytes) -> str:
+    try:
+        data.decode()
+    except UnicodeDecodeError as error:
+        return f"byte {error.start}"
+    return ""
+
+
+def _kind(value: object) -> str:
+    names: dict[type, str] = {list: "an array", str: "a string", bool: "true or false", type(None): "null"}
+    return names.get(type(value), "a number")

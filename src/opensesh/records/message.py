@@ -1,0 +1,107 @@
+"""The two kinds of message."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+from ..errors import RecordError
+from .failure import Failure, read_failure
+from .usage import FileDiff, ModelRef, Tokens
+from .view import Record, View, view
+
+if TYPE_CHECKING:
+    from .codec import Document
+
+
+class MessageTime(View, frozen=True, kw_only=True):
+    """Milliseconds since 1970."""
+
+    created: int
+    completed: int | None = None
+
+
+class TurnSummary(View, frozen=True, kw_only=True):
+    """What a user's prompt led to: a short title, and the files changed by the turn."""
+
+    title: str | None = None
+    body: str | None = None
+    diffs: tuple[FileDiff, ...] = ()
+
+
+class Path(View, frozen=True, kw_only=True):
+    """Where the assistant worked."""
+
+    cwd: str = ""
+    root: str = ""
+
+
+class UserMessage(Record, frozen=True, kw_only=True):
+    """A prompt. Its words are in its parts."""
+
+    id: str
+    session_id: str = ""
+    role: Literal["user"] = "user"
+    time: MessageTime
+    format: dict[str, Any] | None = None
+    """``{"type": "text"}`` or a JSON schema the answer must follow."""
+    summary: TurnSummary | None = None
+    agent: str | None = None
+    model: ModelRef | None = None
+    system: str | None = None
+    tools: dict[str, bool] | None = None
+    variant: str | None = None
+
+    @property
+    def effort(self) -> str | None:
+        """The model preset that was asked for, wherever this version keeps it."""
+        return self.variant or (self.model.variant if self.model else None)
+
+
+class AssistantMessage(Record, frozen=True, kw_only=True):
+    """One step of an answer: one call of a model, and the tools it called."""
+
+    id: str
+    session_id: str = ""
+    role: Literal["assistant"] = "assistant"
+    time: MessageTime
+    error: dict[str, Any] | None = None
+    parent_id: str | None = None
+    """The user message it answers; absent before 0.15.14."""
+    model_id: str = ""
+    provider_id: str = ""
+    mode: str = ""
+    """The agent, by its old name; always written, equal to ``agent``."""
+    agent: str | None = None
+    path: Path | None = None
+    summary: bool | None = None
+    """True on the summary that a compaction wrote."""
+    cost: float = 0.0
+    tokens: Tokens = Tokens()
+    structured: Any = None
+    variant: str | None = None
+    finish: str | None = None
+    """Why the model stopped: stop, length, content-filter, tool-calls, error, other or unknown."""
+
+    @property
+    def failure(self) -> Failure | None:
+        """What went wrong, if anything did."""
+        return read_failure(self.error) if self.error else None
+
+    @property
+    def agent_name(self) -> str:
+        """The agent, also in records too old to have ``agent``."""
+        return self.agent or self.mode
+
+
+Message: TypeAlias = UserMessage | AssistantMessage
+
+
+def read_message(document: Document, path: str = "") -> Message:
+    """Look at a stored message."""
+    match document.get("role"):
+        case "user":
+            return view(document, UserMessage, path)
+        case "assistant":
+            return view(document, AssistantMessage, path)
+        case other:
+            raise RecordError(f"a message's role is user or assistant, not {other!r}", path=path, place="$.role")

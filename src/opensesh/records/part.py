@@ -1,0 +1,254 @@
+"""The twelve kinds of part a message is made of, and the four states of a tool call."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
+
+from ..errors import RecordError
+from .usage import ModelRef, Tokens
+from .view import Record, View, view
+
+if TYPE_CHECKING:
+    from .codec import Document
+
+
+class Span(View, frozen=True, kw_only=True):
+    """From when to when, in milliseconds since 1970."""
+
+    start: int = 0
+    end: int | None = None
+    compacted: int | None = None
+    """When the output was pruned from what the model sees; the output itself stays."""
+
+
+class Created(View, frozen=True, kw_only=True):
+    """A single moment."""
+
+    created: int = 0
+
+
+class BasePart(Record, frozen=True, kw_only=True):
+    """What every part has."""
+
+    id: str
+    session_id: str = ""
+    message_id: str = ""
+
+
+class TextPart(BasePart, frozen=True, kw_only=True):
+    """Words, of the user or the model."""
+
+    type: Literal["text"] = "text"
+    text: str = ""
+    synthetic: bool | None = None
+    """Added by the program: the model sees it, the user did not write it."""
+    ignored: bool | None = None
+    """Shown, never sent."""
+    time: Span | None = None
+    metadata: dict[str, Any] | None = None
+
+
+class SubtaskPart(BasePart, frozen=True, kw_only=True):
+    """A task for a subagent that the user asked for."""
+
+    type: Literal["subtask"] = "subtask"
+    prompt: str = ""
+    description: str = ""
+    agent: str = ""
+    model: ModelRef | None = None
+    command: str | None = None
+
+
+class ReasoningPart(BasePart, frozen=True, kw_only=True):
+    """The model thinking."""
+
+    type: Literal["reasoning"] = "reasoning"
+    text: str = ""
+    metadata: dict[str, Any] | None = None
+    """Where providers keep signatures."""
+    time: Span = Span()
+
+
+class SourceText(View, frozen=True, kw_only=True):
+    """The mention in the prompt that a file or agent came from; offsets are characters."""
+
+    value: str = ""
+    start: int = 0
+    end: int = 0
+
+
+class FileSource(View, frozen=True, kw_only=True):
+    """A file, a symbol in one, or an MCP resource; ``type`` tells which fields are set."""
+
+    text: SourceText = SourceText()
+    type: str = "file"
+    path: str | None = None
+    range: dict[str, Any] | None = None
+    name: str | None = None
+    kind: int | None = None
+    client_name: str | None = None
+    uri: str | None = None
+
+
+class FilePart(BasePart, frozen=True, kw_only=True):
+    """An attachment."""
+
+    type: Literal["file"] = "file"
+    mime: str = ""
+    filename: str | None = None
+    url: str = ""
+    """``data:``, ``file:`` or anything else a client sent."""
+    source: FileSource | None = None
+
+
+class Pending(View, frozen=True, kw_only=True, tag_field="status", tag="pending"):
+    """The model is still writing the call."""
+
+    input: dict[str, Any] = {}
+    raw: str = ""
+
+
+class Running(View, frozen=True, kw_only=True, tag_field="status", tag="running"):
+    """The tool is at work."""
+
+    input: dict[str, Any] = {}
+    title: str | None = None
+    metadata: dict[str, Any] | None = None
+    time: Span = Span()
+
+
+class Completed(View, frozen=True, kw_only=True, tag_field="status", tag="completed"):
+    """The tool answered."""
+
+    input: dict[str, Any] = {}
+    output: str = ""
+    title: str = ""
+    metadata: dict[str, Any] = {}
+    time: Span = Span()
+    attachments: tuple[dict[str, Any], ...] | None = None
+
+
+class Failed(View, frozen=True, kw_only=True, tag_field="status", tag="error"):
+    """The tool did not answer, and why."""
+
+    input: dict[str, Any] = {}
+    error: str = ""
+    metadata: dict[str, Any] | None = None
+    time: Span = Span()
+
+
+ToolState: TypeAlias = Pending | Running | Completed | Failed
+
+
+class ToolPart(BasePart, frozen=True, kw_only=True):
+    """A tool call and what became of it."""
+
+    type: Literal["tool"] = "tool"
+    call_id: str = ""
+    tool: str = ""
+    state: ToolState
+    metadata: dict[str, Any] | None = None
+
+
+class StepStartPart(BasePart, frozen=True, kw_only=True):
+    """A model call begins; the snapshot is of the files before it."""
+
+    type: Literal["step-start"] = "step-start"
+    snapshot: str | None = None
+
+
+class StepFinishPart(BasePart, frozen=True, kw_only=True):
+    """A model call ended: why, and what it cost."""
+
+    type: Literal["step-finish"] = "step-finish"
+    reason: str = ""
+    snapshot: str | None = None
+    cost: float = 0.0
+    tokens: Tokens = Tokens()
+
+
+class SnapshotPart(BasePart, frozen=True, kw_only=True):
+    """A snapshot on its own; only in older sessions."""
+
+    type: Literal["snapshot"] = "snapshot"
+    snapshot: str = ""
+
+
+class PatchPart(BasePart, frozen=True, kw_only=True):
+    """The files a step changed, by absolute path, since the snapshot ``hash``."""
+
+    type: Literal["patch"] = "patch"
+    hash: str = ""
+    files: tuple[str, ...] = ()
+
+
+class AgentPart(BasePart, frozen=True, kw_only=True):
+    """An agent the user mentioned."""
+
+    type: Literal["agent"] = "agent"
+    name: str = ""
+    source: SourceText | None = None
+
+
+class RetryPart(BasePart, frozen=True, kw_only=True):
+    """A model call that failed and was tried again."""
+
+    type: Literal["retry"] = "retry"
+    attempt: int = 0
+    error: dict[str, Any] = {}
+    time: Created = Created()
+
+
+class CompactionPart(BasePart, frozen=True, kw_only=True):
+    """A request to summarise what came before."""
+
+    type: Literal["compaction"] = "compaction"
+    auto: bool = False
+    overflow: bool | None = None
+    tail_start_id: str | None = None
+
+
+class OtherPart(BasePart, frozen=True, kw_only=True):
+    """A part of a kind this version does not know; kept, shown by name, never touched."""
+
+    type: str
+
+
+Part: TypeAlias = (
+    TextPart
+    | SubtaskPart
+    | ReasoningPart
+    | FilePart
+    | ToolPart
+    | StepStartPart
+    | StepFinishPart
+    | SnapshotPart
+    | PatchPart
+    | AgentPart
+    | RetryPart
+    | CompactionPart
+    | OtherPart
+)
+
+PART_TYPES: dict[str, type[BasePart]] = {
+    "text": TextPart,
+    "subtask": SubtaskPart,
+    "reasoning": ReasoningPart,
+    "file": FilePart,
+    "tool": ToolPart,
+    "step-start": StepStartPart,
+    "step-finish": StepFinishPart,
+    "snapshot": SnapshotPart,
+    "patch": PatchPart,
+    "agent": AgentPart,
+    "retry": RetryPart,
+    "compaction": CompactionPart,
+}
+
+
+def read_part(document: Document, path: str = "") -> Part:
+    """Look at a stored part."""
+    kind = document.get("type")
+    if not isinstance(kind, str):
+        raise RecordError("a part without a type", path=path, place="$.type")
+    return cast("Part", view(document, PART_TYPES.get(kind, OtherPart), path))

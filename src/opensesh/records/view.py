@@ -1,0 +1,71 @@
+"""Typed views of documents, and documents from typed values."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+import msgspec
+from msgspec import Struct
+
+from ..errors import RecordError
+
+if TYPE_CHECKING:
+    from .codec import Document
+
+R = TypeVar("R", bound="Record")
+
+
+def js_name(name: str) -> str:
+    """``session_id`` as OpenCode spells it: ``sessionID``."""
+    first, *rest = name.split("_")
+    return first + "".join("ID" if word == "id" else word.capitalize() for word in rest)
+
+
+class View(Struct, frozen=True, kw_only=True, rename=js_name):
+    """A typed, read-only look at an object inside a record. What it does not know of, it does not show."""
+
+
+class Record(View, frozen=True, kw_only=True, dict=True):
+    """A typed, read-only look at a whole record.
+
+    ``document`` is the record itself, with the fields this version does not know of, in the order they were written. It
+    belongs to whoever made the view: change a record through the store (:meth:`Store.update`), not through its view.
+    """
+
+    @property
+    def document(self) -> Document:
+        """The record as stored. For one built here rather than read, its fields in the order OpenCode writes them."""
+        held = vars(self)
+        if "_document" not in held:
+            held["_document"] = document_of(self)
+        return held["_document"]
+
+
+def view(document: object, kind: type[R], path: str = "") -> R:
+    """Look at ``document`` as a ``kind``; a :class:`RecordError` names the file and the field that does not fit."""
+    try:
+        record = msgspec.convert(document, kind)
+    except msgspec.ValidationError as error:
+        reason, _, place = str(error).partition(" - at `")
+        raise RecordError(reason.replace("`", ""), path=path, place=place.rstrip("`") or "$") from None
+    vars(record)["_document"] = document
+    return record
+
+
+def document_of(value: View) -> Document:
+    """A new document from a view's fields; those that are ``None`` are left out, as JavaScript leaves out undefined."""
+    config = value.__struct_config__
+    document: Document = {config.tag_field: config.tag} if config.tag_field and config.tag is not None else {}
+    for name, key in zip(value.__struct_fields__, value.__struct_encode_fields__, strict=True):
+        item = getattr(value, name)
+        if item is not None:
+            document[key] = _plain(item)
+    return document
+
+
+def _plain(item: Any) -> Any:
+    if isinstance(item, View):
+        return document_of(item)
+    if isinstance(item, (list, tuple)):
+        return [_plain(each) for each in cast("list[Any]", item)]
+    return item

@@ -1,0 +1,319 @@
+"""The life of a session: create, get, list, fork, update, archive, remove; its messages, parts and todos.
+
+Every operation stores first and tells the bus after, so whoever hears of a record can read it.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from . import __version__, events, ids
+from .errors import NotFound, RecordError
+from .records import Document, Rule, Session, Share, as_list, as_object, document_of, view
+from .slugs import new_slug
+from .storage import keys, revocations
+from .storage.store import Damage, Key, StoredMessage, log_damage
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from .bus import Bus
+    from .project import Place
+    from .storage.store import Store
+
+    Report = Callable[[Damage], None]
+
+T = TypeVar("T")
+_FORK = re.compile(r"(.+) \(fork #(\d+)\)", re.ASCII)
+
+
+class Sessions:
+    """The sessions of a store, seen from one place.
+
+    New sessions belong to ``place``. Existing ones are found wherever they are filed, so that a session can be read,
+    forked or removed from anywhere. All methods are synchronous and safe to call from several threads.
+    """
+
+    def __init__(
+        self, store: Store, place: Place, *, bus: Bus | None = None, clock: Callable[[], int] = ids.now_ms
+    ) -> None:
+        self.store = store
+        self.place = place
+        self._bus = bus
+        self._clock = clock
+        self._projects: dict[str, str] = {}
+
+    # -- one session ---------------------------------------------------------------------------------------------------
+
+    def create(
+        self,
+        *,
+        title: str | None = None,
+        parent_id: str | None = None,
+        permission: Sequence[Rule] | None = None,
+        session_id: str | None = None,
+    ) -> Session:
+        """Store a new session. Without a title it gets OpenCode's default one, which a model may replace later."""
+        info: Document = {
+            "id": ids.descending("ses", session_id),
+            "slug": new_slug(),
+            "version": f"opensesh-{__version__}",
+            "projectID": self.place.id,
+            "directory": self.place.directory,
+        }
+        if parent_id:
+            info["parentID"] = ids.check(parent_id, "ses")
+        now = self._clock()
+        info["title"] = title or default_title(now, child=parent_id is not None)
+        if permission:
+            info["permission"] = [document_of(rule) for rule in permission]
+        info["time"] = {"created": now, "updated": now}
+        self.store.write(self._key(info), info)
+        self._publish(events.SessionCreated(info=info))
+        self._publish(events.SessionUpdated(info=info))
+        return view(info, Session)
+
+    def get(self, session_id: str) -> Session:
+        """The session, whichever project it is filed under."""
+        key, info = self._read(session_id)
+        return view(info, Session, self.store.locate(key))
+
+    def list(self, *, project: str | None = None, report: Report = log_damage) -> Iterator[Session]:
+        """All readable sessions, or those of one project, in no particular order; children and archived ones
+        included."""
+        for key, info in self.store.scan(("session", project) if project else ("session",), report=report):
+            try:
+                yield view(info, Session)
+            except RecordError as error:
+                report(Damage(self.store.locate(key), f"{error.place}: {error.reason}"))
+
+    def children(self, session_id: str) -> list[Session]:
+        """The sessions this one started, oldest first."""
+        (_, project, _), _ = self._read(session_id)
+        found = [each for each in self.list(project=project) if each.parent_id == session_id]
+        return sorted(found, key=_age)
+
+    def descendants(self, session_id: str) -> Iterator[Session]:
+        """Children, their children, and so on, each before its own."""
+        (_, project, _), _ = self._read(session_id)
+        below: dict[str | None, list[Session]] = {}
+        for each in sorted(self.list(project=project), key=_age):
+            below.setdefault(each.parent_id, []).append(each)
+        seen = {session_id}
+        waiting = below.get(session_id, [])[::-1]
+        while waiting:
+            each = waiting.pop()
+            if each.id not in seen:  # a damaged tree may run in a circle
+                seen.add(each.id)
+                yield each
+                waiting += below.get(each.id, [])[::-1]
+
+    def update(self, session_id: str, edit: Callable[[Document], None], *, touch: bool = True) -> Session:
+        """Change the record under its lock; unless told otherwise, this counts as activity."""
+
+        def change(info: Document) -> None:
+            edit(info)
+            if touch:
+                info["time"]["updated"] = self._clock()
+
+        info = self._at(session_id, lambda key: self.store.update(key, change))
+        self._publish(events.SessionUpdated(info=info))
+        return view(info, Session)
+
+    def touch(self, session_id: str) -> Session:
+        """Note that something happened in it."""
+        return self.update(session_id, lambda info: None)
+
+    def rename(self, session_id: str, title: str) -> Session:
+        """Give it a title of the user's own; this is not activity."""
+        return self.update(session_id, lambda info: info.update(title=title), touch=False)
+
+    def archive(self, session_id: str, *, archived: bool = True) -> Session:
+        """Put it away, or take it out again; this is not activity."""
+
+        def change(info: Document) -> None:
+            info["time"].pop("archived", None)
+            if archived:
+                info["time"]["archived"] = self._clock()
+
+        return self.update(session_id, change, touch=False)
+
+    def fork(self, session_id: str, *, before: str | None = None) -> Session:
+        """A new session with a copy of the history, up to but without the message ``before`` if one is given.
+
+        The copy has identifiers of its own and its answers point to its own prompts; it is a root session, not a
+        child. It becomes visible only when it is complete.
+        """
+        original = self.get(session_id)
+        history = self.store.messages(session_id)
+        if before is not None:
+            history = history[: _index(history, before)]
+        now = self._clock()
+        info: Document = {
+            "id": ids.descending("ses"),
+            "slug": new_slug(),
+            "version": f"opensesh-{__version__}",
+            "projectID": original.project_id or self.place.id,
+            "directory": original.directory or self.place.directory,
+            "title": fork_title(original.title),
+            "time": {"created": now, "updated": now},
+        }
+        copies = _copies(history, info["id"])
+        for message in copies:
+            for part in message.parts:
+                self.store.write(keys.part(part["messageID"], part["id"]), part)
+            self.store.write(keys.message(info["id"], message.info["id"]), message.info)
+        self.store.write(self._key(info), info)
+        self._publish(events.SessionCreated(info=info))
+        for message in copies:
+            self._publish(events.MessageUpdated(info=message.info))
+            for part in message.parts:
+                self._publish(events.PartUpdated(part=part))
+        self._publish(events.SessionUpdated(info=info))
+        return view(info, Session)
+
+    def remove(self, session_id: str) -> None:
+        """Remove it for good, with its children, messages, parts, diffs, todos and share. Interrupted, it can be run
+        again."""
+        for child in reversed(list(self.descendants(session_id))):
+            self._remove_one(child.id)
+        self._remove_one(session_id)
+
+    # -- what it holds -------------------------------------------------------------------------------------------------
+
+    def messages(self, session_id: str, *, last: int = 0, report: Report = log_damage) -> Sequence[StoredMessage]:
+        """Its messages with their parts, oldest first; with ``last``, only that many of the newest."""
+        return self.store.messages(session_id, last=last, report=report)
+
+    def update_message(self, info: Document) -> None:
+        """Store a message whole."""
+        self.store.write(keys.message(info["sessionID"], info["id"]), info)
+        self._publish(events.MessageUpdated(info=info))
+
+    def remove_message(self, session_id: str, message_id: str) -> None:
+        """Remove a message and its parts."""
+        self._remove_parts(message_id)
+        self.store.remove(keys.message(session_id, message_id))
+        self._publish(events.MessageRemoved(session_id=session_id, message_id=message_id))
+
+    def update_part(self, part: Document, *, delta: str | None = None) -> None:
+        """Store a part whole; ``delta`` tells listeners what was added to its text."""
+        self.store.write(keys.part(part["messageID"], part["id"]), part)
+        self._publish(events.PartUpdated(part=part, delta=delta))
+
+    def remove_part(self, session_id: str, message_id: str, part_id: str) -> None:
+        """Remove one part."""
+        self.store.remove(keys.part(message_id, part_id))
+        self._publish(events.PartRemoved(session_id=session_id, message_id=message_id, part_id=part_id))
+
+    def todos(self, session_id: str) -> list[Document]:
+        """The agent's list; empty if there is none."""
+        return self._list(keys.todo(session_id))
+
+    def set_todos(self, session_id: str, todos: list[Document]) -> None:
+        """Replace the agent's list."""
+        self.store.write(keys.todo(session_id), todos)
+        self._publish(events.TodoUpdated(session_id=session_id, todos=todos))
+
+    def diff(self, session_id: str) -> list[Document]:
+        """The files it changed; empty if nobody noted any."""
+        return self._list(keys.diff(session_id))
+
+    # -- inside --------------------------------------------------------------------------------------------------------
+
+    def _remove_one(self, session_id: str) -> None:
+        key, info = self._read(session_id)
+        self._remove_share(session_id)
+        for _, _, message_id in self.store.list(("message", session_id)):
+            self._remove_parts(message_id)
+            self.store.remove(keys.message(session_id, message_id))
+        for leftover in (keys.diff(session_id), keys.todo(session_id)):
+            self.store.remove(leftover)
+        self.store.remove(key)
+        self._projects.pop(session_id, None)
+        self._publish(events.SessionDeleted(info=info))
+
+    def _publish(self, event: events.Event) -> None:
+        if self._bus is not None:
+            self._bus.publish(event, directory=self.place.directory)
+
+    def _key(self, info: Document) -> Key:
+        self._projects[info["id"]] = info["projectID"]
+        return keys.session(info["projectID"], info["id"])
+
+    def _read(self, session_id: str) -> tuple[Key, Document]:
+        return self._at(session_id, lambda key: (key, self.store.read(key)))
+
+    def _at(self, session_id: str, act: Callable[[Key], T]) -> T:
+        """``act`` on the key of a session: where it was last seen, in this project, or wherever it is filed."""
+        ids.check(session_id, "ses")
+        for project in dict.fromkeys((self._projects.get(session_id, self.place.id), self.place.id)):
+            try:
+                return act(keys.session(project, session_id))
+            except NotFound:
+                continue
+        for key in self.store.list(("session",)):
+            if key[-1] == session_id:
+                self._projects[session_id] = key[1]
+                return act(key)
+        raise NotFound(f"there is no session {session_id} in {self.store.place}", session=session_id)
+
+    def _remove_parts(self, message_id: str) -> None:
+        for key in self.store.list(("part", message_id)):
+            self.store.remove(key)
+
+    def _remove_share(self, session_id: str) -> None:
+        for key in (keys.share(session_id), ("share", session_id)):
+            try:
+                share = view(self.store.read(key), Share)
+            except NotFound:
+                continue
+            revocations.note(session_id, share)
+            self.store.remove(key)
+
+    def _list(self, key: Key) -> list[Document]:
+        try:
+            found: list[Any] = as_list(self.store.read(key)) or []
+        except NotFound:
+            return []
+        return [each for each in map(as_object, found) if each is not None]
+
+
+def default_title(now: int, *, child: bool = False) -> str:
+    """The title of a session that nobody has named: the moment it began."""
+    moment = datetime.fromtimestamp(now / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return f"{'Child' if child else 'New'} session - {moment}"
+
+
+def fork_title(title: str) -> str:
+    """The title of the next fork of a session with this title."""
+    found = _FORK.fullmatch(title)
+    return f"{found[1]} (fork #{int(found[2]) + 1})" if found else f"{title} (fork #1)"
+
+
+def _age(session: Session) -> tuple[int, tuple[int, str]]:
+    """A sort key, oldest first."""
+    return session.time.created, ids.order(session.id, session.time.created)
+
+
+def _index(history: Sequence[StoredMessage], message_id: str) -> int:
+    for position, message in enumerate(history):
+        if message.info.get("id") == message_id:
+            return position
+    raise NotFound(f"the session has no message {message_id}", id=message_id)
+
+
+def _copies(history: Sequence[StoredMessage], session_id: str) -> list[StoredMessage]:
+    names: dict[str, str] = {}
+    copies: list[StoredMessage] = []
+    for message in history:
+        new = ids.ascending("msg")
+        names[message.info["id"]] = new
+        info = message.info | {"id": new, "sessionID": session_id}
+        if info.get("parentID") in names:
+            info["parentID"] = names[info["parentID"]]
+        own = {"sessionID": session_id, "messageID": new}
+        copies.append(StoredMessage(info, [part | {"id": ids.ascending("prt")} | own for part in message.parts]))
+    return copies

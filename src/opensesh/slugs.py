@@ -1,0 +1,22 @@
+"""Two-word names for sessions, such as ``amber-lantern``: for people, and for the names of plan files."""
+
+from __future__ import annotations
+
+import os
+
+_FIRST = (
+    "amber ample brave brisk candid chalky civil clear coastal copper crisp dapper dusky eager early fabled fleet "
+    "floral frank gentle gilded grand hardy hazel humble ivory jolly keen lively loyal lucid mellow modest nimble "
+    "noble patient plucky prime proud quick rapid rustic sandy sober spry steady sunny tidal tidy upland vivid warm"
+).split()
+_SECOND = (
+    "acorn anchor aspen badger basil beacon birch bramble brook canyon cedar clover comet cove dune ember fable falcon "
+    "fern finch fjord forge garnet glade harbor heron hollow inlet island juniper kestrel lagoon lantern larch ledger "
+    "maple marsh orchard osprey otter pebble pine plover prairie quarry quill raven reef saddle thicket valley willow"
+).split()
+
+
+def new_slug() -> str:
+    """A name at random. Not unique: identifiers are."""
+    first, second = os.urandom(2)
+    return f"{_FIRST[first % len(_FIRST)]}-{_SECOND[second % len(_SECOND)]}"

@@ -1,0 +1,288 @@
+"""OpenCode's JSON tree: one file a record, ``<root>/<key>/<key>/<key>.json``."""
+
+from __future__ import annotations
+
+import errno
+import os
+from typing import TYPE_CHECKING, Any, Literal
+
+from .. import ids
+from ..errors import NotFound, RecordError
+from ..records import codec, order
+from . import paths
+from .disk import Disk
+from .keys import check_key, is_plain
+from .locks import Locks
+from .store import Damage, Key, StoredMessage, log_damage
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from ..records import Document
+
+    Report = Callable[[Damage], None]
+
+_SUFFIX = ".json"
+_MARGIN = 8
+_SLACK_MS = 2000
+_LARGEST = 1 << 29
+_WORDS = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
+_ABSENT = object()
+
+
+class JsonTree:
+    """The default store, shared with OpenCode up to 1.1.65. See :class:`~opensesh.storage.store.Store` for what it
+    promises.
+
+    Readers take no lock: a file is replaced whole. Writers of one key exclude each other through a lock file outside
+    of the tree, between threads and between processes. OpenCode itself takes part in none of this; what it writes in
+    place may be seen torn while it writes, and is then reported as damage and readable a moment later.
+    """
+
+    def __init__(
+        self,
+        root: str | os.PathLike[str],
+        *,
+        durability: Literal["full", "relaxed"] = "full",
+        disk: Disk | None = None,
+        locks: Locks | None = None,
+    ) -> None:
+        self.root = os.path.abspath(root)
+        self._disk = disk or Disk(durable=durability == "full")
+        self._given_locks = locks
+
+    @property
+    def place(self) -> str:
+        """The folder."""
+        return self.root
+
+    @property
+    def locks(self) -> Locks:
+        """The tree's locks, made when first needed: who only reads needs none."""
+        if self._given_locks is None:
+            self._given_locks = Locks(os.path.join(paths.state(), "locks", tree_name(self.root)))
+        return self._given_locks
+
+    def locate(self, key: Key) -> str:
+        """The file of a record."""
+        return os.path.join(self.root, *check_key(key)) + _SUFFIX
+
+    def read(self, key: Key) -> Any:
+        """The record, or :class:`NotFound`."""
+        return self._read(self.locate(key))
+
+    def write(self, key: Key, value: Any) -> None:
+        """Store ``value``, whatever was there before."""
+        path, data = self.locate(key), codec.dumps(value)
+        with self.locks.anything(), self.locks.exclusive("/".join(key)):
+            self._disk.replace(path, data)
+
+    def update(self, key: Key, edit: Callable[[Any], None]) -> Any:
+        """Read, edit and store under the key's lock. ``edit`` must not call the store."""
+        path = self.locate(key)
+        with self.locks.anything(), self.locks.exclusive("/".join(key)):
+            value = self._read(path)
+            edit(value)
+            self._disk.replace(path, codec.dumps(value))
+        return value
+
+    def remove(self, key: Key) -> None:
+        """Remove the file, and its folder once nothing is left in it."""
+        path = self.locate(key)
+        with self.locks.anything(), self.locks.exclusive("/".join(key)):
+            self._disk.remove(path)
+            if len(key) > 2:
+                self._disk.remove_empty(os.path.dirname(path))
+
+    def list(self, prefix: Key = ()) -> Sequence[Key]:
+        """The keys below ``prefix``, sorted."""
+        return sorted(_keys_below(self._folder(prefix), prefix, _overlook))
+
+    def scan(self, prefix: Key, *, report: Report = log_damage) -> Iterator[tuple[Key, Any]]:
+        """Every readable record below ``prefix``, in key order."""
+        for key in sorted(_keys_below(self._folder(prefix), prefix, report)):
+            value = self._try_read(os.path.join(self.root, *key) + _SUFFIX, report)
+            if value is not _ABSENT:
+                yield key, value
+
+    def messages(self, session_id: str, *, last: int = 0, report: Report = log_damage) -> Sequence[StoredMessage]:
+        """A session's messages with their parts, oldest first; with ``last``, only that many of the newest."""
+        folder = self._folder(("message", session_id))
+        names = _names(folder, report)
+        if last and last < len(names):
+            found = self._newest(folder, names, last, report)
+        else:
+            found = self._infos(folder, names, report)
+        return [StoredMessage(info, self._parts(name, info, report)) for name, info in found]
+
+    def _infos(self, folder: str, names: Sequence[str], report: Report) -> list[tuple[str, Document]]:
+        found: list[tuple[order.Position, str, Document]] = []
+        for name in names:
+            path = os.path.join(folder, name + _SUFFIX)
+            info = self._try_read(path, report, kind=dict)
+            if info is not _ABSENT:
+                try:
+                    found.append((order.position(info, path), name, info))
+                except RecordError as error:
+                    report(Damage(path, f"{error.place}: {error.reason}"))
+        found.sort(key=lambda each: each[0])
+        return [(name, info) for _, name, info in found]
+
+    def _newest(self, folder: str, names: Sequence[str], last: int, report: Report) -> list[tuple[str, Document]]:
+        """The ``last`` newest by name, checked against their own times; all are read if the two disagree.
+
+        A few more are looked at, and the very first, because names that have wrapped put the newest first, and because
+        clients name their messages, perhaps by another clock than the one that times them.
+        """
+        if not _minted(names):
+            return self._infos(folder, names, report)[-last:]
+        by_name = order.names_in_order(names, self._around(folder, names))
+        start = len(by_name)
+        heard: list[Damage] = []
+        found = self._infos(folder, by_name[:1], heard.append)
+        trusted = all(_lateness(info) > -_SLACK_MS for _, info in found)
+        while start > 1 and len(found) <= last + _MARGIN:
+            stop, start = start, max(1, start - (last + _MARGIN + 1 - len(found)))
+            more = self._infos(folder, by_name[start:stop], heard.append)
+            trusted = trusted and all(abs(_lateness(info)) < _SLACK_MS for _, info in more)
+            found += more
+        found.sort(key=lambda each: order.position(each[1]))
+        by_time = [name for name, _ in found]
+        if not trusted or by_time != [name for name in (by_name[0], *by_name[start:]) if name in set(by_time)]:
+            return self._infos(folder, names, report)[-last:]
+        for damage in heard:
+            report(damage)
+        return found[-last:]
+
+    def _around(self, folder: str, names: Sequence[str]) -> int:
+        """A moment near which these messages were written: when one of them says it was."""
+        for name in names:
+            try:
+                return order.created(self._read(os.path.join(folder, name + _SUFFIX)))
+            except (RecordError, NotFound):
+                continue
+        return ids.now_ms()
+
+    def _parts(self, message: str, info: Document, report: Report) -> list[Document]:
+        folder = os.path.join(self.root, "part", message)
+        names = order.names_in_order(_names(folder, report), order.created(info))
+        parts = (self._try_read(os.path.join(folder, name + _SUFFIX), report, kind=dict) for name in names)
+        return [part for part in parts if part is not _ABSENT]
+
+    def _try_read(self, path: str, report: Report, kind: type | None = None) -> Any:
+        try:
+            value = self._read(path)
+        except NotFound:
+            return _ABSENT
+        except RecordError as error:
+            report(Damage(path, f"{error.place}: {error.reason}" if error.place else error.reason))
+            return _ABSENT
+        if kind is not None and not isinstance(value, kind):
+            report(Damage(path, "$: expected an object"))
+            return _ABSENT
+        return value
+
+    def _folder(self, prefix: Key) -> str:
+        return os.path.join(self.root, *(check_key(prefix) if prefix else ()))
+
+    def _read(self, path: str) -> Any:
+        try:
+            return codec.loads(read_file(path), path)
+        except FileNotFoundError:
+            raise NotFound(f"nothing is stored at {path}", path=path) from None
+        except OSError as error:
+            raise RecordError(f"cannot be read: {error.strerror or error}", path=path) from None
+
+
+def read_file(path: str) -> bytes:
+    """A small file's bytes, in as few calls as it takes."""
+    # A pipe that someone gave the name of a record must not keep a listing waiting.
+    descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0))
+    try:
+        size = os.fstat(descriptor).st_size
+        if size > _LARGEST:
+            raise OSError(errno.EFBIG, f"{size:,} bytes are too many for a record", path)
+        data = os.read(descriptor, size + 1)
+        if len(data) == size:
+            return data
+        chunks = [data]
+        while chunk := os.read(descriptor, 1 << 20):
+            chunks.append(chunk)
+        return b"".join(chunks)
+    finally:
+        os.close(descriptor)
+
+
+def tree_name(root: str) -> str:
+    """A short name for a tree, the same for all who open it, by whatever path."""
+    from hashlib import blake2b
+
+    return blake2b(os.path.realpath(root).encode(errors="surrogateescape"), digest_size=8).hexdigest()
+
+
+def _names(folder: str, report: Report) -> list[str]:
+    """The records in a folder, by name; dot-named files are somebody's temporary ones."""
+    try:
+        entries = os.listdir(folder)
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    except OSError as error:
+        report(Damage(folder, f"cannot be listed: {error.strerror or error}"))
+        return []
+    if _all_ordinary(entries):
+        return [entry[:-5] for entry in entries]
+    records = [entry for entry in entries if entry.endswith(_SUFFIX) and entry[0] != "."]
+    return [entry[:-5] for entry in records if _belongs(entry[:-5], os.path.join(folder, entry), report)]
+
+
+def _all_ordinary(entries: list[str]) -> bool:
+    """Whether all of these are ``word_word.json``. A session may have ten thousand messages; one look at each adds
+    up."""
+    text = "".join([entry + "\n" for entry in entries])
+    rest = text.encode(errors="surrogateescape").translate(None, _WORDS)
+    return text.count(_SUFFIX + "\n") == len(entries) and rest == b"_.\n" * len(entries)
+
+
+def _lateness(info: Document) -> int:
+    """By how much the clock that named a message was ahead of the one that timed it. Copies are named later, too."""
+    moment, (minted, _) = order.position(info)
+    return (minted >> 12) - moment
+
+
+def _minted(names: Sequence[str]) -> bool:
+    """Whether all of these names of messages hold a time; those that clients make up need not."""
+    stamps = "".join([name[:16] for name in names])
+    try:
+        return len(stamps) == 16 * len(names) and len(bytes.fromhex(stamps.replace("msg_", ""))) == 6 * len(names)
+    except ValueError:
+        return False
+
+
+def _keys_below(folder: str, prefix: Key, report: Report) -> Iterator[Key]:
+    try:
+        entries = list(os.scandir(folder))
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    except OSError as error:
+        report(Damage(folder, f"cannot be listed: {error.strerror or error}"))
+        return
+    for entry in entries:
+        if entry.name[0] == ".":
+            continue
+        if entry.is_dir(follow_symlinks=False):
+            if _belongs(entry.name, entry.path, report):
+                yield from _keys_below(entry.path, (*prefix, entry.name), report)
+        elif entry.name.endswith(_SUFFIX) and _belongs(entry.name[:-5], entry.path, report):
+            yield (*prefix, entry.name[:-5])
+
+
+def _belongs(name: str, path: str, report: Report) -> bool:
+    """Whether a file or folder has a name that a key can have; copies that people and programs make do not."""
+    if is_plain(name):
+        return True
+    report(Damage(path, "the name is not one of a record"))
+    return False
+
+
+def _overlook(_: Damage) -> None:
+    """A list of keys has nobody to tell."""

@@ -1,0 +1,65 @@
+"""The keys OpenCode uses, and the check that keeps a key from leaving the store."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from ..errors import InvalidKey
+
+if TYPE_CHECKING:
+    from .store import Key
+
+_COMPONENT = re.compile(r"[A-Za-z0-9_-]{1,200}")
+_DEVICES = re.compile(r"(?:con|prn|aux|nul|com\d|lpt\d)", re.IGNORECASE)
+
+
+def check_key(key: Key) -> Key:
+    """``key``, if every component is a plain name: letters, digits, ``_`` and ``-``. Identifiers are made of nothing
+    else."""
+    for component in key:
+        if not is_plain(component):
+            raise InvalidKey(f"{component!r} cannot be part of a storage key", key=list(key))
+    if not key:
+        raise InvalidKey("a storage key cannot be empty", key=[])
+    return key
+
+
+def is_plain(component: str) -> bool:
+    """Whether a name can be part of a key."""
+    return bool(_COMPONENT.fullmatch(component)) and not _DEVICES.fullmatch(component)
+
+
+def project(project_id: str) -> Key:
+    """Where a project record is."""
+    return ("project", project_id)
+
+
+def session(project_id: str, session_id: str) -> Key:
+    """Where a session record is."""
+    return ("session", project_id, session_id)
+
+
+def message(session_id: str, message_id: str) -> Key:
+    """Where a message record is."""
+    return ("message", session_id, message_id)
+
+
+def part(message_id: str, part_id: str) -> Key:
+    """Where a part record is."""
+    return ("part", message_id, part_id)
+
+
+def diff(session_id: str) -> Key:
+    """Where the files a session changed are listed."""
+    return ("session_diff", session_id)
+
+
+def todo(session_id: str) -> Key:
+    """Where the agent's list is."""
+    return ("todo", session_id)
+
+
+def share(session_id: str) -> Key:
+    """Where the secret of a share is."""
+    return ("session_share", session_id)

@@ -1,0 +1,249 @@
+"""Bring an old tree to the layout of OpenCode 1.1.65.
+
+The file ``migration`` in the tree counts the steps already taken. Step 0 gathers the trees of the time before 0.6.0,
+one a project, into one; step 1 moves the diffs out of the session records. A step writes everything aside first, so
+that it either finishes or leaves the tree as it was and raises :class:`MigrationFailed`; then it can be run again, as
+it can after the death of its process. Sources are never deleted, and neither are files a step cannot make sense of:
+they are named in the outcome.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from .. import ids
+from ..errors import InvalidKey, MigrationFailed, NotFound, OpenseshError, RecordError, StoreTooNew
+from ..records import as_list, as_object, codec
+from .disk import Disk
+from .json_tree import JsonTree, read_file
+from .keys import check_key
+from .store import Damage
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from .store import Key
+
+LAYOUT = 2
+"""The layout this version reads and writes."""
+
+
+class Outcome(NamedTuple):
+    """What a migration did."""
+
+    steps: int
+    written: int
+    left: list[Damage]
+    """Files that were left where they are, each with the reason."""
+
+
+def version(tree: JsonTree) -> int:
+    """How many steps the tree has behind it; 0 for one that never counted."""
+    try:
+        text = read_file(_counter(tree)).decode().strip().strip('"')
+    except (OSError, UnicodeDecodeError):
+        return 0
+    return int(text[:9]) if text.isdecimal() else 0
+
+
+def pending(tree: JsonTree) -> bool:
+    """Whether the tree holds anything that a migration would change."""
+    if not os.path.isdir(tree.root):
+        return os.path.isdir(_old_projects(tree))
+    return version(tree) < LAYOUT
+
+
+def migrate(tree: JsonTree, identify: Callable[[str], str], *, disk: Disk | None = None) -> Outcome:
+    """Take the steps that are missing. ``identify`` gives the project id of a worktree, ``global`` if it has none.
+
+    Waits until nobody else works on the tree, and keeps them out meanwhile.
+    """
+    with tree.locks.everything():
+        taken = version(tree)
+        if taken > LAYOUT:
+            raise StoreTooNew(
+                f"{tree.root} has layout {taken}; this version of opensesh knows {LAYOUT}. Nothing was changed.",
+                layout=taken,
+            )
+        # One sync of the whole disk costs less than one of each file.
+        work = _Work(tree, disk or Disk(durable=not hasattr(os, "sync")))
+        for number in range(taken, LAYOUT):
+            try:
+                _gather(work, identify) if number == 0 else _move_diffs(work)
+                work.settle(number + 1)
+            except BaseException as error:
+                outcome = work.undo()
+                if not isinstance(error, Exception):
+                    raise
+                raise MigrationFailed(
+                    f"step {number} on {tree.root} stopped: {error}. {outcome} It can be run again.", step=number
+                ) from error
+        return Outcome(LAYOUT - taken, work.written, work.left)
+
+
+class _Work:
+    """One migration under way: what it has set aside, what it has put in place, and how to take that back."""
+
+    def __init__(self, tree: JsonTree, disk: Disk) -> None:
+        self.tree = tree
+        self.disk = disk
+        self.written = 0
+        self.left: list[Damage] = []
+        self._aside: dict[str, str] = {}
+        self._before: list[tuple[str, bytes | None]] = []
+
+    def put(self, key: Key, data: bytes, *, over: bool = False) -> bool:
+        """Set a record aside; unless ``over``, one that is already there wins, and the answer is whether it is the
+        same."""
+        path = self.tree.locate(key)
+        present = self._aside.get(path) or (path if os.path.exists(path) else None)
+        if present and not over:
+            return read_file(present) == data
+        self._aside[path] = self.disk.set_aside(path, data)
+        return True
+
+    def settle(self, steps: int) -> None:
+        """The step is complete: put everything in place, make it durable, and count it."""
+        counter = _counter(self.tree)
+        self.written += len(self._aside)
+        self._aside[counter] = self.disk.set_aside(counter, str(steps).encode())
+        self._sync()
+        for path, temporary in self._aside.items():
+            if path == counter:
+                self._sync()
+            self._before.append((path, read_file(path) if os.path.exists(path) else None))
+            self.disk.rename(temporary, path)
+        self.disk.sync_folder(self.tree.root)
+        self._aside.clear()
+        self._before.clear()
+
+    def undo(self) -> str:
+        """Take back the unfinished step, last change first; a sentence that says how that went."""
+        outcome = "Everything is as it was."
+        for path, data in reversed(self._before):
+            try:
+                self.disk.remove(path) if data is None else self.disk.replace(path, data)
+            except OpenseshError as error:
+                outcome = f"Some of it could not be taken back ({error}); nothing is lost."
+        for path, temporary in self._aside.items():
+            self.disk.discard(temporary)
+            self._remove_empty(os.path.dirname(path))
+        return outcome
+
+    def _remove_empty(self, folder: str) -> None:
+        while folder.startswith(self.tree.root):
+            self.disk.remove_empty(folder)
+            folder = os.path.dirname(folder)
+
+    def _sync(self) -> None:
+        if len(self._aside) > 1 and hasattr(os, "sync"):
+            os.sync()
+
+
+def _gather(work: _Work, identify: Callable[[str], str]) -> None:
+    """Step 0: ``<data>/project/<name>/storage/session/{info,message,part}`` into the one tree."""
+    for name in sorted(_folders(_old_projects(work.tree))):
+        source = os.path.join(_old_projects(work.tree), name, "storage", "session")
+        worktree = "/" if name == "global" else _worktree(os.path.join(source, "message"))
+        known = worktree not in ("", "/") and os.path.isdir(worktree)
+        project = identify(worktree) if known else "global"
+        for key, path in _old_records(source, project, work.left):
+            if not work.put(key, read_file(path)):
+                work.left.append(Damage(path, "the tree already has another record of that name, which was kept"))
+        if os.path.isdir(source):
+            work.put(("project", project), codec.dumps(_project(project, worktree if known else "/")))
+
+
+def _project(project: str, worktree: str) -> dict[str, Any]:
+    now = ids.now_ms()
+    record: dict[str, Any] = {"id": project, "worktree": worktree}
+    if project != "global":
+        record["vcs"] = "git"
+    return record | {"sandboxes": [], "time": {"created": now, "updated": now, "initialized": now}}
+
+
+def _old_records(source: str, project: str, left: list[Damage]) -> Iterator[tuple[Key, str]]:
+    """Every record of an old tree with its new key, which its path alone decides."""
+    for path in _files(source):
+        match os.path.relpath(path, source).removesuffix(".json").split(os.sep):
+            case ["info", session]:
+                key = ("session", project, session)
+            case ["message", session, message]:
+                key = ("message", session, message)
+            case ["part", _, message, part]:
+                key = ("part", message, part)
+            case _:
+                left.append(Damage(path, "not a record of the old layout"))
+                continue
+        try:
+            yield check_key(key), path
+        except InvalidKey as error:
+            left.append(Damage(path, error.message))
+
+
+def _worktree(messages: str) -> str:
+    """Where the old project's sessions worked, as the first message that says so has it."""
+    for path in _files(messages):
+        try:
+            root = codec.loads_object(read_file(path), path)["path"]["root"]
+        except (OSError, RecordError, LookupError, TypeError):
+            continue
+        if isinstance(root, str) and root:
+            return root
+    return ""
+
+
+def _move_diffs(work: _Work) -> None:
+    """Step 1: ``summary.diffs`` of each session into ``session_diff/<id>``."""
+    for key, session in work.tree.scan(("session",), report=work.left.append):
+        summary = as_object((as_object(session) or {}).get("summary")) or {}
+        diffs = as_list(summary.get("diffs"))
+        if diffs is None or len(key) != 3:
+            continue
+        if not _kept(work, ("session_diff", key[2]), diffs):
+            work.left.append(Damage(work.tree.locate(key), "keeps its diffs: session_diff already holds others"))
+            continue
+        changed = [diff for diff in map(as_object, diffs) if diff is not None]
+        del summary["diffs"]
+        summary["additions"] = sum(_count(diff, "additions") for diff in changed)
+        summary["deletions"] = sum(_count(diff, "deletions") for diff in changed)
+        summary["files"] = len(changed)
+        work.put(key, codec.dumps(session), over=True)
+
+
+def _kept(work: _Work, key: Key, diffs: list[Any]) -> bool:
+    try:
+        return work.tree.read(key) == diffs
+    except NotFound:
+        return work.put(key, codec.dumps(diffs))
+    except RecordError:
+        return False
+
+
+def _count(diff: dict[str, Any], field: str) -> int:
+    number = diff.get(field)
+    return number if isinstance(number, int) else 0
+
+
+def _counter(tree: JsonTree) -> str:
+    return os.path.join(tree.root, "migration")
+
+
+def _old_projects(tree: JsonTree) -> str:
+    return os.path.join(os.path.dirname(tree.root), "project")
+
+
+def _folders(folder: str) -> list[str]:
+    try:
+        return [entry.name for entry in os.scandir(folder) if entry.is_dir() and entry.name[0] != "."]
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+
+
+def _files(folder: str) -> Iterator[str]:
+    for base, folders, names in os.walk(folder):
+        folders.sort()
+        for name in sorted(names):
+            if name.endswith(".json") and name[0] != ".":
+                yield os.path.join(base, name)

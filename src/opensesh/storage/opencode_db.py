@@ -1,0 +1,274 @@
+"""OpenCode's own databases (1.2 and later), read in full and never written."""
+
+from __future__ import annotations
+
+import os
+import re
+from contextlib import closing, contextmanager
+from heapq import merge
+from itertools import chain
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from ..errors import InvalidKey, NotFound, ReadOnlyStore, RecordError
+from ..records import order
+from ..records.codec import dumps_compact
+from .keys import check_key
+from .opencode_tables import DEPTH, PAGE, read_layout, sources
+from .opencode_v2 import messages_of, read_row
+from .sqlite_reader import SqliteReader
+from .store import Damage, Key, StoredMessage, log_damage
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+    from sqlite3 import Connection
+    from types import TracebackType
+
+    from ..records import Document
+    from .opencode_rows import Row
+    from .opencode_tables import Source
+
+    Report = Callable[[Damage], None]
+    Sources = dict[str, list[Source]]
+    Documents = list[Document]
+    Messages = list[StoredMessage]
+    Damages = list[Damage]
+
+_DATABASE = re.compile(r"opencode(-[A-Za-z0-9._-]+)?\.db")
+_COPY = re.compile(r"[-._](backup|bak|copy|old|orig|save|saved|tmp)([-._]|\d|$)", re.IGNORECASE)
+
+
+def databases(folder: str | os.PathLike[str], environment: Mapping[str, str] = os.environ) -> list[str]:
+    """The databases that OpenCode keeps in its data folder: the released program's first, then those of other channels.
+
+    ``OPENCODE_DB`` names the one to use instead, as it does for OpenCode. Copies that people make are not counted.
+    """
+    named = environment.get("OPENCODE_DB", "")
+    if named and named != ":memory:":
+        path = os.path.join(folder, named)
+        return [path] if os.path.isfile(path) else []
+    try:
+        names = sorted(os.listdir(folder), key=lambda name: (name != "opencode.db", name))
+    except OSError:
+        return []
+    found = [name for name in names if (match := _DATABASE.fullmatch(name)) and not _COPY.search(match[1] or "")]
+    return [path for name in found if os.path.isfile(path := os.path.join(folder, name))]
+
+
+class OpencodeDB:
+    """An ``opencode.db`` of any version, as a store that is only read. See :class:`~opensesh.storage.store.Store`.
+
+    Records are found under the keys that the JSON tree has, with the fields that OpenCode's server answers, in its
+    order. Sessions of OpenCode 2.x appear in the shape of 1.x; one that is in both layouts is taken from the newer.
+
+    OpenCode may be writing all the while. ``read``, ``list`` and ``messages`` each see the database as of one moment.
+    ``scan`` reads a page of rows at a time, each as of one moment, and holds nothing while its caller works on them: a
+    long import neither keeps OpenCode's write-ahead log from being folded in nor sees a record twice. What is written
+    behind the place a scan has come to is not seen by it.
+
+    Any number of threads may use one of these; they take turns.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], *, busy_seconds: float = 5.0) -> None:
+        self._file = SqliteReader(os.fspath(path), busy_seconds)
+        self._schema = -1
+        self._known: Sources = {}
+        try:
+            with self._reading():
+                pass
+        except BaseException:
+            self._file.close()
+            raise
+
+    def __enter__(self) -> OpencodeDB:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go of the database. Closing twice is no error."""
+        self._file.close()
+
+    @property
+    def place(self) -> str:
+        """The database file."""
+        return self._file.path
+
+    def locate(self, key: Key) -> str:
+        """The table and row of a record."""
+        return f"{self.place}#{key[0]}/{key[-1]}"
+
+    def read(self, key: Key) -> Any:
+        """The record, or :class:`NotFound`."""
+        check_key(key)
+        if len(key) == DEPTH.get(key[0]):
+            with self._reading() as (connection, known):
+                for source in known.get(key[0], []):
+                    for row in source.find(connection, key):
+                        for found, value in source.records(row, self._path(source, row)):
+                            if found == key:
+                                return value
+        raise NotFound(f"nothing is stored at {self.locate(key)}", key=list(key))
+
+    def write(self, key: Key, value: Any) -> NoReturn:
+        """Always :class:`ReadOnlyStore`."""
+        self._refuse()
+
+    def update(self, key: Key, edit: Callable[[Any], None]) -> NoReturn:
+        """Always :class:`ReadOnlyStore`."""
+        self._refuse()
+
+    def remove(self, key: Key) -> NoReturn:
+        """Always :class:`ReadOnlyStore`."""
+        self._refuse()
+
+    def list(self, prefix: Key = ()) -> Sequence[Key]:
+        """The keys below ``prefix``, sorted."""
+        with self._reading() as (connection, known):
+            return sorted(
+                key
+                for start in _starts(prefix)
+                for source in known.get(start[0], [])
+                for key in self._keys(connection, source, start)
+                if key[: len(start)] == start and _is_plain(key)
+            )
+
+    def scan(self, prefix: Key, *, report: Report = log_damage) -> Iterator[tuple[Key, Any]]:
+        """Every readable record below ``prefix``, in key order."""
+        with self._reading() as (_, known):
+            each = [
+                [self._scan(source, start, report) for source in known.get(start[0], [])] for start in _starts(prefix)
+            ]
+        return chain.from_iterable(merge(*both, key=lambda record: record[0]) for both in each)
+
+    def messages(self, session_id: str, *, last: int = 0, report: Report = log_damage) -> Sequence[StoredMessage]:
+        """A session's messages with their parts, oldest first; with ``last``, only that many of the newest."""
+        prefix = check_key(("message", session_id))
+        found: Messages = []
+        damage: Damages = []
+        with self._reading() as (connection, known):
+            for source in known.get("message", []):
+                with closing(source.below(connection, prefix, source.newest)) as newest:
+                    if source.whole:
+                        infos = self._infos(source, newest, last, damage.append)
+                        found += self._with_parts(connection, known.get("part", []), infos, damage.append)
+                    else:
+                        found += self._unfolded(source, newest, last, damage.append)
+        for each in damage:
+            report(each)
+        return found
+
+    def _infos(self, source: Source, newest: Iterator[Row], last: int, report: Report) -> Documents:
+        """The ``last`` messages of 1.x. Rows of one moment are all looked at: their names may not tell their order."""
+        found: Documents = []
+        oldest = None
+        for row in newest:
+            if last and len(found) >= last and row["time_created"] != oldest:
+                break
+            found += [info for _, info in self._records(source, row, report)]
+            oldest = row["time_created"]
+        return order.in_order(found)[-last:]
+
+    def _with_parts(
+        self, connection: Connection, sources: Iterable[Source], infos: Documents, report: Report
+    ) -> Iterator[StoredMessage]:
+        parts: dict[str, Documents] = {info["id"]: [] for info in infos}
+        names = dumps_compact([*parts]).decode()
+        for source in sources:
+            if source.whole:
+                for row in source.select(connection, "t.message_id IN (SELECT value FROM json_each(?))", [names]):
+                    for key, part in self._records(source, row, report):
+                        parts[key[1]].append(part)
+        for info in infos:
+            yield StoredMessage(info, order.parts_in_order(parts[info["id"]], order.created(info)))
+
+    def _unfolded(self, source: Source, newest: Iterator[Row], last: int, report: Report) -> Messages:
+        """The ``last`` messages of 2.x, which keeps their order by number and their parts with them."""
+        found: Messages = []
+        for row in newest:
+            if last and len(found) >= last:
+                break
+            path = self._path(source, row)
+            try:
+                messages = messages_of(read_row(row, path))
+                check_key(("message", *(message.info["id"] for message in messages)))
+                found += reversed(messages)
+            except (InvalidKey, RecordError) as error:
+                report(_damage(path, error))
+        return found[::-1][-last:]
+
+    def _scan(self, source: Source, prefix: Key, report: Report) -> Iterator[tuple[Key, Any]]:
+        after: tuple[bytes, ...] = ()
+        while True:
+            with self._reading() as (connection, _):
+                rows = source.page(connection, prefix, after)
+            for row in rows:
+                for key, value in self._records(source, row, report):
+                    if key[: len(prefix)] == prefix:
+                        yield key, value
+            if len(rows) < PAGE:
+                return
+            after = source.mark(rows[-1])
+
+    def _records(self, source: Source, row: Row, report: Report) -> Iterator[tuple[Key, Any]]:
+        """What can be read of a row."""
+        path = self._path(source, row)
+        try:
+            for key, value in source.records(row, path):
+                yield check_key(key), value
+        except (InvalidKey, RecordError) as error:
+            report(_damage(path, error))
+
+    def _keys(self, connection: Connection, source: Source, prefix: Key) -> Iterator[Key]:
+        if source.whole:
+            yield from source.keys(connection, prefix)
+            return
+        for row in source.below(connection, prefix):
+            try:
+                yield from (key for key, _ in source.records(row, ""))
+            except RecordError:
+                if source.kind == "message":
+                    yield (source.kind, *(name.decode(errors="replace") for name in source.mark(row)))
+
+    def _path(self, source: Source, row: Row) -> str:
+        return f"{self.place}#{source.place(row)}"
+
+    @contextmanager
+    def _reading(self) -> Generator[tuple[Connection, Sources]]:
+        """A look at the database as of one moment, and where its records are; OpenCode may have changed that, too."""
+        with self._file.snapshot() as connection:
+            (schema,) = connection.execute("PRAGMA schema_version").fetchone()
+            if schema != self._schema:
+                self._known = sources(read_layout(connection, self.place))
+                self._schema = schema
+            yield connection, self._known
+
+    def _refuse(self) -> NoReturn:
+        raise ReadOnlyStore(
+            f"{self.place} belongs to OpenCode and is never written here. `opensesh import` copies its sessions "
+            "into a store that can be written.",
+            path=self.place,
+        )
+
+
+def _starts(prefix: Key) -> Iterator[Key]:
+    """The prefixes to look under, each of a kind and shorter than the keys of that kind."""
+    if not prefix:
+        yield from ((kind,) for kind in sorted(DEPTH))
+    elif len(check_key(prefix)) < DEPTH.get(prefix[0], 0):
+        yield prefix
+
+
+def _is_plain(key: Key) -> bool:
+    try:
+        return bool(check_key(key))
+    except InvalidKey:
+        return False
+
+
+def _damage(path: str, error: InvalidKey | RecordError) -> Damage:
+    if isinstance(error, InvalidKey):
+        return Damage(path, error.message)
+    return Damage(path, f"{error.place}: {error.reason}" if error.place else error.reason)

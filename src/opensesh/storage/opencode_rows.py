@@ -1,0 +1,256 @@
+"""Rows of OpenCode's tables as the documents its server answers with, field by field in its order."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from ..errors import RecordError
+from ..records import (
+    PART_TYPES,
+    AssistantMessage,
+    CacheTokens,
+    Completed,
+    Failed,
+    OtherPart,
+    Pending,
+    Running,
+    Tokens,
+    UserMessage,
+    created,
+)
+from ..records.codec import as_list, as_object, loads, loads_object
+
+if TYPE_CHECKING:
+    from ..records import Document
+
+Row = dict[str, Any]
+"""Columns by name, as SQLite holds them; text is bytes, and a column that this database lacks is ``None``."""
+
+PROJECT = (
+    "id", "worktree", "vcs", "name", "icon_url", "icon_url_override", "icon_color",
+    "time_created", "time_updated", "time_initialized", "sandboxes", "commands",
+)  # fmt: skip
+SESSION = (
+    "id", "project_id", "workspace_id", "parent_id", "slug", "directory", "path", "title", "version", "share_url",
+    "summary_additions", "summary_deletions", "summary_files", "metadata", "cost", "tokens_input", "tokens_output",
+    "tokens_reasoning", "tokens_cache_read", "tokens_cache_write", "revert", "permission", "agent", "model",
+    "time_created", "time_updated", "time_compacting", "time_archived",
+)  # fmt: skip
+MESSAGE = ("id", "session_id", "time_created", "data")
+PART = ("id", "message_id", "session_id", "data")
+SHARE = ("session_id", "id", "secret", "url")
+
+_MESSAGE_FIELDS = {
+    "user": UserMessage.__struct_encode_fields__,
+    "assistant": AssistantMessage.__struct_encode_fields__,
+}
+_PART_FIELDS = {kind: view.__struct_encode_fields__ for kind, view in PART_TYPES.items()}
+_STATE_FIELDS = {
+    str(view.__struct_config__.tag): ("status", *view.__struct_encode_fields__)
+    for view in (Pending, Running, Completed, Failed)
+}
+_WINDOWS = re.compile(r"[A-Za-z]:/")
+
+
+def project_document(row: Row, path: str) -> Document:
+    """``project/<id>``."""
+    icon = known(
+        {
+            "url": text(row, "icon_url", path),
+            "override": text(row, "icon_url_override", path),
+            "color": text(row, "icon_color", path),
+        }
+    )
+    sandboxes = as_list(decoded(row, "sandboxes", path)) or []
+    return known(
+        {
+            "id": text(row, "id", path),
+            "worktree": native(text(row, "worktree", path)),
+            "vcs": text(row, "vcs", path),
+            "name": text(row, "name", path),
+            "icon": icon or None,
+            "commands": decoded(row, "commands", path),
+            "time": known(
+                {
+                    "created": number(row, "time_created", path),
+                    "updated": number(row, "time_updated", path),
+                    "initialized": number(row, "time_initialized", path),
+                }
+            ),
+            "sandboxes": [native(folder) if isinstance(folder, str) else folder for folder in sandboxes],
+        }
+    )
+
+
+def session_document(row: Row, path: str) -> Document:
+    """``session/<projectID>/<id>``. What the columns of a version do not hold, its documents do not have."""
+    directory = text(row, "directory", path)
+    below = text(row, "path", path)
+    url = text(row, "share_url", path)
+    return known(
+        {
+            "id": text(row, "id", path),
+            "slug": text(row, "slug", path),
+            "projectID": text(row, "project_id", path),
+            "workspaceID": text(row, "workspace_id", path),
+            "directory": native(directory),
+            "path": below.replace("/", "\\") if below and directory and _WINDOWS.match(directory) else below,
+            "parentID": text(row, "parent_id", path),
+            "summary": _summary(row, path),
+            "cost": number(row, "cost", path),
+            "tokens": _tokens(row, path),
+            "share": {"url": url} if url else None,
+            "title": text(row, "title", path),
+            "agent": text(row, "agent", path),
+            "model": decoded(row, "model", path),
+            "version": text(row, "version", path),
+            "metadata": decoded(row, "metadata", path),
+            "time": _session_time(row, path),
+            "permission": decoded(row, "permission", path),
+            "revert": decoded(row, "revert", path),
+        }
+    )
+
+
+def message_document(row: Row, path: str) -> Document:
+    """``message/<sessionID>/<id>``. One whose data does not say when it was made has the time of its row."""
+    data = content(row, path)
+    time = as_object(data.get("time")) or {}
+    if not isinstance(time.get("created"), (int, float)):
+        data["time"] = {**time, "created": number(row, "time_created", path)}
+    created(data, path)
+    document = {**data, "id": text(row, "id", path), "sessionID": text(row, "session_id", path)}
+    _arrange_tokens(document)
+    return arrange(document, _MESSAGE_FIELDS.get(str(data.get("role")), _MESSAGE_FIELDS["user"]))
+
+
+def part_document(row: Row, path: str) -> Document:
+    """``part/<messageID>/<id>``."""
+    document = {
+        **content(row, path),
+        "id": text(row, "id", path),
+        "sessionID": text(row, "session_id", path),
+        "messageID": text(row, "message_id", path),
+    }
+    state = as_object(document.get("state"))
+    if state is not None:
+        document["state"] = arrange(state, _STATE_FIELDS.get(str(state.get("status")), ()))
+    _arrange_tokens(document)
+    return arrange(document, _PART_FIELDS.get(str(document.get("type")), OtherPart.__struct_encode_fields__))
+
+
+def diff_document(row: Row, path: str) -> list[Any]:
+    """``session_diff/<sessionID>``."""
+    diffs = as_list(decoded(row, "summary_diffs", path))
+    if diffs is None:
+        raise RecordError("expected an array", path=path, place="summary_diffs")
+    return diffs
+
+
+def todo_document(row: Row, path: str) -> list[Document]:
+    """``todo/<sessionID>``, from lines of position, content, status and priority."""
+    lines: list[list[Any]] = decoded(row, "lines", path)
+    return [dict(zip(("content", "status", "priority"), line[1:], strict=True)) for line in sorted(lines)]
+
+
+def share_document(row: Row, path: str) -> Document:
+    """``session_share/<sessionID>``."""
+    return known({name: text(row, name, path) for name in ("id", "secret", "url")})
+
+
+def text(row: Row, name: str, path: str) -> str | None:
+    """A text column."""
+    value = row[name]
+    if value is None:
+        return None
+    if not isinstance(value, bytes):
+        _refuse(value, "text", name, path)
+    try:
+        return value.decode("utf-8", "surrogatepass")
+    except UnicodeDecodeError as error:
+        raise RecordError(f"not UTF-8 text at byte {error.start}", path=path, place=name) from None
+
+
+def number(row: Row, name: str, path: str) -> int | float | None:
+    """A number column; a whole number as an integer, however SQLite keeps it."""
+    value = row[name]
+    if isinstance(value, float):
+        return int(value) if value.is_integer() else value
+    if value is None or isinstance(value, int):
+        return value
+    return _refuse(value, "a number", name, path)
+
+
+def decoded(row: Row, name: str, path: str) -> Any:
+    """A column of JSON; ``None`` also for JSON's ``null``."""
+    value = row[name]
+    if value is None:
+        return None
+    if not isinstance(value, bytes):
+        _refuse(value, "JSON", name, path)
+    try:
+        return loads(value, path)
+    except RecordError as error:
+        place = f"{name}, {error.place}" if error.place else name
+        raise RecordError(error.reason, path=path, place=place) from None
+
+
+def content(row: Row, path: str) -> Document:
+    """The object in the column ``data``."""
+    value = row["data"]
+    if not isinstance(value, bytes):
+        _refuse(value, "JSON", "data", path)
+    if not value:
+        raise RecordError("empty", path=path, place="data")
+    return loads_object(value, path)
+
+
+def known(fields: Document) -> Document:
+    """``fields`` without those that are ``None``, as JavaScript leaves out undefined."""
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def arrange(document: Document, names: tuple[str, ...]) -> Document:
+    """``document`` with the fields of ``names`` first, in that order; the others follow as they were."""
+    return {name: document[name] for name in names if name in document} | document
+
+
+def native(folder: str | None) -> str | None:
+    """A folder as its machine spells it: OpenCode keeps ``C:/Users`` for ``C:\\Users``."""
+    return folder.replace("/", "\\") if folder and _WINDOWS.match(folder) else folder
+
+
+def _arrange_tokens(document: Document) -> None:
+    if tokens := as_object(document.get("tokens")):
+        if cache := as_object(tokens.get("cache")):
+            tokens["cache"] = arrange(cache, CacheTokens.__struct_encode_fields__)
+        document["tokens"] = arrange(tokens, Tokens.__struct_encode_fields__)
+
+
+def _summary(row: Row, path: str) -> Document | None:
+    counts = {name: number(row, f"summary_{name}", path) for name in ("additions", "deletions", "files")}
+    if all(count is None for count in counts.values()):
+        return None
+    return {name: count or 0 for name, count in counts.items()}
+
+
+def _tokens(row: Row, path: str) -> Document | None:
+    used = {name: number(row, f"tokens_{name}", path) for name in ("input", "output", "reasoning")}
+    cache = {name: number(row, f"tokens_cache_{name}", path) for name in ("read", "write")}
+    if all(count is None for count in (*used.values(), *cache.values())):
+        return None
+    tokens: Document = {name: count or 0 for name, count in used.items()}
+    return tokens | {"cache": {name: count or 0 for name, count in cache.items()}}
+
+
+def _session_time(row: Row, path: str) -> Document:
+    names = ("created", "updated", "compacting", "archived")
+    time = known({name: number(row, f"time_{name}", path) for name in names})
+    if "created" not in time:
+        raise RecordError("expected milliseconds, found nothing", path=path, place="time_created")
+    return time
+
+
+def _refuse(value: object, expected: str, name: str, path: str) -> NoReturn:
+    raise RecordError(f"expected {expected}, found {value!r:.60}", path=path, place=name)

@@ -1,0 +1,269 @@
+"""Which tables an OpenCode database has, and how to ask them for records."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ..errors import StoreError
+from . import opencode_rows as rows
+from .opencode_v2 import SESSION_V2, messages_of, read_row, row_id, session_v2_document
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator, Iterator, Sequence
+    from sqlite3 import Connection
+
+    from .opencode_rows import Row
+    from .store import Key
+
+    Layout = dict[str, set[str]]
+    Records = Sequence[tuple[Key, Any]]
+
+DEPTH = {"project": 2, "session": 3, "message": 3, "part": 3, "session_diff": 2, "todo": 2, "session_share": 2}
+"""How many components the key of each kind of record has."""
+
+PAGE = 256
+"""How many rows a scan holds at a time."""
+
+_NEEDED = {
+    "project": ("id",),
+    "session": ("id", "project_id", "time_created"),
+    "message": ("id", "session_id", "time_created", "data"),
+    "part": ("id", "message_id", "session_id", "data"),
+    "todo": ("session_id", "position", "content", "status", "priority"),
+    "session_share": rows.SHARE,
+    "session_v2": ("id", "project_id", "time_created", "time_updated"),
+    "session_message": ("id", "session_id", "type", "seq", "time_created", "time_updated", "data"),
+}
+"""The tables that are read, and what each must have to be read at all. No other table is ever touched."""
+
+_LINES = """(SELECT json_group_array(json_array(u.position, CAST(u.content AS TEXT), CAST(u.status AS TEXT),
+    CAST(u.priority AS TEXT))) FROM todo u WHERE u.session_id = t.session_id)"""
+_FIRST_LINE = "t.position = (SELECT min(u.position) FROM todo u WHERE u.session_id = t.session_id)"
+_PROJECT = "LEFT JOIN project j ON j.id = s.project_id"
+# In 2.x, an answer says which agent and model the prompt before it was for; the prompt itself does not.
+_REPLY = """(SELECT CASE WHEN json_valid(n.data) THEN json_extract(n.data, '$.agent', '$.model') END
+    FROM session_message n WHERE n.session_id = t.session_id AND n.type = 'assistant' AND n.seq > t.seq
+    ORDER BY n.seq LIMIT 1)"""
+_PARENT = """(SELECT p.id FROM session_message p WHERE p.session_id = t.session_id AND p.type = 'user'
+    AND p.seq < t.seq ORDER BY p.seq DESC LIMIT 1)"""
+# A session's own time of update may stay at its last prompt.
+_UPDATED = """max(t.time_updated, ifnull((SELECT m.time_updated FROM session_message m WHERE m.session_id = t.id
+    ORDER BY m.seq DESC LIMIT 1), 0))"""
+
+
+class Source(NamedTuple):
+    """One table as the source of one kind of record."""
+
+    kind: str
+    table: str
+    key: tuple[str, ...]
+    """The columns that make up the key, after its kind."""
+    columns: dict[str, str]
+    """What is selected, by name."""
+    make: Callable[[Row, str], Any]
+    """The record in a row that is found at a place; for a row that is not a :attr:`whole` one, its records by key."""
+    where: str = "1"
+    joins: str = ""
+    newest: str = "t.time_created DESC"
+    """What ``messages`` orders by, to have the newest first."""
+    address: Callable[[Key], tuple[str, ...]] = lambda key: key[1:]
+    """The values of the key columns for a key, or for the beginning of one."""
+    whole: bool = True
+    """Whether a row is one record, so that its key can be told without decoding it."""
+
+    def records(self, row: Row, path: str) -> Records:
+        """What a row holds, in key order. ``path`` is where it is, for errors."""
+        made = self.make(row, path)
+        if not self.whole:
+            return made
+        return [((self.kind, *(rows.text(row, name, path) or "" for name in self.key)), made)]
+
+    def find(self, connection: Connection, key: Key) -> list[Row]:
+        """The row that a record comes from, if it is there."""
+        return list(self.below(connection, key))
+
+    def below(self, connection: Connection, prefix: Key, order: str = "") -> Generator[Row]:
+        """The rows below ``prefix``, read as they are asked for. Close it when you have enough."""
+        values = self.address(prefix)
+        return self.select(connection, self._under(values), values, order)
+
+    def select(
+        self, connection: Connection, condition: str, values: Sequence[str | bytes], order: str = ""
+    ) -> Generator[Row]:
+        """Rows by a condition of the caller's, read as they are asked for."""
+        words = ("SELECT", ", ".join(self.columns.values()), "FROM", self.table, "t", self.joins, "WHERE", condition)
+        sql = " ".join((*words, "ORDER BY", order) if order else words)
+        cursor = connection.execute(sql, values)
+        try:
+            for each in cursor:
+                yield dict(zip(self.columns, each, strict=True))
+        finally:
+            cursor.close()  # an open one would go on holding its view of the database
+
+    def page(self, connection: Connection, prefix: Key, after: tuple[bytes, ...]) -> list[Row]:
+        """The next rows below ``prefix`` in key order, after the one whose :meth:`mark` was ``after``."""
+        values, keys = self.address(prefix), self._keys
+        condition = self._under(values)
+        if after:
+            condition += f" AND ({keys}) > ({', '.join(['CAST(? AS TEXT)'] * len(after))})"
+        # Chosen by key alone: a sort that carries the data along would hold that of a whole session.
+        chosen = ("SELECT t.rowid FROM", self.table, "t WHERE", condition, "ORDER BY", keys, "LIMIT", str(PAGE))
+        within = f"t.rowid IN ({' '.join(chosen)})"
+        return list(self.select(connection, within, (*values, *after), keys))
+
+    def keys(self, connection: Connection, prefix: Key) -> Iterator[Key]:
+        """The keys below ``prefix``, in order, of a source whose rows are whole records."""
+        values = self.address(prefix)
+        words = ("SELECT", self._keys, "FROM", self.table, "t WHERE", self._under(values), "ORDER BY", self._keys)
+        for found in connection.execute(" ".join(words), values):
+            yield (self.kind, *(each.decode(errors="replace") for each in found))
+
+    def mark(self, row: Row) -> tuple[bytes, ...]:
+        """Where :meth:`page` goes on after this row."""
+        return tuple(row[name] for name in self.key)
+
+    def place(self, row: Row) -> str:
+        """The table and the identifier of a row."""
+        return f"{self.table}/{row[self.key[-1]].decode(errors='replace')}"
+
+    @property
+    def _keys(self) -> str:
+        return ", ".join(f"t.{name}" for name in self.key)
+
+    def _under(self, values: Sequence[str]) -> str:
+        equal = [f"t.{name} = ?" for name, _ in zip(self.key, values, strict=False)]
+        # What is not text is no identifier, and has no place in the order of those that are.
+        return " AND ".join([*equal, *(f"typeof(t.{name}) = 'text'" for name in self.key), self.where])
+
+
+def read_layout(connection: Connection, path: str) -> Layout:
+    """The tables this package reads, with their columns, or a :class:`StoreError` if they are not OpenCode's."""
+    names = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
+    layout: Layout = {}
+    for table in _NEEDED.keys() & {name.decode(errors="replace") for (name,) in names}:
+        columns = {column[1].decode() for column in connection.execute(f"PRAGMA table_info({table})")}
+        missing = [name for name in _NEEDED[table] if name not in columns]
+        if not missing:
+            layout[table] = columns
+        elif table != "session_message":  # 1.x has had one of these too, and does not use it
+            raise _unknown(path, f"its table {table} has no {', '.join(missing)}. Is it from a newer OpenCode?")
+    if "session_v2" in layout and "session_message" not in layout:
+        raise _unknown(path, "its sessions are of OpenCode 2, but their messages are not where they should be")
+    if not layout.keys() & {"session", "session_v2"}:
+        raise _unknown(path, "an SQLite database, but not one of OpenCode's: it has no table of sessions")
+    return layout
+
+
+def sources(layout: Layout) -> dict[str, list[Source]]:
+    """Where each kind of record comes from. A session that 2.x has is taken from there, with all that is in it."""
+    v2 = _v2_sessions(layout)
+    found: dict[str, list[Source]] = {}
+    for source in [*_v1_sources(layout, v2), *_other_sources(layout), *_v2_sources(layout, v2)]:
+        found.setdefault(source.kind, []).append(source)
+    return found
+
+
+def _v2_sessions(layout: Layout) -> str:
+    """The table of the sessions whose messages are in ``session_message``, if there is one."""
+    if "session_v2" in layout:
+        return "session_v2"
+    preview = "message" not in layout or "fork_session_id" in layout["session"]
+    return "session" if preview and "session_message" in layout else ""
+
+
+def _v1_sources(layout: Layout, v2: str) -> Iterator[Source]:
+    def where(owner: str, *more: str) -> str:
+        hidden = [" ".join(("NOT EXISTS (SELECT 1 FROM", v2, f"v WHERE v.id = t.{owner})"))] if v2 else []
+        return " AND ".join(["1", *more, *hidden])
+
+    if "session" in layout and v2 != "session":
+        columns = _columns(layout["session"], rows.SESSION)
+        yield Source("session", "session", ("project_id", "id"), columns, rows.session_document, where("id"))
+        yield from _diffs(layout, "session", where("id", "t.summary_diffs IS NOT NULL"))
+    if "message" in layout:
+        columns = _columns(layout["message"], rows.MESSAGE)
+        yield Source("message", "message", ("session_id", "id"), columns, rows.message_document, where("session_id"))
+    if "part" in layout:
+        columns = _columns(layout["part"], rows.PART)
+        yield Source("part", "part", ("message_id", "id"), columns, rows.part_document, where("session_id"))
+
+
+def _other_sources(layout: Layout) -> Iterator[Source]:
+    if "project" in layout:
+        columns = _columns(layout["project"], rows.PROJECT)
+        yield Source("project", "project", ("id",), columns, rows.project_document)
+    if "todo" in layout:
+        columns = {"session_id": "t.session_id", "lines": _LINES}
+        yield Source("todo", "todo", ("session_id",), columns, rows.todo_document, _FIRST_LINE)
+    if "session_share" in layout:
+        columns = _columns(layout["session_share"], rows.SHARE)
+        yield Source("session_share", "session_share", ("session_id",), columns, rows.share_document)
+
+
+def _v2_sources(layout: Layout, v2: str) -> Iterator[Source]:
+    if not v2:
+        return
+    columns = _columns(layout[v2], SESSION_V2) | {"time_updated": _UPDATED}
+    yield Source("session", v2, ("project_id", "id"), columns, session_v2_document)
+    yield from _diffs(layout, v2, "t.summary_diffs IS NOT NULL")
+    message = Source(
+        kind="message",
+        table="session_message",
+        key=("session_id", "id"),
+        columns=_v2_columns(layout, v2),
+        make=_v2_messages,
+        where=" ".join(("EXISTS (SELECT 1 FROM", v2, "v WHERE v.id = t.session_id)")),
+        joins=" ".join(("JOIN", v2, "s ON s.id = t.session_id", _PROJECT if "project" in layout else "")),
+        newest="t.seq DESC",
+        address=_message_row,
+        whole=False,
+    )
+    yield message
+    yield message._replace(kind="part", key=("id",), make=_v2_parts, address=_row_of_parts)
+
+
+def _diffs(layout: Layout, table: str, where: str) -> Iterator[Source]:
+    if "summary_diffs" in layout[table]:
+        columns = _columns(layout[table], ("id", "summary_diffs"))
+        yield Source("session_diff", table, ("id",), columns, rows.diff_document, where)
+
+
+def _v2_columns(layout: Layout, v2: str) -> dict[str, str]:
+    own = ("id", "session_id", "type", "seq", "time_created", "time_updated", "data")
+    session = _columns(layout[v2], ("agent", "model", "directory"), "s")
+    root = "j.worktree" if "worktree" in layout.get("project", ()) else "NULL"
+    return {
+        **_columns(layout["session_message"], own),
+        "reply": _REPLY,
+        "parent_id": _PARENT,
+        "session_agent": session["agent"],
+        "session_model": session["model"],
+        "directory": session["directory"],
+        "worktree": root,
+    }
+
+
+def _columns(present: set[str], names: tuple[str, ...], table: str = "t") -> dict[str, str]:
+    """What to select for each of ``names``: nothing, where the table does not have it."""
+    return {name: f"{table}.{name}" if name in present else "NULL" for name in names}
+
+
+def _unknown(path: str, reason: str) -> StoreError:
+    return StoreError(f"{path}: {reason}", path=path)
+
+
+def _message_row(key: Key) -> tuple[str, ...]:
+    return (*key[1:2], *(row_id(name) for name in key[2:]))
+
+
+def _row_of_parts(key: Key) -> tuple[str, ...]:
+    return tuple(row_id(name) for name in key[1:2])
+
+
+def _v2_messages(row: Row, path: str) -> Records:
+    return [(("message", info["sessionID"], info["id"]), info) for info, _ in messages_of(read_row(row, path))]
+
+
+def _v2_parts(row: Row, path: str) -> Records:
+    found = messages_of(read_row(row, path))
+    return [(("part", info["id"], part["id"]), part) for info, parts in found for part in parts]

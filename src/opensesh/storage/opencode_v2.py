@@ -1,0 +1,326 @@
+"""Sessions and messages of OpenCode 2.x in the shape of 1.x.
+
+2.x keeps a message as one row: a type, a sequence number and an object that holds its content. Here a row becomes a
+message and its parts (two messages for a compaction: the request and the summary). What happened between messages (an
+agent or model switched, a turn ended) becomes a user message with one part of that type, which no reader of 1.x takes
+for words. ``v2`` on each message holds the row's type, its sequence number, and whatever 1.x has no field for.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ..errors import RecordError
+from ..records import (
+    APIError,
+    AssistantMessage,
+    ContentFilterError,
+    Failure,
+    MessageAbortedError,
+    ProviderAuthError,
+    UnknownError,
+    write_failure,
+)
+from ..records.codec import as_list, as_object
+from .opencode_rows import SESSION, arrange, content, decoded, known, native, number, session_document, text
+from .opencode_v2_parts import During, Parts, add_attachments, add_content, add_shell, moment, take_object
+from .store import StoredMessage
+
+if TYPE_CHECKING:
+    from ..records import Document
+    from .opencode_rows import Row
+
+SESSION_V2 = (
+    *SESSION,
+    "fork_session_id", "fork_boundary", "fork_message_id",
+    "time_idle", "time_viewed", "idle_outcome", "time_suspended", "resume_attempts",
+)  # fmt: skip
+SUMMARY = "-summary"
+"""Marks the identifier of the second message that a compaction becomes."""
+
+_ASSISTANT = AssistantMessage.__struct_encode_fields__
+_RULE = ("permission", "pattern", "action")
+
+
+class V2Row(NamedTuple):
+    """A row of ``session_message``, decoded, with what its neighbours know of it."""
+
+    id: str
+    session_id: str
+    type: str
+    seq: int | None
+    created: int
+    updated: int | None
+    data: Document
+    parent_id: str | None
+    """The prompt before it."""
+    agent: str | None
+    model: Document | None
+    """Of the answer that follows, else of the session: ``{id, providerID, variant?}``."""
+    directory: str
+    worktree: str
+
+    @property
+    def during(self) -> During:
+        """When it was begun, and completed if it was."""
+        return During(self.created, moment(as_object(self.data.get("time")), "completed"))
+
+
+def session_v2_document(row: Row, path: str) -> Document:
+    """``session/<projectID>/<id>``: the fields of 1.x, then those that only 2.x has, by their names there."""
+    if row["title"] is None:
+        row = {**row, "title": _default_title(row).encode()}
+    session = session_document(row, path)
+    if not all(_is_rule(rule) for rule in as_list(session.get("permission")) or []):
+        session["permissions"] = session.pop("permission")
+    session["time"] |= known({name: number(row, f"time_{name}", path) for name in ("idle", "viewed", "suspended")})
+    fork = {
+        "sessionID": text(row, "fork_session_id", path),
+        "boundary": decoded(row, "fork_boundary", path),
+        "messageID": text(row, "fork_message_id", path),
+    }
+    more = {
+        "outcome": text(row, "idle_outcome", path),
+        "resumeAttempts": number(row, "resume_attempts", path) or None,
+        "fork": known(fork) or None,
+    }
+    return session | known(more)
+
+
+def read_row(row: Row, path: str) -> V2Row:
+    """Decode a row of ``session_message``."""
+    data = content(row, path)
+    created = moment(as_object(data.get("time")), "created")
+    if created is None:
+        created = moment({"row": number(row, "time_created", path)}, "row")
+    if created is None:
+        raise RecordError("expected milliseconds, found nothing", path=path, place="$.time.created")
+    reply = as_list(decoded(row, "reply", path)) or [None, None]
+    directory = native(text(row, "directory", path)) or ""
+    return V2Row(
+        id=text(row, "id", path) or "",
+        session_id=text(row, "session_id", path) or "",
+        type=text(row, "type", path) or "unknown",
+        seq=moment(row, "seq"),
+        created=created,
+        updated=moment(row, "time_updated"),
+        data=data,
+        parent_id=text(row, "parent_id", path),
+        agent=reply[0] if isinstance(reply[0], str) else text(row, "session_agent", path),
+        model=as_object(reply[1]) or as_object(decoded(row, "session_model", path)),
+        directory=directory,
+        worktree=native(text(row, "worktree", path)) or directory,
+    )
+
+
+def messages_of(row: V2Row) -> list[StoredMessage]:
+    """The message that a row becomes, with its parts; for a compaction, two."""
+    match row.type:
+        case "user":
+            return [_user(row)]
+        case "assistant":
+            return [_assistant(row)]
+        case "system" | "synthetic" | "skill" if isinstance(row.data.get("text"), str):
+            return [_notice(row)]
+        case "shell":
+            return [_shell(row)]
+        case "compaction":
+            return [_compaction(row), _summary(row)]
+        case _:
+            parts = Parts(row.session_id, row.id)
+            parts.keep(row.type, row.data)
+            return [StoredMessage(_user_info(row, {}), parts.documents)]
+
+
+def row_id(message_id: str) -> str:
+    """The row that a message of ours comes from."""
+    return message_id.removesuffix(SUMMARY)
+
+
+def _user(row: V2Row) -> StoredMessage:
+    parts, rest = Parts(row.session_id, row.id), row.data.copy()
+    if isinstance(rest.get("text"), str):
+        parts.add("text", {"text": rest.pop("text")})
+    add_attachments(parts, rest)
+    return StoredMessage(_user_info(row, rest), parts.documents)
+
+
+def _notice(row: V2Row) -> StoredMessage:
+    parts, rest = Parts(row.session_id, row.id), row.data.copy()
+    parts.add("text", {"text": rest.pop("text"), "synthetic": True})
+    return StoredMessage(_user_info(row, rest), parts.documents)
+
+
+def _assistant(row: V2Row) -> StoredMessage:
+    parts, rest = Parts(row.session_id, row.id), row.data.copy()
+    snapshot = as_object(rest.get("snapshot")) or {}
+    model = take_object(rest, "model") or {}
+    agent, items = rest.pop("agent", None), as_list(rest.get("content"))
+    fields: Document = {
+        "agent": agent if isinstance(agent, str) else "",
+        "error": _failure(rest.get("error"), str(model.get("providerID", ""))),
+        "finish": rest.pop("finish") if isinstance(rest.get("finish"), str) else None,
+    } | _model_fields(model)
+    usage = _usage(rest)
+    if usage:
+        parts.add("step-start", {"snapshot": snapshot.get("start")})
+    if items is not None:
+        del rest["content"]
+        add_content(parts, items, row.during)
+    if usage:
+        parts.add("step-finish", {"reason": fields["finish"] or "unknown", "snapshot": snapshot.get("end")} | usage)
+    return StoredMessage(_assistant_info(row, fields | usage, rest), parts.documents)
+
+
+def _shell(row: V2Row) -> StoredMessage:
+    parts, rest = Parts(row.session_id, row.id), row.data.copy()
+    add_shell(parts, rest, row.during)
+    fields = {"agent": row.agent or "", **_model_fields(row.model or {})}
+    return StoredMessage(_assistant_info(row, fields, rest), parts.documents)
+
+
+def _compaction(row: V2Row) -> StoredMessage:
+    parts = Parts(row.session_id, row.id)
+    parts.add("compaction", {"auto": row.data.get("reason") == "auto"})
+    taken = ("summary", "model", "cost", "tokens", "error")
+    rest = {name: value for name, value in row.data.items() if name not in taken}
+    return StoredMessage(_user_info(row, rest), parts.documents)
+
+
+def _summary(row: V2Row) -> StoredMessage:
+    """The answer to a compaction; 1.x cuts the history where one is finished and has no error."""
+    identifier = row.id + SUMMARY
+    parts = Parts(row.session_id, identifier)
+    taken = {name: row.data.get(name) for name in ("model", "cost", "tokens", "error")}
+    model, usage = as_object(taken["model"]) or row.model or {}, _usage(taken)
+    done = row.data.get("status", "completed") == "completed"
+    over = done or row.data.get("status") == "failed"
+    if usage:
+        parts.add("step-start", {})
+    if row.data.get("summary"):
+        parts.add("text", {"text": str(row.data["summary"])})
+    if usage:
+        parts.add("step-finish", {"reason": "stop" if done else "error", **usage})
+    fields: Document = {
+        "id": identifier,
+        "parentID": row.id,
+        "time": known({"created": row.created, "completed": (row.updated or row.created) if over else None}),
+        "error": _failure(taken["error"], str(model.get("providerID", ""))),
+        "agent": "compaction",
+        "summary": True,
+        "finish": "stop" if done else None,
+    }
+    rest = known({"error": taken["error"]})
+    return StoredMessage(_assistant_info(row, fields | _model_fields(model) | usage, rest), parts.documents)
+
+
+def _user_info(row: V2Row, rest: Document) -> Document:
+    model = row.model or {}
+    reference = {
+        "providerID": str(model.get("providerID", "")),
+        "modelID": str(model.get("id", "")),
+        "variant": _variant(model),
+    }
+    return known(
+        {
+            "id": row.id,
+            "sessionID": row.session_id,
+            "role": "user",
+            "time": {"created": row.created},
+            "agent": row.agent,
+            "model": known(reference) if model else None,
+            "v2": _origin(row, rest),
+        }
+    )
+
+
+def _assistant_info(row: V2Row, fields: Document, rest: Document) -> Document:
+    basis: Document = {
+        "id": row.id,
+        "sessionID": row.session_id,
+        "role": "assistant",
+        "time": known({"created": row.created, "completed": row.during.end}),
+        "parentID": row.parent_id,
+        "mode": fields["agent"],
+        "path": {"cwd": row.directory, "root": row.worktree},
+        "cost": 0,
+        "tokens": _tokens({}),
+    }
+    return arrange(known(basis | fields | {"v2": _origin(row, rest)}), _ASSISTANT)
+
+
+def _origin(row: V2Row, rest: Document) -> Document:
+    time = as_object(rest.pop("time", None)) or {}
+    kept = {name: value for name, value in time.items() if name not in ("created", "completed")}
+    return known({"type": row.type, "seq": row.seq, "time": kept or None}) | rest
+
+
+def _model_fields(model: Document) -> Document:
+    return {
+        "modelID": str(model.get("id", "")),
+        "providerID": str(model.get("providerID", "")),
+        "variant": _variant(model),
+    }
+
+
+def _variant(model: Document) -> str | None:
+    """The chosen preset; 2.x writes ``default`` where 1.x writes none."""
+    variant = model.get("variant")
+    return variant if isinstance(variant, str) and variant != "default" else None
+
+
+def _usage(rest: Document) -> Document:
+    """``cost`` and ``tokens``, taken out of ``rest``; nothing if it has neither."""
+    cost, tokens = rest.get("cost"), as_object(rest.get("tokens"))
+    if not isinstance(cost, (int, float)) and tokens is None:
+        return {}
+    rest.pop("cost", None)
+    rest.pop("tokens", None)
+    return {"cost": cost if isinstance(cost, (int, float)) else 0, "tokens": _tokens(tokens or {})}
+
+
+def _tokens(held: Document) -> Document:
+    cache = as_object(held.get("cache"))
+    counts: Document = {name: moment(held, name) or 0 for name in ("input", "output", "reasoning")}
+    return counts | {"cache": {name: moment(cache, name) or 0 for name in ("read", "write")}}
+
+
+def _failure(held: Any, provider: str) -> Document | None:
+    error = as_object(held)
+    if error is None:
+        return None
+    message, kind = str(error.get("message", "")), str(error.get("type", ""))
+    failure: Failure
+    match kind:
+        case "aborted":
+            failure = MessageAbortedError(message=message)
+        case "provider.auth":
+            failure = ProviderAuthError(provider_id=provider, message=message)
+        case "provider.content-filter":
+            failure = ContentFilterError(message=message)
+        case _ if kind.startswith("provider."):
+            body = (as_object(error.get("response")) or {}).get("body")
+            failure = APIError(
+                message=message,
+                status_code=moment(error, "status"),
+                response_body=body if isinstance(body, str) else None,
+            )
+        case _:
+            failure = UnknownError(message=message)
+    return write_failure(failure)
+
+
+def _default_title(row: Row) -> str:
+    """What 1.x calls a session that nobody has named."""
+    from datetime import UTC, datetime
+
+    try:
+        made = datetime.fromtimestamp(row["time_created"] / 1000, UTC).isoformat(timespec="milliseconds")
+    except (TypeError, ValueError, OverflowError, OSError):
+        return ""
+    return f"{'Child' if row['parent_id'] else 'New'} session - {made.replace('+00:00', 'Z')}"
+
+
+def _is_rule(rule: Any) -> bool:
+    held = as_object(rule) or {}
+    return all(isinstance(held.get(name), str) for name in _RULE) and held["action"] in ("allow", "deny", "ask")

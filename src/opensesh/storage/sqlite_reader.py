@@ -1,0 +1,142 @@
+"""Reading an SQLite database that another program owns, without ever changing it."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from contextlib import contextmanager
+from threading import RLock
+from typing import TYPE_CHECKING
+from urllib.parse import quote
+
+from ..errors import StoreError
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+_PRIMARY = 0xFF
+_LOCKED = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+_UNREACHABLE = (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY)
+
+
+class SqliteReader:
+    """One database file, opened read-only, for any number of threads.
+
+    Whatever goes wrong is a :class:`~opensesh.errors.StoreError` that names the file; no exception of ``sqlite3`` gets
+    out. Text comes back as bytes, so that a column that is not UTF-8 does not cost its neighbours.
+
+    A database in WAL mode is read together with its ``-wal``, while its owner writes. SQLite may leave an empty
+    ``-wal`` and a ``-shm`` beside it, as for any reader. Where it cannot make them (a read-only folder, a read-only
+    disk), the file is read as it is, provided that no ``-wal`` holds changes that it lacks.
+
+    Threads take turns on one connection: decoding, not SQLite, is what takes the time, and that does not run in
+    parallel. The database file is never opened by other means: closing any descriptor of it would drop the locks of
+    this process.
+    """
+
+    def __init__(self, path: str, busy_seconds: float = 5.0) -> None:
+        self.path = os.path.abspath(path)
+        self._busy_seconds = busy_seconds
+        self._lock = RLock()
+        self._connection: sqlite3.Connection | None = self._open()
+
+    def close(self) -> None:
+        """Let go of the file. Closing twice is no error."""
+        with self._lock:
+            if self._connection:
+                self._connection.close()
+            self._connection = None
+
+    @contextmanager
+    def snapshot(self) -> Generator[sqlite3.Connection]:
+        """A connection that sees the database as of one moment, for this thread alone, until the block ends.
+
+        Keep it short: while it lasts, the owner's WAL cannot start over and grows.
+        """
+        with self._lock:
+            if self._connection and self._as_is and _size(self.path + "-wal"):
+                self.close()
+                self._connection = self._open()
+            if not self._connection:
+                raise StoreError(f"{self.path}: closed", path=self.path)
+            try:
+                self._connection.execute("BEGIN")
+                try:
+                    yield self._connection
+                finally:
+                    self._connection.rollback()
+            except sqlite3.Error as error:
+                raise self._explain(error) from None
+
+    def _open(self) -> sqlite3.Connection:
+        if not os.path.isfile(self.path):
+            what = "a folder, not a database" if os.path.isdir(self.path) else "no such file"
+            raise StoreError(f"{self.path}: {what}", path=self.path)
+        self._as_is = False
+        try:
+            return self._connect("mode=ro")
+        except sqlite3.Error as error:
+            if _code(error) not in _UNREACHABLE or self._has_unmerged_changes():
+                raise self._explain(error) from None
+        self._as_is = True
+        try:
+            return self._connect("mode=ro&immutable=1")
+        except sqlite3.Error as error:
+            raise self._explain(error) from None
+
+    def _connect(self, options: str) -> sqlite3.Connection:
+        connection = sqlite3.connect(
+            f"{file_uri(self.path)}?{options}",
+            uri=True,
+            timeout=self._busy_seconds,
+            isolation_level=None,
+            check_same_thread=False,
+        )
+        try:
+            connection.text_factory = bytes
+            connection.execute("PRAGMA trusted_schema = OFF")
+            connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _has_unmerged_changes(self) -> bool:
+        return bool(_size(self.path + "-wal") or _size(self.path + "-journal"))
+
+    def _explain(self, error: sqlite3.Error) -> StoreError:
+        code = _code(error)
+        if code in _LOCKED:
+            reason = f"locked by another program for {self._busy_seconds:g} seconds. Try again when it is done."
+        elif code == sqlite3.SQLITE_NOTADB:
+            reason = "not an SQLite database"
+        elif code == sqlite3.SQLITE_CORRUPT:
+            reason = f"damaged ({error}). `.recover` of the sqlite3 shell may save what is left, from a copy."
+        elif code in _UNREACHABLE and _size(self.path + "-wal"):
+            reason = (
+                "its newest changes are still in the -wal file beside it, and cannot be read from there in a read-only "
+                "folder. Copy both files to a folder of your own."
+            )
+        elif code in _UNREACHABLE and _size(self.path + "-journal"):
+            reason = "a change to it was cut short (see the -journal file). Start OpenCode once: that undoes it."
+        else:
+            reason = str(error)
+        return StoreError(f"{self.path}: {reason}", path=self.path)
+
+
+def file_uri(path: str) -> str:
+    """An absolute path as the ``file:`` URI that SQLite takes, whatever characters are in it."""
+    if os.name == "nt":
+        path = path.replace("\\", "/")
+    return "file://" + ("" if path.startswith("/") else "/") + quote(os.fsencode(path), safe="/:")
+
+
+def _code(error: sqlite3.Error) -> int:
+    return getattr(error, "sqlite_errorcode", 0) & _PRIMARY
+
+
+def _size(path: str) -> int:
+    try:
+        return os.stat(path).st_size
+    except OSError:
+        return 0

@@ -1,0 +1,283 @@
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from opensesh import __version__
+from opensesh.cli.app import COMMANDS, run
+from opensesh.storage.json_tree import JsonTree
+from opensesh.storage.leases import Leases
+
+FIXTURES = Path(__file__).parents[1] / "fixtures"
+
+
+class Terminal:
+    def __init__(self, capfdbinary: pytest.CaptureFixture[bytes]) -> None:
+        self._capture = capfdbinary
+        self.code = 0
+        self.error = ""
+
+    def run(self, *words: str) -> str:
+        self.code = run(words)
+        sys.stdout.flush()
+        out, error = self._capture.readouterr()
+        self.error = error.decode()
+        return out.decode()
+
+    def json(self, *words: str) -> Any:
+        return json.loads(self.run(*words, "--json"))
+
+
+@pytest.fixture
+def terminal(capfdbinary: pytest.CaptureFixture[bytes]) -> Terminal:
+    return Terminal(capfdbinary)
+
+
+@pytest.fixture
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = tmp_path / "data" / "storage"
+    shutil.copytree(FIXTURES / "opencode-1.1.65" / "storage", folder)
+    monkeypatch.setenv("OPENSESH_STORE", str(folder))
+    return folder
+
+
+@pytest.fixture
+def api() -> dict[str, Any]:
+    return json.loads((FIXTURES / "opencode-1.1.65" / "api.json").read_text())
+
+
+def test_list_equals_what_opencodes_server_answers(terminal: Terminal, store: Path, api: dict[str, Any]) -> None:
+    answer = terminal.json("list", "--children", "--archived", "--limit", "0")
+    assert answer["total"] == len(api["/session"])
+    ours = {entry["id"]: entry for entry in answer["sessions"]}
+    for theirs in api["/session"]:
+        entry = ours[theirs["id"]]
+        assert {"store", "messages", "cost"} <= set(entry)
+        assert {key: entry[key] for key in entry if key not in ("store", "messages", "cost")} == theirs
+    updated = [entry["time"]["updated"] for entry in answer["sessions"]]
+    assert updated == sorted(updated, reverse=True)
+
+
+def test_show_equals_what_opencodes_server_answers(terminal: Terminal, store: Path, api: dict[str, Any]) -> None:
+    asked = [path.split("/")[2] for path in api if path.endswith("/message")]
+    assert len(asked) == 2
+    for session in asked:
+        answer = terminal.json("show", session)
+        assert answer["messages"] == api[f"/session/{session}/message"]
+        assert [[part["id"] for part in message["parts"]] for message in answer["messages"]] == [
+            [part["id"] for part in message["parts"]] for message in api[f"/session/{session}/message"]
+        ]
+        assert answer["info"] in api["/session"]
+
+
+def test_the_wrap_corpus_is_shown_in_true_order(terminal: Terminal) -> None:
+    answer = terminal.json("show", "last", "--store", str(FIXTURES / "id-wrap"))
+    prompts = [message["parts"][0]["text"] for message in answer["messages"] if message["info"]["role"] == "user"]
+    assert prompts == [f"SAY answer number {number}" for number in range(8)]
+
+
+def test_the_database_generation_is_listed_and_shown_as_its_server_answers(terminal: Terminal) -> None:
+    place = str(FIXTURES / "opencode-1.18.33")
+    api = json.loads((FIXTURES / "opencode-1.18.33" / "api.json").read_text())
+    answer = terminal.json("list", "--children", "--archived", "--limit", "0", "--store", place)
+    ours = {entry["id"]: entry for entry in answer["sessions"]}
+    for theirs in api["/session"]:
+        assert {key: ours[theirs["id"]][key] for key in theirs if key != "cost"} == {
+            key: value for key, value in theirs.items() if key != "cost"
+        }
+        assert ours[theirs["id"]]["cost"] == pytest.approx(theirs["cost"])
+    for path, expected in api.items():
+        if path.endswith("/message"):
+            assert terminal.json("show", path.split("/")[2], "--store", place)["messages"] == expected
+
+
+def test_list_is_honest_about_how_many_it_shows(terminal: Terminal, store: Path) -> None:
+    out = terminal.run("list", "--limit", "2")
+    assert len(out.splitlines()) == 3
+    assert "2 of 11 sessions; --limit 0 shows all." in terminal.error
+    assert len(terminal.json("list", "--limit", "0")["sessions"]) == 11
+    assert terminal.json("list", "--children")["total"] == 12
+    assert terminal.json("list", "--archived")["total"] == 12
+
+
+def test_list_filters_by_project_time_and_place(terminal: Terminal, store: Path) -> None:
+    assert terminal.json("list", "--project", "easstore")["total"] == 11
+    assert terminal.json("list", "--since", "2026-11-15T19:29:37+00:00")["total"] < 11
+    assert terminal.json("list", "--until", "2020-01-01")["total"] == 0
+    assert terminal.json("list", "--here")["total"] == 0
+    assert terminal.json("list", "--project", "zzzzzz")["error"]["name"] == "NotFound"
+    assert terminal.code == 3
+    terminal.run("list", "--since", "yesterday-ish")
+    assert (terminal.code, "is no time" in terminal.error) == (2, True)
+
+
+def test_an_empty_or_missing_store_is_no_error(terminal: Terminal, tmp_path: Path) -> None:
+    assert terminal.json("list", "--store", str(tmp_path)) == {"total": 0, "sessions": []}
+    assert terminal.run("list", "--store", str(tmp_path / "nowhere")) == ""
+    assert (terminal.code, "No sessions fit" in terminal.error) == (0, True)
+    terminal.run("show", "last", "--store", str(tmp_path))
+    assert terminal.code == 3
+
+
+def test_projects_are_found_roughly(terminal: Terminal, store: Path) -> None:
+    assert terminal.json("projects", "eastor")["projects"][0]["worktree"] == "/srv/dev/eastore"
+    assert terminal.json("projects")["projects"][0]["sessions"] == 13
+    assert "eastore" in terminal.run("projects")
+    terminal.run("projects", "qqqqqqq")
+    assert terminal.code == 3
+
+
+def test_a_session_is_named_by_id_beginning_end_slug_or_last(terminal: Terminal, store: Path) -> None:
+    whole = "ses_e1f503e11ffeoFX2kmqVZc0QVn"
+    slug = terminal.json("show", whole)["info"]["slug"]
+    for word in (whole, whole[:16], whole[4:16], whole[-6:], slug):
+        assert terminal.json("show", word)["info"]["id"] == whole
+    assert terminal.json("show", "last")["info"]["time"]["updated"] == max(
+        entry["time"]["updated"] for entry in terminal.json("list")["sessions"]
+    )
+    terminal.run("show", "ses_e1f5")
+    assert (terminal.code, "fits 13 sessions" in terminal.error) == (2, True)
+
+
+def test_show_reads_like_a_conversation(terminal: Terminal, store: Path) -> None:
+    brief = terminal.run("show", "ses_e1f505ae8ffev56KO8VQGT1kHX")
+    assert "> bash echo hi; ls" in brief
+    assert "All finished. é✓" in brief
+    assert "\n  let me see the tree first" not in brief
+    assert "  ! " in brief
+    full = terminal.run("show", "ses_e1f505ae8ffev56KO8VQGT1kHX", "--full")
+    assert "\n  let me see the tree first" in full
+    assert "hi" in full.splitlines()[full.splitlines().index("> bash echo hi; ls") + 1]
+    assert len(terminal.json("show", "ses_e1f505ae8ffev56KO8VQGT1kHX", "--last", "2")["messages"]) == 2
+
+
+def test_fork_rename_archive_and_remove(terminal: Terminal, store: Path) -> None:
+    fork = terminal.json("session", "fork", "last")
+    assert fork["title"] == "Scripted title for session (fork #1)"
+    assert terminal.json("session", "rename", fork["id"], "A", "better", "title")["title"] == "A better title"
+    terminal.run("session", "archive", fork["id"])
+    assert fork["id"] not in terminal.run("list", "--limit", "0")
+    terminal.run("session", "archive", fork["id"], "--undo")
+    assert fork["id"] in terminal.run("list", "--limit", "0")
+    terminal.run("session", "remove", fork["id"])
+    assert (terminal.code, "--yes" in terminal.error) == (2, True)
+    assert terminal.json("--store", str(store), "session", "remove", fork["id"], "--yes") == {
+        "removed": fork["id"],
+        "children": 0,
+    }
+    assert terminal.json("show", fork["id"])["error"]["name"] == "NotFound"
+
+
+def test_a_running_session_is_not_removed(terminal: Terminal, store: Path) -> None:
+    session = terminal.json("show", "last")["info"]["id"]
+    with Leases(JsonTree(store)).acquire(session, "opensesh run"):
+        terminal.run("session", "remove", session, "--yes")
+    assert terminal.code == 4
+    assert f"opensesh run (pid {os.getpid()}" in terminal.error
+
+
+def test_a_database_is_never_written(terminal: Terminal) -> None:
+    place = str(FIXTURES / "opencode-1.18.33" / "opencode.db")
+    terminal.run("session", "rename", "last", "x", "--store", place)
+    assert terminal.code == 5
+    assert "never written" in terminal.error
+
+
+def test_damage_is_told_and_costs_only_itself(terminal: Terminal, store: Path) -> None:
+    victim = next((store / "session").glob("*/*.json"))
+    victim.write_bytes(victim.read_bytes()[:40])
+    assert terminal.json("list", "--children", "--archived")["total"] == 12
+    assert "1 damaged record left out" in terminal.error
+    assert str(victim) in terminal.error
+    assert terminal.code == 0
+
+
+def test_what_goes_wrong_is_one_line_and_a_number(terminal: Terminal, tmp_path: Path) -> None:
+    terminal.run("lst")
+    assert (terminal.code, terminal.error) == (
+        2,
+        "opensesh: there is no command 'lst'; did you mean 'list'? Try 'opensesh --help'.\n",
+    )
+    terminal.run("list", "--limit", "many")
+    assert (terminal.code, terminal.error.count("\n")) == (2, 1)
+    assert terminal.json("list", "--nope")["error"]["name"] == "UsageError"
+    terminal.run("list", "--store", "postgresql://x/y")
+    assert (terminal.code, "postgresql" in terminal.error) == (5, True)
+    broken = tmp_path / "opencode.db"
+    broken.write_bytes(b"not a database at all, but long enough to be looked at by sqlite" * 20)
+    terminal.run("list", "--store", str(broken))
+    assert (terminal.code, str(broken) in terminal.error) == (5, True)
+
+
+def test_help_is_there_for_every_command(terminal: Terminal) -> None:
+    overview = terminal.run("--help")
+    for command in COMMANDS:
+        assert f"  {command} " in overview
+        assert terminal.run(command, "--help").startswith(f"usage: opensesh {command}")
+        assert terminal.run("help", command) == terminal.run(command, "--help")
+    assert terminal.run() == overview
+    assert terminal.run("--version") == f"opensesh {__version__}\n"
+    assert max(map(len, overview.splitlines())) <= 110
+
+
+def test_completion_offers_commands_actions_flags_and_sessions(terminal: Terminal, store: Path) -> None:
+    def offered(*words: str) -> list[str]:
+        return [line.split("\t")[0] for line in terminal.run("__complete", "--", *words).splitlines()]
+
+    assert offered("l") == ["list"]
+    assert offered("session", "re") == ["rename", "remove"]
+    assert "--limit" in offered("list", "--")
+    assert "last" in offered("show", "")
+    assert offered("session", "fork", "ses_e1f503b9b") == ["ses_e1f503b9bffe3fk9XpM2JtHmpJ"]
+    assert offered("completion", "z") == ["zsh"]
+    for shell in ("bash", "zsh", "fish"):
+        assert "__complete" in terminal.run("completion", shell)
+
+
+def test_the_bash_completion_works_in_bash(store: Path, terminal: Terminal) -> None:
+    bash = shutil.which("bash")
+    assert bash
+    script = f"""opensesh() {{ {sys.executable} -m opensesh "$@"; }}
+    {terminal.run("completion", "bash")}
+    COMP_WORDS=(opensesh session re); COMP_CWORD=2; _opensesh; echo "${{COMPREPLY[@]}}" """
+    done = subprocess.run([bash, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "rename remove"
+
+
+def test_a_closed_pipe_is_not_an_error(store: Path) -> None:
+    command = f"{sys.executable} -m opensesh list --limit 0 --json | head -c 1"
+    done = subprocess.run(["bash", "-o", "pipefail", "-c", command], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "{", "")
+
+
+def test_demo_tells_its_story_and_cleans_up(terminal: Terminal) -> None:
+    story = terminal.run("demo")
+    assert terminal.code == 0
+    assert "(fork #1)" in story
+    folder = story.split("files under ")[1].split(",")[0]
+    assert not Path(folder).exists()
+
+
+def test_start_up_imports_only_what_it_needs() -> None:
+    def modules(*words: str) -> set[str]:
+        code = (
+            "import sys, io; sys.stdout = io.TextIOWrapper(io.BytesIO()); sys.stderr = io.StringIO();"
+            f"sys.argv = ['opensesh', *{list(words)!r}]\n"
+            "from opensesh.__main__ import main\n"
+            "try: main()\nexcept SystemExit: pass\n"
+            "sys.__stdout__.write('\\n'.join(sys.modules))"
+        )
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+        return set(done.stdout.split())
+
+    heavy = {"asyncio", "rich", "httpx2", "sqlite3", "dataclasses", "pathlib", "subprocess", "logging", "starlette"}
+    assert not modules("--version") & (heavy | {"argparse", "msgspec", "json"})
+    assert not modules("--help") & (heavy | {"msgspec"})
+    assert not modules("list") & heavy

@@ -1,0 +1,136 @@
+from __future__ import annotations
+
+import json
+import math
+import random
+import shutil
+import struct
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from opensesh.errors import RecordError
+from opensesh.records import codec
+
+FIXTURES = Path(__file__).parents[1] / "fixtures"
+FILES = sorted(FIXTURES.glob("*/storage/**/*.json"))
+
+any_text = st.text(st.characters(exclude_categories=()), max_size=12)
+values: st.SearchStrategy[Any] = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**53), 2**53)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | any_text,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(any_text, inner, max_size=4),
+    max_leaves=12,
+)
+
+
+def test_every_record_of_the_corpora_comes_back_to_the_byte() -> None:
+    assert len(FILES) > 240
+    for file in FILES:
+        data = file.read_bytes()
+        assert codec.dumps(codec.loads(data, str(file))) == data, file
+
+
+@pytest.mark.parametrize(
+    ("number", "printed"),
+    [
+        (0.0034, "0.0034"), (1e21, "1e+21"), (5e-7, "5e-7"), (1.0, "1"), (-0.0, "0"), (1.5e-6, "0.0000015"),
+        (1e-6, "0.000001"), (1e-7, "1e-7"), (1e16, "10000000000000000"), (1e20, "100000000000000000000"),
+        (123456789012345680000.0, "123456789012345680000"), (5e-324, "5e-324"),
+        (1.7976931348623157e308, "1.7976931348623157e+308"),
+        (-1.5e-9, "-1.5e-9"), (0.1 + 0.2, "0.30000000000000004"), (math.nan, "null"), (-math.inf, "null"),
+        (9007199254740993.0, "9007199254740992"), (-123.456, "-123.456"), (1e-5, "0.00001"),
+    ],
+)  # fmt: skip
+def test_numbers_print_as_javascript_prints_them(number: float, printed: str) -> None:
+    assert codec.js_number(number) == printed
+    assert codec.dumps({"n": [number]}) == f'{{\n  "n": [\n    {printed}\n  ]\n}}'.encode()
+
+
+@given(values)
+@example({"\ud800": ["\udfff", "a\ud83db"]})
+@example({"a": {}, "b": [], "c": [[]]})
+@example([-0.0, 1e21, 5e-324])
+def test_what_is_written_reads_back_and_writes_the_same(value: Any) -> None:
+    once = codec.dumps(value)
+    again = codec.loads(once)
+    assert codec.dumps(again) == once
+    assert codec.loads(codec.dumps_compact(value)) == again
+
+
+def _random_value(source: random.Random, depth: int = 0) -> Any:
+    match source.randrange(8 if depth < 4 else 5):
+        case 0:
+            return source.choice([None, True, False, source.randint(-(2**53), 2**53)])
+        case 1:
+            number = struct.unpack("d", source.randbytes(8))[0]
+            return number if math.isfinite(number) else 0.5
+        case 2:
+            return source.choice([-1, 1]) * source.random() * 10.0 ** source.randint(-25, 25)
+        case 3 | 4:
+            return _random_text(source)
+        case 5 | 6:
+            return {f"k{_random_text(source)}": _random_value(source, depth + 1) for _ in range(source.randrange(5))}
+        case _:
+            return [_random_value(source, depth + 1) for _ in range(source.randrange(5))]
+
+
+def _random_text(source: random.Random) -> str:
+    planes = (0x7F, 0x7F, 0x2FFF, 0xFFFF, 0x10FFFF)
+    return "".join(chr(source.randint(0, source.choice(planes))) for _ in range(source.randrange(8)))
+
+
+@pytest.mark.skipif(shutil.which("node") is None, reason="compares with a real JavaScript engine, if one is installed")
+def test_javascript_itself_prints_the_same() -> None:
+    source = random.Random(7)
+    lines = [json.dumps(_random_value(source)) for _ in range(4_000)]
+    script = (
+        "const lines=require('fs').readFileSync(0,'utf8').split('\\n');"
+        "process.stdout.write(JSON.stringify(lines.map(l=>JSON.stringify(JSON.parse(l),null,2))))"
+    )
+    done = subprocess.run(["node", "-e", script], input="\n".join(lines), capture_output=True, text=True, check=True)
+    expected: list[str] = json.loads(done.stdout)
+    assert [codec.dumps(codec.loads(line.encode())).decode() for line in lines] == expected
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        (b"", "empty"),
+        (b"\0" * 40, "40 NUL bytes"),
+        (b'{"a": [1, 2', "torn"),
+        (b'{"a": "\xff"}', "not UTF-8"),
+        (b'{"a": 1,}', "not JSON"),
+        (b"\xef\xbb\xbf{}", "not JSON"),
+        (b'{"a": NaN}', "not JSON"),
+        (b'{"a": "\\ud83d", "b": NaN}', "not JSON"),
+        (b"[" * 200_000 + b"]" * 200_000, "too deeply"),
+        (b'{"\\ud800": ' + b"[" * 200_000 + b"]" * 200_000 + b"}", "too deeply"),
+    ],
+)
+def test_bad_input_says_where_and_why(data: bytes, words: str) -> None:
+    with pytest.raises(RecordError, match=words) as caught:
+        codec.loads(data, "message/x.json")
+    assert "message/x.json" in str(caught.value)
+
+
+def test_the_place_of_an_error_is_named() -> None:
+    with pytest.raises(RecordError) as caught:
+        codec.loads(b'{"a": 1,}')
+    assert caught.value.place == "byte 8"
+
+
+def test_an_object_is_asked_for_where_a_record_must_be_one() -> None:
+    with pytest.raises(RecordError, match="expected an object, found an array"):
+        codec.loads_object(b"[]", "x")
+
+
+def test_numbers_out_of_range_read_as_javascript_reads_them() -> None:
+    assert codec.dumps(codec.loads(b'{"a": 1e400}')) == b'{\n  "a": null\n}'

@@ -1,0 +1,212 @@
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from opensesh import project
+from opensesh.errors import NotFound, OpenseshError
+from opensesh.project import Place, register, remote_id, resolve
+from opensesh.storage.memory import Memory
+
+
+def git(folder: Path, *words: str) -> str:
+    environment = os.environ | {"GIT_AUTHOR_DATE": "2026-01-01T00:00:00Z", "GIT_COMMITTER_DATE": "2026-01-01T00:00:00Z"}
+    done = subprocess.run(["git", *words], cwd=folder, capture_output=True, text=True, check=True, env=environment)
+    return done.stdout.strip()
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Path:
+    folder = tmp_path / "répo with space"
+    folder.mkdir()
+    git(folder, "init", "-q")
+    commit(folder, "one")
+    return folder
+
+
+def commit(folder: Path, message: str) -> str:
+    git(folder, "commit", "-q", "--allow-empty", "-m", message)
+    return git(folder, "rev-parse", "HEAD")
+
+
+def place_of(folder: Path) -> tuple[str, str, str, str | None]:
+    place = resolve(folder)
+    return place.id, place.worktree, place.sandbox, place.vcs
+
+
+def test_outside_of_a_repository_it_is_global(tmp_path: Path) -> None:
+    assert place_of(tmp_path) == ("global", "/", "/", None)
+
+
+def test_a_repository_without_commits_is_global_but_knows_its_folder(tmp_path: Path) -> None:
+    git(tmp_path, "init", "-q")
+    assert place_of(tmp_path) == ("global", str(tmp_path), str(tmp_path), "git")
+
+
+def test_the_root_commit_names_the_project_from_any_folder_in_it(repository: Path) -> None:
+    root = git(repository, "rev-list", "--max-parents=0", "HEAD")
+    commit(repository, "two")
+    below = repository / "a" / "b"
+    below.mkdir(parents=True)
+    assert place_of(below) == (root, str(repository), str(repository), "git")
+
+
+def test_of_several_roots_the_smallest_is_taken(repository: Path) -> None:
+    git(repository, "checkout", "-q", "--orphan", "other")
+    other = commit(repository, "unrelated")
+    first = git(repository, "rev-list", "--max-parents=0", "main")
+    assert resolve(repository).id == min(first, other)
+
+
+def test_through_a_symbolic_link_the_real_path_is_found(repository: Path, tmp_path: Path) -> None:
+    link = tmp_path / "link"
+    link.symlink_to(repository)
+    assert resolve(link).worktree == str(repository)
+    assert resolve(link).directory == str(link)
+
+
+def test_a_linked_worktree_shares_the_project_and_keeps_its_own_sandbox(repository: Path, tmp_path: Path) -> None:
+    linked = tmp_path / "linked"
+    git(repository, "worktree", "add", "-q", str(linked))
+    assert place_of(linked) == (resolve(repository).id, str(repository), str(linked), "git")
+
+
+def test_a_worktree_of_a_bare_repository_belongs_to_the_folder_that_holds_it(repository: Path, tmp_path: Path) -> None:
+    holder = tmp_path / "x"
+    holder.mkdir()
+    git(holder, "clone", "-q", "--bare", str(repository), "bare.git")
+    git(holder / "bare.git", "worktree", "add", "-q", str(tmp_path / "out"))
+    assert place_of(tmp_path / "out") == (resolve(repository).id, str(holder), str(tmp_path / "out"), "git")
+    assert resolve(holder / "bare.git").id == "global"
+
+
+def test_a_git_file_beside_a_hidden_bare_repository_is_followed(repository: Path, tmp_path: Path) -> None:
+    holder = tmp_path / "hidden"
+    holder.mkdir()
+    git(holder, "clone", "-q", "--bare", str(repository), ".bare")
+    (holder / ".git").write_text("gitdir: ./.bare\n")
+    place = resolve(holder)
+    assert (place.id, place.worktree, place.vcs) == (resolve(repository).id, str(holder), "git")
+
+
+def test_a_submodule_is_a_project_of_its_own(repository: Path, tmp_path: Path) -> None:
+    outer = tmp_path / "outer"
+    outer.mkdir()
+    git(outer, "init", "-q")
+    commit(outer, "outer")
+    git(outer, "-c", "protocol.file.allow=always", "submodule", "--quiet", "add", str(repository), "sub")
+    place = resolve(outer / "sub")
+    assert place.id == resolve(repository).id
+    assert (place.sandbox, place.worktree) == (str(outer / "sub"), str(outer / ".git" / "modules"))
+
+
+def test_a_shallow_clone_is_named_by_its_boundary(repository: Path, tmp_path: Path) -> None:
+    second = commit(repository, "two")
+    git(tmp_path, "clone", "-q", "--depth", "1", f"file://{repository}", "shallow")
+    assert resolve(tmp_path / "shallow").id == second
+
+
+def test_a_cached_id_wins_even_if_it_is_no_commit(repository: Path) -> None:
+    made_later = remote_id("git@github.com:some/where.git")
+    (repository / ".git" / "opencode").write_text(made_later)
+    assert resolve(repository).id == made_later
+    git(repository, "remote", "add", "origin", "https://github.com/Some/Else.git")
+    assert set(project.other_ids(resolve(repository))) == {
+        git(repository, "rev-list", "--max-parents=0", "HEAD"),
+        remote_id("https://github.com/Some/Else"),
+    }
+
+
+@pytest.mark.parametrize("wrong", ["", "../../etc", "a/b", "\0", "x" * 300])
+def test_a_cached_id_that_could_be_a_path_is_ignored(repository: Path, wrong: str) -> None:
+    (repository / ".git" / "opencode").write_text(wrong)
+    assert resolve(repository).id == git(repository, "rev-list", "--max-parents=0", "HEAD")
+
+
+def test_nothing_is_written_into_git_unless_asked(repository: Path) -> None:
+    before = sorted(os.listdir(repository / ".git"))
+    resolve(repository)
+    assert sorted(os.listdir(repository / ".git")) == before
+    resolve(repository, remember=True)
+    assert (repository / ".git" / "opencode").read_text() == resolve(repository).id
+
+
+def test_without_git_the_cache_still_answers(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    known = resolve(repository, remember=True).id
+    monkeypatch.setenv("PATH", "/nowhere")
+    place = resolve(repository)
+    assert (place.id, place.worktree, place.vcs) == (known, str(repository), None)
+    assert place.note == "git is not installed, so the repository could not be looked at"
+
+
+def test_a_repository_of_someone_else_is_not_trusted_and_it_says_so(
+    repository: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GIT_TEST_ASSUME_DIFFERENT_OWNER", "1")
+    place = resolve(repository)
+    assert place.id == "global"
+    assert "belongs to someone else" in str(place.note)
+
+
+def test_a_stray_git_dir_in_the_environment_misleads_nobody(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = resolve(repository)
+    monkeypatch.setenv("GIT_DIR", "/nowhere")
+    assert resolve(repository) == expected
+
+
+def test_fake_vcs_is_git_or_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENCODE_FAKE_VCS", "git")
+    assert resolve(tmp_path).vcs == "git"
+    monkeypatch.setenv("OPENCODE_FAKE_VCS", "svn")
+    with pytest.raises(OpenseshError, match="svn"):
+        resolve(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("url", "same"),
+    [
+        ("https://GitHub.com/a/b.git", "git@github.com:a/b.git"),
+        ("ssh://git@github.com:22/a/b", "https://user:secret@github.com/a/b"),
+    ],
+)
+def test_one_remote_has_one_id_however_it_is_spelled(url: str, same: str) -> None:
+    assert remote_id(url) == remote_id(same) != ""
+
+
+@pytest.mark.parametrize("local", ["", "/srv/repo", "../repo", "file:///srv/repo", "C:/repo"])
+def test_a_local_remote_has_no_id(local: str) -> None:
+    assert remote_id(local) == ""
+
+
+def test_registering_writes_the_record_as_opencode_does(repository: Path, tmp_path: Path) -> None:
+    store = Memory()
+    first = register(store, resolve(repository))
+    assert list(first.document) == ["id", "worktree", "vcs", "sandboxes", "time"]
+    assert list(first.document["time"]) == ["created", "updated"]
+    linked = tmp_path / "linked"
+    git(repository, "worktree", "add", "-q", str(linked))
+    assert register(store, resolve(linked)).sandboxes == (str(linked),)
+    git(repository, "worktree", "remove", str(linked))
+    assert register(store, resolve(repository)).sandboxes == ()
+
+
+def test_sessions_of_global_in_that_folder_are_adopted_once(repository: Path) -> None:
+    store = Memory()
+    here = {"id": "ses_1", "projectID": "global", "directory": str(repository), "own": 1, "time": {"created": 1}}
+    store.write(("session", "global", "ses_1"), here)
+    store.write(("session", "global", "ses_2"), here | {"id": "ses_2", "directory": "/elsewhere"})
+    place = resolve(repository)
+    register(store, place)
+    assert store.read(("session", place.id, "ses_1")) == here | {"projectID": place.id}
+    with pytest.raises(NotFound):
+        store.read(("session", "global", "ses_1"))
+    assert store.list(("session", "global")) == [("session", "global", "ses_2")]
+
+
+def test_the_global_record_has_no_vcs() -> None:
+    record = register(Memory(), Place("/x", "global", "/", "/", None))
+    assert "vcs" not in record.document
+    assert record.worktree == "/"
