@@ -102,3 +102,23 @@ def test_events_carry_opencodes_names_and_payloads() -> None:
     assert events.SessionError(error={"name": "UnknownError", "data": {}}).properties == {
         "error": {"name": "UnknownError", "data": {}}
     }
+
+
+async def test_a_subscription_can_end_after_a_number() -> None:
+    bus = Bus()
+    subscription = bus.subscribe()
+    for number in range(5):
+        bus.publish(touched(number))
+    subscription.close_after(3)
+    assert [envelope.sequence async for envelope in subscription] == [1, 2, 3]
+
+
+async def test_a_subscription_that_waits_ends_when_told_of_the_last_number() -> None:
+    bus = Bus()
+    subscription = bus.subscribe()
+    async with asyncio.timeout(5), asyncio.TaskGroup() as group:
+        reader = group.create_task(take(subscription, 99))
+        await asyncio.sleep(0.01)
+        bus.publish(touched(1))
+        subscription.close_after(1)
+    assert [envelope.sequence for envelope in reader.result()] == [1]

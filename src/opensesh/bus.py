@@ -115,6 +115,7 @@ class Subscription:
         """The number of the last event handed out."""
         self._bus = bus
         self._closed = False
+        self._until: int | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._ready: asyncio.Event | None = None
 
@@ -122,7 +123,7 @@ class Subscription:
         return self
 
     async def __anext__(self) -> Envelope:
-        while not self._closed:
+        while not self._closed and (self._until is None or self.sequence < self._until):
             ready = self._listen_here()
             envelope = self._bus.next_after(self.sequence, self)
             if envelope is not None:
@@ -141,6 +142,11 @@ class Subscription:
         """End the iteration, also of one that is waiting."""
         self._closed = True
         self._bus.forget(self)
+        self.wake()
+
+    def close_after(self, sequence: int) -> None:
+        """End the iteration once the event numbered ``sequence`` has been handed out."""
+        self._until = sequence
         self.wake()
 
     async def __aenter__(self) -> Subscription:

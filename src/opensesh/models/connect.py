@@ -1,0 +1,110 @@
+"""From a model to something that can be asked: the right adapter, with its address, its headers and its key."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ..errors import AuthFailed, ModelError
+from ..records import as_object
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from .auth import Credential, Keyring
+    from .catalogue import Catalogue, ProviderInfo
+    from .model import Model
+    from .request import Provider
+    from .transport import Transport
+
+SCRIPTED = "scripted"
+ANTHROPIC = "https://api.anthropic.com/v1"
+OPENAI = "https://api.openai.com/v1"
+GOOGLE = "https://generativelanguage.googleapis.com/v1beta"
+_NOT_SPOKEN = ("@ai-sdk/google-vertex", "@ai-sdk/google-vertex/anthropic", "@ai-sdk/azure", "@ai-sdk/cohere")
+
+
+class Connections:
+    """One adapter a provider, kept so that connections are used again. Close it when done."""
+
+    def __init__(
+        self, catalogue: Catalogue, keyring: Keyring, *, scripts: Mapping[str, Provider] | None = None
+    ) -> None:
+        """``scripts`` are scripted models by name, for tests; others are opened by their path."""
+        self._catalogue = catalogue
+        self._keyring = keyring
+        self._open: dict[tuple[str, str, str], Provider] = {}
+        self._scripts: dict[str, Provider] = dict(scripts or {})
+        self._transport: Transport | None = None
+
+    def provider(self, model: Model) -> Provider:
+        """What to ask for ``model``; :class:`AuthFailed` says where to put a key that is needed and not there."""
+        if model.provider_id == SCRIPTED:
+            return self._scripted(model.id)
+        info = self._catalogue.provider(model.provider_id)
+        credential = self._keyring.credential(info)
+        if credential is None:
+            names = " or ".join(info.env) or f"{info.id.upper()}_API_KEY"
+            raise AuthFailed(f"there is no key for {info.name}: set {names}, or log in with `opencode auth login`")
+        key = (model.provider_id, model.npm, model.api_url)
+        if key not in self._open:
+            self._open[key] = self._connect(model, info, credential)
+        return self._open[key]
+
+    async def aclose(self) -> None:
+        """Close every connection."""
+        self._open.clear()
+        if self._transport is not None:
+            await self._transport.aclose()
+            self._transport = None
+
+    def _scripted(self, name: str) -> Provider:
+        if name not in self._scripts:
+            from .scripted import ScriptedModel
+
+            self._scripts[name] = ScriptedModel.named(name)
+        return self._scripts[name]
+
+    def _connect(self, model: Model, info: ProviderInfo, credential: Credential) -> Provider:
+        from .transport import Transport
+
+        self._transport = self._transport or Transport()
+        options: Mapping[str, Any] = info.options
+        headers = {name: str(value) for name, value in (as_object(options.get("headers")) or {}).items()}
+        address = str(options.get("baseURL") or model.api_url or info.api_url or "")
+        match model.npm:
+            case "@ai-sdk/anthropic":
+                from .anthropic import Anthropic
+
+                given = {"base_url": address} if address else {}
+                bearer = "bearer" if credential.kind == "oauth" else "x-api-key"
+                return Anthropic(
+                    credential.key, headers=headers, auth_header=bearer, transport=self._transport, **given
+                )
+            case "@ai-sdk/openai":
+                from .openai_responses import OpenAIResponses
+
+                return OpenAIResponses(
+                    credential.key, address or OPENAI, headers=headers, provider_id=info.id, transport=self._transport
+                )
+            case "@ai-sdk/google":
+                from .google import Google
+
+                return Google(
+                    credential.key, address or GOOGLE, headers=headers, provider_id=info.id, transport=self._transport
+                )
+            case "@ai-sdk/amazon-bedrock":
+                from .bedrock import Bedrock
+
+                place = {name: options[name] for name in ("region", "profile") if options.get(name)}
+                return Bedrock(credential.key or None, headers=headers, transport=self._transport, **place)
+            case npm if npm in _NOT_SPOKEN:
+                raise ModelError(f"{info.name} is reached over {npm}, which opensesh does not speak")
+            case _:
+                return self._chat(info, credential, headers, address)
+
+    def _chat(self, info: ProviderInfo, credential: Credential, headers: Mapping[str, str], address: str) -> Provider:
+        from .openai_chat import OpenAIChat
+
+        if not address:
+            raise ModelError(f"where is {info.name}? Set provider.{info.id}.options.baseURL in opencode.json")
+        return OpenAIChat(credential.key, address, headers=headers, provider_id=info.id, transport=self._transport)

@@ -1,0 +1,286 @@
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from opensesh.models.auth import Credential, Keyring, KeySource, Secret
+from opensesh.models.catalogue import Catalogue, ProviderInfo
+from opensesh.storage.store import Damage
+
+KEY = "sk-ant-very-secret-0123456789"
+ANTHROPIC = ProviderInfo(id="anthropic", name="Anthropic", env=("ANTHROPIC_API_KEY",))
+
+
+class Desk:
+    """A data folder, an environment and a configuration, and what was said about them."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.environ: dict[str, str] = {}
+        self.reports: list[Damage] = []
+
+    @property
+    def file(self) -> Path:
+        return self.folder / "auth.json"
+
+    def store(self, entries: Any) -> None:
+        self.file.write_text(json.dumps(entries))
+
+    def keyring(self, config: Mapping[str, Any] | None = None) -> Keyring:
+        return Keyring(config, environ=self.environ, folder=str(self.folder), report=self.reports.append)
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Desk:
+    return Desk(tmp_path)
+
+
+def configured(provider_id: str, **options: Any) -> dict[str, Any]:
+    return {"provider": {provider_id: {"options": options}}}
+
+
+def test_a_credential_never_shows_its_secret(desk: Desk) -> None:
+    desk.environ["ANTHROPIC_API_KEY"] = KEY
+    credential = desk.keyring().credential(ANTHROPIC)
+    assert credential is not None
+    assert credential.key == KEY
+    shown = f"{credential} {credential!r} {credential.secret} {credential.secret!r} {[credential]} {credential.source}"
+    assert KEY not in shown
+    assert "ANTHROPIC_API_KEY" in shown
+    with pytest.raises(TypeError):
+        msgspec.json.encode(credential)
+
+
+def test_secrets_are_equal_by_what_they_hold() -> None:
+    assert Secret("a") == Secret("a") != Secret("b")
+    assert Secret("a") != "a"
+    assert len({Secret("a"), Secret("a")}) == 1
+
+
+def test_without_any_key_there_is_no_credential(desk: Desk) -> None:
+    keyring = desk.keyring()
+    assert keyring.credential(ANTHROPIC) is None
+    assert not keyring.available(ANTHROPIC)
+    assert keyring.sources(ANTHROPIC) == ()
+
+
+def test_the_environment_is_asked_and_an_empty_variable_is_none(desk: Desk) -> None:
+    desk.environ["ANTHROPIC_API_KEY"] = ""
+    keyring = desk.keyring()
+    assert not keyring.available(ANTHROPIC)
+    desk.environ["ANTHROPIC_API_KEY"] = KEY
+    assert keyring.sources(ANTHROPIC) == (KeySource("environment", "ANTHROPIC_API_KEY"),)
+    assert str(keyring.sources(ANTHROPIC)[0]) == "environment variable ANTHROPIC_API_KEY"
+
+
+def test_configuration_beats_the_file_and_the_file_beats_the_environment(desk: Desk) -> None:
+    desk.environ["ANTHROPIC_API_KEY"] = "from-env"
+    desk.store({"anthropic": {"type": "api", "key": "from-file"}})
+    both = desk.keyring()
+    every = desk.keyring(configured("anthropic", apiKey="from-config"))
+    assert [each.key for each in both.credentials(ANTHROPIC)] == ["from-file", "from-env"]
+    assert [each.key for each in every.credentials(ANTHROPIC)] == ["from-config", "from-file", "from-env"]
+    assert [source.kind for source in every.sources(ANTHROPIC)] == ["config", "auth.json", "environment"]
+
+
+def test_the_file_is_read_whatever_its_mode_and_never_written(desk: Desk) -> None:
+    desk.store({"anthropic": {"type": "api", "key": KEY}, "broken": {"type": "api"}})
+    desk.file.chmod(0o644)
+    before = desk.file.read_bytes(), desk.file.stat().st_mtime_ns, desk.file.stat().st_mode
+    assert desk.keyring().available(ANTHROPIC)
+    assert (desk.file.read_bytes(), desk.file.stat().st_mtime_ns, desk.file.stat().st_mode) == before
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        {"type": "api"},
+        {"type": "api", "key": 7},
+        {"type": "oauth", "access": "a", "refresh": "r"},
+        {"type": "wellknown", "key": "X"},
+        {"type": "magic", "key": KEY},
+        {"key": KEY},
+        "sk-plain",
+        None,
+        [],
+    ],
+    ids=str,
+)
+def test_an_entry_that_says_nothing_is_passed_over_and_costs_no_other(desk: Desk, entry: Any) -> None:
+    desk.store({"openai": entry, "anthropic": {"type": "api", "key": KEY}})
+    keyring = desk.keyring()
+    assert not keyring.available(ProviderInfo(id="openai", env=("OPENAI_API_KEY",)))
+    assert keyring.available(ANTHROPIC)
+    [report] = desk.reports
+    assert report.path == str(desk.file)
+    assert "openai" in report.reason
+    assert KEY not in report.reason
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "\0\0", '{"anthropic":'])
+def test_a_damaged_file_is_reported_once_and_the_environment_still_counts(desk: Desk, text: str) -> None:
+    desk.file.write_text(text)
+    desk.environ["ANTHROPIC_API_KEY"] = KEY
+    keyring = desk.keyring()
+    assert keyring.available(ANTHROPIC)
+    assert keyring.available(ANTHROPIC)
+    assert [report.path for report in desk.reports] == [str(desk.file)]
+
+
+def test_a_file_that_cannot_be_opened_is_reported(desk: Desk) -> None:
+    desk.file.mkdir()
+    assert not desk.keyring().available(ANTHROPIC)
+    assert "cannot be read" in desk.reports[0].reason
+
+
+def test_a_new_login_is_seen_at_once(desk: Desk) -> None:
+    keyring = desk.keyring()
+    assert not keyring.available(ANTHROPIC)
+    desk.store({"anthropic": {"type": "api", "key": KEY}})
+    assert keyring.available(ANTHROPIC)
+    desk.file.unlink()
+    assert not keyring.available(ANTHROPIC)
+
+
+def test_the_default_folder_is_opencodes(isolated: Path) -> None:
+    folder = isolated / ".local" / "share" / "opencode"
+    folder.mkdir(parents=True)
+    (folder / "auth.json").write_text(json.dumps({"anthropic": {"type": "api", "key": KEY}}))
+    assert Keyring(environ={}).available(ANTHROPIC)
+
+
+def test_an_access_token_counts_until_it_expires(desk: Desk) -> None:
+    entry = {"type": "oauth", "access": "token", "refresh": "r", "accountId": "acc", "enterpriseUrl": "https://e"}
+    desk.store({"anthropic": {**entry, "expires": 4_102_444_800_000.5}})
+    credential = desk.keyring().credential(ANTHROPIC)
+    assert credential is not None
+    assert (credential.kind, credential.key, credential.account_id) == ("oauth", "token", "acc")
+    assert credential.enterprise_url == "https://e"
+    assert not credential.expired(4_102_444_799_999)
+    assert credential.expired(4_102_444_800_000)
+
+
+def test_an_expired_token_gives_way_but_is_still_listed(desk: Desk) -> None:
+    desk.store({"anthropic": {"type": "oauth", "access": "old", "refresh": "r", "expires": 1}})
+    assert not desk.keyring().available(ANTHROPIC)
+    desk.environ["ANTHROPIC_API_KEY"] = KEY
+    keyring = desk.keyring()
+    credential = keyring.credential(ANTHROPIC)
+    assert credential is not None
+    assert credential.key == KEY
+    assert [source.kind for source in keyring.sources(ANTHROPIC)] == ["auth.json", "environment"]
+
+
+def test_a_token_without_an_end_does_not_expire(desk: Desk) -> None:
+    desk.store({"github-copilot": {"type": "oauth", "access": "t", "refresh": "r", "expires": 0}})
+    assert desk.keyring().available(ProviderInfo(id="github-copilot", env=("GITHUB_TOKEN",)))
+
+
+def test_an_organisations_token_stands_for_the_variable_it_names(desk: Desk) -> None:
+    desk.environ["ANTHROPIC_API_KEY"] = "mine"
+    desk.store({"https://acme.example": {"type": "wellknown", "key": "ANTHROPIC_API_KEY", "token": "theirs"}})
+    credential = desk.keyring().credential(ANTHROPIC)
+    assert credential is not None
+    assert (credential.key, credential.source.kind) == ("theirs", "auth.json")
+
+
+def test_of_several_variables_only_those_that_hold_a_key_count(desk: Desk) -> None:
+    azure = ProviderInfo(id="azure", env=("AZURE_RESOURCE_NAME", "AZURE_API_KEY"))
+    desk.environ["AZURE_RESOURCE_NAME"] = "my-resource"
+    assert not desk.keyring().available(azure)
+    desk.environ["AZURE_API_KEY"] = KEY
+    assert [each.key for each in desk.keyring().credentials(azure)] == [KEY]
+
+
+def test_any_of_several_keys_will_do(desk: Desk) -> None:
+    google = ProviderInfo(id="google", env=("GOOGLE_API_KEY", "GEMINI_API_KEY"))
+    desk.environ["GEMINI_API_KEY"] = KEY
+    assert desk.keyring().sources(google) == (KeySource("environment", "GEMINI_API_KEY"),)
+
+
+def test_a_variable_with_a_name_of_its_own_is_taken_for_the_key(desk: Desk) -> None:
+    acme = ProviderInfo(id="acme", env=("ACME_LOGIN",))
+    desk.environ["ACME_LOGIN"] = KEY
+    assert desk.keyring().available(acme)
+
+
+def test_bedrock_takes_a_bearer_token_or_the_clouds_own_credentials(desk: Desk) -> None:
+    bedrock = Catalogue(environ={}).provider("amazon-bedrock")
+    desk.environ["AWS_ACCESS_KEY_ID"] = "AKIA"
+    assert not desk.keyring().available(bedrock)
+    desk.environ["AWS_SECRET_ACCESS_KEY"] = KEY
+    ambient = desk.keyring().credential(bedrock)
+    assert ambient is not None
+    assert (ambient.kind, ambient.key) == ("ambient", "")
+    desk.environ["AWS_BEARER_TOKEN_BEDROCK"] = KEY
+    bearer = desk.keyring().credential(bedrock)
+    assert bearer is not None
+    assert (bearer.kind, bearer.key) == ("api", KEY)
+
+
+def test_vertex_does_not_take_a_path_for_a_key(desk: Desk) -> None:
+    vertex = Catalogue(environ={}).provider("google-vertex")
+    desk.environ["GOOGLE_APPLICATION_CREDENTIALS"] = "/path/to.json"
+    credential = desk.keyring().credential(vertex)
+    assert credential is not None
+    assert (credential.kind, credential.secret) == ("ambient", None)
+
+
+def test_a_provider_of_ones_own_without_variables_needs_no_key(desk: Desk) -> None:
+    config: dict[str, Any] = {
+        "provider": {"ollama": {"models": {"llama": {}}, "options": {"baseURL": "http://10.0.0.5:11434/v1"}}}
+    }
+    ollama = Catalogue(config, environ={}).provider("ollama")
+    credential = desk.keyring(config).credential(ollama)
+    assert credential is not None
+    assert (credential.kind, credential.key) == ("none", "")
+    assert desk.keyring(config).available(ollama)
+
+
+def test_a_server_on_this_machine_needs_no_key_once_it_is_configured(desk: Desk) -> None:
+    config: dict[str, Any] = {"provider": {"lmstudio": {}}}
+    listed = Catalogue(environ={}).provider("lmstudio")
+    mentioned = Catalogue(config, environ={}).provider("lmstudio")
+    assert listed.env
+    assert not desk.keyring().available(listed)
+    assert desk.keyring(config).available(mentioned)
+
+
+def test_a_known_provider_needs_its_key_even_when_configured(desk: Desk) -> None:
+    config = configured("anthropic", timeout=5)
+    assert not desk.keyring(config).available(Catalogue(config, environ={}).provider("anthropic"))
+
+
+def test_the_public_key_is_good_for_free_models_and_does_not_make_a_provider_available(desk: Desk) -> None:
+    catalogue = Catalogue(environ={})
+    zen = catalogue.provider("opencode")
+    keyring = desk.keyring()
+    credential = keyring.credential(zen)
+    assert credential is not None
+    assert (credential.key, credential.source.kind) == ("public", "public")
+    assert not keyring.available(zen)
+    assert credential.covers(catalogue.find("opencode/big-pickle"))
+    assert not credential.covers(catalogue.find("opencode/gpt-5-nano"))
+
+
+def test_a_key_of_ones_own_covers_every_model_of_its_provider_and_none_of_another() -> None:
+    catalogue = Catalogue(environ={})
+    own = Credential(provider_id="opencode", source=KeySource("config", "x"), secret=Secret("k"))
+    assert own.covers(catalogue.find("opencode/gpt-5-nano"))
+    assert not own.covers(catalogue.find("openai/gpt-5-nano"))
+
+
+@pytest.mark.parametrize("provider", [None, [], {"anthropic": []}, {"anthropic": {"options": "x"}}], ids=str)
+def test_a_configuration_of_another_shape_holds_no_key(desk: Desk, provider: Any) -> None:
+    assert not desk.keyring({"provider": provider}).available(ANTHROPIC)
+
+
+def test_the_environment_is_the_process_own_unless_given(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setitem(os.environ, "ANTHROPIC_API_KEY", KEY)
+    assert Keyring(folder=str(tmp_path)).available(ANTHROPIC)

@@ -1,0 +1,180 @@
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from contextlib import aclosing
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import httpx2
+
+from opensesh.models.events import (
+    FinishStep,
+    ReasoningDelta,
+    ReasoningEnd,
+    StreamEvent,
+    TextDelta,
+    TextEnd,
+    ToolCall,
+    ToolInputDelta,
+    Usage,
+)
+from opensesh.models.model import Model
+from opensesh.models.request import Request, Text, ToolSpec, User
+from opensesh.models.transport import Transport
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
+    from typing import Protocol
+
+    class Streams(Protocol):
+        def stream(self, request: Request) -> AsyncGenerator[StreamEvent, None]: ...
+
+
+READ = ToolSpec(
+    name="read",
+    description="Read a file.",
+    parameters={"type": "object", "properties": {"path": {"type": "string"}}, "required": ["path"]},
+)
+
+
+def lines(*payloads: dict[str, Any] | str, named: bool = False) -> bytes:
+    """Events as they go over the wire; ``named`` ones carry their type as OpenAI's newer wire does."""
+    texts = [payload if isinstance(payload, str) else json.dumps(payload, ensure_ascii=False) for payload in payloads]
+    names = [f"event: {payload['type']}\n" if named and isinstance(payload, dict) else "" for payload in payloads]
+    return "".join(f"{name}data: {text}\n\n" for name, text in zip(names, texts, strict=True)).encode()
+
+
+def cut(data: bytes, places: Iterable[int]) -> list[bytes]:
+    """``data`` in the pieces that a network might deliver."""
+    edges = sorted({0, len(data), *(place % (len(data) + 1) for place in places)})
+    return [data[start:end] for start, end in pairwise(edges)]
+
+
+class Server:
+    """A provider that gives prepared answers, one a request, and remembers what it was asked."""
+
+    def __init__(self, *answers: bytes | list[bytes] | httpx2.Response) -> None:
+        self._answers = list(answers)
+        self.requests: list[httpx2.Request] = []
+        self.closed = 0
+        self.exhausted = 0
+        """How many answers were read to their last byte."""
+
+    @property
+    def bodies(self) -> list[dict[str, Any]]:
+        return [json.loads(request.content) for request in self.requests]
+
+    @property
+    def client(self) -> httpx2.AsyncClient:
+        return httpx2.AsyncClient(transport=httpx2.MockTransport(self._answer))
+
+    @property
+    def transport(self) -> Transport:
+        return Transport(client=self.client)
+
+    def _answer(self, request: httpx2.Request) -> httpx2.Response:
+        self.requests.append(request)
+        answer = self._answers.pop(0)
+        if isinstance(answer, httpx2.Response):
+            return answer
+        pieces = [answer] if isinstance(answer, bytes) else answer
+        return httpx2.Response(200, headers={"content-type": "text/event-stream"}, stream=_Delivery(pieces, self))
+
+
+class _Delivery(httpx2.AsyncByteStream):
+    """Bytes in the pieces given; tells the server when the connection is dropped or done with."""
+
+    def __init__(self, pieces: list[bytes], server: Server) -> None:
+        self._pieces = pieces
+        self._server = server
+
+    async def __aiter__(self) -> AsyncGenerator[bytes, None]:
+        for piece in self._pieces:
+            yield piece
+        self._server.exhausted += 1
+
+    async def aclose(self) -> None:
+        self._server.closed += 1
+
+
+def refusal(status: int, error: dict[str, Any]) -> httpx2.Response:
+    return httpx2.Response(status, headers={"content-type": "application/json"}, content=json.dumps(error))
+
+
+def numbered() -> Callable[[], str]:
+    """Ids for calls that come without one, the same in every run."""
+    names: Iterator[str] = (f"minted_{number}" for number in range(1000))
+    return lambda: next(names)
+
+
+def ask(model: Model | None = None, **fields: Any) -> Request:
+    """A request, plain but for ``fields``."""
+    fields.setdefault("messages", (User(content=(Text(text="hi"),)),))
+    return Request(model=model or Model(id="m", provider_id="p"), **fields)
+
+
+async def collect(provider: Streams, request: Request | None = None) -> list[StreamEvent]:
+    async with aclosing(provider.stream(request or ask())) as events:
+        return [event async for event in events]
+
+
+async def collect_into(got: list[StreamEvent], provider: Streams, request: Request | None = None) -> None:
+    """As :func:`collect`, for streams that end with an error."""
+    async with aclosing(provider.stream(request or ask())) as events:
+        async for event in events:
+            got += (event,)
+
+
+class Heard(NamedTuple):
+    """What an answer comes to, however it was cut into events."""
+
+    text: str
+    reasoning: str
+    calls: list[tuple[str, str, dict[str, Any]]]
+    reason: str
+    usage: Usage
+
+
+def heard(events: list[StreamEvent]) -> Heard:
+    said = {
+        kind: "".join(event.text for event in events if isinstance(event, kind)) for kind in (TextDelta, ReasoningDelta)
+    }
+    calls = [(event.id, event.name, event.input) for event in events if isinstance(event, ToolCall)]
+    last = next(event for event in events if isinstance(event, FinishStep))
+    return Heard(said[TextDelta], said[ReasoningDelta], calls, last.reason, last.usage)
+
+
+def arguments_shown(events: list[StreamEvent]) -> dict[str, str]:
+    """The arguments of each call as its deltas spell them."""
+    shown: defaultdict[str, str] = defaultdict(str)
+    for event in events:
+        if isinstance(event, ToolInputDelta):
+            shown[event.id] += event.text
+    return dict(shown)
+
+
+def endings(events: list[StreamEvent]) -> list[TextEnd | ReasoningEnd]:
+    return [event for event in events if isinstance(event, TextEnd | ReasoningEnd)]
+
+
+def assert_well_formed(events: list[StreamEvent]) -> None:
+    """Every piece opens once, grows while it is open and closes once; the step has its frame."""
+    names = [type(event).__name__ for event in events]
+    assert names[:2] == ["Start", "StartStep"]
+    assert names[-2:] == ["FinishStep", "Finish"]
+    state: dict[str, str] = {}
+    for event, name in zip(events[2:-2], names[2:-2], strict=True):
+        key = getattr(event, "id", "")
+        assert key
+        if name.endswith("Start"):
+            assert key not in state
+            state[key] = "open"
+        elif name == "ToolCall":
+            assert state[key] == "closed"
+            state[key] = "called"
+        else:
+            assert state[key] == "open"
+            if name.endswith("End"):
+                state[key] = "closed"
+    assert "open" not in state.values()
