@@ -1,0 +1,73 @@
+"""Layered configuration as OpenCode has it, and what is made of it: agents, commands, skills, instructions.
+
+::
+
+    config = load(directory, worktree)
+    config.settings.model  # typed
+    config.origin("compaction.auto")  # who said so: file and line, or variable
+    agents(config)["plan"].permission  # the rules, in order
+"""
+
+from __future__ import annotations
+
+from .agents import Agent, agents, default_agent, model_ref
+from .commands import Command, Expansion, commands, expand, hints, mentions, split_arguments
+from .fetching import Fetch
+from .flags import Flags
+from .folders import Folders
+from .instructions import Instruction, nearby, system_instructions, system_paths
+from .layers import load
+from .merged import Config, Origin
+from .rules import Rules, evaluate, matches, rule, rules
+from .schema import (
+    Action,
+    AgentConfig,
+    CommandConfig,
+    CompactionConfig,
+    McpConfig,
+    ModelConfig,
+    Permission,
+    ProviderConfig,
+    Settings,
+)
+from .skills import Skill, skills
+
+__all__ = [
+    "Action",
+    "Agent",
+    "AgentConfig",
+    "Command",
+    "CommandConfig",
+    "CompactionConfig",
+    "Config",
+    "Expansion",
+    "Fetch",
+    "Flags",
+    "Folders",
+    "Instruction",
+    "McpConfig",
+    "ModelConfig",
+    "Origin",
+    "Permission",
+    "ProviderConfig",
+    "Rules",
+    "Settings",
+    "Skill",
+    "agents",
+    "commands",
+    "default_agent",
+    "evaluate",
+    "expand",
+    "hints",
+    "load",
+    "matches",
+    "mentions",
+    "model_ref",
+    "nearby",
+    "rule",
+    "rules",
+    "skills",
+    "split_arguments",
+    "system_instructions",
+    "system_paths",
+]

@@ -1,0 +1,161 @@
+"""Instruction files: what people write down for every agent that works on their code.
+
+In the system prompt stand the project's own files (``AGENTS.md``, or ``CLAUDE.md``, or ``CONTEXT.md``: the first name
+of which there is any), one global file, and what ``instructions`` in the configuration names. Files in folders below
+the directory join in when a file near them is read.
+
+The same files give the same text, byte for byte: nothing here depends on time or on the order of a folder's entries.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from typing import TYPE_CHECKING, NamedTuple
+
+from . import globs
+from .folders import upward
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator
+
+    from .fetching import Fetch
+    from .merged import Config
+
+log = logging.getLogger("opensesh.config")
+NAMES = ("AGENTS.md", "CLAUDE.md", "CONTEXT.md")
+TIMEOUT = 5.0
+
+
+class Instruction(NamedTuple):
+    """Instructions, and where they are from."""
+
+    source: str
+    """An absolute path, or a URL."""
+    content: str
+
+    @property
+    def text(self) -> str:
+        """As it goes into the prompt."""
+        return f"Instructions from: {self.source}\n{self.content}"
+
+
+def system_paths(config: Config) -> list[str]:
+    """The instruction files that belong into the system prompt, each once, in order."""
+    found = [*_project(config), *_global(config), *_configured(config)]
+    return list(dict.fromkeys(os.path.abspath(path) for path in found))
+
+
+def system_instructions(config: Config, fetch: Fetch | None = None) -> list[Instruction]:
+    """What goes into the system prompt: files, then URLs.
+
+    URLs are asked only if ``fetch`` is given, all at once and for five seconds; those that do not answer are left out,
+    as are empty and unreadable files.
+    """
+    files = (_read(path) for path in system_paths(config))
+    return [each for each in (*files, *_remote(config, fetch)) if each and each.content]
+
+
+def nearby(config: Config, file: str, known: Collection[str]) -> list[Instruction]:
+    """The instructions that hold for ``file`` because they lie in its folder, or between that and the directory.
+
+    At most one for each folder, the innermost first. ``known`` are paths that the model has seen already: those of
+    :func:`system_paths`, those that earlier reads in this session brought along, those claimed in this step.
+    """
+    found: list[Instruction] = []
+    file = os.path.abspath(file)
+    for folder in upward(os.path.dirname(file), config.directory):
+        if folder == config.directory or not _contains(config.directory, folder):
+            break
+        path = _first(os.path.join(folder, name) for name in NAMES)
+        instruction = _read(path) if path and path != file and path not in known else None
+        if instruction and instruction.content:
+            found.append(instruction)
+    return found
+
+
+def _project(config: Config) -> list[str]:
+    if config.flags.disable_project_config:
+        return []
+    around = [*upward(config.directory, config.worktree)]
+    for name in NAMES:
+        matches = [path for folder in around if os.path.isfile(path := os.path.join(folder, name))]
+        if matches:
+            return matches
+    return []
+
+
+def _global(config: Config) -> list[str]:
+    named = config.flags.config_dir
+    candidates = [
+        *([os.path.join(config.folders.resolve(named, config.directory), NAMES[0])] if named else []),
+        os.path.join(config.folders.config, NAMES[0]),
+        *(
+            []
+            if config.flags.disable_claude_code_prompt
+            else [os.path.join(config.folders.home, ".claude", "CLAUDE.md")]
+        ),
+    ]
+    first = _first(iter(candidates))
+    return [first] if first else []
+
+
+def _configured(config: Config) -> Iterator[str]:
+    for entry in config.settings.instructions:
+        pattern = config.folders.expand(entry)
+        if _is_url(entry):
+            continue
+        if os.path.isabs(pattern):
+            yield from globs.find(os.path.dirname(pattern), os.path.basename(pattern))
+            continue
+        for folder in _bases(config, entry):
+            yield from globs.find(folder, pattern)
+
+
+def _bases(config: Config, entry: str) -> list[str]:
+    """The folders in which a relative entry is looked for, the innermost first."""
+    if not config.flags.disable_project_config:
+        return [*upward(config.directory, config.worktree)]
+    named = config.flags.config_dir
+    if not named:
+        log.warning("instructions: %s is left out, because the project's configuration is disabled", entry)
+        return []
+    return [config.folders.resolve(named, config.directory)]
+
+
+def _remote(config: Config, fetch: Fetch | None) -> list[Instruction | None]:
+    urls = list(dict.fromkeys(entry for entry in config.settings.instructions if _is_url(entry)))
+    if fetch is None or not urls:
+        return []
+    from concurrent.futures import ThreadPoolExecutor
+
+    def ask(url: str) -> Instruction | None:
+        try:
+            return Instruction(url, fetch(url, timeout=TIMEOUT).decode(errors="replace"))
+        except OSError as error:
+            log.info("instructions: %s: %s", url, error)
+            return None
+
+    with ThreadPoolExecutor(min(8, len(urls))) as pool:
+        return [*pool.map(ask, urls)]
+
+
+def _read(path: str) -> Instruction | None:
+    try:
+        with open(path, "rb") as file:
+            return Instruction(path, file.read().decode("utf-8-sig", errors="replace"))
+    except OSError as error:
+        log.warning("instructions: %s cannot be read: %s", path, error.strerror)
+        return None
+
+
+def _first(paths: Iterator[str]) -> str | None:
+    return next((path for path in paths if os.path.isfile(path)), None)
+
+
+def _contains(folder: str, path: str) -> bool:
+    return path.startswith(folder.rstrip(os.sep) + os.sep)
+
+
+def _is_url(entry: str) -> bool:
+    return entry.startswith(("https://", "http://"))

@@ -1,0 +1,115 @@
+"""JSON with comments and trailing commas, and nothing else beyond JSON.
+
+Comments and trailing commas are replaced by as many spaces, so that the standard decoder sees plain JSON and every
+position it names is one of the file.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
+
+from .source import Path, Source
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ..errors import ConfigError
+
+_STRING = r'"(?:[^"\\\n]|\\[^\n])*"'
+_COMMENT = re.compile(rf"({_STRING})|//[^\r\n]*|/\*.*?\*/", re.DOTALL)
+_COMMA = re.compile(rf'({_STRING}|[^ \t\r\n,:\[{{"]+)([ \t\r\n]*)(,(?=[ \t\r\n]*[}}\]]))?')
+_TOKEN = re.compile(rf'[{{}}\[\],:]|{_STRING}|[^ \t\r\n{{}}\[\],:"]+')
+_INK = re.compile(r"[^\r\n]")
+
+
+class Read(NamedTuple):
+    """A decoded text, and where its values stand."""
+
+    value: Any
+    source: Source
+
+
+class _Foreign(ValueError):
+    """``NaN`` or ``Infinity``, which JavaScript writes and JSON does not have."""
+
+
+def decode(text: str, name: str = "", *, written: str | None = None, back: Callable[[int], int] = int) -> Read:
+    """Decode ``text``. A :class:`~opensesh.errors.ConfigError` names ``name``, line and column.
+
+    If ``text`` is not what stands in the file, ``written`` is that, and ``back`` turns an offset in ``text`` into
+    one in ``written``. An empty text, or one of comments only, is an empty object.
+    """
+    source = Source(name, text if written is None else written)
+    plain = blank(text)
+    if not plain.strip("\ufeff \t\r\n"):
+        return Read({}, source)
+    if plain.startswith("\ufeff"):
+        plain = " " + plain[1:]
+    try:
+        value = json.loads(plain, parse_float=_number, parse_constant=_refuse)
+    except json.JSONDecodeError as error:
+        raise source.error_at(back(error.pos), _explain(plain, error)) from None
+    except _Foreign as error:
+        raise _misplaced(source, plain, str(error), back) from None
+    except RecursionError:
+        raise source.error_at(0, "nested too deeply") from None
+    _scan(plain, source, back)
+    return Read(value, source)
+
+
+def blank(text: str) -> str:
+    """``text`` with spaces for its comments and trailing commas; its length and its lines stay as they are."""
+    bare = _COMMENT.sub(lambda found: found[1] or _INK.sub(" ", found[0]), text)
+    return _COMMA.sub(lambda found: found[1] + found[2] + (" " if found[3] else ""), bare)
+
+
+def _scan(plain: str, source: Source, back: Callable[[int], int]) -> None:
+    """Note where each value and key of valid JSON begins."""
+    names: list[str | int | None] = []
+    for token in _TOKEN.finditer(plain):
+        match token[0]:
+            case ",":
+                last = names[-1]
+                names[-1] = last + 1 if isinstance(last, int) else None
+            case "}" | "]":
+                names.pop()
+            case ":":
+                continue
+            case mark if names and names[-1] is None:
+                names[-1] = str(json.loads(mark))
+                source.keys[_path(names)] = back(token.start())
+            case mark:
+                source.values[_path(names)] = back(token.start())
+                if mark in "{[":
+                    names.append(None if mark == "{" else 0)
+
+
+def _path(names: list[str | int | None]) -> Path:
+    return tuple(name for name in names if name is not None)
+
+
+def _number(digits: str) -> int | float:
+    """JavaScript has one kind of number: ``5e3`` and ``5.0`` are whole."""
+    number = float(digits)
+    return int(number) if number.is_integer() else number
+
+
+def _refuse(constant: str) -> NoReturn:
+    raise _Foreign(constant)
+
+
+def _misplaced(source: Source, plain: str, constant: str, back: Callable[[int], int]) -> ConfigError:
+    offset = next((token.start() for token in _TOKEN.finditer(plain) if token[0] == constant), 0)
+    return source.error_at(back(offset), f"{constant} is not JSON")
+
+
+def _explain(plain: str, error: json.JSONDecodeError) -> str:
+    if plain.startswith("/*", error.pos):
+        return "this comment is never closed"
+    if plain.startswith("'", error.pos):
+        return "strings and keys are written in double quotes"
+    if error.pos >= len(plain.rstrip()):
+        return "the text ends in the middle: a bracket or brace is never closed"
+    return f"not JSON: {error.msg[0].lower()}{error.msg[1:].removesuffix(' at').removesuffix(' starting at')}"

@@ -1,0 +1,154 @@
+"""Skills: instructions that a model can ask for by name, one folder each with a ``SKILL.md`` in it.
+
+Of several with the same name the later one counts, in this order: ``~/.claude/skills`` and ``~/.agents/skills``, the
+same folders in the project from the worktree down to the directory, ``skill/`` and ``skills/`` in each configuration
+folder, ``skills.paths``, and ``skills.urls``. As with configuration folders, and unlike OpenCode 1.1.65, what is
+closer to the directory wins.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+from typing import TYPE_CHECKING, NamedTuple
+
+from ..errors import ConfigError
+from ..records import Document, as_list, as_object
+from . import frontmatter, globs, jsonc
+from .folders import upward
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from .fetching import Fetch
+    from .merged import Config
+
+    Report = Callable[[ConfigError], None]
+
+log = logging.getLogger("opensesh.config")
+FILE = "SKILL.md"
+_OTHERS = (".claude", ".agents")
+_SAFE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*(?:/[A-Za-z0-9_][A-Za-z0-9._-]*)*")
+
+
+class Skill(NamedTuple):
+    """A skill, ready to be read."""
+
+    name: str
+    description: str
+    location: str
+    """The path of its ``SKILL.md``."""
+    content: str
+    """What is below the front matter."""
+
+    @property
+    def folder(self) -> str:
+        """Where its other files are."""
+        return os.path.dirname(self.location)
+
+
+def log_problem(problem: ConfigError) -> None:
+    """The default way to hear of a skill that was left out: a warning in the log."""
+    log.warning("%s", problem)
+
+
+def skills(config: Config, *, fetch: Fetch | None = None, report: Report = log_problem) -> dict[str, Skill]:
+    """Every skill by name; those behind URLs only if ``fetch`` is given.
+
+    A skill that cannot be had, or whose ``SKILL.md`` has no name and description, is left out and told to ``report``.
+    """
+    found: dict[str, Skill] = {}
+    for path in _files(config, fetch, report):
+        try:
+            skill = _read(path)
+        except ConfigError as problem:
+            report(problem)
+            continue
+        found[skill.name] = skill
+    return found
+
+
+def _files(config: Config, fetch: Fetch | None, report: Report) -> Iterator[str]:
+    for folder in _folders(config):
+        yield from globs.find(folder, f"**/{FILE}")
+    for url in config.settings.skills.urls:
+        for folder in _fetched(url.rstrip("/"), os.path.join(config.folders.cache, "skills"), fetch, report):
+            yield os.path.join(folder, FILE)
+
+
+def _folders(config: Config) -> Iterator[str]:
+    if not config.flags.disable_external_skills:
+        inward = [*upward(config.directory, config.worktree)][::-1]
+        around = [] if config.flags.disable_project_config else inward
+        for base in dict.fromkeys([config.folders.home, *around]):
+            yield from (os.path.join(base, other, "skills") for other in _OTHERS)
+    for folder in config.directories:
+        yield from (os.path.join(folder, kind) for kind in ("skill", "skills"))
+    for path in config.settings.skills.paths:
+        yield config.folders.resolve(path, config.directory)
+
+
+def _read(path: str) -> Skill:
+    settings, body, source = frontmatter.read(path)
+    name, description = settings.get("name"), settings.get("description")
+    for key, value in (("name", name), ("description", description)):
+        if not isinstance(value, str) or not value:
+            raise source.error(f"a skill needs a {key}, in words", (key,))
+    return Skill(str(name), str(description), path, body)
+
+
+def _fetched(base: str, cache: str, fetch: Fetch | None, report: Report) -> Iterator[str]:
+    """The folders of the skills that a URL offers. What was fetched once is not fetched again."""
+    from hashlib import sha256
+
+    cache = os.path.join(cache, sha256(base.encode()).hexdigest()[:16])
+    if fetch is None:
+        report(ConfigError("skills from the network are not fetched here", path=base))
+        return
+    try:
+        index, source = jsonc.decode(fetch(f"{base}/index.json", timeout=5).decode(), f"{base}/index.json")
+    except (OSError, UnicodeDecodeError) as error:
+        report(ConfigError(f"cannot be fetched: {error}", path=f"{base}/index.json"))
+        return
+    except ConfigError as problem:
+        report(problem)
+        return
+    for at, item in enumerate(as_list((as_object(index) or {}).get("skills")) or []):
+        entry = as_object(item) or {}
+        try:
+            yield _fetch_skill(base, entry, cache, fetch)
+        except (OSError, ValueError) as error:
+            report(source.error(f"skill left out: {error}", ("skills", at)))
+
+
+def _fetch_skill(base: str, entry: Document, cache: str, fetch: Fetch) -> str:
+    name, files = str(entry.get("name")), [str(file) for file in as_list(entry.get("files")) or []]
+    if FILE not in files or "/" in name or not all(_SAFE.fullmatch(part) for part in (name, *files)):
+        raise ValueError("it needs a plain name, and plain file names with SKILL.md among them")
+    folder = os.path.join(cache, name)
+    if os.path.exists(os.path.join(folder, FILE)):
+        return folder
+    contents = {file: fetch(f"{base}/{name}/{file}", timeout=30) for file in files}
+    _store(folder, contents)
+    return folder
+
+
+def _store(folder: str, contents: dict[str, bytes]) -> None:
+    """Write a skill so that it is there whole, or not at all."""
+    from tempfile import TemporaryDirectory
+
+    os.makedirs(os.path.dirname(folder), exist_ok=True)
+    with TemporaryDirectory(prefix=".", dir=os.path.dirname(folder)) as temporary:
+        whole = os.path.join(temporary, "skill")
+        for file, content in contents.items():
+            path = os.path.join(whole, *file.split("/"))
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+            with open(path, "wb") as target:
+                target.write(content)
+        try:
+            os.rename(whole, folder)
+        except OSError:
+            # Someone else was faster.
+            if not os.path.exists(os.path.join(folder, FILE)):
+                raise

@@ -1,0 +1,70 @@
+"""A text that settings are read from, and where in it each of them stands."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from typing import NamedTuple
+
+from ..errors import ConfigError
+
+Path = tuple[str | int, ...]
+"""The way to a value: names of members and positions in lists, from the outside in."""
+
+
+class Spot(NamedTuple):
+    """A place in a text, counted from 1 as editors do."""
+
+    line: int
+    column: int
+
+
+class Source:
+    """A file's text, or a variable's, with the offset of every value and of the key that introduces it."""
+
+    def __init__(self, name: str, text: str) -> None:
+        self.name = name
+        """The path of the file, the name of the variable, or a URL."""
+        self.text = text
+        self.values: dict[Path, int] = {}
+        self.keys: dict[Path, int] = {}
+        self._starts: list[int] = []
+
+    def spot(self, offset: int) -> Spot:
+        """The line and column of an offset."""
+        if not self._starts:
+            self._starts = [0, *(at + 1 for at, letter in enumerate(self.text) if letter == "\n")]
+        line = bisect_right(self._starts, offset)
+        return Spot(line, offset - self._starts[line - 1] + 1)
+
+    def where(self, path: Path, *, key: bool = False) -> Spot:
+        """Where the value at ``path`` stands (or its key); for one that is not there, the nearest around it."""
+        offsets = self.keys if key else self.values
+        for length in range(len(path), -1, -1):
+            offset = offsets.get(path[:length])
+            if offset is not None:
+                return self.spot(offset)
+        return Spot(1, 1)
+
+    def inside(self, name: str) -> Source:
+        """The same text, for whom the member ``name`` is the whole value."""
+        source = Source(self.name, self.text)
+        source.values = {path[1:]: at for path, at in self.values.items() if path[:1] == (name,)}
+        source.keys = {path[1:]: at for path, at in self.keys.items() if path[:1] == (name,)}
+        return source
+
+    def around(self, name: str) -> Source:
+        """The same text, for whom the whole value is the member ``name``."""
+        source = Source(self.name, self.text)
+        source.values = {(name, *path): at for path, at in self.values.items()}
+        source.keys = {(name, *path): at for path, at in self.keys.items()}
+        return source
+
+    def error(self, reason: str, path: Path = (), *, key: bool = False) -> ConfigError:
+        """What is wrong with the value at ``path``, to be raised."""
+        spot = self.where(path, key=key)
+        return ConfigError(reason, path=self.name, line=spot.line, column=spot.column)
+
+    def error_at(self, offset: int, reason: str) -> ConfigError:
+        """What is wrong at an offset, to be raised."""
+        spot = self.spot(offset)
+        return ConfigError(reason, path=self.name, line=spot.line, column=spot.column)

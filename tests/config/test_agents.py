@@ -1,0 +1,226 @@
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from opensesh.config import agents, default_agent, evaluate
+from opensesh.errors import ConfigError
+from opensesh.records import document_of
+
+if TYPE_CHECKING:
+    from opensesh.config import Action, Agent
+
+    from .conftest import House
+
+PLAN_FILE = ".opencode/plans/1-cunning-otter.md"
+
+
+def configured(house: House, **document: Any) -> dict[str, Agent]:
+    house.write("project/opencode.json", document)
+    return agents(house.load())
+
+
+def verdict(agent: Agent, permission: str, subject: str = "x") -> Action:
+    return evaluate(permission, subject, agent.permission)
+
+
+def test_the_built_in_agents_are_there_with_build_first(house: House) -> None:
+    found = configured(house)
+    assert {name: (agent.mode, agent.hidden) for name, agent in found.items()} == {
+        "build": ("primary", False),
+        "plan": ("primary", False),
+        "general": ("subagent", False),
+        "explore": ("subagent", False),
+        "compaction": ("primary", True),
+        "title": ("primary", True),
+        "summary": ("primary", True),
+    }
+    assert [name for name, agent in found.items() if agent.prompt] == ["explore", "compaction", "title", "summary"]
+    assert found["title"].temperature == 0.5
+    assert all(agent.native and agent.description for agent in found.values())
+
+
+def test_build_has_the_default_rules_in_their_order(house: House) -> None:
+    outputs = os.path.join(str(house.home), ".local/share/opencode/tool-output/*")
+    found = agents(house.load(), ["/skills/one"])["build"].permission
+    assert [(each.permission, each.pattern, each.action) for each in found] == [
+        ("*", "*", "allow"),
+        ("doom_loop", "*", "ask"),
+        ("external_directory", "*", "ask"),
+        ("external_directory", outputs, "allow"),
+        ("external_directory", "/skills/one/*", "allow"),
+        ("question", "*", "deny"),
+        ("plan_enter", "*", "deny"),
+        ("plan_exit", "*", "deny"),
+        ("read", "*", "allow"),
+        ("read", "*.env", "ask"),
+        ("read", "*.env.*", "ask"),
+        ("read", "*.env.example", "allow"),
+        ("question", "*", "allow"),
+        ("plan_enter", "*", "allow"),
+        ("external_directory", outputs, "allow"),
+    ]
+
+
+def test_plan_edits_nothing_but_plans(house: House) -> None:
+    plan = configured(house)["plan"]
+    assert verdict(plan, "edit", "src/x.py") == "deny"
+    assert verdict(plan, "edit", PLAN_FILE) == "allow"
+    assert verdict(plan, "edit", "../home/.local/share/opencode/plans/x.md") == "allow"
+    assert verdict(plan, "plan_exit") == "allow"
+    assert verdict(plan, "bash", "ls") == "allow"
+
+
+def test_explore_only_searches(house: House) -> None:
+    explore = configured(house)["explore"]
+    assert {
+        tool: verdict(explore, tool) for tool in ("grep", "read", "bash", "edit", "task", "mcp_x", "doom_loop")
+    } == {
+        "grep": "allow",
+        "read": "allow",
+        "bash": "allow",
+        "edit": "deny",
+        "task": "deny",
+        "mcp_x": "deny",
+        "doom_loop": "deny",
+    }
+
+
+@pytest.mark.parametrize("permission", ["allow", {"*": "allow"}, {"edit": "allow", "task": "allow"}, {"e*": "allow"}])
+def test_a_global_allow_does_not_lift_what_a_built_in_agent_must_not_do(house: House, permission: Any) -> None:
+    found = configured(house, permission=permission)
+    assert verdict(found["plan"], "edit", "src/x.py") == "deny"
+    assert verdict(found["plan"], "edit", PLAN_FILE) == "allow"
+    assert verdict(found["explore"], "edit") == "deny"
+    assert verdict(found["explore"], "task") == "deny"
+    assert verdict(found["explore"], "grep") == "allow"
+    assert verdict(found["general"], "todowrite") == "deny"
+    assert verdict(found["title"], "bash") == "deny"
+    assert verdict(found["build"], "edit") == "allow"
+
+
+def test_an_agents_own_section_lifts_it(house: House) -> None:
+    found = configured(house, agent={"plan": {"permission": {"edit": "ask"}}, "explore": {"permission": "allow"}})
+    assert verdict(found["plan"], "edit", "src/x.py") == "ask"
+    assert verdict(found["explore"], "edit") == "allow"
+
+
+def test_global_rules_still_narrow_what_a_built_in_agent_may_do(house: House) -> None:
+    found = configured(
+        house,
+        permission={"*": "ask", "bash": {"*": "deny", "git *": "allow"}, "webfetch": "deny", "read": {"*": "allow"}},
+    )
+    explore, plan = found["explore"], found["plan"]
+    assert verdict(explore, "bash", "rm x") == "deny"
+    assert verdict(explore, "bash", "git log") == "allow"
+    assert verdict(explore, "webfetch") == "deny"
+    assert verdict(explore, "grep") == "ask"
+    assert verdict(explore, "edit") == "deny"
+    assert verdict(plan, "edit", PLAN_FILE) == "ask"
+    assert verdict(plan, "edit", "src/x.py") == "deny"
+    assert verdict(plan, "bash", "rm x") == "deny"
+
+
+def test_who_forbids_all_edits_forbids_plans_too(house: House) -> None:
+    plan = configured(house, permission={"edit": {"*": "deny", "docs/*": "allow"}})["plan"]
+    assert verdict(plan, "edit", PLAN_FILE) == "deny"
+    assert verdict(plan, "edit", "docs/x") == "deny"
+
+
+def test_the_users_word_on_other_folders_holds_for_explore(house: House) -> None:
+    explore = configured(house, permission={"external_directory": {"~/work/*": "allow"}})["explore"]
+    assert verdict(explore, "external_directory", f"{house.home}/work/x") == "allow"
+    assert verdict(explore, "external_directory", "/etc/x") == "deny"
+
+
+def test_every_agent_may_read_long_outputs_unless_exactly_that_is_forbidden(house: House) -> None:
+    pattern = f"{house.home}/.local/share/opencode/tool-output/*"
+    found = configured(
+        house,
+        permission={"external_directory": "deny"},
+        agent={"mine": {}, "strict": {"permission": {"external_directory": {pattern: "deny"}}}},
+    )
+    output = pattern.replace("*", "tool_1")
+    assert verdict(found["mine"], "external_directory", output) == "allow"
+    assert verdict(found["explore"], "external_directory", output) == "allow"
+    assert verdict(found["strict"], "external_directory", output) == "deny"
+
+
+def test_an_agent_of_ones_own_has_the_defaults_then_global_then_own_rules(house: House) -> None:
+    section = {
+        "model": "openrouter/meta/llama",
+        "variant": "high",
+        "prompt": "Be brief.",
+        "temperature": 0.2,
+        "top_p": 0.9,
+        "steps": 7,
+        "color": "accent",
+        "description": "short",
+        "reasoningEffort": "low",
+        "options": {"a": {"b": 1}},
+        "permission": {"bash": "deny"},
+    }
+    mine = configured(house, permission={"bash": "ask", "edit": "deny"}, agent={"mine": section})["mine"]
+    assert (mine.mode, mine.native, mine.hidden, mine.steps) == ("all", False, False, 7)
+    assert mine.model is not None
+    assert (mine.model.provider_id, mine.model.model_id, mine.variant) == ("openrouter", "meta/llama", "high")
+    assert (mine.prompt, mine.temperature, mine.top_p, mine.color) == ("Be brief.", 0.2, 0.9, "accent")
+    assert mine.options == {"a": {"b": 1}, "reasoningEffort": "low"}
+    assert (verdict(mine, "bash"), verdict(mine, "edit"), verdict(mine, "read")) == ("deny", "deny", "allow")
+
+
+def test_an_agent_can_be_disabled_and_renamed(house: House) -> None:
+    found = configured(house, agent={"plan": {"disable": True}, "ghost": {"disable": True}, "x": {"name": "Display"}})
+    assert "plan" not in found
+    assert "ghost" not in found
+    assert found["x"].name == "Display"
+
+
+def test_an_overlay_keeps_what_it_does_not_mention(house: House) -> None:
+    explore = configured(house, agent={"explore": {"model": "p/m", "hidden": True}})["explore"]
+    assert explore.prompt
+    assert (explore.mode, explore.hidden, explore.native) == ("subagent", True, True)
+
+
+def test_an_agent_is_written_as_opencodes_server_writes_it(house: House) -> None:
+    document = document_of(configured(house, agent={"x": {"model": "p/m", "top_p": 0.5}})["x"])
+    assert document["model"] == {"providerID": "p", "modelID": "m"}
+    assert document["topP"] == 0.5
+    assert document["permission"][0] == {"permission": "*", "pattern": "*", "action": "allow"}
+
+
+# The default agent.
+
+
+def test_the_default_agent_is_the_first_that_can_be_one(house: House) -> None:
+    house.write("project/opencode.json", {"agent": {"build": {"disable": True}}})
+    config = house.load()
+    assert default_agent(config, agents(config)).name == "plan"
+
+
+def test_the_configured_default_agent_comes_first(house: House) -> None:
+    house.write("project/opencode.json", {"default_agent": "mine", "agent": {"mine": {"mode": "primary"}}})
+    config = house.load()
+    known = agents(config)
+    assert next(iter(known)) == "mine"
+    assert default_agent(config, known).name == "mine"
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"), [("nobody", "does not exist"), ("explore", "is a subagent"), ("title", "is hidden")]
+)
+def test_what_cannot_be_the_default_agent_is_an_error_where_it_was_set(house: House, name: str, reason: str) -> None:
+    path = house.write("project/opencode.json", {"default_agent": name})
+    config = house.load()
+    with pytest.raises(ConfigError, match=reason) as caught:
+        default_agent(config, agents(config))
+    assert (caught.value.path, caught.value.line) == (str(path), 2)
+
+
+def test_without_any_agent_left_that_is_said(house: House) -> None:
+    house.write("project/opencode.json", {"agent": {"build": {"disable": True}, "plan": {"hidden": True}}})
+    config = house.load()
+    with pytest.raises(ConfigError, match="no agent is left"):
+        default_agent(config, agents(config))

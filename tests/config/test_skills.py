@@ -1,0 +1,165 @@
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+from opensesh.config import skills
+
+if TYPE_CHECKING:
+    from opensesh.config import Skill
+    from opensesh.errors import ConfigError
+
+    from .conftest import House
+
+ORDER = [
+    "home/.claude/skills",
+    "home/.agents/skills",
+    "project/.claude/skills",
+    "project/.agents/skills",
+    "project/a/b/.claude/skills",
+    "project/a/b/.agents/skills",
+    "home/.config/opencode/skill",
+    "home/.config/opencode/skills",
+    "home/.opencode/skill",
+    "project/.opencode/skills",
+    "project/a/b/.opencode/skill",
+    "named/skills",
+    "elsewhere",
+]
+
+
+def put(house: House, folder: str, name: str = "pdf", text: str = "How.") -> None:
+    house.write(f"{folder}/group/{name}/SKILL.md", f"---\nname: {name}\ndescription: from {folder}\n---\n{text}\n")
+    if folder == "named/skills":
+        house.environ["OPENCODE_CONFIG_DIR"] = str(house.root / "named")
+    if folder == "elsewhere":
+        house.write("project/opencode.json", {"skills": {"paths": ["../../../elsewhere"]}})
+
+
+def found(house: House) -> dict[str, Skill]:
+    return skills(house.load())
+
+
+@pytest.mark.parametrize("lower", range(len(ORDER) - 1))
+def test_of_two_skills_with_one_name_the_later_folder_wins(house: House, lower: int) -> None:
+    put(house, ORDER[lower + 1])
+    put(house, ORDER[lower])
+    assert found(house)["pdf"].description == f"from {ORDER[lower + 1]}"
+
+
+def test_a_skill_is_read_whole(house: House) -> None:
+    put(house, "project/.opencode/skill", text="# Do\n\nthis")
+    skill = found(house)["pdf"]
+    assert (skill.name, skill.content) == ("pdf", "# Do\n\nthis")
+    assert skill.folder == str(house.project / ".opencode/skill/group/pdf")
+    assert skill.location == f"{skill.folder}/SKILL.md"
+
+
+@pytest.mark.parametrize("flag", ["DISABLE_CLAUDE_CODE", "DISABLE_CLAUDE_CODE_SKILLS", "DISABLE_EXTERNAL_SKILLS"])
+def test_skills_of_other_programs_can_be_left_out(house: House, flag: str) -> None:
+    put(house, "home/.claude/skills", "one")
+    put(house, "project/.agents/skills", "two")
+    put(house, "home/.config/opencode/skill", "three")
+    house.environ[f"OPENCODE_{flag}"] = "1"
+    assert list(found(house)) == ["three"]
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("no front matter", "needs a name"),
+        ("---\nname: x\n---\n", "needs a description"),
+        ("---\nname: x\ndescription: 3\n---\n", "needs a description"),
+        ("---\nname: x\np:\n  y: 'open\n---\n", "never closed"),
+    ],
+)
+def test_a_skill_without_name_or_description_is_left_out_and_told(house: House, text: str, reason: str) -> None:
+    path = house.write("project/.opencode/skill/bad/SKILL.md", text)
+    put(house, "project/.opencode/skill", "good")
+    told: list[ConfigError] = []
+    assert list(skills(house.load(), report=told.append)) == ["good"]
+    assert [(each.path, reason in each.reason) for each in told] == [(str(path), True)]
+
+
+# Skills behind URLs.
+
+BASE = "https://skills.example/x"
+
+
+class Site:
+    def __init__(self, files: dict[str, bytes]) -> None:
+        self.files = files
+        self.asked: list[str] = []
+
+    def __call__(self, url: str, /, *, timeout: float) -> bytes:
+        self.asked.append(url.removeprefix(BASE))
+        if url.removeprefix(BASE) not in self.files:
+            raise FileNotFoundError(url)
+        return self.files[url.removeprefix(BASE)]
+
+
+def index(*entries: tuple[str, list[str]]) -> bytes:
+    return json.dumps(
+        {"skills": [{"name": name, "description": "d", "files": files} for name, files in entries]}
+    ).encode()
+
+
+def test_skills_behind_a_url_are_fetched_once(house: House) -> None:
+    house.write("project/opencode.json", {"skills": {"urls": [f"{BASE}/"]}})
+    site = Site(
+        {
+            "/index.json": index(("pdf", ["SKILL.md", "scripts/run.py"])),
+            "/pdf/SKILL.md": b"---\nname: pdf\ndescription: d\n---\nHow.",
+            "/pdf/scripts/run.py": b"print()",
+        }
+    )
+    skill = skills(house.load(), fetch=site)["pdf"]
+    assert skill == skills(house.load(), fetch=site)["pdf"]
+    assert skill.content == "How."
+    assert site.asked == ["/index.json", "/pdf/SKILL.md", "/pdf/scripts/run.py", "/index.json"]
+    assert skill.folder.startswith(str(house.home / ".cache/opensesh/skills"))
+    assert (house.root / skill.folder / "scripts/run.py").read_bytes() == b"print()"
+
+
+def test_without_a_way_to_fetch_urls_are_told_and_left_alone(house: House) -> None:
+    house.write("project/opencode.json", {"skills": {"urls": [BASE]}})
+    told: list[ConfigError] = []
+    assert skills(house.load(), report=told.append) == {}
+    assert [each.path for each in told] == [BASE]
+
+
+@pytest.mark.parametrize(
+    ("name", "files"),
+    [
+        ("../evil", ["SKILL.md"]),
+        ("pdf", ["SKILL.md", "../../evil.py"]),
+        ("pdf", ["SKILL.md", "/etc/evil"]),
+        ("pdf", ["SKILL.md", "a\\..\\evil"]),
+        (".hidden", ["SKILL.md"]),
+        ("a/b", ["SKILL.md"]),
+        ("pdf", ["README.md"]),
+        ("pdf", ["SKILL.md", "missing.txt"]),
+    ],
+)
+def test_a_skill_that_would_leave_its_folder_or_is_incomplete_is_left_out(
+    house: House, name: str, files: list[str]
+) -> None:
+    house.write("project/opencode.json", {"skills": {"urls": [BASE]}})
+    offered = {f"/{name}/{file}": b"---\nname: p\ndescription: d\n---\n" for file in files if file != "missing.txt"}
+    site = Site({"/index.json": index((name, files)), **offered})
+    told: list[ConfigError] = []
+    before = sorted(house.root.rglob("*"))
+    assert skills(house.load(), fetch=site, report=told.append) == {}
+    assert len(told) == 1
+    assert sorted(house.root.rglob("*")) == before
+
+
+@pytest.mark.parametrize("answer", [b"<html>", b"[]", b"\xff", None])
+def test_an_index_that_is_none_is_told(house: House, answer: bytes | None) -> None:
+    house.write("project/opencode.json", {"skills": {"urls": [BASE]}})
+    told: list[ConfigError] = []
+    site = Site({} if answer is None else {"/index.json": answer})
+    assert skills(house.load(), fetch=site, report=told.append) == {}
+    assert len(told) == (0 if answer == b"[]" else 1)
