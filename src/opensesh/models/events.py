@@ -1,10 +1,11 @@
 """The one vocabulary every provider's stream is turned into.
 
 The order in one step: ``start``, ``start-step``, then content, then ``finish-step`` and ``finish``. A piece of content
-opens with its ``-start``, grows by ``-delta`` and closes with its ``-end``, all under one ``id`` that is unique within the
-step; pieces may overlap. A tool call is announced by ``tool-input-start``, may show its arguments as they arrive, and is
-complete with ``tool-call``. An adapter reports what went wrong by raising :class:`~opensesh.errors.ModelError`;
-``tool-result`` and ``tool-error`` come from whoever runs the tool: the engine, or a provider that runs its own.
+opens with its ``-start``, grows by ``-delta`` and closes with its ``-end``, all under one ``id`` that is unique
+within the step; pieces may overlap. A tool call is announced by ``tool-input-start``, may show its arguments as they
+arrive, and is complete with ``tool-call``. An adapter reports what went wrong by raising
+:class:`~opensesh.errors.ModelError`; ``tool-result`` and ``tool-error`` come from whoever runs the tool: the engine,
+or a provider that runs its own.
 
 ``metadata`` is what the provider wants back later (signatures, encrypted reasoning), under the provider's key:
 ``{"anthropic": {"signature": ...}}``. It is stored with the part and returned only to the same model.

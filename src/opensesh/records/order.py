@@ -27,9 +27,13 @@ def created(document: Document, path: str = "") -> int:
 
 
 def position(document: Document, path: str = "") -> Position:
-    """A sort key for messages and sessions, oldest first."""
+    """A sort key for messages and sessions, oldest first. One without a time, or without a name, has none."""
     moment = created(document, path)
-    return moment, ids.order(str(document.get("id", "")), moment)
+    name = document.get("id")
+    if not isinstance(name, str):
+        found = "nothing" if name is None else repr(name)
+        raise RecordError(f"expected an identifier, found {found:.60}", path=path, place="$.id")
+    return moment, ids.order(name, moment)
 
 
 def in_order(records: Iterable[Document]) -> list[Document]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
+from msgspec import field
+
 from ..errors import RecordError
 from .usage import ModelRef, Tokens
 from .view import Record, View, view
@@ -205,7 +207,8 @@ class CompactionPart(BasePart, frozen=True, kw_only=True):
     type: Literal["compaction"] = "compaction"
     auto: bool = False
     overflow: bool | None = None
-    tail_start_id: str | None = None
+    tail_start_id: str | None = field(default=None, name="tail_start_id")
+    """The first of the messages before it that stay in view; since the database era."""
 
 
 class OtherPart(BasePart, frozen=True, kw_only=True):

@@ -48,6 +48,8 @@ def view(document: object, kind: type[R], path: str = "") -> R:
     except msgspec.ValidationError as error:
         reason, _, place = str(error).partition(" - at `")
         raise RecordError(reason.replace("`", ""), path=path, place=place.rstrip("`") or "$") from None
+    except UnicodeEncodeError:
+        raise RecordError("half a character where a name or an object is expected", path=path, place="$") from None
     vars(record)["_document"] = document
     return record
 

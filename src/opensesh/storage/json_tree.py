@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 
 _SUFFIX = ".json"
 _MARGIN = 8
-_SLACK_MS = 2000
+_SLACK_MS = 2_000
+_DAY_MS = 86_400_000
 _LARGEST = 1 << 29
 _WORDS = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
 _ABSENT = object()
@@ -140,15 +141,13 @@ class JsonTree:
         start = len(by_name)
         heard: list[Damage] = []
         found = self._infos(folder, by_name[:1], heard.append)
-        trusted = all(_lateness(info) > -_SLACK_MS for _, info in found)
         while start > 1 and len(found) <= last + _MARGIN:
             stop, start = start, max(1, start - (last + _MARGIN + 1 - len(found)))
-            more = self._infos(folder, by_name[start:stop], heard.append)
-            trusted = trusted and all(abs(_lateness(info)) < _SLACK_MS for _, info in more)
-            found += more
+            found += self._infos(folder, by_name[start:stop], heard.append)
+        strange = _by_another_clock([info for _, info in found])
         found.sort(key=lambda each: order.position(each[1]))
         by_time = [name for name, _ in found]
-        if not trusted or by_time != [name for name in (by_name[0], *by_name[start:]) if name in set(by_time)]:
+        if strange or by_time != [name for name in (by_name[0], *by_name[start:]) if name in set(by_time)]:
             return self._infos(folder, names, report)[-last:]
         for damage in heard:
             report(damage)
@@ -243,10 +242,17 @@ def _all_ordinary(entries: list[str]) -> bool:
     return text.count(_SUFFIX + "\n") == len(entries) and rest == b"_.\n" * len(entries)
 
 
-def _lateness(info: Document) -> int:
-    """By how much the clock that named a message was ahead of the one that timed it. Copies are named later, too."""
-    moment, (minted, _) = order.position(info)
-    return (minted >> 12) - moment
+def _by_another_clock(infos: Sequence[Document]) -> bool:
+    """Whether the first of these was named by a clock that runs behind, or all others by one that runs ahead.
+
+    Then messages in between, named by the right clock, may be elsewhere by name. Copies are named later than they were
+    made too, but all at one moment: for them the difference does not stay the same.
+    """
+    ahead = [(minted >> 12) - moment for moment, (minted, _) in map(order.position, infos)]
+    if not ahead:
+        return False
+    least, most = min(ahead[1:], default=0), max(ahead[1:], default=0)
+    return -_DAY_MS < ahead[0] < -_SLACK_MS or (_SLACK_MS < least <= most < _DAY_MS and most - least < _SLACK_MS)
 
 
 def _minted(names: Sequence[str]) -> bool:

@@ -77,7 +77,7 @@ def migrate(tree: JsonTree, identify: Callable[[str], str], *, disk: Disk | None
                 if not isinstance(error, Exception):
                     raise
                 raise MigrationFailed(
-                    f"step {number} on {tree.root} stopped: {error}. {outcome} It can be run again.", step=number
+                    f"step {number} on {tree.root} stopped. {error}\n{outcome} It can be run again.", step=number
                 ) from error
         return Outcome(LAYOUT - taken, work.written, work.left)
 
@@ -91,6 +91,7 @@ class _Work:
         self.written = 0
         self.left: list[Damage] = []
         self._aside: dict[str, str] = {}
+        self._folders: set[str] = set()
         self._before: list[tuple[str, bytes | None]] = []
 
     def put(self, key: Key, data: bytes, *, over: bool = False) -> bool:
@@ -100,6 +101,7 @@ class _Work:
         present = self._aside.get(path) or (path if os.path.exists(path) else None)
         if present and not over:
             return read_file(present) == data
+        self._folders.add(os.path.dirname(path))
         self._aside[path] = self.disk.set_aside(path, data)
         return True
 
@@ -114,6 +116,8 @@ class _Work:
                 self._sync()
             self._before.append((path, read_file(path) if os.path.exists(path) else None))
             self.disk.rename(temporary, path)
+            if self.disk.durable:
+                self.disk.sync_folder(os.path.dirname(path))
         self.disk.sync_folder(self.tree.root)
         self._aside.clear()
         self._before.clear()
@@ -126,9 +130,10 @@ class _Work:
                 self.disk.remove(path) if data is None else self.disk.replace(path, data)
             except OpenseshError as error:
                 outcome = f"Some of it could not be taken back ({error}); nothing is lost."
-        for path, temporary in self._aside.items():
+        for temporary in self._aside.values():
             self.disk.discard(temporary)
-            self._remove_empty(os.path.dirname(path))
+        for folder in self._folders | {self.tree.root}:
+            self._remove_empty(folder)
         return outcome
 
     def _remove_empty(self, folder: str) -> None:
@@ -137,7 +142,7 @@ class _Work:
             folder = os.path.dirname(folder)
 
     def _sync(self) -> None:
-        if len(self._aside) > 1 and hasattr(os, "sync"):
+        if len(self._aside) > 1 and not self.disk.durable and hasattr(os, "sync"):
             os.sync()
 
 

@@ -1,0 +1,1 @@
+"""Figures, as ratios within one run. See README.md beside this file."""

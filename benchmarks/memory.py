@@ -1,0 +1,38 @@
+"""Peak memory of list and show as the store grows."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+
+from .report import line, python
+from .stores import Builder
+
+_PEAK = (
+    "import resource, sys, os; from opensesh.cli.app import run; out = os.dup(1); os.dup2(os.open(os.devnull, 1), 1);"
+    "run(sys.argv[1:]); os.dup2(out, 1); print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)"
+)
+
+
+def run() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        places = {count: _store(os.path.join(folder, str(count)), count) for count in (100, 3_000)}
+        small, large = (peak("list", "--store", place) for place in places.values())
+        line("peak memory of list, 3,000 sessions", large / small, "list, 100 sessions", 1.3)
+
+
+def _store(root: str, sessions: int) -> str:
+    builder = Builder(root)
+    for _ in range(sessions):
+        builder.session(2, 1, words=20)
+    return root
+
+
+def peak(*words: str) -> float:
+    """The largest resident size, in kilobytes, that a command reached."""
+    done = subprocess.run([python(), "-c", _PEAK, *words], capture_output=True, text=True, check=True)
+    if not done.stdout.strip().isdigit():
+        sys.exit(f"no figure from {words}: {done.stdout!r} {done.stderr!r}")
+    return float(done.stdout)

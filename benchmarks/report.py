@@ -1,0 +1,53 @@
+"""How a benchmark measures, and how it prints what it saw."""
+
+from __future__ import annotations
+
+import os
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+
+
+def line(what: str, ratio: float, against: str, budget: float | None = None, *, at_least: bool = False) -> None:
+    """One row: what was measured, its ratio to what, and whether that is within the budget."""
+    verdict = ""
+    if budget is not None:
+        kept = ratio >= budget if at_least else ratio <= budget
+        verdict = f"  {'pass' if kept else 'FALLS SHORT'} (budget {'at least ' if at_least else ''}{budget:g}x)"
+    print(f"  {what:<56} {ratio:8.2f}x  {against}{verdict}")
+
+
+def child_cpu(words: Sequence[str], rounds: int = 9) -> float:
+    """The least CPU time in seconds that a child process took, byte code warm."""
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    best = float("inf")
+    for _ in range(rounds + 1):
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        subprocess.run(words, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        best = min(best, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
+    return best
+
+
+def interleaved(*works: Callable[[], object], rounds: int = 7) -> list[float]:
+    """The least wall time in seconds of each, taken in turns so that a noisy machine is noisy for all."""
+    best = [float("inf")] * len(works)
+    for _ in range(rounds):
+        for number, work in enumerate(works):
+            start = time.perf_counter()
+            work()
+            best[number] = min(best[number], time.perf_counter() - start)
+    return best
+
+
+def python() -> str:
+    """The interpreter to compare with."""
+    return sys.executable
+
+
+def opensesh() -> list[str]:
+    """The command as installed."""
+    script = os.path.join(os.path.dirname(sys.executable), "opensesh")
+    return [script] if os.path.exists(script) else [sys.executable, "-m", "opensesh"]

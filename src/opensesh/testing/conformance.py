@@ -1,0 +1,107 @@
+"""The conformance suite: whether a store keeps what :class:`~opensesh.storage.store.Store` promises.
+
+Give it something that opens an empty store, as often as it is asked to::
+
+    @contextmanager
+    def opened():
+        with tempfile.TemporaryDirectory() as folder:
+            yield MyStore(folder)
+
+
+    store_conformance(opened)
+
+It says all that is wrong in one :class:`AssertionError`. For a test a contract, in pytest or elsewhere::
+
+    @pytest.mark.parametrize("contract", contracts_for(), ids=str)
+    def test_my_store(contract):
+        contract.run(opened)
+
+A store that is only read is opened full, and ``read_only_seed`` says what of: every record, by key. A store whose
+records can be damaged from outside may hand over a way to do it, ``damage(store, key, data)``: put these bytes where
+that record is.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+from . import contracts_damage, contracts_reading, contracts_threads, contracts_writing
+from .samples import SEED
+from .subject import Subject
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from contextlib import AbstractContextManager
+
+    from ..storage.store import Key, Store
+
+    Make = Callable[[], AbstractContextManager[Store]]
+    Harm = Callable[[Store, Key, bytes], None]
+
+__all__ = ["CONTRACTS", "SEED", "Contract", "contracts_for", "store_conformance"]
+
+Concern = Literal["reading", "refusing", "writing", "damage"]
+
+
+class Contract(NamedTuple):
+    """One promise, and how to see whether it is kept."""
+
+    name: str
+    """The promise, as a sentence."""
+    concern: Concern
+    """Which stores it binds: all; those that are only read; those that are written; those that can be damaged."""
+    check: Callable[[Subject], None]
+
+    def run(self, make: Make, *, read_only_seed: Mapping[Key, Any] | None = None, damage: Harm | None = None) -> None:
+        """Open a store and look; an :class:`AssertionError` says what is wrong with it."""
+        with make() as store:
+            if read_only_seed is None:
+                for key, value in SEED.items():
+                    store.write(key, value)
+            try:
+                self.check(Subject(store, SEED if read_only_seed is None else read_only_seed, damage))
+            except AssertionError as error:
+                raise AssertionError(f"{self.name}: {error}") from error
+            except Exception as error:
+                raise AssertionError(f"{self.name}: unexpected {type(error).__name__}: {error}") from error
+
+    def __str__(self) -> str:
+        return self.name
+
+
+def _table() -> tuple[Contract, ...]:
+    found: list[Contract] = []
+    sets: tuple[tuple[Concern, tuple[Callable[[Subject], None], ...]], ...] = (
+        ("reading", contracts_reading.ALL),
+        ("refusing", contracts_reading.REFUSING),
+        ("writing", contracts_writing.ALL + contracts_threads.ALL),
+        ("damage", contracts_damage.ALL),
+    )
+    for concern, checks in sets:
+        found += (Contract(check.__name__.replace("_", " "), concern, check) for check in checks)
+    return tuple(found)
+
+
+CONTRACTS: tuple[Contract, ...] = _table()
+"""All of them, whatever store they are for."""
+
+
+def contracts_for(*, read_only: bool = False, damageable: bool = False) -> tuple[Contract, ...]:
+    """The contracts that bind such a store."""
+    concerns = ["reading", "refusing"] if read_only else ["reading", "writing", *(["damage"] if damageable else [])]
+    return tuple(contract for contract in CONTRACTS if contract.concern in concerns)
+
+
+def store_conformance(
+    make: Make, *, read_only_seed: Mapping[Key, Any] | None = None, damage: Harm | None = None
+) -> None:
+    """Check every contract that binds such a store, each on a store of its own."""
+    failures: list[AssertionError] = []
+    for contract in contracts_for(read_only=read_only_seed is not None, damageable=damage is not None):
+        try:
+            contract.run(make, read_only_seed=read_only_seed, damage=damage)
+        except AssertionError as error:
+            failures.append(error)
+    if failures:
+        listed = "\n".join(f"- {failure}" for failure in failures)
+        raise AssertionError(f"the store breaks {len(failures)} of its promises:\n{listed}") from failures[0]

@@ -1,0 +1,117 @@
+"""What a store promises when a record has been damaged behind its back."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..errors import NotFound, RecordError
+from .subject import Subject, expect, expect_raises, expect_same, no_edit
+
+if TYPE_CHECKING:
+    from ..storage.store import Damage, Key
+
+NO_JSON = (
+    b"",
+    b"\0" * 300,
+    b'{"id": "x", "title": "cut o',
+    b'{"id": "x"}}',
+    b'{"id": "\xff\xfe"}',
+    b"{'id': 1}",
+    b"[" * 100_000,
+    b"not json at all",
+)
+"""What crashes, full disks and other programs leave behind."""
+
+NO_MESSAGE = (
+    b"[]",
+    b"null",
+    b'"text"',
+    b"17",
+    b"{}",
+    b'{"id": "msg_x", "time": 3}',
+    b'{"id": "msg_x", "time": {"created": "soon"}}',
+    b'{"time": {"created": 3}}',
+    b'{"id": [], "time": {"created": 3}}',
+)
+"""JSON, but no message."""
+
+
+def a_damaged_record_is_named_and_left(subject: Subject) -> None:
+    key = _first(subject, "session")
+    for data in NO_JSON:
+        subject.damage(key, data)
+        for error in (
+            expect_raises(RecordError, lambda: subject.store.read(key), f"reading {data[:30]!r}"),
+            expect_raises(RecordError, lambda: subject.store.update(key, no_edit), f"updating {data[:30]!r}"),
+            expect_raises(RecordError, lambda: subject.store.read(key), f"reading {data[:30]!r} again"),
+        ):
+            expect(error.path and error.reason, f"an error about {data[:30]!r} does not say where and why")
+        expect(key in list(subject.store.list()), "a damaged record is not listed")
+
+
+def a_scan_goes_on_without_the_damaged_records(subject: Subject) -> None:
+    keys = [key for key in subject.records if key[0] in ("session", "part")][: len(NO_JSON)]
+    for key, data in zip(keys, NO_JSON, strict=True):
+        subject.damage(key, data)
+    reports: list[Damage] = []
+    found = dict(subject.store.scan((), report=reports.append))
+    missing = set(subject.records) - set(found) - set(keys)
+    expect(not missing, f"healthy records are hidden by damaged ones: {sorted(missing)[:3]}")
+    expect(not set(found) & set(keys), "a damaged record is answered as if it were healthy")
+    expect(len(reports) == len(keys), f"{len(keys)} records are damaged, {len(reports)} are reported")
+    expect(all(report.path and report.reason for report in reports), "a report does not say where and why")
+
+
+def messages_go_on_without_the_damaged_ones(subject: Subject) -> None:
+    session = subject.sessions[0]
+    expected = subject.messages(session)
+    for data in NO_JSON + NO_MESSAGE:
+        victim, _ = expected[2]
+        subject.damage(("message", session, victim["id"]), data)
+        for last in (0, 2, len(expected) - 1):
+            reports: list[Damage] = []
+            found = [
+                message.info["id"] for message in subject.store.messages(session, last=last, report=reports.append)
+            ]
+            healthy = [info["id"] for info, _ in expected if info is not victim]
+            expect(found == healthy[-last:], f"beside {data[:30]!r}, with last={last}, there are the messages {found}")
+            expect(len(reports) == 1 or last == 2, f"{data[:30]!r} is reported {len(reports)} times")
+
+
+def a_message_goes_on_without_its_damaged_part(subject: Subject) -> None:
+    session, (info, parts) = next(
+        (session, message)
+        for session in subject.sessions
+        for message in subject.messages(session)
+        if len(message[1]) > 1
+    )
+    for data in (*NO_JSON, b"[]", b"null"):
+        subject.damage(("part", info["id"], parts[0]["id"]), data)
+        reports: list[Damage] = []
+        found = {each.info["id"]: each for each in subject.store.messages(session, report=reports.append)}
+        expect_same(found[info["id"]].parts, parts[1:], f"a message with the damaged part {data[:30]!r}")
+        expect(len(reports) == 1, f"{data[:30]!r} is reported {len(reports)} times")
+
+
+def a_damaged_record_can_be_replaced_and_removed(subject: Subject) -> None:
+    first, second = _first(subject, "session"), _first(subject, "message")
+    for data in NO_JSON:
+        subject.damage(first, data)
+        subject.store.write(first, {"whole": True})
+        expect_same(subject.store.read(first), {"whole": True}, "a record that replaced a damaged one")
+        subject.damage(second, data)
+        subject.store.remove(second)
+        expect_raises(NotFound, lambda: subject.store.read(second), "reading a damaged record that was removed")
+
+
+def _first(subject: Subject, kind: str) -> Key:
+    return next(key for key in subject.records if key[0] == kind)
+
+
+ALL = (
+    a_damaged_record_is_named_and_left,
+    a_scan_goes_on_without_the_damaged_records,
+    messages_go_on_without_the_damaged_ones,
+    a_message_goes_on_without_its_damaged_part,
+    a_damaged_record_can_be_replaced_and_removed,
+)

@@ -1,0 +1,178 @@
+"""What can be read from any store."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+
+from .. import ids
+from ..errors import InvalidKey, NotFound, ReadOnlyStore
+from ..records import as_list, as_object
+from .samples import BAD_NAMES
+from .subject import Subject, expect, expect_raises, expect_same, no_damage
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ..storage.store import Key, Store
+
+
+def every_record_reads_as_it_was_stored(subject: Subject) -> None:
+    for key, value in subject.records.items():
+        expect_same(subject.store.read(key), value, "/".join(key))
+
+
+def what_is_read_belongs_to_the_reader(subject: Subject) -> None:
+    for key, value in subject.records.items():
+        _spoil(subject.store.read(key))
+        expect_same(subject.store.read(key), value, f"{'/'.join(key)}, changed by a reader,")
+    for _, value in subject.store.scan(()):
+        _spoil(value)
+    for session in subject.sessions:
+        for message in subject.store.messages(session):
+            _spoil(message.info)
+            for part in message.parts:
+                _spoil(part)
+    every_record_reads_as_it_was_stored(subject)
+
+
+def a_missing_record_is_not_found(subject: Subject) -> None:
+    for key in (
+        ("session", "global", ids.descending("ses")),
+        ("message", ids.descending("ses"), ids.ascending("msg")),
+        ("todo", ids.descending("ses")),
+        ("nothing", "of", "the", "kind"),
+        ("session",),
+        ("message", "x" * 64, "y" * 64),
+    ):
+        expect_raises(NotFound, lambda key=key: subject.store.read(key), f"reading {key}")
+
+
+def a_key_that_could_leave_the_store_is_refused(subject: Subject) -> None:
+    store = subject.store
+    expect_raises(InvalidKey, lambda: store.read(()), "reading the empty key")
+    for name in BAD_NAMES:
+        for key in ((name,), (name, "x"), ("session", name), ("session", "global", name), ("todo", name, "x")):
+            expect_raises(InvalidKey, lambda key=key: store.read(key), f"reading {key!a:.80}")
+            expect_raises(InvalidKey, lambda key=key: store.list(key), f"listing {key!a:.80}")
+            expect_raises(InvalidKey, lambda key=key: list(store.scan(key)), f"scanning {key!a:.80}")
+        expect_raises(InvalidKey, lambda name=name: store.messages(name), f"the messages of {name!a:.80}")
+
+
+def list_names_every_record_in_key_order(subject: Subject) -> None:
+    found = list(subject.store.list())
+    expect(found == sorted(found), "the keys are not sorted")
+    missing, extra = set(subject.records) - set(found), set(found) - set(subject.records)
+    expect(not missing, f"keys are missing: {sorted(missing)[:3]}")
+    expect(not extra, f"there are keys that nobody stored: {sorted(extra)[:3]}")
+    expect(len(found) == len(set(found)), "a key appears twice")
+
+
+def list_goes_by_whole_parts_of_a_key(subject: Subject) -> None:
+    prefixes = {key[:depth] for key in subject.records for depth in range(1, len(key) + 1)}
+    for prefix in sorted(prefixes):
+        below = sorted(key for key in subject.records if key[: len(prefix)] == prefix and len(key) > len(prefix))
+        found = list(subject.store.list(prefix))
+        expect(found == below, f"below {prefix} there should be {below[:3]}..., not {found[:3]}...")
+    for prefix in (("ses",), ("sessio",), ("nothing",), ("session", "globa"), ("message", ids.descending("ses"))):
+        expect(list(subject.store.list(prefix)) == [], f"there should be nothing below {prefix}")
+
+
+def scan_answers_what_list_and_read_do(subject: Subject) -> None:
+    store = subject.store
+    for prefix in {(), *(key[:1] for key in subject.records), *(key[:2] for key in subject.records)}:
+        found = list(store.scan(prefix, report=no_damage))
+        expect([key for key, _ in found] == list(store.list(prefix)), f"scan and list of {prefix} name different keys")
+        for key, value in found:
+            expect_same(value, subject.records[key], f"{'/'.join(key)}, scanned,")
+    expect(list(store.scan(("nothing",), report=no_damage)) == [], "a scan of nothing found something")
+
+
+def messages_come_oldest_first_with_their_parts_in_order(subject: Subject) -> None:
+    for session in subject.sessions:
+        expected = subject.messages(session)
+        found = subject.store.messages(session, report=no_damage)
+        names = [message.info.get("id") for message in found]
+        expect(names == [info["id"] for info, _ in expected], f"the messages of {session} come as {names}")
+        for message, (info, parts) in zip(found, expected, strict=True):
+            expect_same(message.info, info, f"message {info['id']}")
+            expect_same(list(message.parts), parts, f"the parts of message {info['id']}")
+
+
+def the_last_messages_are_the_tail_of_all(subject: Subject) -> None:
+    for session in subject.sessions:
+        everything = list(subject.store.messages(session))
+        for last in {*range(1, 8), len(everything) - 1, len(everything), len(everything) + 1} - {0}:
+            found = list(subject.store.messages(session, last=last, report=no_damage))
+            expect(found == everything[-last:], f"the last {last} of {len(everything)} messages are not the newest")
+
+
+def a_session_that_does_not_exist_has_no_messages(subject: Subject) -> None:
+    for last in (0, 1, 50):
+        found = subject.store.messages(ids.descending("ses"), last=last, report=no_damage)
+        expect(list(found) == [], f"there are {len(found)} messages of a session that never was")
+
+
+def every_place_has_a_name(subject: Subject) -> None:
+    expect(subject.store.place, "the store cannot say where it is")
+    names = {key: subject.store.locate(key) for key in subject.records}
+    expect(all(names.values()), "the store cannot say where a record is")
+    expect(len(set(names.values())) == len(names), "two records are said to be in the same place")
+    expect(subject.store.locate(("session", "global", ids.descending("ses"))), "nor where one would be")
+
+
+def threads_may_read_at_the_same_time(subject: Subject) -> None:
+    checks = (every_record_reads_as_it_was_stored, messages_come_oldest_first_with_their_parts_in_order) * 4
+    with ThreadPoolExecutor(len(checks)) as pool:
+        for outcome in [pool.submit(check, subject) for check in checks]:
+            outcome.result()
+
+
+def a_store_that_is_only_read_refuses_every_write(subject: Subject) -> None:
+    store = subject.store
+    new: Key = ("session", "global", ids.descending("ses"))
+    for key in (*list(subject.records)[:3], new):
+        for what, act in _writes(store, key):
+            expect_raises(ReadOnlyStore, act, f"{what} {'/'.join(key)}")
+    every_record_reads_as_it_was_stored(subject)
+    list_names_every_record_in_key_order(subject)
+
+
+def _writes(store: Store, key: Key) -> list[tuple[str, Callable[[], object]]]:
+    def edit(value: Any) -> None:
+        raise AssertionError("an edit was called in a store that is only read")
+
+    return [
+        ("writing", lambda: store.write(key, {})),
+        ("updating", lambda: store.update(key, edit)),
+        ("removing", lambda: store.remove(key)),
+    ]
+
+
+def _spoil(value: Any) -> None:
+    if (members := as_object(value)) is not None:
+        for inner in members.values():
+            _spoil(inner)
+        members.clear()
+        members["spoilt"] = True
+    elif (items := as_list(value)) is not None:
+        for inner in items:
+            _spoil(inner)
+        items[:] = ["spoilt"]
+
+
+ALL = (
+    every_record_reads_as_it_was_stored,
+    what_is_read_belongs_to_the_reader,
+    a_missing_record_is_not_found,
+    a_key_that_could_leave_the_store_is_refused,
+    list_names_every_record_in_key_order,
+    list_goes_by_whole_parts_of_a_key,
+    scan_answers_what_list_and_read_do,
+    messages_come_oldest_first_with_their_parts_in_order,
+    the_last_messages_are_the_tail_of_all,
+    a_session_that_does_not_exist_has_no_messages,
+    every_place_has_a_name,
+    threads_may_read_at_the_same_time,
+)
+REFUSING = (a_store_that_is_only_read_refuses_every_write,)

@@ -1,0 +1,135 @@
+"""What the conformance suite stores: records as OpenCode has them, values that are hard to keep, names that must not
+become paths."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from .. import ids
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from ..storage.store import Key
+
+WRAP = 26 * ids.ERA_MS
+"""2026-08-14T11:19:55.136Z: the names of what was made after this moment sort before those of what was made earlier."""
+
+BAD_NAMES = (
+    "",
+    ".",
+    "..",
+    "../up",
+    "a/b",
+    "/etc",
+    "a\\b",
+    "C:",
+    "a:b",
+    "a.json",
+    ".hidden",
+    "a\0b",
+    "a\nb",
+    "a b",
+    " a",
+    "a*",
+    "~",
+    "$HOME",
+    "%2e%2e",
+    "é",
+    "\uff41",
+    "\u202eses",
+    "\ud800",
+    "con",
+    "NUL",
+    "Com1",
+    "lpt9",
+    "x" * 5000,
+)
+"""Parts of keys that every store refuses: ways out of a folder, names of devices, and whatever is not a plain name."""
+
+
+def _values() -> Iterator[Any]:
+    yield from (
+        {},
+        [],
+        {"z": 1, "a": 2, "m": {"y": 1, "b": 2}},
+        {"unknown": {"deep": [{"er": [[], {}, [None]]}]}, "": "an empty name", "a.b/c": 1, "ключ": "значение"},
+        [{"content": "x", "status": "pending", "priority": "high"}, 2, "three", None, True],
+        {"true": True, "one": 1, "false": False, "zero": 0, "null": None, "text": "1"},
+        {"integers": [0, -1, 2**31, -(2**31), 2**53 - 1, -(2**53), 2**63 - 1]},
+        {"floats": [0.1, -0.5, 1e-7, 5e-324, 1.7976931348623157e308, 123456789.125, 0.30000000000000004]},
+        {"large": [1e21, 1e22, 123456789012345680000.0, -1e300], "negative zero": -0.0, "whole": 3.0},
+        {"text": ["", " ", "\\", '"', "/", "\u2028\u2029", "e\u0301", "é", "中文", "🙂", "\x7f", "\ufeff", "\ufffd"]},
+        {"controls": "".join(map(chr, range(32)))},
+        {"half a character": ["\ud800", "x\udc00y", "\udfff\ud800"], "\ud83d": "as a name"},
+        {"lines": "one\ntwo\r\nthree\rfour\ttab"},
+        {"long": "0123456789abcdef" * 20_000},
+        {"many": {f"field{number}": number for number in range(500, 0, -1)}},
+    )
+
+
+VALUES: tuple[Any, ...] = tuple(_values())
+"""Values that must come back as they went in, in their order, down to half a character."""
+
+
+class _Clock:
+    def __init__(self, now: int) -> None:
+        self.now = now
+
+    def __call__(self) -> int:
+        return self.now
+
+
+class Scribe:
+    """Writes records as OpenCode would, with a clock and identifiers of its own."""
+
+    def __init__(self, now: int, step: int = 1000) -> None:
+        self._clock = _Clock(now)
+        self._step = step
+        self._minter = ids.Minter(self._clock, entropy=lambda length: b"\0" * length)
+
+    def session(self, project: str, title: str) -> tuple[Key, dict[str, Any]]:
+        """The next session."""
+        now = self._tick()
+        name = self._minter.descending("ses")
+        record = {"id": name, "version": "1.1.65", "projectID": project, "directory": "/somewhere", "title": title}
+        return ("session", project, name), record | {"time": {"created": now, "updated": now}}
+
+    def message(self, session: str, name: str | None = None) -> tuple[Key, dict[str, Any]]:
+        """The next message of a session, under a name that a client gave it if it did."""
+        now = self._tick()
+        name = name or self._minter.ascending("msg")
+        record: dict[str, Any] = {"id": name, "sessionID": session, "role": "user", "time": {"created": now}}
+        return ("message", session, name), record
+
+    def part(self, session: str, message: str, text: str) -> tuple[Key, dict[str, Any]]:
+        """The next part of a message."""
+        name = self._minter.ascending("prt")
+        record = {"id": name, "sessionID": session, "messageID": message, "type": "text", "text": text}
+        return ("part", message, name), record
+
+    def _tick(self) -> int:
+        self._clock.now += self._step
+        return self._clock.now
+
+
+def _seed() -> Iterator[tuple[Key, Any]]:
+    """Two projects, a session on each side of the wrap and one across it, and what is kept beside sessions."""
+    for project, start in (("0a1b2c3d4e5f60718293a4b5c6d7e8f901234567", WRAP - 5_500), ("global", WRAP + 86_400_000)):
+        yield ("project", project), {"id": project, "worktree": "/", "sandboxes": [], "time": {"created": start}}
+        scribe = Scribe(start)
+        for title in ("the first", "the second"):
+            key, session = scribe.session(project, title)
+            yield key, session
+            for number in range(6):
+                key, message = scribe.message(session["id"])
+                yield key, message
+                for text in ("one", "two", "three")[: number % 4]:
+                    yield scribe.part(session["id"], message["id"], text)
+            yield ("todo", session["id"]), [{"content": title, "status": "pending", "priority": "high", "id": "1"}]
+            yield ("session_diff", session["id"]), []
+        yield ("session_share", session["id"]), {"id": "s", "secret": "x", "url": "https://example.invalid/s/s"}
+
+
+SEED: Mapping[Key, Any] = dict(_seed())
+"""The records that a store holds when it is read."""

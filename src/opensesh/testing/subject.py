@@ -1,0 +1,113 @@
+"""The store under examination, and how to say what is wrong with it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeVar
+
+from .. import ids
+from ..records import as_list, as_object, order
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from ..records import Document
+    from ..storage.store import Damage, Key, Store
+
+    Harm = Callable[[Store, Key, bytes], None]
+
+E = TypeVar("E", bound=BaseException)
+T = TypeVar("T")
+
+
+class Subject(NamedTuple):
+    """A store, what it holds, and a way to damage it if there is one."""
+
+    store: Store
+    records: Mapping[Key, Any]
+    harm: Harm | None = None
+
+    @property
+    def sessions(self) -> list[str]:
+        """The sessions that have messages."""
+        return list(dict.fromkeys(key[1] for key in self.records if key[0] == "message"))
+
+    def messages(self, session: str) -> list[tuple[Document, list[Document]]]:
+        """What the store should answer: messages by time, then by identifier near that time, and so their parts."""
+        infos = [value for key, value in self.records.items() if key[:2] == ("message", session)]
+        infos.sort(key=order.position)
+        return [(info, self._parts(info)) for info in infos]
+
+    def damage(self, key: Key, data: bytes) -> None:
+        """Put these bytes where a record is."""
+        if self.harm is None:
+            raise AssertionError("this contract needs a way to damage the store")
+        self.harm(self.store, key, data)
+
+    def _parts(self, info: Document) -> list[Document]:
+        near = order.created(info)
+        parts = [(key[2], value) for key, value in self.records.items() if key[:2] == ("part", info["id"])]
+        return [value for _, value in sorted(parts, key=lambda part: ids.order(part[0], near))]
+
+
+def expect(condition: object, complaint: str) -> None:
+    """Complain, unless all is well."""
+    if not condition:
+        raise AssertionError(complaint)
+
+
+def expect_same(found: Any, expected: Any, what: str) -> None:
+    """The same value: order inside objects, and ``true`` against ``1``, included; ``3.0`` may have become ``3``."""
+    difference = _difference(found, expected, "$")
+    expect(not difference, f"{what} is not as it was stored: {difference}")
+
+
+def expect_raises(kind: type[E], act: Callable[[], object], what: str) -> E:
+    """``act`` raises this, and nothing else."""
+    try:
+        result = act()
+    except kind as error:
+        return error
+    except Exception as error:
+        raise AssertionError(f"{what} raised {type(error).__name__} ({error}), not {kind.__name__}") from error
+    raise AssertionError(f"{what} gave {_short(result)}, and should have raised {kind.__name__}")
+
+
+def no_edit(_: Any) -> None:
+    """An edit that leaves everything as it is."""
+
+
+def no_damage(damage: Damage) -> NoReturn:
+    """For a store in which nothing is damaged."""
+    raise AssertionError(f"a healthy record was reported as damaged: {damage.path}: {damage.reason}")
+
+
+def _difference(found: Any, expected: Any, place: str) -> str:
+    if (objects := _both(found, expected, as_object)) is not None:
+        if list(objects[0]) != list(objects[1]):
+            return f"{place} has the fields {_short(list(objects[0]))}, not {_short(list(objects[1]))}"
+        inner = [_difference(objects[0][name], objects[1][name], f"{place}.{name}") for name in objects[1]]
+        return next(filter(None, inner), "")
+    if (lists := _both(found, expected, as_list)) is not None and len(lists[0]) == len(lists[1]):
+        inner = [_difference(*pair, f"{place}[{n}]") for n, pair in enumerate(zip(*lists, strict=True))]
+        return next(filter(None, inner), "")
+    if _equal(found, expected):
+        return ""
+    return f"{place} is {_short(found)}, not {_short(expected)}"
+
+
+def _equal(found: Any, expected: Any) -> bool:
+    if isinstance(found, bool) or isinstance(expected, bool):
+        return found is expected
+    if isinstance(expected, float) and isinstance(found, int):
+        return float(found) == expected
+    return found == expected
+
+
+def _both(found: Any, expected: Any, kind: Callable[[Any], T | None]) -> tuple[T, T] | None:
+    one, other = kind(found), kind(expected)
+    return None if one is None or other is None else (one, other)
+
+
+def _short(value: object) -> str:
+    text = ascii(value)
+    return text if len(text) <= 200 else text[:200] + "..."

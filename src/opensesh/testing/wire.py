@@ -1,0 +1,370 @@
+"""A script over real HTTP: a server on the loopback address that speaks as OpenAI and as Anthropic do.
+
+``/v1/chat/completions`` and ``/v1/messages`` are answered by a :class:`~opensesh.models.scripted.ScriptedModel`, in
+one piece or as a stream, and ``/v1/models`` names the model. It serves adapters, SDKs and whole programs::
+
+    async with WireServer("SAY hello") as server:  # in this event loop
+        ...
+    with WireServer() as server:  # in a thread, and the prompts are the script
+        subprocess.run([...], env={"BASE_URL": server.base_url})
+
+A process of its own: ``python -m opensesh.testing.wire [SCRIPT] [--port N] [--record FILE]``, which prints its address.
+Failures are those of the script: a status with its headers before the answer began, an error event after that. The
+wire itself breaks for ``ERROR reset`` (the connection), ``ERROR malformed`` (a frame that is no JSON) and
+``ERROR torn`` (the stream ends within a character).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+import struct
+import threading
+from concurrent.futures import Future
+from contextlib import aclosing, suppress
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, cast
+
+from ..errors import ModelError
+from ..models.script import Drip, Fail, Script
+from ..models.scripted import Cue, ScriptedModel
+from ..models.scripted_acts import Refusal, refusal
+from .wire_anthropic import AnthropicMessage
+from .wire_openai import ChatCompletion
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+    from ..models.events import StreamEvent
+
+_DIALECTS = (ChatCompletion, AnthropicMessage)
+_RESET = struct.pack("ii", 1, 0)
+"""Linger for no time: closing then resets the connection."""
+
+
+class WireRequest:
+    """A request that came in."""
+
+    def __init__(self, path: str, headers: dict[str, str], body: dict[str, Any]) -> None:
+        self.path = path
+        self.headers = headers
+        """By their names in lower case."""
+        self.body = body
+        self.title = False
+        """Whether it asked for a title."""
+        self.dropped = False
+        """Whether the client left before the answer was complete."""
+
+    @property
+    def outline(self) -> dict[str, Any]:
+        """What matters for a comparison: the model, the conversation without system prompts, the names of the tools."""
+        said = [message for message in self.body.get("messages", []) if message["role"] not in ("system", "developer")]
+        tools = [tool.get("function", tool)["name"] for tool in self.body.get("tools") or ()]
+        return {"model": self.body.get("model"), "messages": said, "tools": tools}
+
+
+Dialect = type[ChatCompletion] | type[AnthropicMessage]
+
+
+class _Incoming(NamedTuple):
+    method: str
+    path: str
+    headers: dict[str, str]
+    content: bytes
+
+
+class _Gone(Exception):
+    """The client closed the connection."""
+
+
+class WireServer:
+    """Serves a script, text or made, or a model that plays one; without one, every prompt is its own script."""
+
+    def __init__(
+        self, script: Script | str | ScriptedModel | None = None, *, port: int = 0, record: Path | None = None
+    ) -> None:
+        """``record`` is a file that gets a line of JSON for each request: its path and its body."""
+        self.model = script if isinstance(script, ScriptedModel) else ScriptedModel(script)
+        self.requests: list[WireRequest] = []
+        self._port = port
+        self._record = record
+        self._arrived = threading.Condition()
+        self._server: asyncio.Server | None = None
+        self._connections: set[asyncio.Task[Any]] = set()
+        self._thread: threading.Thread | None = None
+        self._leave: Future[None] = Future()
+
+    @property
+    def port(self) -> int:
+        return self._port
+
+    @property
+    def url(self) -> str:
+        """``http://127.0.0.1:PORT``, which Anthropic's clients want."""
+        return f"http://127.0.0.1:{self._port}"
+
+    @property
+    def base_url(self) -> str:
+        """The same with ``/v1``, which OpenAI's clients want."""
+        return f"{self.url}/v1"
+
+    @property
+    def conversation(self) -> list[WireRequest]:
+        """The requests that were not for titles."""
+        return [request for request in self.requests if not request.title]
+
+    def wait_for(self, count: int, timeout: float = 30.0) -> None:
+        """Block until so many requests that are not for titles have come in. For threads; raises ``TimeoutError``."""
+        with self._arrived:
+            if not self._arrived.wait_for(lambda: len(self.conversation) >= count, timeout):
+                raise TimeoutError(f"{len(self.conversation)} of {count} requests came within {timeout:g} s")
+
+    async def __aenter__(self) -> Self:
+        self._server = await asyncio.start_server(self._connected, "127.0.0.1", self._port)
+        self._port = self._server.sockets[0].getsockname()[1]
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        if self._server is None:
+            return
+        self._server.close()
+        for connection in self._connections:
+            connection.cancel()
+        await asyncio.gather(*self._connections, return_exceptions=True)
+        await self._server.wait_closed()
+        self._server = None
+
+    def __enter__(self) -> Self:
+        ready: Future[None] = Future()
+        self._leave = Future()
+        self._thread = threading.Thread(target=self._in_thread, args=(ready,), name="wire", daemon=True)
+        self._thread.start()
+        ready.result(timeout=30)
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._leave.set_result(None)
+        if self._thread is not None:
+            self._thread.join(timeout=30)
+            self._thread = None
+
+    def _in_thread(self, ready: Future[None]) -> None:
+        try:
+            asyncio.run(self._serve(ready))
+        except OSError as error:
+            ready.set_exception(error)
+
+    async def _serve(self, ready: Future[None]) -> None:
+        async with self:
+            ready.set_result(None)
+            await asyncio.wrap_future(self._leave)
+
+    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = cast("asyncio.Task[Any]", asyncio.current_task())
+        self._connections.add(task)
+        # A connection ends by itself, by its client, or when the server stops: all three are the end, and no error.
+        ends = (ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError)
+        with suppress(*ends):
+            await self._serve_one(reader, writer)
+        writer.close()
+        with suppress(*ends):
+            await writer.wait_closed()
+        self._connections.discard(task)
+
+    async def _serve_one(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        incoming = await _read(reader)
+        reply = _Reply(writer)
+        dialect = next((one for one in _DIALECTS if incoming.path.endswith(one.path)), None)
+        if incoming.method == "GET" and incoming.path.endswith("/models"):
+            await reply.whole(200, _models())
+        elif incoming.method != "POST" or dialect is None:
+            await reply.whole(404, {"error": {"message": f"nothing at {incoming.method} {incoming.path}"}})
+        else:
+            try:
+                request = WireRequest(incoming.path, incoming.headers, json.loads(incoming.content))
+            except ValueError as error:
+                refused = Refusal(400, "invalid_request_error", "no_json", f"the request is no JSON: {error}", {})
+                await reply.whole(400, dialect.refuse(refused))
+            else:
+                await self._attended(request, dialect, reader, reply)
+
+    async def _attended(
+        self, request: WireRequest, dialect: Dialect, reader: asyncio.StreamReader, reply: _Reply
+    ) -> None:
+        """Answer for as long as the client is there."""
+        try:
+            async with asyncio.TaskGroup() as group:
+                watch = group.create_task(_until_gone(reader))
+                await self._answer(request, dialect, reply)
+                watch.cancel()
+        except* _Gone:
+            request.dropped = True
+
+    async def _answer(self, request: WireRequest, dialect: Dialect, reply: _Reply) -> None:
+        try:
+            usage = dialect.usage(request.body) if self.model.is_prompted else None
+            cue = self.model.cue(dialect.read(request.body), usage)
+        except (ModelError, LookupError, TypeError) as error:
+            self._arrive(request)
+            said = error.message if isinstance(error, ModelError) else f"the request cannot be read: {error!r}"
+            refused = Refusal(400, "invalid_request_error", "out_of_script", said, {})
+            await reply.whole(400, dialect.refuse(refused))
+            return
+        request.title = cue.title
+        self._arrive(request)
+        answer = dialect(request.body, cue)
+        if request.body.get("stream"):
+            await self._stream(cue, answer, reply)
+        else:
+            await self._in_one_piece(cue, answer, reply)
+
+    def _arrive(self, request: WireRequest) -> None:
+        with self._arrived:
+            self.requests.append(request)
+            if self._record is not None:
+                line = json.dumps({"path": request.path, "body": request.body}, ensure_ascii=False)
+                with self._record.open("a", encoding="utf-8") as file:
+                    file.write(f"{line}\n")
+            self._arrived.notify_all()
+
+    async def _stream(self, cue: Cue, answer: ChatCompletion | AnthropicMessage, reply: _Reply) -> None:
+        drip = next((step.seconds for step in cue.turn.steps if isinstance(step, Drip)), 0.0)
+        async with aclosing(self.model.perform(cue)) as acts:
+            async for act in acts:
+                if isinstance(act, Fail):
+                    await self._fail(act, answer, reply)
+                    return
+                for frame in answer.frames(act):
+                    await reply.send(frame.encode(), drip)
+        await reply.end()
+
+    async def _in_one_piece(self, cue: Cue, answer: ChatCompletion | AnthropicMessage, reply: _Reply) -> None:
+        events: list[StreamEvent] = []
+        async with aclosing(self.model.perform(cue)) as acts:
+            async for act in acts:
+                if isinstance(act, Fail):
+                    await self._fail(act, answer, reply)
+                    return
+                events.append(act)
+        await reply.whole(200, answer.whole(events))
+
+    async def _fail(self, fail: Fail, answer: ChatCompletion | AnthropicMessage, reply: _Reply) -> None:
+        said = refusal(fail, self.model.clock())
+        if said is None:
+            await self._break(fail, answer, reply)
+        elif reply.begun:
+            await reply.send(answer.fault(said).encode())
+            await reply.end()
+        else:
+            await reply.whole(said.status, answer.refuse(said), said.headers)
+
+    async def _break(self, fail: Fail, answer: ChatCompletion | AnthropicMessage, reply: _Reply) -> None:
+        if fail.kind == "reset":
+            await reply.reset()
+            return
+        await reply.send(b'data: {"choices": [{"del\n\n' if fail.kind == "malformed" else answer.cut("é"))
+        await reply.end()
+
+
+class _Reply:
+    """Writes one response. Every connection serves one."""
+
+    def __init__(self, writer: asyncio.StreamWriter) -> None:
+        self._writer = writer
+        self.begun = False
+
+    async def whole(self, status: int, body: dict[str, Any], headers: dict[str, str] | None = None) -> None:
+        content = json.dumps(body).encode()
+        self._head(status, {"content-type": "application/json", "content-length": str(len(content)), **(headers or {})})
+        self._writer.write(content)
+        await self._writer.drain()
+
+    async def send(self, data: bytes, drip: float = 0.0) -> None:
+        """A part of a stream, in two halves if it is to drip."""
+        if not self.begun:
+            self._head(200, {"content-type": "text/event-stream", "transfer-encoding": "chunked"})
+        cut = len(data) // 2 if drip else len(data)
+        for piece in (data[:cut], data[cut:]):
+            if piece:
+                self._writer.write(b"%x\r\n%b\r\n" % (len(piece), piece))
+                await self._writer.drain()
+                await asyncio.sleep(drip)
+
+    async def end(self) -> None:
+        self._writer.write(b"0\r\n\r\n")
+        await self._writer.drain()
+
+    async def reset(self) -> None:
+        # What was sent must have been read by then: a reset takes away what still waits at the other end.
+        await asyncio.sleep(0.05 if self.begun else 0)
+        connection: socket.socket = self._writer.get_extra_info("socket")
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+        self._writer.transport.abort()
+
+    def _head(self, status: int, headers: dict[str, str]) -> None:
+        self.begun = True
+        try:
+            phrase = HTTPStatus(status).phrase
+        except ValueError:
+            phrase = "Overloaded"
+        lines = [f"HTTP/1.1 {status} {phrase}", *(f"{name}: {value}" for name, value in headers.items())]
+        self._writer.write("\r\n".join((*lines, "connection: close", "", "")).encode("latin-1"))
+
+
+async def _read(reader: asyncio.StreamReader) -> _Incoming:
+    head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
+    first, *lines = head.rstrip().split("\r\n")
+    method, target, _ = first.split(" ")
+    pairs = (line.partition(":") for line in lines)
+    headers = {name.strip().lower(): value.strip() for name, _, value in pairs}
+    content = await reader.readexactly(int(headers.get("content-length", "0")))
+    return _Incoming(method, target.partition("?")[0], headers, content)
+
+
+async def _until_gone(reader: asyncio.StreamReader) -> None:
+    with suppress(ConnectionError):
+        while await reader.read(1024):
+            pass
+    raise _Gone
+
+
+def _models() -> dict[str, Any]:
+    """The list of models, in OpenAI's words and in Anthropic's at once."""
+    model = {
+        "id": "scripted",
+        "object": "model",
+        "type": "model",
+        "created": 0,
+        "created_at": "1970-01-01T00:00:00Z",
+        "owned_by": "opensesh",
+        "display_name": "Scripted",
+    }
+    listed = {"first_id": "scripted", "last_id": "scripted", "has_more": False}
+    return {"object": "list", "data": [model], **listed}
+
+
+def main(arguments: Iterable[str] | None = None) -> None:
+    """Serve until interrupted."""
+    import argparse
+    from pathlib import Path
+
+    parser = argparse.ArgumentParser(prog="python -m opensesh.testing.wire", description="Serve a script over HTTP.")
+    parser.add_argument("script", nargs="?", type=Path, help="a script; without one, every prompt is its own")
+    parser.add_argument("--port", type=int, default=0, help="default: a free one")
+    parser.add_argument("--record", type=Path, help="append each request to this file, as a line of JSON")
+    options = parser.parse_args(None if arguments is None else list(arguments))
+    model = ScriptedModel.prompted() if options.script is None else ScriptedModel.from_file(options.script)
+
+    async def serve() -> None:
+        async with WireServer(model, port=options.port, record=options.record) as server:
+            print(server.base_url, flush=True)
+            await asyncio.Event().wait()
+
+    with suppress(KeyboardInterrupt):
+        asyncio.run(serve())
+
+
+if __name__ == "__main__":
+    main()

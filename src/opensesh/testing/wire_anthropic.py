@@ -1,0 +1,240 @@
+"""Anthropic's messages, seen from the server: requests in, events of a scripted model out."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from ..models.events import (
+    FinishStep,
+    ReasoningDelta,
+    ReasoningEnd,
+    ReasoningStart,
+    StartStep,
+    StreamEvent,
+    TextDelta,
+    TextEnd,
+    TextStart,
+    ToolCall,
+    ToolInputDelta,
+    ToolInputEnd,
+    ToolInputStart,
+    Usage,
+)
+from ..models.model import Model
+from ..models.request import (
+    Assistant,
+    Call,
+    File,
+    Reasoning,
+    Request,
+    Result,
+    System,
+    Text,
+    Tool,
+    ToolSpec,
+    Turn,
+    User,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from ..models.scripted import Cue
+    from ..models.scripted_acts import Refusal
+
+_REASONS = {
+    "stop": "end_turn",
+    "length": "max_tokens",
+    "content-filter": "refusal",
+    "tool-calls": "tool_use",
+    "other": "pause_turn",
+}
+
+
+class AnthropicMessage:
+    """One answer in this dialect. Metadata under ``anthropic.signature`` becomes the signature of a thought."""
+
+    path = "/messages"
+
+    def __init__(self, body: dict[str, Any], cue: Cue) -> None:
+        usage = next((act.usage for act in cue.acts if isinstance(act, FinishStep)), cue.usage)
+        self._message: dict[str, Any] = {
+            "id": f"msg_{cue.mark}",
+            "type": "message",
+            "role": "assistant",
+            "model": str(body.get("model", "")),
+            "content": [],
+            "stop_reason": None,
+            "stop_sequence": None,
+            "usage": {**_spell_usage(usage), "output_tokens": 1},
+        }
+        self._index = -1
+
+    @staticmethod
+    def read(body: dict[str, Any]) -> Request:
+        """The request that ``body`` spells."""
+        system = body.get("system") or ()
+        blocks: list[Any] = [{"text": system}] if isinstance(system, str) else list(system)
+        names: dict[str, str] = {}
+        messages: list[Turn] = [System(text=block["text"], cache="cache_control" in block) for block in blocks]
+        for message in body.get("messages", []):
+            messages += _read_message(message, names)
+        return Request(
+            model=Model(id=str(body.get("model", "")), provider_id="wire", npm="@ai-sdk/anthropic"),
+            messages=tuple(messages),
+            tools=tuple(
+                ToolSpec(
+                    name=tool["name"],
+                    description=tool.get("description", ""),
+                    parameters=tool.get("input_schema", {}),
+                )
+                for tool in body.get("tools") or ()
+            ),
+            max_output_tokens=body.get("max_tokens"),
+            temperature=body.get("temperature"),
+            top_p=body.get("top_p"),
+            top_k=body.get("top_k"),
+        )
+
+    @staticmethod
+    def usage(body: dict[str, Any]) -> Usage | None:
+        """Nothing: the model counts."""
+        return None
+
+    @staticmethod
+    def refuse(refusal: Refusal) -> dict[str, Any]:
+        """An error, as the body of an answer or as an event."""
+        return {"type": "error", "error": {"type": refusal.type, "message": refusal.message}}
+
+    def frames(self, event: StreamEvent) -> Iterator[str]:
+        """The frames of the stream that ``event`` becomes."""
+        match event:
+            case StartStep():
+                yield _frame("message_start", message=self._message)
+            case TextStart():
+                yield self._open({"type": "text", "text": ""})
+            case TextDelta():
+                yield self._delta("text_delta", text=event.text)
+            case ReasoningStart():
+                yield self._open({"type": "thinking", "thinking": "", "signature": ""})
+            case ReasoningDelta():
+                yield self._delta("thinking_delta", thinking=event.text)
+            case ToolInputStart():
+                yield self._open({"type": "tool_use", "id": event.id, "name": event.name, "input": {}})
+            case ToolInputDelta():
+                yield self._delta("input_json_delta", partial_json=event.text)
+            case ReasoningEnd() | TextEnd() | ToolInputEnd():
+                yield from self._close(event)
+            case FinishStep():
+                reason = {"stop_reason": _REASONS.get(event.reason), "stop_sequence": None}
+                yield _frame("message_delta", delta=reason, usage=_spell_usage(event.usage))
+                yield _frame("message_stop")
+            case _:
+                pass
+
+    def fault(self, refusal: Refusal) -> str:
+        """The frame of an error in the middle of a stream."""
+        return f"event: error\ndata: {json.dumps(self.refuse(refusal), ensure_ascii=False)}\n\n"
+
+    def cut(self, text: str) -> bytes:
+        """A frame that ends in the middle of the last character of ``text``."""
+        frame = self._delta("text_delta", text=text).encode()
+        return frame[: frame.index(text.encode()) + len(text.encode()) - 1]
+
+    def whole(self, events: Iterable[StreamEvent]) -> dict[str, Any]:
+        """The answer in one piece."""
+        blocks: list[dict[str, Any]] = []
+        answer = {**self._message, "content": blocks}
+        for event in events:
+            match event:
+                case TextStart():
+                    blocks.append({"type": "text", "text": ""})
+                case TextDelta():
+                    blocks[-1]["text"] += event.text
+                case ReasoningStart():
+                    blocks.append({"type": "thinking", "thinking": "", "signature": ""})
+                case ReasoningDelta():
+                    blocks[-1]["thinking"] += event.text
+                case ReasoningEnd():
+                    blocks[-1]["signature"] = _signature(event)
+                case ToolCall():
+                    blocks.append({"type": "tool_use", "id": event.id, "name": event.name, "input": event.input})
+                case FinishStep():
+                    answer |= {"stop_reason": _REASONS.get(event.reason), "usage": _spell_usage(event.usage)}
+                case _:
+                    pass
+        return answer
+
+    def _open(self, block: dict[str, Any]) -> str:
+        self._index += 1
+        return _frame("content_block_start", index=self._index, content_block=block)
+
+    def _delta(self, kind: str, **delta: str) -> str:
+        return _frame("content_block_delta", index=self._index, delta={"type": kind, **delta})
+
+    def _close(self, event: ReasoningEnd | TextEnd | ToolInputEnd) -> Iterator[str]:
+        if isinstance(event, ReasoningEnd) and _signature(event):
+            yield self._delta("signature_delta", signature=_signature(event))
+        yield _frame("content_block_stop", index=self._index)
+
+
+def _frame(kind: str, **data: Any) -> str:
+    return f"event: {kind}\ndata: {json.dumps({'type': kind, **data}, ensure_ascii=False)}\n\n"
+
+
+def _signature(event: ReasoningEnd) -> str:
+    return str((event.metadata or {}).get("anthropic", {}).get("signature", ""))
+
+
+def _spell_usage(usage: Usage) -> dict[str, Any]:
+    return {
+        "input_tokens": usage.input,
+        "cache_creation_input_tokens": usage.cache_write,
+        "cache_read_input_tokens": usage.cache_read,
+        "output_tokens": usage.output + usage.reasoning,
+    }
+
+
+def _read_message(message: dict[str, Any], names: dict[str, str]) -> Iterator[Turn]:
+    content = message["content"]
+    blocks: list[dict[str, Any]] = [{"type": "text", "text": content}] if isinstance(content, str) else content
+    if message["role"] == "assistant":
+        names.update((block["id"], block["name"]) for block in blocks if block["type"] == "tool_use")
+        yield Assistant(content=tuple(_read_answer(block) for block in blocks))
+        return
+    results = tuple(_read_result(block, names) for block in blocks if block["type"] == "tool_result")
+    said = tuple(_read_block(block) for block in blocks if block["type"] != "tool_result")
+    if results:
+        yield Tool(content=results)
+    if said:
+        yield User(content=said)
+
+
+def _read_answer(block: dict[str, Any]) -> Text | Reasoning | Call:
+    match block["type"]:
+        case "tool_use":
+            return Call(id=block["id"], name=block["name"], input=block["input"])
+        case "thinking":
+            metadata = {"anthropic": {"signature": block.get("signature", "")}}
+            return Reasoning(text=block["thinking"], metadata=metadata)
+        case "redacted_thinking":
+            return Reasoning(text="", metadata={"anthropic": {"redactedData": block["data"]}})
+        case _:
+            return Text(text=block["text"])
+
+
+def _read_result(block: dict[str, Any], names: dict[str, str]) -> Result:
+    content = block.get("content") or ""
+    output = (Text(text=content),) if isinstance(content, str) else tuple(map(_read_block, content))
+    call = block["tool_use_id"]
+    return Result(id=call, name=names.get(call, ""), output=output, failed=block.get("is_error", False))
+
+
+def _read_block(block: dict[str, Any]) -> Text | File:
+    if block["type"] == "text":
+        return Text(text=block["text"])
+    source: dict[str, str] = block.get("source", {})
+    mime: str = source.get("media_type") or block["type"]
+    url = source.get("url") or f"data:{mime};base64,{source.get('data', '')}"
+    return File(mime=mime, url=url, filename=block.get("title"))

@@ -1,0 +1,472 @@
+"""The real OpenCode, fetched from npm and run against a :class:`~opensesh.testing.wire.WireServer`.
+
+``OPENSESH_TEST_CACHE`` names the folder that keeps the programs (default ``~/.cache/opensesh-tests``), and
+``OPENSESH_TEST_OPENCODE`` a program to run in place of every version: another build, or another implementation of
+``serve``. Both are read, and the environment is remembered, when this module is imported: the tests hide them later.
+"""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+import platform
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tarfile
+import tempfile
+import time
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+from urllib.error import HTTPError, URLError
+from urllib.parse import quote, urlencode
+from urllib.request import ProxyHandler, Request, build_opener
+
+import pytest
+
+from opensesh.testing.wire import WireServer
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Mapping, Sequence
+
+Json = dict[str, Any]
+
+JSON_FILES = "1.1.65"
+"""The last version that keeps sessions as JSON files."""
+DATABASE = "1.18.33"
+"""A version that keeps them in ``opencode.db``."""
+
+MODEL = {"providerID": "fake", "modelID": "scripted"}
+
+_ENVIRONMENT = dict(os.environ)
+CACHE = Path(_ENVIRONMENT.get("OPENSESH_TEST_CACHE") or Path.home() / ".cache" / "opensesh-tests")
+
+_NO_NETWORK = re.compile(
+    r"\b(ENOTFOUND|EAI_AGAIN|ECONNREFUSED|ECONNRESET|ETIMEDOUT|ENETUNREACH|EHOSTUNREACH|ERR_SOCKET_TIMEOUT)\b"
+)
+_NOWHERE = "http://127.0.0.1:9/"
+"""A registry that is never there, so that OpenCode installs no plugins of its own accord."""
+
+
+class OpenCodeError(Exception):
+    """An answer that is no success, or none at all."""
+
+    def __init__(self, message: str, status: int = 0) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+def opencode_binary(version: str = JSON_FILES) -> Path:
+    """The program of that version, fetched if it is not there yet. Skips the test without npm or a network."""
+    override = _ENVIRONMENT.get("OPENSESH_TEST_OPENCODE")
+    if override:
+        return Path(override)
+    package = f"opencode-{_platform()}"
+    program = CACHE / f"{package}-{version}" / "opencode"
+    if not program.exists():
+        with _locked(CACHE / f"{package}-{version}.lock"):
+            if not program.exists():
+                _fetch(package, version, program)
+    return program
+
+
+def new_repository(path: Path, files: Mapping[str, str] | None = None) -> Path:
+    """A Git repository with one commit, the same every time: ``README.md``, or ``files``."""
+    path.mkdir(parents=True, exist_ok=True)
+    for name, text in (files or {"README.md": "hello\n"}).items():
+        (path / name).parent.mkdir(parents=True, exist_ok=True)
+        (path / name).write_text(text, encoding="utf-8")
+    who = {"NAME": "T", "EMAIL": "t@example.invalid", "DATE": "2026-01-01T00:00:00+0000"}
+    environment = {f"GIT_{role}_{key}": value for role in ("AUTHOR", "COMMITTER") for key, value in who.items()}
+    environment |= {"PATH": _ENVIRONMENT["PATH"], "HOME": str(path), "GIT_CONFIG_NOSYSTEM": "1"}
+    for command in (("init", "-q", "-b", "main"), ("add", "-A"), ("commit", "-q", "-m", "first")):
+        subprocess.run(("git", *command), cwd=path, env=environment, check=True, timeout=60)
+    return path
+
+
+class OpenCode:
+    """OpenCode with folders of its own under ``root``, and a model that ``wire`` plays.
+
+    Nothing runs until :meth:`start` (or ``with``); the command line works without it. ``start`` and ``stop`` may
+    alternate, so that others can read and write :attr:`storage` in between.
+    """
+
+    running: list[OpenCode] = []
+
+    def __init__(
+        self,
+        root: Path,
+        wire: WireServer | str,
+        *,
+        version: str = JSON_FILES,
+        directory: Path | None = None,
+        config: Mapping[str, Any] | None = None,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        """``wire`` may be the address of a server; ``config`` is merged over the configuration, key by key."""
+        self.binary = opencode_binary(version)
+        self.version = version
+        self.root = root
+        self.directory = directory or new_repository(root / "work")
+        self.log = root / "opencode.log"
+        self.url = ""
+        self._process: subprocess.Popen[bytes] | None = None
+        self._opener = build_opener(ProxyHandler({}))
+        self.environment = _isolated(root) | dict(environment or {})
+        base_url = wire.base_url if isinstance(wire, WireServer) else wire
+        folder = root / "config" / "opencode"
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "opencode.json").write_text(json.dumps(_configuration(base_url) | dict(config or {})))
+
+    @property
+    def data(self) -> Path:
+        """The data folder: ``$XDG_DATA_HOME/opencode``."""
+        return self.root / "data" / "opencode"
+
+    @property
+    def storage(self) -> Path:
+        """The tree of JSON files, in versions that have one."""
+        return self.data / "storage"
+
+    @property
+    def database(self) -> Path:
+        """The database, in versions that have one."""
+        return self.data / "opencode.db"
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.stop()
+
+    # The server
+
+    def start(self, timeout: float = 60.0) -> None:
+        """Run ``serve`` and wait until it answers."""
+        port = _free_port()
+        self.url = f"http://127.0.0.1:{port}"
+        command = [str(self.binary), "serve", "--port", str(port), "--hostname", "127.0.0.1"]
+        if shutil.which("setpriv"):
+            command = ["setpriv", "--pdeathsig", "KILL", *command]
+        with self.log.open("ab") as log:
+            self._process = subprocess.Popen(
+                command,
+                cwd=self.directory,
+                env=self.environment,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        OpenCode.running.append(self)
+        atexit.register(self.stop)
+        deadline = time.monotonic() + timeout
+        while not self._answers():
+            if self._process.poll() is not None or time.monotonic() > deadline:
+                said = self.log_tail()
+                self.stop()
+                raise OpenCodeError(f"OpenCode {self.version} did not start within {timeout:g} s:\n{said}")
+            time.sleep(0.05)
+
+    def stop(self) -> None:
+        """End the server and everything it started. Does nothing if it is not running."""
+        process, self._process = self._process, None
+        if process is None:
+            return
+        OpenCode.running.remove(self)
+        atexit.unregister(self.stop)
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, number)
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(timeout=5)
+
+    def log_tail(self, lines: int = 60) -> str:
+        """The end of what the server printed, and of its own log."""
+        logs = [self.log, *sorted((self.data / "log").glob("*.log"))[-1:]]
+        tails = [path.read_text("utf-8", "replace").splitlines()[-lines:] for path in logs if path.exists()]
+        return "\n".join(line for tail in tails for line in tail)
+
+    # Its HTTP API
+
+    def request(self, method: str, path: str, body: Json | None = None, *, timeout: float = 60.0, **query: Any) -> Any:
+        """Ask the server, in the name of :attr:`directory`. Raises :class:`OpenCodeError`."""
+        given = {name: value for name, value in query.items() if value is not None}
+        url = f"{self.url}{path}" + (f"?{urlencode(given)}" if given else "")
+        headers = {"x-opencode-directory": quote(str(self.directory))}
+        content = None
+        if body is not None:
+            headers["content-type"] = "application/json"
+            content = json.dumps({name: value for name, value in body.items() if value is not None}).encode()
+        try:
+            asked = Request(url, content, headers, method=method)
+            with self._opener.open(asked, timeout=timeout) as response:
+                answer = response.read()
+        except HTTPError as error:
+            with error:
+                said = error.read().decode("utf-8", "replace")
+            raise OpenCodeError(f"{method} {path}: {error.code} {said[:2000]}", error.code) from None
+        except (URLError, OSError) as error:
+            raise OpenCodeError(f"{method} {path}: {error}\n{self.log_tail(20)}") from error
+        return json.loads(answer) if answer else None
+
+    def create(self, title: str | None = None, parent: str | None = None) -> Json:
+        """A new session."""
+        return self.request("POST", "/session", {"title": title, "parentID": parent})
+
+    def get(self, session: str) -> Json:
+        """A session."""
+        return self.request("GET", f"/session/{session}")
+
+    def list(self, **query: Any) -> Sequence[Json]:
+        """The sessions of the project; ``roots``, ``search``, ``limit``, ``start``."""
+        return self.request("GET", "/session", **query)
+
+    def children(self, session: str) -> Sequence[Json]:
+        """The sessions that began in this one."""
+        return self.request("GET", f"/session/{session}/children")
+
+    def messages(self, session: str, limit: int | None = None) -> Sequence[Json]:
+        """``{"info": ..., "parts": [...]}`` of each message."""
+        return self.request("GET", f"/session/{session}/message", limit=limit)
+
+    def prompt(self, session: str, prompt: str | Sequence[Json], *, timeout: float = 60.0, **options: Any) -> Json:
+        """Say something and wait for the answer: ``{"info": ..., "parts": [...]}``.
+
+        ``options`` are those of the API: ``agent``, ``model``, ``noReply``, ``messageID``, ``system``, ``tools``.
+        """
+        path = f"/session/{session}/message"
+        answer = self.request("POST", path, _prompt_body(prompt, options), timeout=timeout)
+        if answer is None:
+            raise OpenCodeError(f"the prompt was refused without a word:\n{self.log_tail(20)}")
+        return answer
+
+    def prompt_async(self, session: str, prompt: str | Sequence[Json], **options: Any) -> None:
+        """Say something, and do not wait."""
+        self.request("POST", f"/session/{session}/prompt_async", _prompt_body(prompt, options))
+
+    def shell(self, session: str, command: str, agent: str = "build") -> Json:
+        """Run a command in the user's name."""
+        return self.request("POST", f"/session/{session}/shell", {"command": command, "agent": agent})
+
+    def fork(self, session: str, message: str | None = None) -> Json:
+        """A copy of the session, up to ``message`` and without it."""
+        return self.request("POST", f"/session/{session}/fork", {"messageID": message})
+
+    def revert(self, session: str, message: str, part: str | None = None) -> Json:
+        """Take back ``message`` and what came after."""
+        return self.request("POST", f"/session/{session}/revert", {"messageID": message, "partID": part})
+
+    def unrevert(self, session: str) -> Json:
+        """Undo the revert."""
+        return self.request("POST", f"/session/{session}/unrevert")
+
+    def abort(self, session: str) -> bool:
+        """Stop what runs."""
+        return self.request("POST", f"/session/{session}/abort")
+
+    def summarize(self, session: str, *, auto: bool = False) -> bool:
+        """Compact the session."""
+        return self.request("POST", f"/session/{session}/summarize", {**MODEL, "auto": auto})
+
+    def update(self, session: str, *, title: str | None = None, archived: int | None = None) -> Json:
+        """Rename or archive."""
+        moment = None if archived is None else {"archived": archived}
+        return self.request("PATCH", f"/session/{session}", {"title": title, "time": moment})
+
+    def delete(self, session: str) -> bool:
+        """Remove the session and its children."""
+        return self.request("DELETE", f"/session/{session}")
+
+    def todo(self, session: str) -> Sequence[Json]:
+        """The session's list of things to do."""
+        return self.request("GET", f"/session/{session}/todo")
+
+    def diff(self, session: str) -> Sequence[Json]:
+        """What the session changed."""
+        return self.request("GET", f"/session/{session}/diff")
+
+    def status(self) -> dict[str, Json]:
+        """The sessions that are not idle."""
+        return self.request("GET", "/session/status")
+
+    def settle(self, timeout: float = 30.0) -> None:
+        """Wait until no session runs and nothing is being written any more: titles and summaries come late."""
+        deadline = time.monotonic() + timeout
+        before: object = None
+        while time.monotonic() < deadline:
+            now = None if self.status() else _traces(self.data)
+            if now is not None and now == before:
+                return
+            before = now
+            time.sleep(0.3)
+        raise OpenCodeError(f"OpenCode was still busy after {timeout:g} s: {self.status()}")
+
+    # Its command line
+
+    def cli(
+        self, *arguments: str, prompt: str = "", check: bool = True, timeout: float = 60.0
+    ) -> subprocess.CompletedProcess[str]:
+        """Run a command, with ``prompt`` on its standard input.
+
+        What it prints goes through a file: the program may exit before a pipe has been read.
+        """
+        with tempfile.TemporaryFile("w+", encoding="utf-8") as out, tempfile.TemporaryFile("w+") as errors:
+            done = subprocess.run(
+                (str(self.binary), *arguments),
+                cwd=self.directory,
+                env=self.environment,
+                input=prompt,
+                stdout=out,
+                stderr=errors,
+                text=True,
+                timeout=timeout,
+                check=False,
+                start_new_session=True,
+            )
+            out.seek(0)
+            errors.seek(0)
+            done = subprocess.CompletedProcess(arguments, done.returncode, out.read(), errors.read())
+        if check and done.returncode:
+            raise OpenCodeError(f"opencode {' '.join(arguments)}: {done.returncode}\n{done.stdout}{done.stderr}")
+        return done
+
+    def export(self, session: str) -> Json:
+        """``opencode export``: ``{"info": ..., "messages": [...]}``."""
+        return json.loads(self.cli("export", session).stdout)
+
+    def session_list(self) -> Sequence[Json]:
+        """``opencode session list``, as JSON; nothing is printed where there are none."""
+        return json.loads(self.cli("session", "list", "--format", "json").stdout or "[]")
+
+    def import_file(self, path: Path) -> str:
+        """``opencode import``; what it printed, since its exit code says nothing."""
+        return self.cli("import", str(path)).stdout
+
+    def run(self, prompt: str, *arguments: str) -> Sequence[Json]:
+        """``opencode run``; the events it printed."""
+        printed = self.cli("run", "--format", "json", *arguments, prompt=prompt).stdout
+        return [json.loads(line) for line in printed.splitlines() if line.startswith("{")]
+
+    def _answers(self) -> bool:
+        with suppress(URLError, OSError), self._opener.open(f"{self.url}/doc", timeout=10) as response:
+            return response.status == 200
+        return False
+
+
+def _prompt_body(prompt: str | Sequence[Json], options: Mapping[str, Any]) -> Json:
+    parts = [{"type": "text", "text": prompt}] if isinstance(prompt, str) else list(prompt)
+    return {"model": MODEL, "parts": parts, **options}
+
+
+def _traces(folder: Path) -> dict[str, tuple[int, int]]:
+    """The size and age of every file that holds sessions."""
+    traces: dict[str, tuple[int, int]] = {}
+    for path in (*folder.glob("opencode.db*"), *(folder / "storage").rglob("*")):
+        with suppress(FileNotFoundError):
+            found = path.stat()
+            traces[str(path)] = (found.st_size, found.st_mtime_ns)
+    return traces
+
+
+def _isolated(root: Path) -> dict[str, str]:
+    environment = {name: _ENVIRONMENT[name] for name in ("PATH", "LANG", "TMPDIR") if name in _ENVIRONMENT}
+    for name, folder in {"HOME": "home", **{f"XDG_{one.upper()}_HOME": one for one in _FOLDERS}}.items():
+        (root / folder).mkdir(parents=True, exist_ok=True)
+        environment[name] = str(root / folder)
+    for name in ("AUTOUPDATE", "MODELS_FETCH", "LSP_DOWNLOAD", "DEFAULT_PLUGINS"):
+        environment[f"OPENCODE_DISABLE_{name}"] = "1"
+    nowhere = dict.fromkeys(("BUN_CONFIG_REGISTRY", "NPM_CONFIG_REGISTRY", "npm_config_registry"), _NOWHERE)
+    return environment | nowhere | {"TERM": "dumb", "GIT_CONFIG_NOSYSTEM": "1"}
+
+
+_FOLDERS = ("data", "config", "cache", "state")
+
+
+def _configuration(base_url: str) -> Json:
+    model = {
+        "name": "Scripted",
+        "reasoning": True,
+        "tool_call": True,
+        "limit": {"context": 200_000, "output": 8192},
+        "cost": {"input": 3, "output": 15, "cache_read": 0.3, "cache_write": 3.75},
+    }
+    provider = {
+        "npm": "@ai-sdk/openai-compatible",
+        "name": "Fake",
+        "options": {"baseURL": base_url, "apiKey": "x"},
+        "models": {"scripted": model},
+    }
+    return {
+        "model": "fake/scripted",
+        "small_model": "fake/scripted",
+        "share": "disabled",
+        "autoupdate": False,
+        "provider": {"fake": provider},
+        "permission": {"bash": "allow", "edit": "allow", "external_directory": "allow"},
+    }
+
+
+def _platform() -> str:
+    system = {"linux": "linux", "darwin": "darwin"}.get(sys.platform)
+    machine = {"x86_64": "x64", "amd64": "x64", "aarch64": "arm64", "arm64": "arm64"}.get(platform.machine().lower())
+    if system is None or machine is None:
+        pytest.fail(f"this harness knows no OpenCode for {sys.platform} on {platform.machine()}")
+    return f"{system}-{machine}"
+
+
+def _fetch(package: str, version: str, program: Path) -> None:
+    npm = shutil.which("npm", path=_ENVIRONMENT.get("PATH"))
+    if npm is None:
+        pytest.skip("npm is not installed, and OpenCode comes from there")
+    with tempfile.TemporaryDirectory(dir=CACHE) as folder:
+        done = subprocess.run(
+            (npm, "pack", f"{package}@{version}", "--fetch-retries=1", "--pack-destination", folder),
+            cwd=folder,
+            env=_ENVIRONMENT,
+            capture_output=True,
+            text=True,
+            timeout=900,
+            check=False,
+        )
+        unreachable = _NO_NETWORK.search(done.stderr)
+        if done.returncode and unreachable:
+            pytest.skip(f"no network to fetch {package}@{version} with: npm says {unreachable[0]}")
+        if done.returncode:
+            raise OpenCodeError(f"npm pack {package}@{version} failed:\n{done.stderr}")
+        _unpack(next(Path(folder).glob("*.tgz")), program)
+
+
+def _unpack(archive: Path, program: Path) -> None:
+    program.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = program.with_suffix(".unfinished")
+    with tarfile.open(archive) as tar, unfinished.open("wb") as file:
+        member = tar.extractfile("package/bin/opencode")
+        if member is None:
+            raise OpenCodeError(f"{archive.name} holds no program")
+        shutil.copyfileobj(member, file)
+    unfinished.chmod(0o755)
+    unfinished.replace(program)
+
+
+@contextmanager
+def _locked(path: Path) -> Generator[None]:
+    """One process at a time; the lock goes with the process that holds it."""
+    import fcntl
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]

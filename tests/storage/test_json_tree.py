@@ -1,0 +1,332 @@
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from opensesh import ids
+from opensesh.errors import InvalidKey, NotFound, RecordError, StoreError
+from opensesh.records import dumps
+from opensesh.storage import open_store, open_tree, paths
+from opensesh.storage.json_tree import JsonTree, read_file
+from opensesh.testing.samples import WRAP, Scribe
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from opensesh.storage.store import Damage, Key
+
+
+class Counting(JsonTree):
+    """Remembers which files were read."""
+
+    def __init__(self, root: str | os.PathLike[str]) -> None:
+        super().__init__(root, durability="relaxed")
+        self.files: list[str] = []
+
+    def _read(self, path: str) -> Any:
+        self.files.append(os.path.basename(path).removesuffix(".json"))
+        return super()._read(path)
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Counting:
+    return Counting(tmp_path / "storage")
+
+
+def fill(tree: JsonTree, written: Iterable[tuple[Key, Any]]) -> list[str]:
+    names: list[str] = []
+    for key, value in written:
+        tree.write(key, value)
+        names.append(key[-1])
+    return names
+
+
+def told(tree: JsonTree, session: str, last: int = 0) -> list[str]:
+    return [message.info["id"] for message in tree.messages(session, last=last)]
+
+
+def test_a_record_is_the_file_that_opencode_would_write(tree: JsonTree) -> None:
+    tree.write(("session", "global", "ses_x"), {"id": "ses_x", "list": [], "object": {}, "text": "é/\u2028", "n": 1.0})
+    file = Path(tree.place) / "session" / "global" / "ses_x.json"
+    assert file.read_bytes().decode() == (
+        '{\n  "id": "ses_x",\n  "list": [],\n  "object": {},\n  "text": "é/\u2028",\n  "n": 1\n}'
+    )
+    assert tree.locate(("session", "global", "ses_x")) == str(file)
+
+
+def test_every_record_of_opencode_is_rewritten_to_the_byte(corpus: Path, wrap_corpus: Path, tmp_path: Path) -> None:
+    for number, source in enumerate((corpus, wrap_corpus)):
+        root = tmp_path / str(number)
+        shutil.copytree(source / "storage", root)
+        tree = JsonTree(root, durability="relaxed")
+        keys = tree.list()
+        assert len(keys) > 30
+        for key in keys:
+            tree.update(key, lambda value: None)
+            assert (
+                Path(tree.locate(key)).read_bytes()
+                == (source / "storage" / Path(*key)).with_suffix(".json").read_bytes()
+            )
+
+
+def test_the_messages_of_opencode_across_the_wrap_come_in_their_true_order(wrap_corpus: Path) -> None:
+    tree = JsonTree(wrap_corpus / "storage")
+    ((_, session),) = {key[:2] for key in tree.list(("message",))}
+    found = tree.messages(session)
+    times = [message.info["time"]["created"] for message in found]
+    assert times == sorted(times)
+    assert times[0] < WRAP < times[-1]
+    names = [message.info["id"] for message in found]
+    assert names != sorted(names)
+    assert [told(tree, session, last) for last in range(1, len(names) + 1)] == [
+        names[-last:] for last in range(1, len(names) + 1)
+    ]
+
+
+def test_a_missing_tree_is_an_empty_one(tmp_path: Path) -> None:
+    tree = JsonTree(tmp_path / "none")
+    assert tree.list() == []
+    assert list(tree.scan(())) == []
+    assert tree.messages("ses_x") == []
+    with pytest.raises(NotFound, match="nothing is stored at"):
+        tree.read(("todo", "ses_x"))
+    with pytest.raises(NotFound):
+        tree.update(("todo", "ses_x"), print)
+    tree.remove(("todo", "ses_x"))
+    assert not (tmp_path / "none").exists()
+
+
+def test_dot_named_and_foreign_files_are_no_records(tree: JsonTree) -> None:
+    tree.write(("message", "ses_x", "msg_1"), {"id": "msg_1", "time": {"created": 1}})
+    folder = Path(tree.place) / "message" / "ses_x"
+    for name in (".msg_2.json.7.tmp", ".hidden.json", "notes.txt", "msg_3.json.bak", ".folder"):
+        (folder / name).mkdir() if name == ".folder" else (folder / name).write_bytes(b"{")
+    (Path(tree.place) / "migration").write_bytes(b"2")
+    reports: list[Damage] = []
+    assert tree.list() == [("message", "ses_x", "msg_1")]
+    assert [key for key, _ in tree.scan((), report=reports.append)] == tree.list()
+    assert len(tree.messages("ses_x", report=reports.append)) == 1
+    assert reports == []
+
+
+def test_a_copy_with_a_name_that_is_no_key_is_reported_and_not_mixed_in(tree: JsonTree) -> None:
+    key, message = Scribe(WRAP).message("ses_x")
+    tree.write(key, message)
+    tree.write(("session", "global", "ses_x"), {"id": "ses_x"})
+    folder = Path(tree.place) / "message" / "ses_x"
+    copies = [f"{key[2]} (conflicted copy).json", f"{key[2]}.sync-conflict.json", "é.json"]
+    for name in copies:
+        shutil.copy(tree.locate(key), folder / name)
+    shutil.copytree(Path(tree.place) / "session" / "global", Path(tree.place) / "session" / "global copy")
+    assert tree.list() == [key, ("session", "global", "ses_x")]
+    reports: list[Damage] = []
+    assert [found for found, _ in tree.scan((), report=reports.append)] == tree.list()
+    assert sorted(os.path.basename(report.path) for report in reports) == sorted([*copies, "global copy"])
+    reports.clear()
+    assert [each.info["id"] for each in tree.messages("ses_x", report=reports.append)] == [key[2]]
+    assert len(reports) == 3
+    assert {report.reason for report in reports} == {"the name is not one of a record"}
+
+
+def test_a_record_that_holds_null_is_still_a_record(tree: JsonTree) -> None:
+    tree.write(("sample", "null"), None)
+    assert list(tree.scan(("sample",))) == [(("sample", "null"), None)]
+
+
+def test_removing_the_last_record_of_a_folder_removes_the_folder(tree: JsonTree) -> None:
+    for key in (("part", "msg_1", "prt_1"), ("part", "msg_1", "prt_2"), ("todo", "ses_x")):
+        tree.write(key, {})
+    tree.remove(("part", "msg_1", "prt_1"))
+    assert (Path(tree.place) / "part" / "msg_1").is_dir()
+    tree.remove(("part", "msg_1", "prt_2"))
+    tree.remove(("todo", "ses_x"))
+    assert sorted(path.name for path in Path(tree.place).rglob("*")) == ["part", "todo"]
+
+
+def test_reading_the_last_messages_does_not_read_the_rest(tree: Counting) -> None:
+    scribe = Scribe(WRAP + 10**9)
+    names = fill(tree, (scribe.message("ses_x") for _ in range(300)))
+    tree.files.clear()
+    assert told(tree, "ses_x", 5) == names[-5:]
+    assert len(set(tree.files)) < 20
+    tree.files.clear()
+    assert told(tree, "ses_x", 290) == names[-290:]
+
+
+def test_reading_the_last_messages_across_the_wrap_does_not_read_the_rest(tree: Counting) -> None:
+    scribe = Scribe(WRAP - 150_000)
+    names = fill(tree, (scribe.message("ses_x") for _ in range(300)))
+    assert names != sorted(names)
+    tree.files.clear()
+    assert told(tree, "ses_x", 5) == names[-5:]
+    assert len(set(tree.files)) < 20
+
+
+def test_a_session_that_went_on_for_more_than_half_an_era_is_in_order(tree: Counting) -> None:
+    scribe = Scribe(WRAP - 425 * 86_400_000, step=45 * 86_400_000)
+    names = fill(tree, (scribe.message("ses_x") for _ in range(40)))
+    assert [told(tree, "ses_x", last) for last in range(1, 41)] == [names[-last:] for last in range(1, 41)]
+
+
+def test_the_messages_of_a_fork_are_found_without_reading_all(tree: Counting) -> None:
+    original, copy = Scribe(WRAP + 10**9), Scribe(WRAP + 5 * 10**9, step=0)
+    copies: list[tuple[Key, Any]] = []
+    for _ in range(100):
+        _, message = original.message("ses_x")
+        key, info = copy.message("ses_x")
+        copies.append((key, info | {"time": message["time"]}))
+    names = fill(tree, copies)
+    tree.files.clear()
+    assert told(tree, "ses_x", 5) == names[-5:]
+    assert len(set(tree.files)) < 20
+    later = Scribe(WRAP + 6 * 10**9)
+    names += fill(tree, (later.message("ses_x") for _ in range(30)))
+    tree.files.clear()
+    assert [told(tree, "ses_x", last) for last in (1, 5, 29)] == [names[-1:], names[-5:], names[-29:]]
+    assert len(set(tree.files)) < 50
+
+
+def test_damaged_messages_among_the_last_are_made_up_for(tree: Counting) -> None:
+    scribe = Scribe(WRAP + 10**9)
+    names = fill(tree, (scribe.message("ses_x") for _ in range(60)))
+    for name in names[-20:-2]:
+        Path(tree.locate(("message", "ses_x", name))).write_bytes(b"")
+    healthy = names[:-20] + names[-2:]
+    reports: list[Damage] = []
+    found = [message.info["id"] for message in tree.messages("ses_x", last=5, report=reports.append)]
+    assert found == healthy[-5:]
+    assert len(reports) == 18
+
+
+def test_no_damage_is_reported_twice_when_all_must_be_read(tree: Counting) -> None:
+    scribe = Scribe(WRAP + 10**9)
+    names = fill(tree, (scribe.message("ses_x") for _ in range(30)))
+    key, late = scribe.message("ses_x")
+    late["time"]["created"] = 5
+    tree.write(key, late)
+    Path(tree.locate(("message", "ses_x", names[-1]))).write_bytes(b"")
+    reports: list[Damage] = []
+    found = [message.info["id"] for message in tree.messages("ses_x", last=2, report=reports.append)]
+    assert found == names[-3:-1]
+    assert len(reports) == 1
+
+
+def test_parts_whose_names_clients_made_up_are_all_there(tree: JsonTree) -> None:
+    key, message = Scribe(WRAP).message("ses_x")
+    tree.write(key, message)
+    names = ["prt_mine", "prt_000000000001a", "x", "prt_zz"]
+    for name in names:
+        tree.write(("part", key[2], name), {"id": name})
+    assert {part["id"] for part in tree.messages("ses_x")[0].parts} == set(names)
+
+
+def test_a_store_called_within_an_update_refuses_and_leaves_the_record(tree: JsonTree) -> None:
+    tree.write(("todo", "ses_x"), [1])
+    for other in (tree, JsonTree(tree.place)):
+        with pytest.raises(StoreError, match="would wait forever"):
+            tree.update(("todo", "ses_x"), lambda _, other=other: other.write(("todo", "ses_x"), [2]))
+    assert tree.read(("todo", "ses_x")) == [1]
+
+
+def test_keys_are_checked_before_the_disk_is_touched(tree: JsonTree, tmp_path: Path) -> None:
+    (tmp_path / "secret.json").write_text("{}")
+    for key in (("..", "secret"), ("a", "..", "..", "secret"), ("a/../../secret",), ("",), ()):
+        with pytest.raises(InvalidKey):
+            tree.read(key)
+        with pytest.raises(InvalidKey):
+            tree.write(key, {})
+        with pytest.raises(InvalidKey):
+            tree.remove(key)
+    assert os.listdir(tmp_path) == ["secret.json"]
+
+
+def test_links_out_of_the_tree_are_not_followed_by_a_listing(tree: JsonTree, tmp_path: Path) -> None:
+    tree.write(("todo", "ses_x"), [])
+    (tmp_path / "outside" / "global").mkdir(parents=True)
+    (tmp_path / "outside" / "global" / "ses_y.json").write_text("{}")
+    (Path(tree.place) / "session").symlink_to(tmp_path / "outside")
+    assert tree.list() == [("todo", "ses_x")]
+
+
+def test_what_only_looks_like_a_file_is_damage_and_no_reason_to_wait(tree: JsonTree) -> None:
+    tree.write(("todo", "ses_a"), [])
+    folder = Path(tree.place) / "todo"
+    (folder / "ses_b.json").symlink_to(folder / "gone")
+    (folder / "ses_c.json").symlink_to(folder / "ses_c.json")
+    (folder / "ses_d.json").symlink_to(folder)
+    if hasattr(os, "mkfifo"):
+        os.mkfifo(folder / "ses_e.json")
+    reports: list[Damage] = []
+    assert list(tree.scan(("todo",), report=reports.append)) == [(("todo", "ses_a"), [])]
+    assert [os.path.basename(report.path) for report in reports][:2] == ["ses_c.json", "ses_d.json"]
+    with pytest.raises(RecordError, match="cannot be read"):
+        tree.read(("todo", "ses_d"))
+
+
+def test_a_file_beyond_all_measure_is_damage_and_not_read_into_memory(tree: JsonTree) -> None:
+    tree.write(("todo", "ses_a"), [])
+    with open(Path(tree.place) / "todo" / "ses_b.json", "wb") as file:
+        file.truncate(1 << 40)
+    reports: list[Damage] = []
+    assert [key for key, _ in tree.scan((), report=reports.append)] == [("todo", "ses_a")]
+    assert [report.reason for report in reports] == [
+        "cannot be read: 1,099,511,627,776 bytes are too many for a record"
+    ]
+
+
+def test_a_file_that_grows_while_it_is_read_is_read_to_its_end(tmp_path: Path) -> None:
+    read, write = os.pipe()
+    os.write(write, b'{"a": 1}')
+    os.close(write)
+    try:
+        assert read_file(f"/dev/fd/{read}") == b'{"a": 1}'
+    finally:
+        os.close(read)
+
+
+def test_a_record_torn_by_another_program_is_readable_a_moment_later(tree: JsonTree) -> None:
+    whole = dumps({"id": "ses_x", "text": "x" * 1000})
+    tree.write(("session", "global", "ses_x"), {})
+    file = Path(tree.locate(("session", "global", "ses_x")))
+    file.write_bytes(whole[:500])
+    with pytest.raises(RecordError, match=r"at byte 500: torn: it ends in the middle") as torn:
+        tree.read(("session", "global", "ses_x"))
+    assert torn.value.path == str(file)
+    file.write_bytes(whole)
+    assert tree.read(("session", "global", "ses_x"))["id"] == "ses_x"
+
+
+def test_open_store_finds_the_tree_in_a_data_folder_or_as_itself(tmp_path: Path) -> None:
+    tree = open_tree(str(tmp_path / "data" / "storage"))
+    tree.write(("session", "global", "ses_x"), {"id": "ses_x"})
+    for place in (tmp_path / "data", tmp_path / "data" / "storage"):
+        assert open_store(str(place)).place == str(tmp_path / "data" / "storage")
+    assert open_store().place == paths.storage()
+
+
+@pytest.mark.parametrize("place", ["postgresql://host/db", "sqlite://x"])
+def test_an_address_that_no_store_answers_to_is_named(place: str) -> None:
+    with pytest.raises(StoreError, match="there is no store for"):
+        open_store(place)
+
+
+def test_ids_minted_now_are_listed_newest_session_first(tree: JsonTree) -> None:
+    names = [ids.descending("ses") for _ in range(20)]
+    for name in names:
+        tree.write(("session", "global", name), {"id": name})
+    assert [key[2] for key in tree.list(("session",))] == names[::-1]
+
+
+def test_numbers_and_halves_of_characters_survive_an_update(tree: JsonTree) -> None:
+    tree.write(("sample", "x"), {"a": 1})
+    text = '{\n  "half": "\\ud800",\n  "big": 1e+21,\n  "whole": 100000000000000000000,\n  "small": 1e-7\n}'
+    file = Path(tree.locate(("sample", "x")))
+    file.write_text(text)
+    tree.update(("sample", "x"), lambda value: None)
+    assert file.read_text() == text
+    assert json.loads(text)["half"] == tree.read(("sample", "x"))["half"]

@@ -1,0 +1,262 @@
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+import pytest
+
+from opensesh import ids
+from opensesh.errors import Busy, InvalidKey, WriteFailed
+from opensesh.storage.json_tree import JsonTree
+from opensesh.storage.leases import HEARTBEAT_MS, Holder, Leases
+from opensesh.storage.memory import Memory
+from opensesh.testing import Nursery
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from opensesh.testing.processes import Tell
+
+SESSION = "ses_1e08b2c3fffe0000000000000Az9"
+
+
+@pytest.fixture
+def leases(tmp_path: Path) -> Leases:
+    return Leases(Memory(), folder=str(tmp_path / "leases"))
+
+
+@pytest.fixture(scope="module")
+def nursery() -> Iterator[Nursery]:
+    with Nursery() as nursery:
+        yield nursery
+
+
+def run(tell: Tell, folder: str, owner: str) -> None:
+    lease = Leases(Memory(), folder=folder).acquire(SESSION, owner)
+    tell(msgspec.to_builtins(lease.holder))
+    tell(msgspec.to_builtins(lease.previous))
+    time.sleep(60)
+
+
+def try_to_run(tell: Tell, folder: str) -> None:
+    try:
+        Leases(Memory(), folder=folder).acquire(SESSION, "second").release()
+    except Busy as error:
+        tell([str(error), error.data])
+    else:
+        tell("acquired")
+
+
+def run_with_a_child(tell: Tell, folder: str, how: str) -> None:
+    lease = Leases(Memory(), folder=folder).acquire(SESSION, "parent")
+    if how == "fork":
+        pid = os.fork()
+        if not pid:
+            lease.beat()
+            lease.release()
+            time.sleep(60)
+    else:
+        # Everything that may be inherited is: only what was opened as private stays behind.
+        pid = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"], close_fds=False).pid
+    tell(pid)
+    time.sleep(60)
+
+
+def test_a_session_has_one_runner(leases: Leases) -> None:
+    with leases.acquire(SESSION, "first") as lease:
+        assert leases.holder(SESSION) == lease.holder
+        with pytest.raises(Busy):
+            leases.acquire(SESSION, "second")
+        with leases.acquire(SESSION + "x", "second"):
+            pass
+    assert leases.holder(SESSION) is None
+    with leases.acquire(SESSION, "third") as lease:
+        assert lease.holder.owner == "third"
+
+
+def test_a_session_nobody_ever_ran_has_no_holder(leases: Leases) -> None:
+    assert leases.holder(SESSION) is None
+    assert leases.abandoned() == []
+    assert not os.path.exists(leases.folder)
+
+
+def test_busy_says_who_it_is(leases: Leases, nursery: Nursery) -> None:
+    runner = nursery.start(run, leases.folder, "opensesh serve")
+    holder, _ = runner.hear(2)
+    with pytest.raises(Busy) as busy:
+        leases.acquire(SESSION, "second")
+    assert f"session {SESSION} is being run by opensesh serve (pid {runner.pid} on " in str(busy.value)
+    assert busy.value.data == {"session": SESSION, "holder": holder}
+    assert leases.holder(SESSION) == Holder(**holder)
+    assert holder["pid"] == runner.pid
+    assert holder["host"] == socket.gethostname()
+    runner.kill()
+
+
+def test_another_process_is_told_too(leases: Leases, nursery: Nursery) -> None:
+    with leases.acquire(SESSION, "the tests"):
+        ((text, data),) = nursery.start(try_to_run, leases.folder).wait().said
+        assert f"the tests (pid {os.getpid()} on " in text
+        assert data["holder"]["pid"] == os.getpid()
+    assert nursery.start(try_to_run, leases.folder).wait().said == ["acquired"]
+
+
+def test_the_lease_of_a_killed_runner_is_free_at_once_and_tells_of_it(leases: Leases, nursery: Nursery) -> None:
+    runner = nursery.start(run, leases.folder, "opensesh run")
+    holder, previous = runner.hear(2)
+    assert previous is None
+    assert leases.abandoned() == []
+    assert runner.kill().code < 0
+    assert leases.holder(SESSION) is None
+    assert leases.abandoned() == [(SESSION, Holder(**holder))]
+    with leases.acquire(SESSION, "the next") as lease:
+        assert lease.previous == Holder(**holder)
+        assert leases.abandoned() == []
+    assert leases.abandoned() == []
+    with leases.acquire(SESSION, "the one after") as lease:
+        assert lease.previous is None
+
+
+def test_one_dead_runner_after_the_other_is_seen_by_the_next(leases: Leases, nursery: Nursery) -> None:
+    last = ""
+    for name in ("first", "second with a long name" * 100, "third"):
+        runner = nursery.start(run, leases.folder, name)
+        _, previous = runner.hear(2)
+        assert (previous["owner"] if previous else "") == last
+        last = name
+        runner.kill()
+        assert [holder.owner for _, holder in leases.abandoned()] == [name]
+
+
+@pytest.mark.parametrize("how", ["fork", "exec"])
+def test_a_child_of_the_runner_does_not_keep_the_lease(leases: Leases, nursery: Nursery, how: str) -> None:
+    runner = nursery.start(run_with_a_child, leases.folder, how)
+    (orphan,) = runner.hear()
+    try:
+        time.sleep(0.05)
+        holder = leases.holder(SESSION)
+        assert holder is not None
+        assert holder.pid == runner.pid, "the child must not have let go for its parent"
+        runner.kill()
+        os.kill(orphan, 0)
+        with leases.acquire(SESSION, "next") as lease:
+            assert lease.previous is not None
+            assert lease.previous.owner == "parent"
+    finally:
+        os.kill(orphan, 9)
+
+
+def test_a_beat_is_seen_by_others(leases: Leases) -> None:
+    with leases.acquire(SESSION, "runner") as lease:
+        first = lease.holder
+        time.sleep(0.005)
+        lease.beat()
+        seen = leases.holder(SESSION)
+        assert seen == lease.holder
+        assert seen is not None
+        assert seen.beat > first.beat
+        assert seen.started == first.started
+
+
+def test_a_silent_runner_is_called_stuck() -> None:
+    now = ids.now_ms()
+    alive = Holder(owner="opensesh run", host="box", pid=7, started=now - 10**6, beat=now - HEARTBEAT_MS)
+    stuck = msgspec.structs.replace(alive, beat=now - 60_000)
+    assert not alive.stuck
+    assert str(alive) == "opensesh run (pid 7 on box)"
+    assert stuck.stuck
+    assert str(stuck) == "opensesh run (pid 7 on box), silent for 60 s"
+
+
+def test_letting_go_twice_or_beating_afterwards_is_no_error(leases: Leases) -> None:
+    lease = leases.acquire(SESSION, "first")
+    lease.release()
+    with leases.acquire(SESSION, "second") as other:
+        lease.release()
+        lease.beat()
+        assert leases.holder(SESSION) == other.holder
+    lease.release()
+
+
+def test_letting_go_waits_for_a_beat_of_another_thread(leases: Leases, monkeypatch: pytest.MonkeyPatch) -> None:
+    lease = leases.acquire(SESSION, "runner")
+    files: list[tuple[int, int]] = []
+
+    def inscribe(descriptor: int, _: Holder) -> None:
+        # Given the time, a release would close the descriptor, and the system give its number to the next file.
+        releasing = pool.submit(lease.release)
+        time.sleep(0.05)
+        assert not releasing.done()
+        found = os.fstat(descriptor)
+        files.append((found.st_dev, found.st_ino))
+
+    monkeypatch.setattr("opensesh.storage.leases._inscribe", inscribe)
+    with ThreadPoolExecutor(1) as pool:
+        lease.beat()
+    expected = os.stat(os.path.join(leases.folder, SESSION))
+    assert files == [(expected.st_dev, expected.st_ino)]
+    assert leases.holder(SESSION) is None
+
+
+def test_asking_who_runs_a_session_never_looks_like_running_it(leases: Leases) -> None:
+    leases.acquire(SESSION, "once").release()
+    stop = threading.Event()
+
+    def ask() -> None:
+        while not stop.is_set():
+            leases.holder(SESSION)
+            time.sleep(0.0005)
+
+    with ThreadPoolExecutor(3) as pool:
+        asking = [pool.submit(ask) for _ in range(3)]
+        for _ in range(50):
+            leases.acquire(SESSION, "runner").release()
+        stop.set()
+        for each in asking:
+            each.result(10)
+
+
+def test_those_who_ask_at_the_same_time_agree_that_nobody_is_there(leases: Leases, nursery: Nursery) -> None:
+    runner = nursery.start(run, leases.folder, "dead soon")
+    runner.hear(2)
+    runner.kill()
+    with ThreadPoolExecutor(4) as pool:
+        answers = [pool.submit(lambda: [leases.holder(SESSION) for _ in range(100)]) for _ in range(4)]
+        assert {holder for answer in answers for holder in answer.result(10)} == {None}
+
+
+def test_a_lease_that_cannot_be_inscribed_is_not_held(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    with pytest.raises(WriteFailed):
+        Leases(Memory(), folder=str(tmp_path / "file" / "leases")).acquire(SESSION, "x")
+
+
+def test_a_name_that_could_leave_the_folder_is_refused(leases: Leases) -> None:
+    for name in ("../x", "", "a/b", "con"):
+        with pytest.raises(InvalidKey):
+            leases.acquire(name, "x")
+
+
+def test_what_is_no_inscription_is_overlooked(leases: Leases) -> None:
+    leases.acquire(SESSION, "x").release()
+    for name, data in ((".DS_Store", b"\0\1"), ("ses_torn", b'{"owner": "x", "ho'), ("ses_nul", b"\0" * 513)):
+        (Path(leases.folder) / name).write_bytes(data)
+    assert leases.abandoned() == []
+    with leases.acquire("ses_torn", "y") as lease:
+        assert lease.previous is None
+
+
+def test_leases_lie_outside_of_the_store_and_are_shared_by_all_ways_to_it(tmp_path: Path) -> None:
+    tree = JsonTree(tmp_path / "storage")
+    with Leases(tree).acquire(SESSION, "x") as lease:
+        assert Leases(JsonTree(tmp_path / "nowhere" / ".." / "storage")).holder(SESSION) == lease.holder
+        assert Leases(JsonTree(tmp_path / "other")).holder(SESSION) is None
+    assert not (tmp_path / "storage").exists()

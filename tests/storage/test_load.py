@@ -1,0 +1,197 @@
+from __future__ import annotations
+
+import os
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from opensesh.errors import Busy
+from opensesh.project import Place
+from opensesh.sessions import Sessions
+from opensesh.storage.json_tree import JsonTree
+from opensesh.storage.leases import Leases
+from opensesh.storage.locks import Locks
+from opensesh.storage.memory import Memory
+from opensesh.storage.migrations import migrate
+from opensesh.testing import Nursery
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from opensesh.storage.store import Damage, Key
+    from opensesh.testing.processes import Tell
+
+pytestmark = pytest.mark.load
+PROCESSES = 8
+RECORDS: tuple[Key, ...] = (("session", "global", "ses_a"), ("session", "global", "ses_b"), ("todo", "ses_a"))
+
+
+@pytest.fixture(scope="module")
+def nursery() -> Iterator[Nursery]:
+    with Nursery() as nursery:
+        yield nursery
+
+
+def open_tree(folder: str) -> JsonTree:
+    return JsonTree(os.path.join(folder, "storage"), locks=Locks(os.path.join(folder, "locks")), durability="relaxed")
+
+
+def refuse(damage: Damage) -> None:
+    raise AssertionError(f"a record was seen half written: {damage}")
+
+
+# -- updates -----------------------------------------------------------------------------------------------------------
+
+
+def update(tell: Tell, number: int, folder: str, rounds: int) -> None:
+    tree = open_tree(folder)
+
+    def add(value: dict[str, Any]) -> None:
+        value["count"] += 1
+        value["by"][str(number)] = value["by"].get(str(number), 0) + 1
+        value["filling"] = "x" * (value["count"] % 500)
+
+    for each in range(rounds):
+        tree.update(RECORDS[(number + each) % len(RECORDS)], add)
+
+
+def read_on(tell: Tell, folder: str, rounds: int) -> None:
+    tree = open_tree(folder)
+    total = 0
+    while total < rounds:
+        found = dict(tree.scan((), report=refuse))
+        assert set(found) == set(RECORDS)
+        for value in found.values():
+            assert sum(value["by"].values()) == value["count"]
+            assert value["filling"] == "x" * (value["count"] % 500)
+        latest = sum(value["count"] for value in found.values())
+        assert latest >= total
+        total = latest
+        time.sleep(0.001)
+
+
+@pytest.mark.parametrize("rounds", [200, pytest.param(2000, marks=[pytest.mark.slow])])
+def test_processes_that_update_the_same_records_lose_nothing(nursery: Nursery, tmp_path: Path, rounds: int) -> None:
+    tree = open_tree(str(tmp_path))
+    for key in RECORDS:
+        tree.write(key, {"count": 0, "by": {}, "filling": ""})
+    reader = nursery.start(read_on, str(tmp_path), PROCESSES * rounds)
+    nursery.crowd(update, PROCESSES, str(tmp_path), rounds, seconds=100)
+    assert reader.wait().raised == ""
+    found = [tree.read(key) for key in RECORDS]
+    assert sum(value["count"] for value in found) == PROCESSES * rounds
+    for number in range(PROCESSES):
+        assert sum(value["by"][str(number)] for value in found) == rounds
+    assert {path.suffix for path in (tmp_path / "storage").rglob("*") if path.is_file()} == {".json"}
+
+
+# -- folders that come and go ------------------------------------------------------------------------------------------
+
+
+def come_and_go(tell: Tell, number: int, folder: str, rounds: int) -> None:
+    tree = open_tree(folder)
+    key = ("part", "msg_shared", f"prt_{number}")
+    for each in range(rounds):
+        tree.write(key, {"number": each})
+        assert tree.read(key) == {"number": each}
+        tree.remove(key)
+
+
+@pytest.mark.parametrize("rounds", [150, pytest.param(2000, marks=[pytest.mark.slow])])
+def test_processes_that_make_and_remove_neighbours_do_not_trip_over_each_other(
+    nursery: Nursery, tmp_path: Path, rounds: int
+) -> None:
+    nursery.crowd(come_and_go, PROCESSES, str(tmp_path), rounds)
+    assert open_tree(str(tmp_path)).list() == []
+    assert list((tmp_path / "storage" / "part").iterdir()) == []
+
+
+# -- whole sessions ----------------------------------------------------------------------------------------------------
+
+
+def keep_sessions(tell: Tell, number: int, folder: str, rounds: int) -> None:
+    sessions = Sessions(open_tree(folder), Place("/work", "global", "/", "/", None))
+    for each in range(rounds):
+        session = sessions.create(title=f"{number}/{each}")
+        sessions.rename(session.id, f"{number}/{each} renamed")
+        if each % 2:
+            sessions.remove(session.id)
+        assert all(found.title for found in sessions.list(report=refuse))
+
+
+def test_processes_that_keep_sessions_in_one_tree_see_each_others_whole(nursery: Nursery, tmp_path: Path) -> None:
+    nursery.crowd(keep_sessions, PROCESSES, str(tmp_path), 10)
+    sessions = Sessions(open_tree(str(tmp_path)), Place("/work", "global", "/", "/", None))
+    titles = sorted(session.title for session in sessions.list(report=refuse))
+    assert titles == sorted(f"{number}/{each} renamed" for number in range(PROCESSES) for each in range(0, 10, 2))
+
+
+# -- leases ------------------------------------------------------------------------------------------------------------
+
+
+def run_in_turns(tell: Tell, number: int, folder: str, rounds: int) -> None:
+    leases = Leases(Memory(), folder=os.path.join(folder, "leases"))
+    marker = os.path.join(folder, "running")
+    refused = 0
+    for _ in range(rounds):
+        while True:
+            try:
+                lease = leases.acquire("ses_shared", f"runner {number}")
+            except Busy:
+                refused += 1
+                continue
+            break
+        with lease:
+            os.close(os.open(marker, os.O_CREAT | os.O_EXCL))
+            time.sleep(0.001)
+            os.unlink(marker)
+        time.sleep(0.002)
+    tell(refused)
+
+
+@pytest.mark.parametrize("rounds", [15, pytest.param(100, marks=[pytest.mark.slow])])
+def test_processes_that_want_one_session_never_run_it_at_the_same_time(
+    nursery: Nursery, tmp_path: Path, rounds: int
+) -> None:
+    nursery.crowd(run_in_turns, PROCESSES, str(tmp_path), rounds, seconds=100)
+    assert not (tmp_path / "running").exists()
+
+
+def run_and_die(tell: Tell, folder: str) -> None:
+    leases = Leases(Memory(), folder=os.path.join(folder, "leases"))
+    lease = leases.acquire("ses_shared", "mortal")
+    tell([lease.holder.pid, lease.previous and lease.previous.pid])
+    os._exit(9)
+
+
+def test_every_dead_runner_is_known_to_the_next(nursery: Nursery, tmp_path: Path) -> None:
+    before = None
+    for _ in range(20):
+        fate = nursery.start(run_and_die, str(tmp_path)).wait()
+        assert fate.code == 9
+        ((pid, previous),) = fate.said
+        assert previous == before
+        before = pid
+
+
+# -- a migration under load --------------------------------------------------------------------------------------------
+
+
+def write_for_a_while(tell: Tell, number: int, folder: str, rounds: int) -> None:
+    tree = open_tree(folder)
+    for each in range(rounds):
+        tree.write(("todo", f"ses_{number}-{each}"), [each])
+        if each == rounds // 2 and number == 0:
+            outcome = migrate(tree, lambda worktree: "global")
+            tell(outcome.steps)
+
+
+def test_a_migration_gets_its_turn_among_busy_writers(nursery: Nursery, tmp_path: Path) -> None:
+    tree = open_tree(str(tmp_path))
+    tree.write(("session", "global", "ses_old"), {"id": "ses_old", "summary": {"diffs": [{"additions": 1}]}})
+    fates = nursery.crowd(write_for_a_while, PROCESSES, str(tmp_path), 200)
+    assert fates[0].said == [2]
+    assert len(tree.list(("todo",))) == PROCESSES * 200
+    assert tree.read(("session_diff", "ses_old")) == [{"additions": 1}]

@@ -1,0 +1,200 @@
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from opensesh.errors import StoreError, WriteFailed
+from opensesh.storage import locks_windows
+from opensesh.storage.json_tree import JsonTree
+from opensesh.storage.locks import Locks
+from opensesh.testing import Nursery
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from contextlib import AbstractContextManager
+    from pathlib import Path
+
+    from opensesh.testing.processes import Tell
+
+
+@pytest.fixture
+def locks(tmp_path: Path) -> Locks:
+    return Locks(str(tmp_path / "locks"))
+
+
+@pytest.fixture(scope="module")
+def nursery() -> Iterator[Nursery]:
+    with Nursery() as nursery:
+        yield nursery
+
+
+def hold(tell: Tell, folder: str, kind: str) -> None:
+    with of_kind(Locks(folder), kind):
+        tell("holding")
+        time.sleep(60)
+
+
+def count(tell: Tell, number: int, folder: str, counter: str, rounds: int) -> None:
+    locks = Locks(folder)
+    for _ in range(rounds):
+        with locks.exclusive("counter"), open(counter, "r+", encoding="ascii") as file:
+            value = int(file.read())
+            file.seek(0)
+            file.write(str(value + 1))
+
+
+def of_kind(locks: Locks, kind: str) -> AbstractContextManager[None]:
+    match kind:
+        case "exclusive":
+            return locks.exclusive("name")
+        case "shared":
+            return locks.shared("name")
+        case "everything":
+            return locks.everything()
+        case _:
+            return locks.anything()
+
+
+def waits(
+    first: Callable[[], AbstractContextManager[None]], second: Callable[[], AbstractContextManager[None]]
+) -> bool:
+    """Whether the second must wait while another thread has the first."""
+    entered = threading.Event()
+
+    def enter() -> None:
+        with second():
+            entered.set()
+
+    with ThreadPoolExecutor(1) as pool:
+        with first():
+            outcome = pool.submit(enter)
+            waited = not entered.wait(0.1)
+        outcome.result(10)
+    return waited
+
+
+EXCLUSIONS = [
+    ("exclusive", "exclusive", True),
+    ("exclusive", "shared", True),
+    ("shared", "exclusive", True),
+    ("shared", "shared", False),
+    ("everything", "everything", True),
+    ("everything", "anything", True),
+    ("anything", "everything", True),
+    ("anything", "anything", False),
+]
+
+
+@pytest.mark.parametrize(("first", "second", "waiting"), EXCLUSIONS)
+def test_who_waits_for_whom_between_threads(locks: Locks, first: str, second: str, waiting: bool) -> None:
+    assert waits(lambda: of_kind(locks, first), lambda: of_kind(locks, second)) is waiting
+
+
+@pytest.mark.parametrize(("first", "second", "waiting"), EXCLUSIONS)
+def test_who_waits_for_whom_between_processes_and_death_lets_go(
+    nursery: Nursery, locks: Locks, first: str, second: str, waiting: bool
+) -> None:
+    holder = nursery.start(hold, locks.folder, first)
+    holder.hear()
+    waiter = nursery.start(hold, locks.folder, second)
+    if waiting:
+        time.sleep(0.05)
+        assert waiter.said == []
+        holder.kill()
+    assert waiter.hear(seconds=10) == ["holding"]
+    waiter.kill()
+    holder.kill()
+    with locks.everything(), locks.exclusive("name"):
+        pass
+
+
+def test_no_increment_is_lost_between_processes(nursery: Nursery, locks: Locks, tmp_path: Path) -> None:
+    counter = tmp_path / "counter"
+    counter.write_text("0")
+    nursery.crowd(count, 4, locks.folder, str(counter), 100)
+    assert counter.read_text() == "400"
+
+
+@pytest.mark.parametrize("inner", ["exclusive", "shared"])
+def test_waiting_for_oneself_is_refused(locks: Locks, inner: str) -> None:
+    with locks.exclusive("name"):
+        with pytest.raises(StoreError, match="would wait forever"), of_kind(locks, inner):
+            pass
+        with pytest.raises(StoreError, match="would wait forever"), of_kind(Locks(locks.folder), inner):
+            pass
+    with locks.exclusive("name"):
+        pass
+
+
+def test_the_same_name_in_two_stores_is_two_locks(tmp_path: Path) -> None:
+    with Locks(str(tmp_path / "a")).exclusive("name"), Locks(str(tmp_path / "b")).exclusive("name"):
+        pass
+
+
+def test_an_exception_inside_lets_go(locks: Locks) -> None:
+    with pytest.raises(ValueError, match="inside"), locks.everything(), locks.exclusive("name"):
+        raise ValueError("inside")
+    assert not waits(locks.anything, lambda: locks.exclusive("name"))
+
+
+def test_any_number_of_names_needs_a_bounded_number_of_files(locks: Locks) -> None:
+    for number in range(3000):
+        with locks.exclusive(f"message/ses_{number}/msg_{number}"):
+            pass
+    assert 200 < len(os.listdir(locks.folder)) <= 256
+
+
+def test_an_update_leaves_nothing_but_the_record_in_the_tree(tmp_path: Path) -> None:
+    tree = JsonTree(tmp_path / "storage")
+    tree.write(("todo", "ses_x"), [])
+    tree.update(("todo", "ses_x"), lambda value: value.append(1))
+    assert [path.name for path in (tmp_path / "storage").rglob("*")] == ["todo", "ses_x.json"]
+
+
+def test_two_ways_to_the_same_tree_share_their_locks(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    assert JsonTree(tmp_path / "real").locks.folder == JsonTree(tmp_path / "link").locks.folder
+    assert JsonTree(tmp_path / "real").locks.folder != JsonTree(tmp_path / "other").locks.folder
+
+
+def test_a_place_without_room_for_locks_is_a_refused_write(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    tree = JsonTree(tmp_path / "storage", locks=Locks(str(tmp_path / "file" / "locks")))
+    with pytest.raises(WriteFailed, match="could not be written"):
+        tree.write(("todo", "ses_x"), [])
+    assert not (tmp_path / "storage").exists()
+
+
+def test_whoever_wants_everything_gets_it_in_the_end(locks: Locks) -> None:
+    done = threading.Event()
+
+    def work(_: Any) -> None:
+        while not done.is_set():
+            with locks.anything():
+                time.sleep(0.001)
+            time.sleep(0.001)
+
+    with ThreadPoolExecutor(3) as pool:
+        others = [pool.submit(work, number) for number in range(3)]
+        started = time.monotonic()
+        with locks.everything():
+            elapsed = time.monotonic() - started
+        done.set()
+        for each in others:
+            each.result(10)
+    assert elapsed < 20
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="what happens elsewhere")
+def test_the_locks_of_windows_are_refused_elsewhere() -> None:
+    with pytest.raises(OSError, match="Windows"):
+        locks_windows.lock_file(0, shared=True)
+    with pytest.raises(OSError, match="Windows"):
+        locks_windows.try_lock_file(0)

@@ -1,0 +1,86 @@
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+import pytest
+
+from opensesh.errors import InvalidKey, StoreError
+from opensesh.storage.memory import Memory
+from opensesh.storage.store import Damage
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from opensesh.storage.store import Key
+
+
+def test_it_says_that_it_is_nowhere() -> None:
+    assert Memory().place == ":memory:"
+    assert Memory().locate(("todo", "ses_x")) == ":memory:/todo/ses_x"
+
+
+def test_two_of_them_share_nothing() -> None:
+    one, other = Memory(), Memory()
+    one.write(("todo", "ses_x"), [1])
+    assert other.list() == []
+
+
+def test_an_update_within_an_update_is_refused_and_the_record_left() -> None:
+    store = Memory()
+    store.write(("todo", "ses_x"), [1])
+    with pytest.raises(StoreError, match="would wait forever"):
+        store.update(("todo", "ses_x"), lambda value: store.write(("todo", "ses_y"), []))
+    assert store.read(("todo", "ses_x")) == [1]
+    assert store.list() == [("todo", "ses_x")]
+
+
+def test_another_thread_waits_while_one_updates() -> None:
+    store = Memory()
+    store.write(("todo", "ses_x"), [])
+    writer = threading.Thread(target=lambda: store.write(("todo", "ses_y"), []))
+
+    def edit(value: list[int]) -> None:
+        writer.start()
+        writer.join(0.05)
+        assert writer.is_alive()
+        assert store.read(("todo", "ses_x")) == []
+        value.append(1)
+
+    assert store.update(("todo", "ses_x"), edit) == [1]
+    writer.join(10)
+    assert store.list() == [("todo", "ses_x"), ("todo", "ses_y")]
+
+
+def test_a_message_that_is_none_is_reported_and_the_others_are_found() -> None:
+    store = Memory()
+    store.write(("message", "ses_x", "msg_1"), [])
+    store.write(("message", "ses_x", "msg_2"), {"id": "msg_2"})
+    store.write(("message", "ses_x", "msg_3"), {"time": {"created": 3}})
+    store.write(("message", "ses_x", "msg_4"), {"id": "msg_4", "time": {"created": 2}})
+    store.write(("part", "msg_4", "prt_1"), {"id": "prt_1"})
+    store.write(("part", "msg_4", "prt_2"), "no part")
+    reports: list[Damage] = []
+    found = store.messages("ses_x", report=reports.append)
+    assert [(message.info["id"], len(message.parts)) for message in found] == [("msg_4", 1)]
+    assert reports == [
+        Damage(":memory:/message/ses_x/msg_1", "$: expected an object"),
+        Damage(":memory:/message/ses_x/msg_2", "$.time.created: expected milliseconds, found nothing"),
+        Damage(":memory:/message/ses_x/msg_3", "$.id: expected an identifier, found nothing"),
+        Damage(":memory:/part/msg_4/prt_2", "$: expected an object"),
+    ]
+
+
+def test_a_bad_key_is_refused_before_anything_happens() -> None:
+    store = Memory()
+    acts: list[Callable[[Key], object]] = [
+        store.read,
+        store.remove,
+        store.list,
+        lambda key: store.write(key, 1),
+        lambda key: store.update(key, print),
+    ]
+    for act in acts:
+        with pytest.raises(InvalidKey):
+            act(("a", ".."))
+    assert store.list() == []

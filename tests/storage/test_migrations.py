@@ -1,0 +1,418 @@
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from opensesh.errors import MigrationFailed, StoreTooNew
+from opensesh.storage.disk import Disk
+from opensesh.storage.json_tree import JsonTree
+from opensesh.storage.locks import Locks
+from opensesh.storage.migrations import LAYOUT, migrate, pending, version
+from opensesh.testing import FullDisk, sweep
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from opensesh.testing.processes import Tell
+
+DIFFS = [
+    {"file": "a.py", "before": "", "after": "x\n", "additions": 3, "deletions": 1},
+    {"file": "b.py", "before": "y", "after": "", "additions": 0, "deletions": 4},
+]
+
+
+@pytest.fixture
+def ram(tmp_path: Path) -> Iterator[Path]:
+    """A folder on a disk that is none, if there is one: what dies here is a process, not the machine."""
+    shared = "/dev/shm"
+    with tempfile.TemporaryDirectory(dir=shared if os.access(shared, os.W_OK) else tmp_path) as folder:
+        yield Path(folder)
+
+
+class OldData:
+    """A data folder as OpenCode before 0.6.0 left it."""
+
+    def __init__(self, data: Path) -> None:
+        self.data = data
+        self.tree = JsonTree(data / "storage", locks=Locks(str(data / "locks")))
+
+    def session(self, project: str, name: str, *, root: str = "", **more: Any) -> None:
+        folder = self.data / "project" / project / "storage" / "session"
+        message, part = name.replace("ses", "msg"), name.replace("ses", "prt")
+        self.put(
+            folder / "info" / f"{name}.json", {"id": name, "title": f"about {name}", "time": {"created": 1}} | more
+        )
+        info: dict[str, Any] = {"id": message, "sessionID": name, "time": {"created": 1}}
+        if root:
+            info["path"] = {"cwd": root, "root": root}
+        self.put(folder / "message" / name / f"{message}.json", info)
+        self.put(folder / "part" / name / message / f"{part}.json", {"id": part, "type": "text", "text": "hé"})
+
+    def put(self, path: Path, value: Any) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(value, ensure_ascii=False), encoding="utf-8")
+
+    def stored(self, kind: str) -> dict[str, Any]:
+        return {"/".join(key[1:]): value for key, value in self.tree.scan((kind,))}
+
+
+@pytest.fixture
+def old(tmp_path: Path) -> OldData:
+    return OldData(tmp_path / "data")
+
+
+def named(worktree: str) -> str:
+    return f"id-of-{os.path.basename(worktree)}"
+
+
+def content(folder: Path) -> dict[str, bytes | None]:
+    """Every file, and every folder, below one."""
+    return {
+        str(path.relative_to(folder)): path.read_bytes() if path.is_file() else None
+        for path in folder.rglob("*")
+        if "locks" not in path.parts
+    }
+
+
+def with_all_kinds(old: OldData) -> OldData:
+    """What a migration has to deal with: a known project, one that moved away, ``global``, diffs, and junk."""
+    worktree = old.data / "work"
+    worktree.mkdir(parents=True)
+    old.session("work", "ses_1", root=str(worktree), summary={"diffs": DIFFS, "more": [1]}, unknown={"kept": 1.5})
+    old.session("work", "ses_2", root=str(worktree))
+    old.session("moved", "ses_3", root=str(old.data / "gone"))
+    old.session("global", "ses_4", summary={"diffs": []})
+    folder = old.data / "project" / "work" / "storage" / "session"
+    (folder / "info" / "ses_torn.json").write_bytes(b'{"id": "ses_to')
+    (folder / "message" / "stray.json").write_bytes(b"{}")
+    (folder / "info" / "ses_1 (copy).json").write_bytes(b"{}")
+    (old.data / "project" / "empty").mkdir()
+    (old.data / "project" / "a file").write_bytes(b"")
+    return old
+
+
+def expect_migrated(old: OldData) -> None:
+    sessions = {"id-of-work/ses_1", "id-of-work/ses_2", "global/ses_3", "global/ses_4"}
+    assert set(old.stored("session")) == sessions
+    assert set(old.stored("message")) == {f"ses_{n}/msg_{n}" for n in range(1, 5)}
+    assert set(old.stored("part")) == {f"msg_{n}/prt_{n}" for n in range(1, 5)}
+    assert old.stored("session_diff") == {"ses_1": DIFFS, "ses_4": []}
+    assert old.stored("session")["id-of-work/ses_1"] == {
+        "id": "ses_1",
+        "title": "about ses_1",
+        "time": {"created": 1},
+        "summary": {"more": [1], "additions": 3, "deletions": 5, "files": 2},
+        "unknown": {"kept": 1.5},
+    }
+    assert {name: (each["id"], each["worktree"]) for name, each in old.stored("project").items()} == {
+        "id-of-work": ("id-of-work", str(old.data / "work")),
+        "global": ("global", "/"),
+    }
+    assert (old.data / "storage" / "session" / "id-of-work" / "ses_torn.json").read_bytes() == b'{"id": "ses_to'
+    assert (old.data / "storage" / "migration").read_bytes() == b"2"
+
+
+def test_everything_is_taken_over_global_included_and_the_sources_stay(old: OldData) -> None:
+    with_all_kinds(old)
+    sources = content(old.data / "project")
+    assert pending(old.tree)
+    outcome = migrate(old.tree, named)
+    expect_migrated(old)
+    assert content(old.data / "project") == sources
+    assert outcome.steps == 2
+    assert {os.path.basename(damage.path) for damage in outcome.left} == {
+        "stray.json",
+        "ses_1 (copy).json",
+        "ses_torn.json",
+    }
+    assert not pending(old.tree)
+    assert version(old.tree) == LAYOUT == 2
+
+
+def test_records_are_taken_over_byte_for_byte(old: OldData) -> None:
+    with_all_kinds(old)
+    migrate(old.tree, named)
+    source = old.data / "project" / "work" / "storage" / "session"
+    assert (old.data / "storage" / "session" / "id-of-work" / "ses_2.json").read_bytes() == (
+        source / "info" / "ses_2.json"
+    ).read_bytes()
+    assert (old.data / "storage" / "part" / "msg_1" / "prt_1.json").read_bytes() == (
+        source / "part" / "ses_1" / "msg_1" / "prt_1.json"
+    ).read_bytes()
+
+
+def test_migrating_again_changes_nothing(old: OldData) -> None:
+    with_all_kinds(old)
+    migrate(old.tree, named)
+    before = content(old.data)
+    outcome = migrate(old.tree, named)
+    assert (outcome.steps, outcome.written, outcome.left) == (0, 0, [])
+    assert content(old.data) == before
+
+
+def test_a_new_tree_is_counted_and_nothing_else(old: OldData) -> None:
+    assert not pending(old.tree)
+    assert migrate(old.tree, named).written == 0
+    assert content(old.data) == {"storage": None, "storage/migration": b"2"}
+
+
+def test_a_tree_one_step_behind_takes_one_step(old: OldData) -> None:
+    with_all_kinds(old)
+    old.tree.write(("session", "global", "ses_9"), {"id": "ses_9", "summary": {"additions": 7, "diffs": DIFFS}})
+    (old.data / "storage" / "migration").write_text("1")
+    assert pending(old.tree)
+    assert migrate(old.tree, named).steps == 1
+    assert list(old.stored("session")) == ["global/ses_9"]
+    assert old.stored("session")["global/ses_9"]["summary"] == {"additions": 3, "deletions": 5, "files": 2}
+    assert old.stored("session_diff") == {"ses_9": DIFFS}
+
+
+@pytest.mark.parametrize("counter", [b"3", b'"17"', b"99999999999999999999999", b"4\n"])
+def test_a_newer_tree_is_left_alone(old: OldData, counter: bytes) -> None:
+    with_all_kinds(old)
+    old.put(old.data / "storage" / "session" / "global" / "ses_9.json", {"summary": {"diffs": DIFFS}})
+    (old.data / "storage" / "migration").write_bytes(counter)
+    before = content(old.data)
+    with pytest.raises(StoreTooNew, match="Nothing was changed"):
+        migrate(old.tree, named)
+    assert content(old.data) == before
+
+
+@pytest.mark.parametrize("counter", [b"", b"\0\0", b"x", b"-1", b"\xff", b"1.5", b"null"])
+def test_a_counter_that_says_nothing_counts_as_none_and_nothing_is_overwritten(old: OldData, counter: bytes) -> None:
+    with_all_kinds(old)
+    migrate(old.tree, named)
+    old.tree.update(("session", "id-of-work", "ses_2"), lambda session: session.update(title="newer"))
+    (old.data / "storage" / "migration").write_bytes(counter)
+    outcome = migrate(old.tree, named)
+    assert old.stored("session")["id-of-work/ses_2"]["title"] == "newer"
+    assert "ses_2.json" in {os.path.basename(damage.path) for damage in outcome.left}
+    old.tree.update(("session", "id-of-work", "ses_2"), lambda session: session.update(title="about ses_2"))
+    expect_migrated(old)
+
+
+def test_diffs_that_differ_from_those_already_moved_are_both_kept(old: OldData) -> None:
+    session = {"id": "ses_1", "summary": {"diffs": DIFFS}}
+    old.tree.write(("session", "global", "ses_1"), session)
+    old.tree.write(("session_diff", "ses_1"), DIFFS[:1])
+    old.tree.write(("session", "global", "ses_2"), session)
+    old.put(old.data / "storage" / "session_diff" / "ses_2.json", DIFFS)
+    old.tree.write(("session", "global", "ses_3"), session)
+    old.tree.write(("session", "other", "ses_3"), {"id": "ses_3", "summary": {"diffs": DIFFS[1:]}})
+    outcome = migrate(old.tree, named)
+    stored = old.stored("session")
+    assert stored["global/ses_1"] == session
+    assert old.stored("session_diff") == {"ses_1": DIFFS[:1], "ses_2": DIFFS, "ses_3": DIFFS}
+    assert "diffs" not in stored["global/ses_2"]["summary"]
+    assert "diffs" not in stored["global/ses_3"]["summary"]
+    assert stored["other/ses_3"]["summary"] == {"diffs": DIFFS[1:]}
+    assert [os.path.relpath(damage.path, old.tree.root) for damage in outcome.left] == [
+        os.path.join("session", "global", "ses_1.json"),
+        os.path.join("session", "other", "ses_3.json"),
+    ]
+
+
+@pytest.mark.parametrize(
+    "session",
+    [
+        [],
+        None,
+        {"summary": None},
+        {"summary": []},
+        {"summary": {"diffs": None}},
+        {"summary": {"diffs": {"a": 1}}},
+        {"summary": {"diffs": "text"}},
+    ],
+)
+def test_a_session_without_diffs_is_not_touched(old: OldData, session: Any) -> None:
+    old.put(old.data / "storage" / "session" / "global" / "ses_1.json", session)
+    migrate(old.tree, named)
+    assert json.loads((old.data / "storage" / "session" / "global" / "ses_1.json").read_bytes()) == session
+    assert old.stored("session_diff") == {}
+
+
+def test_strange_diffs_and_strange_files_stop_nothing(old: OldData) -> None:
+    diffs = [{"additions": "many"}, {"deletions": None}, 5, None, {"additions": 2, "deletions": [1]}]
+    old.put(old.data / "storage" / "session" / "global" / "ses_1.json", {"summary": {"diffs": diffs}})
+    old.put(old.data / "storage" / "session" / "stray.json", {"summary": {"diffs": DIFFS}})
+    old.put(old.data / "storage" / "session" / "global" / "not a key.json", {"summary": {"diffs": DIFFS}})
+    outcome = migrate(old.tree, named)
+    assert old.stored("session_diff") == {"ses_1": diffs}
+    assert old.stored("session")["global/ses_1"] == {"summary": {"additions": 2, "deletions": 0, "files": 3}}
+    assert [os.path.basename(damage.path) for damage in outcome.left] == ["not a key.json"]
+
+
+def broken_git(worktree: str) -> str:
+    raise RuntimeError("git went away")
+
+
+def interrupted(worktree: str) -> str:
+    raise KeyboardInterrupt
+
+
+def test_a_step_that_fails_leaves_everything_as_it_was_and_can_be_run_again(old: OldData) -> None:
+    with_all_kinds(old)
+    before = content(old.data)
+    with pytest.raises(MigrationFailed, match=r"step 0 on .* stopped. git went away\nEverything is as it was"):
+        migrate(old.tree, broken_git)
+    assert content(old.data) == before
+    with pytest.raises(KeyboardInterrupt):
+        migrate(old.tree, interrupted)
+    assert content(old.data) == before
+    migrate(old.tree, named)
+    expect_migrated(old)
+
+
+class Failing(Disk):
+    """Fails once, at its ``at``-th renaming."""
+
+    def __init__(self, at: int) -> None:
+        super().__init__(durable=False)
+        self.left = at
+
+    def rename(self, old: str, new: str) -> None:
+        self.left -= 1
+        if self.left == 0:
+            raise OSError(5, "Input/output error")
+        super().rename(old, new)
+
+
+def attempt(old: OldData, disk: Disk) -> MigrationFailed | None:
+    try:
+        migrate(old.tree, named, disk=disk)
+    except MigrationFailed as error:
+        return error
+    return None
+
+
+def test_wherever_a_step_fails_the_one_before_stands_and_the_data_is_as_it_was(old: OldData) -> None:
+    with_all_kinds(old)
+    steps: list[int] = []
+    while failure := attempt(old, Failing(len(steps) + 1)):
+        steps.append(failure.data["step"])
+        assert "Everything is as it was" in str(failure)
+        assert version(old.tree) == failure.data["step"]
+        assert not [name for name in content(old.data) if name.endswith(".tmp")]
+        if version(old.tree) == 1:
+            assert old.stored("session")["id-of-work/ses_1"]["summary"]["diffs"] == DIFFS
+            assert old.stored("session_diff") == {}
+            break
+        assert not (old.data / "storage").exists()
+    assert steps.count(0) > 15
+    assert steps[-1] == 1
+    for at in (2, 3, 4, 5):
+        before = content(old.data)
+        assert attempt(old, Failing(at))
+        assert content(old.data) == before
+    migrate(old.tree, named)
+    expect_migrated(old)
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_a_full_disk_stops_a_step_wherever_it_fills_up(old: OldData, late: bool) -> None:
+    with_all_kinds(old)
+    before = content(old.data)
+    room = 0
+    while failure := attempt(old, FullDisk(room, late=late)):
+        assert "the disk is full" in str(failure)
+        assert "Everything is as it was" in str(failure)
+        if version(old.tree) == 0:
+            assert content(old.data) == before
+        else:
+            assert old.stored("session")["id-of-work/ses_1"]["summary"]["diffs"] == DIFFS
+            assert old.stored("session_diff") == {}
+        room += 61
+    assert room > 1000
+    expect_migrated(old)
+
+
+def dying_with_all_kinds(disk: Disk, folder: str, tell: Tell) -> None:
+    migrate(with_all_kinds(OldData(Path(folder))).tree, named, disk=disk)
+    tell("migrated")
+
+
+def dying_with_two_sessions(disk: Disk, folder: str, tell: Tell) -> None:
+    old = OldData(Path(folder))
+    old.session("work", "ses_1", root=folder, summary={"diffs": DIFFS})
+    old.session("global", "ses_2")
+    migrate(old.tree, named, disk=disk)
+    tell("migrated")
+
+
+class Hasty(Disk):
+    """Promises what it does not keep; good enough for a test that survives no power cut."""
+
+    def sync(self, descriptor: int) -> None:
+        pass
+
+    def sync_folder(self, folder: str) -> None:
+        pass
+
+
+def check_after_death(folder: str, said: list[Any], died_at: str) -> None:
+    old = OldData(Path(folder))
+    sources = content(old.data / "project")
+    assert version(old.tree) == 2 or not said
+    for _, value in old.tree.scan(("session",), report=lambda damage: None):
+        assert "id" in value
+    migrate(old.tree, named, disk=Hasty())
+    assert content(old.data / "project") == sources
+    if "moved" in sources:
+        expect_migrated(old)
+    else:
+        assert len(old.stored("session")) == len(old.stored("message")) == len(old.stored("part")) == 2
+        assert old.stored("session_diff") == {"ses_1": DIFFS}
+        assert version(old.tree) == 2
+
+
+@pytest.mark.load
+@pytest.mark.parametrize(
+    ("scenario", "points"),
+    [(dying_with_two_sessions, 80), pytest.param(dying_with_all_kinds, 150, marks=[pytest.mark.slow])],
+)
+def test_a_migration_may_die_anywhere_and_be_run_again(
+    ram: Path, scenario: Callable[[Disk, str, Tell], None], points: int
+) -> None:
+    done = sweep(scenario, check_after_death, ram)
+    assert done.points > points
+    assert set(done.operations) >= {"open_new", "half a write", "rename", "sync", "sync_folder", "new_folder"}
+
+
+def test_a_migration_waits_for_writers_and_keeps_them_out(old: OldData) -> None:
+    with_all_kinds(old)
+    inside, go_on = threading.Event(), threading.Event()
+
+    def slowly(worktree: str) -> str:
+        inside.set()
+        go_on.wait(10)
+        return named(worktree)
+
+    with ThreadPoolExecutor(2) as pool:
+        migrating = pool.submit(migrate, old.tree, slowly)
+        assert inside.wait(10)
+        writing = pool.submit(old.tree.write, ("todo", "ses_1"), [])
+        threading.Event().wait(0.1)
+        assert not writing.done()
+        go_on.set()
+        migrating.result(10)
+        writing.result(10)
+    expect_migrated(old)
+    assert old.stored("todo") == {"ses_1": []}
+
+
+def test_two_processes_that_migrate_at_once_take_each_step_once(old: OldData) -> None:
+    with_all_kinds(old)
+    outcomes: list[int] = []
+    work: list[Callable[[], None]] = [lambda: outcomes.append(migrate(old.tree, named).steps)] * 4
+    with ThreadPoolExecutor(4) as pool:
+        for each in [pool.submit(act) for act in work]:
+            each.result(20)
+    assert sorted(outcomes) == [0, 0, 0, 2]
+    expect_migrated(old)

@@ -1,0 +1,70 @@
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from opensesh.errors import InvalidKey
+from opensesh.records import Share, view
+from opensesh.storage import paths, revocations
+from opensesh.storage.store import Damage
+
+
+def share(secret: str) -> Share:
+    return view({"id": "s", "secret": secret, "url": "https://example.invalid/s/s", "later": [1]}, Share)
+
+
+def folder() -> Path:
+    return Path(paths.state()) / "unshare"
+
+
+def test_nothing_waits_where_nothing_was_noted() -> None:
+    assert list(revocations.waiting()) == []
+    revocations.done("ses_x")
+    assert not folder().exists()
+
+
+def test_a_note_stays_until_it_is_done() -> None:
+    revocations.note("ses_b", share("two"))
+    revocations.note("ses_a", share("one"))
+    assert [(name, found.secret) for name, found in revocations.waiting()] == [("ses_a", "one"), ("ses_b", "two")]
+    assert next(revocations.waiting())[1].document == share("one").document
+    revocations.done("ses_a")
+    revocations.done("ses_a")
+    assert [name for name, _ in revocations.waiting()] == ["ses_b"]
+
+
+def test_a_damaged_note_is_reported_and_hides_no_other() -> None:
+    revocations.note("ses_a", share("one"))
+    revocations.note("ses_c", share("three"))
+    for name, data in (
+        ("ses_b.json", b'{"secret": "tw'),
+        ("ses_d.json", b"[]"),
+        ("ses_e.json", b""),
+        (".ses_f.json.1.tmp", b"{"),
+        ("notes.txt", b"mine"),
+    ):
+        (folder() / name).write_bytes(data)
+    (folder() / "ses_g.json").mkdir()
+    reports: list[Damage] = []
+    assert [name for name, _ in revocations.waiting(report=reports.append)] == ["ses_a", "ses_c"]
+    assert [os.path.basename(report.path) for report in reports] == [f"ses_{each}.json" for each in "bdeg"]
+    assert (folder() / "ses_b.json").read_bytes() == b'{"secret": "tw'
+
+
+def test_a_note_done_by_another_process_meanwhile_is_passed_over() -> None:
+    for name in ("ses_a", "ses_b", "ses_c"):
+        revocations.note(name, share(name))
+    waiting = revocations.waiting()
+    assert next(waiting)[0] == "ses_a"
+    revocations.done("ses_b")
+    assert [name for name, _ in waiting] == ["ses_c"]
+
+
+def test_a_session_name_cannot_leave_the_folder() -> None:
+    for name in ("../../x", "", "a/b"):
+        with pytest.raises(InvalidKey):
+            revocations.note(name, share("x"))
+        with pytest.raises(InvalidKey):
+            revocations.done(name)

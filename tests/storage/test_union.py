@@ -1,0 +1,157 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from opensesh.errors import NotFound, RecordError
+from opensesh.storage.json_tree import JsonTree
+from opensesh.storage.memory import Memory
+from opensesh.storage.store import Damage
+from opensesh.storage.union import Union
+
+SESSION = ("session", "global", "ses_x")
+
+
+def session(title: str, updated: int) -> dict[str, Any]:
+    return {"id": "ses_x", "title": title, "time": {"created": 1, "updated": updated}}
+
+
+def message(name: str, created: int, **more: Any) -> dict[str, Any]:
+    return {"id": name, "sessionID": "ses_x", "role": "user", "time": {"created": created} | more}
+
+
+def tool(status: str) -> dict[str, Any]:
+    return {"id": "prt_2", "type": "tool", "tool": "bash", "state": {"status": status, "input": {}}}
+
+
+@pytest.fixture
+def old() -> Memory:
+    return Memory()
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> JsonTree:
+    return JsonTree(tmp_path / "storage", durability="relaxed")
+
+
+@pytest.fixture
+def union(tree: JsonTree, old: Memory, tmp_path: Path) -> Union:
+    return Union(str(tmp_path), [tree, old])
+
+
+def test_new_records_go_to_the_first_store_and_known_ones_stay(union: Union, tree: JsonTree, old: Memory) -> None:
+    old.write(("todo", "ses_x"), [1])
+    union.write(("todo", "ses_x"), [2])
+    union.write(("todo", "ses_y"), [3])
+    union.update(("todo", "ses_x"), lambda todos: todos.append(4))
+    assert (old.read(("todo", "ses_x")), tree.list()) == ([2, 4], [("todo", "ses_y")])
+    union.remove(("todo", "ses_x"))
+    assert old.list() == []
+    with pytest.raises(NotFound):
+        union.read(("todo", "ses_x"))
+
+
+def test_a_record_is_located_in_the_store_that_holds_it(union: Union, tree: JsonTree, old: Memory) -> None:
+    old.write(("todo", "ses_x"), [1])
+    assert union.locate(("todo", "ses_x")) == old.locate(("todo", "ses_x"))
+    assert union.locate(("todo", "ses_y")) == tree.locate(("todo", "ses_y"))
+
+
+def test_the_most_recently_updated_copy_of_a_session_counts(union: Union, tree: JsonTree, old: Memory) -> None:
+    tree.write(SESSION, session("stale", 5))
+    old.write(SESSION, session("fresh", 9))
+    assert union.read(SESSION)["title"] == "fresh"
+    assert [value["title"] for _, value in union.scan(("session",))] == ["fresh"]
+    union.update(SESSION, lambda record: record.update(title="renamed"))
+    assert old.read(SESSION)["title"] == "renamed"
+    assert tree.read(SESSION)["title"] == "stale"
+
+
+def test_a_session_filed_under_two_projects_is_seen_once(union: Union, tree: JsonTree, old: Memory) -> None:
+    tree.write(("session", "abc", "ses_x"), session("fresh", 9))
+    old.write(SESSION, session("stale", 5))
+    assert [(key, value["title"]) for key, value in union.scan(("session",))] == [
+        (("session", "abc", "ses_x"), "fresh")
+    ]
+
+
+def test_records_of_different_kinds_with_one_name_do_not_hide_each_other(
+    union: Union, tree: JsonTree, old: Memory
+) -> None:
+    tree.write(("todo", "ses_x"), [1])
+    tree.write(("session_diff", "ses_x"), [2])
+    old.write(SESSION, session("a", 9))
+    assert [key for key, _ in union.scan(())] == [SESSION, ("session_diff", "ses_x"), ("todo", "ses_x")]
+
+
+def test_a_scan_over_all_stores_is_in_key_order(union: Union, tree: JsonTree, old: Memory) -> None:
+    for number in range(10):
+        (tree if number % 3 else old).write(("todo", f"ses_{number}"), [number])
+    found = list(union.scan(("todo",)))
+    assert [key for key, _ in found] == union.list(("todo",)) == [("todo", f"ses_{number}") for number in range(10)]
+    origins = [store is tree for store, _, _ in union.origins(("todo",))]
+    assert origins == [bool(number % 3) for number in range(10)]
+
+
+def test_a_damaged_copy_does_not_hide_a_healthy_one(union: Union, tree: JsonTree, old: Memory) -> None:
+    for key in (SESSION, ("todo", "ses_x")):
+        tree.write(key, {})
+        Path(tree.locate(key)).write_bytes(b"{torn")
+        old.write(key, session("healthy", 1))
+        assert union.read(key)["title"] == "healthy"
+        union.update(key, lambda record: record.update(title="edited"))
+        assert old.read(key)["title"] == "edited"
+        reports: list[Damage] = []
+        assert [value["title"] for _, value in union.scan(key[:1], report=reports.append)] == ["edited"]
+        assert [report.path for report in reports] == [tree.locate(key)]
+
+
+def test_a_record_damaged_everywhere_is_named(union: Union, tree: JsonTree) -> None:
+    tree.write(SESSION, {})
+    Path(tree.locate(SESSION)).write_bytes(b"{torn")
+    with pytest.raises(RecordError, match="torn"):
+        union.read(SESSION)
+    with pytest.raises(RecordError, match="torn"):
+        union.update(SESSION, print)
+
+
+def test_messages_of_all_stores_come_together_by_time(union: Union, tree: JsonTree, old: Memory) -> None:
+    for number in range(12):
+        name = f"msg_{number:012x}0"
+        (tree if number % 3 else old).write(("message", "ses_x", name), message(name, 12 - number))
+    found = [each.info["time"]["created"] for each in union.messages("ses_x")]
+    assert found == list(range(1, 13))
+    for last in range(1, 14):
+        assert [each.info["time"]["created"] for each in union.messages("ses_x", last=last)] == found[-last:]
+
+
+def test_of_two_copies_the_fuller_one_counts_record_by_record(union: Union, tree: JsonTree, old: Memory) -> None:
+    tree.write(("message", "ses_x", "msg_1"), message("msg_1", 1))
+    old.write(("message", "ses_x", "msg_1"), message("msg_1", 1, completed=2))
+    (found,) = union.messages("ses_x")
+    assert found.info["time"] == {"created": 1, "completed": 2}
+    tree.write(("part", "msg_1", "prt_1"), {"id": "prt_1", "type": "text", "text": "all of it"})
+    tree.write(("part", "msg_1", "prt_2"), tool("running"))
+    old.write(("part", "msg_1", "prt_1"), {"id": "prt_1", "type": "text", "text": "all"})
+    old.write(("part", "msg_1", "prt_2"), tool("completed"))
+    old.write(("part", "msg_1", "prt_3"), {"id": "prt_3", "type": "step-finish"})
+    (found,) = union.messages("ses_x")
+    assert found.info["time"] == {"created": 1, "completed": 2}
+    assert [part.get("text") or part.get("state", {}).get("status") for part in found.parts] == [
+        "all of it",
+        "completed",
+        None,
+    ]
+    assert union.read(("part", "msg_1", "prt_2"))["state"]["status"] == "completed"
+    assert union.locate(("part", "msg_1", "prt_1")) == tree.locate(("part", "msg_1", "prt_1"))
+    assert [value["id"] for _, value in union.scan(("part", "msg_1"))] == ["prt_1", "prt_2", "prt_3"]
+
+
+def test_who_holds_a_copy_can_be_told(union: Union, tree: JsonTree, old: Memory) -> None:
+    tree.write(SESSION, session("stale", 5))
+    old.write(SESSION, session("fresh", 9))
+    assert union.holders(SESSION) == [tree, old]
+    assert union.holders(("session", "global", "ses_y")) == []
+    assert [store for store, _, _ in union.origins(("session",))] == [old]

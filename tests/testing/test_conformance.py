@@ -1,0 +1,276 @@
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import threading
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import pytest
+
+from opensesh.errors import NotFound, ReadOnlyStore
+from opensesh.storage.json_tree import JsonTree
+from opensesh.storage.memory import Memory
+from opensesh.storage.opencode_db import OpencodeDB
+from opensesh.storage.union import Union
+from opensesh.testing import CONTRACTS, SEED, Contract, contracts_for, store_conformance
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator, Iterator, Sequence
+    from contextlib import AbstractContextManager
+
+    from opensesh.storage.store import Damage, Key, Store, StoredMessage
+
+    Make = Callable[[], AbstractContextManager[Store]]
+
+
+def always(store: Store) -> Make:
+    @contextmanager
+    def opened() -> Generator[Store]:
+        yield store
+
+    return opened
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> JsonTree:
+    return JsonTree(tmp_path / "storage", durability="relaxed")
+
+
+def overwrite(store: Store, key: Key, data: bytes) -> None:
+    Path(store.locate(key)).write_bytes(data)
+
+
+@pytest.mark.parametrize("contract", contracts_for(damageable=True), ids=str)
+def test_the_json_tree_keeps_its_promises(contract: Contract, tree: JsonTree) -> None:
+    contract.run(always(tree), damage=overwrite)
+
+
+@pytest.mark.parametrize("contract", contracts_for(), ids=str)
+def test_memory_keeps_its_promises(contract: Contract) -> None:
+    contract.run(always(Memory()))
+
+
+@pytest.mark.parametrize("contract", contracts_for(), ids=str)
+def test_a_union_keeps_its_promises(contract: Contract, tree: JsonTree) -> None:
+    contract.run(always(Union("here", [tree, Memory()])))
+
+
+@pytest.mark.parametrize("contract", contracts_for(read_only=True), ids=str)
+def test_a_union_of_a_divided_store_keeps_its_promises(contract: Contract, tree: JsonTree) -> None:
+    other = Memory()
+    for key, value in SEED.items():
+        # A message stays together with its parts.
+        owner = key[1] if key[0] == "part" else key[-1]
+        (tree if sum(owner.encode()) % 2 else other).write(key, value)
+    assert tree.list(("message",))
+    assert other.list(("message",))
+    contract.run(always(ReadOnly(Union("here", [tree, other]))), read_only_seed=SEED)
+
+
+@pytest.mark.parametrize("contract", contracts_for(read_only=True), ids=str)
+@pytest.mark.parametrize("version", ["1.2", "1.18.33"])
+def test_a_database_keeps_its_promises(contract: Contract, version: str, tmp_path: Path) -> None:
+    fixture = Path(__file__).parent.parent / "fixtures" / f"opencode-{version}" / "opencode.db"
+    shutil.copy(fixture, tmp_path)
+    with OpencodeDB(tmp_path / "opencode.db") as database:
+        contract.run(always(database), read_only_seed=dict(database.scan(())))
+
+
+@pytest.mark.parametrize("contract", contracts_for(read_only=True), ids=str)
+def test_what_opencode_wrote_is_read_as_promised(contract: Contract, corpus: Path, tmp_path: Path) -> None:
+    root = tmp_path / "storage"
+    shutil.copytree(corpus / "storage", root)
+    seed = {
+        tuple(os.fspath(path.relative_to(root).with_suffix("")).split(os.sep)): json.loads(path.read_bytes())
+        for path in root.rglob("*.json")
+    }
+    contract.run(always(ReadOnly(JsonTree(root))), read_only_seed=seed)
+
+
+def test_the_whole_suite_runs_without_pytest(tmp_path: Path) -> None:
+    opened: list[str] = []
+
+    @contextmanager
+    def make() -> Generator[Store]:
+        opened.append(str(tmp_path / str(len(opened))))
+        yield JsonTree(opened[-1], durability="relaxed")
+
+    store_conformance(make, damage=overwrite)
+    assert len(opened) == len(contracts_for(damageable=True))
+
+
+def test_every_contract_has_a_name_of_its_own_and_somebody_it_binds() -> None:
+    names = [contract.name for contract in CONTRACTS]
+    assert len(set(names)) == len(names)
+    assert {*contracts_for(read_only=True), *contracts_for(damageable=True)} == set(CONTRACTS)
+
+
+def test_all_that_is_wrong_is_said_at_once() -> None:
+    with pytest.raises(AssertionError) as failure:
+        store_conformance(always(Unsorted()))
+    text = str(failure.value)
+    assert text.startswith("the store breaks ")
+    assert "- list names every record in key order: the keys are not sorted" in text
+
+
+class ReadOnly(Union):
+    """A store that may only be read, whatever it is made of."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store.place, [store])
+
+    def write(self, key: Key, value: Any) -> NoReturn:
+        raise ReadOnlyStore("no")
+
+    def update(self, key: Key, edit: Callable[[Any], None]) -> NoReturn:
+        raise ReadOnlyStore("no")
+
+    def remove(self, key: Key) -> NoReturn:
+        raise ReadOnlyStore("no")
+
+
+class Unsorted(Memory):
+    def list(self, prefix: Key = ()) -> Sequence[Key]:
+        return super().list(prefix)[::-1]
+
+
+class Sharing(Memory):
+    def __init__(self) -> None:
+        super().__init__()
+        self.values: dict[Key, Any] = {}
+
+    def read(self, key: Key) -> Any:
+        return self.values.setdefault(key, super().read(key))
+
+
+class Losing(Memory):
+    def update(self, key: Key, edit: Callable[[Any], None]) -> Any:
+        value = self.read(key)
+        edit(value)
+        threading.Event().wait(0.001)
+        self.write(key, value)
+        return value
+
+
+class ByLetters(Memory):
+    def list(self, prefix: Key = ()) -> Sequence[Key]:
+        start = "/".join(prefix)
+        return [key for key in super().list() if "/".join(key).startswith(start)]
+
+
+class Creating(Memory):
+    def update(self, key: Key, edit: Callable[[Any], None]) -> Any:
+        try:
+            return super().update(key, edit)
+        except NotFound:
+            self.write(key, {})
+            return super().update(key, edit)
+
+
+class ByName(Memory):
+    def messages(
+        self, session_id: str, *, last: int = 0, report: Callable[[Damage], None] = print
+    ) -> list[StoredMessage]:
+        found = sorted(super().messages(session_id, report=report), key=lambda message: message.info["id"])
+        return found[-last:]
+
+
+class Tidying(Memory):
+    def write(self, key: Key, value: Any) -> None:
+        super().write(key, json.loads(json.dumps(value, sort_keys=True)))
+
+
+class Rounding(Memory):
+    def read(self, key: Key) -> Any:
+        return json.loads(json.dumps(super().read(key)), parse_float=lambda text: round(float(text), 6))
+
+
+class Spoiling(Memory):
+    def update(self, key: Key, edit: Callable[[Any], None]) -> Any:
+        value = self.read(key)
+        try:
+            edit(value)
+        finally:
+            self.write(key, value)
+        return value
+
+
+class Trusting(JsonTree):
+    def locate(self, key: Key) -> str:
+        return os.path.join(self.root, *key) + ".json"
+
+
+class Waiting(Memory):
+    def update(self, key: Key, edit: Callable[[Any], None]) -> Any:
+        with self._lock:
+            value = self.read(key)
+            edit(value)
+            self._records[key] = json.dumps(value).encode()
+        return value
+
+    def write(self, key: Key, value: Any) -> None:
+        if self._lock.locked():
+            threading.Event().wait(60)
+        super().write(key, value)
+
+
+class Hiding(Memory):
+    def scan(self, prefix: Key, *, report: Callable[[Damage], None] = print) -> Iterator[tuple[Key, Any]]:
+        return (found for found in super().scan(prefix, report=report) if found[0][0] != "todo")
+
+
+@pytest.mark.parametrize(
+    ("broken", "promise"),
+    [
+        (Unsorted, "list names every record in key order"),
+        (Sharing, "what is read belongs to the reader"),
+        (Losing, "updates of one record lose nothing"),
+        (Losing, "a write during an update is not lost"),
+        (ByLetters, "list goes by whole parts of a key"),
+        (Creating, "update of a missing record is not found"),
+        (ByName, "the order of messages survives the wrap"),
+        (ByName, "messages come oldest first with their parts in order"),
+        (Tidying, "every value comes back as it went in"),
+        (Rounding, "every value comes back as it went in"),
+        (Spoiling, "an exception out of an edit leaves the record"),
+        (Hiding, "scan answers what list and read do"),
+    ],
+)
+def test_a_broken_store_is_found_out(broken: type[Memory], promise: str) -> None:
+    with pytest.raises(AssertionError, match=promise):
+        contract(promise).run(always(broken()))
+
+
+def test_a_store_that_lets_keys_out_is_found_out(tmp_path: Path) -> None:
+    promise = contract("no key is written that could leave the store")
+    with pytest.raises(AssertionError, match=r"(should have raised|not) InvalidKey"):
+        promise.run(always(Trusting(tmp_path / "a" / "b")))
+
+
+def test_a_store_that_waits_for_itself_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("opensesh.testing.contracts_threads._PATIENCE", 0.2)
+    with pytest.raises(AssertionError, match="waits forever"):
+        contract("an edit that calls the store is refused or safe").run(always(Waiting()))
+
+
+def test_a_store_that_may_be_written_is_not_only_read() -> None:
+    memory = Memory()
+    for key, value in SEED.items():
+        memory.write(key, value)
+    with pytest.raises(AssertionError, match="should have raised ReadOnlyStore"):
+        store_conformance(always(memory), read_only_seed=SEED)
+
+
+def test_a_tree_that_fails_at_damage_is_found_out(tree: JsonTree) -> None:
+    def half(store: Store, key: Key, data: bytes) -> None:
+        overwrite(store, key, b"{}")
+
+    with pytest.raises(AssertionError, match="should have raised RecordError"):
+        contract("a damaged record is named and left").run(always(tree), damage=half)
+
+
+def contract(name: str) -> Contract:
+    return next(each for each in CONTRACTS if each.name == name)
