@@ -11,6 +11,8 @@
      ├─ NotFound               nothing stored under that name
      ├─ Ambiguous              a short name that fits several sessions
      ├─ Busy                   someone else is running that session: who
+     ├─ Conflict               someone else changed these files since; they were not touched
+     ├─ SnapshotError          a snapshot of the files could not be taken, or is no longer there
      ├─ ModelNotFound          no such model, or none that may be used; what comes close
      ├─ ModelError             the model did not answer as it should; says whether to try again
      │   ├─ AuthFailed         no key, or one the provider did not take
@@ -107,6 +109,18 @@ class Ambiguous(OpenseshError):
 
 class Busy(OpenseshError):
     """A session that someone else is running."""
+
+
+class Conflict(OpenseshError):
+    """Files that someone else changed since the session did. Nothing has been touched."""
+
+    def __init__(self, message: str, *, files: Sequence[str]) -> None:
+        super().__init__(message, files=list(files))
+        self.files = list(files)
+
+
+class SnapshotError(OpenseshError):
+    """A snapshot could not be taken, or one that was taken is no longer there."""
 
 
 class ModelNotFound(OpenseshError):

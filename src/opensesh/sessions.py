@@ -91,15 +91,14 @@ class Sessions:
 
     def children(self, session_id: str) -> list[Session]:
         """The sessions this one started, oldest first."""
-        (_, project, _), _ = self._read(session_id)
-        found = [each for each in self.list(project=project) if each.parent_id == session_id]
+        self._read(session_id)
+        found = [each for each in self.list() if each.parent_id == session_id]
         return sorted(found, key=_age)
 
     def descendants(self, session_id: str) -> Iterator[Session]:
         """Children, their children, and so on, each before its own."""
-        (_, project, _), _ = self._read(session_id)
         below: dict[str | None, list[Session]] = {}
-        for each in sorted(self.list(project=project), key=_age):
+        for each in sorted(self.list(), key=_age):
             below.setdefault(each.parent_id, []).append(each)
         seen = {session_id}
         waiting = below.get(session_id, [])[::-1]
@@ -116,7 +115,7 @@ class Sessions:
         def change(info: Document) -> None:
             edit(info)
             if touch:
-                info["time"]["updated"] = self._clock()
+                info.setdefault("time", {})["updated"] = self._clock()
 
         info = self._at(session_id, lambda key: self.store.update(key, change))
         self._publish(events.SessionUpdated(info=info))
@@ -134,9 +133,10 @@ class Sessions:
         """Put it away, or take it out again; this is not activity."""
 
         def change(info: Document) -> None:
-            info["time"].pop("archived", None)
+            time = info.setdefault("time", {})
+            time.pop("archived", None)
             if archived:
-                info["time"]["archived"] = self._clock()
+                time["archived"] = self._clock()
 
         return self.update(session_id, change, touch=False)
 
@@ -224,11 +224,11 @@ class Sessions:
     # -- inside --------------------------------------------------------------------------------------------------------
 
     def _remove_one(self, session_id: str) -> None:
-        key, info = self._read(session_id)
+        key, info = self._at(session_id, self._even_damaged)
         self._remove_share(session_id)
-        for _, _, message_id in self.store.list(("message", session_id)):
-            self._remove_parts(message_id)
-            self.store.remove(keys.message(session_id, message_id))
+        for message in self.store.list(("message", session_id)):
+            self._remove_parts(message[-1])
+            self.store.remove(message)
         for leftover in (keys.diff(session_id), keys.todo(session_id)):
             self.store.remove(leftover)
         self.store.remove(key)
@@ -246,6 +246,13 @@ class Sessions:
     def _read(self, session_id: str) -> tuple[Key, Document]:
         return self._at(session_id, lambda key: (key, self.store.read(key)))
 
+    def _even_damaged(self, key: Key) -> tuple[Key, Document]:
+        """A record that cannot be read can still be removed."""
+        try:
+            return key, self.store.read(key)
+        except RecordError:
+            return key, {"id": key[-1], "projectID": key[1]}
+
     def _at(self, session_id: str, act: Callable[[Key], T]) -> T:
         """``act`` on the key of a session: where it was last seen, in this project, or wherever it is filed."""
         ids.check(session_id, "ses")
@@ -255,7 +262,7 @@ class Sessions:
             except NotFound:
                 continue
         for key in self.store.list(("session",)):
-            if key[-1] == session_id:
+            if key[-1] == session_id and len(key) == 3:
                 self._projects[session_id] = key[1]
                 return act(key)
         raise NotFound(f"there is no session {session_id} in {self.store.place}", session=session_id)
@@ -265,12 +272,13 @@ class Sessions:
             self.store.remove(key)
 
     def _remove_share(self, session_id: str) -> None:
-        for key in (keys.share(session_id), ("share", session_id)):
+        for key in (("share", session_id), keys.share(session_id)):  # the live one is noted last
             try:
-                share = view(self.store.read(key), Share)
+                revocations.note(session_id, view(self.store.read(key), Share))
             except NotFound:
                 continue
-            revocations.note(session_id, share)
+            except RecordError:
+                pass  # nobody can take back a share whose secret is lost
             self.store.remove(key)
 
     def _list(self, key: Key) -> list[Document]:

@@ -62,6 +62,8 @@ def dumps(value: Any) -> bytes:
         return msgspec.json.format(_encode(_spell_numbers(value)), indent=2)
     except UnicodeEncodeError:
         return "".join(_write(value, "\n")).encode()
+    except RecursionError:
+        raise RecordError("nested too deeply to be stored") from None
 
 
 def dumps_compact(value: Any) -> bytes:

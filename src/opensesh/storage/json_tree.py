@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import heapq
 import os
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -27,7 +28,6 @@ _MARGIN = 8
 _SLACK_MS = 2_000
 _DAY_MS = 86_400_000
 _LARGEST = 1 << 29
-_WORDS = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
 _ABSENT = object()
 
 
@@ -109,11 +109,9 @@ class JsonTree:
     def messages(self, session_id: str, *, last: int = 0, report: Report = log_damage) -> Sequence[StoredMessage]:
         """A session's messages with their parts, oldest first; with ``last``, only that many of the newest."""
         folder = self._folder(("message", session_id))
-        names = _names(folder, report)
-        if last and last < len(names):
-            found = self._newest(folder, names, last, report)
-        else:
-            found = self._infos(folder, names, report)
+        found = self._newest(folder, last, report) if last else None
+        if found is None:
+            found = self._infos(folder, _names(folder, report), report)[-last:]
         return [StoredMessage(info, self._parts(name, info, report)) for name, info in found]
 
     def _infos(self, folder: str, names: Sequence[str], report: Report) -> list[tuple[str, Document]]:
@@ -129,35 +127,37 @@ class JsonTree:
         found.sort(key=lambda each: each[0])
         return [(name, info) for _, name, info in found]
 
-    def _newest(self, folder: str, names: Sequence[str], last: int, report: Report) -> list[tuple[str, Document]]:
-        """The ``last`` newest by name, checked against their own times; all are read if the two disagree.
+    def _newest(self, folder: str, last: int, report: Report) -> list[tuple[str, Document]] | None:
+        """The ``last`` newest by name, without reading the rest; ``None`` where their own times disagree with that.
 
-        A few more are looked at, and the very first, because names that have wrapped put the newest first, and because
-        clients name their messages, perhaps by another clock than the one that times them.
+        A few more are looked at, and the very first, because clients name their messages, perhaps by another clock
+        than the one that times them.
         """
-        if not _minted(names):
-            return self._infos(folder, names, report)[-last:]
-        by_name = order.names_in_order(names, self._around(folder, names))
-        start = len(by_name)
+        try:
+            entries = os.listdir(folder)
+        except OSError:
+            return None
+        if len(entries) <= last + _MARGIN + 1:
+            return None
+        first, top = min(entries), sorted(heapq.nlargest(last + _MARGIN, entries))
+        if ids.straddle([first, top[-1]]):
+            first, *by_time = order.names_in_order(entries, self._around(folder, entries))
+            top = by_time[-last - _MARGIN :]
+        looked_at = [entry[:-5] for entry in (first, *top) if entry.endswith(_SUFFIX)]
         heard: list[Damage] = []
-        found = self._infos(folder, by_name[:1], heard.append)
-        while start > 1 and len(found) <= last + _MARGIN:
-            stop, start = start, max(1, start - (last + _MARGIN + 1 - len(found)))
-            found += self._infos(folder, by_name[start:stop], heard.append)
-        strange = _by_another_clock([info for _, info in found])
-        found.sort(key=lambda each: order.position(each[1]))
-        by_time = [name for name, _ in found]
-        if strange or by_time != [name for name in (by_name[0], *by_name[start:]) if name in set(by_time)]:
-            return self._infos(folder, names, report)[-last:]
+        found = self._infos(folder, looked_at, heard.append)
+        names = [name for name, _ in found]
+        if not _minted(names) or names != looked_at or _by_another_clock([info for _, info in found]):
+            return None
         for damage in heard:
             report(damage)
         return found[-last:]
 
-    def _around(self, folder: str, names: Sequence[str]) -> int:
+    def _around(self, folder: str, entries: Sequence[str]) -> int:
         """A moment near which these messages were written: when one of them says it was."""
-        for name in names:
+        for entry in entries:
             try:
-                return order.created(self._read(os.path.join(folder, name + _SUFFIX)))
+                return order.created(self._read(os.path.join(folder, entry)))
             except (RecordError, NotFound):
                 continue
         return ids.now_ms()
@@ -228,18 +228,8 @@ def _names(folder: str, report: Report) -> list[str]:
     except OSError as error:
         report(Damage(folder, f"cannot be listed: {error.strerror or error}"))
         return []
-    if _all_ordinary(entries):
-        return [entry[:-5] for entry in entries]
     records = [entry for entry in entries if entry.endswith(_SUFFIX) and entry[0] != "."]
     return [entry[:-5] for entry in records if _belongs(entry[:-5], os.path.join(folder, entry), report)]
-
-
-def _all_ordinary(entries: list[str]) -> bool:
-    """Whether all of these are ``word_word.json``. A session may have ten thousand messages; one look at each adds
-    up."""
-    text = "".join([entry + "\n" for entry in entries])
-    rest = text.encode(errors="surrogateescape").translate(None, _WORDS)
-    return text.count(_SUFFIX + "\n") == len(entries) and rest == b"_.\n" * len(entries)
 
 
 def _by_another_clock(infos: Sequence[Document]) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from contextlib import closing, contextmanager
 from heapq import merge
 from itertools import chain
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from ..errors import InvalidKey, NotFound, ReadOnlyStore, RecordError
 from ..records import order
 from ..records.codec import dumps_compact
+from .found import databases
 from .keys import check_key
 from .opencode_tables import DEPTH, PAGE, read_layout, sources
 from .opencode_v2 import messages_of, read_row
@@ -19,7 +19,7 @@ from .sqlite_reader import SqliteReader
 from .store import Damage, Key, StoredMessage, log_damage
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
     from sqlite3 import Connection
     from types import TracebackType
 
@@ -33,25 +33,7 @@ if TYPE_CHECKING:
     Messages = list[StoredMessage]
     Damages = list[Damage]
 
-_DATABASE = re.compile(r"opencode(-[A-Za-z0-9._-]+)?\.db")
-_COPY = re.compile(r"[-._](backup|bak|copy|old|orig|save|saved|tmp)([-._]|\d|$)", re.IGNORECASE)
-
-
-def databases(folder: str | os.PathLike[str], environment: Mapping[str, str] = os.environ) -> list[str]:
-    """The databases that OpenCode keeps in its data folder: the released program's first, then those of other channels.
-
-    ``OPENCODE_DB`` names the one to use instead, as it does for OpenCode. Copies that people make are not counted.
-    """
-    named = environment.get("OPENCODE_DB", "")
-    if named and named != ":memory:":
-        path = os.path.join(folder, named)
-        return [path] if os.path.isfile(path) else []
-    try:
-        names = sorted(os.listdir(folder), key=lambda name: (name != "opencode.db", name))
-    except OSError:
-        return []
-    found = [name for name in names if (match := _DATABASE.fullmatch(name)) and not _COPY.search(match[1] or "")]
-    return [path for name in found if os.path.isfile(path := os.path.join(folder, name))]
+__all__ = ["OpencodeDB", "databases"]
 
 
 class OpencodeDB:

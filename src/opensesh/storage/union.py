@@ -1,12 +1,14 @@
 """Several stores as one: what a data folder holds after years of OpenCode, one generation beside the other.
 
-A record that is in several stores is seen once. Of a session's records the most recently updated one counts; of a
-message, the copy that holds more. Writes go where the record is; new records go to the first store.
+A record that is in several stores is seen once, and the fullest copy counts, record by record: of a session the one
+updated last, of a message the one that was finished, of a part the one that holds more. A message's parts are those of
+all stores together. Writes go where the record is; new records go to the first store.
 """
 
 from __future__ import annotations
 
 from heapq import merge
+from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from ..errors import NotFound, RecordError
@@ -14,9 +16,13 @@ from ..records import as_object, order
 from .store import Damage, Key, Store, StoredMessage, log_damage
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from ..records import Document
 
     Report = Callable[[Damage], None]
+
+_ENDED = ("completed", "error")
 
 
 class Union:
@@ -32,27 +38,26 @@ class Union:
         return self._place
 
     def locate(self, key: Key) -> str:
-        """The place of the record in the store that holds it."""
-        return self.home(key).locate(key)
+        """The place of the record in the store that answers for it."""
+        copies, damaged = self._copies(key)
+        store = _fullest(key, copies)[0] if copies else (damaged or self.members)[0]
+        return store.locate(key)
 
     def home(self, key: Key) -> Store:
-        """The store that answers for a key; the first one for a new record."""
-        readable: list[tuple[Store, Any]] = []
-        damaged: list[Store] = []
-        for store in self.members:
-            try:
-                readable.append((store, store.read(key)))
-            except NotFound:
-                continue
-            except RecordError:
-                damaged.append(store)
-        if readable and key[0] == "session":
-            return max(readable, key=lambda found: _updated(found[1]))[0]
-        return readable[0][0] if readable else (damaged or self.members)[0]
+        """The store that a write of this key goes to; the first one for a new record."""
+        copies, damaged = self._copies(key)
+        if copies and key[0] == "session":
+            return _fullest(key, copies)[0]
+        return copies[0][0] if copies else (damaged or self.members)[0]
+
+    def holders(self, key: Key) -> list[Store]:
+        """Every store that has a readable copy of the record."""
+        return [store for store, _ in self._copies(key)[0]]
 
     def read(self, key: Key) -> Any:
         """The record, or :class:`NotFound`."""
-        return self.home(key).read(key)
+        copies, damaged = self._copies(key)
+        return _fullest(key, copies)[1] if copies else (damaged or self.members)[0].read(key)
 
     def write(self, key: Key, value: Any) -> None:
         """Store ``value`` where the record is, or in the first store."""
@@ -78,42 +83,98 @@ class Union:
 
     def origins(self, prefix: Key, *, report: Report = log_damage) -> Iterator[tuple[Store, Key, Any]]:
         """The same, with the store that each record comes from."""
-        best: dict[tuple[str, str], tuple[int, int]] = {}
-        if len(self.members) > 1:
-            for number, store in enumerate(self.members):
-                for key, value in store.scan(prefix, report=_quietly):
-                    name, mark = (key[0], key[-1]), (_updated(value), -number)
-                    best[name] = max(best.get(name, mark), mark)
-        streams = (_numbered(number, store.scan(prefix, report=report)) for number, store in enumerate(self.members))
-        for key, number, value in merge(*streams, key=lambda found: found[:2]):
-            if best.get((key[0], key[-1]), (0, -number))[1] == -number:
-                yield self.members[number], key, value
+        filed = self._filed_twice(prefix)
+        streams = (_from(store, store.scan(prefix, report=report)) for store in self.members)
+        for key, copies in groupby(merge(*streams, key=_key), key=_key):
+            if filed.get(key[-1], key) == key or key[0] != "session":
+                store, value = _fullest(key, [(store, value) for _, store, value in copies])
+                yield store, key, value
 
     def messages(self, session_id: str, *, last: int = 0, report: Report = log_damage) -> Sequence[StoredMessage]:
         """A session's messages from all stores together, oldest first."""
-        found: dict[str, StoredMessage] = {}
+        found: dict[str, list[StoredMessage]] = {}
         for store in self.members:
             for message in store.messages(session_id, last=last, report=report):
-                name = str(message.info.get("id"))
-                if name not in found or _fullness(message) > _fullness(found[name]):
-                    found[name] = message
-        return sorted(found.values(), key=lambda message: order.position(message.info))[-last:]
+                found.setdefault(str(message.info.get("id")), []).append(message)
+        united = sorted(map(_unite, found.values()), key=lambda message: order.position(message.info))
+        return united[-last:]
+
+    def _copies(self, key: Key) -> tuple[list[tuple[Store, Any]], list[Store]]:
+        """The stores that can read the record, with what they read; and those that have it and cannot."""
+        readable: list[tuple[Store, Any]] = []
+        damaged: list[Store] = []
+        for store in self.members:
+            try:
+                readable.append((store, store.read(key)))
+            except NotFound:
+                continue
+            except RecordError:
+                damaged.append(store)
+        return readable, damaged
+
+    def _filed_twice(self, prefix: Key) -> dict[str, Key]:
+        """For each session that is filed under several projects, the key that counts."""
+        if prefix[:1] not in ((), ("session",)):
+            return {}
+        keys: dict[str, set[Key]] = {}
+        for store in self.members:
+            for key in store.list(prefix or ("session",)):
+                keys.setdefault(key[-1], set()).add(key)
+        return {name: self._newest(filed) for name, filed in keys.items() if len(filed) > 1}
+
+    def _newest(self, keys: Iterable[Key]) -> Key:
+        def updated(key: Key) -> int:
+            return max((fullness(key, value) for _, value in self._copies(key)[0]), default=(-1,))[0]
+
+        return max(sorted(keys), key=updated)
 
 
-def _numbered(number: int, records: Iterator[tuple[Key, Any]]) -> Iterator[tuple[Key, int, Any]]:
+def fullness(key: Key, value: Any) -> tuple[int, ...]:
+    """How much a copy of a record holds, to compare with another copy of the same one."""
+    record = as_object(value) or {}
+    time = as_object(record.get("time")) or {}
+    match key[0]:
+        case "session":
+            return (_number(time.get("updated")) or _number(time.get("created")),)
+        case "message":
+            return int("completed" in time or "error" in record), len(record)
+        case "part":
+            state = as_object(record.get("state")) or {}
+            ended = state.get("status") in _ENDED or "end" in time
+            return int(ended), int(state.get("status") == "running"), _length(record) + _length(state)
+        case _:
+            return (0,)
+
+
+def _fullest(key: Key, copies: Sequence[tuple[Store, Any]]) -> tuple[Store, Any]:
+    return max(copies, key=lambda copy: fullness(key, copy[1])) if len(copies) > 1 else copies[0]
+
+
+def _unite(copies: Sequence[StoredMessage]) -> StoredMessage:
+    if len(copies) == 1:
+        return copies[0]
+    info = max((message.info for message in copies), key=lambda info: fullness(("message",), info))
+    parts: dict[str, Document] = {}
+    for message in copies:
+        for part in message.parts:
+            name = str(part.get("id"))
+            parts[name] = max(parts.get(name, part), part, key=lambda part: fullness(("part",), part))
+    return StoredMessage(info, order.parts_in_order(parts.values(), order.created(info)))
+
+
+def _from(store: Store, records: Iterator[tuple[Key, Any]]) -> Iterator[tuple[Key, Store, Any]]:
     for key, value in records:
-        yield key, number, value
+        yield key, store, value
 
 
-def _updated(value: Any) -> int:
-    time = as_object((as_object(value) or {}).get("time")) or {}
-    updated = time.get("updated") or time.get("created")
-    return updated if isinstance(updated, int) else 0
+def _key(found: tuple[Key, Store, Any]) -> Key:
+    return found[0]
 
 
-def _fullness(message: StoredMessage) -> tuple[int, bool]:
-    return len(message.parts), "completed" in (as_object(message.info.get("time")) or {})
+def _length(record: Document) -> int:
+    """How much text it holds; a part's in ``text``, a tool's in its state."""
+    return sum(len(text) for name in ("text", "output", "error") if isinstance(text := record.get(name), str))
 
 
-def _quietly(_: Damage) -> None:
-    """Damage is reported on the second reading."""
+def _number(value: Any) -> int:
+    return value if isinstance(value, int) else 0

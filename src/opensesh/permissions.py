@@ -1,0 +1,215 @@
+"""May it? Rules decide; where they say so, the user is asked.
+
+The rules themselves, and how they match, are in :mod:`opensesh.config.rules`: the last one that matches decides, and
+where none does, the user is asked. Here is the asking: who waits for an answer, what an answer settles, and what is
+allowed from then on.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+from . import ids
+from .config.rules import matches
+from .errors import NotFound, PermissionCorrected, PermissionDenied, PermissionRefused, PermissionRejected
+from .events import PermissionAsked, PermissionReplied
+from .records import Rule
+
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from .events import Publish
+    from .records import Document
+
+Answer = Literal["once", "always", "reject"]
+
+EDITING = frozenset(("edit", "write", "patch", "multiedit", "apply_patch"))
+"""Tools that change files; the permission of all of them is ``edit``."""
+
+
+def decide(permission: str, pattern: str, *rulesets: Iterable[Rule]) -> Rule:
+    """The rule that decides about ``pattern``: the last that matches, of all the lists in order; else one that asks."""
+    decisive = Rule(permission=permission, pattern="*", action="ask")
+    for rules in rulesets:
+        for rule in rules:
+            if matches(permission, rule.permission) and matches(pattern, rule.pattern):
+                decisive = rule
+    return decisive
+
+
+def disabled(tools: Iterable[str], rules: Sequence[Rule]) -> frozenset[str]:
+    """The tools not worth offering: the last rule about their permission forbids all of it."""
+    return frozenset(tool for tool in tools if _is_forbidden("edit" if tool in EDITING else tool, rules))
+
+
+def _is_forbidden(permission: str, rules: Sequence[Rule]) -> bool:
+    last = next((rule for rule in reversed(rules) if matches(permission, rule.permission)), None)
+    return last is not None and last.action == "deny" and last.pattern == "*"
+
+
+class _Waiting(NamedTuple):
+    asked: PermissionAsked
+    rules: tuple[Rule, ...]
+    answer: asyncio.Future[None]
+
+
+class Permissions:
+    """Those who wait to be allowed something, and what has been allowed for good.
+
+    For one project, in one event loop. What was allowed "always" holds for every session until the program ends;
+    ``remember`` is given the new rules, for whoever wants to keep them longer and pass them as ``approved`` next time.
+    """
+
+    def __init__(
+        self,
+        publish: Publish,
+        *,
+        approved: Iterable[Rule] = (),
+        remember: Callable[[Sequence[Rule]], object] | None = None,
+    ) -> None:
+        self._publish = publish
+        self._approved: list[Rule] = list(approved)
+        self._remember = remember
+        self._waiting: dict[str, _Waiting] = {}
+        self._closed = False
+
+    @property
+    def approved(self) -> Sequence[Rule]:
+        """What was allowed for good, oldest first."""
+        return tuple(self._approved)
+
+    @property
+    def pending(self) -> list[Document]:
+        """The requests that wait for an answer, oldest first, as OpenCode's API lists them."""
+        return [waiting.asked.properties for waiting in self._waiting.values()]
+
+    async def ask(
+        self,
+        *,
+        session_id: str,
+        permission: str,
+        patterns: Sequence[str],
+        rules: Sequence[Rule],
+        always: Sequence[str] = (),
+        metadata: Mapping[str, Any] | None = None,
+        tool: Document | None = None,
+    ) -> Sequence[Rule]:
+        """Return once every pattern is allowed: the rule that decided about each, one that asks where the user did.
+
+        A rule that forbids any of them raises :class:`PermissionDenied` before anyone is asked. The user's no is
+        :class:`PermissionRejected`, or :class:`PermissionCorrected` if they said what to do instead. Waits for as
+        long as it takes; cancelling it withdraws the request.
+        """
+        for pattern in patterns:
+            # What was approved is often wider than what was asked for; it must not undo a rule that forbids.
+            if decide(permission, pattern, rules).action == "deny":
+                raise _denied(permission, pattern, rules)
+        decided = [decide(permission, pattern, rules, self._approved) for pattern in patterns]
+        if any(rule.action == "ask" for rule in decided):
+            asked = PermissionAsked(
+                id=ids.ascending("per"),
+                session_id=session_id,
+                permission=permission,
+                patterns=list(patterns),
+                metadata=dict(metadata or {}),
+                always=list(always),
+                tool=tool,
+            )
+            await self._wait(asked, tuple(rules))
+        return decided
+
+    async def _wait(self, asked: PermissionAsked, rules: tuple[Rule, ...]) -> None:
+        import asyncio
+
+        if self._closed:
+            raise _rejected(asked, "there is nobody left to ask")
+        answer: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting[asked.id] = _Waiting(asked, rules, answer)
+        try:
+            self._publish(asked)
+            await answer
+        finally:
+            self._waiting.pop(asked.id, None)
+
+    def reply(self, request_id: str, answer: Answer, message: str | None = None) -> None:
+        """The user's answer to one request; :class:`NotFound` if it does not wait any more.
+
+        ``once`` lets it pass. ``always`` also allows what the request offered, and with it whatever else the session
+        waits for that this covers. ``reject`` refuses it and everything else the session waits for; with a
+        ``message``, the one who asked is told that rather than stopped.
+        """
+        waiting = self._waiting.get(request_id)
+        if waiting is None:
+            raise NotFound(f"nobody waits for permission {request_id}", id=request_id)
+        match answer:
+            case "once":
+                self._settle(waiting, answer)
+            case "always":
+                self._settle(waiting, answer)
+                self._approve(waiting.asked)
+            case "reject":
+                asked = waiting.asked
+                self._settle(waiting, answer, _corrected(asked, message) if message else _rejected(asked))
+                for other in self._others(asked):
+                    why = "the user refused something else in this turn"
+                    self._settle(other, answer, _rejected(other.asked, why))
+
+    def close(self) -> None:
+        """Refuse everyone who waits, and everyone who would have to."""
+        self._closed = True
+        for waiting in list(self._waiting.values()):
+            self._settle(waiting, "reject", _rejected(waiting.asked, "the program is closing"))
+
+    def _approve(self, asked: PermissionAsked) -> None:
+        offered = [Rule(permission=asked.permission, pattern=pattern, action="allow") for pattern in asked.always]
+        new = [rule for rule in offered if rule not in self._approved]
+        self._approved += new
+        if self._remember is not None and new:
+            self._remember(new)
+        for other in self._others(asked):
+            needed = (
+                decide(other.asked.permission, each, other.rules, self._approved) for each in other.asked.patterns
+            )
+            if all(rule.action == "allow" for rule in needed):
+                self._settle(other, "always")
+
+    def _others(self, asked: PermissionAsked) -> list[_Waiting]:
+        return [each for each in self._waiting.values() if each.asked.session_id == asked.session_id]
+
+    def _settle(self, waiting: _Waiting, reply: Answer, error: PermissionRefused | None = None) -> None:
+        asked = waiting.asked
+        self._waiting.pop(asked.id, None)
+        if not waiting.answer.done():
+            if error is None:
+                waiting.answer.set_result(None)
+            else:
+                waiting.answer.set_exception(error)
+        self._publish(PermissionReplied(session_id=asked.session_id, request_id=asked.id, reply=reply))
+
+
+def _denied(permission: str, pattern: str, rules: Sequence[Rule]) -> PermissionDenied:
+    about = [rule for rule in rules if matches(permission, rule.permission)]
+    shown = ", ".join(f"{rule.permission} {rule.pattern!r}: {rule.action}" for rule in about[-5:])
+    return PermissionDenied(
+        f"A rule of the user's forbids {permission} for {pattern!r}; do not try to get around it (rules: {shown})",
+        permission=permission,
+        pattern=pattern,
+        rules=about,
+    )
+
+
+def _rejected(asked: PermissionAsked, why: str = "the user refused it") -> PermissionRejected:
+    shown = ", ".join(asked.patterns)
+    return PermissionRejected(
+        f"{asked.permission} was not allowed for {shown}: {why}", permission=asked.permission, id=asked.id
+    )
+
+
+def _corrected(asked: PermissionAsked, message: str) -> PermissionCorrected:
+    return PermissionCorrected(
+        f"The user refused this use of {asked.permission}, and said: {message}",
+        permission=asked.permission,
+        id=asked.id,
+        feedback=message,
+    )

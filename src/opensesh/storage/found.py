@@ -1,0 +1,67 @@
+"""Which stores are at a place, told by names alone: nothing is opened, and little is imported."""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import TYPE_CHECKING, NamedTuple
+
+from ..errors import StoreError
+from . import paths
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_TREE_FOLDERS = ("project", "session", "message", "part", "migration")
+_DATABASE = re.compile(r"opencode(-[A-Za-z0-9._-]+)?\.db")
+_COPY = re.compile(r"[-._](backup|bak|copy|old|orig|save|saved|tmp)([-._]|\d|$)", re.IGNORECASE)
+
+
+class Found(NamedTuple):
+    """What is at a place."""
+
+    place: str
+    """Absolute."""
+    tree: str | None
+    """The root of the JSON tree; it need not exist yet. ``None`` where the place is a database."""
+    databases: tuple[str, ...]
+
+
+def find_stores(place: str | None = None) -> Found:
+    """The stores at ``place``: a storage folder, an OpenCode data folder, or a database file.
+
+    A data folder (the default is OpenCode's own) holds the JSON tree and every database that is found in it.
+    """
+    place = place or os.environ.get("OPENSESH_STORE") or paths.data()
+    if "://" in place:
+        scheme = place.partition("://")[0]
+        raise StoreError(f"there is no store for {scheme}:// addresses; give a folder or an opencode.db", place=place)
+    place = os.path.abspath(os.path.expanduser(place))
+    if os.path.isfile(place):
+        return Found(place, None, (place,))
+    if _is_tree(place):
+        return Found(place, place, ())
+    return Found(place, os.path.join(place, "storage"), tuple(databases(place)))
+
+
+def databases(folder: str | os.PathLike[str], environment: Mapping[str, str] = os.environ) -> list[str]:
+    """The databases that OpenCode keeps in its data folder: the released program's first, then those of other channels.
+
+    ``OPENCODE_DB`` names the one to use instead, as it does for OpenCode. Copies that people make are not counted.
+    """
+    named = environment.get("OPENCODE_DB", "")
+    if named and named != ":memory:":
+        path = os.path.join(folder, named)
+        return [path] if os.path.isfile(path) else []
+    try:
+        names = sorted(os.listdir(folder), key=lambda name: (name != "opencode.db", name))
+    except OSError:
+        return []
+    found = [name for name in names if (match := _DATABASE.fullmatch(name)) and not _COPY.search(match[1] or "")]
+    return [path for name in found if os.path.isfile(path := os.path.join(folder, name))]
+
+
+def _is_tree(place: str) -> bool:
+    if os.path.isdir(os.path.join(place, "storage")):
+        return False
+    return any(os.path.exists(os.path.join(place, name)) for name in _TREE_FOLDERS)

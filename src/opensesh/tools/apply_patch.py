@@ -1,0 +1,180 @@
+"""Change several files by one patch."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from msgspec import Meta, Struct
+
+from ..errors import ToolFailed
+from . import diff, external, patch_text
+from .arguments import Arguments
+from .edit import ask_edit
+from .text import TextFile, look, must_still_be
+from .tool import BuiltinTool, Context, ToolOutput
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+Kind = Literal["add", "update", "delete", "move"]
+
+
+class ApplyPatchArguments(Arguments, frozen=True):
+    """The patch."""
+
+    patch_text: Annotated[str, Meta(description="The whole patch, from *** Begin Patch to *** End Patch")]
+
+
+class Step(Struct, frozen=True, kw_only=True):
+    """What is to happen to one file."""
+
+    kind: Kind
+    path: str
+    target: str
+    """Where it will be; the same as ``path`` unless it moves."""
+    before: TextFile
+    after: TextFile
+    difference: diff.Diff
+
+
+class ApplyPatch(BuiltinTool[ApplyPatchArguments]):
+    """Adds, updates, moves and deletes. The whole patch is checked, and asked for, before anything is touched."""
+
+    id = "apply_patch"
+    parameters = ApplyPatchArguments
+
+    async def execute(self, args: ApplyPatchArguments, ctx: Context) -> ToolOutput:
+        """Check, ask with the differences shown, and apply."""
+        hunks = patch_text.parse(args.patch_text)
+        if not hunks:
+            raise ToolFailed("The patch is empty: it names no file to add, update or delete")
+        paths = _paths(ctx, hunks)
+        for path in paths:
+            await external.check(ctx, path)
+        async with ctx.files.lock(*paths):
+            found = {path: look(path) for path in paths}
+            steps = await asyncio.to_thread(_plan, ctx, hunks, dict(found))
+            whole = "".join(f"{step.difference.text}\n" for step in steps)
+            described = [_described(ctx, step) for step in steps]
+            sources = [external.relative(ctx, step.path) for step in steps]
+            metadata: dict[str, Any] = {"filepath": ", ".join(sources), "diff": whole, "files": described}
+            await ask_edit(ctx, paths, metadata)
+            for path, before in found.items():
+                must_still_be(path, before)
+            for step in steps:
+                _carry_out(ctx, step)
+        listed = [f"{_letter(step)} {external.relative(ctx, step.target)}" for step in steps]
+        output = "\n".join(["Success. Updated the following files:", *listed])
+        return ToolOutput(output, output, {"diff": whole, "files": described, "diagnostics": {}})
+
+
+def _paths(ctx: Context, hunks: Sequence[patch_text.Hunk]) -> list[str]:
+    named: list[str] = []
+    for hunk in hunks:
+        named.append(hunk.path)
+        if isinstance(hunk, patch_text.Update) and hunk.move_to:
+            named.append(hunk.move_to)
+    return list(dict.fromkeys(external.absolute(ctx, path) for path in named))
+
+
+def _plan(ctx: Context, hunks: Sequence[patch_text.Hunk], state: dict[str, TextFile | None]) -> list[Step]:
+    """Every step with its result. ``state`` is what the files hold, and is brought forward step by step."""
+    return [_step(ctx, hunk, state) for hunk in hunks]
+
+
+def _step(ctx: Context, hunk: patch_text.Hunk, state: dict[str, TextFile | None]) -> Step:
+    path = external.absolute(ctx, hunk.path)
+    match hunk:
+        case patch_text.Add():
+            _must_be_free(path, state)
+            content = hunk.content if not hunk.content or hunk.content.endswith("\n") else f"{hunk.content}\n"
+            after = state[path] = TextFile(text=content)
+            return _made("add", (path, path), TextFile(), after)
+        case patch_text.Delete():
+            before = _must_exist(path, state)
+            state[path] = None
+            return _made("delete", (path, path), before, before.saying(""))
+        case patch_text.Update():
+            before = _must_exist(path, state)
+            after = _updated(path, before, hunk.chunks)
+            target = external.absolute(ctx, hunk.move_to) if hunk.move_to else path
+            if target != path:
+                _must_be_free(target, state)
+            state[path], state[target] = None, after
+            return _made("update" if target == path else "move", (path, target), before, after)
+
+
+def _must_be_free(path: str, state: dict[str, TextFile | None]) -> None:
+    if state[path] is not None:
+        raise ToolFailed(f"The patch would write a new file over {path}, which exists; update it instead", path=path)
+
+
+def _must_exist(path: str, state: dict[str, TextFile | None]) -> TextFile:
+    found = state[path]
+    if found is None:
+        raise ToolFailed(f"The patch is about {path}, which does not exist", path=path)
+    return found
+
+
+def _updated(path: str, before: TextFile, chunks: Sequence[patch_text.Chunk]) -> TextFile:
+    """Lines that stay keep their own ends; those that come get the ends that the file has."""
+    if not chunks:
+        return before
+    lines = before.text.split("\n")
+    if lines[-1] == "":
+        lines.pop()
+    tail = "\r" if before.ending == "\r\n" else ""
+    changed = patch_text.apply(path, [line.removesuffix("\r") for line in lines], chunks)
+    endings = _endings([line.removesuffix("\r") for line in lines], changed, lines, tail)
+    return before.saying("".join(f"{line}\n" for line in endings))
+
+
+def _endings(old: list[str], new: list[str], raw: list[str], tail: str) -> list[str]:
+    result: list[str] = []
+    at = 0
+    for change in diff.changes(old, new):
+        result += raw[at : change.start]
+        result += [line + tail for line in new[change.new_start : change.new_end]]
+        at = change.end
+    return result + raw[at:]
+
+
+def _made(kind: Kind, places: tuple[str, str], before: TextFile, after: TextFile) -> Step:
+    path, target = places
+    difference = diff.compare(path, before.shown, after.shown)
+    return Step(kind=kind, path=path, target=target, before=before, after=after, difference=difference)
+
+
+def _described(ctx: Context, step: Step) -> dict[str, Any]:
+    described: dict[str, Any] = {
+        "filePath": step.path,
+        "relativePath": external.relative(ctx, step.target),
+        "type": step.kind,
+        "diff": step.difference.text,
+        "before": step.before.shown,
+        "after": step.after.shown,
+        "additions": step.difference.additions,
+        "deletions": step.difference.deletions,
+    }
+    return described | ({"movePath": step.target} if step.kind == "move" else {})
+
+
+def _letter(step: Step) -> str:
+    return {"add": "A", "delete": "D"}.get(step.kind, "M")
+
+
+def _carry_out(ctx: Context, step: Step) -> None:
+    if step.kind != "delete":
+        step.after.save(step.target)
+        ctx.files.note(step.target)
+        ctx.changed(step.target)
+    if step.kind in ("delete", "move"):
+        try:
+            os.unlink(step.path)
+        except OSError as error:
+            raise ToolFailed(f"{step.path} cannot be deleted: {error.strerror or error}", path=step.path) from error
+        ctx.files.forget(step.path)
+        ctx.changed(step.path)

@@ -1,0 +1,74 @@
+"""Find lines by content."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from itertools import groupby
+from typing import TYPE_CHECKING, Annotated
+
+from msgspec import Meta
+
+from ..errors import ToolFailed
+from . import external, search
+from .arguments import Arguments
+from .tool import BuiltinTool, Context, ToolOutput
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+MOST = 100
+LINE_LENGTH = 2_000
+
+
+class GrepArguments(Arguments, frozen=True):
+    """What to look for, and where."""
+
+    pattern: Annotated[str, Meta(description="The regular expression that lines should match", min_length=1)]
+    path: Annotated[
+        str | None, Meta(description="The directory or file to search; leave it out for the working directory")
+    ] = None
+    include: Annotated[str | None, Meta(description="Only files that fit this pattern: *.py, or *.{ts,tsx}")] = None
+
+
+class Grep(BuiltinTool[GrepArguments]):
+    """The lines that match, by file, those of the newest files first."""
+
+    id = "grep"
+    parameters = GrepArguments
+
+    async def execute(self, args: GrepArguments, ctx: Context) -> ToolOutput:
+        """Ask, and search."""
+        asked = {"pattern": args.pattern, "path": args.path, "include": args.include}
+        await ctx.ask("grep", [args.pattern], always=["*"], metadata=asked)
+        place = external.absolute(ctx, args.path or ".")
+        await external.check(ctx, place, "directory" if os.path.isdir(place) else "file")
+        if not os.path.exists(place):
+            raise ToolFailed(f"{place} does not exist")
+        found = await search.grep(args.pattern, place, args.include)
+        ordered = await asyncio.to_thread(_newest_first, found.matches)
+        total, truncated = len(ordered), len(ordered) > MOST or not found.complete
+        if not total:
+            return ToolOutput(args.pattern, "No files found", {"matches": 0, "truncated": False})
+        count = str(total) if found.complete else f"more than {total}"
+        shown = f" (showing first {MOST})" if total > MOST else ""
+        blocks = [f"Found {count} matches{shown}\n{_by_file(ordered[:MOST])}"]
+        if truncated:
+            blocks.append(f"({count} matches in all, {MOST} of them shown. Narrow the pattern, path or include.)")
+        return ToolOutput(args.pattern, "\n\n".join(blocks), {"matches": total, "truncated": truncated})
+
+
+def _newest_first(matches: Sequence[search.Match]) -> list[search.Match]:
+    rank = {path: place for place, path in enumerate(search.newest_first({match.path for match in matches}))}
+    return sorted(matches, key=lambda match: (rank[match.path], match.number))
+
+
+def _by_file(matches: Sequence[search.Match]) -> str:
+    blocks: list[str] = []
+    for path, lines in groupby(matches, key=lambda match: match.path):
+        blocks.append("\n".join([f"{path}:", *(f"  Line {match.number}: {_cut(match.line)}" for match in lines)]))
+    return "\n\n".join(blocks)
+
+
+def _cut(line: str) -> str:
+    return line if len(line) <= LINE_LENGTH else line[:LINE_LENGTH] + "..."

@@ -1,0 +1,258 @@
+"""Web pages as Markdown, or as plain text: what a reader would read, without what makes it a page."""
+
+from __future__ import annotations
+
+import re
+from html.parser import HTMLParser
+from typing import TYPE_CHECKING
+from urllib.parse import urljoin
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    Attributes = Sequence[tuple[str, str | None]]
+
+_SKIPPED = frozenset(("script", "style", "noscript", "template", "svg", "iframe", "object", "head", "select", "canvas"))
+_VOID = frozenset("area base br col embed hr img input link meta source track wbr".split())
+_BLOCKS = frozenset(
+    """address article aside body dd details div dl dt fieldset figcaption figure footer form header html main nav p
+    section summary""".split()
+)
+_HEADINGS = {f"h{level}": "#" * level for level in range(1, 7)}
+_MARKS = {"strong": "**", "b": "**", "em": "*", "i": "*", "del": "~~", "s": "~~"}
+
+
+def to_markdown(html: str, base: str = "") -> str:
+    """``html`` as Markdown: ATX headings, ``-`` lists, fenced code, pipe tables; links made absolute by ``base``."""
+    return _convert(_Markdown(base), html)
+
+
+def to_text(html: str) -> str:
+    """The words of ``html``, a block a line."""
+    return _convert(_Text(), html)
+
+
+def _convert(converter: _Converter, html: str) -> str:
+    converter.feed(html)
+    converter.close()
+    return converter.result()
+
+
+class _Converter(HTMLParser):
+    """Collects pieces of text. White space is folded, but for what is preformatted."""
+
+    def __init__(self) -> None:
+        super().__init__(convert_charrefs=True)
+        self._pieces: list[str] = []
+        self._skipping: list[str] = []
+        self._preformatted = 0
+
+    def handle_starttag(self, tag: str, attrs: Attributes) -> None:
+        if self._skipping or tag in _SKIPPED:
+            if tag not in _VOID:
+                self._skipping.append(tag)
+        else:
+            self.opened(tag, {name: value or "" for name, value in attrs})
+
+    def handle_startendtag(self, tag: str, attrs: Attributes) -> None:
+        if not self._skipping and tag not in _SKIPPED:
+            self.opened(tag, {name: value or "" for name, value in attrs})
+            if tag not in _VOID:
+                self.closed(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        if not self._skipping:
+            if tag not in _VOID:
+                self.closed(tag)
+        elif tag in self._skipping:
+            # What was opened within and never closed goes with it.
+            del self._skipping[len(self._skipping) - 1 - self._skipping[::-1].index(tag) :]
+
+    def handle_data(self, data: str) -> None:
+        if self._skipping:
+            return
+        if self._preformatted:
+            self._pieces.append(data)
+            return
+        folded = re.sub(r"\s+", " ", data)
+        if folded == " " and (not self._pieces or self._pieces[-1].endswith(("\n", " "))):
+            return
+        if self._pieces and self._pieces[-1].endswith(("\n", " ")):
+            folded = folded.lstrip(" ")
+        self._pieces.append(folded)
+
+    def opened(self, tag: str, attributes: dict[str, str]) -> None:
+        """A tag that is not skipped."""
+
+    def closed(self, tag: str) -> None:
+        """Its end."""
+
+    def _break(self, lines: int) -> None:
+        """At least that many newlines before what comes next."""
+        while self._pieces and not self._pieces[-1].strip(" ") and "\n" not in self._pieces[-1]:
+            self._pieces.pop()
+        if not self._pieces:
+            return
+        self._pieces[-1] = self._pieces[-1].rstrip(" ")
+        tail = "".join(self._pieces[-3:])
+        present = len(tail) - len(tail.rstrip("\n"))
+        self._pieces.append("\n" * max(0, lines - present))
+
+    def result(self) -> str:
+        """What has been collected."""
+        text = "".join(self._pieces)
+        return re.sub(r"\n{3,}", "\n\n", re.sub(r"[ \t]+\n", "\n", text)).strip()
+
+
+class _Text(_Converter):
+    def opened(self, tag: str, attributes: dict[str, str]) -> None:
+        if tag == "pre":
+            self._break(1)
+            self._preformatted += 1
+        elif tag in _BLOCKS or tag in _HEADINGS or tag in ("br", "li", "tr", "ul", "ol", "table", "hr", "blockquote"):
+            self._break(1)
+        elif tag in ("td", "th"):
+            self._pieces.append(" ")
+
+    def closed(self, tag: str) -> None:
+        if tag == "pre":
+            self._preformatted = max(0, self._preformatted - 1)
+        if tag in _BLOCKS or tag in _HEADINGS or tag in ("li", "tr", "ul", "ol", "table", "pre", "blockquote"):
+            self._break(1)
+
+
+class _Markdown(_Converter):
+    def __init__(self, base: str) -> None:
+        super().__init__()
+        self._base = base
+        self._lists: list[int | None] = []
+        self._links: list[tuple[str, int]] = []
+        self._quotes: list[int] = []
+        self._row: list[str] | None = None
+        self._cell: int | None = None
+        self._rows = 0
+
+    def opened(self, tag: str, attributes: dict[str, str]) -> None:
+        match tag:
+            case "br":
+                self._pieces.append("\n")
+            case "hr":
+                self._break(2)
+                self._pieces.append("---\n\n")
+            case "img":
+                self._image(attributes)
+            case "a":
+                self._links.append((attributes.get("href", ""), len(self._pieces)))
+            case "pre":
+                self._break(2)
+                self._pieces.append(f"```{_language(attributes)}\n")
+                self._preformatted += 1
+            case "code" if not self._preformatted:
+                self._pieces.append("`")
+            case _ if tag in _MARKS:
+                self._pieces.append(_MARKS[tag])
+            case _:
+                self._block_opened(tag, attributes)
+
+    def _block_opened(self, tag: str, attributes: dict[str, str]) -> None:
+        match tag:
+            case "ul" | "ol":
+                self._break(1 if self._lists else 2)
+                start = attributes.get("start", "1")
+                self._lists.append(None if tag == "ul" else int(start) if start.isdigit() else 1)
+            case "li":
+                self._item()
+            case "blockquote":
+                self._break(2)
+                self._quotes.append(len(self._pieces))
+            case "table":
+                self._break(2)
+                self._rows = 0
+            case "tr":
+                self._row = []
+            case "td" | "th":
+                self._cell = len(self._pieces)
+            case _ if tag in _HEADINGS:
+                self._break(2)
+                self._pieces.append(f"{_HEADINGS[tag]} ")
+            case _ if tag in _BLOCKS and self._cell is None:
+                self._break(1 if self._lists else 2)
+            case _:
+                pass
+
+    def closed(self, tag: str) -> None:
+        match tag:
+            case "a" if self._links:
+                self._link(*self._links.pop())
+            case "pre" if self._preformatted:
+                self._preformatted -= 1
+                self._break(1)
+                self._pieces.append("```\n\n")
+            case "code" if not self._preformatted:
+                self._pieces.append("`")
+            case _ if tag in _MARKS:
+                self._pieces.append(_MARKS[tag])
+            case _:
+                self._block_closed(tag)
+
+    def _block_closed(self, tag: str) -> None:
+        match tag:
+            case "ul" | "ol" if self._lists:
+                self._lists.pop()
+                self._break(1 if self._lists else 2)
+            case "li":
+                self._break(1)
+            case "blockquote" if self._quotes:
+                self._quote(self._quotes.pop())
+            case "td" | "th" if self._cell is not None:
+                text = "".join(self._pieces[self._cell :])
+                del self._pieces[self._cell :]
+                self._cell = None
+                if self._row is not None:
+                    self._row.append(" ".join(text.split()).replace("|", "\\|"))
+            case "tr" if self._row is not None:
+                self._table_row(self._row)
+                self._row = None
+            case _ if (tag in _BLOCKS or tag in _HEADINGS or tag == "table") and self._cell is None:
+                self._break(1 if self._lists and tag not in _HEADINGS else 2)
+            case _:
+                pass
+
+    def _image(self, attributes: dict[str, str]) -> None:
+        source = attributes.get("src", "")
+        if source and not source.startswith("data:"):
+            self._pieces.append(f"![{attributes.get('alt', '')}]({urljoin(self._base, source)})")
+
+    def _link(self, target: str, start: int) -> None:
+        text = "".join(self._pieces[start:])
+        if not target or target.startswith(("#", "javascript:")) or not text.strip():
+            return
+        lead = text[: len(text) - len(text.lstrip())]
+        tail = text[len(text.rstrip()) :]
+        self._pieces[start:] = [f"{lead}[{' '.join(text.split())}]({urljoin(self._base, target)}){tail}"]
+
+    def _item(self) -> None:
+        self._break(1)
+        depth = max(0, len(self._lists) - 1)
+        mark = "-"
+        if self._lists and (number := self._lists[-1]) is not None:
+            mark = f"{number}."
+            self._lists[-1] = number + 1
+        self._pieces.append(f"{'  ' * depth}{mark} ")
+
+    def _quote(self, start: int) -> None:
+        text = "".join(self._pieces[start:]).strip()
+        del self._pieces[start:]
+        self._pieces.append("\n".join(f"> {line}".rstrip() for line in text.split("\n")) + "\n\n")
+
+    def _table_row(self, cells: list[str]) -> None:
+        self._break(1)
+        self._pieces.append(f"| {' | '.join(cells)} |\n")
+        if self._rows == 0:
+            self._pieces.append(f"|{' --- |' * len(cells)}\n")
+        self._rows += 1
+
+
+def _language(attributes: dict[str, str]) -> str:
+    found = re.search(r"(?:language|lang|highlight-source)-(\w+)", attributes.get("class", ""))
+    return found[1] if found else ""

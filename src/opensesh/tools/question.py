@@ -1,0 +1,59 @@
+"""Ask the user."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from msgspec import Meta, Struct
+
+from .arguments import Arguments
+from .services import Choice, Question
+from .tool import BuiltinTool, Context, ToolOutput
+
+
+class OfferedChoice(Struct, frozen=True):
+    """An answer on offer."""
+
+    label: Annotated[str, Meta(description="The answer, in 1 to 5 words")]
+    description: Annotated[str, Meta(description="What choosing it means")]
+
+
+class OneQuestion(Struct, frozen=True, kw_only=True):
+    """One question."""
+
+    question: Annotated[str, Meta(description="The whole question")]
+    header: Annotated[str, Meta(description="A name for it, of at most 30 characters")]
+    options: Annotated[tuple[OfferedChoice, ...], Meta(description="The answers to choose from")]
+    multiple: Annotated[bool | None, Meta(description="Whether more than one answer may be chosen")] = None
+
+
+class QuestionArguments(Arguments, frozen=True):
+    """The questions."""
+
+    questions: Annotated[tuple[OneQuestion, ...], Meta(description="The questions to ask", min_length=1)]
+
+
+class AskUser(BuiltinTool[QuestionArguments]):
+    """Waits for the user, for as long as it takes."""
+
+    id = "question"
+    parameters = QuestionArguments
+
+    async def execute(self, args: QuestionArguments, ctx: Context) -> ToolOutput:
+        """Ask, and tell the model what was answered."""
+        asked = [
+            Question(
+                question=each.question,
+                header=each.header,
+                options=tuple(Choice(option.label, option.description) for option in each.options),
+                multiple=each.multiple,
+            )
+            for each in args.questions
+        ]
+        answers = [list(answer) for answer in await ctx.questions.ask(asked)]
+        answers += [[] for _ in asked[len(answers) :]]
+        pairs = zip(asked, answers, strict=True)
+        told = ", ".join(f'"{each.question}"="{", ".join(answer) or "Unanswered"}"' for each, answer in pairs)
+        count = "1 question" if len(asked) == 1 else f"{len(asked)} questions"
+        output = f"The user has answered: {told}. Go on with that in mind."
+        return ToolOutput(f"Asked {count}", output, {"answers": answers})

@@ -1,0 +1,161 @@
+"""Which tools there are, and which of them a model is offered."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from ..models.request import ToolSpec
+from .truncation import MAX_BYTES, MAX_LINES
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Sequence
+
+    from .tool import Tool
+
+_PLACEHOLDER = re.compile(r"\{\{(\w+)\}\}")
+_EXA = frozenset(("websearch", "codesearch"))
+
+
+class Features(Struct, frozen=True, kw_only=True):
+    """What is switched on. The defaults are those of OpenCode without flags or settings."""
+
+    question: bool = True
+    """A client is there that can show questions."""
+    plan: bool = False
+    """The model may ask to begin and to end planning."""
+    batch: bool = False
+    exa: bool = False
+    """Searching the web by way of Exa; for the provider ``opencode`` it is on in any case."""
+    bash_timeout_ms: float = 120_000
+
+
+class Named(Struct, frozen=True):
+    """An agent or a skill, as a description lists it."""
+
+    name: str
+    description: str
+    location: str = ""
+
+
+class Surroundings(Struct, frozen=True, kw_only=True):
+    """What descriptions may speak of, by the names of the fields: ``{{directory}}`` and so on."""
+
+    directory: str = "."
+    agents: tuple[Named, ...] = ()
+    """Those that this agent may give tasks to."""
+    skills: tuple[Named, ...] = ()
+    """Those that this agent may load."""
+    max_lines: int = MAX_LINES
+    max_bytes: int = MAX_BYTES
+
+    def fill(self, description: str) -> str:
+        """``description`` with its placeholders filled in; those that are not ours stay."""
+        values = {
+            "directory": self.directory,
+            "agents": "\n".join(f"- {agent.name}: {agent.description}" for agent in self.agents) or "(none)",
+            "skills": "\n".join(_skill(skill) for skill in self.skills) or "(none)",
+            "max_lines": str(self.max_lines),
+            "max_bytes": str(self.max_bytes),
+        }
+        return _PLACEHOLDER.sub(lambda found: values.get(found[1], found[0]), description)
+
+
+class Registry:
+    """Tools by name, in the order in which they are offered."""
+
+    def __init__(self, tools: Iterable[Tool]) -> None:
+        """Of two tools of one name the later counts, in the place of the first."""
+        self._tools: dict[str, Tool] = {}
+        for tool in tools:
+            self.add(tool)
+        self._exa = False
+
+    @classmethod
+    def standard(cls, features: Features | None = None, custom: Iterable[Tool] = ()) -> Registry:
+        """OpenCode's tools as ``features`` has them, and then one's own."""
+        features = features or Features()
+        registry = cls((*builtin(features), *custom))
+        registry._exa = features.exa
+        return registry
+
+    def add(self, tool: Tool) -> None:
+        """One more, or another of the same name."""
+        self._tools[tool.id] = tool
+
+    def get(self, name: str) -> Tool | None:
+        """The tool of that name; of that name in lower case, if a model shouted."""
+        return self._tools.get(name) or self._tools.get(name.lower())
+
+    @property
+    def names(self) -> Sequence[str]:
+        """All of them."""
+        return list(self._tools)
+
+    def offered(self, model_id: str, provider_id: str = "", *, hidden: Collection[str] = ()) -> list[Tool]:
+        """The tools for a model, without those ``hidden`` (by permission rules, or by the user for one prompt).
+
+        Models that were trained on patches get ``apply_patch``, all others ``edit`` and ``write``.
+        """
+        left_out = {"invalid", *hidden, *(("edit", "write") if patches(model_id) else ("apply_patch",))}
+        if provider_id != "opencode" and not self._exa:
+            left_out |= _EXA
+        return [tool for name, tool in self._tools.items() if name not in left_out]
+
+
+def patches(model_id: str) -> bool:
+    """Whether a model changes files by patch: the GPTs since 5, but not the open ones."""
+    return "gpt-" in model_id and "oss" not in model_id and "gpt-4" not in model_id
+
+
+def specify(tool: Tool, surroundings: Surroundings) -> ToolSpec:
+    """``tool`` as a request to a model has it."""
+    return ToolSpec(name=tool.id, description=surroundings.fill(tool.description), parameters=tool.schema)
+
+
+def builtin(features: Features) -> list[Tool]:
+    """OpenCode's tools in OpenCode's order, those that are switched on.
+
+    ``list``, ``multiedit`` and ``todoread`` are not among them; :meth:`Registry.add` brings them in.
+    """
+    from .apply_patch import ApplyPatch
+    from .bash import Bash
+    from .batch import Batch
+    from .codesearch import CodeSearch
+    from .edit import Edit
+    from .glob import Glob
+    from .grep import Grep
+    from .invalid import Invalid
+    from .plan_enter import PlanEnter
+    from .plan_exit import PlanExit
+    from .question import AskUser
+    from .read import Read
+    from .skill import Skill
+    from .task import Task
+    from .todowrite import TodoWrite
+    from .webfetch import WebFetch
+    from .websearch import WebSearch
+    from .write import Write
+
+    bash = Bash(timeout_ms=features.bash_timeout_ms)
+    tools: list[Tool] = [Invalid()]
+    tools += [AskUser()] if features.question else []
+    tools += [bash, Read(), Glob(), Grep(), Edit(), Write(), Task(), WebFetch(), TodoWrite()]
+    tools += [WebSearch(), CodeSearch(), Skill(), ApplyPatch()]
+    tools += [Batch()] if features.batch else []
+    tools += [PlanExit(), PlanEnter()] if features.plan else []
+    return tools
+
+
+def _skill(skill: Named) -> str:
+    return "\n".join(
+        [
+            "  <skill>",
+            f"    <name>{skill.name}</name>",
+            f"    <description>{skill.description}</description>",
+            f"    <location>{skill.location}</location>",
+            "  </skill>",
+        ]
+    )

@@ -1,0 +1,245 @@
+"""Finding files and lines in them, by ripgrep if there is one, else by git, else by walking.
+
+All three pass over what the repository ignores, over ``.git`` and over symbolic links, and give the same answers; only
+``.ignore`` files, which are ripgrep's own, need ripgrep.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import stat
+import subprocess
+import sys
+from typing import TYPE_CHECKING, NamedTuple
+
+from ..errors import ToolFailed
+from . import globs, scan
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+MOST_MATCHES = 10_000
+_MOST_OUTPUT = 32 * 1024 * 1024
+_PATIENCE = 60.0
+_MISLEADING = frozenset(("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX", "RIPGREP_CONFIG_PATH"))
+"""Variables that would make git or ripgrep look elsewhere, or otherwise, than they are told to."""
+
+
+class Match(NamedTuple):
+    """A line that fits."""
+
+    path: str
+    number: int
+    line: str
+
+
+class Found(NamedTuple):
+    """Matches, and whether there are more."""
+
+    matches: list[Match]
+    complete: bool
+
+
+async def files(directory: str) -> list[str]:
+    """The files below ``directory``, as paths relative to it, with ``/``; in no order."""
+    rg = shutil.which("rg")
+    if rg:
+        listed = await _lines([rg, "--files", "--hidden", "--null", "--no-messages", "--glob=!**/.git"], directory)
+        return [name.replace(os.sep, "/") for name in listed]
+    tracked = await _tracked(directory)
+    if tracked is None:
+        return await asyncio.to_thread(_walked, directory)
+    regular, nested = await asyncio.to_thread(_sorted_out, directory, tracked)
+    for repository in nested:
+        below = await files(os.path.join(directory, repository))
+        regular += [f"{repository}/{name}" for name in below]
+    return regular
+
+
+async def grep(pattern: str, directory: str, include: str | None = None) -> Found:
+    """The lines below ``directory`` (or in the file of that name) that match a regular expression."""
+    rg = shutil.which("rg")
+    if rg:
+        return await _with_ripgrep(rg, pattern, directory, include)
+    return await _with_python(pattern, directory, include)
+
+
+def newest_first(paths: Iterable[str]) -> list[str]:
+    """By the time of their last change; those that are gone last."""
+    return sorted(paths, key=_age)
+
+
+def _age(path: str) -> tuple[float, str]:
+    try:
+        return -os.stat(path).st_mtime, path
+    except OSError:
+        return 0.0, path
+
+
+async def _with_ripgrep(rg: str, pattern: str, directory: str, include: str | None) -> Found:
+    options = [
+        "--line-number",
+        "--with-filename",
+        "--null",
+        "--hidden",
+        "--no-messages",
+        "--no-heading",
+        "--color=never",
+    ]
+    options.append("--glob=!**/.git")
+    if include and "/" not in include:
+        # As a type, not as a glob: a glob would bring back what the repository ignores.
+        options += [f"--type-add=wanted:{include}", "--type=wanted"]
+    run = await _run([rg, *options, "--regexp", pattern, "--", directory], os.path.dirname(directory))
+    if run.exit_code == 2 and not run.output:
+        raise _bad_pattern(pattern, run.errors)
+    return _parse(run, directory, include)
+
+
+async def _with_python(pattern: str, directory: str, include: str | None) -> Found:
+    if os.path.isfile(directory):
+        names = [directory]
+    else:
+        listed = await files(directory)
+        wanted = [name for name in listed if include is None or globs.matches(include, name)]
+        names = [os.path.join(directory, name) for name in sorted(wanted)]
+    given = b"\0".join(os.fsencode(name) for name in names)
+    run = await _run([sys.executable, "-I", scan.__file__, pattern], os.path.dirname(scan.__file__), given)
+    if run.exit_code == 2:
+        raise _bad_pattern(pattern, run.errors)
+    return _parse(run, directory, None)
+
+
+def _bad_pattern(pattern: str, errors: bytes) -> ToolFailed:
+    said = errors.decode("utf-8", "replace").strip()[-500:]
+    return ToolFailed(f"{pattern!r} is no regular expression that can be searched for: {said}")
+
+
+def _parse(run: _Ran, directory: str, include: str | None) -> Found:
+    found: list[Match] = []
+    wanted: dict[bytes, bool] = {}
+    for row in run.output.split(b"\n"):
+        name, nul, rest = row.partition(b"\0")
+        number, colon, line = rest.partition(b":")
+        if not nul or not colon or not number.isdigit():
+            continue
+        if name not in wanted:
+            relative = os.path.relpath(os.fsdecode(name), directory).replace(os.sep, "/")
+            wanted[name] = include is None or relative == "." or globs.matches(include, relative)
+        if not wanted[name]:
+            continue
+        if len(found) == MOST_MATCHES:
+            return Found(found, complete=False)
+        found.append(Match(os.fsdecode(name), int(number), line.decode("utf-8", "replace").rstrip("\r")))
+    return Found(found, run.complete)
+
+
+async def _tracked(directory: str) -> list[str] | None:
+    """What git knows and does not ignore below ``directory``; ``None`` without a repository, or without git."""
+    git = shutil.which("git")
+    if not git:
+        return None
+    listing = [git, "-c", "core.quotepath=false", "ls-files", "-z", "--exclude-standard"]
+    known = await _run([*listing, "--cached", "--others"], directory)
+    if known.exit_code != 0:
+        return None
+    # What is ignored and tracked all the same: ripgrep, which does not ask git, leaves it out.
+    ignored = set(await _lines([*listing, "--cached", "--ignored"], directory))
+    names = [os.fsdecode(name) for name in known.output.split(b"\0") if name]
+    return [name for name in dict.fromkeys(names) if name not in ignored]
+
+
+def _sorted_out(directory: str, names: list[str]) -> tuple[list[str], list[str]]:
+    """The files among what git lists, and the repositories within the repository."""
+    modes = {name.rstrip("/"): _mode(os.path.join(directory, name)) for name in names}
+    regular = [name for name, mode in modes.items() if stat.S_ISREG(mode)]
+    return regular, [name for name, mode in modes.items() if stat.S_ISDIR(mode)]
+
+
+def _mode(path: str) -> int:
+    try:
+        return os.lstat(path.rstrip("/")).st_mode
+    except OSError:
+        return 0  # tracked, but gone
+
+
+def _walked(directory: str) -> list[str]:
+    found: list[str] = []
+    for parent, directories, names in os.walk(directory):
+        directories[:] = sorted(name for name in directories if name != ".git")
+        for name in names:
+            path = os.path.join(parent, name)
+            if name != ".git" and stat.S_ISREG(_mode(path)):
+                found.append(os.path.relpath(path, directory).replace(os.sep, "/"))
+    return found
+
+
+async def _lines(arguments: Sequence[str], directory: str) -> list[str]:
+    run = await _run(arguments, directory)
+    return [os.fsdecode(name) for name in run.output.split(b"\0") if name]
+
+
+class _Ran(NamedTuple):
+    exit_code: int | None
+    output: bytes
+    errors: bytes
+    complete: bool
+
+
+async def _run(arguments: Sequence[str], directory: str, given: bytes = b"") -> _Ran:
+    """Run a program that only reads: to its end, or to the end of our patience and room."""
+    environment = {name: value for name, value in os.environ.items() if name not in _MISLEADING}
+    program = await asyncio.create_subprocess_exec(
+        *arguments,
+        cwd=directory,
+        env=environment,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    stdin, stdout, stderr = program.stdin, program.stdout, program.stderr
+    try:
+        async with asyncio.timeout(_PATIENCE), asyncio.TaskGroup() as group:
+            errors = group.create_task(_all(stderr))
+            group.create_task(_give(stdin, given))
+            output, complete = await _take(stdout)
+            if not complete:
+                program.kill()
+        await program.wait()
+    except TimeoutError:
+        raise ToolFailed(f"The search took longer than {_PATIENCE:.0f} s; look in fewer places") from None
+    finally:
+        if program.returncode is None:
+            program.kill()
+            await program.wait()
+    return _Ran(program.returncode, output, errors.result(), complete)
+
+
+async def _give(pipe: asyncio.StreamWriter | None, data: bytes) -> None:
+    if pipe is None:
+        return
+    try:
+        pipe.write(data)
+        await pipe.drain()
+        pipe.close()
+        await pipe.wait_closed()
+    except (BrokenPipeError, ConnectionResetError):
+        return  # it has read enough
+
+
+async def _all(pipe: asyncio.StreamReader | None) -> bytes:
+    return b"" if pipe is None else await pipe.read()
+
+
+async def _take(pipe: asyncio.StreamReader | None) -> tuple[bytes, bool]:
+    """The output, and whether it is all."""
+    chunks: list[bytes] = []
+    size = 0
+    while pipe is not None and (chunk := await pipe.read(1 << 16)):
+        chunks.append(chunk)
+        size += len(chunk)
+        if size > _MOST_OUTPUT:
+            return b"".join(chunks), False
+    return b"".join(chunks), True

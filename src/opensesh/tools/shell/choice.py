@@ -1,0 +1,61 @@
+"""Which shell runs commands."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+Language = Literal["bash", "posix", "other"]
+
+_BASH_LIKE = frozenset(("bash", "zsh", "ksh", "mksh"))
+_FOREIGN = frozenset(("fish", "nu", "elvish", "xonsh", "csh", "tcsh", "pwsh", "powershell"))
+
+
+class Shell(NamedTuple):
+    """A program that runs command lines."""
+
+    path: str
+    language: Language
+
+    def arguments(self, command: str) -> list[str]:
+        """What to run for ``command``."""
+        if os.path.basename(self.path).lower().startswith("cmd"):
+            return [self.path, "/d", "/s", "/c", command]
+        return [self.path, "-c", command]
+
+
+def choose(environment: Mapping[str, str]) -> Shell:
+    """The user's own shell, unless it speaks a language of its own; then bash, then whatever there is."""
+    own = environment.get("SHELL", "")
+    path = environment.get("PATH")
+    name = _name(own)
+    if own and name not in _FOREIGN and (found := shutil.which(own, path=path)):
+        return _shell(found)
+    if os.name == "nt":
+        return _on_windows(environment)
+    for candidate in ("bash", "/bin/bash", "sh"):
+        if found := shutil.which(candidate, path=path):
+            return _shell(found)
+    return Shell("/bin/sh", "posix")
+
+
+def _on_windows(environment: Mapping[str, str]) -> Shell:
+    """Git's bash, by way of git itself: the ``bash.exe`` on the path may well be another system's."""
+    git = shutil.which("git", path=environment.get("PATH"))
+    if git:
+        bash = os.path.join(os.path.dirname(os.path.dirname(git)), "bin", "bash.exe")
+        if os.path.exists(bash):
+            return Shell(bash, "bash")
+    return Shell(environment.get("COMSPEC", "cmd.exe"), "other")
+
+
+def _shell(path: str) -> Shell:
+    return Shell(path, "bash" if _name(path) in _BASH_LIKE else "posix")
+
+
+def _name(path: str) -> str:
+    return os.path.basename(path).lower().removesuffix(".exe")

@@ -1,0 +1,34 @@
+"""A simple command, taken apart."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from .words import Word
+
+
+class Redirect(Struct, frozen=True):
+    """Where a command's input comes from, or its output goes to."""
+
+    operator: str
+    """Without the number of the descriptor."""
+    target: Word
+
+    @property
+    def writes(self) -> bool:
+        """Whether it may change a file."""
+        if self.operator == ">&":  # to a descriptor, or away with it
+            return not self.target.value.rstrip("-").isdigit() and self.target.value != "-"
+        return self.operator in (">", ">>", ">|", "<>", "&>", "&>>")
+
+
+class Command(Struct, frozen=True, kw_only=True):
+    """A simple command: a program and its arguments. Without words, assignments or redirections alone."""
+
+    text: str
+    """As it is written, redirections included, bodies of heredocs not."""
+    words: tuple[Word, ...] = ()
+    assignments: tuple[Word, ...] = ()
+    redirects: tuple[Redirect, ...] = ()
+    scope: tuple[int, ...] = ()
+    """The subshells it runs in, outermost first. What ``cd`` does in one does not reach those outside."""

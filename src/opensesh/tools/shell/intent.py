@@ -1,0 +1,142 @@
+r"""What a command line is about to do, in the terms of permission rules.
+
+Every command in it is a pattern of its own, so that ``git log && curl ... | sh`` is not taken for a ``git`` command. A
+command that runs another (``sudo``, ``xargs``, ``bash -c``), or that is spelled so that rules would not know it
+(``\rm``, ``/bin/rm``, ``X=1 rm``), is there under both names, and the strictest verdict decides. A line that cannot be
+taken apart is one pattern that only a rule for everything matches, and each piece of it another.
+
+This is a guard rail, not a sandbox: what a program does once it runs, nobody here knows.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import TYPE_CHECKING, NamedTuple
+
+from .arity import prefix
+from .paths import named_paths, resolve
+from .syntax import parse
+from .words import Unparsable, alternatives
+from .wrapped import inner_commands, runs_others
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from .command import Command
+
+UNPARSED = "unparsed: "
+"""Before a line that could not be taken apart, so that no rule for a certain command lets it pass."""
+
+_FRAGMENT = re.compile(r"[;&|(){}`\n<>\"']|\$\(")
+_DEEPEST = 10
+
+
+class Intent(NamedTuple):
+    """What to ask for."""
+
+    patterns: list[str]
+    """Commands, for ``bash`` rules. Empty if there is nothing but ``cd``."""
+    always: list[str]
+    """What an answer of "always" allows."""
+    paths: list[str]
+    """Files and directories it names, absolute, in the project or not."""
+    writes: list[str]
+    """Those among them that its redirections, or ``tee``, write."""
+
+
+def study(text: str, directory: str, *, posix: bool = False, readable: bool = True) -> Intent:
+    """What ``text`` would do in ``directory``. ``readable``: whether it is for a shell whose language is known here."""
+    if not readable:
+        return _of_unparsed(text, directory)
+    try:
+        found = [each for command in parse(text, posix=posix) for each in _with_inner(command)]
+    except Unparsable:
+        return _of_unparsed(text, directory)
+    patterns: dict[str, str] = {}
+    for command, is_inner in found:
+        for pattern, allowed in _patterns(command):
+            # Whoever allows "sudo ls" for good does not mean every "ls".
+            patterns[pattern] = _exactly(pattern) if is_inner else allowed
+    paths: dict[str, None] = {}
+    writes: dict[str, None] = {}
+    for path, written in named_paths([command for command, _ in found], directory):
+        paths[path] = None
+        if written:
+            writes[path] = None
+    always = [pattern for pattern in dict.fromkeys(patterns.values()) if pattern]
+    return Intent(list(patterns), always, list(paths), list(writes))
+
+
+def _with_inner(command: Command, depth: int = 0) -> Iterator[tuple[Command, bool]]:
+    """``command``, and the commands that it runs, each with whether it is one of those."""
+    if depth > _DEEPEST:
+        raise Unparsable("commands that run commands, too deep")
+    yield command, depth > 0
+    for inner in inner_commands(command):
+        yield from _with_inner(inner, depth + 1)
+
+
+def _of_unparsed(text: str, directory: str) -> Intent:
+    fragments = [" ".join(piece.split()) for piece in _FRAGMENT.split(text)]
+    patterns = dict.fromkeys([UNPARSED + text.strip(), *filter(None, fragments)])
+    words = [word for fragment in fragments for word in fragment.split()]
+    named = [word for word in words if word.startswith(("/", "~")) or ".." in word]
+    paths = dict.fromkeys(os.path.normpath(path) for word in named if (path := resolve(word, directory)))
+    return Intent(list(patterns), [], list(paths), [])
+
+
+def _patterns(command: Command) -> Iterator[tuple[str, str]]:
+    """The names under which rules may know a command, each with the pattern that allows it for good, if any."""
+    if not command.words:
+        if any(redirect.writes for redirect in command.redirects):
+            yield command.text, _exactly(command.text)
+        return
+    first = command.words[0]
+    if first.value == "cd" and not command.assignments:
+        return
+    words = [word.value for word in command.words]
+    named = prefix(words)
+    canonical = " ".join((*named, _after_name(command, len(named)))).strip()
+    exact = runs_others(first.value) or any(inner_commands(command))
+    if _folded(command.text) != _folded(canonical):
+        yield command.text, _exactly(command.text)
+    yield canonical, _exactly(canonical) if exact else _for_good(named, canonical)
+    for name in _other_names(first.value, first.bare):
+        others = prefix([name, *words[1:]])
+        pattern = " ".join((name, *(word.text for word in command.words[1:])))
+        yield pattern, _exactly(pattern) if exact else _for_good(others, pattern)
+    if not first.bare and len(words) > 1:  # an expansion that may be nothing, and then the next word is the command
+        yield " ".join(word.text for word in command.words[1:]), ""
+
+
+def _after_name(command: Command, count: int) -> str:
+    """The text of the command behind its name, as it is written."""
+    rest = command.text
+    for word in (*command.assignments, *command.words[:count]):
+        rest = rest[rest.find(word.text) + len(word.text) :]
+    return rest.strip()
+
+
+def _folded(text: str) -> str:
+    return " ".join(text.replace("\\\n", " ").split())
+
+
+def _other_names(value: str, bare: str) -> list[str]:
+    first = alternatives(bare)[0]
+    return sorted({bare, first, os.path.basename(first)} - {value, ""})
+
+
+def _for_good(named: Sequence[str], text: str) -> str:
+    if any(word.startswith("-") or "{" in word or not _is_literal(word) for word in named):
+        return _exactly(text)
+    return f"{' '.join(named)} *"
+
+
+def _exactly(text: str) -> str:
+    """``text`` as a pattern that matches nothing else; none if it holds what a pattern would take for a wildcard."""
+    return text if _is_literal(text) else ""
+
+
+def _is_literal(text: str) -> bool:
+    return not any(char in text for char in "*?$`")

@@ -1,0 +1,201 @@
+"""Running a command: its output as it comes, an end when the command ends, and an end to all it started.
+
+The command is over when its shell exits, not when its output is closed: a child left in the background may hold that
+open for ever. It runs in a process group of its own, so that all of it can be ended at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+GRACE = 3.0
+"""Seconds between asking processes to end and ending them."""
+
+DRAIN = 0.25
+"""Seconds to wait, after the command has exited, for output that is still in the pipe."""
+
+
+class Process(asyncio.SubprocessProtocol):
+    """A running command. Made by :func:`start`; whoever made it must :meth:`close` it."""
+
+    def __init__(self, received: Callable[[bytes], None]) -> None:
+        loop = asyncio.get_running_loop()
+        self._received = received
+        self._exited: asyncio.Future[None] = loop.create_future()
+        self._silent: asyncio.Future[None] = loop.create_future()
+        self._transport: asyncio.SubprocessTransport | None = None
+
+    @property
+    def exit_code(self) -> int | None:
+        """``None`` while it runs; negative, the number of the signal that ended it."""
+        return None if self._transport is None else self._transport.get_returncode()
+
+    @property
+    def pid(self) -> int:
+        """Of the shell, and of the process group."""
+        return 0 if self._transport is None else self._transport.get_pid()
+
+    async def wait(self, seconds: float) -> bool:
+        """Wait at most that long for the command to exit; whether it has."""
+        await asyncio.wait([self._exited], timeout=seconds)
+        return self._exited.done()
+
+    async def drain(self) -> bool:
+        """After the exit: take what output is left; false if someone in the background still holds it open."""
+        await asyncio.wait([self._silent], timeout=DRAIN)
+        return self._silent.done()
+
+    async def stop(self, grace: float = GRACE) -> None:
+        """End the command and everything it started: first by asking, and after ``grace`` seconds for good.
+
+        If this is itself cancelled, they are ended for good at once.
+        """
+        targets = _tree(self.pid)
+        try:
+            _signal(self.pid, targets, forced=False)
+            await self._gone(targets, grace)
+        finally:
+            if self._runs(targets):
+                _signal(self.pid, targets, forced=True)
+        await self._gone(targets, GRACE)
+
+    async def _gone(self, targets: Mapping[int, str], seconds: float) -> None:
+        """Wait at most that long for all of them to end."""
+        deadline = time.monotonic() + seconds
+        while self._runs(targets) and time.monotonic() < deadline:
+            await asyncio.sleep(0.02)
+
+    def _runs(self, targets: Mapping[int, str]) -> bool:
+        return self.exit_code is None or _alive(self.pid, targets)
+
+    def close(self) -> None:
+        """Let go of the output. Does not wait, and ends nothing but a command that is still running."""
+        if self._transport is not None:
+            self._transport.close()
+
+    # What asyncio calls.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        if isinstance(transport, asyncio.SubprocessTransport):
+            self._transport = transport
+
+    def pipe_data_received(self, fd: int, data: bytes) -> None:
+        self._received(data)
+
+    def pipe_connection_lost(self, fd: int, exc: Exception | None) -> None:
+        if not self._silent.done():
+            self._silent.set_result(None)
+
+    def process_exited(self) -> None:
+        if not self._exited.done():
+            self._exited.set_result(None)
+
+
+async def start(
+    arguments: Sequence[str], *, cwd: str, env: Mapping[str, str], received: Callable[[bytes], None]
+) -> Process:
+    """Run a program without input, both its outputs in one, handed to ``received`` as they come.
+
+    If this is cancelled, nothing of the program is left.
+    """
+    loop = asyncio.get_running_loop()
+    options: dict[str, Any] = {"start_new_session": True}
+    if os.name == "nt":
+        options = {"creationflags": getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0)}
+    process = Process(received)
+    starting = loop.subprocess_exec(
+        lambda: process,
+        *arguments,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        cwd=cwd,
+        env=dict(env),
+        **options,
+    )
+    # asyncio, cancelled here, would end the program but not what it has started by then.
+    started = asyncio.ensure_future(starting)
+    try:
+        await asyncio.shield(started)
+    except asyncio.CancelledError:
+        while not started.done():
+            with suppress(asyncio.CancelledError):
+                await asyncio.wait([started])
+        await process.stop(0)
+        process.close()
+        raise
+    return process
+
+
+def _signal(group: int, targets: Mapping[int, str], *, forced: bool) -> None:
+    if os.name == "nt":
+        force = ["/f"] if forced else []
+        subprocess.run(["taskkill", "/pid", str(group), "/t", *force], capture_output=True, check=False)
+        return
+    number = signal.SIGKILL if forced else signal.SIGTERM
+    # Numbers are given out again: only those that still belong to the same process are signalled.
+    table = _processes() if targets else {}
+    left = [pid for pid, born in targets.items() if pid in table and table[pid].born == born]
+    for send, target in [(os.killpg, group), *((os.kill, pid) for pid in left)]:
+        try:
+            send(target, number)
+        except (ProcessLookupError, PermissionError):
+            continue
+
+
+def _alive(group: int, targets: Mapping[int, str]) -> bool:
+    """Whether any of them still runs. Those that have ended, and that nobody has asked about since, do not count."""
+    if os.path.isdir("/proc/self"):
+        table = _processes()
+        members = any(entry.group == group for entry in table.values())
+        return members or any(pid in table and table[pid].born == born for pid, born in targets.items())
+    try:
+        os.killpg(group, 0)
+    except (AttributeError, OSError):
+        return False
+    return True
+
+
+class _Entry(NamedTuple):
+    parent: int
+    group: int
+    born: str
+
+
+def _processes() -> dict[int, _Entry]:
+    """The processes that run, where the system lists them as files."""
+    table: dict[int, _Entry] = {}
+    for name in os.listdir("/proc"):
+        if not name.isdigit():
+            continue
+        try:
+            with open(f"/proc/{name}/stat", encoding="utf-8", errors="replace") as file:
+                fields = file.read().rpartition(") ")[2].split()
+            if fields[0] not in ("Z", "X"):
+                table[int(name)] = _Entry(int(fields[1]), int(fields[2]), fields[19])
+        except (OSError, ValueError, IndexError):
+            continue  # it has ended meanwhile
+    return table
+
+
+def _tree(root: int) -> dict[int, str]:
+    """The descendants of ``root`` and when they were born, also of those that left its group.
+
+    Only where the system lists processes as files.
+    """
+    if os.name == "nt" or not os.path.isdir("/proc/self"):
+        return {}
+    table = _processes()
+    found = {root}
+    while more := {pid for pid, entry in table.items() if entry.parent in found} - found:
+        found |= more
+    return {pid: table[pid].born for pid in found - {root}}

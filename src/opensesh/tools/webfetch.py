@@ -1,0 +1,189 @@
+"""Fetch a page of the web."""
+
+from __future__ import annotations
+
+import base64
+from typing import TYPE_CHECKING, Annotated, Literal
+from urllib.parse import urljoin, urlsplit
+
+from msgspec import Meta, Struct
+
+from ..errors import ToolFailed
+from . import html
+from .arguments import Arguments
+from .tool import BuiltinTool, Context, ToolOutput, attachment
+
+if TYPE_CHECKING:
+    import httpx2
+
+Format = Literal["text", "markdown", "html"]
+
+MAX_BYTES = 5 * 1024 * 1024
+_SECONDS, _MOST_SECONDS = 30.0, 120.0
+_REDIRECTS = 10
+_AGENT = "Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/143.0.0.0 Safari/537.36"
+_PLAIN_AGENT = "opencode"
+_ACCEPT: dict[Format, str] = {
+    "markdown": "text/markdown, text/x-markdown;q=0.9, text/plain;q=0.8, text/html;q=0.7, */*;q=0.1",
+    "text": "text/plain, text/markdown;q=0.9, text/html;q=0.8, */*;q=0.1",
+    "html": "text/html, application/xhtml+xml;q=0.9, text/plain;q=0.8, */*;q=0.1",
+}
+
+
+class WebFetchArguments(Arguments, frozen=True):
+    """What to fetch, and how to show it."""
+
+    url: Annotated[str, Meta(description="The address, beginning with http:// or https://")]
+    format: Annotated[Format, Meta(description="How to show it: markdown (default), text or html")] = "markdown"
+    timeout: Annotated[float | None, Meta(description="Seconds to wait, at most 120; 30 if not given")] = None
+
+
+class Page(Struct, frozen=True, kw_only=True):
+    """What a server answered."""
+
+    url: str
+    content_type: str
+    body: bytes
+    charset: str
+
+
+class Redirect(Struct, frozen=True):
+    """Where else to look."""
+
+    target: str
+
+
+class Challenge(Struct, frozen=True):
+    """A gate that wants proof of a browser; some let a plain robot through all the same."""
+
+
+class WebFetch(BuiltinTool[WebFetchArguments]):
+    """One GET. Pages become Markdown or text, images attachments."""
+
+    id = "webfetch"
+    parameters = WebFetchArguments
+
+    def __init__(self, *, transport: httpx2.AsyncBaseTransport | None = None) -> None:
+        """``transport`` in place of the network, for tests."""
+        self._transport = transport
+
+    async def execute(self, args: WebFetchArguments, ctx: Context) -> ToolOutput:
+        """Ask, and fetch. A redirect to another host is asked for as well."""
+        _check_address(args.url)
+        asked = {"url": args.url, "format": args.format, "timeout": args.timeout}
+        await ctx.ask("webfetch", [args.url], always=["*"], metadata=asked)
+        page = await self._fetch(args, ctx)
+        title = f"{args.url} ({page.content_type})"
+        mime = page.content_type.partition(";")[0].strip().lower()
+        if mime.startswith("image/") and mime != "image/svg+xml":
+            url = f"data:{mime};base64,{base64.b64encode(page.body).decode()}"
+            return ToolOutput(title, "Image fetched successfully", {}, (attachment(ctx, mime, url),))
+        text = page.body.decode(page.charset, "replace")
+        return ToolOutput(title, _shown(text, page, args.format))
+
+    async def _fetch(self, args: WebFetchArguments, ctx: Context) -> Page:
+        import httpx2
+
+        seconds = min(max(args.timeout or _SECONDS, 1.0), _MOST_SECONDS)
+        url, agent = args.url, _AGENT
+        async with httpx2.AsyncClient(transport=self._transport, timeout=seconds) as client:
+            for _ in range(_REDIRECTS):
+                headers = {"user-agent": agent, "accept": _ACCEPT[args.format], "accept-language": "en-US,en;q=0.9"}
+                answer = await _get(client, url, headers, seconds)
+                match answer:
+                    case Page():
+                        return answer
+                    case Redirect():
+                        _check_address(answer.target)
+                        if _origin(answer.target) != _origin(url):
+                            asked = {"url": answer.target, "format": args.format}
+                            await ctx.ask("webfetch", [answer.target], always=["*"], metadata=asked)
+                        url = answer.target
+                    case Challenge():
+                        if agent == _PLAIN_AGENT:
+                            break
+                        agent = _PLAIN_AGENT
+        raise ToolFailed(f"{args.url} cannot be reached: it wants a browser, or redirects without end")
+
+
+async def _get(
+    client: httpx2.AsyncClient, url: str, headers: dict[str, str], seconds: float
+) -> Page | Redirect | Challenge:
+    import asyncio
+
+    import httpx2
+
+    try:
+        async with asyncio.timeout(seconds), client.stream("GET", url, headers=headers) as response:
+            if response.has_redirect_location:
+                return Redirect(urljoin(url, response.headers["location"]))
+            if response.status_code == 403 and response.headers.get("cf-mitigated") == "challenge":
+                return Challenge()
+            return await _received(response, url)
+    except (TimeoutError, httpx2.TimeoutException):
+        raise ToolFailed(f"{url} did not answer within {seconds:g} s") from None
+    except (httpx2.HTTPError, httpx2.InvalidURL) as error:
+        raise ToolFailed(f"{url} could not be fetched: {error or type(error).__name__}") from error
+
+
+async def _received(response: httpx2.Response, url: str) -> Page:
+    if not response.is_success:
+        raise ToolFailed(f"{url} answered {response.status_code} {response.reason_phrase}".rstrip())
+    declared = response.headers.get("content-length", "")
+    if declared.isdigit() and int(declared) > MAX_BYTES:
+        raise _too_large(url)
+    body = bytearray()
+    async for chunk in response.aiter_bytes():
+        body += chunk
+        if len(body) > MAX_BYTES:
+            raise _too_large(url)
+    return Page(
+        url=url,
+        content_type=response.headers.get("content-type", ""),
+        body=bytes(body),
+        charset=_charset(response.charset_encoding, bytes(body)),
+    )
+
+
+def _too_large(url: str) -> ToolFailed:
+    return ToolFailed(f"{url} is larger than {MAX_BYTES // 1024 // 1024} MiB")
+
+
+def _check_address(url: str) -> None:
+    try:
+        parts = urlsplit(url)
+        usable = parts.scheme in ("http", "https") and bool(parts.hostname)
+    except ValueError:
+        usable = False
+    if not usable:
+        raise ToolFailed(f"{url!r} cannot be fetched: the address must begin with http:// or https:// and name a host")
+
+
+def _origin(url: str) -> tuple[str, str | None, int | None]:
+    parts = urlsplit(url)
+    return parts.scheme, parts.hostname, parts.port
+
+
+def _charset(declared: str | None, body: bytes) -> str:
+    import codecs
+    import re
+
+    found = re.search(rb"<meta[^>]+charset=[\"']?([\w-]+)", body[:2048], re.IGNORECASE)
+    for name in (declared, found[1].decode() if found else None):
+        if name:
+            try:
+                return codecs.lookup(name).name
+            except LookupError:
+                continue
+    return "utf-8"
+
+
+def _shown(text: str, page: Page, wanted: Format) -> str:
+    is_page = "html" in page.content_type.lower()
+    match wanted:
+        case "markdown" if is_page:
+            return html.to_markdown(text, page.url)
+        case "text" if is_page:
+            return html.to_text(text)
+        case _:
+            return text

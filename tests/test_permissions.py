@@ -1,0 +1,269 @@
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from opensesh.errors import NotFound, PermissionCorrected, PermissionDenied, PermissionRejected
+from opensesh.events import Event
+from opensesh.permissions import Permissions, decide, disabled
+from opensesh.records import Rule
+
+
+def rule(permission: str, pattern: str, action: Any) -> Rule:
+    return Rule(permission=permission, pattern=pattern, action=action)
+
+
+class Desk:
+    """A user who reads what is asked, and answers when told to."""
+
+    def __init__(self, **options: Any) -> None:
+        self.events: list[Event] = []
+        self.permissions = Permissions(self.events.append, **options)
+
+    async def ask(
+        self,
+        *patterns: str,
+        rules: Sequence[Rule] = (),
+        always: Sequence[str] = (),
+        session: str = "ses_1",
+        permission: str = "bash",
+    ) -> Sequence[Rule]:
+        return await self.permissions.ask(
+            session_id=session, permission=permission, patterns=patterns, rules=rules, always=always
+        )
+
+    async def asked(self, count: int = 1) -> list[str]:
+        while len(self.permissions.pending) < count:
+            await asyncio.sleep(0)
+        return [request["id"] for request in self.permissions.pending]
+
+    @property
+    def told(self) -> list[str]:
+        return [event.type for event in self.events]
+
+
+@pytest.mark.parametrize(
+    ("text", "pattern", "expected"),
+    [
+        ("ls", "ls *", "allow"),
+        ("ls -la", "ls *", "allow"),
+        ("lsof", "ls *", "ask"),
+        ("/a/b/.env", "*.env", "allow"),
+        ("a\nb", "a*", "allow"),
+        ("LS", "ls", "ask"),
+        ("a.c", "a?c", "allow"),
+    ],
+)
+def test_a_pattern_decides_about_what_it_matches(text: str, pattern: str, expected: str) -> None:
+    assert decide("bash", text, [rule("bash", pattern, "allow")]).action == expected
+
+
+def test_a_rule_may_be_about_many_permissions() -> None:
+    assert decide("mcp_x", "*", [rule("mcp_*", "*", "deny")]).action == "deny"
+    assert decide("read", "x", [rule("*", "*", "allow")]).action == "allow"
+
+
+def test_the_last_rule_that_matches_decides_across_all_lists() -> None:
+    first = [rule("bash", "*", "allow"), rule("bash", "rm *", "deny")]
+    second = [rule("bash", "rm -i *", "ask")]
+    assert decide("bash", "rm x", first, second) == first[1]
+    assert decide("bash", "rm -i x", first, second) == second[0]
+    assert decide("bash", "ls", first, second) == first[0]
+    assert decide("edit", "x", first, second).action == "ask"
+
+
+rules = st.lists(
+    st.builds(
+        rule,
+        st.sampled_from(["*", "bash", "edit"]),
+        st.sampled_from(["*", "a*", "ab"]),
+        st.sampled_from(["allow", "deny", "ask"]),
+    ),
+    max_size=6,
+)
+
+
+@given(rules, rules)
+def test_lists_in_a_row_are_one_list(one: list[Rule], other: list[Rule]) -> None:
+    assert decide("bash", "ab", one, other) == decide("bash", "ab", [*one, *other])
+
+
+@given(rules)
+def test_a_rule_for_everything_at_the_end_settles_it(before: list[Rule]) -> None:
+    assert decide("bash", "ab", before, [rule("*", "*", "deny")]).action == "deny"
+
+
+def test_only_what_is_forbidden_altogether_is_disabled() -> None:
+    assert disabled(["bash", "read"], [rule("bash", "*", "deny")]) == {"bash"}
+    assert disabled(["bash"], [rule("bash", "*", "deny"), rule("bash", "git *", "allow")]) == set()
+    assert disabled(["bash"], [rule("bash", "rm *", "deny")]) == set()
+    assert disabled(["bash", "read"], [rule("*", "*", "deny"), rule("read", "*", "allow")]) == {"bash"}
+    editing = ["edit", "write", "patch", "multiedit", "apply_patch"]
+    assert disabled([*editing, "bash"], [rule("edit", "*", "deny")]) == set(editing)
+
+
+async def test_what_rules_allow_is_not_asked() -> None:
+    desk = Desk()
+    decided = await desk.ask("ls", "git log", rules=[rule("bash", "*", "allow")])
+    assert decided == [rule("bash", "*", "allow")] * 2
+    assert desk.events == []
+
+
+async def test_a_deny_anywhere_is_found_before_anyone_is_asked() -> None:
+    desk = Desk()
+    with pytest.raises(PermissionDenied) as caught:
+        await desk.ask("ls", "rm x", rules=[rule("read", "*", "allow"), rule("bash", "rm *", "deny")])
+    assert desk.events == []
+    assert caught.value.data["rules"] == [rule("bash", "rm *", "deny")]
+    assert "rm x" in caught.value.message
+
+
+async def test_a_request_waits_and_is_listed_until_it_is_answered() -> None:
+    desk = Desk()
+    async with asyncio.TaskGroup() as group:
+        asking = group.create_task(
+            desk.permissions.ask(
+                session_id="ses_1",
+                permission="bash",
+                patterns=["ls"],
+                rules=(),
+                always=["ls *"],
+                metadata={"a": 1},
+                tool={"messageID": "msg_1", "callID": "c"},
+            )
+        )
+        (request_id,) = await desk.asked()
+        assert desk.permissions.pending == [
+            {
+                "id": request_id,
+                "sessionID": "ses_1",
+                "permission": "bash",
+                "patterns": ["ls"],
+                "metadata": {"a": 1},
+                "always": ["ls *"],
+                "tool": {"messageID": "msg_1", "callID": "c"},
+            }
+        ]
+        assert request_id.startswith("per_")
+        assert not asking.done()
+        desk.permissions.reply(request_id, "once")
+    assert [decided.action for decided in asking.result()] == ["ask"]
+    assert desk.permissions.pending == []
+    assert desk.told == ["permission.asked", "permission.replied"]
+    assert desk.events[1].properties == {"sessionID": "ses_1", "requestID": request_id, "reply": "once"}
+    assert desk.permissions.approved == ()
+
+
+async def test_always_lets_the_like_pass_from_then_on() -> None:
+    kept: list[Sequence[Rule]] = []
+    desk = Desk(remember=kept.append)
+    async with asyncio.TaskGroup() as group:
+        group.create_task(desk.ask("git log", always=["git log *"]))
+        alike = group.create_task(desk.ask("git log -1", always=["git log *"]))
+        elsewhere = group.create_task(desk.ask("git log", session="ses_2"))
+        other = group.create_task(desk.ask("git log", "rm x"))
+        first, *_ = await desk.asked(4)
+        desk.permissions.reply(first, "always")
+        await alike
+        assert not elsewhere.done()
+        assert not other.done()
+        for request_id in await desk.asked(2):
+            desk.permissions.reply(request_id, "once")
+    await desk.ask("git log --all", session="ses_3")
+    assert kept == [[rule("bash", "git log *", "allow")]]
+    assert desk.permissions.approved == (rule("bash", "git log *", "allow"),)
+
+
+async def test_what_was_approved_is_known_next_time_but_undoes_no_rule() -> None:
+    desk = Desk(approved=[rule("bash", "git *", "allow")])
+    await desk.ask("git log", rules=[rule("bash", "*", "ask")])
+    with pytest.raises(PermissionDenied):
+        await desk.ask("git push", rules=[rule("bash", "git push*", "deny")])
+
+
+async def test_a_no_ends_everything_else_the_session_waits_for() -> None:
+    desk = Desk()
+    async with asyncio.TaskGroup() as group:
+        mine = [group.create_task(settled(desk.ask(name))) for name in ("a", "b", "c")]
+        elsewhere = group.create_task(desk.ask("d", session="ses_2"))
+        requests = await desk.asked(4)
+        desk.permissions.reply(requests[1], "reject")
+        assert [type(await each) for each in mine] == [PermissionRejected] * 3
+        assert not elsewhere.done()
+        desk.permissions.reply(requests[3], "once")
+    assert desk.told.count("permission.replied") == 4
+
+
+async def test_a_no_with_a_word_corrects_the_one_and_ends_the_others() -> None:
+    desk = Desk()
+    async with asyncio.TaskGroup() as group:
+        one, other = (group.create_task(settled(desk.ask(name))) for name in ("a", "b"))
+        requests = await desk.asked(2)
+        desk.permissions.reply(requests[0], "reject", "use b instead")
+    corrected = one.result()
+    assert isinstance(corrected, PermissionCorrected)
+    assert "use b instead" in corrected.message
+    assert type(other.result()) is PermissionRejected
+
+
+async def settled(asking: Any) -> object:
+    try:
+        return await asking
+    except PermissionRejected as error:
+        return error
+    except PermissionCorrected as error:
+        return error
+
+
+async def test_whoever_stops_waiting_withdraws_the_request() -> None:
+    desk = Desk()
+    async with asyncio.TaskGroup() as group:
+        asking = group.create_task(desk.ask("a"))
+        (request_id,) = await desk.asked()
+        asking.cancel()
+    assert desk.permissions.pending == []
+    with pytest.raises(NotFound):
+        desk.permissions.reply(request_id, "once")
+
+
+async def test_an_answer_to_nothing_is_told_so() -> None:
+    with pytest.raises(NotFound):
+        Desk().permissions.reply("per_unknown", "once")
+
+
+async def test_an_answer_counts_once() -> None:
+    desk = Desk()
+    async with asyncio.TaskGroup() as group:
+        group.create_task(desk.ask("a"))
+        (request_id,) = await desk.asked()
+        desk.permissions.reply(request_id, "once")
+        with pytest.raises(NotFound):
+            desk.permissions.reply(request_id, "reject")
+
+
+async def test_closing_refuses_those_who_wait_and_those_who_come() -> None:
+    desk = Desk()
+    async with asyncio.TaskGroup() as group:
+        waiting = [group.create_task(settled(desk.ask(name, session=name))) for name in ("a", "b")]
+        await desk.asked(2)
+        desk.permissions.close()
+    assert [type(each.result()) for each in waiting] == [PermissionRejected] * 2
+    with pytest.raises(PermissionRejected):
+        await desk.ask("c")
+    await desk.ask("c", rules=[rule("*", "*", "allow")])
+    assert desk.permissions.pending == []
+
+
+async def test_news_that_cannot_be_told_leaves_no_request_behind() -> None:
+    def broken(event: Event) -> None:
+        raise RuntimeError("no one listens")
+
+    permissions = Permissions(broken)
+    with pytest.raises(RuntimeError):
+        await permissions.ask(session_id="s", permission="bash", patterns=["x"], rules=())
+    assert permissions.pending == []

@@ -1,0 +1,216 @@
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from opensesh.errors import PermissionDenied, ToolFailed
+from opensesh.tools import globs, search
+from opensesh.tools.glob import Glob
+from opensesh.tools.grep import Grep
+from opensesh.tools.list import List
+
+from .bench import Bench, older
+
+needs_git = pytest.mark.skipif(shutil.which("git") is None, reason="needs git")
+
+
+def git(directory: str, *arguments: str) -> None:
+    subprocess.run(["git", *arguments], cwd=directory, check=True, capture_output=True)
+
+
+@pytest.fixture(params=["ripgrep", "git", "python"])
+def backend(request: pytest.FixtureRequest, bench: Bench, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> str:
+    name = str(request.param)
+    programs = tmp_path / "programs"
+    programs.mkdir()
+    wanted = {"ripgrep": ["rg", "git"], "git": ["git"], "python": []}[name]
+    for program in wanted:
+        found = shutil.which(program)
+        if found is None:
+            pytest.skip(f"needs {program}")
+        os.symlink(found, programs / program)
+    if wanted:
+        git(bench.directory, "init", "-q")
+    monkeypatch.setenv("PATH", str(programs))
+    return name
+
+
+async def test_files_are_found_newest_first(bench: Bench, backend: str) -> None:
+    for age, name in enumerate(["src/a.py", "src/deep/b.py", "c.py", ".hidden/d.py", "e.txt"]):
+        older(bench.put(name, ""), age)
+    answer = await bench.run(Glob(), pattern="**/*.py")
+    names = ["src/a.py", "src/deep/b.py", "c.py", ".hidden/d.py"]
+    assert answer.output.split("\n") == [str(bench.path(name)) for name in names]
+    assert answer.metadata == {"count": 4, "truncated": False}
+    assert answer.title == ""
+    assert bench.patterns("glob") == ["**/*.py"]
+    below = await bench.run(Glob(), pattern="*.py", path="src")
+    assert below.output == f"{bench.path('src/a.py')}\n{bench.path('src/deep/b.py')}"
+    assert below.title == "src"
+    assert (await bench.run(Glob(), pattern="*.zzz")).output == "No files found"
+
+
+async def test_what_the_repository_ignores_is_not_found(bench: Bench, backend: str) -> None:
+    if backend == "python":
+        pytest.skip("only git knows what a repository ignores")
+    for name in ("kept.py", "node_modules/x.py", "build/y.py", "sub/local.py", "tracked.py"):
+        bench.put(name, "needle\n")
+    git_program = shutil.which("git") or "git"
+    subprocess.run([git_program, "add", "tracked.py"], cwd=bench.directory, check=True)
+    bench.put(".gitignore", "node_modules/\nbuild/\ntracked.py\n")
+    bench.put("sub/.gitignore", "local.py\n")
+    assert (await bench.run(Glob(), pattern="**/*.py")).output == str(bench.path("kept.py"))
+    assert (
+        await bench.run(Grep(), pattern="needle")
+    ).output == f"Found 1 matches\n{bench.path('kept.py')}:\n  Line 1: needle"
+    included = await bench.run(Grep(), pattern="needle", include="*.py")
+    assert included.metadata["matches"] == 1
+
+
+async def test_links_and_the_repository_itself_are_passed_over(bench: Bench, backend: str) -> None:
+    bench.put("a.txt", "needle\n")
+    bench.put(".git/needle.txt", "needle\n")
+    os.symlink(bench.path("a.txt"), bench.path("link.txt"))
+    assert (await bench.run(Glob(), pattern="*.txt")).output == str(bench.path("a.txt"))
+    assert (await bench.run(Grep(), pattern="needle")).metadata["matches"] == 1
+
+
+async def test_repositories_within_the_repository_are_searched(bench: Bench, backend: str) -> None:
+    if backend == "python":
+        pytest.skip("no repository")
+    inner = bench.path("vendored")
+    inner.mkdir()
+    subprocess.run([shutil.which("git") or "git", "init", "-q"], cwd=inner, check=True)
+    bench.put("vendored/x.py", "needle\n")
+    assert (await bench.run(Glob(), pattern="**/*.py")).output == str(bench.path("vendored/x.py"))
+
+
+async def test_lines_are_found_by_file(bench: Bench, backend: str) -> None:
+    older(bench.put("src/a.py", "def f():\n    return 1\n\n\ndef g():\n    return 2\r\n"), 5)
+    older(bench.put("ünï.py", "return 漢字\n"), 1)
+    bench.put("b.txt", "return\n")
+    answer = await bench.run(Grep(), pattern="return .", include="*.py")
+    assert answer.output == (
+        f"Found 3 matches\n{bench.path('ünï.py')}:\n  Line 1: return 漢字\n\n"
+        f"{bench.path('src/a.py')}:\n  Line 2:     return 1\n  Line 6:     return 2"
+    )
+    assert answer.title == "return ."
+    assert answer.metadata == {"matches": 3, "truncated": False}
+    assert (await bench.run(Grep(), pattern="nowhere")).output == "No files found"
+    one = await bench.run(Grep(), pattern="return", path="src/a.py")
+    assert one.metadata["matches"] == 2
+    rooted = await bench.run(Grep(), pattern="return", include="src/**/*.py")
+    assert rooted.metadata["matches"] == 2
+
+
+async def test_too_many_are_counted_and_the_first_are_shown(bench: Bench, backend: str) -> None:
+    for number in range(150):
+        bench.put(f"many/f{number}.txt", f"needle {number}\n")
+    found = await bench.run(Grep(), pattern="needle")
+    assert found.output.startswith("Found 150 matches (showing first 100)\n")
+    assert found.output.endswith("\n\n(150 matches in all, 100 of them shown. Narrow the pattern, path or include.)")
+    assert found.metadata == {"matches": 150, "truncated": True}
+    named = await bench.run(Glob(), pattern="many/*")
+    assert named.metadata == {"count": 100, "truncated": True}
+    assert named.output.endswith("\n\n(Only the newest 100 of 150 files are shown. Narrow the pattern or the path.)")
+
+
+async def test_long_lines_are_cut_and_binary_files_are_skipped(bench: Bench, backend: str) -> None:
+    bench.put("long.txt", "needle" + "x" * 5000 + "\n")
+    bench.put("bin", b"needle\0\n")
+    answer = await bench.run(Grep(), pattern="needle")
+    assert answer.metadata["matches"] == 1
+    assert answer.output.endswith("x...")
+
+
+async def test_a_bad_pattern_is_explained(bench: Bench, backend: str) -> None:
+    bench.put("a", "x")
+    with pytest.raises(ToolFailed, match="no regular expression"):
+        await bench.run(Grep(), pattern="(unclosed")
+
+
+async def test_patterns_are_spelled_as_for_ripgrep(bench: Bench, backend: str) -> None:
+    bench.put("a", "Hello 42\n")
+    for pattern in ("(?i)hello", "[[:digit:]]+", "(?<word>Hello)", r"^\w+\s\d+$", "o 4"):
+        assert (await bench.run(Grep(), pattern=pattern)).metadata["matches"] == 1, pattern
+
+
+async def test_an_absolute_pattern_says_where_to_look(bench: Bench, backend: str) -> None:
+    path = bench.put("src/a.py", "")
+    answer = await bench.run(Glob(), pattern=f"{bench.directory}/src/**/*.py")
+    assert answer.output == path
+    assert "external_directory" not in bench.permissions()
+
+
+async def test_looking_outside_is_asked_for(bench: Bench, tmp_path: Path) -> None:
+    bench.refuse["external_directory"] = PermissionDenied("no")
+    for tool, arguments in (
+        (Glob(), {"pattern": "*", "path": ".."}),
+        (Glob(), {"pattern": f"{tmp_path}/*"}),
+        (Grep(), {"pattern": "x", "path": str(tmp_path)}),
+        (List(), {"path": ".."}),
+    ):
+        bench.asked.clear()
+        with pytest.raises(PermissionDenied):
+            await bench.run(tool, **arguments)
+        assert bench.patterns("external_directory") == [f"{os.path.realpath(tmp_path)}/*"]
+
+
+async def test_a_place_that_is_not_there_is_said_not_to_be(bench: Bench) -> None:
+    for tool, arguments in ((Glob(), {"pattern": "*"}), (Grep(), {"pattern": "x"}), (List(), {})):
+        with pytest.raises(ToolFailed):
+            await bench.run(tool, path="nowhere", **arguments)
+
+
+async def test_a_listing_is_a_tree_without_what_is_made(bench: Bench, backend: str) -> None:
+    for name in ("z.txt", "src/b.py", "src/deep/c.py", "node_modules/x.js", "a/skip.log", "a/keep.txt"):
+        bench.put(name, "")
+    answer = await bench.run(List(), ignore=["*.log"])
+    expected = ["a/", "  keep.txt", "src/", "  deep/", "    c.py", "  b.py", "z.txt"]
+    assert answer.output == "\n".join([f"{bench.directory}/", *(f"  {line}" for line in expected)])
+    assert answer.metadata == {"count": 4, "truncated": False}
+
+
+async def test_a_search_that_never_ends_is_stopped(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(search, "_PATIENCE", 0.5)
+    bench.put("a", "a" * 40 + "b\n")
+    with pytest.raises(ToolFailed, match="took longer"):
+        await bench.run(Grep(), pattern="(a+)+c")
+
+
+@pytest.mark.parametrize(
+    ("pattern", "path", "expected"),
+    [
+        ("*.py", "a.py", True),
+        ("*.py", "x/a.py", True),
+        ("*.py", "a.pyc", False),
+        ("src/*.py", "src/a.py", True),
+        ("src/*.py", "src/x/a.py", False),
+        ("src/*.py", "x/src/a.py", False),
+        ("src/**/*.py", "src/a.py", True),
+        ("src/**/*.py", "src/x/y/a.py", True),
+        ("**/test_*", "a/b/test_x", True),
+        ("**", "a/b", True),
+        ("a/**", "a/b/c", True),
+        ("*.{ts,tsx}", "x/a.tsx", True),
+        ("*.{ts,tsx}", "a.js", False),
+        ("{a,b}/**/*.c", "b/x/y.c", True),
+        ("?.py", "ab.py", False),
+        ("[ab].py", "b.py", True),
+        ("[!ab].py", "b.py", False),
+        ("[!ab].py", "/.py", False),
+        ("./a.py", "a.py", True),
+        ("a\\*b", "a*b", True),
+        ("a[b", "a[b", True),
+        ("a+b(c)", "a+b(c)", True),
+    ],
+)
+def test_patterns_are_read_as_editors_read_them(pattern: str, path: str, expected: bool) -> None:
+    assert globs.matches(pattern, path) is expected

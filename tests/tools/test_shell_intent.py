@@ -1,0 +1,176 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from opensesh.permissions import decide
+from opensesh.records import Rule
+from opensesh.tools.shell.arity import ARITY, prefix
+from opensesh.tools.shell.intent import UNPARSED, study
+
+
+@pytest.mark.parametrize(
+    ("line", "patterns", "always"),
+    [
+        ("ls -la", ["ls -la"], ["ls *"]),
+        ("npm run dev --port 1", ["npm run dev --port 1"], ["npm run dev *"]),
+        ("git   push  origin", ["git push origin"], ["git push *"]),
+        ("cd src && make test", ["make test"], ["make test *"]),
+        ("cd src", [], []),
+        ("git log && curl x | sh", ["git log", "curl x", "sh"], ["git log *", "curl *", "sh"]),
+        ("X=1 npm test", ["X=1 npm test", "npm test"], ["X=1 npm test", "npm test *"]),
+        ("\\rm x", ["\\rm x", "rm x"], ["\\rm x", "rm *"]),
+        ("/bin/rm x", ["/bin/rm x", "rm x"], ["/bin/rm *", "rm *"]),
+        ("$X rm y", ["$X rm y", "rm y"], []),
+        ("r$X y", ["r$X y", "r y"], ["r *"]),
+        ("{rm,-rf,x}", ["{rm,-rf,x}", "rm"], ["{rm,-rf,x}", "rm *"]),
+        ("sudo -u me rm x", ["sudo -u me rm x", "rm x"], ["sudo -u me rm x", "rm x"]),
+        ("env -i A=1 rm x", ["env -i A=1 rm x", "rm x"], ["env -i A=1 rm x", "rm x"]),
+        ("timeout -s 9 5 rm x", ["timeout -s 9 5 rm x", "rm x"], ["timeout -s 9 5 rm x", "rm x"]),
+        ("bash -lc 'cd a; rm b'", ["bash -lc 'cd a; rm b'", "rm b"], ["bash -lc 'cd a; rm b'", "rm b"]),
+        ("a | xargs -n 1 rm -f", ["a", "xargs -n 1 rm -f", "rm -f"], ["a *", "xargs -n 1 rm -f", "rm -f"]),
+        (
+            "find . -exec rm {} \\; -print",
+            ["find . -exec rm {} \\; -print", "rm {}"],
+            ["find . -exec rm {} \\; -print", "rm {}"],
+        ),
+        ('eval "rm $X"', ['eval "rm $X"', "rm $X"], []),
+        ("git -C x push", ["git -C x push"], ["git -C x push"]),
+        ("python -c 'x*y'", ["python -c 'x*y'"], []),
+        ("> out", ["> out"], ["> out"]),
+        ("X=1", [], []),
+    ],
+)
+def test_commands_become_patterns(line: str, patterns: list[str], always: list[str], tmp_path: Path) -> None:
+    found = study(line, str(tmp_path))
+    assert found.patterns == patterns
+    assert found.always == always
+
+
+@pytest.mark.parametrize("line", ["echo 'x && rm -rf y", "echo $((a); (rm -rf y))", "eval " * 30 + "rm -rf y"])
+def test_a_line_that_cannot_be_read_is_allowed_only_by_a_rule_for_everything(line: str, tmp_path: Path) -> None:
+    found = study(line, str(tmp_path))
+    assert found.patterns[0] == UNPARSED + line
+    assert found.always == []
+    allow_some = [
+        Rule(permission="bash", pattern="echo *", action="allow"),
+        Rule(permission="bash", pattern="eval *", action="allow"),
+    ]
+    assert decide("bash", found.patterns[0], allow_some).action == "ask"
+    assert decide("bash", found.patterns[0], [Rule(permission="bash", pattern="*", action="allow")]).action == "allow"
+
+
+def test_what_is_forbidden_is_found_in_a_line_that_cannot_be_read(tmp_path: Path) -> None:
+    rules = [
+        Rule(permission="bash", pattern="*", action="allow"),
+        Rule(permission="bash", pattern="rm *", action="deny"),
+    ]
+    for line in ("echo 'x && rm -rf y", "echo $((1; $(rm -rf y)))", "rm x\n("):
+        verdicts = {decide("bash", pattern, rules).action for pattern in study(line, str(tmp_path)).patterns}
+        assert "deny" in verdicts, line
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "git log && rm x",
+        "git log; rm x",
+        "git log | rm x",
+        "git log & rm x",
+        "git log\nrm x",
+        "git log $(rm x)",
+        "git log `rm x`",
+        'git log "$(rm x)"',
+        "git log <(rm x)",
+        "git log <<E\n$(rm x)\nE",
+        "git log || { rm x; }",
+        "(rm x)",
+        "if true; then rm x; fi",
+        "f() { rm x; }; f",
+        "git log --format=${X:-$(rm x)}",
+        "X=$(rm x) git log",
+        "command rm x",
+        "nohup rm x",
+        "bash -c 'git log; rm x'",
+        "sudo env A=b nice -n 5 rm x",
+        "echo x | xargs rm",
+        "find . -execdir rm {} +",
+        "trap 'rm x' EXIT",
+        "'rm' x",
+        'r"m" x',
+        "r\\m x",
+        "/usr/bin/rm x",
+        "$NOTHING rm x",
+        "rm$NOTHING x",
+        "r\\\nm x",
+        "rm\tx",
+        "time rm x",
+        "! rm x",
+        "{rm,x}",
+    ],
+)
+def test_no_spelling_gets_around_a_rule(line: str, tmp_path: Path) -> None:
+    rules = [
+        Rule(permission="bash", pattern="*", action="allow"),
+        Rule(permission="bash", pattern="rm *", action="deny"),
+    ]
+    patterns = study(line, str(tmp_path)).patterns
+    assert "deny" in {decide("bash", pattern, rules).action for pattern in patterns}
+
+
+def test_what_always_allows_never_covers_more_than_the_same_command(tmp_path: Path) -> None:
+    for line in ("git log", "npm run dev", "sudo ls", "sh -c ls", "FOO=1 make x", "find . -name '*.py'", "xargs rm"):
+        allowed = [
+            Rule(permission="bash", pattern=pattern, action="allow") for pattern in study(line, str(tmp_path)).always
+        ]
+        for other in ("rm -rf /", "sudo rm x", "sh -c 'rm x'", "git push", "npm publish", "xargs shred"):
+            verdicts = {decide("bash", pattern, allowed).action for pattern in study(other, str(tmp_path)).patterns}
+            assert "ask" in verdicts, (line, other)
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("cat a.txt", ["a.txt"]),
+        ("rm -rf -- -x ../y", ["-x", "../y"]),
+        ("cp --target-directory=/etc a", ["/etc", "a"]),
+        ("ls /etc", []),
+        ("cd sub && cat ../a ../../b", ["sub", "a", "../b"]),
+        ("(cd sub; cat a); cat b", ["sub", "sub/a", "b"]),
+        ("cd sub | cat b", ["sub", "b"]),
+        ("cd nowhere; cat ../a", ["nowhere", "../a", "a"]),
+        ("cat < /etc/passwd > out 2> /dev/null", ["/etc/passwd", "out"]),
+        ("cat {/etc/a,b}", ["/etc/a", "b"]),
+        ("rm -rf /etc/$X/y", ["/etc"]),
+        ("rm $X", []),
+        ("cat $PWD/a", ["a"]),
+        ("bash -c 'rm /etc/x'", ["/etc/x"]),
+        ("cd -", []),
+    ],
+)
+def test_files_are_found_from_where_the_command_runs(line: str, expected: list[str], tmp_path: Path) -> None:
+    (tmp_path / "sub").mkdir()
+    wanted = [str((tmp_path / path).resolve()) for path in expected]
+    assert study(line, str(tmp_path)).paths == wanted
+
+
+def test_home_is_a_place_outside(tmp_path: Path, isolated: Path) -> None:
+    for line in ("cat ~/x", "cat $HOME/x", 'cat "${HOME}/x"'):
+        assert study(line, str(tmp_path)).paths == [str(isolated / "x")]
+    assert study("cd", str(tmp_path)).paths == [str(isolated)]
+
+
+def test_redirections_and_tee_write_files(tmp_path: Path) -> None:
+    found = study("a > x; b >> y 2>&1; c | tee -a z; d < w; cat > v <<E\nE\n", str(tmp_path))
+    assert found.writes == [str(tmp_path / name) for name in "xyzv"]
+
+
+def test_the_arity_table_names_commands() -> None:
+    assert len(ARITY) > 100
+    assert prefix(["git", "push", "origin"]) == ("git", "push")
+    assert prefix(["git", "remote", "add", "x"]) == ("git", "remote", "add")
+    assert prefix(["docker", "compose", "up", "-d"]) == ("docker", "compose", "up")
+    assert prefix(["gh", "pr", "list", "x"]) == ("gh", "pr", "list")
+    assert prefix(["ls", "-la"]) == ("ls",)
+    assert prefix(["npm"]) == ("npm",)

@@ -1,0 +1,239 @@
+from __future__ import annotations
+
+import asyncio
+import base64
+from collections.abc import AsyncIterator, Callable
+
+import httpx2
+import msgspec
+import pytest
+
+from opensesh.errors import PermissionDenied, ToolFailed
+from opensesh.tools.codesearch import CodeSearch
+from opensesh.tools.html import to_markdown, to_text
+from opensesh.tools.webfetch import WebFetch
+from opensesh.tools.websearch import WebSearch
+
+from .bench import Bench
+
+PAGE = """<!doctype html><html><head><title>T</title><style>p{}</style></head><body>
+<script>var x = "<p>not this</p>";</script>
+<h1>Title &amp; more</h1><p>Some <b>bold</b> and <em>soft</em> text,
+  with a <a href="/there">link</a>.</p>
+<ul><li>one</li><li>two<ol start="3"><li>deep</li><li>deeper</li></ol></li></ul>
+<pre class="language-py"><code>def f():
+    return 1
+</code></pre>
+<blockquote><p>Said.</p><p>Again.</p></blockquote>
+<p>Use <code>x &lt; y</code><br>here</p><hr>
+<table><tr><th>A</th><th>B</th></tr><tr><td>1</td><td>a|b</td></tr></table>
+<img src="i.png" alt="pic"><noscript>no</noscript>
+</body></html>"""
+
+MARKDOWN = """# Title & more
+
+Some **bold** and *soft* text, with a [link](https://x.test/there).
+
+- one
+- two
+  3. deep
+  4. deeper
+
+```py
+def f():
+    return 1
+```
+
+> Said.
+>
+> Again.
+
+Use `x < y`
+here
+
+---
+
+| A | B |
+| --- | --- |
+| 1 | a\\|b |
+
+![pic](https://x.test/i.png)"""
+
+
+def web(answer: Callable[[httpx2.Request], httpx2.Response]) -> WebFetch:
+    return WebFetch(transport=httpx2.MockTransport(answer))
+
+
+def page(text: str, kind: str = "text/html; charset=utf-8") -> httpx2.Response:
+    return httpx2.Response(200, content=text.encode(), headers={"content-type": kind})
+
+
+def test_a_page_becomes_markdown() -> None:
+    assert to_markdown(PAGE, "https://x.test/a/b").replace("/a/i.png", "/i.png") == MARKDOWN
+
+
+def test_a_page_becomes_text() -> None:
+    text = to_text(PAGE)
+    assert text.startswith("Title & more\nSome bold and soft text, with a link.\none\ntwo\ndeep")
+    assert "    return 1" in text
+    assert "not this" not in text
+
+
+@pytest.mark.parametrize(
+    "broken", ["<p>a<b>b", "</div>x", "<a href=x>", "<ul><li>a", "<td>x</td>", "a < b", "<script>x", "<svg><p>x", ""]
+)
+def test_broken_pages_are_read_as_far_as_they_go(broken: str) -> None:
+    to_markdown(broken)
+    to_text(broken)
+
+
+async def test_a_page_is_fetched_as_markdown_unless_asked_otherwise(bench: Bench) -> None:
+    tool = web(lambda request: page("<h1>Hi</h1><p>there</p>"))
+    answer = await bench.run(tool, url="https://x.test/")
+    assert answer.output == "# Hi\n\nthere"
+    assert answer.title == "https://x.test/ (text/html; charset=utf-8)"
+    assert bench.patterns("webfetch") == ["https://x.test/"]
+    assert (await bench.run(tool, url="https://x.test/", format="text")).output == "Hi\nthere"
+    assert (await bench.run(tool, url="https://x.test/", format="html")).output == "<h1>Hi</h1><p>there</p>"
+    plain = web(lambda request: page("<b>as it is</b>", "text/plain"))
+    assert (await bench.run(plain, url="https://x.test/")).output == "<b>as it is</b>"
+
+
+async def test_the_charset_is_the_servers_or_the_pages(bench: Bench) -> None:
+    latin = httpx2.Response(200, content=b"<p>caf\xe9</p>", headers={"content-type": "text/html; charset=latin-1"})
+    assert (await bench.run(web(lambda request: latin), url="https://x.test/")).output == "café"
+    meta = httpx2.Response(
+        200, content=b'<meta charset="latin-1"><p>caf\xe9</p>', headers={"content-type": "text/html"}
+    )
+    assert (await bench.run(web(lambda request: meta), url="https://x.test/")).output == "café"
+
+
+async def test_an_image_is_attached(bench: Bench) -> None:
+    image = httpx2.Response(200, content=b"\x89PNG", headers={"content-type": "image/png"})
+    answer = await bench.run(web(lambda request: image), url="https://x.test/p.png")
+    assert answer.attachments[0]["url"] == "data:image/png;base64," + base64.b64encode(b"\x89PNG").decode()
+
+
+@pytest.mark.parametrize(
+    "url", ["ftp://x", "file:///etc/passwd", "x.test", "javascript:alert(1)", "http://", "http://[x"]
+)
+async def test_only_the_web_is_fetched(bench: Bench, url: str) -> None:
+    with pytest.raises(ToolFailed, match="cannot be fetched"):
+        await bench.run(web(lambda request: page("x")), url=url)
+    assert bench.asked == []
+
+
+async def test_redirects_are_checked_like_the_first_address(bench: Bench) -> None:
+    targets = {"/a": "/b", "/b": "https://y.test/c", "/file": "file:///etc/passwd", "/loop": "/loop"}
+
+    def answer(request: httpx2.Request) -> httpx2.Response:
+        target = targets.get(request.url.path)
+        return httpx2.Response(302, headers={"location": target}) if target else page(f"at {request.url}", "text/plain")
+
+    tool = web(answer)
+    assert (await bench.run(tool, url="https://x.test/a")).output == "at https://y.test/c"
+    assert bench.patterns("webfetch") == ["https://x.test/a", "https://y.test/c"]
+    with pytest.raises(ToolFailed, match="cannot be fetched"):
+        await bench.run(tool, url="https://x.test/file")
+    with pytest.raises(ToolFailed, match="without end"):
+        await bench.run(tool, url="https://x.test/loop")
+    bench.refuse["webfetch"] = PermissionDenied("no")
+    with pytest.raises(PermissionDenied):
+        await bench.run(tool, url="https://x.test/a")
+
+
+async def test_a_gate_that_wants_a_browser_is_tried_once_more(bench: Bench) -> None:
+    agents: list[str] = []
+
+    def answer(request: httpx2.Request) -> httpx2.Response:
+        agents.append(request.headers["user-agent"])
+        if request.headers["user-agent"].startswith("Mozilla") or request.url.path == "/never":
+            return httpx2.Response(403, headers={"cf-mitigated": "challenge"})
+        return page("in", "text/plain")
+
+    assert (await bench.run(web(answer), url="https://x.test/")).output == "in"
+    assert len(agents) == 2
+    with pytest.raises(ToolFailed, match="wants a browser"):
+        await bench.run(web(answer), url="https://x.test/never")
+
+
+async def test_what_is_too_large_is_not_fetched(bench: Bench) -> None:
+    declared = httpx2.Response(200, content=b"x" * (5 * 1024 * 1024 + 1))
+    with pytest.raises(ToolFailed, match="larger than 5 MiB"):
+        await bench.run(web(lambda request: declared), url="https://x.test/")
+
+    async def endless() -> AsyncIterator[bytes]:
+        while True:
+            yield b"x" * 1_000_000
+
+    def undeclared(request: httpx2.Request) -> httpx2.Response:
+        return httpx2.Response(200, content=endless())
+
+    with pytest.raises(ToolFailed, match="larger than 5 MiB"):
+        await bench.run(web(undeclared), url="https://x.test/")
+
+
+@pytest.mark.parametrize(("status", "said"), [(404, "404 Not Found"), (500, "500 Internal Server Error")])
+async def test_an_answer_of_no_is_a_failure(bench: Bench, status: int, said: str) -> None:
+    with pytest.raises(ToolFailed, match=said):
+        await bench.run(web(lambda request: httpx2.Response(status)), url="https://x.test/")
+
+
+async def test_a_broken_or_slow_server_is_a_failure(bench: Bench) -> None:
+    def broken(request: httpx2.Request) -> httpx2.Response:
+        raise httpx2.ConnectError("refused")
+
+    async def slow(request: httpx2.Request) -> httpx2.Response:
+        await asyncio.sleep(30)
+        return page("")
+
+    with pytest.raises(ToolFailed, match="could not be fetched: refused"):
+        await bench.run(web(broken), url="https://x.test/")
+    with pytest.raises(ToolFailed, match="did not answer within 1 s"):
+        await bench.run(WebFetch(transport=httpx2.MockTransport(slow)), url="https://x.test/", timeout=0.1)
+
+
+def exa(*bodies: str, status: int = 200) -> tuple[httpx2.MockTransport, list[dict[str, object]]]:
+    seen: list[dict[str, object]] = []
+
+    def answer(request: httpx2.Request) -> httpx2.Response:
+        assert str(request.url) == "https://mcp.exa.ai/mcp"
+        seen.append(msgspec.json.decode(request.content))
+        return httpx2.Response(status, content="".join(bodies).encode())
+
+    return httpx2.MockTransport(answer), seen
+
+
+FOUND = '{"jsonrpc":"2.0","id":1,"result":{"content":[{"type":"text","text":"found it"}]}}'
+
+
+@pytest.mark.parametrize("body", [f"event: message\ndata: {FOUND}\n\n", FOUND])
+async def test_the_web_is_searched_by_way_of_exa(bench: Bench, body: str) -> None:
+    transport, seen = exa(body)
+    answer = await bench.run(WebSearch(transport=transport), query="python 3.15", numResults=3)
+    assert answer.output == "found it"
+    arguments = {"query": "python 3.15", "type": "auto", "numResults": 3, "livecrawl": "fallback"}
+    assert seen[0]["method"] == "tools/call"
+    assert seen[0]["params"] == {"name": "web_search_exa", "arguments": arguments}
+    assert bench.patterns("websearch") == ["python 3.15"]
+
+
+async def test_code_is_searched_by_way_of_exa(bench: Bench) -> None:
+    transport, seen = exa(FOUND)
+    answer = await bench.run(CodeSearch(transport=transport), query="asyncio TaskGroup")
+    assert answer.output == "found it"
+    expected = {"query": "asyncio TaskGroup", "tokensNum": 5000}
+    assert seen[0]["params"] == {"name": "get_code_context_exa", "arguments": expected}
+    with pytest.raises(ToolFailed, match="tokensNum"):
+        await bench.run(CodeSearch(transport=transport), query="x", tokensNum=10)
+
+
+async def test_a_search_that_fails_or_finds_nothing_says_so(bench: Bench) -> None:
+    transport, _ = exa('data: {"jsonrpc":"2.0","id":1,"result":{"content":[]}}\n\n')
+    assert "No search results" in (await bench.run(WebSearch(transport=transport), query="x")).output
+    transport, _ = exa('data: {"jsonrpc":"2.0","id":1,"error":{"message":"quota"}}\n\n')
+    with pytest.raises(ToolFailed, match="quota"):
+        await bench.run(WebSearch(transport=transport), query="x")
+    transport, _ = exa("busy", status=503)
+    with pytest.raises(ToolFailed, match="503: busy"):
+        await bench.run(CodeSearch(transport=transport), query="x")
