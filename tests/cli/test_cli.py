@@ -257,14 +257,6 @@ def test_a_closed_pipe_is_not_an_error(store: Path) -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, "{", "")
 
 
-def test_demo_tells_its_story_and_cleans_up(terminal: Terminal) -> None:
-    story = terminal.run("demo")
-    assert terminal.code == 0
-    assert "(fork #1)" in story
-    folder = story.split("files under ")[1].split(",")[0]
-    assert not Path(folder).exists()
-
-
 def test_start_up_imports_only_what_it_needs() -> None:
     def modules(*words: str) -> set[str]:
         code = (
@@ -281,3 +273,5 @@ def test_start_up_imports_only_what_it_needs() -> None:
     assert not modules("--version") & (heavy | {"argparse", "msgspec", "json"})
     assert not modules("--help") & (heavy | {"msgspec"})
     assert not modules("list") & heavy
+    for command in ("run", "demo", "models", "agents", "config"):
+        assert not modules(command, "--help") & heavy

@@ -14,10 +14,14 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 COMMANDS = {
+    "run": ("ask a model to do something here", "run"),
     "list": ("sessions of every project, newest first", "listing"),
     "show": ("read a session", "show"),
     "projects": ("projects, found by name or folder", "projects"),
-    "session": ("fork, rename, archive or remove a session", "session"),
+    "session": ("fork, rename, archive, compact or remove a session", "session"),
+    "models": ("models that can be used, with limits and prices", "models"),
+    "agents": ("agents, and what they may do", "agents"),
+    "config": ("every setting, and who made it", "config"),
     "demo": ("see it work in a throw-away folder", "demo"),
     "completion": ("completion for bash, zsh or fish", "completion"),
 }
@@ -27,6 +31,7 @@ _EXIT: tuple[tuple[type[errors.OpenseshError], int], ...] = (
     (errors.InvalidID, 2),
     (errors.InvalidKey, 2),
     (errors.NotFound, 3),
+    (errors.ModelNotFound, 3),
     (errors.Busy, 4),
     (errors.StoreError, 5),
     (errors.RecordError, 5),
@@ -52,6 +57,8 @@ class Parser(argparse.ArgumentParser):
     def __init__(self, **options: Any) -> None:
         self.declared: list[argparse.Action] = []
         self.actions: dict[str, Parser] = {}
+        self.words: str | None = None
+        """The argument that is made of words, with options between them as they come; there is at most one."""
         self._choice: Any = None
         super().__init__(**options)
 
@@ -67,6 +74,15 @@ class Parser(argparse.ArgumentParser):
             self._choice = self.add_subparsers(dest="action", metavar="ACTION", required=True, title="actions")
         self.actions[name] = self._choice.add_parser(name, help=summary, description=summary)
         return self.actions[name]
+
+    def parse(self, words: Sequence[str]) -> argparse.Namespace:
+        """Understand the words; after ``--``, none is an option."""
+        if self.words is None:
+            return self.parse_args(words)
+        end = words.index("--") if "--" in words else len(words)
+        options = self.parse_intermixed_args(words[:end])
+        setattr(options, self.words, [*getattr(options, self.words), *words[end + 1 :]])
+        return options
 
     def error(self, message: str) -> NoReturn:
         """Bad usage, in one line with a way on."""
@@ -136,7 +152,7 @@ def _run(words: Sequence[str]) -> int:
     command, parser = command_parser(name)
     if parser.actions and position:
         rest = [*rest[position:], *rest[:position]]  # what is said everywhere belongs behind the action
-    return command.run(parser.parse_args(rest)) or 0
+    return command.run(parser.parse(rest)) or 0
 
 
 def overview() -> str:

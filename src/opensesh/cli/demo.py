@@ -1,37 +1,40 @@
-"""See it work, in a throw-away folder: store a session, fork it, list both, read one back."""
+"""See it work: a small project with a failing test, fixed by a model that plays a script.
+
+Everything but the model is real: the tools, the test, the edit, the session on disk. It needs no key, no network and
+no server, and leaves nothing behind unless --keep is given.
+"""
 
 from __future__ import annotations
 
 import os
-import tempfile
-from typing import TYPE_CHECKING
+import sys
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from .. import ids
-from ..bus import Bus
-from ..project import Place, register
-from ..records import (
-    AssistantMessage,
-    Completed,
-    MessageTime,
-    ModelRef,
-    Path,
-    Span,
-    StepFinishPart,
-    StepStartPart,
-    TextPart,
-    Tokens,
-    ToolPart,
-    UserMessage,
-)
-from ..sessions import Sessions
-from ..storage.json_tree import JsonTree
 from . import output
 
 if TYPE_CHECKING:
     from argparse import Namespace
+    from collections.abc import Sequence
 
+    from ..engine.engine import Engine
+    from ..engine.loop import Outcome
     from ..records import Session
+    from ..storage.store import StoredMessage
     from .app import Parser
+    from .driving import Drive
+
+_EXIT = {"answered": 0, "failed": 1, "blocked": 1, "aborted": 130}
+
+
+class _Kept(NamedTuple):
+    """What is there afterwards."""
+
+    session: Session
+    messages: Sequence[StoredMessage]
+    fork: Session
+    files: int
+    root: str
+    diff: str
 
 
 def configure(parser: Parser) -> None:
@@ -40,87 +43,124 @@ def configure(parser: Parser) -> None:
 
 
 def run(options: Namespace) -> int:
-    """Tell the story, with real records."""
-    folder = tempfile.mkdtemp(prefix="opensesh-demo-")
-    os.environ["XDG_STATE_HOME"] = os.path.join(folder, "state")
-    store = JsonTree(os.path.join(folder, "opencode", "storage"))
-    bus = Bus()
-    place = Place(folder, "global", "/", "/", None)
-    sessions = Sessions(store, place, bus=bus)
-    register(store, place)
-    session = sessions.create(title="Why is the parser slow?")
-    print(f"1. stored   {session.id}  {session.title}")
-    _converse(sessions, session)
-    fork = sessions.fork(session.id)
-    print(f"2. forked   {fork.id}  {fork.title}")
-    print("3. listed")
-    for each in sorted(sessions.list(), key=lambda each: -each.updated):
-        print(f"     {output.when(each.updated, utc=options.utc)}  {each.id}  {each.title}")
-    print("4. read back, message by message")
-    for message in sessions.messages(fork.id):
-        kinds = ", ".join(part["type"] for part in message.parts)
-        print(f"     {message.info['role']:<9} {kinds}")
-    print(f"5. heard    {bus.last} events on the bus, the last one {bus_last_type(bus)}")
-    print(f"6. on disk  {len(store.list())} files under {store.root}, laid out as OpenCode lays them out")
-    if not options.keep:
-        import shutil
+    """Tell the story, with a real engine."""
+    import asyncio
+    import shutil
+    import tempfile
 
-        shutil.rmtree(folder)
-        print("The folder is gone again; --keep leaves it.")
-    return 0
+    from .demo_project import secluded
+
+    folder = os.path.realpath(tempfile.mkdtemp(prefix="opensesh-demo-"))
+    try:
+        with secluded(folder):
+            return _EXIT[asyncio.run(_tell(folder, options)).kind]
+    except asyncio.CancelledError:
+        return 130
+    finally:
+        if not options.keep:
+            shutil.rmtree(folder, ignore_errors=True)
 
 
-def bus_last_type(bus: Bus) -> str:
-    """What the newest event was."""
-    envelope = bus.next_after(bus.last - 1)
-    return envelope.event.type if envelope else "none"
+async def _tell(folder: str, options: Namespace) -> Outcome:
+    from . import demo_project
+    from .tally import in_words
+
+    project = os.path.join(folder, "project")
+    has_git = demo_project.make(project)
+    say = _silent if options.json else print
+    say(f"A throw-away project: {project}{'' if has_git else ' (there is no git, which is fine)'}")
+    say(output.paint(f'\n$ opensesh run "{demo_project.PROMPT}"', 1))
+    sys.stdout.flush()
+    drive, outcome = await _play(project, quiet=options.json)
+    kept = _read_back(drive, demo_project.git(project, "diff") if has_git else None)
+    if options.json:
+        output.print_json(_document(drive, outcome, kept, folder))
+        return outcome
+    say(output.paint("\nWhat changed", 1))
+    for line in kept.diff.splitlines():
+        say(f"  {output.paint(line, *_colour(line))}")
+    say(output.paint("\nWhat it would have cost, at the prices of a larger model", 1))
+    say(f"  {in_words(drive.tally, drive.tally.cost(drive.engine))}")
+    say(output.paint("\nWhat is stored, read back", 1))
+    _print_stored(kept, options)
+    say(f"\n{folder} {'is kept.' if options.keep else 'is gone again; --keep leaves it.'}")
+    if options.keep:
+        say(f"A closer look: opensesh show last --store {os.path.dirname(kept.root)}")
+    return outcome
 
 
-def _converse(sessions: Sessions, session: Session) -> None:
-    now = ids.now_ms()
-    user = UserMessage(
-        id=ids.ascending("msg"),
-        session_id=session.id,
-        time=MessageTime(created=now),
-        agent="build",
-        model=ModelRef(provider_id="scripted", model_id="demo"),
-    )
-    assistant = AssistantMessage(
-        id=ids.ascending("msg"),
-        session_id=session.id,
-        time=MessageTime(created=now + 1, completed=now + 900),
-        parent_id=user.id,
-        model_id="demo",
-        provider_id="scripted",
-        mode="build",
-        agent="build",
-        path=Path(cwd=sessions.place.directory, root=sessions.place.worktree),
-        cost=0.0021,
-        tokens=Tokens(input=520, output=36),
-        finish="stop",
-    )
-    call = Completed(
-        input={"filePath": "parser.py"},
-        output="1: import re",
-        title="parser.py",
-        time=Span(start=now + 100, end=now + 140),
-    )
-    question, start, tool, answer, finish = (ids.ascending("prt") for _ in range(5))
-    parts = [
-        TextPart(id=question, session_id=session.id, message_id=user.id, text="Why is the parser slow?"),
-        StepStartPart(id=start, session_id=session.id, message_id=assistant.id),
-        ToolPart(id=tool, session_id=session.id, message_id=assistant.id, call_id="call_1", tool="read", state=call),
-        TextPart(id=answer, session_id=session.id, message_id=assistant.id, text="It compiles a regex in its loop."),
-        StepFinishPart(
-            id=finish,
-            session_id=session.id,
-            message_id=assistant.id,
-            reason="stop",
-            cost=assistant.cost,
-            tokens=assistant.tokens,
-        ),
-    ]
-    for message in (user, assistant):
-        sessions.update_message(message.document)
-    for part in parts:
-        sessions.update_part(part.document)
+async def _play(project: str, *, quiet: bool) -> tuple[Drive, Outcome]:
+    from ..engine.prompt import text_prompt
+    from . import demo_project
+    from .asking import Policy
+    from .driving import Drive
+    from .run_json import Nothing
+    from .run_screen import Screen
+    from .terminal import Stream
+
+    out = Stream(sys.stdout)
+    engine = _engine(project, demo_project.script(0.02 if out.is_terminal and not quiet else 0.0))
+    screen = Screen(out, out, project)
+    drive = Drive(engine, Nothing() if quiet else screen, Policy(engine, screen.note, allow=True), screen.note)
+
+    async def new_session() -> str:
+        return (await engine.create()).id
+
+    outcome = await drive.run(new_session, text_prompt(demo_project.PROMPT, model="scripted/demo"))
+    screen.close()
+    return drive, outcome
+
+
+def _engine(project: str, script: str) -> Engine:
+    from ..engine.engine import open_engine
+    from ..engine.runtime import Settings
+    from ..models.scripted import ScriptedModel
+
+    settings = Settings(owner="opensesh demo", interactive=False)
+    return open_engine(project, settings=settings, scripts={"demo": ScriptedModel(script)})
+
+
+def _read_back(drive: Drive, diff: str | None) -> _Kept:
+    """From disk, with a store of its own, and forked there."""
+    from ..sessions import Sessions
+    from ..storage import open_tree, paths
+
+    store = open_tree(paths.storage())
+    sessions = Sessions(store, drive.engine.runtime.place)
+    messages = sessions.messages(drive.session_id)
+    if diff is None:
+        parts = [part for message in messages for part in message.parts if part.get("tool") == "edit"]
+        diff = "".join(str(part["state"].get("metadata", {}).get("diff", "")) for part in parts)
+    fork = sessions.fork(drive.session_id)
+    return _Kept(sessions.get(drive.session_id), messages, fork, len(store.list()), store.root, diff)
+
+
+def _print_stored(kept: _Kept, options: Namespace) -> None:
+    print(f"  {kept.session.id}  {output.when(kept.session.updated, utc=options.utc)}  {kept.session.title}")
+    for message in kept.messages:
+        shown = [_part_name(part) for part in message.parts if not part["type"].startswith("step-")]
+        print(f"    {message.info['role']:<9} {', '.join(shown)}")
+    print(f"  {kept.fork.id}  {output.when(kept.fork.updated, utc=options.utc)}  {kept.fork.title}")
+    print(f"  {kept.files} files, laid out as OpenCode lays them out, under")
+    print(f"  {kept.root}")
+
+
+def _part_name(part: dict[str, Any]) -> str:
+    return f"{part['tool']} ({part['state']['status']})" if part["type"] == "tool" else str(part["type"])
+
+
+def _document(drive: Drive, outcome: Outcome, kept: _Kept, folder: str) -> dict[str, Any]:
+    from .run_json import result
+
+    own = {"forkID": kept.fork.id, "title": kept.session.title, "diff": kept.diff, "messages": len(kept.messages)}
+    return result(drive, outcome) | own | {"folder": folder, "store": kept.root, "seconds": drive.tally.seconds}
+
+
+def _colour(line: str) -> tuple[int, ...]:
+    if line.startswith(("+++", "---", "diff ", "index ")):
+        return (1,)
+    return {"+": (32,), "-": (31,), "@": (36,)}.get(line[:1], ())
+
+
+def _silent(*_: object) -> None:
+    """In place of ``print``, where standard output holds one document."""

@@ -1,4 +1,4 @@
-"""Fork, rename, archive or remove a session."""
+"""Fork, rename, archive, compact or remove a session."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
-from ..errors import Busy, UsageError
+from ..errors import Busy, NotFound, UsageError
 from ..project import resolve
 from ..sessions import Sessions
 from ..storage import open_store
@@ -16,6 +16,7 @@ from .choose import find_session
 if TYPE_CHECKING:
     from argparse import Namespace
 
+    from ..engine.loop import Outcome
     from ..records import Session
     from .app import Parser
 
@@ -31,6 +32,9 @@ def configure(parser: Parser) -> None:
     archive = parser.add_action("archive", "put it away, out of the lists")
     archive.add_argument("session", metavar="S")
     archive.add_argument("--undo", action="store_true", help="take it out again")
+    compact = parser.add_action("compact", "sum it up, so that it fits the model's window again; nothing is lost")
+    compact.add_argument("session", metavar="S")
+    compact.add_argument("--undo", action="store_true", help="take the last summary back")
     remove = parser.add_action("remove", "delete it, its children and all they hold, for good")
     remove.add_argument("session", metavar="S")
     remove.add_argument("--yes", action="store_true", help="do not ask")
@@ -49,6 +53,8 @@ def run(options: Namespace) -> int:
         case "archive":
             done = sessions.archive(session.id, archived=not options.undo)
             _answer(done, "taken out of the archive" if options.undo else "archived", options)
+        case "compact":
+            return _compact(sessions, session, options)
         case _:
             return _remove(sessions, session, options)
     return 0
@@ -66,6 +72,32 @@ def _remove(sessions: Sessions, session: Session, options: Namespace) -> int:
     else:
         print(f"{session.id} removed{f', with {children} children' if children else ''}.")
     return 0
+
+
+def _compact(sessions: Sessions, session: Session, options: Namespace) -> int:
+    import asyncio
+
+    from ..engine import compaction
+
+    if options.undo:
+        _refuse_if_running(sessions, session)
+        if not compaction.undo(sessions, session.id):
+            raise NotFound(f"session {session.id} has no summary to take back")
+        _answer(sessions.get(session.id), "shown as before its last summary", options)
+        return 0
+    outcome = asyncio.run(_sum_up(sessions, session))
+    if outcome.kind != "answered":
+        print(f"opensesh: {outcome.words}", file=sys.stderr)
+        return 1
+    _answer(sessions.get(session.id), "summed up", options)
+    return 0
+
+
+async def _sum_up(sessions: Sessions, session: Session) -> Outcome:
+    from ..engine.engine import open_engine
+
+    async with open_engine(session.directory or ".", store=sessions.store) as engine:
+        return await (await engine.compact(session.id))
 
 
 def _refuse_if_running(sessions: Sessions, session: Session) -> None:

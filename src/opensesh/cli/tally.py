@@ -1,0 +1,90 @@
+"""What a run cost: tokens and money of every answer it brought about, those of subagents too."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+from .. import ids
+from ..records import Document, as_object
+
+if TYPE_CHECKING:
+    from ..engine.engine import Engine
+    from ..events import Event
+
+
+class Tally:
+    """Adds up what the events of one run tell."""
+
+    def __init__(self) -> None:
+        self._begun = ids.now_ms()
+        self._answers: dict[str, Document] = {}
+
+    def note(self, event: Event) -> None:
+        """Take an event into account. Answers of earlier runs do not count."""
+        from ..events import MessageUpdated
+
+        if isinstance(event, MessageUpdated) and event.info.get("role") == "assistant":
+            created = (as_object(event.info.get("time")) or {}).get("created", 0)
+            if created >= self._begun:
+                self._answers[event.info["id"]] = event.info
+
+    @property
+    def seconds(self) -> float:
+        """How long it has been."""
+        return (ids.now_ms() - self._begun) / 1000
+
+    @property
+    def tokens(self) -> Document:
+        """By bucket, as a message has them."""
+        flat = [_flat(info) for info in self._answers.values()]
+        total = {name: sum(each[name] for each in flat) for name in _BUCKETS}
+        cache = {"read": total.pop("cache_read"), "write": total.pop("cache_write")}
+        return {**total, "cache": cache}
+
+    def cost(self, engine: Engine) -> float | None:
+        """US dollars; ``None`` if the price of some of it is not known."""
+        if any(self._is_unpriced(info, engine) for info in self._answers.values()):
+            return None
+        return float(sum((Decimal(repr(info.get("cost") or 0)) for info in self._answers.values()), Decimal(0)))
+
+    def _is_unpriced(self, info: Document, engine: Engine) -> bool:
+        from ..errors import ModelNotFound
+        from ..models import pricing
+        from ..models.events import Usage
+
+        used = _flat(info)
+        if not any(used.values()):
+            return False
+        try:
+            model = engine.runtime.model(str(info.get("providerID")), str(info.get("modelID")))
+        except ModelNotFound:
+            return True
+        return pricing.cost(model.price, Usage(**used)) is None
+
+
+def in_words(tally: Tally, cost: float | None) -> str:
+    """``$0.0123  1,200 tokens in (900 of them cached), 48 out  7.4 s``."""
+    tokens = tally.tokens
+    cached = tokens["cache"]["read"]
+    sent = tokens["input"] + cached + tokens["cache"]["write"]
+    share = f" ({cached:,} of them cached)" if cached else ""
+    written = tokens["output"] + tokens["reasoning"]
+    return f"{money(cost)}  {sent:,} tokens in{share}, {written:,} out  {tally.seconds:.1f} s"
+
+
+def money(cost: float | None) -> str:
+    """US dollars, to a hundredth of a cent."""
+    if cost is None:
+        return "cost unknown"
+    return "less than $0.0001" if 0 < cost < 0.0001 else f"${cost:.4f}"
+
+
+_BUCKETS = ("input", "output", "reasoning", "cache_read", "cache_write")
+
+
+def _flat(info: Document) -> dict[str, int]:
+    tokens = as_object(info.get("tokens")) or {}
+    cache = as_object(tokens.get("cache")) or {}
+    counts: dict[str, Any] = {**tokens, "cache_read": cache.get("read"), "cache_write": cache.get("write")}
+    return {name: int(counts.get(name) or 0) for name in _BUCKETS}

@@ -1,0 +1,178 @@
+"""Runs the tool calls of one answer: asks, executes, and walks each part from pending to its final state.
+
+``running`` is on disk before a tool touches anything, and every call ends in ``completed`` or ``error``, whatever
+becomes of the tool or of the run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from .. import ids
+from ..errors import OpenseshError, PermissionCorrected, PermissionDenied, PermissionRejected, QuestionRejected
+from ..models import events as stream
+from ..records import as_object
+from ..tools.tool import invoke
+from .unbroken import to_the_end
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from ..models.events import Metadata
+    from ..records import Document
+    from ..tools.tool import Tool, ToolOutput
+    from .context import CallContext, Surroundings
+    from .pen import Pen
+    from .repetition import Repetition
+
+ABORTED = "Tool execution aborted"
+
+
+class CallRunner:
+    """The tools on offer in one step, and the calls made of them."""
+
+    def __init__(self, pen: Pen, tools: Mapping[str, Tool], surroundings: Surroundings, repetition: Repetition) -> None:
+        self._pen = pen
+        self._tools = tools
+        self._surroundings = surroundings
+        self._repetition = repetition
+        self._refused = self._corrected = False
+
+    @property
+    def blocked(self) -> bool:
+        """Whether the user refused something and wants the turn to stop: one who said what to do instead does not."""
+        return self._refused and not self._corrected
+
+    async def run(self, part: Document, call: stream.ToolCall) -> None:
+        """Run one call to its end. Never raises but for cancellation."""
+        tool, given = self._chosen(call)
+        await self.running(part, call, tool.id, given)
+        context = self._surroundings.context(self, part["id"], call.id)
+        try:
+            await self._mind_circles(context, tool.id, given)
+            answer = await invoke(tool, given, context)
+        except asyncio.CancelledError:
+            await to_the_end(self.failed(part["id"], ABORTED))
+            raise
+        except Exception as error:
+            self._note_refusal(error)
+            self._repetition.outcome(tool.id, str(error))
+            await self.failed(part["id"], _words(error))
+            return
+        self._repetition.outcome(tool.id, None)
+        await self.completed(part["id"], answer.output, answer.title, answer.metadata, answer.attachments)
+
+    @property
+    def names(self) -> Sequence[str]:
+        """The tools that a call of several may use."""
+        return [name for name in self._tools if name not in ("batch", "invalid")]
+
+    async def run_nested(self, tool: str, given: Mapping[str, Any]) -> ToolOutput:
+        """A call that another call makes, with a part of its own."""
+        part = self._pen.new_call(tool)
+        await self.running(part, stream.ToolCall(part["callID"], tool, dict(given)))
+        try:
+            answer = await invoke(
+                self._tools[tool], given, self._surroundings.context(self, part["id"], part["callID"])
+            )
+        except BaseException as error:
+            self._note_refusal(error)
+            await to_the_end(self.failed(part["id"], _words(error) if isinstance(error, Exception) else ABORTED))
+            raise
+        await self.completed(part["id"], answer.output, answer.title, answer.metadata, answer.attachments)
+        return answer
+
+    async def running(
+        self, part: Document, call: stream.ToolCall, name: str | None = None, given: Mapping[str, Any] | None = None
+    ) -> None:
+        """The call is complete and about to run."""
+        state = {"status": "running", "input": dict(call.input if given is None else given)}
+        changed = part | {"tool": name or call.name, "state": state | {"time": {"start": ids.now_ms()}}}
+        if call.metadata:
+            changed["metadata"] = call.metadata
+        await self._pen.put(changed)
+
+    async def progress(self, part_id: str, title: str | None, metadata: Mapping[str, Any] | None) -> None:
+        """Show how far a call is, as long as it runs."""
+        part = self._pen.parts.get(part_id)
+        state = (part or {}).get("state", {})
+        if part is None or state.get("status") != "running":
+            return
+        shown = {"status": "running", "input": state["input"]}
+        shown |= {"title": title} if title is not None else {"title": state["title"]} if "title" in state else {}
+        kept = metadata if metadata is not None else state.get("metadata")
+        shown |= {"metadata": dict(kept)} if kept is not None else {}
+        await self._pen.put(part | {"state": shown | {"time": state["time"]}})
+
+    async def completed(
+        self,
+        part_id: str,
+        output: str,
+        title: str,
+        metadata: Metadata | None,
+        attachments: Sequence[dict[str, Any]] = (),
+    ) -> None:
+        """The tool answered."""
+        part = self._pen.parts[part_id]
+        state: Document = {
+            "status": "completed",
+            "input": part["state"]["input"],
+            "output": output,
+            "title": title,
+            "metadata": metadata or {},
+            "time": {"start": _start(part), "end": ids.now_ms()},
+        }
+        if attachments:
+            state["attachments"] = list(attachments)
+        await self._pen.put(part | {"state": state})
+
+    async def failed(self, part_id: str, error: str, metadata: Metadata | None = None) -> None:
+        """The tool did not answer; what it last showed is kept."""
+        part = self._pen.parts[part_id]
+        shown = metadata if metadata is not None else as_object(part["state"].get("metadata"))
+        state: Document = {"status": "error", "input": part["state"]["input"], "error": error}
+        if shown:
+            state["metadata"] = shown
+        await self._pen.put(part | {"state": state | {"time": {"start": _start(part), "end": ids.now_ms()}}})
+
+    async def abort_open(self) -> None:
+        """Bring every call that has not ended to its end: the answer they belong to is over."""
+        for part in list(self._pen.parts.values()):
+            if part["type"] == "tool" and part["state"]["status"] in ("pending", "running"):
+                await self.failed(part["id"], ABORTED)
+
+    def _chosen(self, call: stream.ToolCall) -> tuple[Tool, Mapping[str, Any]]:
+        """The tool that was meant; ``invalid`` answers for one that does not exist or cannot be called like this."""
+        tool = self._tools.get(call.name) or self._tools.get(call.name.lower())
+        if tool is not None and call.problem is None:
+            return tool, call.input
+        problem = call.problem or (
+            f"there is no tool called {call.name}" if self._tools else "no tool may be called now"
+        )
+        return self._surroundings.invalid, {"tool": call.name, "error": problem}
+
+    async def _mind_circles(self, context: CallContext, tool: str, given: Mapping[str, Any]) -> None:
+        circle = self._repetition.call(tool, given)
+        if circle is None:
+            return
+        metadata = {"tool": tool, "input": dict(given), "reason": circle}
+        try:
+            await context.ask("doom_loop", [tool], always=[tool], metadata=metadata)
+        except PermissionDenied:
+            self._refused = True  # told so, a model that runs in circles would run on
+            raise
+        self._repetition.allowed()
+
+    def _note_refusal(self, error: BaseException) -> None:
+        self._refused |= isinstance(error, (PermissionRejected, QuestionRejected))
+        self._corrected |= isinstance(error, PermissionCorrected)
+
+
+def _words(error: Exception) -> str:
+    return f"Error: {error.message if isinstance(error, OpenseshError) else f'{type(error).__name__}: {error}'}"
+
+
+def _start(part: Document) -> int:
+    time = as_object(part["state"].get("time")) or {}
+    return time.get("start") or ids.now_ms()

@@ -1,0 +1,293 @@
+"""Compaction: a long conversation is summed up, and goes on from the summary.
+
+What is summed up stays stored and readable; the summary only changes what is in view. The user's own prompts, the
+open todos and the newest messages are carried over word for word. A summary counts only if it has text, is much
+shorter than what it stands for, and did not fail; three in a row that do not count end the attempt, with a reason.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, NamedTuple
+
+from .. import events, ids
+from ..errors import ModelError, OpenseshError
+from ..models import events as stream
+from ..models import options
+from ..models.request import Request, System, Text, User
+from ..records import (
+    AssistantMessage,
+    CompactionPart,
+    MessageTime,
+    ModelRef,
+    Path,
+    Span,
+    TextPart,
+    UserMessage,
+)
+from ..storage.store import StoredMessage
+from .failures import failure_of
+from .pen import Pen
+from .prompts import words
+from .summary import own_words, pieces, previous_summary, transcript
+from .window import compaction_part, estimate, is_summary, usable, visible
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ..models.model import Model
+    from ..records import Document, Failure, Session
+    from ..sessions import Sessions
+    from .runtime import Runtime
+
+_TRIES = 3
+_SHORTER = 0.5
+"""A summary may be at most this much of what it stands for."""
+_SHORT_ENOUGH = 1_000
+"""Tokens; a summary as short as this is never too long."""
+_ROOM_FOR_ANSWER = 8_000
+_TAIL = (2_000, 15_000)
+
+
+class NotCompacted(OpenseshError):
+    """No summary could be had that would have helped."""
+
+
+class Draft(NamedTuple):
+    """What a model wrote when it was asked for a summary."""
+
+    text: str
+    usage: stream.Usage
+
+
+async def request_compaction(
+    runtime: Runtime, session: Session, last: Document, *, auto: bool, tail: str | None = None
+) -> StoredMessage:
+    """Store the request: a user message that holds nothing but a compaction part."""
+    info = _user(session, last)
+    part = CompactionPart(
+        id=ids.ascending("prt"), session_id=session.id, message_id=info.id, auto=auto, tail_start_id=tail
+    )
+    return await asyncio.to_thread(_store, runtime, info.document, part.document)
+
+
+async def continue_prompt(runtime: Runtime, session: Session, last: Document) -> StoredMessage:
+    """Store the words that set the model to work again after an automatic compaction."""
+    info = _user(session, last)
+    now = ids.now_ms()
+    part = TextPart(
+        id=ids.ascending("prt"),
+        session_id=session.id,
+        message_id=info.id,
+        text=words("continue"),
+        synthetic=True,
+        time=Span(start=now, end=now),
+    )
+    return await asyncio.to_thread(_store, runtime, info.document, part.document)
+
+
+class Compaction:
+    """Sums up one session, once."""
+
+    def __init__(self, runtime: Runtime, session: Session, request: StoredMessage) -> None:
+        self._runtime = runtime
+        self._session = session
+        self._request = request
+        agent = runtime.agents["compaction"]
+        self._agent = agent
+        self._model: Model = runtime.model_named(agent.model) if agent.model else runtime.model_of(request.info)
+
+    async def run(self, messages: Sequence[StoredMessage]) -> tuple[StoredMessage, Failure | None]:
+        """Sum up ``messages``, all of the session's before the request; the summary as stored, and why it failed if
+        so."""
+        pen = Pen(self._runtime.sessions, self._new_summary(), self._runtime.publish)
+        await pen.save()
+        try:
+            draft = await self._draft(visible(messages))
+        except (NotCompacted, ModelError) as error:
+            failure = failure_of(error, self._model.provider_id)
+            await pen.finish(failure)
+            return pen.message, failure
+        except asyncio.CancelledError:
+            await asyncio.shield(pen.finish())
+            raise
+        await pen.step_started(None)
+        await pen.put(self._text(pen.info, draft.text + self._verbatim(messages)))
+        await pen.step_finished(stream.FinishStep(reason="stop", usage=draft.usage), self._model, None)
+        await pen.finish()
+        self._runtime.publish(events.SessionCompacted(session_id=self._session.id))
+        return pen.message, None
+
+    async def _draft(self, view: Sequence[StoredMessage]) -> Draft:
+        """A summary that counts, or why there is none."""
+        lines = transcript(view)
+        whole = sum(estimate(line) for line in lines) + estimate(previous_summary(view))
+        reason, total = "", stream.Usage()
+        for _ in range(_TRIES):
+            draft = await self._sum_up(lines, previous_summary(view), reason)
+            total = _together(total, draft.usage)
+            reason = _objection(draft.text, whole)
+            if not reason:
+                return Draft(draft.text, total)
+        raise NotCompacted(f"no summary could be made: {reason}, {_TRIES} times in a row. Nothing was left out.")
+
+    async def _sum_up(self, lines: Sequence[str], summary: str, objection: str) -> Draft:
+        """Sum up piece by piece, each time with the summary so far, so that every request fits by itself."""
+        room = usable(self._model, self._runtime.config) or 100_000
+        most = max(room - _ROOM_FOR_ANSWER - estimate(words("compaction")), 4_000)
+        total = stream.Usage()
+        for piece in pieces(lines, most) or [""]:
+            draft = await self._ask(piece, summary, objection)
+            summary, total = draft.text, _together(total, draft.usage)
+        return Draft(summary, total)
+
+    async def _ask(self, text: str, summary: str, objection: str) -> Draft:
+        before = f"<summary-so-far>\n{summary}\n</summary-so-far>\n\n" if summary else ""
+        again = f"\n\nYour last attempt did not count: {objection}." if objection else ""
+        ask = f"{before}<conversation>\n{text}\n</conversation>\n\n{words('compaction')}{again}"
+        model, agent = self._model, self._agent
+        request = Request(
+            model=model,
+            messages=(System(text=agent.prompt or ""), User(content=(Text(text=ask),))),
+            max_output_tokens=options.max_output_tokens(model),
+            options=options.merged(options.options(model, self._session.id), model.options, agent.options),
+            headers=model.headers,
+        )
+        return await self._patiently(request)
+
+    async def _patiently(self, request: Request) -> Draft:
+        policy, attempt = self._runtime.settings.retry, 0
+        while True:
+            try:
+                return await _collect(self._runtime, request)
+            except ModelError as error:
+                attempt += 1
+                if policy.reason(error, attempt) is None:
+                    raise
+                await self._runtime.settings.sleep(policy.delay(error, attempt) / 1000)
+
+    def _verbatim(self, messages: Sequence[StoredMessage]) -> str:
+        """What no summary may change: the user's prompts and the list of what is still to be done."""
+        prompts = own_words(messages)
+        todos = [todo for todo in self._runtime.sessions.todos(self._session.id) if todo.get("status") != "completed"]
+        listed = "\n".join(f"- [{todo.get('status')}] {todo.get('content')}" for todo in todos)
+        sections = (("The user's own words", prompts), ("Todos", listed))
+        return "".join(f"\n\n## {title}\n{text}" for title, text in sections if text)
+
+    def _new_summary(self) -> Document:
+        place, model = self._runtime.place, self._model
+        return AssistantMessage(
+            id=ids.ascending("msg"),
+            session_id=self._session.id,
+            time=MessageTime(created=ids.now_ms()),
+            parent_id=self._request.info["id"],
+            model_id=model.id,
+            provider_id=model.provider_id,
+            mode="compaction",
+            agent="compaction",
+            path=Path(cwd=place.directory, root=place.sandbox),
+            summary=True,
+            variant=self._request.info.get("variant"),
+        ).document
+
+    def _text(self, info: Document, text: str) -> Document:
+        now = ids.now_ms()
+        return TextPart(
+            id=ids.ascending("prt"),
+            session_id=self._session.id,
+            message_id=info["id"],
+            text=text,
+            time=Span(start=now, end=now),
+        ).document
+
+
+def undo(sessions: Sessions, session_id: str) -> bool:
+    """Take the newest compaction back: the view is what it was before. Whether there was one."""
+    messages = sessions.messages(session_id)
+    summarised = {each.info.get("parentID") for each in messages if is_summary(each.info)}
+    requests = [each for each in messages if compaction_part(each) and each.info["id"] in summarised]
+    if not requests:
+        return False
+    request = requests[-1].info["id"]
+    for message in messages:
+        if message.info["id"] == request or message.info.get("parentID") == request:
+            sessions.remove_message(session_id, message.info["id"])
+    return True
+
+
+def tail_start(messages: Sequence[StoredMessage], model: Model, runtime: Runtime) -> str | None:
+    """The first message of the newest turns that stay in view word for word: whole turns, a quarter of the window at
+    most."""
+    settings = runtime.config.settings.compaction
+    room = usable(model, runtime.config)
+    most = settings.preserve_recent_tokens
+    if most is None:
+        most = min(max(room // 4, _TAIL[0]), _TAIL[1])
+    whole = sum(_size(message) for message in messages)
+    start, size, turns = None, 0, 0
+    for message in reversed(messages):
+        size += _size(message)
+        if size > min(most, whole // 2):
+            break
+        if message.info["role"] == "user":
+            start, turns = str(message.info["id"]), turns + 1
+            if settings.tail_turns is not None and turns >= settings.tail_turns:
+                break
+    return start
+
+
+def _size(message: StoredMessage) -> int:
+    return sum(estimate(line) for line in transcript([message]))
+
+
+def _objection(text: str, whole: int) -> str:
+    size = estimate(text)
+    if not text.strip():
+        return "it was empty"
+    if size > max(whole * _SHORTER, _SHORT_ENOUGH):
+        return f"it was {size} tokens long for a conversation of {whole}"
+    return ""
+
+
+async def _collect(runtime: Runtime, request: Request) -> Draft:
+    texts: list[str] = []
+    usage = stream.Usage()
+    async for event in runtime.connections.provider(request.model).stream(request):
+        match event:
+            case stream.TextDelta(text=text):
+                texts.append(text)
+            case stream.FinishStep(reason=reason):
+                usage = event.usage
+                if reason in ("content-filter", "error"):
+                    raise NotCompacted(f"the provider ended the summary: {reason}")
+            case _:
+                pass
+    return Draft("".join(texts).strip(), usage)
+
+
+def _together(one: stream.Usage, other: stream.Usage) -> stream.Usage:
+    return stream.Usage(
+        input=one.input + other.input,
+        output=one.output + other.output,
+        reasoning=one.reasoning + other.reasoning,
+        cache_read=one.cache_read + other.cache_read,
+        cache_write=one.cache_write + other.cache_write,
+    )
+
+
+def _user(session: Session, last: Document) -> UserMessage:
+    """A message in the user's name, for the agent and the model of the last real one."""
+    model = last["model"]
+    return UserMessage(
+        id=ids.ascending("msg"),
+        session_id=session.id,
+        time=MessageTime(created=ids.now_ms()),
+        agent=last.get("agent"),
+        model=ModelRef(provider_id=model["providerID"], model_id=model["modelID"]),
+    )
+
+
+def _store(runtime: Runtime, info: Document, part: Document) -> StoredMessage:
+    runtime.sessions.update_message(info)
+    runtime.sessions.update_part(part)
+    return StoredMessage(info, [part])

@@ -1,0 +1,184 @@
+"""What a tool call sees of the engine: the implementation of :class:`opensesh.tools.tool.Context`."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from msgspec import convert
+
+from .. import events
+from ..config import Skill as ConfigSkill
+from ..config import evaluate, nearby
+from ..records import Rule, Todo, document_of
+from ..tools.services import Skill
+from ..tools.truncation import Outputs
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from ..config import Agent
+    from ..records import Document
+    from ..tools.filetimes import FileTimes
+    from ..tools.services import Modes, Question, Subtasks
+    from ..tools.tool import Tool, ToolOutput
+    from .calls import CallRunner
+    from .runtime import Runtime
+
+
+class Surroundings(NamedTuple):
+    """What all calls of one step have in common."""
+
+    runtime: Runtime
+    session_id: str
+    message_id: str
+    agent: Agent
+    rules: tuple[Rule, ...]
+    """The agent's, then the session's."""
+    files: FileTimes
+    invalid: Tool
+    """Answers calls of tools that do not exist."""
+    subtasks: Subtasks
+    modes: Modes
+    skills: tuple[ConfigSkill, ...]
+    known_instructions: set[str]
+    """The instruction files that the model has been given."""
+
+    def context(self, runner: CallRunner, part_id: str, call_id: str) -> CallContext:
+        """One call's view."""
+        return CallContext(self, runner, part_id, call_id)
+
+
+class CallContext:
+    """One call."""
+
+    def __init__(self, around: Surroundings, runner: CallRunner, part_id: str, call_id: str) -> None:
+        self._around = around
+        self._runner = runner
+        self._part_id = part_id
+        self.session_id = around.session_id
+        self.message_id = around.message_id
+        self.call_id = call_id
+        self.agent = around.agent.name
+        self.directory = around.runtime.place.directory
+        self.worktree = around.runtime.place.sandbox
+        self.files = around.files
+        self.outputs = Outputs(directory=os.path.dirname(around.runtime.config.folders.tool_output))
+        self.todos = _Todos(around)
+        self.questions = _Questions(around, call_id)
+        self.subtasks = around.subtasks
+        self.skills = _Skills(around)
+        self.instructions = _Instructions(around)
+        self.modes = around.modes
+        self.calls = _Calls(runner)
+
+    async def ask(
+        self,
+        permission: str,
+        patterns: Sequence[str],
+        *,
+        always: Sequence[str] = (),
+        metadata: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Return if every pattern is allowed, by rule or by the user."""
+        await self._around.runtime.permissions.ask(
+            session_id=self.session_id,
+            permission=permission,
+            patterns=patterns,
+            always=always,
+            metadata=metadata or {},
+            rules=self._around.rules,
+            tool={"messageID": self.message_id, "callID": self.call_id},
+        )
+
+    async def progress(self, *, title: str | None = None, metadata: Mapping[str, Any] | None = None) -> None:
+        """Show how far the call is."""
+        await self._runner.progress(self._part_id, title, metadata)
+
+    def changed(self, path: str) -> None:
+        """Tell that a tool wrote, moved or deleted this file."""
+        self._around.runtime.publish(events.FileEdited(file=path))
+
+    async def shell_env(self) -> Mapping[str, str]:
+        """Variables to add to the environment of a command."""
+        return self._around.runtime.config.variables
+
+
+class _Calls:
+    """The other tools of the step."""
+
+    def __init__(self, runner: CallRunner) -> None:
+        self._runner = runner
+
+    @property
+    def names(self) -> Sequence[str]:
+        return self._runner.names
+
+    async def run(self, tool: str, arguments: Mapping[str, Any]) -> ToolOutput:
+        return await self._runner.run_nested(tool, arguments)
+
+
+class _Todos:
+    """The session's list."""
+
+    def __init__(self, around: Surroundings) -> None:
+        self._sessions = around.runtime.sessions
+        self._session_id = around.session_id
+
+    async def read(self) -> Sequence[Todo]:
+        found = await asyncio.to_thread(self._sessions.todos, self._session_id)
+        return [convert(todo, Todo) for todo in found]
+
+    async def write(self, todos: Sequence[Todo]) -> None:
+        documents = [document_of(todo) for todo in todos]
+        await asyncio.to_thread(self._sessions.set_todos, self._session_id, documents)
+
+
+class _Questions:
+    """The user, asked on behalf of one call."""
+
+    def __init__(self, around: Surroundings, call_id: str) -> None:
+        self._around = around
+        self._tool = {"messageID": around.message_id, "callID": call_id}
+
+    async def ask(self, questions: Sequence[Question]) -> Sequence[Sequence[str]]:
+        asked: list[Document] = [_question(each) for each in questions]
+        return await self._around.runtime.questions.ask(self._around.session_id, asked, self._tool)
+
+
+class _Skills:
+    """The skills that the agent's rules allow."""
+
+    def __init__(self, around: Surroundings) -> None:
+        self._around = around
+
+    async def all(self) -> Sequence[Skill]:
+        return [
+            Skill(name=each.name, description=each.description, location=each.location, content=each.content)
+            for each in self._around.skills
+            if evaluate("skill", each.name, self._around.rules) != "deny"
+        ]
+
+
+class _Instructions:
+    """Instruction files near what a call reads, each given once."""
+
+    def __init__(self, around: Surroundings) -> None:
+        self._around = around
+
+    async def near(self, path: str) -> Sequence[tuple[str, str]]:
+        known = self._around.known_instructions
+        found = await asyncio.to_thread(nearby, self._around.runtime.config, path, known)
+        known.update(each.source for each in found)
+        return [(each.source, each.content) for each in found]
+
+
+def _question(question: Question) -> Document:
+    document: Document = {
+        "question": question.question,
+        "header": question.header,
+        "options": [{"label": each.label, "description": each.description} for each in question.options],
+    }
+    extra = {"multiple": question.multiple, "custom": question.custom}
+    return document | {name: value for name, value in extra.items() if value is not None}

@@ -1,0 +1,349 @@
+"""The engine: runs sessions, one loop each, and answers for every prompt it took."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+from weakref import WeakValueDictionary
+
+from .. import project
+from ..bus import Bus, Envelope
+from ..errors import UsageError
+from ..events import Missed
+from ..records import as_object
+from ..sessions import Sessions
+from ..storage import open_store
+from ..storage.leases import HEARTBEAT_MS, Lease, Leases
+from ..tools.filetimes import FileTimes
+from .answering import Answering
+from .compaction import request_compaction
+from .history import History
+from .loop import Loop, Outcome
+from .prompt import Prompt, PromptWriter, mentioned_parts
+from .reading import read_for_prompt
+from .recovery import recover
+from .runtime import Runtime, Settings
+from .titles import give_title, wants_title
+from .unbroken import to_the_end
+from .window import visible
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Generator, Mapping, Sequence
+    from types import TracebackType
+
+    from ..config import Config
+    from ..models.request import Provider
+    from ..records import Rule, Session
+    from ..storage.store import Store, StoredMessage
+    from ..tools.tool import Tool
+    from .answering import MayIt
+
+
+log = logging.getLogger("opensesh.engine")
+_PATIENCE = 5.0
+"""Seconds that the end of the engine waits for titles under way."""
+
+
+class Run:
+    """A session at work in this process."""
+
+    def __init__(self, loop: Loop, lease: Lease, writer: PromptWriter) -> None:
+        self.loop = loop
+        self.lease = lease
+        self.writer = writer
+        self.task: asyncio.Task[None] | None = None
+        self.outcome: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+        self._begun = self._stopped = False
+
+    def abort(self) -> None:
+        """Stop it. Once is enough: another time would cut off what brings it to an end."""
+        if not self._stopped and self.task is not None:
+            self._stopped = True
+            if self._begun:
+                self.task.cancel()
+
+    async def drive(self) -> Outcome:
+        """Run until no prompt is left; those too that come while a run is being brought to an end."""
+        self._begun = True
+        if self._stopped and self.task is not None:
+            self.task.cancel()  # only now: a task that is cancelled before it begins has nobody to say so
+        outcome = await self.loop.run()
+        while self.loop.has_mail:
+            if self._stopped and self.task is not None:
+                self._stopped = False
+                self.task.uncancel()
+            outcome = await self.loop.run()
+        return outcome
+
+
+class Engine:
+    """Use it as an async context manager; leaving it aborts what still runs, cleanly.
+
+    Prompts of one session are answered one after the other; a prompt that comes while the session runs joins the run.
+    Several sessions run at the same time. Another process that runs a session is named in
+    :class:`~opensesh.errors.Busy`.
+    """
+
+    def __init__(self, runtime: Runtime, store: Store, *, permission: MayIt | None = None) -> None:
+        self.runtime = runtime
+        self.sessions = runtime.sessions
+        self.bus = runtime.bus
+        self._leases = Leases(store)
+        self._runs: dict[str, Run] = {}
+        self._opening: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._files: dict[str, FileTimes] = {}
+        self._group = asyncio.TaskGroup()
+        self._heart: asyncio.Task[None] | None = None
+        self._titles: set[asyncio.Task[None]] = set()
+        self._closing = False
+        self._answering = Answering(runtime, permission, runtime.settings.question)
+        runtime.run_child = self.run
+
+    async def __aenter__(self) -> Engine:
+        await self._group.__aenter__()
+        self._heart = self._group.create_task(self._beat())
+        self._answering.begin(self._group)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._closing = True
+        for run in list(self._runs.values()):
+            run.abort()
+        try:
+            if self._titles and kind is None:
+                await asyncio.wait(self._titles, timeout=_PATIENCE)
+        finally:
+            for task in (*self._titles, *([self._heart] if self._heart is not None else [])):
+                task.cancel()
+            self._answering.end()
+            try:
+                await self._group.__aexit__(None, None, None)
+            finally:
+                await self.runtime.aclose()
+
+    async def create(
+        self, *, title: str | None = None, parent_id: str | None = None, permission: Sequence[Rule] | None = None
+    ) -> Session:
+        """A new session in this directory."""
+        return await asyncio.to_thread(self.sessions.create, title=title, parent_id=parent_id, permission=permission)
+
+    async def prompt(self, session_id: str, prompt: str | Prompt, **more: Any) -> AsyncIterator[Envelope]:
+        """Ask, and yield every event of the session until the prompt has its outcome; whoever is too slow for them gets
+        one that says which were missed.
+
+        ``more`` are the fields of :class:`Prompt` (``agent``, ``model``, ...) where ``prompt`` is words. Leaving the
+        iteration early leaves the session running; :meth:`abort` stops it.
+        """
+        async with self.bus.subscribe() as subscription:
+            outcome = await self.submit(session_id, prompt, **more)
+            outcome.add_done_callback(lambda _: subscription.close_after(self.bus.last))
+            async for envelope in subscription:
+                if concerns(envelope, session_id) or isinstance(envelope.event, Missed):
+                    yield envelope
+            outcome.result()
+
+    async def run(self, session_id: str, prompt: str | Prompt, **more: Any) -> Outcome:
+        """Ask, and wait for the outcome. Cancelling this aborts the session's run, and waits for its end."""
+        try:
+            outcome = await self.submit(session_id, prompt, **more)
+            return await asyncio.shield(outcome)
+        except asyncio.CancelledError:
+            run = self._runs.get(session_id)
+            if run is not None:
+                run.abort()
+                await to_the_end(run.outcome)
+            raise
+
+    async def submit(self, session_id: str, prompt: str | Prompt, **more: Any) -> asyncio.Future[Outcome]:
+        """Store the prompt and see that it is answered; the future of its outcome. Once this returns, nothing is
+        lost. Cancelled, it has stored and begun all of it, or nothing."""
+        if isinstance(prompt, str):
+            prompt = Prompt(parts=mentioned_parts(prompt, self.runtime), **more)
+        return await to_the_end(self._submit(session_id, prompt))
+
+    async def resume(self, session_id: str) -> asyncio.Future[Outcome] | None:
+        """Go on with a session whose run was cut off; ``None`` if its prompts all have their outcome."""
+        return await to_the_end(self._resume(session_id))
+
+    async def compact(self, session_id: str) -> asyncio.Future[Outcome]:
+        """Sum a session up now; the future of the outcome."""
+        return await to_the_end(self._compact(session_id))
+
+    def abort(self, session_id: str) -> bool:
+        """Stop a session's run; whether there was one. Its outcome says so, to everyone who waits for it."""
+        run = self._runs.get(session_id)
+        if run is not None:
+            run.abort()
+        return run is not None
+
+    def status(self) -> Mapping[str, dict[str, Any]]:
+        """The sessions at work in this process."""
+        return self.runtime.statuses.all()
+
+    def files(self, session_id: str) -> FileTimes:
+        """What a session has read and written, for as long as the engine lives."""
+        if session_id not in self._files:
+            self._files[session_id] = FileTimes(required=not self.runtime.config.flags.disable_filetime_check)
+        return self._files[session_id]
+
+    # -- inside --------------------------------------------------------------------------------------------------------
+
+    async def _submit(self, session_id: str, prompt: Prompt) -> asyncio.Future[Outcome]:
+        async with self._alone_with(session_id):
+            run = self._runs.get(session_id) or await self._open(session_id)
+            with _let_go(run):
+                message = await run.writer.write(self._as_steering(run, prompt))
+                await asyncio.to_thread(self.sessions.touch, session_id)
+            return await self._join(session_id, run, message)
+
+    async def _resume(self, session_id: str) -> asyncio.Future[Outcome] | None:
+        async with self._alone_with(session_id):
+            if session_id in self._runs:
+                return self._runs[session_id].outcome
+            run = await self._open(session_id)
+            if not run.loop.has_work():
+                run.lease.release()
+                return None
+            self._start(session_id, run)
+            return run.outcome
+
+    async def _compact(self, session_id: str) -> asyncio.Future[Outcome]:
+        async with self._alone_with(session_id):
+            run = self._runs.get(session_id) or await self._open(session_id)
+            with _let_go(run):
+                last = run.loop.history.last_user()
+                if last is None:
+                    raise UsageError("there is nothing in this session to sum up")
+                request = await request_compaction(self.runtime, run.loop.session, last.info, auto=False)
+            return await self._join(session_id, run, request)
+
+    def _alone_with(self, session_id: str) -> asyncio.Lock:
+        """What keeps two from opening a session at the same time."""
+        return self._opening.setdefault(session_id, asyncio.Lock())
+
+    async def _open(self, session_id: str) -> Run:
+        """Become the session's runner: take its lease, and bring to an end what a dead runner left."""
+        if self._closing:
+            raise UsageError("this engine is closed")
+        session = await self.runtime.session(session_id)
+        lease = await asyncio.to_thread(self._leases.acquire, session_id, self.runtime.settings.owner)
+        try:
+            messages = await asyncio.to_thread(self._load, session_id)
+        except BaseException:
+            lease.release()
+            raise
+        history = History(messages)
+        reader = read_for_prompt(self.runtime, session_id, self.files(session_id))
+        writer = PromptWriter(self.runtime, session, history, reader)
+        return Run(Loop(self.runtime, session, history, self.files(session_id)), lease, writer)
+
+    def _load(self, session_id: str) -> list[StoredMessage]:
+        return visible(recover(self.sessions, self.sessions.messages(session_id)))
+
+    def _as_steering(self, run: Run, prompt: Prompt) -> Prompt:
+        from msgspec.structs import replace
+
+        return replace(prompt, steering=True) if run.task is not None else prompt
+
+    async def _join(self, session_id: str, run: Run, message: StoredMessage) -> asyncio.Future[Outcome]:
+        """Hand a stored prompt to the run; to a new one if that ended while the prompt was being stored."""
+        if run.task is not None and self._runs.get(session_id) is not run:
+            run = await self._open(session_id)
+        else:
+            run.loop.queue(message)
+        if run.task is None:
+            self._start(session_id, run)
+        return run.outcome
+
+    def _start(self, session_id: str, run: Run) -> None:
+        if self._closing:
+            run.lease.release()
+            raise UsageError("this engine is closed; the prompt is stored, and resume() will find it")
+        self._runs[session_id] = run
+        run.task = self._group.create_task(self._drive(session_id, run))
+        run.task.add_done_callback(lambda _: self._end(session_id, run, Outcome("aborted")))
+
+    async def _drive(self, session_id: str, run: Run) -> None:
+        try:
+            self._begin_title(run)
+            # Nothing may come between the end of the loop and this: a prompt that did would have nobody to take it in.
+            self._end(session_id, run, await run.drive())
+        except Exception:
+            # Every other session runs in the same group, and must not end because this one did.
+            log.exception("the run of %s broke off", session_id)
+            self._end(session_id, run, Outcome("failed"))
+
+    def _end(self, session_id: str, run: Run, outcome: Outcome) -> None:
+        """A run is over: free the session, and then tell. Done once, however it ended."""
+        if run.outcome.done():
+            return
+        if self._runs.get(session_id) is run:
+            del self._runs[session_id]
+        try:
+            run.lease.release()
+        except OSError as error:
+            log.warning("the lease of %s could not be wiped: %s", session_id, error)
+        self.runtime.statuses.of(session_id).idle()
+        run.outcome.set_result(outcome)
+
+    def _begin_title(self, run: Run) -> None:
+        run.loop.has_work()
+        prompt = run.loop.history.last_user()
+        if prompt is not None and wants_title(run.loop.session, run.loop.history):
+            task = self._group.create_task(give_title(self.runtime, run.loop.session, prompt))
+            self._titles.add(task)
+            task.add_done_callback(self._titles.discard)
+
+    async def _beat(self) -> None:
+        while True:
+            await asyncio.sleep(HEARTBEAT_MS / 1000)
+            for run in list(self._runs.values()):
+                await asyncio.to_thread(run.lease.beat)
+
+
+def open_engine(
+    directory: str = ".",
+    *,
+    store: Store | str | None = None,
+    config: Config | None = None,
+    settings: Settings | None = None,
+    tools: Sequence[Tool] = (),
+    scripts: Mapping[str, Provider] | None = None,
+    permission: MayIt | None = None,
+) -> Engine:
+    """An engine for the sessions of a directory, to be entered with ``async with``.
+
+    ``tools`` are added to the built-in ones. ``permission`` is asked where the rules say so: an async function that is
+    given the request and answers ``"once"``, ``"always"`` or ``"reject"``, or raises
+    :class:`~opensesh.errors.PermissionCorrected` with what to do instead. Without it a request waits, as an event on
+    the bus, until someone calls ``engine.runtime.permissions.reply``.
+    """
+    place = project.resolve(directory)
+    opened = open_store(store) if store is None or isinstance(store, str) else store
+    bus = Bus(keep=16_384)
+    sessions = Sessions(opened, place, bus=bus)
+    project.register(opened, place)
+    runtime = Runtime(sessions, bus, settings=settings, config=config, scripts=scripts, tools=tuple(tools))
+    return Engine(runtime, opened, permission=permission)
+
+
+@contextmanager
+def _let_go(run: Run) -> Generator[None]:
+    """Let go of a session that was opened for something that fails."""
+    try:
+        yield
+    except BaseException:
+        if run.task is None:
+            run.lease.release()
+        raise
+
+
+def concerns(envelope: Envelope, session_id: str) -> bool:
+    """Whether an event is about this session."""
+    properties = envelope.event.properties
+    inner = (properties, as_object(properties.get("info")) or {}, as_object(properties.get("part")) or {})
+    return any(session_id in (each.get("sessionID"), each.get("id")) for each in inner)

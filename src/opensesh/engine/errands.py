@@ -1,0 +1,128 @@
+"""What a run does besides asking the model for the next step: subtasks that the user ordered, and compaction."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, NamedTuple
+
+from ..errors import OpenseshError
+from ..models.events import ToolCall
+from ..records import Rule, UnknownError, as_object
+from .compaction import Compaction, continue_prompt, request_compaction, tail_start
+from .window import compaction_part, estimate, is_full, usable, visible
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ..models.request import Request
+    from ..records import Document, Failure, Session
+    from ..storage.store import StoredMessage
+    from .calls import CallRunner
+    from .history import History
+    from .runtime import Runtime
+
+_MOST_COMPACTIONS = 2
+"""How often in a row a session is summed up without a step in between that worked."""
+_BYPASS = Rule(permission="task", pattern="*", action="allow")
+"""The user asked for the subtask, so no rule of the agent's stands against it."""
+
+
+class Compacted(NamedTuple):
+    """What came of summing up."""
+
+    summary: StoredMessage
+    failure: Failure | None
+
+
+def ordered_subtask(user: StoredMessage, answers: Sequence[StoredMessage]) -> Document | None:
+    """The next subtask that a prompt orders and that has not been done."""
+    ordered = [part for part in user.parts if part.get("type") == "subtask"]
+    if not ordered:
+        return None
+    done = sum(any(part.get("tool") == "task" for part in answer.parts) for answer in answers)
+    return ordered[done] if done < len(ordered) else None
+
+
+def subtask_rules(rules: tuple[Rule, ...]) -> tuple[Rule, ...]:
+    """The rules under which an ordered subtask runs."""
+    return (*rules, _BYPASS)
+
+
+async def run_subtask(calls: CallRunner, part: Document, new_call: Document) -> None:
+    """Run a subtask as a call of the task tool."""
+    given = {
+        "prompt": part["prompt"],
+        "description": part["description"],
+        "subagent_type": part["agent"],
+        "command": part.get("command"),
+    }
+    call = ToolCall(new_call["callID"], "task", {key: value for key, value in given.items() if value is not None})
+    await calls.run(new_call, call)
+
+
+class Compactions:
+    """Sums up one session when it is asked for, and when its window is full."""
+
+    def __init__(self, runtime: Runtime, session: Session, history: History) -> None:
+        self._runtime = runtime
+        self._session = session
+        self._history = history
+        self._in_a_row = 0
+
+    def step_worked(self) -> None:
+        """A step went through: the window is wide enough again."""
+        self._in_a_row = 0
+
+    def is_due(self, user: Document) -> bool:
+        """Whether the last step filled the window."""
+        last = self._history.last_assistant()
+        if last is None or last.info.get("summary") or not last.info.get("finish"):
+            return False
+        tokens = as_object(last.info.get("tokens")) or {}
+        try:
+            return is_full(tokens, self._runtime.model_of(user), self._runtime.config)
+        except OpenseshError:
+            return False
+
+    async def request(self, user: Document) -> None:
+        """Ask for the session to be summed up."""
+        self._in_a_row += 1
+        everything = list(self._history)
+        tail = tail_start(everything, self._runtime.model_of(user), self._runtime)
+        message = await request_compaction(self._runtime, self._session, user, auto=True, tail=tail)
+        self._history.add(message)
+
+    @property
+    def in_vain(self) -> bool:
+        """Whether summing up once more would not help either."""
+        return self._in_a_row >= _MOST_COMPACTIONS
+
+    async def run(self, request: StoredMessage) -> Compacted:
+        """Sum up, and bring the history to the new view."""
+        part = compaction_part(request) or {}
+        everything = await asyncio.to_thread(self._runtime.sessions.messages, self._session.id)
+        before = [each for each in everything if each.info["id"] != request.info["id"]]
+        summary, failure = await Compaction(self._runtime, self._session, request).run(before)
+        if failure is None:
+            everything = await asyncio.to_thread(self._runtime.sessions.messages, self._session.id)
+            self._history.reset(visible(everything))
+            if part.get("auto"):
+                self._history.add(await continue_prompt(self._runtime, self._session, request.info))
+        else:
+            self._history.add(summary)
+        return Compacted(summary, failure)
+
+
+def too_full(request: Request, runtime: Runtime) -> UnknownError:
+    """Why a session cannot go on although it was summed up: what fills the window."""
+    sizes = {"the tools on offer": sum(estimate(f"{tool.description}{tool.parameters}") for tool in request.tools)}
+    for turn in request.messages:
+        name = {"system": "the system prompt", "tool": "tool results"}.get(str(turn.__struct_config__.tag), "messages")
+        sizes[name] = sizes.get(name, 0) + estimate(str(turn))
+    largest = sorted(sizes.items(), key=lambda item: -item[1])
+    listed = ", ".join(f"{name} about {size:,}" for name, size in largest)
+    room = usable(request.model, runtime.config)
+    return UnknownError(
+        message=f"the conversation does not fit into the {room:,} tokens that {request.model.ref} has room for, even "
+        f"after it was summed up. It holds: {listed} tokens."
+    )

@@ -1,0 +1,312 @@
+"""From a prompt to its outcome: why there is a next model call.
+
+One loop runs one session, under its lease, until its newest prompt has an outcome. Prompts that arrive meanwhile are
+taken in between two steps. Whatever happens, the loop ends with an outcome, and the records say the same.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from contextlib import suppress
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+from .. import events, ids
+from ..errors import ContextOverflow, OpenseshError
+from ..records import (
+    AssistantMessage,
+    MessageAbortedError,
+    MessageTime,
+    Path,
+    StructuredOutputError,
+    Tokens,
+    as_object,
+    read_failure,
+    write_failure,
+)
+from .calls import CallRunner
+from .errands import Compactions, ordered_subtask, run_subtask, subtask_rules, too_full
+from .failures import failure_of
+from .masking import suspects
+from .pen import Pen
+from .pruning import prune
+from .repetition import Repetition
+from .step import Step, Steps
+from .turn import Ended, Turn
+from .unbroken import in_thread, to_the_end
+from .window import compaction_part
+
+if TYPE_CHECKING:
+    from ..models.model import Model
+    from ..records import Document, Failure, Session
+    from ..storage.store import StoredMessage
+    from ..tools.filetimes import FileTimes
+    from .history import History
+    from .runtime import Runtime
+
+log = logging.getLogger("opensesh.engine")
+ABORTED = "The user stopped this"
+
+
+class Outcome(NamedTuple):
+    """What became of a prompt."""
+
+    kind: Literal["answered", "failed", "aborted", "blocked"]
+    """``blocked``: the user refused something that the model wanted to do."""
+    message: StoredMessage | None = None
+    """The last answer, if there was any."""
+    error: Document | None = None
+
+    @property
+    def words(self) -> str:
+        """The outcome for a person."""
+        if self.error is None:
+            return self.kind
+        failure = read_failure(self.error)
+        return getattr(failure, "message", "") or type(failure).__name__
+
+
+class Loop:
+    """One run of one session."""
+
+    def __init__(self, runtime: Runtime, session: Session, history: History, files: FileTimes) -> None:
+        self.session = session
+        self.history = history
+        self._runtime = runtime
+        self._files = files
+        self._steps: Steps | None = None
+        self._status = runtime.statuses.of(session.id)
+        self._inbox: list[StoredMessage] = []
+        self._repetition = Repetition(runtime.settings.repetition)
+        self._compactions = Compactions(runtime, session, history)
+        self._pen: Pen | None = None
+        self._calls: CallRunner | None = None
+        self._outcome = Outcome("answered")
+        self._step_of: tuple[str, int] = ("", 0)
+
+    def queue(self, message: StoredMessage) -> None:
+        """Take in a prompt that is stored, before the next step."""
+        self._inbox.append(message)
+
+    @property
+    def has_mail(self) -> bool:
+        """Whether a prompt came that was not taken in."""
+        return bool(self._inbox)
+
+    def has_work(self) -> bool:
+        """Whether the newest prompt is still to be answered."""
+        self._take_in()
+        return self.history.last_user() is not None and not self.history.is_answered
+
+    async def run(self) -> Outcome:
+        """Run until there is nothing left to answer. Cancelling this is how a run is aborted."""
+        self._status.busy()
+        try:
+            while self.has_work():
+                await self._next()
+                if not self.has_work():
+                    await self._tidy()
+        except asyncio.CancelledError:
+            await self._break_off("aborted", MessageAbortedError(message=ABORTED))
+        except Exception as error:
+            log.exception("the run of %s broke off", self.session.id)
+            await self._break_off("failed", failure_of(error, ""))
+        return self._outcome
+
+    async def _planner(self) -> Steps:
+        if self._steps is None:
+            self._steps = await in_thread(Steps, self._runtime, self.session, self.history, self._files, self.queue)
+        return self._steps
+
+    async def _tidy(self) -> None:
+        """Prune, if that is wanted; prompts that come meanwhile are taken in after it."""
+        if self._runtime.config.settings.compaction.prune:
+            try:
+                await in_thread(prune, self._runtime.sessions, list(self.history))
+            except OpenseshError as error:
+                log.warning("%s could not be pruned: %s", self.session.id, error)
+
+    def _take_in(self) -> None:
+        for message in self._inbox:
+            self.history.add(message)
+        self._inbox.clear()
+
+    def _count(self, user: Document) -> int:
+        """How many steps this prompt has had, with the one that begins."""
+        prompt, steps = self._step_of
+        self._step_of = user["id"], steps + 1 if prompt == user["id"] else 1
+        return self._step_of[1]
+
+    async def _next(self) -> None:
+        """Whatever comes next: a subtask that the user ordered, a compaction, or a step."""
+        user = self.history.last_user()
+        if user is None:
+            return
+        subtask = ordered_subtask(user, self.history.answers)
+        if compaction_part(user) is not None:
+            await self._compact(user)
+        elif subtask is None and self._compactions.is_due(user.info) and not self._compactions.in_vain:
+            await self._compactions.request(user.info)
+        else:
+            await self._step(user, subtask)
+
+    async def _compact(self, request: StoredMessage) -> None:
+        summary, failure = await self._compactions.run(request)
+        self._outcome = Outcome("answered", summary)
+        if failure is not None:
+            self._outcome = Outcome("failed", summary, write_failure(failure))
+            self._tell(failure)
+
+    async def _step(self, user: StoredMessage, subtask: Document | None) -> None:
+        try:
+            plan = (await self._planner()).plan(user.info, self._count(user.info))
+        except OpenseshError as error:
+            await self._cannot_begin(user.info, error)
+            return
+        if subtask is not None:
+            await self._subtask(plan, user.info, subtask)
+            return
+        self._pen = Pen(self._runtime.sessions, self._new_answer(user.info, plan), self._runtime.publish)
+        await self._pen.save()
+        around = plan.surroundings(self._pen.info["id"])
+        self._calls = CallRunner(self._pen, plan.tools, around, self._repetition)
+        ended = await self._ask(plan, self._pen, self._calls)
+        await self._conclude(plan, ended)
+
+    async def _subtask(self, plan: Step, user: Document, part: Document) -> None:
+        """A subtask that the user ordered: a call of the task tool that nobody's model made."""
+        self._pen = Pen(self._runtime.sessions, self._new_answer(user, plan), self._runtime.publish)
+        self._pen.info |= {"mode": part["agent"], "agent": part["agent"], "finish": "tool-calls"}
+        await self._pen.save()
+        around = plan.surroundings(self._pen.info["id"])
+        around = around._replace(rules=subtask_rules(around.rules))
+        self._calls = CallRunner(self._pen, plan.tools, around, self._repetition)
+        call = self._pen.new_call("task")
+        await self._pen.put(call)
+        await run_subtask(self._calls, part, call)
+        await self._pen.finish()
+        self.history.add(self._pen.message)
+        self._pen = self._calls = None
+
+    async def _ask(self, plan: Step, pen: Pen, calls: CallRunner) -> Ended:
+        """The model call; once more without the part of the history that the provider would not take."""
+        ended = await self._turn(pen, calls).run(plan.provider, plan.request())
+        refused = suspects(ended.error, self.history) if ended.error is not None else []
+        if refused and ended.error is not None:
+            self.history.mask(refused)
+            told = failure_of(ended.error, plan.model.provider_id)
+            self._tell(told)
+            ended = await self._turn(pen, calls).run(plan.provider, plan.request())
+        return ended
+
+    def _turn(self, pen: Pen, calls: CallRunner) -> Turn:
+        return Turn(
+            pen,
+            calls,
+            policy=self._runtime.settings.retry,
+            status=self._status,
+            snapshot=self._runtime.snapshot,
+            sleep=self._runtime.settings.sleep,
+        )
+
+    async def _conclude(self, plan: Step, ended: Ended) -> None:
+        pen, calls = self._pen, self._calls
+        if pen is None or calls is None:
+            return
+        failure = self._failure(plan, ended, pen)
+        if failure is None and (plan.is_last or self._stops(calls)) and pen.info.get("finish") == "tool-calls":
+            pen.info["finish"] = "stop"  # whatever the model wanted, there is no next step
+        await calls.abort_open()
+        await pen.finish(failure)
+        self.history.add(pen.message)
+        self._pen = self._calls = None
+        if isinstance(ended.error, ContextOverflow) and not self._compactions.in_vain:
+            await self._compactions.request(plan.user)
+            return
+        if isinstance(ended.error, ContextOverflow):
+            failure = too_full(plan.request(), self._runtime)
+        elif failure is None:
+            self._compactions.step_worked()
+        self._outcome = self._judge(pen, failure, blocked=self._stops(calls))
+        if failure is not None:
+            self._tell(failure)
+
+    def _failure(self, plan: Step, ended: Ended, pen: Pen) -> Failure | None:
+        """What is wrong with an answer; a structure that was asked for, and given, is put on record."""
+        if ended.error is not None:
+            return failure_of(ended.error, plan.model.provider_id)
+        if plan.structured is None:
+            return None
+        if plan.structured.given:
+            pen.info |= {"structured": plan.structured.value, "finish": "stop"}
+        elif plan.is_last or not ended.called:
+            return StructuredOutputError(message="the model answered without the structure it was asked for")
+        return None
+
+    def _judge(self, pen: Pen, failure: Failure | None, *, blocked: bool) -> Outcome:
+        if failure is not None:
+            return Outcome("failed", pen.message, write_failure(failure))
+        return Outcome("blocked" if blocked else "answered", pen.message)
+
+    def _stops(self, calls: CallRunner) -> bool:
+        return calls.blocked and not self._runtime.config.settings.experimental.continue_loop_on_deny
+
+    async def _break_off(self, kind: Literal["aborted", "failed"], failure: Failure) -> None:
+        """Bring what is open to an end and say why in the record; whoever cancels this once more is not heard."""
+        self._outcome = Outcome(kind, self.history.last_assistant(), write_failure(failure))
+        self._tell(failure)
+        with suppress(asyncio.CancelledError):
+            await to_the_end(self._record_end(kind, failure))
+
+    async def _record_end(self, kind: Literal["aborted", "failed"], failure: Failure) -> None:
+        try:
+            if self._pen is not None:
+                if self._calls is not None:
+                    await self._calls.abort_open()
+                await self._pen.finish(failure)
+                self.history.add(self._pen.message)
+                self._outcome = Outcome(kind, self._pen.message, write_failure(failure))
+                self._pen = self._calls = None
+            if self.has_work() and (prompt := self.history.last_user()) is not None:
+                await self._answer_with(kind, prompt.info, failure)
+        except OpenseshError as error:
+            log.error("how the run of %s ended could not be stored: %s", self.session.id, error)  # noqa: TRY400
+
+    async def _cannot_begin(self, user: Document, error: OpenseshError) -> None:
+        """There is no such model, agent or key: that is the answer, and it is recorded as one."""
+        failure = failure_of(error, str((as_object(user.get("model")) or {}).get("providerID", "")))
+        await self._answer_with("failed", user, failure)
+        self._tell(failure)
+
+    async def _answer_with(self, kind: Literal["aborted", "failed"], user: Document, failure: Failure) -> None:
+        """An answer that says nothing but why there is none."""
+        model = as_object(user.get("model")) or {}
+        provider = str(model.get("providerID", ""))
+        info = self._answer(user, provider, str(model.get("modelID", "")), str(user.get("agent")))
+        pen = Pen(self._runtime.sessions, info, self._runtime.publish)
+        await pen.finish(failure)
+        self.history.add(pen.message)
+        self._outcome = Outcome(kind, pen.message, write_failure(failure))
+
+    def _tell(self, failure: Failure) -> None:
+        self._runtime.publish(events.SessionError(session_id=self.session.id, error=write_failure(failure)))
+
+    def _new_answer(self, user: Document, plan: Step) -> Document:
+        model: Model = plan.model
+        return self._answer(user, model.provider_id, model.id, plan.agent.name)
+
+    def _answer(self, user: Document, provider_id: str, model_id: str, agent: str) -> Document:
+        place = self._runtime.place
+        return AssistantMessage(
+            id=ids.ascending("msg"),
+            session_id=self.session.id,
+            time=MessageTime(created=ids.now_ms()),
+            parent_id=user["id"],
+            model_id=model_id,
+            provider_id=provider_id,
+            mode=agent,
+            agent=agent,
+            path=Path(cwd=place.directory, root=place.sandbox),
+            tokens=Tokens(),
+            variant=user.get("variant"),
+        ).document

@@ -1,0 +1,307 @@
+"""From what a caller hands in to a stored prompt: the user message and its parts.
+
+Files are read here, as if the model had asked for them, so that it sees what the user saw. What is added that the
+user did not type is marked synthetic.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import mimetypes
+import os
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote_to_bytes, urlsplit
+from urllib.request import pathname2url, url2pathname
+
+from msgspec import Struct
+
+from .. import events, ids
+from ..config import mentions
+from ..errors import OpenseshError, UsageError
+from ..records import (
+    AgentPart,
+    Document,
+    FilePart,
+    MessageTime,
+    ModelRef,
+    SourceText,
+    SubtaskPart,
+    TextPart,
+    UserMessage,
+    as_object,
+    dumps_compact,
+)
+from ..storage import keys
+from ..storage.store import StoredMessage
+from .prompts import words
+from .system import day
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+
+    from ..models.model import Model
+    from ..records import Session
+    from .history import History
+    from .runtime import Runtime
+
+    Reader = Callable[[str, int | None, int | None], Awaitable[tuple[str, tuple[dict[str, Any], ...]]]]
+
+
+_NEEDED = {"text": "text", "file": "url", "agent": "name", "subtask": "prompt"}
+"""What each kind of part that a caller hands in must have."""
+
+
+class Prompt(Struct, frozen=True, kw_only=True):
+    """What a caller asks for."""
+
+    parts: tuple[Document, ...]
+    """Text, file, agent and subtask parts, as OpenCode's API takes them; ids are optional."""
+    agent: str | None = None
+    model: str | None = None
+    """``provider/model``."""
+    variant: str | None = None
+    system: str | None = None
+    format: dict[str, Any] | None = None
+    tools: dict[str, bool] | None = None
+    message_id: str | None = None
+    steering: bool = False
+    """It arrives while the model is at work."""
+
+
+def text_prompt(text: str, files: Sequence[str] = (), **more: Any) -> Prompt:
+    """A prompt of words, and files by path."""
+    attached = [file_part(path) for path in files]
+    return Prompt(parts=({"type": "text", "text": text}, *attached), **more)
+
+
+def file_part(path: str) -> Document:
+    """A file on this machine, as a part to hand in."""
+    path = os.path.abspath(os.path.expanduser(path))
+    if not os.path.exists(path):
+        raise UsageError(f"there is no file {path} to attach")
+    guessed = mimetypes.guess_type(path)[0] or "text/plain"
+    mime = guessed if guessed.startswith("image/") or guessed == "application/pdf" else "text/plain"
+    if os.path.isdir(path):
+        mime = "application/x-directory"
+    return {"type": "file", "mime": mime, "filename": os.path.basename(path), "url": f"file://{pathname2url(path)}"}
+
+
+def mentioned_parts(text: str, runtime: Runtime) -> tuple[Document, ...]:
+    """``text`` and the files and agents it mentions with ``@``, as parts to hand in."""
+    parts: list[Document] = [{"type": "text", "text": text}]
+    for name in dict.fromkeys(mentions(text)):
+        path = os.path.expanduser(name) if name.startswith("~/") else os.path.join(runtime.place.sandbox, name)
+        if os.path.exists(path):
+            parts.append(file_part(path) | {"filename": name})
+        elif name in runtime.agents:
+            parts.append({"type": "agent", "name": name})
+    return tuple(parts)
+
+
+class PromptWriter:
+    """Writes the prompts of one session."""
+
+    def __init__(self, runtime: Runtime, session: Session, history: History, read: Reader) -> None:
+        self._runtime = runtime
+        self._session = session
+        self._history = history
+        self._read = read
+
+    async def write(self, prompt: Prompt) -> StoredMessage:
+        """Store the prompt; it is acknowledged once this returns."""
+        agent = self._runtime.agent(prompt.agent)
+        model = self._model(prompt, agent.model)
+        message_id = ids.ascending("msg", prompt.message_id)
+        if prompt.message_id and any(message.info.get("id") == message_id for message in self._history):
+            raise UsageError(f"there is a message {message_id} already")
+        parts: list[Document] = []
+        for part in prompt.parts:
+            parts += await self._expand(part, message_id, steering=prompt.steering)
+        info = UserMessage(
+            id=message_id,
+            session_id=self._session.id,
+            time=MessageTime(created=ids.now_ms()),
+            format=prompt.format,
+            agent=agent.name,
+            model=ModelRef(provider_id=model.provider_id, model_id=model.id),
+            system=prompt.system,
+            tools=prompt.tools,
+            variant=prompt.variant or (agent.variant if agent.variant in model.variants else None),
+        )
+        parts += [self._text(info.id, reminder) for reminder in self._reminders(info)]
+        return await asyncio.to_thread(self._store, info.document, parts)
+
+    def _store(self, info: Document, parts: list[Document]) -> StoredMessage:
+        """The message last: one whose parts are not all there must not be taken for a prompt."""
+        store, publish = self._runtime.sessions.store, self._runtime.publish
+        for part in parts:
+            store.write(keys.part(part["messageID"], part["id"]), part)
+        store.write(keys.message(info["sessionID"], info["id"]), info)
+        publish(events.MessageUpdated(info=info))
+        for part in parts:
+            publish(events.PartUpdated(part=part))
+        return StoredMessage(info, parts)
+
+    def _model(self, prompt: Prompt, of_agent: ModelRef | None) -> Model:
+        if prompt.model:
+            return self._runtime.find_model(prompt.model)
+        if of_agent is not None:
+            return self._runtime.model_named(of_agent)
+        last = self._history.last_user()
+        if last is not None and last.info.get("model"):
+            return self._runtime.model_of(last.info)
+        return self._runtime.default_model()
+
+    async def _expand(self, part: Document, message_id: str, *, steering: bool) -> list[Document]:
+        kind = str(part.get("type"))
+        needed = _NEEDED.get(kind, "type")
+        if not isinstance(part.get(needed), str):
+            raise UsageError(f"a part of a prompt of type {kind} needs {needed!r}, as text")
+        match kind:
+            case "text":
+                return [self._typed(part, message_id, steering=steering)]
+            case "file":
+                return await self._file(part, message_id)
+            case "agent":
+                return self._agent(part, message_id)
+            case "subtask":
+                return [self._subtask(part, message_id)]
+            case other:
+                raise UsageError(f"a prompt is made of text, file, agent and subtask parts, not {other!r}")
+
+    def _typed(self, part: Document, message_id: str, *, steering: bool) -> Document:
+        metadata = as_object(part.get("metadata")) or {}
+        if steering and not part.get("synthetic"):
+            metadata = metadata | {"opensesh": {"steering": True}}
+        return TextPart(
+            id=ids.ascending("prt", part.get("id")),
+            session_id=self._session.id,
+            message_id=message_id,
+            text=part["text"],
+            synthetic=part.get("synthetic") or None,
+            ignored=part.get("ignored") or None,
+            metadata=metadata or None,
+        ).document
+
+    def _text(self, message_id: str, text: str) -> Document:
+        """Words that the user did not type."""
+        return TextPart(
+            id=ids.ascending("prt"), session_id=self._session.id, message_id=message_id, text=text, synthetic=True
+        ).document
+
+    def _subtask(self, part: Document, message_id: str) -> Document:
+        model = as_object(part.get("model"))
+        return SubtaskPart(
+            id=ids.ascending("prt", part.get("id")),
+            session_id=self._session.id,
+            message_id=message_id,
+            prompt=part.get("prompt", ""),
+            description=part.get("description", ""),
+            agent=part.get("agent", ""),
+            model=ModelRef(provider_id=model["providerID"], model_id=model["modelID"]) if model else None,
+            command=part.get("command"),
+        ).document
+
+    def _agent(self, part: Document, message_id: str) -> list[Document]:
+        name = part["name"]
+        source = part.get("source")
+        mention = SourceText(value=source["value"], start=source["start"], end=source["end"]) if source else None
+        stored = AgentPart(
+            id=ids.ascending("prt", part.get("id")),
+            session_id=self._session.id,
+            message_id=message_id,
+            name=name,
+            source=mention,
+        ).document
+        hint = f" Use the context above to write a prompt, and call the task tool with the subagent {name!r}."
+        return [stored, self._text(message_id, hint)]
+
+    async def _file(self, part: Document, message_id: str) -> list[Document]:
+        url = str(part.get("url", ""))
+        scheme = urlsplit(url).scheme
+        if scheme == "data" and part.get("mime") == "text/plain":
+            shown = _decode_data_url(url)
+            said = [self._called(message_id, {"filePath": part.get("filename", "")}), self._text(message_id, shown)]
+            return [*said, self._kept(part, message_id, url, part["mime"])]
+        if scheme == "file":
+            return await self._local(part, message_id, url)
+        return [self._kept(part, message_id, url, part.get("mime", ""))]
+
+    async def _local(self, part: Document, message_id: str, url: str) -> list[Document]:
+        split = urlsplit(url)
+        path = url2pathname(split.path)
+        mime = "application/x-directory" if os.path.isdir(path) else part.get("mime", "text/plain")
+        if mime not in ("text/plain", "application/x-directory"):
+            called = self._called(message_id, {"filePath": path})
+            try:
+                content = await asyncio.to_thread(_read_bytes, path)
+            except OSError as error:
+                return [called, self._text(message_id, f"Reading {path} failed: {error.strerror}")]
+            data = f"data:{mime};base64,{base64.b64encode(content).decode()}"
+            return [called, self._kept(part, message_id, data, mime)]
+        offset, limit = _lines(split.query)
+        asked = {"filePath": path, "offset": offset, "limit": limit}
+        called = self._called(message_id, {key: value for key, value in asked.items() if value is not None})
+        try:
+            output, attachments = await self._read(path, offset, limit)
+        except OpenseshError as error:
+            return [called, self._text(message_id, f"Reading {path} failed: {error.message}")]
+        kept = [self._kept(each, message_id, each["url"], each["mime"]) for each in attachments]
+        shown = self._text(message_id, output)
+        return [called, shown, *(kept or [self._kept(part, message_id, url, mime)])]
+
+    def _called(self, message_id: str, given: Document) -> Document:
+        shown = dumps_compact(given).decode()
+        return self._text(message_id, f"Called the Read tool with the following input: {shown}")
+
+    def _kept(self, part: Document, message_id: str, url: str, mime: str) -> Document:
+        stored = FilePart(
+            id=ids.ascending("prt", part.get("id")),
+            session_id=self._session.id,
+            message_id=message_id,
+            mime=mime,
+            filename=part.get("filename"),
+            url=url,
+        ).document
+        return stored | ({"source": part["source"]} if part.get("source") else {})
+
+    def _reminders(self, info: UserMessage) -> list[str]:
+        """What the model must know of this prompt; stored with it, so that what was sent once stays as it was sent."""
+        found: list[str] = []
+        last = self._history.last_assistant()
+        planned = last is not None and last.info.get("agent") == "plan"
+        if info.agent == "plan":
+            found.append(words("plan"))
+        elif planned and info.agent == "build":
+            found.append(words("build"))
+        today = day(info.time.created)
+        if today != day(self._session.time.created):  # the system prompt keeps the session's first day
+            found.append(f"<system-reminder>\nToday is {today}.\n</system-reminder>")
+        return found
+
+
+def _decode_data_url(url: str) -> str:
+    head, _, data = url.partition(",")
+    try:
+        content = base64.b64decode(data) if head.endswith(";base64") else unquote_to_bytes(data)
+    except ValueError as error:
+        raise UsageError(f"the data URL of an attached file is damaged: {error}") from None
+    return content.decode(errors="replace")
+
+
+def _read_bytes(path: str) -> bytes:
+    with open(path, "rb") as file:
+        return file.read()
+
+
+def _lines(query: str) -> tuple[int | None, int | None]:
+    """The lines a file URL asks for, as offset and limit."""
+    from urllib.parse import parse_qs
+
+    given = parse_qs(query)
+    start, end = (int(value) if (value := given.get(name, [""])[0]).isdigit() else None for name in ("start", "end"))
+    if start is None:
+        return None, None
+    offset = max(start, 1)
+    return offset, end - (offset - 1) if end else None

@@ -1,0 +1,89 @@
+"""Old tool outputs, taken out of view once there are many: the model sees that there was one, and can look again.
+
+Only a mark is set; the output stays where it is, and :func:`unprune` takes the marks off again.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from .. import ids
+from ..records import as_object
+from .window import estimate
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from ..records import Document
+    from ..sessions import Sessions
+    from ..storage.store import StoredMessage
+
+PROTECT = 40_000
+"""Tokens of the newest outputs that always stay in view."""
+MINIMUM = 20_000
+"""Pruning less than this is not worth a cache miss."""
+_PROTECTED_TOOLS = ("skill",)
+
+
+def prunable(messages: Sequence[StoredMessage]) -> list[Document]:
+    """The tool parts to take out of view: none, or enough to be worth it."""
+    total, freed = 0, 0
+    found: list[Document] = []
+    for part in _old_outputs(messages):
+        if part["state"]["time"].get("compacted"):
+            break
+        size = estimate(part["state"]["output"])
+        total += size
+        if total > PROTECT:
+            freed += size
+            found.append(part)
+    return found if freed > MINIMUM else []
+
+
+def prune(sessions: Sessions, messages: Sequence[StoredMessage]) -> int:
+    """Take old outputs out of view; how many."""
+    found = prunable(messages)
+    for part in found:
+        sessions.update_part(_marked(part, ids.now_ms()))
+    return len(found)
+
+
+def unprune(sessions: Sessions, messages: Sequence[StoredMessage]) -> int:
+    """Bring every output back into view; how many."""
+    pruned = [part for message in messages for part in message.parts if _is_output(part) and _mark(part)]
+    for part in pruned:
+        sessions.update_part(_marked(part, None))
+    return len(pruned)
+
+
+def _old_outputs(messages: Sequence[StoredMessage]) -> Iterator[Document]:
+    """Outputs before the last two prompts and after the last summary, newest first."""
+    prompts = 0
+    for message in reversed(messages):
+        if message.info["role"] == "user":
+            prompts += 1
+        if prompts < 2:
+            continue
+        if message.info["role"] == "assistant" and message.info.get("summary"):
+            return
+        for part in reversed(message.parts):
+            if _is_output(part) and part.get("tool") not in _PROTECTED_TOOLS:
+                yield part
+
+
+def _is_output(part: Document) -> bool:
+    state = as_object(part.get("state")) or {}
+    return (
+        part.get("type") == "tool" and state.get("status") == "completed" and as_object(state.get("time")) is not None
+    )
+
+
+def _mark(part: Document) -> int | None:
+    return part["state"]["time"].get("compacted")
+
+
+def _marked(part: Document, moment: int | None) -> Document:
+    time = {key: value for key, value in part["state"]["time"].items() if key != "compacted"}
+    if moment is not None:
+        time["compacted"] = moment
+    return part | {"state": part["state"] | {"time": time}}

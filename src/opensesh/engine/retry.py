@@ -1,0 +1,107 @@
+"""When to try again, as data."""
+
+from __future__ import annotations
+
+import random
+from email.utils import parsedate_to_datetime
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from .. import ids
+from ..errors import ModelError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+_RESETS = (
+    "anthropic-ratelimit-unified-reset",
+    "x-ratelimit-reset-requests",
+    "x-ratelimit-reset-tokens",
+    "x-ratelimit-reset",
+)
+
+
+class Policy(Struct, frozen=True, kw_only=True):
+    """How patient the engine is with a provider. Times are in milliseconds."""
+
+    attempts: int = 5
+    """How often a call is tried again before its error stands."""
+    initial: int = 2_000
+    factor: float = 2.0
+    longest: int = 30_000
+    """The longest wait that is a guess; one that the provider asked for is honoured whatever its length."""
+    jitter: float = 0.25
+    """How much of a guessed wait is left to chance, so that a crowd does not come back as one."""
+
+    def reason(self, error: BaseException, attempt: int) -> str | None:
+        """Why to try again, in words for a person; ``None`` if there is no point, or no patience left.
+
+        ``attempt`` counts the tries so far: 1 after the first one failed.
+        """
+        if not isinstance(error, ModelError) or not error.retryable or attempt > self.attempts:
+            return None
+        return error.message
+
+    def delay(self, error: BaseException, attempt: int, chance: Callable[[], float] = random.random) -> int:
+        """How long to wait before the next try: what the provider asked for, or longer each time."""
+        headers = error.headers if isinstance(error, ModelError) else {}
+        asked = asked_for(headers)
+        if asked is not None:
+            return asked
+        guess = min(self.initial * self.factor ** (attempt - 1), self.longest)
+        return int(guess * (1 - self.jitter * chance()))
+
+
+def asked_for(headers: Mapping[str, str], now: int | None = None) -> int | None:
+    """How many milliseconds the provider wants to be left alone, in any of the ways they say it."""
+    now = ids.now_ms() if now is None else now
+    exact = _number(headers.get("retry-after-ms"))
+    if exact is not None:
+        return int(exact)
+    text = headers.get("retry-after")
+    seconds = _number(text)
+    if seconds is not None:
+        return int(-(-seconds * 1000 // 1))
+    if text:
+        return _until(_date(text), now)
+    return next((wait for name in _RESETS if (wait := _until(_moment(headers.get(name), now), now))), None)
+
+
+def _until(moment: int | None, now: int) -> int | None:
+    return moment - now if moment is not None and moment > now else None
+
+
+def _number(text: str | None) -> float | None:
+    try:
+        number = float(text) if text else None
+    except ValueError:
+        return None
+    return number if number is not None and 0 <= number < 1e9 else None
+
+
+def _date(text: str) -> int | None:
+    try:
+        return int(parsedate_to_datetime(text).timestamp() * 1000)
+    except (ValueError, TypeError):
+        return None
+
+
+def _moment(text: str | None, now: int) -> int | None:
+    """A reset time: seconds since 1970, seconds from now, ``1m30s``, or an ISO date."""
+    import re
+    from datetime import datetime
+
+    if not text:
+        return None
+    number = _number(text)
+    if number is not None:
+        return int(number * 1000) if number > 1e8 else now + int(number * 1000)
+    spans = re.fullmatch(r"(?:(\d+)h)?(?:(\d+)m)?(?:(\d+(?:\.\d+)?)s)?", text)
+    if spans and any(spans.groups()):
+        hours, minutes, seconds = (float(span or 0) for span in spans.groups())
+        return now + int((hours * 3600 + minutes * 60 + seconds) * 1000)
+    try:
+        return int(datetime.fromisoformat(text).timestamp() * 1000)
+    except ValueError:
+        return None

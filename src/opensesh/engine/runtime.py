@@ -1,0 +1,168 @@
+"""What a run needs of the house, in one place: the project, its configuration, its models, its tools, its store."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from ..config import Agent, Config, agents, default_agent, load
+from ..errors import NotFound, OpenseshError
+from ..models import choice
+from ..models.auth import Keyring
+from ..models.catalogue import Catalogue
+from ..models.connect import SCRIPTED, Connections
+from ..models.model import Capabilities, Limit, Model, Price, Rates
+from ..permissions import Permissions
+from ..records import as_object
+from .answering import WhichOne
+from .questions import Questions
+from .repetition import Limits
+from .retry import Policy
+from .status import Statuses
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ..bus import Bus
+    from ..events import Event
+    from ..models.request import Provider
+    from ..project import Place
+    from ..records import Document, ModelRef, Session
+    from ..sessions import Sessions
+    from ..tools.tool import Tool
+    from .loop import Outcome
+    from .prompt import Prompt
+
+    RunChild = Callable[[str, Prompt], Awaitable[Outcome]]
+
+
+class Settings(Struct, frozen=True, kw_only=True):
+    """How a Python caller may bend the engine; the configuration says the rest."""
+
+    retry: Policy = Policy()
+    repetition: Limits = Limits()
+    owner: str = "opensesh"
+    """What the lease says of who runs a session."""
+    interactive: bool = True
+    """Whether someone is there to answer questions."""
+    question: WhichOne | None = None
+    """Who answers them; without it they wait until someone calls ``questions.reply``."""
+    sleep: Callable[[float], Awaitable[object]] = asyncio.sleep
+    """How to wait before a model is asked again, given seconds."""
+
+
+class Runtime:
+    """Everything that is the same for all sessions of one directory."""
+
+    def __init__(
+        self,
+        sessions: Sessions,
+        bus: Bus,
+        *,
+        settings: Settings | None = None,
+        config: Config | None = None,
+        scripts: Mapping[str, Provider] | None = None,
+        tools: tuple[Tool, ...] = (),
+    ) -> None:
+        self.sessions = sessions
+        self.place: Place = sessions.place
+        self.bus = bus
+        self.settings = settings or Settings()
+        self.config = config or load(self.place.directory, self.place.sandbox)
+        self.agents: dict[str, Agent] = agents(self.config)
+        self.catalogue = Catalogue(self.config.document)
+        self.keyring = Keyring(self.config.document)
+        self.connections = Connections(self.catalogue, self.keyring, scripts=scripts)
+        self.permissions = Permissions(self.publish)
+        self.questions = Questions(self.publish)
+        self.statuses = Statuses(self.publish)
+        self.custom_tools = tools
+        self.run_child: RunChild = _nobody
+
+    def publish(self, event: Event) -> None:
+        """Tell everyone."""
+        self.bus.publish(event, directory=self.place.directory)
+
+    async def session(self, session_id: str) -> Session:
+        """The session's record."""
+        return await asyncio.to_thread(self.sessions.get, session_id)
+
+    async def rename(self, session_id: str, title: str) -> Session:
+        """Give a session a title."""
+        return await asyncio.to_thread(self.sessions.rename, session_id, title)
+
+    async def edit(self, session_id: str, edit: Callable[[Document], None], *, touch: bool = True) -> Session:
+        """Change a session's record."""
+        return await asyncio.to_thread(self.sessions.update, session_id, edit, touch=touch)
+
+    def agent(self, name: str | None) -> Agent:
+        """An agent by name, or the default one."""
+        if name is None:
+            return default_agent(self.config, self.agents)
+        if name not in self.agents:
+            shown = ", ".join(each.name for each in self.agents.values() if not each.hidden)
+            raise NotFound(f"there is no agent {name!r}; there are: {shown}", agent=name)
+        return self.agents[name]
+
+    def default_model(self) -> Model:
+        """The model for who names none."""
+        named = self.config.settings.model
+        if named and named.startswith(f"{SCRIPTED}/"):
+            return self.model(SCRIPTED, named.removeprefix(f"{SCRIPTED}/"))
+        return choice.default_model(self.catalogue, self.keyring, self.config.document, choice.recent_models())
+
+    def small_model(self, agent: Agent, main: Model) -> Model:
+        """A quick, cheap model for side work of the main one; the main one itself if there is none."""
+        if agent.model is not None:
+            return self.model(agent.model.provider_id, agent.model.model_id)
+        if main.provider_id == SCRIPTED:
+            return main
+        return choice.small_model(self.catalogue, self.keyring, self.config.document, main.provider_id) or main
+
+    def model(self, provider_id: str, model_id: str) -> Model:
+        """A model by name."""
+        if provider_id == SCRIPTED:
+            return scripted(model_id)
+        return self.catalogue.model(provider_id, model_id)
+
+    def model_of(self, prompt: Document) -> Model:
+        """The model that a prompt asks for."""
+        model = as_object(prompt.get("model")) or {}
+        return self.model(str(model.get("providerID", "")), str(model.get("modelID", "")))
+
+    def find_model(self, name: str) -> Model:
+        """``provider/model``."""
+        provider, _, model = name.partition("/")
+        return self.model(provider, model)
+
+    def model_named(self, ref: ModelRef) -> Model:
+        """The model a record names."""
+        return self.model(ref.provider_id, ref.model_id)
+
+    async def snapshot(self) -> str | None:
+        """A snapshot of the project's files, where snapshots are kept."""
+        return None
+
+    async def aclose(self) -> None:
+        """Close connections; whoever still waits to be allowed something is refused."""
+        self.permissions.close()
+        await self.connections.aclose()
+
+
+async def _nobody(session_id: str, prompt: Prompt) -> Outcome:
+    raise OpenseshError(f"nobody runs sessions here, so {session_id} cannot be run")
+
+
+def scripted(name: str) -> Model:
+    """The model that plays a script: it can do everything, and has a price so that costs can be seen."""
+    return Model(
+        id=name,
+        provider_id=SCRIPTED,
+        name="Scripted",
+        capabilities=Capabilities(reasoning=True, attachment=True, input=frozenset({"text", "image", "pdf"})),
+        price=Price(rates=Rates(input=3, output=15, cache_read=0.3, cache_write=3.75)),
+        limit=Limit(context=200_000, output=8_192),
+    )

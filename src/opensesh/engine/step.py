@@ -1,0 +1,235 @@
+"""What one step needs, worked out before it begins: the agent, the model, the tools on offer, the request."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ..config import evaluate, skills, system_instructions, system_paths
+from ..models import options
+from ..models.request import Assistant, Request, Text, ToolSpec, User
+from ..permissions import disabled
+from ..records import as_object
+from ..tools.registry import Features, Named, Registry, Surroundings, specify
+from .context import Surroundings as CallSurroundings
+from .modes import SessionModes
+from .projection import mark_cache_points
+from .prompts import words
+from .structured import StructuredOutput
+from .subtasks import ChildSessions
+from .system import system_prompt
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from ..config import Agent
+    from ..models.model import Model
+    from ..models.request import Provider, System, Turn
+    from ..records import Document, Rule, Session
+    from ..storage.store import StoredMessage
+    from ..tools.filetimes import FileTimes
+    from ..tools.tool import Tool
+    from .history import History
+    from .runtime import Runtime
+
+
+class Steps:
+    """Plans the steps of one run. What does not change while a run lasts is worked out once."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        session: Session,
+        history: History,
+        files: FileTimes,
+        queue: Callable[[StoredMessage], None],
+    ) -> None:
+        self._runtime = runtime
+        self._session = session
+        self._history = history
+        self._files = files
+        self._queue = queue
+        self._registry = Registry.standard(features(runtime), runtime.custom_tools)
+        self._plans: tuple[Document, Plan] | None = None
+        self._skills = tuple(skills(runtime.config).values())
+        self._instructions = [each.text for each in system_instructions(runtime.config)]
+        self._known = set(system_paths(runtime.config)) | _loaded(history)
+
+    def plan(self, user: Document, step: int) -> Step:
+        """The next step. What cannot be had (a model, an agent, a key) raises what says so."""
+        plan = self._plan(user)
+        return Step(self, plan, self._runtime.connections.provider(plan.model), user, step)
+
+    def _plan(self, user: Document) -> Plan:
+        """What all steps of a prompt have in common, worked out for the first of them."""
+        if self._plans is None or self._plans[0] is not user:
+            agent = self._runtime.agent(user.get("agent"))
+            model = self._runtime.model_of(user)
+            schema = _schema(user)
+            tools = [*self._tools(agent, model, user), *([StructuredOutput(schema)] if schema is not None else [])]
+            plan = Plan(
+                agent=agent,
+                model=model,
+                schema=schema,
+                tools=tuple(tools),
+                specs=self._specs(agent, tools),
+                system=self._system(agent, model, user, structured=schema is not None),
+            )
+            self._plans = user, plan
+        return self._plans[1]
+
+    def rules(self, agent: Agent) -> tuple[Rule, ...]:
+        """The agent's rules, then the session's."""
+        return (*agent.permission, *(self._session.permission or ()))
+
+    def _tools(self, agent: Agent, model: Model, user: Document) -> list[Tool]:
+        """What the model is offered: not what a rule forbids outright, nor what the prompt switched off."""
+        off = {name for name, on in (as_object(user.get("tools")) or {}).items() if on is False}
+        hidden = disabled(self._registry.names, self.rules(agent)) | off
+        return self._registry.offered(model.wire_id, model.provider_id, hidden=hidden)
+
+    def _specs(self, agent: Agent, tools: list[Tool]) -> tuple[ToolSpec, ...]:
+        """The tools as the model reads of them."""
+        rules = self.rules(agent)
+        around = Surroundings(
+            directory=self._runtime.place.directory,
+            agents=tuple(
+                Named(each.name, each.description or "")
+                for each in self._runtime.agents.values()
+                if each.mode != "primary" and not each.hidden and evaluate("task", each.name, rules) != "deny"
+            ),
+            skills=tuple(
+                Named(each.name, each.description, each.location)
+                for each in self._skills
+                if evaluate("skill", each.name, rules) != "deny"
+            ),
+        )
+        return tuple(specify(tool, around) for tool in tools)
+
+    def _system(self, agent: Agent, model: Model, user: Document, *, structured: bool) -> System:
+        """The system prompt, the same for every step of a session that nothing changes about."""
+        return system_prompt(
+            agent,
+            model,
+            self._runtime.place,
+            started=self._session.time.created,
+            instructions=self._instructions,
+            extra=user.get("system"),
+            structured=structured,
+        )
+
+    def turns(self, model: Model) -> tuple[Turn, ...]:
+        """The conversation so far."""
+        return self._history.turns(model)
+
+    def surroundings(self, step: Step, message_id: str) -> CallSurroundings:
+        """What the step's calls see."""
+        runtime, rules = self._runtime, self.rules(step.agent)
+        invalid = self._registry.get("invalid")
+        assert invalid is not None, "the registry always has it"  # noqa: S101
+        caller = {"modelID": step.model.id, "providerID": step.model.provider_id}
+        return CallSurroundings(
+            runtime=runtime,
+            session_id=self._session.id,
+            message_id=message_id,
+            agent=step.agent,
+            rules=rules,
+            files=self._files,
+            invalid=invalid,
+            subtasks=ChildSessions(runtime, parent_id=self._session.id, model=caller, rules=rules),
+            modes=SessionModes(runtime, self._session, step.user, self._queue),
+            skills=self._skills,
+            known_instructions=self._known,
+        )
+
+
+class Plan(NamedTuple):
+    """What all steps of a prompt have in common."""
+
+    agent: Agent
+    model: Model
+    schema: dict[str, Any] | None
+    tools: tuple[Tool, ...]
+    specs: tuple[ToolSpec, ...]
+    system: System
+
+
+class Step:
+    """One step, planned."""
+
+    def __init__(self, steps: Steps, plan: Plan, provider: Provider, user: Document, number: int) -> None:
+        self.agent = plan.agent
+        self.model = plan.model
+        self.provider = provider
+        self.user = user
+        self.is_last = plan.agent.steps is not None and number >= plan.agent.steps
+        """Whether the agent has no more steps after this: its tools are switched off."""
+        self._steps = steps
+        self._plan = plan
+        self.structured = StructuredOutput(plan.schema) if plan.schema is not None else None
+        self.tools: dict[str, Tool] = {} if self.is_last else {tool.id: tool for tool in plan.tools}
+        if self.structured is not None:
+            self.tools[self.structured.id] = self.structured
+
+    def request(self) -> Request:
+        """What to send. The same history gives the same request, byte for byte."""
+        turns = self._steps.turns(self.model)
+        turns = (self._plan.system, *turns, *self._last_words(turns))
+        model, agent = self.model, self.agent
+        sampling = options.sampling(model)
+        chosen = model.variants.get(self.user.get("variant") or "", {})
+        temperature = sampling.temperature if agent.temperature is None else agent.temperature
+        return Request(
+            model=model,
+            messages=mark_cache_points(turns, model),
+            # Switched off by the choice rather than left out: providers refuse a history with calls where no tools are,
+            # and what they have cached begins with the tools.
+            tools=self._plan.specs,
+            tool_choice="required" if self.structured else "none" if self.is_last else "auto",
+            max_output_tokens=options.max_output_tokens(model),
+            temperature=temperature if model.capabilities.temperature else None,
+            top_p=sampling.top_p if agent.top_p is None else agent.top_p,
+            top_k=sampling.top_k,
+            options=options.merged(
+                options.options(model, self.user["sessionID"]), model.options, agent.options, chosen
+            ),
+            headers=model.headers,
+        )
+
+    def surroundings(self, message_id: str) -> CallSurroundings:
+        """What the step's calls see."""
+        return self._steps.surroundings(self, message_id)
+
+    def _last_words(self, turns: Sequence[Turn]) -> tuple[User, ...]:
+        """What stands at the end of the request only: no provider has to go on with words of its own."""
+        if self.is_last:
+            return (User(content=(Text(text=words("last_step")),)),)
+        return (User(content=(Text(text=words("go_on")),)),) if isinstance(turns[-1], Assistant) else ()
+
+
+def features(runtime: Runtime) -> Features:
+    """Which tools the configuration and the flags switch on."""
+    flags = runtime.config.flags
+    return Features(
+        question=runtime.settings.interactive,
+        plan=flags.plan_mode,
+        batch=bool(runtime.config.settings.experimental.batch_tool),
+        exa=flags.enable_exa,
+        bash_timeout_ms=flags.bash_default_timeout_ms or 120_000,
+    )
+
+
+def _schema(user: Document) -> dict[str, Any] | None:
+    wanted = as_object(user.get("format")) or {}
+    return as_object(wanted.get("schema")) if wanted.get("type") == "json_schema" else None
+
+
+def _loaded(history: History) -> set[str]:
+    """The instruction files that earlier reads have brought along, and that the model still sees."""
+    found: set[str] = set()
+    for message in history:
+        for part in message.parts:
+            state = as_object(part.get("state")) or {}
+            if part.get("tool") == "read" and not (as_object(state.get("time")) or {}).get("compacted"):
+                found.update(map(str, (as_object(state.get("metadata")) or {}).get("loaded") or ()))
+    return {os.path.abspath(path) for path in found}

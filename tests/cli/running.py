@@ -1,0 +1,81 @@
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import pty
+import re
+import signal
+import struct
+import subprocess
+import sys
+import termios
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from select import select
+
+_BEGIN = """import fcntl, sys, termios
+fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+from opensesh.__main__ import main
+main()
+"""
+_TAKEN_BACK = re.compile(r"[^\n]*\r\x1b\[K")
+_CONTROL = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
+
+
+class Screen:
+    def __init__(self, *words: str, columns: int = 80, environ: Mapping[str, str] | None = None) -> None:
+        self._master, slave = pty.openpty()
+        fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 50, columns, 0, 0))
+        settings = {name: value for name, value in os.environ.items() if name not in ("NO_COLOR", "TERM", "COLUMNS")}
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", _BEGIN, *words],
+            stdin=slave,
+            stdout=slave,
+            stderr=slave,
+            start_new_session=True,
+            env={**settings, "TERM": "xterm", **(environ or {})},
+        )
+        os.close(slave)
+        self.raw = ""
+
+    @property
+    def text(self) -> str:
+        return _CONTROL.sub("", _TAKEN_BACK.sub("", self.raw)).replace("\r\n", "\n")
+
+    def until(self, expected: str, seconds: float = 30) -> None:
+        deadline = time.monotonic() + seconds
+        while expected not in self.text:
+            if not self._read(deadline):
+                raise AssertionError(f"{expected!r} never came:\n{self.text}")
+
+    def type(self, keys: str) -> None:
+        os.write(self._master, keys.encode())
+
+    def end(self, seconds: float = 30) -> int:
+        deadline = time.monotonic() + seconds
+        while self._read(deadline):
+            pass
+        return self._process.wait(timeout=max(deadline - time.monotonic(), 1))
+
+    def close(self) -> None:
+        if self._process.poll() is None:
+            self._process.send_signal(signal.SIGKILL)
+            self._process.wait()
+        os.close(self._master)
+
+    def _read(self, deadline: float) -> bool:
+        ready, _, _ = select([self._master], [], [], max(deadline - time.monotonic(), 0))
+        if not ready:
+            return False
+        data = b""
+        with contextlib.suppress(OSError):
+            data = os.read(self._master, 65536)
+        self.raw += data.decode(errors="replace")
+        return bool(data)
+
+
+def write_script(text: str, name: str = "model.script") -> str:
+    Path(name).write_text(text)
+    return f"scripted/{name}"

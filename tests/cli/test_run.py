@@ -1,0 +1,562 @@
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from opensesh.cli.app import run
+from opensesh.cli.asking import chosen, understood
+from opensesh.cli.tally import Tally, money
+from opensesh.cli.terminal import tame
+from opensesh.engine.engine import open_engine
+from opensesh.events import MessageUpdated
+from opensesh.testing.wire import WireServer
+
+from .running import Screen, write_script
+from .test_cli import Terminal
+
+HELLO = "SAY Hello there."
+FIX = """CALL read {"filePath": "calc.py"}
+---
+SAY I will change it.
+CALL edit {"filePath": "calc.py", "oldString": "a - b", "newString": "a + b"}
+---
+SAY Changed.
+"""
+
+
+@pytest.fixture
+def terminal(capfdbinary: pytest.CaptureFixture[bytes], monkeypatch: pytest.MonkeyPatch) -> Terminal:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO()))
+    return Terminal(capfdbinary)
+
+
+@pytest.fixture
+def calc() -> Path:
+    Path("opencode.json").write_text('{"permission": {"edit": "ask", "bash": "ask"}}')
+    path = Path("calc.py")
+    path.write_text("def add(a, b):\n    return a - b\n")
+    return path
+
+
+@pytest.fixture
+def screen() -> Iterator[Callable[..., Screen]]:
+    opened: list[Screen] = []
+
+    def start(*words: str, columns: int = 80, **environ: str) -> Screen:
+        opened.append(Screen(*words, columns=columns, environ=environ))
+        return opened[-1]
+
+    yield start
+    for each in opened:
+        each.close()
+
+
+def lines(text: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def shown(terminal: Terminal, session: str = "last") -> Any:
+    return terminal.json("show", session)
+
+
+def test_the_answer_is_on_standard_output_and_everything_else_on_standard_error(terminal: Terminal) -> None:
+    model = write_script(
+        """THINK hm
+SAY I will look.
+CALL bash {"command": "echo hi; exit 3", "description": "greet"}
+---
+SAY
+  Two lines,
+
+  with a gap.
+"""
+    )
+    assert terminal.run("run", "-m", model, "do", "it") == "I will look.\nTwo lines,\n\nwith a gap.\n"
+    assert terminal.code == 0
+    head, tool, cost, hint = terminal.error.splitlines()
+    assert head == "build  scripted/model.script"
+    assert tool.startswith("> bash echo hi; exit 3  exit 3  ")
+    assert "tokens in" in cost
+    assert cost.startswith("$0.")
+    session = shown(terminal)["info"]
+    assert hint == f"go on with: opensesh run --session {session['id']} ..."
+    assert session["title"] == "Scripted title for session"
+
+
+def test_words_options_and_standard_input_make_one_prompt(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"from the pipe \xff\n")))
+    assert terminal.run("run", "two", "-m", "scripted/prompt", "words") == "You said: two words\nfrom the pipe \ufffd\n"
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"only this\n")))
+    assert terminal.run("run", "-m", "scripted/prompt") == "You said: only this\n"
+    assert terminal.run("run", "-m", "scripted/prompt", "--", "-x", "is odd") == "You said: -x is odd\n"
+
+
+def test_whoever_waits_for_standard_input_is_told_so() -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "opensesh", "run", "-m", "scripted/prompt", "hello"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stderr is not None
+    assert "standard input" in process.stderr.readline()
+    assert process.communicate("you\n")[0] == "You said: hello\nyou\n"
+
+
+def test_the_model_of_the_configuration_is_used(terminal: Terminal) -> None:
+    Path("opencode.json").write_text(json.dumps({"model": write_script(HELLO)}))
+    assert terminal.run("run", "hello") == "Hello there.\n"
+    assert shown(terminal)["messages"][1]["info"]["modelID"] == "model.script"
+
+
+def test_a_provider_of_ones_own_is_asked_over_the_wire(terminal: Terminal) -> None:
+    with WireServer("SAY Over the wire.") as server:
+        options = {"baseURL": server.base_url, "apiKey": "sk-secret"}
+        Path("opencode.json").write_text(
+            json.dumps({"model": "mine/big", "provider": {"mine": {"options": options, "models": {"big": {}}}}})
+        )
+        assert terminal.run("run", "hello") == "Over the wire.\n"
+    assert terminal.code == 0
+    assert "cost unknown  1,000 tokens in" in terminal.error
+
+
+def test_an_interruption_while_only_the_title_is_missing_keeps_the_answer(screen: Callable[..., Screen]) -> None:
+    seen = screen("run", "-m", write_script("SAY Answered.\n---\nTITLE Never\nHANG"), "go")
+    seen.until("Answered.")
+    time.sleep(0.3)
+    seen.type("\x03")
+    assert seen.end() == 0
+    assert "go on with: " in seen.text
+
+
+def test_json_is_one_event_a_line_and_the_result_at_the_end(terminal: Terminal) -> None:
+    model = write_script("SAY Odd\u2028line \u0085ends.\nUSAGE input=1000 output=100\n---\nTITLE A title")
+    events = lines(terminal.run("run", "--format", "json", "-m", model, "hello"))
+    *heard, result = events
+    sequence = [event["sequence"] for event in heard]
+    assert sequence == sorted(set(sequence))
+    assert {"session.created", "message.updated", "message.part.updated", "session.idle"} <= {e["type"] for e in heard}
+    titles = [e["properties"]["info"]["title"] for e in heard if e["type"] == "session.updated"]
+    assert titles[-1] == "A title"
+    session = shown(terminal)["info"]["id"]
+    assert result == {
+        "type": "result",
+        "sessionID": session,
+        "outcome": "answered",
+        "text": "Odd\u2028line \u0085ends.",
+        "cost": 0.0045,
+        "tokens": {"input": 1000, "output": 100, "reasoning": 0, "cache": {"read": 0, "write": 0}},
+    }
+    model = write_script(HELLO)
+    assert terminal.json("run", "-m", model, "hello")["text"] == "Hello there."
+
+
+def test_a_failure_is_a_result_too(terminal: Terminal) -> None:
+    model = write_script('SAY Half of\nERROR auth message="no such key"')
+    *_, result = lines(terminal.run("run", "--format", "json", "-m", model, "hello"))
+    assert (terminal.code, result["outcome"], result["error"]["name"]) == (1, "failed", "ProviderAuthError")
+    assert terminal.run("run", "-m", write_script('ERROR auth message="no such key"'), "hello") == ""
+    assert (terminal.code, terminal.error.count("! no such key")) == (1, 1)
+    (result,) = lines(terminal.run("run", "--format", "json", "--session", "nope", "hello"))
+    assert (terminal.code, result["outcome"], result["error"]["name"]) == (3, "failed", "NotFound")
+    assert "no session is called 'nope'" in terminal.error
+    assert terminal.json("run", "--session", "nope", "hello")["error"]["name"] == "NotFound"
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (["run"], 2, "nothing to do"),
+        (["run", "--session", "x", "--continue", "hello"], 2, "give one of them"),
+        (["run", "--session", "x", "--title", "y", "hello"], 2, "--title is for a new session"),
+        (["run", "--continue", "hello"], 3, "leave out --continue"),
+        (["run", "--session", "ses_nope", "hello"], 3, "no session is called"),
+        (["run", "--dir", "nowhere", "hello"], 2, "no directory nowhere"),
+        (["run", "--file", "nowhere", "-m", "scripted/prompt", "hello"], 2, "no file"),
+        (["run", "--agent", "nobody", "hello"], 3, "there is no agent 'nobody'; there are: build, plan"),
+        (["run", "--agent", "explore", "hello"], 2, "subagent"),
+        (["run", "-m", "anthropic/claude-nope", "hello"], 3, "has no model"),
+        (["run", "-m", "anthropic/claude-sonnet-4-5", "hello"], 1, "set ANTHROPIC_API_KEY"),
+        (["run", "-m", "scripted/nowhere", "hello"], 2, "No such file"),
+        (["run", "--format", "xml", "hello"], 2, "invalid choice"),
+        (["run", "hello"], 3, "There is no model to use"),
+    ],
+)
+def test_what_cannot_work_is_said_in_a_line_and_leaves_no_session(
+    terminal: Terminal, words: list[str], code: int, said: str
+) -> None:
+    terminal.run(*words)
+    assert (terminal.code, said in terminal.error, terminal.error.count("\n")) == (code, True, 1), terminal.error
+    assert terminal.json("list")["total"] == 0
+
+
+def test_a_session_is_gone_on_with_where_it_worked(
+    terminal: Terminal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "there").mkdir()
+    terminal.run("run", "-m", "scripted/prompt", "--dir", str(tmp_path / "there"), "--title", "Mine", "first")
+    session = shown(terminal)["info"]
+    assert (session["title"], session["directory"]) == ("Mine", str(tmp_path / "there"))
+    script = 'CALL bash {"command": "pwd", "description": "where"}\n---\nSAY second'
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(script.encode())))
+    assert terminal.run("run", "--session", session["id"][:20]) == "second\n"
+    messages = shown(terminal, session["id"])["messages"]
+    assert [message["info"]["role"] for message in messages] == ["user", "assistant", "user", "assistant", "assistant"]
+    tool = next(part for part in messages[3]["parts"] if part["type"] == "tool")
+    assert tool["state"]["output"].strip() == str(tmp_path / "there")
+    assert shown(terminal)["info"]["id"] == session["id"]
+    (tmp_path / "there").rmdir()
+    terminal.run("run", "--session", session["id"], "third")
+    assert (terminal.code, "is gone; --dir" in terminal.error) == (2, True)
+
+
+def test_continue_takes_the_last_session_of_this_directory(terminal: Terminal, tmp_path: Path) -> None:
+    terminal.run("run", "-m", "scripted/prompt", "here")
+    here = shown(terminal)["info"]["id"]
+    (tmp_path / "there").mkdir()
+    terminal.run("run", "-m", "scripted/prompt", "--dir", str(tmp_path / "there"), "there")
+    assert terminal.run("run", "--continue", "again") == "You said: again\n"
+    assert len(shown(terminal, here)["messages"]) == 4
+
+
+def test_files_title_agent_and_variant_are_stored_with_the_prompt(terminal: Terminal) -> None:
+    Path("notes.txt").write_text("remember the milk\n")
+    words = ("--file", "notes.txt", "--title", "", "--agent", "plan", "--variant", "high")
+    terminal.run("run", "-m", "scripted/prompt", *words, "What  do\nthe notes say?")
+    assert terminal.code == 0
+    stored = shown(terminal)
+    assert stored["info"]["title"] == "What do the notes say?"
+    user = stored["messages"][0]
+    assert (user["info"]["agent"], user["info"]["variant"]) == ("plan", "high")
+    assert any("remember the milk" in part.get("text", "") for part in user["parts"])
+    assert [part["filename"] for part in user["parts"] if part["type"] == "file"] == ["notes.txt"]
+
+
+def test_a_session_that_runs_elsewhere_is_busy(terminal: Terminal) -> None:
+    model = write_script("SAY Waiting.\nHANG")
+    command = [sys.executable, "-m", "opensesh", "run", "--format", "json", "-m", model, "hello"]
+    with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True) as other:
+        assert other.stdout is not None
+        line = next(line for line in other.stdout if '"busy"' in line)
+        session = json.loads(line)["properties"]["sessionID"]
+        terminal.run("run", "--session", session, "me too")
+        assert (terminal.code, f"opensesh run (pid {other.pid}" in terminal.error) == (4, True)
+        other.send_signal(signal.SIGTERM)
+        result = lines(other.stdout.read())[-1]
+    assert (other.returncode, result["outcome"], result["error"]["name"]) == (130, "aborted", "MessageAbortedError")
+
+
+def test_where_nobody_can_be_asked_the_request_is_refused(terminal: Terminal, calc: Path) -> None:
+    terminal.run("run", "-m", write_script(FIX), "fix it")
+    assert terminal.code == 1
+    assert "! refused, since nobody can be asked: edit calc.py\n" in terminal.error
+    assert "--yes" in terminal.error
+    assert "stopped, since something was refused" in terminal.error
+    assert "a - b" in calc.read_text()
+
+
+def test_yes_allows_what_would_be_asked_for(terminal: Terminal, calc: Path) -> None:
+    assert terminal.run("run", "--yes", "-m", write_script(FIX), "fix it") == "I will change it.\nChanged.\n"
+    assert terminal.code == 0
+    assert "> edit calc.py  +1 -1  " in terminal.error
+    assert "a + b" in calc.read_text()
+
+
+def test_yes_is_no_licence_to_go_round_in_circles(terminal: Terminal) -> None:
+    model = write_script("\n---\n".join(['CALL bash {"command": "true", "description": "again"}'] * 12))
+    terminal.run("run", "--yes", "-m", model, "loop")
+    assert (terminal.code, "doom_loop" in terminal.error) == (1, True)
+
+
+def test_yes_does_not_lift_what_a_rule_forbids(terminal: Terminal, calc: Path) -> None:
+    Path("opencode.json").write_text('{"permission": {"edit": {"*": "allow", "*calc.py": "deny"}}}')
+    terminal.run("run", "--yes", "-m", write_script(FIX), "fix it")
+    assert terminal.code == 0
+    assert "a - b" in calc.read_text()
+
+
+def test_the_model_is_not_offered_questions_that_nobody_would_answer(terminal: Terminal) -> None:
+    ask = 'CALL question {"questions": [{"question": "Which?", "header": "W", "options": []}]}'
+    assert terminal.run("run", "-m", write_script(f"{ask}\n---\nSAY On my own, then."), "go") == "On my own, then.\n"
+    assert (terminal.code, "> question  " in terminal.error) == (0, True)
+
+
+def test_the_terminal_shows_the_difference_and_takes_yes(screen: Callable[..., Screen], calc: Path) -> None:
+    seen = screen("run", "-m", write_script(FIX), "fix", "it")
+    seen.until("y once, a always (edit *), n no, or say what to do instead\n  > ")
+    assert "  -    return a - b\n  +    return a + b\n" in seen.text
+    assert "\x1b[31m  -    return a - b" in seen.raw
+    seen.type("x\n")
+    seen.until("> x\n  > ")
+    assert "a - b" in calc.read_text()
+    seen.type("y\n")
+    assert seen.end() == 0
+    assert "\nChanged.\n" in seen.text
+    assert "a + b" in calc.read_text()
+
+
+def test_words_are_what_to_do_instead(screen: Callable[..., Screen], calc: Path) -> None:
+    model = write_script(FIX.replace("SAY Changed.", "EXPECT last rename it\nSAY As you wish."))
+    seen = screen("run", "-m", model, "fix it")
+    seen.until("instead\n  > ")
+    seen.type("rename it first\n")
+    assert seen.end() == 0
+    assert "As you wish." in seen.text
+    assert "a - b" in calc.read_text()
+
+
+@pytest.mark.parametrize("keys", ["n\n", "\x04"])
+def test_no_and_the_end_of_input_stop_the_turn(screen: Callable[..., Screen], calc: Path, keys: str) -> None:
+    seen = screen("run", "-m", write_script(FIX), "fix it")
+    seen.until("instead\n  > ")
+    seen.type(keys)
+    assert seen.end() == 1
+    assert "stopped, since something was refused" in seen.text
+    assert "a - b" in calc.read_text()
+
+
+def test_always_is_not_asked_again(screen: Callable[..., Screen], calc: Path) -> None:
+    back = 'CALL edit {"filePath": "calc.py", "oldString": "a + b", "newString": "a * b"}'
+    seen = screen("run", "-m", write_script(FIX.replace("SAY Changed.", f"{back}\n---\nSAY Twice.")), "fix it")
+    seen.until("instead\n  > ")
+    seen.type("a\n")
+    assert seen.end() == 0
+    assert "a * b" in calc.read_text()
+    assert seen.text.count("what to do instead") == 1
+
+
+def test_a_long_difference_is_shown_in_full_on_demand(screen: Callable[..., Screen], calc: Path) -> None:
+    content = "".join(f"line {number}\n" for number in range(200))
+    call = json.dumps({"filePath": "long.txt", "content": content})
+    seen = screen("run", "-m", write_script(f"CALL write {call}\n---\nSAY Written."), "go")
+    seen.until("more lines; v shows them")
+    seen.until("instead\n  > ")
+    assert "+line 199" not in seen.text
+    seen.type("v\n")
+    seen.until("+line 199\n  > ")
+    seen.type("y\n")
+    assert (seen.end(), Path("long.txt").read_text()) == (0, content)
+
+
+def test_what_was_typed_before_the_question_is_no_answer(screen: Callable[..., Screen], calc: Path) -> None:
+    seen = screen("run", "-m", write_script(FIX.replace("SAY I will", "WAIT 1\nSAY I will")), "fix it")
+    seen.until("> read calc.py")
+    seen.type("y\n")
+    seen.until("instead\n  > ")
+    time.sleep(0.3)
+    assert "a - b" in calc.read_text()
+    seen.type("n\n")
+    assert seen.end() == 1
+
+
+def test_the_whole_command_is_shown_before_it_is_allowed(screen: Callable[..., Screen], calc: Path) -> None:
+    call = json.dumps({"command": "echo one\necho two", "description": "harmless"})
+    seen = screen("run", "-m", write_script(f"CALL bash {call}\n---\nSAY Done."), "go")
+    seen.until("? bash\n  echo one\n  echo two\n")
+    seen.until("instead\n  > ")
+    seen.type("y\n")
+    assert seen.end() == 0
+
+
+def test_questions_are_put_at_the_terminal(screen: Callable[..., Screen]) -> None:
+    options = [{"label": "Red", "description": "like blood"}, {"label": "Blue", "description": ""}]
+    questions = [
+        {"question": "Which colour?", "header": "Colour", "options": options},
+        {"question": "Which sizes?", "header": "Sizes", "options": options, "multiple": True},
+    ]
+    last = '{"question": "Which name?", "header": "Name", "options": []}'
+    call = f'CALL question {{"questions": {json.dumps(questions)[:-1]}, {last}]}}'
+    model = write_script(f'{call}\n---\nEXPECT last "Which colour?"="Blue"\nEXPECT last "Red, Blue"\nSAY Thank you.')
+    seen = screen("run", "-m", model, "ask me")
+    seen.until("? Which colour?\n  1  Red: like blood\n  2  Blue\n  a number, or your own words: ")
+    seen.type("7\n")
+    seen.until("own words: 7\n  a number, or your own words: ")
+    seen.type("2\n")
+    seen.until("numbers, or your own words: ")
+    seen.type("1, 2\n")
+    seen.until("your answer: ")
+    seen.type("Ada\n")
+    assert seen.end() == 0
+    assert "Thank you." in seen.text
+
+
+def test_an_interruption_aborts_the_turn_and_keeps_what_was_said(
+    screen: Callable[..., Screen], terminal: Terminal
+) -> None:
+    seen = screen(
+        "run", "-m", write_script('SAY One moment.\nCALL bash {"command": "sleep 30"}\n---\nSAY Never.'), "go"
+    )
+    seen.until("… bash sleep 30")
+    seen.type("\x03")
+    assert seen.end() == 130
+    assert "\nstopped\n" in seen.text
+    answer = shown(terminal)["messages"][-1]
+    assert answer["info"]["error"]["name"] == "MessageAbortedError"
+    assert [part["state"]["status"] for part in answer["parts"] if part["type"] == "tool"] == ["error"]
+
+
+def test_an_interruption_while_being_asked_aborts_the_turn(screen: Callable[..., Screen], calc: Path) -> None:
+    seen = screen("run", "-m", write_script(FIX), "fix it")
+    seen.until("instead\n  > ")
+    seen.type("\x03")
+    assert seen.end() == 130
+    assert "Traceback" not in seen.text
+
+
+def test_the_second_interruption_leaves_at_once(screen: Callable[..., Screen], terminal: Terminal) -> None:
+    stubborn = json.dumps({"command": "trap '' TERM INT; echo ready > ready; sleep 20"})
+    seen = screen("run", "-m", write_script(f"CALL bash {stubborn}\n---\nSAY Never."), "go")
+    seen.until("… bash trap")
+    while not Path("ready").exists():
+        time.sleep(0.02)
+    begun = time.monotonic()
+    seen.type("\x03")
+    seen.until("stopping")
+    seen.type("\x03")
+    assert seen.end() == 130
+    assert time.monotonic() - begun < 2.5
+    assert terminal.run("run", "--session", "last", "-m", "scripted/prompt", "again") == "You said: again\n"
+    states = [p["state"] for m in shown(terminal)["messages"] for p in m["parts"] if p["type"] == "tool"]
+    assert [state["status"] for state in states] == ["error"]
+
+
+def test_control_characters_reach_a_pipe_but_no_terminal(screen: Callable[..., Screen], terminal: Terminal) -> None:
+    call = json.dumps({"command": "echo '\x1b]0;owned\x07'", "description": "x"})
+    text = "red \x1b[31mtext \x9b31m \x07bell \u202eback\rover"
+    model = write_script(f"SAY {json.dumps(text)}\nCALL bash {call}\n---\nSAY Done.")
+    assert terminal.run("run", "-m", model, "go") == f"{text}\nDone.\n"
+    seen = screen("run", "-m", model, "go")
+    assert seen.end() == 0
+    for bad in ("red \x1b[31m", "\x9b", "\x07", "\u202e", "\x1b]0", "back\rover"):
+        assert bad not in seen.raw
+    assert "red ␛[31mtext \\x9b31m ␇bell \\u202ebackover" in seen.text
+
+
+@pytest.mark.parametrize("name", ["NO_COLOR", "TERM"])
+def test_colour_is_left_out_where_it_is_not_wanted(screen: Callable[..., Screen], name: str) -> None:
+    model = write_script('THINK hm\nSAY One.\nCALL bash {"command": "exit 1"}\n---\nSAY Done.')
+    seen = screen("run", "-m", model, "go", **{name: "dumb"})
+    assert seen.end() == 0
+    assert "\x1b[" not in seen.raw.replace("\r\x1b[K", "" if name == "NO_COLOR" else "\r\x1b[K")
+    assert "Done." in seen.text
+
+
+def test_a_narrow_terminal_gets_one_line_a_tool(screen: Callable[..., Screen]) -> None:
+    command = json.dumps({"command": f"echo {'long ' * 40}"})
+    seen = screen("run", "-m", write_script(f"CALL bash {command}\n---\nSAY Done."), "go", columns=30)
+    assert seen.end() == 0
+    (tool,) = [line for line in seen.text.splitlines() if line.startswith("> bash")]
+    assert len(tool) < 30
+
+
+def test_a_try_that_broke_off_is_not_part_of_the_answer(screen: Callable[..., Screen], terminal: Terminal) -> None:
+    model = write_script("SPLIT word\nSAY This is half an\nERROR reset\n---\nSAY This is all of it.")
+    assert terminal.run("run", "-m", model, "go") == "This is all of it.\n"
+    assert "! The connection was reset\n  try 2 at " in terminal.error
+    seen = screen("run", "-m", model, "go")
+    assert seen.end() == 0
+    assert "This is half an\n" in seen.text
+    assert "(this broke off, and does not count)" in seen.text
+
+
+def test_a_summary_for_the_model_is_no_answer(terminal: Terminal) -> None:
+    summary = "SAY Goal: look. Done: looked, and nothing was found. Next: say so."
+    model = write_script(
+        f'CALL bash {{"command": "echo looking"}}\nUSAGE input=199000 output=10\n---\n{summary}\n---\nSAY Nothing found.'
+    )
+    assert terminal.run("run", "-m", model, "look") == "Nothing found.\n"
+    assert "the conversation was summed up" in terminal.error
+
+
+def test_subagents_are_seen_at_work(terminal: Terminal) -> None:
+    task = json.dumps({"description": "look around", "prompt": "Look.", "subagent_type": "explore"})
+    look = 'CALL bash {"command": "echo inside", "description": "x"}'
+    model = write_script(f"CALL task {task}\n---\n{look}\n---\nSAY All quiet.\n---\nSAY Nothing found.")
+    assert terminal.run("run", "-m", model, "go") == "Nothing found.\n"
+    begun, inside, ended = [line for line in terminal.error.splitlines() if ">" in line]
+    assert begun == "> task look around (@explore)"
+    assert inside.startswith("  > bash echo inside  ")
+    assert ended.startswith("> task look around (@explore)  ")
+
+
+def test_a_subagents_request_is_answered_too(terminal: Terminal, calc: Path) -> None:
+    task = json.dumps({"description": "fix it", "prompt": "Fix.", "subagent_type": "general"})
+    model = write_script(f"CALL task {task}\n---\n{FIX}---\nSAY It was fixed.")
+    assert terminal.run("run", "--yes", "-m", model, "go") == "It was fixed.\n"
+    assert "a + b" in calc.read_text()
+
+
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_a_reader_that_goes_away_ends_the_run_quietly(terminal: Terminal, form: str) -> None:
+    model = write_script('SAY One.\nCALL bash {"command": "true"}\n---\nSAY Two.\n---\nSAY Three.')
+    command = f"{sys.executable} -m opensesh run --format {form} -m {model} go 2>errors | true"
+    done = subprocess.run(
+        ["bash", "-o", "pipefail", "-c", command], stdin=subprocess.DEVNULL, capture_output=True, check=False
+    )
+    assert done.returncode == 130
+    assert "Traceback" not in Path("errors").read_text()
+    assert all(message["info"].get("finish") != "stop" for message in shown(terminal)["messages"])
+
+
+def test_cost_is_unknown_where_a_price_is() -> None:
+    Path("opencode.json").write_text(
+        '{"provider": {"mine": {"models": {"priced": {"cost": {"input": 1, "output": 2}}, "odd": {}}}}}'
+    )
+    engine = open_engine(".")
+    tally = Tally()
+    tokens = {"input": 10, "output": 1, "reasoning": 0, "cache": {"read": 0, "write": 0}}
+    answer = {"id": "msg_1", "role": "assistant", "providerID": "mine", "modelID": "priced", "tokens": tokens}
+    now = {"time": {"created": int(time.time() * 1000) + 1}}
+    tally.note(MessageUpdated(info={**answer, **now, "cost": 0.1}))
+    tally.note(MessageUpdated(info={**answer, **now, "id": "msg_2", "cost": 0.2}))
+    assert (tally.cost(engine), tally.tokens["input"]) == (0.3, 20)
+    tally.note(MessageUpdated(info={**answer, "id": "msg_0", "cost": 5, "time": {"created": 1}}))
+    assert tally.cost(engine) == 0.3
+    for model in ("odd", "gone"):
+        tally.note(MessageUpdated(info={**answer, **now, "id": "msg_3", "modelID": model, "cost": 0}))
+        assert tally.cost(engine) is None
+    assert (money(None), money(0.00001), money(0.3)) == ("cost unknown", "less than $0.0001", "$0.3000")
+
+
+def test_answers_are_understood_as_they_are_meant() -> None:
+    assert [understood(word) for word in ("y", "YES", "a", "No", None)] == [
+        ("once", None),
+        ("once", None),
+        ("always", None),
+        ("reject", None),
+        ("reject", None),
+    ]
+    assert understood("Use tabs") == ("reject", "Use tabs")
+    assert [understood(word) for word in ("", "x", "ye", "v", "view")] == [None] * 5
+    labels = ["Red", "Blue"]
+    assert chosen("1", labels, multiple=False) == ["Red"]
+    assert chosen("1 2", labels, multiple=False) == []
+    assert chosen("2,1", labels, multiple=True) == ["Blue", "Red"]
+    assert chosen("blue", labels, multiple=False) == ["Blue"]
+    assert chosen(" green ", labels, multiple=False) == ["green"]
+    assert chosen("3", [], multiple=False) == ["3"]
+
+
+def test_text_is_tamed_and_otherwise_left_alone() -> None:
+    assert tame("plain é 👩‍👩‍👧 \t\n") == "plain é 👩‍👩‍👧 \t\n"
+    assert tame("\x00\x1b\x7f\x85") == "␀␛␡\\x85"
+
+
+def test_running_from_a_thread_of_the_tests_leaves_no_handlers(terminal: Terminal) -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    assert run(["run", "-m", write_script(HELLO), "hello"]) == 0
+    assert signal.getsignal(signal.SIGTERM) == before
+    with contextlib.suppress(ChildProcessError):
+        assert os.waitpid(-1, os.WNOHANG) == (0, 0)

@@ -1,0 +1,192 @@
+"""An engine to try things on: a store in memory that writes down what it is given, and a model that plays a script."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from opensesh import events
+from opensesh.bus import Envelope
+from opensesh.engine.engine import Engine, open_engine
+from opensesh.engine.loop import Outcome
+from opensesh.engine.prompt import Prompt
+from opensesh.engine.retry import Policy
+from opensesh.engine.runtime import Settings
+from opensesh.models.events import StreamEvent
+from opensesh.models.request import Provider, Request
+from opensesh.models.script import Script
+from opensesh.models.scripted import ScriptedModel
+from opensesh.records import Rule
+from opensesh.storage.memory import Memory
+from opensesh.storage.store import Key, Store, StoredMessage
+from opensesh.tools.tool import Tool, ToolOutput
+
+IMPATIENT = Settings(retry=Policy(initial=1, longest=1))
+
+
+class Ledger(Memory):
+    """Remembers every write, in order."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.written: list[tuple[Key, Any]] = []
+
+    def write(self, key: Key, value: Any) -> None:
+        super().write(key, value)
+        self.written.append((key, self.read(key)))
+
+    def states(self, part: str) -> list[str]:
+        """The states in which a tool part was stored."""
+        return [value["state"]["status"] for key, value in self.written if key[0] == "part" and key[2] == part]
+
+
+class Stage:
+    """What a test needs of a running engine."""
+
+    def __init__(self, engine: Engine, provider: Provider, store: Store, session: str) -> None:
+        self.engine = engine
+        self.provider = provider
+        self.store = store
+        self.session = session
+        self.heard: list[Envelope] = []
+        engine.bus.listen(self.heard.append)
+
+    @property
+    def model(self) -> ScriptedModel:
+        assert isinstance(self.provider, ScriptedModel)
+        return self.provider
+
+    async def ask(self, prompt: str | Prompt = "Go.", session: str | None = None, **more: Any) -> Outcome:
+        if isinstance(prompt, str):
+            more = {"model": "scripted/it"} | more
+        return await asyncio.wait_for(self.engine.run(session or self.session, prompt, **more), 30)
+
+    async def submit(self, prompt: str = "Go.", session: str | None = None, **more: Any) -> asyncio.Future[Outcome]:
+        return await self.engine.submit(session or self.session, prompt, **({"model": "scripted/it"} | more))
+
+    def messages(self, session: str | None = None) -> list[StoredMessage]:
+        """What is stored."""
+        return list(self.engine.sessions.messages(session or self.session))
+
+    def answers(self) -> list[StoredMessage]:
+        return [message for message in self.messages() if message.info["role"] == "assistant"]
+
+    def parts(self, kind: str, session: str | None = None) -> list[dict[str, Any]]:
+        return [part for message in self.messages(session) for part in message.parts if part["type"] == kind]
+
+    def text(self) -> str:
+        """What the model has said."""
+        return "".join(part["text"] for message in self.answers() for part in message.parts if part["type"] == "text")
+
+    def told(self, kind: type[events.Event]) -> list[Any]:
+        """The events of one kind, in order."""
+        heard = sorted(self.heard, key=lambda envelope: envelope.sequence)
+        return [envelope.event for envelope in heard if isinstance(envelope.event, kind)]
+
+    async def until(self, holds: Callable[[], Any]) -> Any:
+        """Wait for something to become true."""
+        for _ in range(2_000):
+            if found := holds():
+                return found
+            await asyncio.sleep(0.005)
+        raise AssertionError("it never happened")
+
+    async def until_told(self, kind: type[events.Event], number: int = 1) -> Any:
+        """Wait for the ``number``-th event of a kind."""
+        return (await self.until(lambda: len(self.told(kind)) >= number and self.told(kind)))[number - 1]
+
+    def assert_sound(self) -> None:
+        """What holds of every session that nobody runs."""
+        assert self.engine.status() == {}
+        messages = self.messages()
+        for message in messages:
+            for part in message.parts:
+                if part["type"] == "tool":
+                    assert part["state"]["status"] in ("completed", "error"), part
+            if message.info["role"] == "assistant":
+                assert "completed" in message.info["time"], message.info
+        assert messages[-1].info["role"] == "assistant", "a prompt without an answer"
+        last = messages[-1].info
+        assert "error" in last or last["finish"] not in ("tool-calls", "unknown"), last
+
+
+@asynccontextmanager
+async def stage(
+    script: str | Script | Provider,
+    *,
+    config: dict[str, Any] | None = None,
+    store: Store | None = None,
+    settings: Settings = IMPATIENT,
+    tools: Sequence[Tool] = (),
+    rules: Sequence[Rule] | None = None,
+    title: str | None = "A title",
+    **models: Provider,
+) -> AsyncGenerator[Stage]:
+    """An open engine in the current directory, with a session in it; the model is ``scripted/it``."""
+    if config is not None:
+        Path("opencode.json").write_text(json.dumps(config))
+    provider = ScriptedModel(script) if isinstance(script, (str, Script)) else script
+    kept = store or Ledger()
+    scripts = {"it": provider} | models
+    async with open_engine(".", store=kept, settings=settings, tools=tools, scripts=scripts) as engine:
+        session = await engine.create(title=title, permission=rules)
+        yield Stage(engine, provider, kept, session.id)
+
+
+class Playing:
+    """A provider that plays prepared events, one list a call; an exception among them is raised."""
+
+    def __init__(self, *calls: Sequence[StreamEvent | BaseException]) -> None:
+        self._calls = list(calls)
+        self.requests: list[Request] = []
+        self.closed = 0
+
+    async def stream(self, request: Request) -> AsyncIterator[StreamEvent]:
+        self.requests.append(request)
+        try:
+            for event in self._calls[len(self.requests) - 1]:
+                if isinstance(event, BaseException):
+                    raise event
+                yield event
+                await asyncio.sleep(0)
+        finally:
+            self.closed += 1
+
+
+class Acting:
+    """A tool that does whatever a test wants; it asks for nothing."""
+
+    schema: dict[str, Any] = {"type": "object", "properties": {}}
+    description = "Acts."
+
+    def __init__(self, name: str, act: Callable[[dict[str, Any], Any], Awaitable[Any]]) -> None:
+        self.id = name
+        self._act = act
+
+    async def run(self, arguments: Any, ctx: Any) -> ToolOutput:
+        answer = await self._act(dict(arguments), ctx)
+        return answer if isinstance(answer, ToolOutput) else ToolOutput("Acted", str(answer))
+
+
+def echo() -> Acting:
+    async def act(given: dict[str, Any], ctx: Any) -> str:
+        return f"echo {json.dumps(given)}"
+
+    return Acting("echo", act)
+
+
+def hanging(started: asyncio.Event | None = None) -> Acting:
+    """A tool that never ends by itself."""
+
+    async def act(given: dict[str, Any], ctx: Any) -> str:
+        await ctx.progress(title="hanging", metadata={"so": "far"})
+        if started is not None:
+            started.set()
+        await asyncio.Event().wait()
+        return "never"
+
+    return Acting("hang", act)

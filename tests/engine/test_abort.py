@@ -1,0 +1,253 @@
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from opensesh import events
+from opensesh.engine.retry import Policy
+from opensesh.engine.runtime import Settings
+from opensesh.records import Rule
+from opensesh.storage.json_tree import JsonTree
+from opensesh.storage.leases import Leases
+from opensesh.storage.memory import Memory
+from opensesh.storage.store import Key
+
+from .stage import IMPATIENT, Acting, Stage, echo, hanging, stage
+
+Moment = Callable[[Stage], Awaitable[Any]]
+
+
+async def while_text(on: Stage) -> None:
+    await on.until(lambda: "some words" in on.text())
+
+
+async def while_reasoning(on: Stage) -> None:
+    await on.until(lambda: on.parts("reasoning"))
+
+
+async def while_a_tool_runs(on: Stage) -> None:
+    await on.until(lambda: [p for p in on.parts("tool") if p["state"].get("title") == "hanging"])
+
+
+async def while_it_waits_to_try_again(on: Stage) -> None:
+    await on.until(lambda: [s for s in on.told(events.SessionStatus) if s.status["type"] == "retry"])
+
+
+async def while_permission_is_asked(on: Stage) -> None:
+    await on.until_told(events.PermissionAsked)
+
+
+async def while_a_question_waits(on: Stage) -> None:
+    await on.until_told(events.QuestionAsked)
+
+
+async def while_a_child_runs(on: Stage) -> None:
+    await on.until(lambda: len(on.engine.status()) == 2)
+    await on.until(lambda: len(on.told(events.MessageUpdated)) >= 4)
+
+
+async def at_once(on: Stage) -> None:
+    return
+
+
+OPTION = '{"label": "A", "description": "a"}'
+QUESTION = f'CALL question {{"questions": [{{"question": "Which?", "header": "W", "options": [{OPTION}]}}]}}'
+TASK = 'CALL task {"description": "Look around", "prompt": "CHILD", "subagent_type": "general"}'
+MOMENTS: list[tuple[str, Moment]] = [
+    ("SAY first\nHANG", at_once),
+    ("SAY some words\nHANG", while_text),
+    ("THINK deeply\nHANG", while_reasoning),
+    ('SAY ok\nCALL hang {}\nCALL echo {"n": 1}', while_a_tool_runs),
+    ("CALL hang {}\nHANG", while_a_tool_runs),
+    ("ERROR rate-limit after=60", while_it_waits_to_try_again),
+    ("CALL ask {}", while_permission_is_asked),
+    (QUESTION, while_a_question_waits),
+    (TASK, while_a_child_runs),
+]
+
+
+async def asks(given: dict[str, Any], ctx: Any) -> str:
+    await ctx.ask("bash", ["rm x"], always=["rm *"])
+    return "allowed"
+
+
+ASKING = [Rule(permission="bash", pattern="*", action="ask")]
+
+
+@pytest.mark.parametrize(
+    ("script", "moment"), MOMENTS, ids=[f"{moment.__name__}-{at}" for at, (_, moment) in enumerate(MOMENTS)]
+)
+async def test_a_run_can_be_aborted_at_any_moment(script: str, moment: Moment) -> None:
+    tools = [hanging(), echo(), Acting("ask", asks)]
+    rest = (
+        "\n---\nSAY afterwards" if moment is not while_a_child_runs else "\n---\nSAY child\nHANG\n---\nSAY afterwards"
+    )
+    settings = Settings(retry=Policy(initial=1))
+    async with stage(script + rest, tools=tools, rules=ASKING, settings=settings) as on:
+        first = await on.submit("Go.")
+        also = (
+            asyncio.ensure_future(on.engine.run(on.session, "And this.", model="scripted/it"))
+            if moment is while_text
+            else None
+        )
+        await moment(on)
+        assert on.engine.abort(on.session)
+        on.engine.abort(on.session)
+        outcome = await asyncio.wait_for(first, 5)
+        assert outcome.kind == "aborted"
+        if also is not None:
+            assert await also is outcome
+        last = on.messages()[-1].info
+        assert (
+            last["error"]
+            == outcome.error
+            == {"name": "MessageAbortedError", "data": {"message": "The user stopped this"}}
+        )
+        assert last["time"]["completed"] >= last["time"]["created"]
+        on.assert_sound()
+        assert on.engine.runtime.permissions.pending == []
+        assert on.engine.runtime.questions.pending == []
+        assert len(on.told(events.SessionIdle)) == len({e.session_id for e in on.told(events.SessionIdle)})
+        assert Leases(on.store).holder(on.session) is None
+        assert await on.engine.resume(on.session) is None
+        if moment is not at_once:
+            assert (await on.ask("Once more.")).kind == "answered"
+            assert on.text().endswith("afterwards")
+        on.assert_sound()
+
+
+async def test_what_was_said_before_an_abort_is_kept_and_sent_along() -> None:
+    async with stage("SPLIT word\nSAY It is forty\nHANG\n---\nSAY two") as on:
+        outcome = await on.submit()
+        await on.until(lambda: len(on.told(events.PartDelta)) >= 2)
+        on.engine.abort(on.session)
+        await outcome
+        assert on.text() == "It is forty"
+        assert "end" in on.parts("text")[-1]["time"]
+        await on.ask("Which number?")
+        assert "It is forty" in on.model.model_text(1)
+
+
+async def test_a_tool_that_is_aborted_keeps_what_it_last_showed() -> None:
+    async with stage("CALL hang {}", tools=[hanging()]) as on:
+        outcome = await on.submit()
+        await while_a_tool_runs(on)
+        on.engine.abort(on.session)
+        await outcome
+        state = on.parts("tool")[0]["state"]
+        assert state["status"] == "error"
+        assert state["error"] == "Tool execution aborted"
+        assert state["metadata"] == {"so": "far"}
+        assert state["time"]["end"] >= state["time"]["start"]
+
+
+async def test_the_child_of_an_aborted_session_is_aborted_too() -> None:
+    async with stage(f"{TASK}\n---\nSAY child words\nHANG") as on:
+        outcome = await on.submit()
+        await while_a_child_runs(on)
+        on.engine.abort(on.session)
+        await outcome
+        (child,) = on.engine.sessions.children(on.session)
+        await on.until(lambda: on.engine.status() == {})
+        last = on.messages(child.id)[-1]
+        assert last.info["error"]["name"] == "MessageAbortedError"
+        assert [part["text"] for part in last.parts if part["type"] == "text"] == ["child words"]
+        assert Leases(on.store).holder(child.id) is None
+
+
+async def test_cancelling_the_one_who_waits_aborts_the_run_and_waits_for_its_end() -> None:
+    async with stage("SAY some words\nHANG\n---\nSAY again") as on:
+        waiting = asyncio.ensure_future(on.ask())
+        await while_text(on)
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        on.assert_sound()
+        assert (await on.ask()).kind == "answered"
+
+
+@pytest.mark.parametrize("ticks", [0, 1, 2, 3, 5, 8, 13])
+async def test_cancelling_while_the_prompt_is_being_stored_leaves_no_lease_behind(ticks: int) -> None:
+    async with stage("SAY one\n---\nSAY two\n---\nSAY three") as on:
+        waiting = asyncio.ensure_future(on.engine.run(on.session, "Go.", model="scripted/it"))
+        for _ in range(ticks):
+            await asyncio.sleep(0)
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        assert Leases(on.store).holder(on.session) is None
+        assert (await on.ask("Again.")).kind == "answered"
+        on.assert_sound()
+
+
+async def test_a_prompt_that_comes_while_a_run_is_being_aborted_is_answered() -> None:
+    async with stage("SAY some words\nHANG\n---\nSAY fresh") as on:
+        first = await on.submit()
+        await while_text(on)
+        on.engine.abort(on.session)
+        second = await on.submit("Something else.")
+        assert (await second).kind in ("answered", "aborted")
+        assert (await first).kind in ("answered", "aborted")
+        on.assert_sound()
+        third = await on.submit("And now?") if (await second).kind == "aborted" else second
+        assert (await third).kind == "answered"
+
+
+async def test_aborting_what_does_not_run_is_no_error() -> None:
+    async with stage("SAY fine") as on:
+        assert on.engine.abort(on.session) is False
+        await on.ask()
+        assert on.engine.abort(on.session) is False
+
+
+class Slow(Memory):
+    """Threads take their time, each another time: what was begun first may well be done last."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__()
+        self._random = random.Random(seed)
+
+    def write(self, key: Key, value: Any) -> None:
+        import time
+
+        time.sleep(self._random.random() * 0.004)
+        super().write(key, value)
+
+
+@pytest.mark.parametrize("seed", range(12))
+async def test_whenever_an_abort_comes_what_is_written_last_is_the_end(seed: int) -> None:
+    lottery = random.Random(seed)
+    tools = [echo(), hanging()]
+    script = 'THINK a\nSAY b\nCALL echo {"n": 1}\nCALL echo {"n": 2}\n---\nSAY c\nCALL hang {}\nCALL echo {"n": 3}'
+    async with stage(f"{script}\n---\nSAY end", store=Slow(seed), tools=tools) as on:
+        outcome = await on.submit()
+        await asyncio.sleep(lottery.random() * 0.08)
+        on.engine.abort(on.session)
+        assert (await asyncio.wait_for(outcome, 5)).kind == "aborted"
+        before = on.messages()
+        await asyncio.sleep(0.02)
+        assert on.messages() == before, "something was written after the end"
+        on.assert_sound()
+
+
+async def test_an_abort_reaches_commands_and_nothing_of_them_is_left(tmp_path: Path) -> None:
+    mark = tmp_path / "still-alive"
+    command = f"sleep 0.4 && touch {mark}"
+    script = f'CALL bash {{"command": "{command}", "description": "wait"}}\n---\nSAY ok'
+    tree = JsonTree(tmp_path / "storage", durability="relaxed")
+    allow = [Rule(permission="*", pattern="*", action="allow")]
+    async with stage(script, store=tree, settings=IMPATIENT, rules=allow) as on:
+        outcome = await on.submit()
+        await on.until(
+            lambda: [p for p in on.parts("tool") if p["state"]["status"] == "running" and "title" in p["state"]]
+        )
+        on.engine.abort(on.session)
+        assert (await outcome).kind == "aborted"
+        await asyncio.sleep(0.6)
+        assert not mark.exists()
+        on.assert_sound()

@@ -1,0 +1,349 @@
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from opensesh import events
+from opensesh.engine.repetition import Limits, Repetition
+from opensesh.models.scripted import ScriptedModel
+from opensesh.records import Rule
+from opensesh.tools.custom import tool
+
+from .stage import Acting, Stage, echo, stage
+
+
+def rule(permission: str, action: Any, pattern: str = "*") -> Rule:
+    return Rule(permission=permission, pattern=pattern, action=action)
+
+
+async def removes(given: dict[str, Any], ctx: Any) -> str:
+    """Asks like bash does."""
+    await ctx.ask("bash", [f"rm {given.get('n', '')}"], always=["rm *"], metadata={"why": "test"})
+    return "removed"
+
+
+REMOVE = Acting("remove", removes)
+
+
+def states(on: Stage) -> list[str]:
+    return [part["state"]["status"] for part in on.parts("tool")]
+
+
+# -- permission --------------------------------------------------------------------------------------------------------
+
+
+async def test_a_rule_that_allows_asks_nobody() -> None:
+    async with stage("CALL remove {}\n---\nSAY ok", tools=[REMOVE], rules=[rule("bash", "allow")]) as on:
+        assert (await on.ask()).kind == "answered"
+        assert states(on) == ["completed"]
+        assert on.told(events.PermissionAsked) == []
+
+
+async def test_a_rule_that_denies_tells_the_model_and_the_turn_goes_on() -> None:
+    script = "CALL remove {}\n---\nEXPECT last forbids\nSAY ok"
+    async with stage(script, tools=[REMOVE], rules=[rule("bash", "deny", "rm*")]) as on:
+        assert (await on.ask()).kind == "answered"
+        assert states(on) == ["error"]
+        assert on.told(events.PermissionAsked) == []
+        on.model.assert_complete()
+
+
+async def test_once_lets_the_call_pass_and_the_next_one_asks_again() -> None:
+    script = 'CALL remove {"n": 1}\n---\nCALL remove {"n": 2}\n---\nSAY ok'
+    async with stage(script, tools=[REMOVE], rules=[rule("bash", "ask")]) as on:
+        outcome = await on.submit()
+        for number in (1, 2):
+            asked = await on.until_told(events.PermissionAsked, number)
+            assert asked.patterns == [f"rm {number}"]
+            part = on.parts("tool")[-1]
+            assert asked.tool == {"messageID": part["messageID"], "callID": part["callID"]}
+            on.engine.runtime.permissions.reply(asked.id, "once")
+        assert (await outcome).kind == "answered"
+        assert states(on) == ["completed", "completed"]
+
+
+async def test_always_allows_what_comes_later_in_every_session() -> None:
+    first = 'CALL remove {"n": 1}\nCALL remove {"n": 2}\n---\nCALL remove {"n": 3}\n---\nSAY ok'
+    script = f"{first}\n---\nCALL remove {{}}\n---\nSAY ok"
+    async with stage(script, tools=[REMOVE], rules=[rule("bash", "ask")]) as on:
+        outcome = await on.submit()
+        await on.until_told(events.PermissionAsked, 2)
+        on.engine.runtime.permissions.reply(on.told(events.PermissionAsked)[0].id, "always")
+        assert (await outcome).kind == "answered"
+        other = await on.engine.create(title="other", permission=[rule("bash", "ask")])
+        assert (await on.ask(session=other.id)).kind == "answered"
+        assert len(on.told(events.PermissionAsked)) == 2
+        assert states(on) == ["completed"] * 3
+
+
+async def test_a_plain_no_ends_the_turn_and_all_that_waits_in_it() -> None:
+    script = 'CALL remove {"n": 1}\nCALL remove {"n": 2}\n---\nSAY never\n---\nSAY never'
+    async with stage(script, tools=[REMOVE], rules=[rule("bash", "ask")]) as on:
+        outcome = await on.submit()
+        asked = await on.until_told(events.PermissionAsked, 2)
+        on.engine.runtime.permissions.reply(asked.id, "reject")
+        assert (await outcome).kind == "blocked"
+        assert states(on) == ["error", "error"]
+        assert len(on.model.calls) == 1
+        on.assert_sound()
+        assert await on.engine.resume(on.session) is None
+
+
+async def test_a_no_with_a_word_goes_on_also_where_several_calls_waited() -> None:
+    script = 'CALL remove {"n": 1}\nCALL remove {"n": 2}\n---\nEXPECT last use git instead\nSAY ok'
+    async with stage(script, tools=[REMOVE], rules=[rule("bash", "ask")]) as on:
+        outcome = await on.submit()
+        asked = await on.until_told(events.PermissionAsked, 2)
+        on.engine.runtime.permissions.reply(asked.id, "reject", "use git instead")
+        assert (await outcome).kind == "answered"
+        on.assert_sound()
+        on.model.assert_complete()
+
+
+async def test_the_configuration_can_have_the_turn_go_on_after_a_no() -> None:
+    config = {"experimental": {"continue_loop_on_deny": True}}
+    async with stage("CALL remove {}\n---\nSAY ok", config=config, tools=[REMOVE], rules=[rule("bash", "ask")]) as on:
+        outcome = await on.submit()
+        asked = await on.until_told(events.PermissionAsked)
+        on.engine.runtime.permissions.reply(asked.id, "reject")
+        assert (await outcome).kind == "answered"
+        on.model.assert_complete()
+
+
+async def test_what_was_allowed_for_good_does_not_lift_what_an_agent_must_not_do() -> None:
+    async def edits(given: dict[str, Any], ctx: Any) -> str:
+        await ctx.ask("edit", ["src/a.py"], always=["*"])
+        return "edited"
+
+    config = {"permission": {"edit": "ask"}}
+    script = "CALL change {}\n---\nSAY ok\n---\nCALL change {}\n---\nSAY ok"
+    async with stage(script, config=config, tools=[Acting("change", edits)]) as on:
+        outcome = await on.submit(agent="build")
+        asked = await on.until_told(events.PermissionAsked)
+        on.engine.runtime.permissions.reply(asked.id, "always")
+        await outcome
+        await on.ask(agent="plan")
+        assert states(on) == ["completed", "error"]
+
+
+async def test_a_question_that_is_answered_goes_on_and_one_that_is_dismissed_ends_the_turn() -> None:
+    option = {"label": "A", "description": "a"}
+    call = json.dumps({"questions": [{"question": "Which?", "header": "W", "options": [option]}]})
+    async with stage(f"CALL question {call}\n---\nEXPECT last A\nSAY ok\n---\nCALL question {call}\n---\nSAY no") as on:
+        outcome = await on.submit()
+        asked = await on.until_told(events.QuestionAsked)
+        on.engine.runtime.questions.reply(asked.id, [["A"]])
+        assert (await outcome).kind == "answered"
+        outcome = await on.submit()
+        asked = await on.until_told(events.QuestionAsked, 2)
+        on.engine.runtime.questions.reject(asked.id)
+        assert (await outcome).kind == "blocked"
+        on.assert_sound()
+
+
+# -- circles -----------------------------------------------------------------------------------------------------------
+
+SAME = "\n---\n".join(['CALL echo {"n": 1}'] * 3)
+IN_TURNS = "\n---\n".join(['CALL echo {"n": 1}', 'CALL echo {"n": 2}'] * 3)
+SAME_ERROR = "\n---\n".join(f'CALL fail {{"n": {n}}}' for n in range(4))
+
+
+async def fails(given: dict[str, Any], ctx: Any) -> str:
+    raise ValueError("always the same")
+
+
+CIRCLES = [(SAME, "3 times in a row"), (IN_TURNS, "in turns"), (SAME_ERROR, "same error")]
+
+
+@pytest.mark.parametrize(("script", "reason"), CIRCLES)
+async def test_a_model_that_runs_in_circles_is_put_before_the_user(script: str, reason: str) -> None:
+    async with stage(f"{script}\n---\nSAY ok", tools=[echo(), Acting("fail", fails)]) as on:
+        outcome = await on.submit()
+        asked = await on.until_told(events.PermissionAsked)
+        assert asked.permission == "doom_loop"
+        assert reason in asked.metadata["reason"]
+        assert len(on.parts("tool")) == script.count("CALL")
+        assert on.parts("tool")[-1]["state"]["status"] == "running"
+        on.engine.runtime.permissions.reply(asked.id, "once")
+        assert (await outcome).kind == "answered"
+        on.model.assert_complete()
+
+
+async def test_the_user_can_stop_a_model_that_runs_in_circles() -> None:
+    async with stage(f"{SAME}\n---\nSAY never", tools=[echo()]) as on:
+        outcome = await on.submit()
+        asked = await on.until_told(events.PermissionAsked)
+        on.engine.runtime.permissions.reply(asked.id, "reject")
+        assert (await outcome).kind == "blocked"
+        on.assert_sound()
+
+
+async def test_a_rule_can_allow_circles() -> None:
+    async with stage(f"{SAME}\n---\n{SAME}\n---\nSAY ok", tools=[echo()], rules=[rule("doom_loop", "allow")]) as on:
+        assert (await on.ask()).kind == "answered"
+        assert on.told(events.PermissionAsked) == []
+
+
+async def test_a_rule_that_denies_circles_ends_the_turn() -> None:
+    async with stage(f"{SAME}\n---\n{SAME}", tools=[echo()], rules=[rule("doom_loop", "deny")]) as on:
+        assert (await on.ask()).kind == "blocked"
+        assert len(on.model.calls) == 3
+        on.assert_sound()
+
+
+def test_calls_that_differ_are_no_circle() -> None:
+    watch = Repetition(Limits())
+    for number in range(30):
+        assert watch.call("read", {"n": number % 3}) is None
+        watch.outcome("read", None)
+
+
+def test_an_error_in_between_that_differs_begins_the_count_anew() -> None:
+    watch = Repetition(Limits())
+    for number, error in enumerate(["a", "a", "b", "a", "a"]):
+        assert watch.call("read", {"n": number}) is None
+        watch.outcome("read", error)
+    assert watch.call("read", {"n": 9}) is None
+
+
+# -- subagents ---------------------------------------------------------------------------------------------------------
+
+
+def task(agent: str = "general", **more: str) -> str:
+    given = {"description": "Look around", "prompt": "CHILD: look.", "subagent_type": agent} | more
+    return f"CALL task {json.dumps(given)}"
+
+
+async def test_a_subagent_works_in_a_session_of_its_own_and_its_last_words_come_back() -> None:
+    script = "CALL echo {}\n---\nSAY I found it."
+    models = ScriptedModel(f"{task()}\n---\nEXPECT last found it\nSAY ok", sessions={"CHILD": script}, route=child)
+    async with stage(models, tools=[echo()]) as on:
+        assert (await on.ask()).kind == "answered"
+        on.model.assert_complete()
+        (made,) = on.engine.sessions.children(on.session)
+        assert made.title == "Look around (@general subagent)"
+        assert rule("todowrite", "deny") in (made.permission or ())
+        assert rule("task", "deny") in (made.permission or ())
+        (part,) = on.parts("tool")
+        assert part["state"]["metadata"]["sessionId"] == made.id
+        assert [m.info["role"] for m in on.messages(made.id)] == ["user", "assistant", "assistant"]
+        offered = {spec.name for cue in on.model.calls if child(cue.request) for spec in cue.request.tools}
+        assert "echo" in offered
+        assert not {"task", "todowrite"} & offered
+
+
+def child(request: Any) -> str | None:
+    """Whether a request is of a child session: its first prompt says so."""
+    first = next(message for message in request.messages if type(message).__name__ == "User")
+    return "CHILD" if first.content[0].text.startswith("CHILD") else None
+
+
+async def test_a_child_that_fails_is_an_error_of_the_call() -> None:
+    models = ScriptedModel(
+        f"{task()}\n---\nEXPECT last did not finish\nSAY ok", sessions={"CHILD": "ERROR auth"}, route=child
+    )
+    async with stage(models) as on:
+        assert (await on.ask()).kind == "answered"
+        assert states(on) == ["error"]
+        on.model.assert_complete()
+
+
+async def test_the_child_of_an_agent_that_may_not_edit_may_not_either(isolated: Path) -> None:
+    target = isolated / "work" / "new.txt"
+    write = json.dumps({"filePath": str(target), "content": "x"})
+    shell = json.dumps({"command": f"echo x > {target}", "description": "write"})
+    script = f"CALL write {write}\nCALL bash {shell}\n---\nSAY I could not."
+    models = ScriptedModel(f"{task()}\n---\nSAY ok", sessions={"CHILD": script}, route=child)
+    async with stage(models) as on:
+        assert (await on.ask(agent="plan")).kind == "answered"
+        (made,) = on.engine.sessions.children(on.session)
+        assert [part["tool"] for part in on.parts("tool", made.id)] == ["invalid", "bash"]
+        assert "forbids edit" in on.parts("tool", made.id)[1]["state"]["error"]
+        assert not target.exists()
+
+
+async def test_a_child_can_be_taken_up_again_but_no_session_that_is_not_one() -> None:
+    models = ScriptedModel(None, route=child, sessions={"CHILD": "SAY one\n---\nSAY two\n---\nSAY three"})
+    async with stage(models) as on:
+        stranger = await on.engine.create(title="A stranger")
+        await on.ask(task() + "\n---\nSAY ok")
+        (first,) = on.engine.sessions.children(on.session)
+        await on.ask(task(task_id=first.id) + "\n---\nSAY ok")
+        assert len(on.engine.sessions.children(on.session)) == 1
+        assert len(on.messages(first.id)) == 4
+        for name in (stranger.id, on.session, "nonsense"):
+            await asyncio.wait_for(on.ask(task(task_id=name) + "\n---\nSAY ok"), 5)
+            assert on.messages(stranger.id) == []
+
+
+async def test_files_that_a_model_mentions_to_a_child_are_not_attached(isolated: Path) -> None:
+    secret = isolated / "secret.txt"
+    secret.write_text("the secret")
+    models = ScriptedModel(
+        f"{task(prompt=f'CHILD: see @{secret}')}\n---\nSAY ok", sessions={"CHILD": "SAY ok"}, route=child
+    )
+    async with stage(models) as on:
+        await on.ask()
+        assert "the secret" not in "".join(on.model.model_text(number) for number in range(3))
+
+
+@pytest.mark.parametrize(("agent", "reason"), [("nobody", "no agent"), ("build", "not a subagent")])
+async def test_agents_that_are_not_there_for_subtasks_cannot_be_given_any(agent: str, reason: str) -> None:
+    async with stage(f"{task(agent)}\n---\nEXPECT last {reason}\nSAY ok") as on:
+        assert (await on.ask()).kind == "answered"
+        on.model.assert_complete()
+
+
+async def test_permission_that_a_child_needs_is_asked_and_a_no_ends_the_child() -> None:
+    models = ScriptedModel(f"{task()}\n---\nSAY ok", sessions={"CHILD": "CALL remove {}\n---\nSAY never"}, route=child)
+    async with stage(models, tools=[REMOVE], config={"permission": {"bash": "ask"}}) as on:
+        outcome = await on.submit()
+        asked = await on.until_told(events.PermissionAsked)
+        assert asked.session_id != on.session
+        on.engine.runtime.permissions.reply(asked.id, "reject")
+        assert (await outcome).kind == "answered"
+        assert states(on) == ["error"]
+
+
+# -- one's own tools ---------------------------------------------------------------------------------------------------
+
+
+async def test_a_function_is_a_tool() -> None:
+    @tool
+    def tickets(project: str, open_only: bool = True) -> list[str]:
+        """List the tickets of a project."""
+        return [f"{project}-1", str(open_only)]
+
+    async with stage('CALL tickets {"project": "P"}\n---\nEXPECT last P-1\nSAY ok', tools=[tickets]) as on:
+        assert (await on.ask()).kind == "answered"
+        (spec,) = [spec for spec in on.model.calls[0].request.tools if spec.name == "tickets"]
+        assert spec.parameters["required"] == ["project"]
+        on.model.assert_complete()
+
+
+async def test_the_calls_of_a_batch_have_parts_of_their_own_and_a_no_ends_the_turn() -> None:
+    calls = {"tool_calls": [{"tool": name, "parameters": {"n": 1}} for name in ("echo", "remove")]}
+    config = {"experimental": {"batch_tool": True}}
+    script = f"CALL batch {json.dumps(calls)}\n---\nSAY never"
+    async with stage(script, config=config, tools=[echo(), REMOVE], rules=[rule("bash", "ask")]) as on:
+        outcome = await on.submit()
+        asked = await on.until_told(events.PermissionAsked)
+        on.engine.runtime.permissions.reply(asked.id, "reject")
+        assert (await outcome).kind == "blocked"
+        assert sorted(part["tool"] for part in on.parts("tool")) == ["batch", "echo", "remove"]
+        on.assert_sound()
+
+
+async def test_an_output_that_is_too_long_is_shortened_and_kept_whole() -> None:
+    async def much(given: dict[str, Any], ctx: Any) -> str:
+        return "line\n" * 5_000
+
+    async with stage("CALL much {}\n---\nSAY ok", tools=[Acting("much", much)]) as on:
+        await on.ask()
+        state = on.parts("tool")[0]["state"]
+        assert len(state["output"]) < 60_000
+        assert Path(state["metadata"]["outputPath"]).read_text() == "line\n" * 5_000

@@ -1,0 +1,200 @@
+from __future__ import annotations
+
+from typing import Any
+
+from opensesh.engine import compaction, pruning, window
+from opensesh.engine.engine import Engine, open_engine
+from opensesh.engine.retry import Policy
+from opensesh.engine.runtime import Settings
+from opensesh.engine.summary import own_words, pieces, transcript
+from opensesh.models.scripted import ScriptedModel
+from opensesh.storage.memory import Memory
+from opensesh.storage.store import StoredMessage
+
+FULL = 'CALL bash {"command":"seq 1 800","description":"count"}\nUSAGE input=199000 output=10'
+
+
+def message(number: int, role: str = "user", text: str = "x", **more: Any) -> StoredMessage:
+    info = {"id": f"msg_{number}", "sessionID": "ses_1", "role": role, "time": {"created": number}}
+    part = {"id": f"prt_{number}", "sessionID": "ses_1", "messageID": f"msg_{number}", "type": "text", "text": text}
+    return StoredMessage(info | more, [part])
+
+
+def request(number: int, **more: Any) -> StoredMessage:
+    base = message(number)
+    return StoredMessage(base.info, [{"id": f"prt_{number}", "type": "compaction", "auto": False} | more])
+
+
+def summary(number: int, of: int, **more: Any) -> StoredMessage:
+    return message(number, "assistant", "sum", parentID=f"msg_{of}", summary=True, finish="stop", **more)
+
+
+def names(messages: list[StoredMessage]) -> list[int]:
+    return [int(each.info["id"].removeprefix("msg_")) for each in messages]
+
+
+def output(number: int, size: int, **time: Any) -> StoredMessage:
+    base = message(number, "assistant")
+    state: dict[str, Any] = {"status": "completed", "input": {}, "output": "x" * size, "title": "", "metadata": {}}
+    tool = {"id": f"prt_{number}", "type": "tool", "tool": "bash", "messageID": base.info["id"], "sessionID": "ses_1"}
+    return StoredMessage(base.info, [tool | {"state": state | {"time": {"start": 1, "end": 2} | time}}])
+
+
+class Play:
+    def __init__(self, *turns: str) -> None:
+        self.model = ScriptedModel("\n---\n".join(turns))
+        self.engine: Engine = open_engine(
+            ".", store=Memory(), scripts={"x": self.model}, settings=Settings(retry=Policy(initial=1, longest=1))
+        )
+
+    async def __aenter__(self) -> Play:
+        await self.engine.__aenter__()
+        self.session = (await self.engine.create(title="t")).id
+        return self
+
+    async def __aexit__(self, *problem: Any) -> None:
+        await self.engine.__aexit__(None, None, None)
+
+    async def prompt(self, text: str) -> Any:
+        return await self.engine.run(self.session, text, model="scripted/x")
+
+    def outline(self) -> list[str]:
+        found: list[str] = []
+        for stored in self.engine.sessions.messages(self.session):
+            kinds = "+".join(part["type"] for part in stored.parts)
+            found.append(f"{stored.info['role']} {'!' if 'error' in stored.info else ''}{kinds}")
+        return found
+
+
+def test_the_view_begins_at_the_newest_compaction_that_has_its_summary() -> None:
+    messages = [message(1), message(2, "assistant"), request(3), summary(4, 3), message(5), request(6)]
+    assert names(window.visible(messages)) == [3, 4, 5, 6]
+    assert names(window.visible([*messages, summary(7, 6)])) == [6, 7]
+
+
+def test_a_summary_that_failed_cuts_nothing() -> None:
+    messages = [message(1), request(2), summary(3, 2, error={"name": "UnknownError", "data": {}}), message(4)]
+    assert names(window.visible(messages)) == [1, 2, 3, 4]
+
+
+def test_the_tail_stays_in_view_behind_the_summary() -> None:
+    messages = [
+        message(1),
+        message(2, "assistant"),
+        message(3),
+        request(4, tail_start_id="msg_3"),
+        summary(5, 4),
+        message(6),
+    ]
+    assert names(window.visible(messages)) == [4, 5, 3, 6]
+
+
+def test_old_outputs_are_pruned_only_when_it_is_worth_it_and_come_back() -> None:
+    store = Memory()
+    big = [message(1), output(2, 100_000), output(3, 100_000), message(4), output(5, 100_000), message(6), output(7, 4)]
+    assert [part["id"] for part in pruning.prunable(big)] == ["prt_2"]
+    few = [message(1), output(2, 1_000), message(4), output(5, 1_000), message(6)]
+    assert pruning.prunable(few) == []
+    from opensesh.project import Place
+    from opensesh.sessions import Sessions
+
+    sessions = Sessions(store, Place("/x", "global", "/", "/", None))
+    huge = [message(1), output(2, 200_000), output(3, 200_000), message(4), message(5)]
+    for each in huge:
+        sessions.update_message(each.info)
+        for part in each.parts:
+            sessions.update_part(part)
+    assert pruning.prune(sessions, huge) == 2
+    pruned = sessions.messages("ses_1")
+    assert [bool(each.parts[0]["state"]["time"].get("compacted")) for each in pruned[1:3]] == [True, True]
+    assert len(pruned[1].parts[0]["state"]["output"]) == 200_000
+    assert pruning.prunable(pruned) == []
+    assert pruning.unprune(sessions, pruned) == 2
+    assert sessions.messages("ses_1")[1].parts == huge[1].parts
+
+
+def test_the_newest_forty_thousand_tokens_and_two_turns_are_never_pruned() -> None:
+    inside = [message(1), output(2, 150_000), message(3), message(4), output(5, 900_000)]
+    assert pruning.prunable(inside) == []
+
+
+def test_a_transcript_goes_into_pieces_that_fit() -> None:
+    lines = transcript([message(number, text="word " * 100) for number in range(20)])
+    cut = pieces(lines, 400)
+    assert all(window.estimate(piece) <= 410 for piece in cut)
+    assert "".join(cut).count("word") == 2_000
+    assert pieces(["y" * 10_000], 100) == ["y" * 400]
+
+
+def test_the_users_own_words_are_kept_to_the_letter() -> None:
+    said = own_words([message(1, text="Never touch the API!"), message(2, text="And\nno tabs.")])
+    assert said == "> Never touch the API!\n\n> And\n> no tabs."
+
+
+async def test_a_full_window_is_summed_up_and_the_turn_goes_on() -> None:
+    async with Play(FULL, "SAY what we did", "SAY finished") as play:
+        outcome = await play.prompt("Count, but never past 800.")
+        assert outcome.kind == "answered"
+        assert play.outline() == [
+            "user text",
+            "assistant step-start+tool+step-finish",
+            "user compaction",
+            "assistant step-start+text+step-finish",
+            "user text",
+            "assistant step-start+text+step-finish",
+        ]
+        summed = play.engine.sessions.messages(play.session)[3]
+        assert summed.info["summary"] is True
+        assert "> Count, but never past 800." in summed.parts[1]["text"]
+        play.model.assert_complete()
+        assert "seq 1 800" not in play.model.model_text(2)
+        assert play.model.tools_offered(1) == ()
+
+
+async def test_an_overflow_error_on_the_first_request_leads_to_a_summary_and_a_new_try() -> None:
+    async with Play("ERROR overflow", "SAY short", "SAY done") as play:
+        assert (await play.prompt("Do it")).kind == "answered"
+        assert "Do it" in play.model.model_text(2)
+
+
+async def test_a_summary_that_is_empty_three_times_ends_with_a_reason_and_changes_nothing() -> None:
+    async with Play(FULL, "THINK hm", "THINK hm", "THINK hm") as play:
+        outcome = await play.prompt("Count")
+        assert outcome.kind == "failed"
+        assert "it was empty, 3 times in a row" in outcome.words
+        stored = play.engine.sessions.messages(play.session)
+        assert names_of(window.visible(stored)) == names_of(stored)
+
+
+async def test_a_summary_longer_than_what_it_stands_for_does_not_count() -> None:
+    long = "SAY " + "very long " * 900
+    async with Play("SAY hello\nUSAGE input=199000", long, "SAY brief", "SAY ok") as play:
+        assert (await play.prompt("Hi")).kind == "answered"
+        assert (await play.prompt("Again")).kind == "answered"
+        assert "tokens long" in play.model.model_text(2)
+
+
+async def test_compacting_in_vain_stops_and_says_what_fills_the_window() -> None:
+    turns = ["ERROR overflow", "SAY s", "ERROR overflow", "SAY s", "ERROR overflow"]
+    async with Play(*turns) as play:
+        outcome = await play.prompt("Hi")
+        assert outcome.kind == "failed"
+        assert "even after it was summed up" in outcome.words
+        assert "the tools on offer about" in outcome.words
+
+
+async def test_compacting_by_hand_can_be_taken_back_exactly() -> None:
+    async with Play("SAY one", "SAY two", "SAY the summary", "SAY three") as play:
+        await play.prompt("first")
+        await play.prompt("second")
+        before = window.visible(play.engine.sessions.messages(play.session))
+        outcome = await (await play.engine.compact(play.session))
+        assert outcome.kind == "answered"
+        assert len(window.visible(play.engine.sessions.messages(play.session))) == 2
+        assert compaction.undo(play.engine.sessions, play.session)
+        assert window.visible(play.engine.sessions.messages(play.session)) == before
+        assert not compaction.undo(play.engine.sessions, play.session)
+
+
+def names_of(messages: Any) -> list[str]:
+    return [each.info["id"] for each in messages]

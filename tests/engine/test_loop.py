@@ -1,0 +1,514 @@
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+
+from opensesh import events
+from opensesh.engine.loop import Outcome
+from opensesh.engine.prompt import Prompt, text_prompt
+from opensesh.engine.runtime import Settings
+from opensesh.errors import ModelNotFound, NotFound, OpenseshError, UsageError
+from opensesh.models.scripted import ScriptedModel
+from opensesh.records import Rule
+from opensesh.storage.json_tree import JsonTree
+from opensesh.storage.memory import Memory
+from opensesh.storage.store import Key
+from opensesh.testing import FullDisk
+
+from .stage import Acting, Stage, echo, hanging, stage
+
+SCHEMA = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
+
+
+def gate(name: str = "gate") -> tuple[Acting, asyncio.Event, asyncio.Event]:
+    """A tool that says when it was reached, and waits to be let through."""
+    reached, open_ = asyncio.Event(), asyncio.Event()
+
+    async def act(given: dict[str, Any], ctx: Any) -> str:
+        reached.set()
+        await open_.wait()
+        return "through"
+
+    return Acting(name, act), reached, open_
+
+
+# -- one prompt --------------------------------------------------------------------------------------------------------
+
+
+async def test_a_prompt_is_stored_before_it_is_acknowledged() -> None:
+    async with stage("SAY Hello.") as on:
+        outcome = await on.submit("Hi.")
+        (prompt, *_) = on.messages()
+        assert [part["text"] for part in prompt.parts] == ["Hi."]
+        assert not outcome.done()
+        assert (await outcome).kind == "answered"
+        on.assert_sound()
+
+
+async def test_the_events_of_a_prompt_end_with_the_session_being_idle() -> None:
+    async with stage("SAY Hello.") as on:
+        heard = [envelope.event async for envelope in on.engine.prompt(on.session, "Hi.", model="scripted/it")]
+        assert isinstance(heard[-1], events.SessionIdle)
+        assert {"message.updated", "message.part.updated", "session.status"} <= {event.type for event in heard}
+        assert [type(event).__name__ for event in heard].count("SessionIdle") == 1
+
+
+async def test_two_sessions_run_at_the_same_time_and_hear_only_of_themselves() -> None:
+    tool, _, let_through = gate()
+    models = ScriptedModel(None, sessions={"one": "CALL gate {}\n---\nSAY one done", "two": "SAY two done"})
+    async with stage(models, tools=[tool]) as on:
+        other = await on.engine.create(title="other")
+        first = await on.submit("one")
+        seen = [e async for e in on.engine.prompt(other.id, "two", model="scripted/it")]
+        assert not first.done()
+        assert on.engine.status().keys() == {on.session}
+        assert on.session not in json.dumps([e.document for e in seen])
+        let_through.set()
+        assert (await first).kind == "answered"
+
+
+async def test_the_prefix_of_a_conversation_never_changes_from_one_step_to_the_next() -> None:
+    calls = "\n---\n".join(f'THINK hm\nSAY step\nCALL echo {{"n": {n}}}' for n in range(6))
+    async with stage(f"{calls}\n---\nSAY done\n---\nSAY again", tools=[echo()]) as on:
+        await on.ask("first")
+        await on.ask("second")
+        model = on.model
+        for number in range(len(model.calls) - 1):
+            length = len(model.calls[number].request.messages)
+            assert model.prefix_digest(number) == model.prefix_digest(number + 1, length)
+
+
+async def test_a_session_taken_up_by_another_engine_has_the_same_prefix() -> None:
+    store = Memory()
+    async with stage('CALL echo {"n": 1}\n---\nSAY done', store=store, tools=[echo()]) as on:
+        await on.ask("first")
+        before = on.model.prefix_digest(1)
+        length = len(on.model.calls[1].request.messages)
+        session = on.session
+    async with stage("SAY again", store=store, tools=[echo()]) as on:
+        await on.ask("second", session=session)
+        assert on.model.prefix_digest(0, length) == before
+
+
+async def test_a_broken_off_answer_is_gone_on_with_by_a_request_that_ends_with_the_user() -> None:
+    store = Memory()
+    async with stage("SAY I was just\nHANG\n---\nSAY done", store=store) as on:
+        outcome = await on.submit()
+        await on.until(lambda: "just" in on.text())
+        info = on.answers()[0].info
+        on.engine.abort(on.session)
+        await outcome
+        # As if the process had died there, rather than been told to stop.
+        info["time"].pop("completed", None)
+        store.write(("message", on.session, info["id"]), {k: v for k, v in info.items() if k != "error"})
+        resumed = await on.engine.resume(on.session)
+        assert resumed is not None
+        assert (await resumed).kind == "answered"
+        roles = [type(message).__name__ for message in on.model.calls[1].request.messages]
+        assert roles == ["System", "User", "Assistant", "User"]
+        assert on.text() == "I was justdone"
+        on.assert_sound()
+
+
+# -- prompts that come meanwhile ---------------------------------------------------------------------------------------
+
+
+async def test_a_prompt_that_comes_while_the_model_works_joins_the_run_and_shares_its_outcome() -> None:
+    tool, reached, let_through = gate()
+    async with stage("CALL gate {}\n---\nEXPECT last hurry up\nSAY done", tools=[tool]) as on:
+        first = await on.submit("begin")
+        await reached.wait()
+        second = await on.submit("hurry up")
+        let_through.set()
+        one, two = await first, await second
+        assert one is two
+        assert one.kind == "answered"
+        on.model.assert_complete()
+        assert "while you were working" in on.model.model_text(1)
+        last = on.messages()[-1].info
+        assert last["parentID"] == [m.info["id"] for m in on.messages() if m.info["role"] == "user"][-1]
+        on.assert_sound()
+
+
+async def test_a_prompt_that_comes_in_the_very_last_moment_is_answered() -> None:
+    async with stage("\n---\n".join(f"SAY {number}" for number in range(12))) as on:
+        late: list[asyncio.Future[Outcome]] = []
+
+        async def again() -> None:
+            late.append(await on.submit("again"))
+
+        async with asyncio.TaskGroup() as group:
+
+            def as_it_ends(envelope: Any) -> None:
+                status = envelope.event
+                if isinstance(status, events.SessionStatus) and status.status["type"] == "idle" and len(late) < 10:
+                    group.create_task(again())
+
+            on.engine.bus.listen(as_it_ends)
+            await on.ask()
+            await on.until(lambda: len(late) == 10)
+        await asyncio.gather(*late)
+        prompts = {m.info["id"] for m in on.messages() if m.info["role"] == "user"}
+        answered = {m.info["parentID"] for m in on.answers()}
+        assert prompts == answered
+        on.assert_sound()
+
+
+@pytest.mark.parametrize("delay", range(0, 40, 4))
+async def test_a_prompt_that_comes_at_any_moment_of_a_run_is_answered_once(delay: int) -> None:
+    async with stage("SAY one\n---\nSAY two") as on:
+        first = await on.submit("first")
+        for _ in range(delay):
+            await asyncio.sleep(0)
+        second = await on.submit("second")
+        assert (await first).kind == (await second).kind == "answered"
+        on.assert_sound()
+        last_prompt = [m for m in on.messages() if m.info["role"] == "user"][-1]
+        assert [m.info["parentID"] for m in on.answers()].count(last_prompt.info["id"]) == 1
+
+
+async def test_a_prompt_that_waits_behind_one_that_fails_is_answered_too() -> None:
+    async with stage("WAIT 0.05\nERROR auth\n---\nSAY fine") as on:
+        first = await on.submit("first")
+        second = await on.submit("second")
+        assert await first is await second
+        assert (await second).kind == "answered"
+        on.assert_sound()
+        assert [m.info.get("finish", "error") for m in on.answers()] == ["error", "stop"]
+
+
+# -- steps -------------------------------------------------------------------------------------------------------------
+
+TWO_STEPS = {"agent": {"build": {"steps": 2}}}
+
+
+async def test_on_the_last_step_tools_are_switched_off_and_the_model_is_told() -> None:
+    async with stage('CALL echo {"n": 1}\n---\nSAY that is all', config=TWO_STEPS, tools=[echo()]) as on:
+        assert (await on.ask()).kind == "answered"
+        first, last = on.model.calls
+        assert first.request.tool_choice == "auto"
+        assert last.request.tool_choice == "none"
+        assert "last step" in on.model.model_text(1)
+        assert "last step" not in on.model.model_text(0)
+        assert first.request.tools == last.request.tools, "what is cached begins with the tools"
+
+
+async def test_a_model_that_calls_tools_on_the_last_step_is_not_listened_to() -> None:
+    ran: list[Any] = []
+
+    async def run(given: dict[str, Any], ctx: Any) -> str:
+        ran.append(given)
+        return "ran"
+
+    calls = 'CALL act {"n": 1}\n---\nCALL act {"n": 2}\n---\nCALL act {"n": 3}'
+    async with stage(calls, config=TWO_STEPS, tools=[Acting("act", run)]) as on:
+        assert (await on.ask()).kind == "answered"
+        assert ran == [{"n": 1}]
+        assert len(on.model.calls) == 2
+        assert "no tool may be called" in on.parts("tool")[1]["state"]["output"]
+        on.assert_sound()
+        assert await on.engine.resume(on.session) is None
+
+
+async def test_a_new_prompt_has_all_its_steps() -> None:
+    calls = 'CALL echo {"n": 1}\n---\nSAY a\n---\nCALL echo {"n": 2}\n---\nSAY b'
+    async with stage(calls, config=TWO_STEPS, tools=[echo()]) as on:
+        await on.ask()
+        assert (await on.ask()).kind == "answered"
+        assert on.model.calls[2].request.tool_choice == "auto"
+        on.model.assert_complete()
+
+
+# -- answers in a structure --------------------------------------------------------------------------------------------
+
+
+def structured(text: str = "Count.") -> Prompt:
+    return text_prompt(text, model="scripted/it", format={"type": "json_schema", "schema": SCHEMA})
+
+
+async def test_an_answer_in_a_structure_is_put_on_record() -> None:
+    calls = 'CALL echo {}\n---\nCALL StructuredOutput {"n": 3}\n---\nSAY never asked'
+    async with stage(calls, tools=[echo()]) as on:
+        outcome = await on.ask(structured())
+        assert outcome.kind == "answered"
+        assert outcome.message is not None
+        assert outcome.message.info["structured"] == {"n": 3}
+        assert on.answers()[-1].info["structured"] == {"n": 3}
+        assert on.answers()[-1].info["finish"] == "stop"
+        assert [cue.request.tool_choice for cue in on.model.calls] == ["required", "required"]
+        assert "StructuredOutput" in on.model.tools_offered(0)
+        on.assert_sound()
+
+
+async def test_an_answer_without_the_structure_is_a_failure() -> None:
+    async with stage("SAY three") as on:
+        outcome = await on.ask(structured())
+        assert outcome.kind == "failed"
+        assert on.answers()[-1].info["error"]["name"] == "StructuredOutputError"
+        on.assert_sound()
+
+
+async def test_the_structure_can_be_given_on_the_last_step_too() -> None:
+    async with stage('CALL StructuredOutput {"n": 1}', config={"agent": {"build": {"steps": 1}}}) as on:
+        assert (await on.ask(structured())).kind == "answered"
+
+
+# -- what cannot begin -------------------------------------------------------------------------------------------------
+
+
+async def test_a_model_without_a_key_is_an_outcome_on_record() -> None:
+    async with stage("SAY never") as on:
+        outcome = await on.ask(model="anthropic/claude-sonnet-4-5")
+        assert outcome.kind == "failed"
+        assert on.answers()[-1].info["error"]["name"] == "ProviderAuthError"
+        assert "ANTHROPIC_API_KEY" in outcome.words
+        on.assert_sound()
+
+
+@pytest.mark.parametrize("gone", [{"agent": "nobody"}, {"model": {"providerID": "gone", "modelID": "gone"}}])
+async def test_a_stored_prompt_whose_agent_or_model_is_gone_gets_that_as_its_outcome(gone: dict[str, Any]) -> None:
+    store = Memory()
+    async with stage("HANG\n---\nSAY again", store=store) as on:
+        outcome = await on.submit()
+        on.engine.abort(on.session)
+        await outcome
+        prompt, answer = on.messages()
+        store.remove(("message", on.session, answer.info["id"]))
+        store.write(("message", on.session, prompt.info["id"]), prompt.info | gone)
+        resumed = await on.engine.resume(on.session)
+        assert resumed is not None
+        assert (await resumed).kind == "failed"
+        assert on.answers()[-1].info["error"]["name"] == "UnknownError"
+        on.assert_sound()
+
+
+@pytest.mark.parametrize(
+    ("bad", "error"),
+    [
+        ({"model": "nobody/nothing"}, ModelNotFound),
+        ({"agent": "nobody"}, NotFound),
+        ({"message_id": "ses_wrong"}, OpenseshError),
+    ],
+)
+async def test_a_prompt_that_names_what_is_not_there_is_refused_and_nothing_is_stored(
+    bad: dict[str, Any], error: type[Exception]
+) -> None:
+    async with stage("SAY fine") as on:
+        with pytest.raises(error):
+            await on.submit(**bad)
+        assert on.messages() == []
+        assert (await on.ask()).kind == "answered", "the session is free"
+
+
+@pytest.mark.parametrize(
+    "part", [{"type": "text"}, {"type": "poem", "text": "x"}, {}, {"type": "file"}, {"type": "agent"}, {"type": []}]
+)
+async def test_a_prompt_of_parts_that_make_no_sense_is_refused(part: dict[str, Any]) -> None:
+    async with stage("SAY fine") as on:
+        with pytest.raises(UsageError):
+            await on.ask(Prompt(parts=(part,), model="scripted/it"))
+        assert (await on.ask()).kind == "answered"
+
+
+async def test_a_session_that_does_not_exist_cannot_be_run() -> None:
+    async with stage("SAY never") as on:
+        with pytest.raises(NotFound):
+            await on.submit(session="ses_0000037afffeUtcCVcW6jyYWWR")
+
+
+async def test_the_name_of_a_message_can_be_given_once() -> None:
+    async with stage("SAY one") as on:
+        await on.ask(message_id="msg_mine")
+        assert on.messages()[0].info["id"] == "msg_mine"
+        with pytest.raises(UsageError):
+            await on.submit(message_id="msg_mine")
+
+
+# -- what goes wrong below ---------------------------------------------------------------------------------------------
+
+
+class Failing(Memory):
+    """A store that refuses parts, from a moment on."""
+
+    broken = False
+
+    def write(self, key: Key, value: Any) -> None:
+        if self.broken:
+            from opensesh.errors import WriteFailed
+
+            raise WriteFailed("the disk is full")
+        super().write(key, value)
+
+
+async def test_a_disk_that_is_full_fails_the_prompt_and_the_engine_goes_on(caplog: pytest.LogCaptureFixture) -> None:
+    store = Failing()
+
+    async def fill(given: dict[str, Any], ctx: Any) -> str:
+        store.broken = True
+        return "filled"
+
+    async with stage("CALL fill {}\n---\nSAY fine", store=store, tools=[Acting("fill", fill)]) as on:
+        outcome = await on.ask()
+        assert outcome.kind == "failed"
+        assert "disk is full" in outcome.words
+        assert on.engine.status() == {}
+        store.broken = False
+        resumed = await on.engine.resume(on.session)
+        assert resumed is not None
+        assert (await resumed).kind == "answered"
+        on.assert_sound()
+    assert "broke off" in caplog.text
+
+
+async def test_a_full_disk_of_a_tree_fails_the_prompt_with_the_reason(tmp_path: Any) -> None:
+    disk = FullDisk(1_000_000, durable=False)
+    tree = JsonTree(tmp_path / "storage", disk=disk)
+    async with stage("SAY one\n---\nSAY two", store=tree) as on:
+        await on.ask()
+        disk.room = 1_500
+        with pytest.raises(OpenseshError):
+            await on.ask("x" * 2_000)
+        disk.make_room(1_000_000)
+        assert (await on.ask()).kind == "answered"
+        on.assert_sound()
+
+
+async def test_a_title_that_goes_wrong_harms_nothing() -> None:
+    disabled = {"agent": {"title": {"disable": True}}}
+    async with stage("SAY fine\n---\nSAY fine", config=disabled, title=None) as on:
+        assert (await on.ask()).kind == "answered"
+        assert (await on.ask()).kind == "answered"
+    async with stage("SAY fine\n---\nTITLE half\nERROR 500", title=None) as on:
+        assert (await on.ask()).kind == "answered"
+
+
+async def test_a_session_is_named_once_by_the_small_model_unless_someone_was_faster() -> None:
+    async with stage("SAY a\n---\nSAY b\n---\nTITLE Of Mice\n---\nTITLE Of Men", title=None) as on:
+        await on.ask("Write about mice.")
+        await on.until(lambda: on.engine.sessions.get(on.session).title == "Of Mice")
+        await on.ask()
+        assert len(on.model.title_calls) == 1
+
+
+async def test_leaving_the_engine_does_not_wait_for_a_title_that_never_comes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("opensesh.engine.engine._PATIENCE", 0.05)
+    async with asyncio.timeout(5):
+        async with stage("SAY fine\n---\nTITLE never\nHANG", title=None) as on:
+            await on.ask()
+            await on.until(lambda: on.model.title_calls)
+
+
+async def test_a_closed_engine_takes_no_prompts_and_holds_no_lease() -> None:
+    store = Memory()
+    async with stage("SAY never", store=store) as on:
+        engine, session = on.engine, on.session
+    with pytest.raises(UsageError):
+        await engine.submit(session, "late", model="scripted/it")
+    async with stage("SAY fine", store=store) as on:
+        assert (await on.ask(session=session)).kind == "answered"
+
+
+async def test_leaving_the_engine_aborts_what_still_runs_cleanly() -> None:
+    store = Memory()
+    started = asyncio.Event()
+    async with stage("CALL hang {}", store=store, tools=[hanging(started)]) as on:
+        outcome = await on.submit()
+        await started.wait()
+        session = on.session
+    assert (await outcome).kind == "aborted"
+    async with stage("SAY on", store=store) as on:
+        on.session = session
+        assert await on.engine.resume(session) is None
+        on.assert_sound()
+
+
+# -- what a provider will not take -------------------------------------------------------------------------------------
+
+
+async def history_with_a_picture(on: Stage) -> None:
+    parts = (
+        {"type": "text", "text": "Look."},
+        {"type": "file", "mime": "image/png", "url": PICTURE, "filename": "a.png"},
+    )
+    await on.ask(Prompt(parts=parts, model="scripted/it"))
+
+
+PICTURE = "data:image/png;base64,iVBORw0KGgo="
+
+
+async def test_a_part_of_the_history_that_a_provider_refuses_is_left_out_once_and_told() -> None:
+    refused = 'ERROR 400 message="messages.0.content.1.image: the image could not be processed"'
+    async with stage(f"{refused}\n---\nSAY I see nothing.") as on:
+        await history_with_a_picture(on)
+        assert on.answers()[-1].info["finish"] == "stop"
+        assert "(image/png a.png)" in on.model.model_text(0)
+        assert "(image/png a.png)" not in on.model.model_text(1)
+        assert "would not take" in on.model.model_text(1)
+        assert len(on.told(events.SessionError)) == 1
+        on.assert_sound()
+
+
+async def test_it_is_left_out_once_and_no_more() -> None:
+    refused = 'ERROR 400 message="the image could not be processed"'
+    async with stage(f"{refused}\n---\n{refused}") as on:
+        await history_with_a_picture(on)
+        assert on.answers()[-1].info["error"]["name"] == "APIError"
+        assert len(on.model.calls) == 2
+        on.assert_sound()
+
+
+async def test_a_refusal_that_points_at_nothing_in_the_history_stands() -> None:
+    async with stage('ERROR 400 message="max_tokens is too large"') as on:
+        assert (await on.ask()).kind == "failed"
+        assert len(on.model.calls) == 1
+
+
+async def test_thought_that_a_provider_refuses_is_left_out() -> None:
+    refused = 'ERROR 400 message="messages.1: Invalid `signature` in `thinking` block"'
+    think = 'THINK hm\nMETA {"anthropic": {"signature": "s"}}\nSAY so'
+    async with stage(f"{think}\n---\n{refused}\n---\nSAY fine") as on:
+        await on.ask()
+        assert (await on.ask()).kind == "answered"
+        assert "hm" in on.model.model_text(1)
+        assert "hm" not in on.model.model_text(2)
+
+
+# -- corpora -----------------------------------------------------------------------------------------------------------
+
+
+async def test_a_session_from_both_sides_of_the_wrap_goes_on_in_its_true_order(wrap_corpus: Any, tmp_path: Any) -> None:
+    import shutil
+
+    shutil.copytree(wrap_corpus / "storage", tmp_path / "storage")
+    tree = JsonTree(tmp_path / "storage", durability="relaxed")
+    session = "ses_0000037afffeUtcCVcW6jyYWWR"
+    async with stage("SAY still here", store=tree) as on:
+        before = on.messages(session)
+        assert (await on.ask("And now?", session=session)).kind == "answered"
+        after = on.messages(session)
+        assert [m.info["id"] for m in after[: len(before)]] == [m.info["id"] for m in before]
+        assert after[-2].parts[0]["text"] == "And now?"
+        assert after[-1].info["parentID"] == after[-2].info["id"]
+        sent = on.model.model_text(0)
+        texts = [p["text"] for m in before for p in m.parts if p["type"] == "text" and p["text"].strip()]
+        places = [sent.find(text.strip()) for text in texts]
+        assert -1 not in places
+        assert places == sorted(places)
+
+
+async def test_rules_of_a_session_hide_tools_and_the_prompt_can_switch_some_off() -> None:
+    rules = [Rule(permission="bash", pattern="*", action="deny"), Rule(permission="edit", pattern="*", action="deny")]
+    async with stage("SAY fine", rules=rules) as on:
+        await on.ask(tools={"grep": False})
+        offered = on.model.tools_offered(0)
+        assert "read" in offered
+        assert not {"bash", "edit", "write", "grep"} & set(offered)
+
+
+async def test_the_settings_of_the_caller_reach_the_tools() -> None:
+    async with stage("SAY fine", settings=Settings(interactive=False)) as on:
+        await on.ask()
+        assert "question" not in on.model.tools_offered(0)

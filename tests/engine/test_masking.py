@@ -1,0 +1,85 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from opensesh.engine.history import History
+from opensesh.engine.masking import suspects
+from opensesh.engine.runtime import scripted
+from opensesh.errors import AuthFailed, ContextOverflow, ModelError
+from opensesh.storage.store import StoredMessage
+
+MODEL = scripted("it")
+PICTURE = "data:image/png;base64,iVBORw0KGgo="
+
+
+def message(number: int, role: str, *parts: dict[str, Any]) -> StoredMessage:
+    info: dict[str, Any] = {"id": f"msg_{number}", "role": role, "time": {"created": number}}
+    if role == "assistant":
+        info |= {"providerID": MODEL.provider_id, "modelID": MODEL.id}
+    return StoredMessage(info, [{"id": f"prt_{number}_{at}"} | part for at, part in enumerate(parts)])
+
+
+def tool(call: str, **state: Any) -> dict[str, Any]:
+    done: dict[str, Any] = {"status": "completed", "input": {}, "output": "ok", "title": "", "metadata": {}, "time": {}}
+    return {"type": "tool", "callID": call, "tool": "read", "state": done | state}
+
+
+def history() -> History:
+    text = {"type": "text", "text": "words"}
+    attached = [{"mime": "image/png", "url": PICTURE}]
+    found = History(
+        [
+            message(0, "user", text, {"type": "file", "mime": "image/png", "url": PICTURE}),
+            message(1, "assistant", {"type": "reasoning", "text": "hm"}, tool("a"), tool("b", attachments=attached)),
+            message(2, "user", text),
+            message(3, "assistant", {"type": "reasoning", "text": "so"}, text),
+            message(4, "user", text, {"type": "file", "mime": "image/png", "url": PICTURE}),
+        ]
+    )
+    found.turns(MODEL)
+    return found
+
+
+def refused(words: str, status: int = 400) -> ModelError:
+    return ModelError(words, status=status)
+
+
+# The turns: user 0, assistant 1, tool 1, (images of the tool) user 1, user 2, assistant 3, user 4.
+@pytest.mark.parametrize(
+    ("words", "parts"),
+    [
+        ("messages.0.content.1.image.source: bad", ["prt_0_1"]),
+        ("messages.4.content.1.image.source: bad", ["prt_4_1"]),
+        ("messages.2.content.0: image exceeds 5 MB", ["prt_1_2"]),
+        ("Invalid 'messages[1].content[1].image_url'", ["prt_0_1"]),
+        ("Invalid 'messages[8].content[1].image_url'", ["prt_4_1"]),
+        ("contents[6].parts[1].inline_data: bad image", ["prt_4_1"]),
+        ("Could not process image", ["prt_0_1", "prt_4_1", "prt_1_2"]),
+        ("messages.3: image bad", ["prt_0_1", "prt_4_1", "prt_1_2"]),
+        ("messages.1.content.0: Invalid `signature` in `thinking` block", ["prt_1_0"]),
+        ("The encrypted content could not be verified", ["prt_1_0", "prt_3_0"]),
+        ("messages.3.content.0: something is odd", ["prt_3_0", "prt_3_1"]),
+        ("messages.4.content.0: something is odd", []),
+        ("messages.99: something is odd", []),
+        ("temperature: out of range", []),
+    ],
+)
+def test_what_a_provider_complains_of_is_found_as_it_counts(words: str, parts: list[str]) -> None:
+    assert suspects(refused(words), history()) == parts
+
+
+def test_only_refusals_of_the_request_itself_are_looked_into() -> None:
+    words = "messages.0.content.1.image: bad"
+    assert suspects(refused(words, 500), history()) == []
+    assert suspects(AuthFailed(words, status=400), history()) == []
+    assert suspects(ContextOverflow(words, status=400), history()) == []
+    assert suspects(KeyError(words), history()) == []
+
+
+def test_what_is_left_out_already_is_not_suspected_again() -> None:
+    seen = history()
+    seen.mask(["prt_0_1"])
+    seen.turns(MODEL)
+    assert suspects(refused("bad image"), seen) == ["prt_4_1", "prt_1_2"]

@@ -1,0 +1,247 @@
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from opensesh.engine.projection import INTERRUPTED, MASKED, PRUNED, Projection, mark_cache_points, turns_of
+from opensesh.models import anthropic_prompt, bedrock_prompt, google_prompt, openai_chat_prompt, openai_responses_prompt
+from opensesh.models.model import Capabilities, Limit, Modality, Model
+from opensesh.models.request import Assistant, Call, Reasoning, Request, System, Text, Tool, ToolSpec, User
+from opensesh.storage.store import StoredMessage
+
+from . import wire_rules
+from .histories import PDF, PNG, histories
+
+TOO_LARGE = base64.b64encode(b"\x89PNG" + bytes(5 * 1024 * 1024)).decode()
+ALL: frozenset[Modality] = frozenset(("text", "image", "pdf", "audio"))
+READ = ToolSpec(name="read", description="Read.", parameters={"type": "object", "properties": {}})
+
+
+def model(provider: str, name: str, npm: str, inputs: frozenset[Modality] = ALL) -> Model:
+    capable = Capabilities(reasoning=True, attachment=True, input=inputs)
+    return Model(
+        id=name, provider_id=provider, npm=npm, capabilities=capable, limit=Limit(context=200_000, output=8000)
+    )
+
+
+CLAUDE = model("anthropic", "claude-sonnet-5", "@ai-sdk/anthropic")
+WIRES: list[tuple[Model, Callable[[Request], dict[str, Any]], Callable[[dict[str, Any]], None]]] = [
+    (CLAUDE, anthropic_prompt.body, wire_rules.anthropic),
+    (
+        model("anthropic", "claude-haiku-4", "@ai-sdk/anthropic", frozenset(("text",))),
+        anthropic_prompt.body,
+        wire_rules.anthropic,
+    ),
+    (model("openai", "gpt-5", "@ai-sdk/openai"), openai_responses_prompt.body, wire_rules.responses),
+    (model("local", "qwen3", "@ai-sdk/openai-compatible"), openai_chat_prompt.body, wire_rules.chat),
+    (
+        model("openrouter", "claude-x", "@openrouter/ai-sdk-provider"),
+        openai_chat_prompt.body,
+        wire_rules.sent,
+    ),
+    (
+        model("mistral", "devstral", "@ai-sdk/mistral"),
+        openai_chat_prompt.body,
+        lambda body: wire_rules.chat(body, mistral=True),
+    ),
+    (model("google", "gemini-2.5-pro", "@ai-sdk/google"), google_prompt.body, wire_rules.gemini),
+    (model("google", "gemini-3-pro", "@ai-sdk/google"), google_prompt.body, wire_rules.gemini),
+    (model("amazon-bedrock", "anthropic.claude-5", "@ai-sdk/amazon-bedrock"), bedrock_prompt.body, wire_rules.bedrock),
+]
+
+
+def request_for(target: Model, history: list[StoredMessage], masked: frozenset[str] = frozenset()) -> Request:
+    turns = (System(text="Be brief."), *Projection(target, history, masked).turns())
+    return Request(model=target, messages=mark_cache_points(turns, target), tools=(READ,))
+
+
+# -- any history at all ------------------------------------------------------------------------------------------------
+
+
+HIDDEN = st.frozensets(st.sampled_from([f"prt_{message}_{part}" for message in range(4) for part in range(4)]))
+
+
+def assert_taken_everywhere(history: list[StoredMessage], hidden: frozenset[str]) -> None:
+    for target, body, rules in WIRES:
+        try:
+            rules(body(request_for(target, history, hidden)))
+        except Exception as error:
+            raise AssertionError(f"{target.ref}: {type(error).__name__}: {error}") from error
+
+
+@settings(max_examples=80)
+@given(history=histories(), hidden=HIDDEN)
+def test_whatever_a_history_holds_every_provider_takes_it(history: list[StoredMessage], hidden: frozenset[str]) -> None:
+    assert_taken_everywhere(history, hidden)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+@settings(max_examples=5_000)
+@given(history=histories(), hidden=HIDDEN)
+def test_whatever_a_long_search_comes_up_with_every_provider_takes_it(
+    history: list[StoredMessage], hidden: frozenset[str]
+) -> None:
+    assert_taken_everywhere(history, hidden)
+
+
+@settings(max_examples=40)
+@given(history=histories(), cut=st.integers(0, 5))
+def test_projecting_message_by_message_equals_projecting_all_at_once(history: list[StoredMessage], cut: int) -> None:
+    for target, _, _ in WIRES[:4]:
+        grown = Projection(target, history[:cut])
+        before = grown.turns()
+        for message in history[cut:]:
+            grown.add(message)
+        assert grown.turns() == Projection(target, history).turns()
+        assert before == Projection(target, history[:cut]).turns()
+
+
+@settings(max_examples=40)
+@given(history=histories())
+def test_the_history_itself_is_not_touched(history: list[StoredMessage]) -> None:
+    copy = json.dumps([[message.info, message.parts] for message in history])
+    request_for(CLAUDE, history)
+    assert json.dumps([[message.info, message.parts] for message in history]) == copy
+
+
+# -- particular cases --------------------------------------------------------------------------------------------------
+
+
+def user(number: int, *own: dict[str, Any]) -> StoredMessage:
+    return StoredMessage(
+        {"id": f"msg_{number}", "role": "user", "time": {"created": number}},
+        [{"id": f"prt_{number}_{at}"} | part for at, part in enumerate(own)],
+    )
+
+
+def answer(number: int, *own: dict[str, Any], by: str = "anthropic/claude-sonnet-5", **more: Any) -> StoredMessage:
+    provider, _, name = by.partition("/")
+    info = {"id": f"msg_{number}", "role": "assistant", "time": {"created": number}, "providerID": provider}
+    own = tuple({"id": f"prt_{number}_{at}"} | part for at, part in enumerate(own))
+    return StoredMessage(info | {"modelID": name} | more, list(own))
+
+
+def say(text: str, **more: Any) -> dict[str, Any]:
+    return {"type": "text", "text": text} | more
+
+
+def called(call: str = "call_1", tool: str = "read", **state: Any) -> dict[str, Any]:
+    done = {"status": "completed", "input": {"a": 1}, "output": "ok", "title": "", "metadata": {}, "time": {"start": 1}}
+    return {"type": "tool", "callID": call, "tool": tool, "state": done | state}
+
+
+def test_a_call_that_never_ended_is_told_as_interrupted() -> None:
+    for status in ("pending", "running"):
+        _, result = turns_of(answer(1, called(status=status)), CLAUDE)
+        assert isinstance(result, Tool)
+        assert result.content[0].output == (Text(text=INTERRUPTED),)
+        assert result.content[0].failed
+
+
+def test_a_pruned_output_and_its_files_are_not_sent() -> None:
+    files = [{"mime": "image/png", "url": f"data:image/png;base64,{PNG}"}]
+    pruned = called(time={"start": 1, "end": 2, "compacted": 3}, attachments=files)
+    _, result = turns_of(answer(1, pruned), CLAUDE)
+    assert isinstance(result, Tool)
+    assert result.content[0].output == (Text(text=PRUNED),)
+
+
+def test_thought_goes_back_only_to_the_model_that_had_it() -> None:
+    thought = {"type": "reasoning", "text": "hm", "metadata": {"anthropic": {"signature": "s"}}}
+    proof = Reasoning(text="hm", metadata={"anthropic": {"signature": "s"}})
+    assert turns_of(answer(1, thought, say("So.")), CLAUDE) == (Assistant(content=(proof, Text(text="So."))),)
+    foreign = turns_of(answer(1, thought, say("So."), by="openai/gpt-5"), CLAUDE)
+    assert foreign == (Assistant(content=(Text(text="So."),)),)
+
+
+def test_a_failed_answer_is_left_out_and_an_aborted_one_stays_if_it_said_something() -> None:
+    aborted = {"name": "MessageAbortedError", "data": {"message": ""}}
+    failed = {"name": "APIError", "data": {"message": "no"}}
+    assert turns_of(answer(1, say("half"), error=failed), CLAUDE) == ()
+    assert turns_of(answer(1, {"type": "step-start"}, {"type": "reasoning", "text": "hm"}, error=aborted), CLAUDE) == ()
+    assert turns_of(answer(1, say("half"), error=aborted), CLAUDE) == (Assistant(content=(Text(text="half"),)),)
+
+
+def test_ids_that_look_alike_once_they_are_spelled_for_a_provider_stay_apart() -> None:
+    turns = turns_in(answer(1, called("a.b"), called("a:b"), called("a_b")), answer(2, called("a_b_2"), called("a_b")))
+    said = [piece for turn in turns if isinstance(turn, Assistant) for piece in turn.content]
+    names = [piece.id for piece in said if isinstance(piece, Call)]
+    results = [result.id for turn in turns if isinstance(turn, Tool) for result in turn.content]
+    assert len(set(names)) == 5
+    assert names == results
+
+
+def turns_in(*messages: StoredMessage) -> tuple[Any, ...]:
+    return Projection(CLAUDE, messages).turns()
+
+
+def test_an_answer_that_was_cut_off_and_its_continuation_are_one_turn() -> None:
+    turns = turns_in(user(1, say("hi")), answer(2, say("I was"), finish="unknown"), answer(3, called()))
+    assert [type(turn).__name__ for turn in turns] == ["User", "Assistant", "Tool"]
+
+
+def test_a_history_that_begins_with_an_answer_gets_an_opening() -> None:
+    turns = turns_in(answer(1, say("Well.")))
+    assert isinstance(turns[0], User)
+    assert isinstance(turns[1], Assistant)
+
+
+def test_an_empty_history_still_asks_something() -> None:
+    assert [type(turn).__name__ for turn in turns_in()] == ["User"]
+
+
+def test_what_the_user_said_while_the_model_worked_is_marked_as_such() -> None:
+    (turn,) = turns_of(user(1, say("stop that", metadata={"opensesh": {"steering": True}})), CLAUDE)
+    assert isinstance(turn, User)
+    assert isinstance(turn.content[0], Text)
+    assert turn.content[0].text.startswith("<system-reminder>")
+    assert "stop that" in turn.content[0].text
+
+
+def test_masked_parts_are_replaced_by_a_word_about_them() -> None:
+    (turn,) = turns_of(user(1, say("look"), {"type": "file", "mime": "image/png", "url": "x"}), CLAUDE, {"prt_1_1"})
+    assert isinstance(turn, User)
+    assert turn.content == (Text(text=MASKED), Text(text="look"))
+
+
+@pytest.mark.parametrize(
+    ("mime", "url", "reason"),
+    [
+        ("image/png", "data:image/png;base64,", "empty"),
+        ("image/png", "data:image/png;base64,%%", "damaged"),
+        ("image/png", f"data:image/png;base64,{PDF}", "not really"),
+        ("image/png", "file:///a.png", "not where it was"),
+        ("image/svg+xml", f"data:image/svg+xml;base64,{PNG}", "type"),
+        ("application/zip", f"data:application/zip;base64,{PNG}", "type"),
+        ("video/mp4", f"data:video/mp4;base64,{PNG}", "video"),
+        ("image/png", f"data:image/png;base64,{TOO_LARGE}", "larger than 5 MB"),
+    ],
+)
+def test_a_file_that_cannot_be_sent_is_named_with_the_reason(mime: str, url: str, reason: str) -> None:
+    (turn,) = turns_of(user(1, {"type": "file", "mime": mime, "url": url, "filename": "it.bin"}), CLAUDE)
+    assert isinstance(turn, User)
+    assert isinstance(turn.content[0], Text)
+    assert "it.bin" in turn.content[0].text
+    assert reason in turn.content[0].text
+
+
+def test_images_of_a_tool_follow_in_a_message_of_their_own_where_results_hold_only_words() -> None:
+    files = [{"mime": "image/png", "url": f"data:image/png;base64,{PNG}"}]
+    apart = turns_of(answer(1, called(attachments=files)), model("local", "qwen3", "@ai-sdk/openai-compatible"))
+    within = turns_of(answer(1, called(attachments=files)), CLAUDE)
+    assert [type(turn).__name__ for turn in apart] == ["Assistant", "Tool", "User"]
+    assert [type(turn).__name__ for turn in within] == ["Assistant", "Tool"]
+
+
+def test_cache_points_lie_at_the_system_prompt_and_the_last_two_turns_and_only_for_who_wants_them() -> None:
+    turns = (System(text="s"), *turns_in(user(1, say("a")), answer(2, say("b")), user(3, say("c"))))
+    marked = mark_cache_points(turns, CLAUDE)
+    assert [turn.cache for turn in marked] == [True, False, True, True]
+    assert not any(turn.cache for turn in mark_cache_points(turns, WIRES[3][0]))

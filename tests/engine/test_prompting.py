@@ -1,0 +1,175 @@
+from __future__ import annotations
+
+import base64
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from opensesh import ids
+from opensesh.engine.prompt import Prompt, file_part, text_prompt
+from opensesh.engine.system import day
+from opensesh.errors import UsageError
+from opensesh.models.request import File, User
+from opensesh.storage.memory import Memory
+
+from .stage import Ledger, Stage, stage
+
+PNG = b"\x89PNG\r\n\x1a\n tiny"
+
+
+@pytest.fixture
+def work(isolated: Path) -> Path:
+    return isolated / "work"
+
+
+def sent_files(on: Stage, number: int = 0) -> list[File]:
+    users = [message for message in on.model.calls[number].request.messages if isinstance(message, User)]
+    return [piece for message in users for piece in message.content if isinstance(piece, File)]
+
+
+async def test_instruction_files_stand_in_the_system_prompt(work: Path) -> None:
+    (work / "AGENTS.md").write_text("Always whistle.")
+    async with stage("EXPECT system Always whistle.\nSAY ok") as on:
+        assert (await on.ask()).kind == "answered"
+        on.model.assert_complete()
+
+
+async def test_instructions_of_a_folder_come_with_the_first_file_read_in_it(work: Path) -> None:
+    below = work / "below"
+    below.mkdir()
+    (below / "AGENTS.md").write_text("Here we hum.")
+    (below / "a.py").write_text("a = 1")
+    (below / "b.py").write_text("b = 1")
+    reads = "\n---\n".join(f'CALL read {{"filePath": "{below / name}"}}' for name in ("a.py", "b.py"))
+    store = Memory()
+    async with stage(f"{reads}\n---\nSAY ok", store=store) as on:
+        await on.ask()
+        one, two = (part["state"]["output"] for part in on.parts("tool"))
+        assert "Here we hum." in one
+        assert "Here we hum." not in two
+        session = on.session
+    async with stage(f'CALL read {{"filePath": "{below / "b.py"}"}}\n---\nSAY ok', store=store) as on:
+        await on.ask(session=session)
+        assert "Here we hum." not in on.parts("tool", session)[-1]["state"]["output"]
+
+
+async def test_the_words_of_the_caller_join_the_system_prompt() -> None:
+    async with stage("EXPECT system Speak like a pirate.\nSAY Arr.") as on:
+        await on.ask(system="Speak like a pirate.")
+        on.model.assert_complete()
+
+
+async def test_files_that_a_prompt_mentions_are_read_as_the_model_would(work: Path) -> None:
+    (work / "notes.txt").write_text("remember the milk\n")
+    async with stage("EXPECT last remember the milk\nSAY ok") as on:
+        prompt = text_prompt("See the notes.", [str(work / "notes.txt")], model="scripted/it")
+        assert (await on.ask(prompt)).kind == "answered"
+        on.model.assert_complete()
+        own, called, shown, kept = on.messages()[0].parts
+        assert "synthetic" not in own
+        assert called["synthetic"] is shown["synthetic"] is True
+        assert "notes.txt" in called["text"]
+        assert kept["type"] == "file"
+
+
+async def test_a_file_whose_name_has_everything_in_it_is_found(work: Path) -> None:
+    path = work / "100%25 odd #1?.txt"
+    path.write_text("found it")
+    async with stage("EXPECT last found it\nSAY ok") as on:
+        await on.ask(text_prompt("Look.", [str(path)], model="scripted/it"))
+        on.model.assert_complete()
+
+
+async def test_lines_of_a_file_can_be_asked_for(work: Path) -> None:
+    (work / "long.txt").write_text("\n".join(f"line {n}" for n in range(1, 100)))
+    part = file_part(str(work / "long.txt"))
+    part["url"] += "?start=10&end=12"
+    async with stage("SAY ok") as on:
+        await on.ask(Prompt(parts=({"type": "text", "text": "x"}, part), model="scripted/it"))
+        shown = on.messages()[0].parts[2]["text"]
+        assert "10: line 10" in shown
+        assert "12: line 12" in shown
+        assert "line 13" not in shown
+
+
+async def test_images_are_carried_along_and_seen_by_the_model(work: Path) -> None:
+    (work / "a.png").write_bytes(PNG)
+    async with stage("SAY ok") as on:
+        await on.ask(text_prompt("Look.", [str(work / "a.png")], model="scripted/it"))
+        (file,) = sent_files(on)
+        assert file.mime == "image/png"
+        assert base64.b64decode(file.url.partition(",")[2]) == PNG
+
+
+async def test_a_file_that_cannot_be_read_is_told_and_the_prompt_goes_on(work: Path) -> None:
+    gone = {"type": "file", "mime": "text/plain", "url": (work / "gone.txt").as_uri(), "filename": "gone.txt"}
+    picture = gone | {"mime": "image/png", "url": (work / "gone.png").as_uri()}
+    async with stage("EXPECT last failed\nSAY ok") as on:
+        parts: tuple[dict[str, Any], ...] = ({"type": "text", "text": "x"}, gone, picture)
+        assert (await on.ask(Prompt(parts=parts, model="scripted/it"))).kind == "answered"
+        on.model.assert_complete()
+
+
+async def test_text_in_a_data_url_is_shown_and_a_damaged_one_is_refused() -> None:
+    data = {"type": "file", "mime": "text/plain", "filename": "n.txt", "url": "data:text/plain;base64,aGVsbG8="}
+    async with stage("EXPECT last hello\nSAY ok\n---\nEXPECT last a b\nSAY ok") as on:
+        await on.ask(Prompt(parts=(data,), model="scripted/it"))
+        await on.ask(Prompt(parts=(data | {"url": "data:,a%20b"},), model="scripted/it"))
+        on.model.assert_complete()
+        with pytest.raises(UsageError):
+            await on.ask(Prompt(parts=(data | {"url": "data:text/plain;base64,aGV"},), model="scripted/it"))
+
+
+async def test_names_that_a_client_gave_its_parts_are_kept() -> None:
+    part = {"type": "text", "text": "x", "id": "prt_mine", "ignored": True, "metadata": {"a": 1}}
+    async with stage("SAY ok") as on:
+        await on.ask(Prompt(parts=({"type": "text", "text": "y"}, part), model="scripted/it"))
+        stored = next(each for each in on.messages()[0].parts if each["id"] == "prt_mine")
+        assert stored["ignored"] is True
+        assert stored["metadata"] == {"a": 1}
+        assert "x" not in on.model.model_text(0).splitlines()
+
+
+async def test_an_agent_that_is_mentioned_is_to_be_given_the_task() -> None:
+    async with stage("EXPECT last 'explore'\nSAY ok") as on:
+        await on.ask("Look into this @explore")
+        on.model.assert_complete()
+        assert [part["type"] for part in on.messages()[0].parts] == ["text", "agent", "text"]
+
+
+async def test_a_message_becomes_visible_only_with_all_its_parts() -> None:
+    store = Ledger()
+    async with stage("SAY ok", store=store) as on:
+        await on.ask("Go.")
+        keys = [key for key, _ in store.written if key[0] in ("message", "part")]
+        message = on.messages()[0]
+        place = keys.index(("message", on.session, message.info["id"]))
+        assert all(keys.index(("part", message.info["id"], part["id"])) < place for part in message.parts)
+
+
+async def test_a_later_day_is_said_by_the_prompt_and_not_by_the_system_prompt() -> None:
+    store = Memory()
+    async with stage("SAY ok\n---\nSAY ok", store=store) as on:
+        key = ("session", "global", on.session)
+        store.update(key, lambda info: info["time"].update(created=info["time"]["created"] - 3 * 86_400_000))
+        await on.ask()
+        today = day(ids.now_ms())
+        system = on.model.calls[0].request.messages[0]
+        assert today not in str(system)
+        assert f"Today is {today}." in on.model.model_text(0)
+
+
+async def test_the_model_of_the_last_prompt_is_used_where_none_is_named() -> None:
+    async with stage("SAY ok\n---\nSAY ok") as on:
+        await on.ask()
+        outcome = await on.engine.run(on.session, "Again.")
+        assert outcome.kind == "answered"
+        assert len(on.model.calls) == 2
+
+
+async def test_variants_and_options_of_the_agent_reach_the_request() -> None:
+    config = {"agent": {"build": {"temperature": 0.3, "options": {"reasoningEffort": "high"}}}}
+    async with stage("SAY ok", config=config) as on:
+        await on.ask()
+        assert on.model.calls[0].request.options["reasoningEffort"] == "high"

@@ -1,0 +1,445 @@
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from opensesh import events
+from opensesh.engine.retry import Policy
+from opensesh.engine.runtime import Settings
+from opensesh.errors import ConnectionBroken, ModelError, RateLimited
+from opensesh.models import events as stream
+from opensesh.models.script import Say, Split, Think, script, turn
+from opensesh.storage.memory import Memory
+
+from .stage import IMPATIENT, Acting, Ledger, Playing, Stage, echo, stage
+
+STEP = (stream.Start(), stream.StartStep())
+STOP = (stream.FinishStep("stop"), stream.Finish("stop"))
+CALLS = (stream.FinishStep("tool-calls"), stream.Finish("tool-calls"))
+
+
+async def test_every_event_of_a_stream_becomes_what_it_should() -> None:
+    signed = {"anthropic": {"signature": "s"}}
+    usage = stream.Usage(input=10, output=5, reasoning=2, cache_read=3, cache_write=1, total=21)
+    first = [
+        *STEP,
+        stream.ReasoningStart("r1"),
+        stream.ReasoningDelta("r1", "I should "),
+        stream.ReasoningDelta("r1", "look.  "),
+        stream.ReasoningEnd("r1", signed),
+        stream.TextStart("t1"),
+        stream.TextDelta("t1", "Let me"),
+        stream.TextDelta("t1", " see. \n"),
+        stream.TextEnd("t1"),
+        stream.ToolInputStart("c1", "echo"),
+        stream.ToolInputDelta("c1", '{"a":'),
+        stream.ToolInputDelta("c1", "1}"),
+        stream.ToolInputEnd("c1"),
+        stream.ToolCall("c1", "echo", {"a": 1}, metadata={"openai": {"itemId": "i"}}),
+        stream.FinishStep("tool-calls", usage),
+        stream.Finish("tool-calls", usage),
+    ]
+    last = [*STEP, stream.TextStart("t"), stream.TextDelta("t", "Done."), stream.TextEnd("t"), *STOP]
+    async with stage(Playing(first, last), tools=[echo()]) as on:
+        outcome = await on.ask()
+        assert outcome.kind == "answered"
+        on.assert_sound()
+        one, two = on.answers()
+        assert [part["type"] for part in one.parts] == ["step-start", "reasoning", "text", "tool", "step-finish"]
+        _, thought, text, tool, finish = one.parts
+        assert thought["text"] == "I should look."
+        assert thought["metadata"] == signed
+        assert thought["time"]["start"] <= thought["time"]["end"]
+        assert text["text"] == "Let me see."
+        assert tool["callID"] == "c1"
+        assert tool["metadata"] == {"openai": {"itemId": "i"}}
+        assert tool["state"]["output"] == 'echo {"a": 1}'
+        assert finish["reason"] == one.info["finish"] == "tool-calls"
+        assert finish["tokens"] == {
+            "total": 21,
+            "input": 10,
+            "output": 5,
+            "reasoning": 2,
+            "cache": {"read": 3, "write": 1},
+        }
+        assert one.info["tokens"] == finish["tokens"]
+        assert one.info["cost"] == finish["cost"] > 0
+        assert two.info["finish"] == "stop"
+        assert outcome.message == two
+        assert two.info["parentID"] == one.info["parentID"] == on.messages()[0].info["id"]
+
+
+async def test_overlapping_pieces_are_kept_apart() -> None:
+    mixed = [
+        *STEP,
+        stream.TextStart("1"),
+        stream.ReasoningStart("1"),
+        stream.TextDelta("1", "say"),
+        stream.ReasoningDelta("1", "think"),
+        stream.ReasoningEnd("1"),
+        stream.TextDelta("1", " it"),
+        stream.TextEnd("1"),
+        *STOP,
+    ]
+    async with stage(Playing(mixed)) as on:
+        await on.ask()
+        assert [part["text"] for part in on.parts("text")][-1] == "say it"
+        assert [part["text"] for part in on.parts("reasoning")] == ["think"]
+
+
+async def test_pieces_without_words_leave_no_part_but_a_signature_does() -> None:
+    sealed = {"anthropic": {"redactedData": "xx"}}
+    quiet = [
+        *STEP,
+        stream.TextStart("1"),
+        stream.TextDelta("1", "  \n"),
+        stream.TextEnd("1"),
+        stream.TextStart("2"),
+        stream.TextEnd("2"),
+        stream.ReasoningStart("3"),
+        stream.ReasoningEnd("3", sealed),
+        *STOP,
+    ]
+    async with stage(Playing(quiet)) as on:
+        await on.ask()
+        parts = on.answers()[0].parts
+        assert [part["type"] for part in parts] == ["step-start", "reasoning", "step-finish"]
+        assert parts[1]["metadata"] == sealed
+
+
+async def test_pieces_that_the_stream_leaves_open_are_closed_at_its_end() -> None:
+    async with stage(Playing([*STEP, stream.TextStart("1"), stream.TextDelta("1", "cut")])) as on:
+        assert (await on.ask()).kind == "answered"
+        on.assert_sound()
+        assert on.text() == "cut"
+        assert "end" in on.parts("text")[-1]["time"]
+
+
+async def test_a_tool_that_the_provider_ran_is_recorded_and_not_run_again() -> None:
+    searched = [
+        *STEP,
+        stream.ToolCall("c1", "web_search", {"q": "x"}, executed=True),
+        stream.ToolResult("c1", "found", "Searched", {"n": 1}),
+        stream.ToolCall("c2", "web_search", {"q": "y"}, executed=True),
+        stream.ToolError("c2", "no luck"),
+        stream.TextStart("t"),
+        stream.TextDelta("t", "There."),
+        stream.TextEnd("t"),
+        *STOP,
+    ]
+    async with stage(Playing(searched)) as on:
+        assert (await on.ask()).kind == "answered"
+        one, two = on.parts("tool")
+        assert (one["tool"], one["state"]["status"], one["state"]["output"]) == ("web_search", "completed", "found")
+        assert (two["state"]["status"], two["state"]["error"]) == ("error", "no luck")
+        on.assert_sound()
+
+
+async def test_two_calls_under_one_id_are_two_calls() -> None:
+    twice = [
+        *STEP,
+        stream.ToolInputStart("0", "echo"),
+        stream.ToolCall("0", "echo", {"n": 1}),
+        stream.ToolInputStart("0", "echo"),
+        stream.ToolCall("0", "echo", {"n": 2}),
+        *CALLS,
+    ]
+    done = [*STEP, stream.TextStart("t"), stream.TextDelta("t", "ok"), stream.TextEnd("t"), *STOP]
+    playing = Playing(twice, done)
+    async with stage(playing, tools=[echo()]) as on:
+        await on.ask()
+        assert sorted(part["state"]["output"] for part in on.parts("tool")) == ['echo {"n": 1}', 'echo {"n": 2}']
+        on.assert_sound()
+
+
+async def test_running_is_stored_before_the_tool_acts_and_told_in_order() -> None:
+    store = Ledger()
+    seen: list[str] = []
+
+    async def look(given: dict[str, Any], ctx: Any) -> str:
+        (part,) = [value for _, value in store.scan(("part",)) if value["type"] == "tool"]
+        seen.append(part["state"]["status"])
+        await ctx.progress(title="half way", metadata={"percent": 50})
+        return "looked"
+
+    async with stage("CALL look {}\n---\nSAY ok", store=store, tools=[Acting("look", look)]) as on:
+        await on.ask()
+        (part,) = on.parts("tool")
+        assert seen == ["running"]
+        assert store.states(part["id"]) == ["pending", "running", "running", "completed"]
+        told = [e.part["state"] for e in on.told(events.PartUpdated) if e.part["id"] == part["id"]]
+        assert [state["status"] for state in told] == ["pending", "running", "running", "completed"]
+        assert told[2]["metadata"] == {"percent": 50}
+        assert told[1]["time"]["start"] == told[3]["time"]["start"]
+
+
+async def test_parallel_calls_run_at_the_same_time_and_before_the_stream_ends() -> None:
+    all_here = asyncio.Event()
+    here: list[str] = []
+
+    async def meet(given: dict[str, Any], ctx: Any) -> str:
+        here.append(ctx.call_id)
+        if len(here) == 3:
+            all_here.set()
+        await all_here.wait()
+        return "met"
+
+    async with stage(
+        'CALL meet {"n": 1}\nCALL meet {"n": 2}\nCALL meet {"n": 3}\n---\nSAY ok', tools=[Acting("meet", meet)]
+    ) as on:
+        assert (await on.ask()).kind == "answered"
+        assert [part["state"]["input"]["n"] for part in on.parts("tool")] == [1, 2, 3]
+
+
+async def test_a_tool_that_fails_tells_the_model_why_and_the_turn_goes_on() -> None:
+    async def fail(given: dict[str, Any], ctx: Any) -> str:
+        raise ValueError("no such thing")
+
+    async with stage("CALL fail {}\n---\nEXPECT last no such thing\nSAY ok", tools=[Acting("fail", fail)]) as on:
+        assert (await on.ask()).kind == "answered"
+        assert on.parts("tool")[0]["state"]["error"] == "Error: ValueError: no such thing"
+        on.model.assert_complete()
+
+
+@pytest.mark.parametrize("call", ['CALL nothing {"a": 1}', "CALL echo\n  {broken"])
+async def test_calls_of_tools_that_do_not_exist_or_make_no_sense_are_answered_all_the_same(call: str) -> None:
+    async with stage(f"{call}\n---\nSAY ok", tools=[echo()]) as on:
+        assert (await on.ask()).kind == "answered"
+        (part,) = on.parts("tool")
+        assert part["tool"] == "invalid"
+        on.assert_sound()
+
+
+# -- how much is written -----------------------------------------------------------------------------------------------
+
+
+class Counting(Memory):
+    def __init__(self) -> None:
+        super().__init__()
+        self.bytes = 0
+        self.writes = 0
+
+    def write(self, key: tuple[str, ...], value: Any) -> None:
+        super().write(key, value)
+        self.bytes += len(self._records[key])
+        self.writes += 1
+
+
+@pytest.mark.parametrize("kind", [Say, Think])
+async def test_a_growing_text_is_stored_a_few_times_however_often_it_grows(kind: type[Say] | type[Think]) -> None:
+    store = Counting()
+    text = "word " * 60_000
+    async with stage(script(turn(Split(30), kind(text), ".")), store=store) as on:
+        before = store.writes
+        await on.ask()
+        assert store.writes - before < 16
+        assert store.bytes < 1.3 * len(text)
+
+
+async def test_sessions_of_any_length_write_little_more_than_what_was_said() -> None:
+    store = Counting()
+    sizes = range(3_000, 90_000, 4_321)
+    async with stage(script(*(turn(Split(50), Say("x" * size)) for size in sizes)), store=store) as on:
+        for _ in sizes:
+            await on.ask()
+        assert store.bytes < 1.6 * sum(sizes)
+
+
+async def test_the_bus_is_told_of_every_piece_once_and_holds_few_copies_of_the_whole() -> None:
+    text = "word " * 20_000
+    async with stage(script(turn(Split(10), Say(text)))) as on:
+        await on.ask()
+        (whole,) = on.parts("text")[1:]
+        deltas = [e.delta for e in on.told(events.PartDelta)]
+        updates = [e for e in on.told(events.PartUpdated) if e.part["id"] == whole["id"]]
+        pieces = "".join(_pieces(on, whole["id"]))
+        assert pieces.rstrip() == whole["text"] == text.rstrip()
+        assert len(deltas) + len(updates) == 10_000 + 1
+        assert sum(len(e.part["text"]) for e in updates) < 2.2 * len(text)
+
+
+def _pieces(on: Stage, part: str) -> list[str]:
+    found: list[str] = []
+    for envelope in sorted(on.heard, key=lambda envelope: envelope.sequence):
+        match envelope.event:
+            case events.PartDelta(part_id=name, delta=delta) if name == part:
+                found.append(delta)
+            case events.PartUpdated(part=document, delta=str(delta)) if document["id"] == part:
+                found.append(delta)
+            case _:
+                pass
+    return found
+
+
+# -- when it goes wrong ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("error", ["rate-limit", "overloaded", "reset", "malformed", "torn", "500", "408", "409"])
+async def test_a_call_that_may_well_succeed_is_tried_again(error: str) -> None:
+    half = "THINK hm\nSAY half\n" if error in ("reset", "torn") else ""
+    async with stage(f"{half}ERROR {error}\n---\nSAY whole") as on:
+        assert (await on.ask()).kind == "answered"
+        on.assert_sound()
+        assert on.text() == "whole"
+        (retry,) = on.parts("retry")
+        assert retry["attempt"] == 1
+        assert retry["error"]["name"] == "APIError"
+        assert retry["error"]["data"]["isRetryable"] is True
+        waited = [e.status for e in on.told(events.SessionStatus) if e.status["type"] == "retry"]
+        assert len(waited) == 1
+        assert waited[0]["attempt"] == 1
+        assert waited[0]["message"] == retry["error"]["data"]["message"]
+        assert waited[0]["next"] >= retry["time"]["created"]
+        kinds = [e.status["type"] for e in on.told(events.SessionStatus)]
+        assert kinds == ["busy", "retry", "busy", "idle"]
+
+
+@pytest.mark.parametrize(
+    ("error", "name"),
+    [
+        ("auth", "APIError"),
+        ("content-filter", "ContentFilterError"),
+        ("status=422", "APIError"),
+        ("404", "APIError"),
+    ],
+)
+async def test_a_call_that_cannot_succeed_is_not(error: str, name: str) -> None:
+    async with stage(f"ERROR {'status ' if '=' in error else ''}{error}") as on:
+        outcome = await on.ask()
+        assert outcome.kind == "failed"
+        assert on.answers()[-1].info["error"]["name"] == name
+        assert outcome.error == on.answers()[-1].info["error"]
+        assert [e.error for e in on.told(events.SessionError)] == [outcome.error]
+        assert on.parts("retry") == []
+        on.assert_sound()
+
+
+async def test_patience_has_an_end_and_what_was_said_last_is_kept() -> None:
+    settings = Settings(retry=Policy(attempts=2, initial=1))
+    broken = "SAY half\nERROR reset\n---\n"
+    async with stage(broken * 2 + "SAY the last half\nERROR reset", settings=settings) as on:
+        outcome = await on.ask()
+        assert outcome.kind == "failed"
+        assert outcome.error is not None
+        assert outcome.error["data"]["metadata"]["code"] == "ECONNRESET"
+        assert [part["attempt"] for part in on.parts("retry")] == [1, 2]
+        assert on.text() == "the last half"
+        assert len(on.model.calls) == 3
+        on.assert_sound()
+
+
+@pytest.mark.parametrize(
+    ("asked", "seconds"),
+    [("after=2", 2.0), ("after=1.5 form=ms", 1.5), ("after=0.25", 0.25), ("after=90 form=date", 90.0)],
+)
+async def test_a_provider_that_asks_for_time_is_given_it(asked: str, seconds: float) -> None:
+    slept: list[float] = []
+
+    async def sleep(delay: float) -> None:
+        slept.append(delay)
+
+    async with stage(f"ERROR rate-limit {asked}\n---\nSAY ok", settings=Settings(sleep=sleep)) as on:
+        assert (await on.ask()).kind == "answered"
+        (delay,) = slept
+        assert seconds - 2 < delay <= seconds if "date" in asked else delay == seconds
+
+
+async def test_nothing_is_tried_again_once_a_tool_has_run() -> None:
+    ran: list[int] = []
+
+    async def count(given: dict[str, Any], ctx: Any) -> str:
+        ran.append(1)
+        return "counted"
+
+    broken = "SAY first\nCALL count {}\nERROR reset\n---\nEXPECT last counted\nSAY second"
+    async with stage(broken, tools=[Acting("count", count)]) as on:
+        assert (await on.ask()).kind == "answered"
+        assert ran == [1]
+        assert on.parts("retry") == []
+        one, two = on.answers()
+        assert one.info["finish"] == "tool-calls"
+        assert "error" not in one.info
+        assert two.info["finish"] == "stop"
+        on.assert_sound()
+        on.model.assert_complete()
+
+
+async def test_an_error_that_stands_ends_the_turn_also_after_a_tool_has_run() -> None:
+    async with stage("CALL echo {}\nERROR content-filter", tools=[echo()]) as on:
+        assert (await on.ask()).kind == "failed"
+        assert on.parts("tool")[0]["state"]["status"] == "completed"
+        on.assert_sound()
+
+
+async def test_a_call_cut_off_while_it_was_written_is_not_run_and_leaves_nothing_open() -> None:
+    begun = [*STEP, stream.ToolInputStart("c1", "echo"), stream.ToolCall("c0", "echo", {}), ConnectionBroken("gone")]
+    done = [*STEP, stream.TextStart("t"), stream.TextDelta("t", "ok"), stream.TextEnd("t"), *STOP]
+    async with stage(Playing(begun, done), tools=[echo()]) as on:
+        assert (await on.ask()).kind == "answered"
+        states = {part["callID"]: part["state"]["status"] for part in on.parts("tool")}
+        assert states == {"c0": "completed", "c1": "error"}
+        on.assert_sound()
+
+
+async def test_an_error_event_in_a_stream_fails_the_call() -> None:
+    async with stage(Playing([*STEP, stream.Error("out of order")])) as on:
+        outcome = await on.ask()
+        assert outcome.kind == "failed"
+        assert outcome.words == "out of order"
+        on.assert_sound()
+
+
+async def test_a_fault_in_an_adapter_is_an_outcome_like_any_other_and_other_sessions_go_on() -> None:
+    slow = Playing([*STEP, stream.TextStart("t"), stream.TextDelta("t", "ok"), stream.TextEnd("t"), *STOP])
+    async with stage(Playing([*STEP, KeyError("choices")], [*STEP, *STOP]), slow=slow) as on:
+        other = await on.engine.create(title="other")
+        fine = await on.submit(session=other.id, model="scripted/slow")
+        outcome = await on.ask()
+        assert outcome.kind == "failed"
+        assert "KeyError" in outcome.words
+        assert (await fine).kind == "answered"
+        on.assert_sound()
+        assert (await on.ask()).kind == "answered"
+
+
+async def test_a_stream_is_closed_as_soon_as_nobody_reads_it() -> None:
+    playing = Playing([*STEP, stream.Error("bad"), stream.TextStart("t")])
+    async with stage(playing) as on:
+        await on.ask()
+        assert playing.closed == 1
+
+
+@pytest.mark.parametrize("reason", ["stop", "length", "content-filter", "error", "other", "unknown", "tool-calls"])
+async def test_an_answer_without_calls_is_the_last_word_whatever_its_reason(reason: str) -> None:
+    async with stage(f"SAY so\nFINISH {reason}") as on:
+        assert (await on.ask()).kind == "answered"
+        on.assert_sound()
+        assert len(on.model.calls) == 1
+
+
+@pytest.mark.parametrize("reason", ["stop", "length", "unknown", "tool-calls"])
+async def test_an_answer_with_calls_goes_on_whatever_its_reason(reason: str) -> None:
+    async with stage(f"CALL echo {{}}\nFINISH {reason}\n---\nSAY ok", tools=[echo()]) as on:
+        assert (await on.ask()).kind == "answered"
+        on.model.assert_complete()
+
+
+async def test_waits_grow_and_have_a_ceiling() -> None:
+    policy = Policy(jitter=0.25)
+    broken = ConnectionBroken("gone")
+    assert [policy.delay(broken, attempt, lambda: 0.0) for attempt in (1, 2, 3, 5, 9)] == [
+        2000,
+        4000,
+        8000,
+        30000,
+        30000,
+    ]
+    assert policy.delay(broken, 1, lambda: 1.0) == 1500
+    assert policy.delay(RateLimited("slow", headers={"retry-after": "700"}), 1) == 700_000
+    assert policy.reason(broken, 5) == "gone"
+    assert policy.reason(broken, 6) is None
+    assert policy.reason(ModelError("no"), 1) is None
+    assert policy.reason(KeyError("x"), 1) is None
+    assert IMPATIENT.retry.delay(broken, 3) <= 1

@@ -1,0 +1,197 @@
+"""What two implementations stored for the same scenario, and where they differ.
+
+Both sides are brought into one form first: identifiers, moments, paths and the names of calls are replaced by what they
+stand for. Then every field is compared, and the order of the fields in each record.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from contextlib import suppress
+from difflib import SequenceMatcher
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
+
+from opensesh.errors import RecordError
+from opensesh.project import resolve
+from opensesh.sessions import Sessions
+from opensesh.storage.json_tree import JsonTree
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from opensesh.storage.store import Damage
+
+    from .sides import Played, Side
+
+Json = dict[str, Any]
+T = TypeVar("T")
+
+MISSING = "(not there)"
+
+_ID = re.compile(r"\b(ses|msg|prt|per|que|tool)_[0-9a-f]{12}[0-9A-Za-z]{14}\b")
+_MOMENT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")
+
+SET_ASIDE = {
+    ("session", "summary"): "how much a session changed",
+    ("session", "revert"): "taking changes back",
+    ("user", "summary"): "what a prompt changed, and a title for it that nobody sees",
+    ("step-start", "snapshot"): "snapshots of the project's files",
+    ("step-finish", "snapshot"): "snapshots of the project's files",
+    ("patch", "*"): "which files a step changed",
+}
+"""Fields that are compared once files are tracked; ``*`` is the whole part. OpenCode writes them, opensesh not yet."""
+
+
+class Difference(NamedTuple):
+    """One place where the sides do not agree."""
+
+    where: str
+    theirs: Any
+    ours: Any
+
+    def __str__(self) -> str:
+        return f"{self.where}\n    OpenCode: {self.theirs!r}\n    opensesh: {self.ours!r}"
+
+
+def compare(theirs: Played, ours: Played) -> list[Difference]:
+    """Every difference between what two sides stored, and between what they asked the model."""
+    left, right = normal(theirs), normal(ours)
+    return list(_differences("", left, right))
+
+
+def normal(played: Played) -> Json:
+    """What was stored and asked, in the one form."""
+    sessions = Sessions(JsonTree(played.side.data / "storage"), resolve(played.side.project))
+    documents = [_session(sessions, name) for name in _family(sessions, played.sessions)]
+    names = _Names(played.side)
+    return names.clean({"session": documents, "request": list(played.requests)})
+
+
+def _family(sessions: Sessions, names: Sequence[str]) -> Iterator[str]:
+    for name in names:
+        yield name
+        yield from whole(lambda name=name: [child.id for child in sessions.descendants(name)])
+
+
+def _session(sessions: Sessions, name: str) -> Json:
+    info, stored = whole(lambda: (sessions.get(name).document, sessions.messages(name, report=_give_up)))
+    messages = [
+        {**_kept(message.info["role"], message.info), "parts": [each for part in message.parts for each in _part(part)]}
+        for message in stored
+    ]
+    return {**_kept("session", info), "todo": sessions.todos(name), "messages": messages}
+
+
+def whole(read: Callable[[], T]) -> T:
+    """What ``read`` answers once nothing of it is half written: OpenCode goes on in the background, and writes in
+    place."""
+    for _ in range(100):
+        with suppress(RecordError):
+            return read()
+        time.sleep(0.02)
+    return read()
+
+
+def _give_up(damage: Damage) -> None:
+    raise RecordError(damage.reason, path=damage.path)
+
+
+def _part(part: Json) -> list[Json]:
+    if (part["type"], "*") in SET_ASIDE:
+        return []
+    return [{key: value for key, value in _kept(part["type"], part).items() if key != "id"}]
+
+
+def _kept(kind: str, document: Json) -> Json:
+    return {key: value for key, value in document.items() if (kind, key) not in SET_ASIDE}
+
+
+class _Names:
+    """Replaces what is never the same twice by what it stands for."""
+
+    def __init__(self, side: Side) -> None:
+        self._paths = {str(side.project): "<project>", str(side.data): "<data>"}
+        self._known: dict[str, str] = {}
+        self._counts: dict[str, int] = {}
+
+    def clean(self, value: Any, key: str = "") -> Any:
+        match value:
+            case dict():
+                return {name: self._field(name, each, key) for name, each in cast("Json", value).items()}
+            case list():
+                return [self.clean(each, key) for each in cast("list[Any]", value)]
+            case str():
+                return self._words(value)
+            case _:
+                return value
+
+    def _field(self, name: str, value: Any, above: str) -> Any:
+        if above == "time" and isinstance(value, int):
+            return "<moment>"
+        if name in ("slug", "version"):
+            return f"<{name}>"
+        if name in ("callID", "tool_call_id") or (name == "id" and above == "tool_calls"):
+            return self._named(value, "call")
+        return self.clean(value, name)
+
+    def _words(self, text: str) -> str:
+        for path, name in self._paths.items():
+            text = text.replace(path, name)
+        text = _ID.sub(lambda found: self._named(found[0], found[1]), text)
+        return _MOMENT.sub("<moment>", text)
+
+    def _named(self, name: str, kind: str) -> str:
+        if name not in self._known:
+            self._counts[kind] = self._counts.get(kind, 0) + 1
+            self._known[name] = f"<{kind} {self._counts[kind]}>"
+        return self._known[name]
+
+
+def _differences(where: str, theirs: Any, ours: Any) -> Iterator[Difference]:
+    match theirs, ours:
+        case dict(), dict():
+            yield from _of_objects(where, cast("Json", theirs), cast("Json", ours))
+        case list(), list():
+            yield from _of_lists(where, cast("list[Any]", theirs), cast("list[Any]", ours))
+        case _:
+            if theirs != ours or type(theirs) is not type(ours):
+                yield Difference(where, theirs, ours)
+
+
+def _of_objects(where: str, theirs: Json, ours: Json) -> Iterator[Difference]:
+    shared = [key for key in theirs if key in ours], [key for key in ours if key in theirs]
+    if shared[0] != shared[1]:
+        yield Difference(f"{where} order", *shared)
+    for key in [*theirs, *(key for key in ours if key not in theirs)]:
+        yield from _differences(f"{where}.{key}".lstrip("."), theirs.get(key, MISSING), ours.get(key, MISSING))
+
+
+def _of_lists(where: str, theirs: list[Any], ours: list[Any]) -> Iterator[Difference]:
+    """Lists of records are aligned by what the records are, so that one more of them is one difference."""
+    left, right = [_kind(each) for each in theirs], [_kind(each) for each in ours]
+    for tag, start, end, begin, stop in SequenceMatcher(None, left, right, autojunk=False).get_opcodes():
+        if tag == "equal":
+            for at, (one, other) in enumerate(zip(theirs[start:end], ours[begin:stop], strict=True), start):
+                yield from _differences(f"{where}.{at}{_suffix(left[at])}", one, other)
+            continue
+        for at in range(start, end):
+            yield Difference(f"{where}.{at}{_suffix(left[at])}", theirs[at], MISSING)
+        for at in range(begin, stop):
+            yield Difference(f"{where}.+{at}{_suffix(right[at])}", MISSING, ours[at])
+
+
+def _kind(value: Any) -> str:
+    match value:
+        case {"type": "tool", "tool": str(name)}:
+            return f"tool-{name}"
+        case {"role": str(kind)} | {"type": str(kind)}:
+            return kind
+        case dict() | list():
+            return ""
+        case _:
+            return repr(value)
+
+
+def _suffix(kind: str) -> str:
+    return f"-{kind}" if re.fullmatch(r"[\w-]+", kind) else ""

@@ -1,0 +1,412 @@
+"""The differences between OpenCode 1.1.65 and opensesh that are meant to be, each with its reason.
+
+``docs/design/2026-11-differences-from-opencode.md`` tells the same for people. Whatever the matrix finds and this table
+does not hold is a bug; and so is an entry here that the matrix does not find.
+"""
+
+from __future__ import annotations
+
+import re
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
+
+from .comparison import MISSING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from .comparison import Difference
+
+
+class Place(NamedTuple):
+    """Where a difference shows, and what is there on either side; ``...`` is anything, a pattern is part of a text."""
+
+    where: str
+    theirs: Any = ...
+    ours: Any = ...
+
+    def covers(self, difference: Difference) -> bool:
+        """Whether this is that difference."""
+        return (
+            fnmatchcase(difference.where, self.where)
+            and _fits(self.theirs, difference.theirs)
+            and _fits(self.ours, difference.ours)
+        )
+
+
+class Expected(NamedTuple):
+    """A difference that is meant to be."""
+
+    kind: Literal["fix", "words", "more"]
+    """``fix``: OpenCode's way loses or harms something. ``words``: the same in our own words. ``more``: we add it."""
+    reason: str
+    places: tuple[Place, ...]
+
+
+def unexplained(found: Iterable[Difference], expected: Sequence[Expected]) -> tuple[list[Difference], list[Place]]:
+    """What was found and not expected, and what was expected and not found."""
+    differences = list(found)
+    places = [place for each in expected for place in each.places]
+    return (
+        [each for each in differences if not any(place.covers(each) for place in places)],
+        [place for place in places if not any(place.covers(each) for each in differences)],
+    )
+
+
+def _fits(wanted: Any, value: Any) -> bool:
+    if wanted is ...:
+        return True
+    if isinstance(wanted, re.Pattern):
+        return isinstance(value, str) and cast("re.Pattern[str]", wanted).search(value) is not None
+    return wanted == value and type(wanted) is type(value)
+
+
+def _told(part: str, message: str, ours: str, state: str = "output") -> tuple[Place, Place]:
+    """Words that a tool part holds, and that the model is told in the next request."""
+    words = re.compile(ours)
+    return (
+        Place(f"session.0.messages.*-assistant.parts.{part}.state.{state}", ..., words),
+        Place(f"request.*.messages.{message}-tool.content", ..., words),
+    )
+
+
+def _said(part: int, ours: str) -> tuple[Place, Place]:
+    """Words that a prompt holds, and that the model is told."""
+    words = re.compile(ours)
+    return (
+        Place(f"session.0.messages.0-user.parts.{part}-text.text", ..., words),
+        Place("request.0.messages.0-user.content.*-text.text", ..., words),
+    )
+
+
+_ABORTED = "session.0.messages.1-assistant.error.data.message"
+_INVALID = (
+    Place("*-tool-invalid.state.input.error"),
+    Place("*-tool-invalid.state.output", ..., re.compile("could not be made")),
+    Place("request.1.messages.1-assistant.tool_calls.0-function.function.arguments"),
+    Place("request.1.messages.2-tool.content", ..., re.compile("could not be made")),
+)
+
+EXPECTED: dict[str, Expected] = {
+    # What a step costs, and what is kept of it.
+    "reasoning is counted once": Expected(
+        "fix",
+        "OpenCode leaves reasoning tokens in the output and charges them again on top",
+        (
+            Place("session.0.messages.1-assistant.tokens.output", 50, 30),
+            Place("session.0.messages.1-assistant.cost", 0.00315, 0.00285),
+            Place("*-step-finish.tokens.output", 50, 30),
+            Place("*-step-finish.cost", 0.00315, 0.00285),
+        ),
+    ),
+    "parts are in the order of the words": Expected(
+        "fix",
+        "words after thoughts after words are one text in OpenCode, before the thoughts",
+        (
+            Place("session.0.messages.1-assistant.parts.1-text.text", "one three", "one"),
+            Place("session.0.messages.1-assistant.parts.+3-text", MISSING, ...),
+        ),
+    ),
+    "no part is empty": Expected(
+        "fix",
+        "nothing is stored for words that are only white space",
+        (Place("session.0.messages.3-assistant.parts.1-text", ..., MISSING),),
+    ),
+    "what was cut off has its end": Expected(
+        "fix",
+        "words that a stop or an error cut off are closed like all others, without white space at their end",
+        (
+            Place("session.0.messages.1-assistant.parts.1-*.text", re.compile(" $"), re.compile("[^ ]$")),
+            Place("session.0.messages.1-assistant.parts.1-*.time.end", MISSING, "<moment>"),
+        ),
+    ),
+    "what was cut off is sent so": Expected(
+        "fix",
+        "the next request holds what is stored",
+        (Place("request.1.messages.1-assistant.content", re.compile(" $"), re.compile("[^ ]$")),),
+    ),
+    "an answer without calls is complete": Expected(
+        "fix",
+        "OpenCode asks again after an answer that ended for no known reason, though there is nothing new to say",
+        (
+            Place("session.0.messages.1-assistant.finish", "unknown", "other"),
+            Place("session.0.messages.1-assistant.parts.2-step-finish.reason", "unknown", "other"),
+            Place("session.0.messages.2-assistant", ..., MISSING),
+            Place("request.1", ..., MISSING),
+        ),
+    ),
+    "a refusal is the last word": Expected(
+        "fix",
+        "an answer that ended because the user said no is complete, and its record says so",
+        (Place("session.0.messages.1-assistant.finish", ..., "stop"),),
+    ),
+    "a retry is recorded": Expected(
+        "more",
+        "a try that failed leaves a retry part, which OpenCode knows and does not write",
+        (Place("session.0.messages.1-assistant.parts.+0-retry", MISSING, ...),),
+    ),
+    "a failed try is taken back": Expected(
+        "fix",
+        "what a try said that came to nothing is removed, so that the next one does not say it twice",
+        (
+            Place("session.0.messages.1-assistant.parts.0-step-start", ..., MISSING),
+            Place("session.0.messages.1-assistant.parts.1-text", ..., MISSING),
+        ),
+    ),
+    # Errors.
+    "who stopped it": Expected(
+        "words", "an answer that was stopped says so", (Place(_ABORTED, ..., re.compile("stop")),)
+    ),
+    "headers as they came": Expected(
+        "fix",
+        "the headers of an answer that failed are kept in their order; OpenCode's runtime sorts them",
+        (Place("session.0.messages.1-assistant.error.data.responseHeaders order"),),
+    ),
+    "an error in a stream is an API error": Expected(
+        "fix",
+        "an error that comes in the middle of a stream is kept with its status, whether to try again, and where",
+        (
+            Place("session.0.messages.1-assistant.error.name", "UnknownError", "APIError"),
+            Place("session.0.messages.1-assistant.error.data.message", '"scripted failure"', "scripted failure"),
+            Place("session.0.messages.1-assistant.error.data.statusCode", MISSING, 400),
+            Place("session.0.messages.1-assistant.error.data.isRetryable", MISSING, False),
+            Place("session.0.messages.1-assistant.error.data.responseBody", MISSING, ...),
+            Place("session.0.messages.1-assistant.error.data.metadata", MISSING, ...),
+        ),
+    ),
+    "a full window is compacted": Expected(
+        "fix",
+        "OpenCode ends with the error; here the session is summed up, and goes on",
+        (
+            Place("session.0.messages.+*-user", MISSING, ...),
+            Place("session.0.messages.+*-assistant", MISSING, ...),
+            Place("request.+*", MISSING, ...),
+        ),
+    ),
+    "half characters are not sent": Expected(
+        "fix",
+        "no provider takes half of a surrogate pair",
+        (
+            Place(
+                "request.*.messages.0-user.content", "SAY half \ud83d of it", "SAY half \N{REPLACEMENT CHARACTER} of it"
+            ),
+        ),
+    ),
+    # Tools.
+    "where a file goes on": Expected(
+        "words", "read says how to read on", (*_told("*-tool-read", "3", r"\boffset 3\b"),)
+    ),
+    "where an attached file goes on": Expected("words", "read says how to read on", (*_said(2, r"\boffset 4\b"),)),
+    "todos in one order": Expected(
+        "fix",
+        "arguments are checked and filled in before a tool sees them, so a todo has its fields in one order",
+        (
+            Place("session.0.todo.0 order"),
+            Place("*-tool-todowrite.state.metadata.todos.0 order"),
+            *_told("1-tool-todowrite", "*", '"id": "1"'),
+        ),
+    ),
+    "exit codes are told": Expected(
+        "more",
+        "a model cannot see otherwise that a command failed",
+        (*_told("1-tool-bash", "2", r"exit code 3\b"),),
+    ),
+    "silence is told": Expected(
+        "more",
+        "some providers refuse an empty result",
+        (
+            Place("*-tool-bash.state.output", "", "(no output)"),
+            Place("request.1.messages.2-tool.content", "", "(no output)"),
+        ),
+    ),
+    "timeouts": Expected(
+        "words",
+        "a command that was stopped says what to do",
+        (
+            *_told("1-tool-bash", "2", "timeout of 800 ms"),
+            Place("*-tool-bash.state.metadata.output", ..., re.compile("timeout of 800 ms")),
+        ),
+    ),
+    "the end of a long output": Expected(
+        "fix",
+        "of a command's output that is too long the end is shown, where the errors are",
+        (
+            Place("*-tool-bash.state.output", re.compile("^1\n"), re.compile("\n3000\n$")),
+            Place("request.1.messages.2-tool.content", re.compile("^1\n"), re.compile("\n3000\n$")),
+        ),
+    ),
+    "read before you write": Expected(
+        "words",
+        "why a file that was not read cannot be changed",
+        (*_told("1-tool-edit", "6", "Read it first", "error"),),
+    ),
+    "no such tool": Expected("words", "why a call could not be made", (*_INVALID,)),
+    "no such arguments": Expected(
+        "words",
+        "which argument is wrong, and which there are",
+        (*_told("1-tool-read", "2", "`filePath` is required", "error"),),
+    ),
+    "no such agent": Expected(
+        "words", "which agents there are", (*_told("1-tool-task", "2", "'nobody'.*general", "error"),)
+    ),
+    "no such file": Expected("words", "why a file could not be attached", (*_said(2, "missing.txt failed"),)),
+    "refused": Expected("words", "that the user said no", (*_told("1-tool-grep", "2", "refused", "error"),)),
+    "corrected": Expected(
+        "words", "that the user said no, and what else", (*_told("1-tool-grep", "2", "use glob$", "error"),)
+    ),
+    "forbidden": Expected(
+        "words", "which rules forbid it", (*_told("1-tool-bash", "2", r"bash 'rm \*': deny", "error"),)
+    ),
+    "answered": Expected("words", "what the user answered", (*_told("1-tool-question", "2", r'colour\?"="Red"'),)),
+    "dismissed": Expected(
+        "words", "that the user did not answer", (*_told("1-tool-question", "2", "dismissed", "error"),)
+    ),
+    "circles are refused alone": Expected(
+        "fix",
+        "refusing the third call of a circle ends that call; in OpenCode the whole answer fails, and is not paid for",
+        (
+            Place("session.0.messages.1-assistant.error", ..., MISSING),
+            Place("session.0.messages.1-assistant.cost", 0, 0.00294),
+            Place("session.0.messages.1-assistant.tokens.*"),
+            Place("session.0.messages.1-assistant.parts.*-tool-bash.state.*"),
+            Place("session.0.messages.1-assistant.parts.+4-step-finish", MISSING, ...),
+        ),
+    ),
+    # Other agents.
+    "how to go on with a task": Expected(
+        "words",
+        "what the id of a task is good for",
+        (*_told("*-tool-task", "2", "<task_result>\nfrom the child\n</task_result>$"),),
+    ),
+    "rules in one order": Expected(
+        "fix",
+        "a rule has its fields in the order of the schema; OpenCode writes them in two",
+        (Place("session.1.permission.* order"),),
+    ),
+    "a child is held by its rules": Expected(
+        "fix",
+        "OpenCode says twice what a child may not do: in its rules, and in its prompt, which then replaces the rules",
+        (Place("session.1.messages.0-user.tools", ..., MISSING),),
+    ),
+    "a named agent": Expected("words", "what to do with an agent that was named", (*_said(2, "'general'"),)),
+    # Prompts.
+    "files that the model cannot read": Expected(
+        "words",
+        "why a file was left out",
+        (Place("request.0.messages.0-user.content.*-text.text", ..., re.compile(r"^\[p\.png was left out")),),
+    ),
+    "files out of nowhere": Expected(
+        "fix",
+        "the content of a data URL begins after its comma; OpenCode decodes the whole URL",
+        (
+            Place("session.0.messages.0-user.parts.2-text.text", re.compile("one\ntwo\n$"), "one\ntwo\n"),
+            Place("request.0.messages.0-user.content.2-text.text", re.compile("one\ntwo\n$"), "one\ntwo\n"),
+        ),
+    ),
+    "said meanwhile": Expected(
+        "fix",
+        "that a prompt came while the model was at work is stored with it, so that it is sent the same way ever after",
+        (
+            Place("session.0.messages.2-user.parts.0-text.metadata", MISSING, {"opensesh": {"steering": True}}),
+            Place("request.1.messages.3-user.content", ..., re.compile("\nSAY I take that into account.\n")),
+        ),
+    ),
+    "reminders stay": Expected(
+        "fix",
+        "what reminds of the plan is stored with the prompt, so that it is sent the same way ever after",
+        (
+            Place("session.0.messages.*-user.parts.+1-text", MISSING, ...),
+            Place("request.*.messages.*-user.content.1-text.text", ..., re.compile("<system-reminder>")),
+            Place("request.1.messages.0-user.content", "SAY planning", ...),
+        ),
+    ),
+    "tools are off for one prompt": Expected(
+        "fix",
+        "OpenCode makes rules of the session of it, in place of those it had, and for all later prompts",
+        (Place("session.0.permission", ..., MISSING),),
+    ),
+    "formats as they were given": Expected(
+        "fix",
+        "OpenCode adds how often to try again, and never does",
+        (Place("session.0.messages.0-user.format.retryCount", 2, MISSING),),
+    ),
+    "structure is the last word": Expected(
+        "fix",
+        "an answer in the structure that was asked for is complete, and its record says so",
+        (Place("session.0.messages.1-assistant.finish", "tool-calls", "stop"),),
+    ),
+    "structure is taken": Expected(
+        "words",
+        "what the model is told",
+        (
+            Place("*-tool-StructuredOutput.state.output"),
+            Place("*-tool-StructuredOutput.state.metadata.truncated", MISSING, False),
+        ),
+    ),
+    "no structure": Expected("words", "what was wrong", (Place(_ABORTED, ..., re.compile("structure")),)),
+    "the last step has no tools": Expected(
+        "fix",
+        "OpenCode tells the model that tools are switched off, and takes calls all the same; and it puts that into the "
+        "model's own mouth, which newer models refuse",
+        (
+            Place("session.0.messages.2-assistant.parts.1-text.text"),
+            Place("request.1.messages.3-assistant", ..., MISSING),
+            Place("request.1.messages.+3-user", MISSING, ...),
+            Place("request.1.settings.tool_choice", "auto", "none"),
+        ),
+    ),
+}
+
+USED_BY: dict[str, tuple[str, ...]] = {
+    "thought that is charged": ("reasoning is counted once",),
+    "words after thought after words": ("parts are in the order of the words",),
+    "looking around": ("where a file goes on",),
+    "a list of things to do": ("todos in one order",),
+    "a shell that fails": ("exit codes are told",),
+    "a shell without a word": ("silence is told",),
+    "a shell that takes too long": ("timeouts",),
+    "a long output": ("the end of a long output",),
+    "a tool that fails": ("read before you write",),
+    "a tool that does not exist": ("no such tool",),
+    "arguments that do not fit": ("no such arguments",),
+    "arguments that are no JSON": ("no such tool",),
+    "an answer in white space": ("no part is empty",),
+    "half a character": ("half characters are not sent",),
+    "a refused request": ("headers as they came",),
+    "a key that is not taken": ("headers as they came",),
+    "a request that is too long": ("a full window is compacted",),
+    "another try": ("a retry is recorded",),
+    "an answer that ends for another reason": ("an answer without calls is complete",),
+    "an error in the middle of words": ("an error in a stream is an API error", "what was cut off has its end"),
+    "stopped in the middle of words": (
+        "who stopped it",
+        "what was cut off has its end",
+        "what was cut off is sent so",
+    ),
+    "stopped in the middle of thought": ("who stopped it", "what was cut off has its end"),
+    "stopped in a tool": ("who stopped it",),
+    "stopped before another try": ("who stopped it", "a retry is recorded"),
+    "something said meanwhile": ("silence is told", "said meanwhile"),
+    "another agent's work": ("how to go on with a task", "rules in one order", "a child is held by its rules"),
+    "an agent that does not exist": ("no such agent",),
+    "lines of a file": ("where an attached file goes on",),
+    "a file that is not there": ("no such file",),
+    "a picture": ("files that the model cannot read",),
+    "a file out of nowhere": ("files out of nowhere", "files that the model cannot read"),
+    "an agent by name": ("a named agent",),
+    "a task from the user": ("how to go on with a task", "rules in one order", "a child is held by its rules"),
+    "a plan, then the work": ("reminders stay",),
+    "a tool switched off": ("tools are off for one prompt",),
+    "a structured answer": ("formats as they were given", "structure is the last word", "structure is taken"),
+    "a structured answer that is none": ("formats as they were given", "no structure"),
+    "no more steps": ("the last step has no tools",),
+    "a command that is forbidden": ("forbidden",),
+    "refused by the user": ("refused", "a refusal is the last word"),
+    "refused with a reason": ("corrected",),
+    "a question answered": ("answered",),
+    "a question dismissed": ("dismissed", "a refusal is the last word"),
+    "the same call three times at once": ("circles are refused alone", "a refusal is the last word"),
+    "a connection that breaks": ("a retry is recorded", "a failed try is taken back"),
+    "an overloaded provider": ("a retry is recorded",),
+}
+"""Which of them show in which scenario. The others have none."""

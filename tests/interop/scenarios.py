@@ -1,0 +1,375 @@
+"""What is played to both implementations: prompts that are scripts, and what the user does meanwhile.
+
+``{at}`` in a prompt or a part is the folder of the scenario, which holds its files, in the copy of the project that the
+implementation works in.
+"""
+
+from __future__ import annotations
+
+import base64
+from typing import Any, Literal, NamedTuple, TypeAlias
+
+Json = dict[str, Any]
+
+PIXEL = base64.b64decode(
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNkYPhfDwAChwGA60e6kgAAAABJRU5ErkJggg=="
+)
+SEEING = {"providerID": "fake", "modelID": "seeing"}
+
+
+class Ask(NamedTuple):
+    """Say something, and wait for the answer. ``parts`` come after the script; ``more`` are options of the API."""
+
+    script: str
+    parts: tuple[Json, ...] = ()
+    more: Json = {}
+
+
+class Stop(NamedTuple):
+    """Say something, and stop it once there are words or thoughts, a tool at work, its first output, or a wait."""
+
+    script: str
+    once: Literal["text", "reasoning", "tool", "output", "retry"]
+
+
+WAITING = "until [ -e '{at}/go' ]; do sleep 0.05; done"
+"""A command that is at work until something was said meanwhile."""
+
+
+class Interject(NamedTuple):
+    """Say something, and something else while a tool is at work; then let the tool go on."""
+
+    script: str
+    also: str
+
+
+class Refuse(NamedTuple):
+    """Say something to the careful agent, and refuse what it then wants to do; with a reason, or without a word."""
+
+    script: str
+    reason: str | None = None
+
+
+class Dismiss(NamedTuple):
+    """Say something, and do not answer the model's question."""
+
+    script: str
+
+
+class Answer(NamedTuple):
+    """Say something, and answer the model's question."""
+
+    script: str
+    answers: tuple[tuple[str, ...], ...]
+
+
+class Fork(NamedTuple):
+    """Go on in a copy of the session, up to its message ``before`` and without it."""
+
+    before: int | None = None
+
+
+Act: TypeAlias = Ask | Stop | Interject | Refuse | Dismiss | Answer | Fork
+
+
+class Scenario(NamedTuple):
+    """One or more sessions, from their first prompt to their last."""
+
+    name: str
+    acts: tuple[Act, ...]
+    files: dict[str, str | bytes] = {}
+    titled: bool = True
+    """Whether the session has a title from the start."""
+    slow: bool = False
+    needs: str | None = None
+    """A program that OpenCode would otherwise fetch."""
+
+
+AGENTS: Json = {
+    "brief": {"mode": "primary", "steps": 2, "description": "Has two steps"},
+    "careful": {
+        "mode": "primary",
+        "description": "May not remove files, and asks before it greps",
+        "permission": {"bash": {"*": "allow", "rm *": "deny"}, "grep": "ask"},
+    },
+}
+
+
+def config(base_url: str) -> Json:
+    """What the harness configures, with a second model that takes images, and two agents."""
+    model = {
+        "name": "Scripted",
+        "reasoning": True,
+        "tool_call": True,
+        "limit": {"context": 200_000, "output": 8192},
+        "cost": {"input": 3, "output": 15, "cache_read": 0.3, "cache_write": 3.75},
+    }
+    seeing = model | {"attachment": True, "modalities": {"input": ["text", "image", "pdf"], "output": ["text"]}}
+    provider = {
+        "npm": "@ai-sdk/openai-compatible",
+        "name": "Fake",
+        "options": {"baseURL": base_url, "apiKey": "x"},
+        "models": {"scripted": model, "seeing": seeing},
+    }
+    return {"provider": {"fake": provider}, "agent": AGENTS}
+
+
+def file(name: str, mime: str = "text/plain", query: str = "") -> Json:
+    """A file of the scenario, attached."""
+    return {"type": "file", "mime": mime, "filename": name, "url": f"file://{{at}}/{name}{query}"}
+
+
+def data(name: str, mime: str, content: bytes) -> Json:
+    """A file that is not on the disk, attached."""
+    url = f"data:{mime};base64,{base64.b64encode(content).decode()}"
+    return {"type": "file", "mime": mime, "filename": name, "url": url}
+
+
+SCHEMA: Json = {
+    "type": "object",
+    "properties": {"city": {"type": "string"}, "size": {"type": "number"}},
+    "required": ["city"],
+}
+STRUCTURED: Json = {"format": {"type": "json_schema", "schema": SCHEMA}}
+
+QUESTION = (
+    'CALL question {"questions": [{"question": "Which colour?", "header": "Colour", '
+    '"options": [{"label": "Red", "description": "like a rose"}, {"label": "Blue", "description": "like the sky"}]}]}\n'
+    "---\nSAY Thanks."
+)
+
+SCENARIOS: tuple[Scenario, ...] = (
+    Scenario("a plain answer", (Ask("SAY Hello there."), Ask("SAY Hello again."))),
+    Scenario("a title", (Ask("SAY Hello there."),), titled=False),
+    Scenario("thought before words", (Ask("THINK let me see\nSAY seen\nUSAGE input=700 output=30 cache_read=300"),)),
+    Scenario("thought that is charged", (Ask("THINK let me see\nSAY seen\nUSAGE input=700 output=30 reasoning=20"),)),
+    Scenario("words after thought after words", (Ask("SAY one\nTHINK two\nSAY three"),)),
+    Scenario(
+        "reading, writing, editing",
+        (
+            Ask(
+                "SAY I look.\n"
+                'CALL read {"filePath": "{at}/a.txt"}\n'
+                "---\n"
+                'CALL write {"filePath": "{at}/new.txt", "content": "one\\ntwo\\n"}\n'
+                'CALL edit {"filePath": "{at}/a.txt", "oldString": "hello", "newString": "hello ünïcødé ✓ 漢字 👋"}\n'
+                "---\n"
+                'CALL write {"filePath": "{at}/a.txt", "content": "all new\\n"}\n'
+                "---\nSAY Done."
+            ),
+        ),
+        files={"a.txt": "hello\nworld\n"},
+    ),
+    Scenario(
+        "looking around",
+        (
+            Ask(
+                'CALL read {"filePath": "{at}"}\n'
+                'CALL read {"filePath": "{at}/b.py", "offset": 2, "limit": 1}\n'
+                "---\nSAY Seen."
+            ),
+        ),
+        files={"b.py": "def f():\n    return 1\n\n\nf()\n", "sub/c.txt": "nothing\n"},
+    ),
+    Scenario(
+        "searching",
+        (
+            Ask(
+                'CALL glob {"pattern": "*.py", "path": "{at}"}\n'
+                'CALL grep {"pattern": "return", "path": "{at}"}\n'
+                'CALL glob {"pattern": "*.rs", "path": "{at}"}\n'
+                'CALL grep {"pattern": "nowhere", "path": "{at}"}\n'
+                "---\nSAY Found."
+            ),
+        ),
+        files={"b.py": "def f():\n    return 1\n", "sub/c.txt": "nothing\n"},
+        needs="rg",
+    ),
+    Scenario(
+        "a list of things to do",
+        (
+            Ask(
+                'CALL todowrite {"todos": [{"id": "1", "content": "look", "status": "pending", "priority": "high"}]}\n'
+                "---\n"
+                'CALL todowrite {"todos": [{"id": "1", "content": "look", "status": "completed", "priority": "low"}]}\n'
+                "---\nSAY Noted."
+            ),
+        ),
+    ),
+    Scenario(
+        "a shell that fails",
+        (Ask('CALL bash {"command": "echo out; echo err >&2; exit 3", "description": "fail"}\n---\nSAY It failed.'),),
+    ),
+    Scenario("a shell without a word", (Ask('CALL bash {"command": "true", "description": "be quiet"}\n---\nSAY ok'),)),
+    Scenario(
+        "a shell that takes too long",
+        (Ask('CALL bash {"command": "echo a; sleep 5", "description": "wait", "timeout": 800}\n---\nSAY ok'),),
+    ),
+    Scenario(
+        "a long output",
+        (Ask('CALL bash {"command": "seq 1 3000", "description": "count"}\n---\nSAY Long.'),),
+    ),
+    Scenario(
+        "a tool that fails",
+        (
+            Ask('CALL read {"filePath": "{at}/missing.txt"}\n---\nSAY Not there.'),
+            Ask('CALL edit {"filePath": "{at}/a.txt", "oldString": "x", "newString": "y"}\n---\nSAY Not read.'),
+        ),
+        files={"a.txt": "hello\n"},
+    ),
+    Scenario("a tool that does not exist", (Ask('CALL frobnicate {"a": 1}\n---\nSAY There is none.'),)),
+    Scenario("a tool in capitals", (Ask('CALL Bash {"command": "echo hi", "description": "greet"}\n---\nSAY ok'),)),
+    Scenario("arguments that do not fit", (Ask('CALL read {"path": 1}\n---\nSAY Sorry.'),)),
+    Scenario("arguments that are no JSON", (Ask('CALL read\n  {"filePath": \n  oops\n---\nSAY Sorry.'),)),
+    Scenario(
+        "two calls at once",
+        (
+            Ask(
+                "SAY Both.\n"
+                'CALL bash {"command": "sleep 0.3; echo slow", "description": "slow"}\n'
+                'CALL bash {"command": "echo quick", "description": "quick"}\n'
+                "---\nSAY Done."
+            ),
+        ),
+    ),
+    Scenario("an empty answer", (Ask("FINISH stop"), Ask("SAY Now."))),
+    Scenario("an answer cut off", (Ask("SAY It goes\nFINISH length"), Ask("SAY on."))),
+    Scenario("an answer held back", (Ask("SAY It\nFINISH content-filter"), Ask("SAY Well."))),
+    Scenario("an answer that ends for another reason", (Ask("SAY So\nFINISH other\n---\nSAY Well."),)),
+    Scenario("an answer in white space", (Ask('SAY "  indented  "'), Ask('SAY " "'))),
+    Scenario(
+        "unicode",
+        (Ask('SAY ünïcødé ✓ 漢字 👩‍👩‍👧\nCALL bash {"command": "echo 漢字 👋", "description": "é"}\n---\nSAY ok'),),
+    ),
+    Scenario("half a character", (Ask("SAY half \ud83d of it"), Ask("SAY more"))),
+    Scenario("a refused request", (Ask("ERROR 400"), Ask("SAY Better now."))),
+    Scenario("a key that is not taken", (Ask("ERROR auth"),)),
+    Scenario("a request that is too long", (Ask("ERROR overflow"),)),
+    Scenario("another try", (Ask("ERROR rate-limit after=0.1 form=ms\nSAY at last"),)),
+    Scenario("an error in the middle of words", (Ask("SAY half an\nERROR 400"), Ask("SAY whole"))),
+    Scenario("stopped in the middle of words", (Stop("SAY half an answer\nHANG", "text"), Ask("SAY more"))),
+    Scenario("stopped in the middle of thought", (Stop("THINK hm, well\nHANG", "reasoning"), Ask("SAY more"))),
+    Scenario(
+        "stopped in a tool",
+        (
+            Stop(
+                'SAY Wait.\nCALL bash {"command": "sleep 0.3; echo a; sleep 30", "description": "sleep"}\n---\nSAY x',
+                "output",
+            ),
+            Ask("SAY more"),
+        ),
+    ),
+    Scenario("stopped before another try", (Stop("ERROR rate-limit after=20\nSAY never", "retry"), Ask("SAY more"))),
+    Scenario(
+        "something said meanwhile",
+        (
+            Interject(
+                f'SAY Working.\nCALL bash {{"command": "{WAITING}", "description": "work"}}\n---\nSAY Never said.',
+                "SAY I take that into account.",
+            ),
+        ),
+    ),
+    Scenario(
+        "a copy that goes on",
+        (
+            Ask('SAY one\nCALL bash {"command": "echo 1", "description": "count"}\n---\nSAY two'),
+            Ask("SAY three"),
+            Fork(),
+            Ask("SAY four"),
+        ),
+    ),
+    Scenario("a copy of the beginning", (Ask("SAY one"), Ask("SAY two"), Fork(before=2), Ask("SAY three"))),
+    Scenario(
+        "another agent's work",
+        (
+            Ask(
+                'CALL task {"description": "sub thing", "prompt": "SAY from the child", "subagent_type": "general"}\n'
+                "---\nSAY parent done"
+            ),
+        ),
+    ),
+    Scenario(
+        "an agent that does not exist",
+        (Ask('CALL task {"description": "d", "prompt": "SAY x", "subagent_type": "nobody"}\n---\nSAY ok'),),
+    ),
+    Scenario("a file", (Ask("SAY Read.", (file("a.txt"),)),), files={"a.txt": "one\ntwo\n"}),
+    Scenario(
+        "lines of a file",
+        (Ask("SAY Read.", (file("a.txt", query="?start=2&end=3"),)),),
+        files={"a.txt": "1\n2\n3\n4\n"},
+    ),
+    Scenario("a file that is not there", (Ask("SAY Read.", (file("missing.txt"),)),)),
+    Scenario("a folder", (Ask("SAY Read.", (file("sub", "application/x-directory"),)),), files={"sub/a.txt": "one\n"}),
+    Scenario("a picture", (Ask("SAY Seen.", (file("p.png", "image/png"),)),), files={"p.png": PIXEL}),
+    Scenario(
+        "a picture for a model that sees",
+        (
+            Ask("SAY Seen.", (file("p.png", "image/png"),), {"model": SEEING}),
+            Ask('CALL read {"filePath": "{at}/p.png"}\n---\nSAY Seen.', (), {"model": SEEING}),
+        ),
+        files={"p.png": PIXEL},
+    ),
+    Scenario(
+        "a file out of nowhere",
+        (Ask("SAY Read.", (data("a.txt", "text/plain", b"one\ntwo\n"), data("p.png", "image/png", PIXEL))),),
+    ),
+    Scenario("an agent by name", (Ask("SAY Asked.", ({"type": "agent", "name": "general"},)),)),
+    Scenario(
+        "a task from the user",
+        (
+            Ask(
+                "",
+                ({"type": "subtask", "prompt": "SAY from the child", "description": "sub", "agent": "general"},),
+            ),
+        ),
+    ),
+    Scenario(
+        "a plan, then the work",
+        (Ask("SAY planning", (), {"agent": "plan"}), Ask("SAY building", (), {"agent": "build"})),
+    ),
+    Scenario("more effort", (Ask("SAY ok", (), {"variant": "high"}),)),
+    Scenario("words for the system", (Ask("SAY Aye.", (), {"system": "Talk like a sailor."}),)),
+    Scenario("a tool switched off", (Ask("SAY ok", (), {"tools": {"bash": False}}), Ask("SAY still"))),
+    Scenario(
+        "a structured answer",
+        (Ask('CALL StructuredOutput {"city": "Oslo", "size": 3}', (), STRUCTURED),),
+    ),
+    Scenario("a structured answer that is none", (Ask("SAY Oslo", (), STRUCTURED),)),
+    Scenario(
+        "no more steps",
+        (
+            Ask(
+                'CALL bash {"command": "echo 1", "description": "one"}\n---\nSAY That is all.',
+                (),
+                {"agent": "brief"},
+            ),
+        ),
+    ),
+    Scenario(
+        "a command that is forbidden",
+        (
+            Ask(
+                'CALL bash {"command": "rm x", "description": "remove"}\n---\nSAY Not allowed.',
+                (),
+                {"agent": "careful"},
+            ),
+        ),
+    ),
+    Scenario("refused by the user", (Refuse('CALL grep {"pattern": "x"}\n---\nSAY never'), Ask("SAY more"))),
+    Scenario("refused with a reason", (Refuse('CALL grep {"pattern": "x"}\n---\nSAY I see.', "use glob"),)),
+    Scenario("a question answered", (Answer(QUESTION, (("Red",),)),)),
+    Scenario("a question dismissed", (Dismiss(QUESTION), Ask("SAY more"))),
+    Scenario(
+        "the same call three times at once",
+        (
+            Refuse(
+                'CALL bash {"command": "echo a", "description": "d"}\n'
+                'CALL bash {"command": "echo a", "description": "d"}\n'
+                'CALL bash {"command": "echo a", "description": "d"}\n'
+                "---\nSAY never"
+            ),
+        ),
+    ),
+    Scenario("a connection that breaks", (Ask("SAY half\nERROR reset\nSAY whole"),), slow=True),
+    Scenario("an overloaded provider", (Ask("ERROR overloaded\nSAY at last"),), slow=True),
+)

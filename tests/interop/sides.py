@@ -1,0 +1,350 @@
+"""The two implementations behind one face, and the player that puts a scenario to either of them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, assert_never
+
+from msgspec.structs import replace
+
+from opensesh.config import load
+from opensesh.engine.engine import Engine, open_engine
+from opensesh.engine.projection import clean
+from opensesh.engine.prompt import Prompt
+from opensesh.models.request import Text, User
+from opensesh.models.script import Tokens
+from opensesh.models.scripted import Cue, ScriptedModel
+from opensesh.project import resolve
+from opensesh.sessions import Sessions
+from opensesh.storage.json_tree import JsonTree
+
+from .comparison import whole
+from .opencode import MODEL, OpenCode
+from .scenarios import Answer, Ask, Dismiss, Fork, Interject, Json, Refuse, Scenario, Stop
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
+    from pathlib import Path
+
+    from opensesh.engine.loop import Outcome
+    from opensesh.models.events import Usage
+    from opensesh.models.request import Request
+    from opensesh.storage.store import StoredMessage
+    from opensesh.testing.wire import WireServer
+
+PATIENCE = 30.0
+
+
+class EvenModel(ScriptedModel):
+    """Plays prompts; every call costs the same, whatever the system prompt."""
+
+    def cue(self, request: Request, usage: Usage | None = None) -> Cue:
+        return super().cue(_whole(request), Tokens(input=700, output=50, cache_read=300, total=1050).usage)
+
+
+def _whole(request: Request) -> Request:
+    """OpenCode sends half characters as they are. The model plays prompts that can be encoded."""
+    messages = [
+        User(content=tuple(Text(text=clean(part.text)) if isinstance(part, Text) else part for part in turn.content))
+        if isinstance(turn, User)
+        else turn
+        for turn in request.messages
+    ]
+    return replace(request, messages=tuple(messages))
+
+
+class Side(Protocol):
+    """An implementation."""
+
+    project: Path
+    """Its copy of the project."""
+    data: Path
+    """Its data folder."""
+    sessions: Sessions
+    """What it stored."""
+
+    async def create(self, title: str | None) -> str:
+        """A new session."""
+        ...
+
+    async def fork(self, session: str, before: str | None) -> str:
+        """A copy of a session."""
+        ...
+
+    async def begin(self, session: str, parts: Sequence[Json], more: Json) -> None:
+        """Say something, and do not wait."""
+        ...
+
+    async def finish(self, session: str) -> None:
+        """Wait until everything said so far has its outcome."""
+        ...
+
+    async def abort(self, session: str) -> None:
+        """Stop what runs."""
+        ...
+
+    async def messages(self, session: str) -> Sequence[StoredMessage]:
+        """The messages as they are now."""
+        ...
+
+    async def status(self, session: str) -> str:
+        """``idle``, ``busy`` or ``retry``."""
+        ...
+
+    async def asked(self) -> Json | None:
+        """A request for permission that waits."""
+        ...
+
+    async def reply(self, request: str, reason: str | None) -> None:
+        """Refuse it."""
+        ...
+
+    async def question(self) -> Json | None:
+        """A question that waits."""
+        ...
+
+    async def answer(self, request: str, answers: list[list[str]] | None) -> None:
+        """Answer it; or do not."""
+        ...
+
+
+class Original:
+    """Real OpenCode, over HTTP."""
+
+    def __init__(self, opencode: OpenCode) -> None:
+        self.opencode = opencode
+        self.project = opencode.directory
+        self.data = opencode.data
+        self.config = (opencode.root / "config" / "opencode" / "opencode.json").read_text()
+        self.sessions = Sessions(JsonTree(opencode.storage), resolve(self.project))
+
+    async def _do(self, method: str, path: str, body: Json | None = None) -> Any:
+        return await asyncio.to_thread(self.opencode.request, method, path, body)
+
+    async def create(self, title: str | None) -> str:
+        return (await asyncio.to_thread(self.opencode.create, title))["id"]
+
+    async def fork(self, session: str, before: str | None) -> str:
+        return (await asyncio.to_thread(self.opencode.fork, session, before))["id"]
+
+    async def begin(self, session: str, parts: Sequence[Json], more: Json) -> None:
+        seen = len(self.sessions.messages(session))
+        await asyncio.to_thread(self.opencode.prompt_async, session, parts, **more)
+        # It answers before the prompt is stored.
+        await until(lambda: self._has_more_than(seen, session))
+
+    async def _has_more_than(self, count: int, session: str) -> bool:
+        return len(await self.messages(session)) > count
+
+    async def finish(self, session: str) -> None:
+        await until(lambda: self._is_at_rest(session))
+
+    async def _is_at_rest(self, session: str) -> bool:
+        if await self.status(session) != "idle":
+            return False
+        last = (await self.messages(session))[-1].info
+        return last["role"] == "assistant" and "completed" in last["time"]
+
+    async def abort(self, session: str) -> None:
+        await asyncio.to_thread(self.opencode.abort, session)
+
+    async def messages(self, session: str) -> Sequence[StoredMessage]:
+        return await asyncio.to_thread(self.sessions.messages, session, report=lambda damage: None)
+
+    async def status(self, session: str) -> str:
+        return (await self._do("GET", "/session/status")).get(session, {}).get("type", "idle")
+
+    async def asked(self) -> Json | None:
+        return next(iter(await self._do("GET", "/permission")), None)
+
+    async def reply(self, request: str, reason: str | None) -> None:
+        await self._do("POST", f"/permission/{request}/reply", {"reply": "reject", "message": reason})
+
+    async def question(self) -> Json | None:
+        return next(iter(await self._do("GET", "/question")), None)
+
+    async def answer(self, request: str, answers: list[list[str]] | None) -> None:
+        if answers is None:
+            await self._do("POST", f"/question/{request}/reject")
+        else:
+            await self._do("POST", f"/question/{request}/reply", {"answers": answers})
+
+
+class Ours:
+    """opensesh's engine in this process, which speaks to the model over HTTP. Use it with ``async with``."""
+
+    def __init__(self, root: Path, project: Path, config: str) -> None:
+        self.project = project
+        self.data = root / "data" / "opencode"
+        environment = {f"XDG_{name.upper()}_HOME": str(root / name) for name in ("data", "config", "cache", "state")}
+        folder = root / "config" / "opencode"
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "opencode.json").write_text(config)
+        place = resolve(project)
+        loaded = load(place.directory, place.sandbox, home=root / "home", environ=environment)
+        self.engine: Engine = open_engine(str(project), store=JsonTree(self.data / "storage"), config=loaded)
+        self.sessions = self.engine.sessions
+        self._outcomes: dict[str, asyncio.Future[Outcome]] = {}
+
+    async def __aenter__(self) -> Ours:
+        await self.engine.__aenter__()
+        return self
+
+    async def __aexit__(self, *exc: Any) -> None:
+        await self.engine.__aexit__(*exc)
+
+    async def create(self, title: str | None) -> str:
+        return (await self.engine.create(title=title)).id
+
+    async def fork(self, session: str, before: str | None) -> str:
+        return (await asyncio.to_thread(self.sessions.fork, session, before=before)).id
+
+    async def begin(self, session: str, parts: Sequence[Json], more: Json) -> None:
+        model = more.get("model", MODEL)
+        options = {name: value for name, value in more.items() if name != "model"}
+        prompt = Prompt(parts=tuple(parts), model=f"{model['providerID']}/{model['modelID']}", **options)
+        self._outcomes[session] = await self.engine.submit(session, prompt)
+
+    async def finish(self, session: str) -> None:
+        await asyncio.wait_for(asyncio.shield(self._outcomes[session]), PATIENCE)
+
+    async def abort(self, session: str) -> None:
+        self.engine.abort(session)
+
+    async def messages(self, session: str) -> Sequence[StoredMessage]:
+        return await asyncio.to_thread(self.sessions.messages, session)
+
+    async def status(self, session: str) -> str:
+        return self.engine.status().get(session, {}).get("type", "idle")
+
+    async def asked(self) -> Json | None:
+        return next(iter(self.engine.runtime.permissions.pending), None)
+
+    async def reply(self, request: str, reason: str | None) -> None:
+        self.engine.runtime.permissions.reply(request, "reject", reason)
+
+    async def question(self) -> Json | None:
+        return next(iter(self.engine.runtime.questions.pending), None)
+
+    async def answer(self, request: str, answers: list[list[str]] | None) -> None:
+        if answers is None:
+            self.engine.runtime.questions.reject(request)
+        else:
+            self.engine.runtime.questions.reply(request, answers)
+
+
+class Played(NamedTuple):
+    """What came of a scenario: the sessions, and what the model was asked."""
+
+    side: Side
+    sessions: tuple[str, ...]
+    requests: Sequence[Json]
+
+
+async def play(side: Side, scenario: Scenario, wire: WireServer) -> Played:
+    """Put a scenario to one side."""
+    folder = side.project / folder_of(scenario)
+    folder.mkdir(exist_ok=True)
+    _lay_out(folder, scenario.files)
+    seen = len(wire.conversation)
+    sessions = [await side.create(scenario.name if scenario.titled else None)]
+    for act in scenario.acts:
+        match act:
+            case Fork(before=before):
+                names = [message.info["id"] for message in await side.messages(sessions[-1])]
+                sessions.append(await side.fork(sessions[-1], None if before is None else names[before]))
+            case _:
+                await _say(side, sessions[-1], act, folder)
+    if not scenario.titled:
+        await until(lambda: _has_title(side, sessions[0]))
+    return Played(side, tuple(sessions), [outline(request.body) for request in wire.conversation[seen:]])
+
+
+def outline(body: Json) -> Json:
+    """What matters in a request: not the system prompts, nor how the tools are described."""
+    said = [message for message in body["messages"] if message["role"] != "system"]
+    tools = [tool["function"]["name"] for tool in body.get("tools", ())]
+    settings = {name: value for name, value in sorted(body.items()) if name not in ("messages", "tools")}
+    return {"settings": settings, "messages": said, "tools": tools}
+
+
+async def _say(side: Side, session: str, act: Ask | Stop | Interject | Refuse | Dismiss | Answer, at: Path) -> None:
+    parts = (act.parts if isinstance(act, Ask) else ()) or ()
+    more = act.more if isinstance(act, Ask) else {"agent": "careful"} if isinstance(act, Refuse) else {}
+    given = [{"type": "text", "text": act.script}] if act.script else []
+    (at / "go").unlink(missing_ok=True)
+    await side.begin(session, filled([*given, *parts], str(at)), dict(more))
+    match act:
+        case Ask():
+            pass
+        case Stop(once=once):
+            await until(lambda: _happens(side, session, once))
+            await side.abort(session)
+        case Interject(also=also):
+            await until(lambda: _happens(side, session, "tool"))
+            await side.begin(session, [{"type": "text", "text": also}], {})
+            (at / "go").touch()
+        case Refuse(reason=reason):
+            await side.reply((await _waiting(side.asked))["id"], reason)
+        case Dismiss():
+            await side.answer((await _waiting(side.question))["id"], None)
+        case Answer(answers=answers):
+            await side.answer((await _waiting(side.question))["id"], [list(each) for each in answers])
+        case _:
+            assert_never(act)
+    await side.finish(session)
+
+
+async def _has_title(side: Side, session: str) -> bool:
+    return not whole(lambda: side.sessions.get(session)).has_default_title
+
+
+async def _happens(side: Side, session: str, what: str) -> bool:
+    if what == "retry":
+        return await side.status(session) == "retry"
+    newest = (await side.messages(session))[-1]
+    parts = newest.parts if newest.info["role"] == "assistant" else []
+    if what in ("text", "reasoning"):
+        return any(part["type"] == what and part["text"].strip() for part in parts)
+    states = [part["state"] for part in parts if part["type"] == "tool" and part["state"]["status"] == "running"]
+    return any(what == "tool" or state.get("metadata", {}).get("output") for state in states)
+
+
+async def _waiting(look: Callable[[], Awaitable[Json | None]]) -> Json:
+    found: list[Json] = []
+
+    async def is_there() -> bool:
+        request = await look()
+        found.extend([request] if request else [])
+        return bool(found)
+
+    await until(is_there)
+    return found[0]
+
+
+async def until(condition: Callable[[], Awaitable[bool]]) -> None:
+    """Wait for ``condition``, for as long as anyone would."""
+    deadline = time.monotonic() + PATIENCE
+    while not await condition():
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"nothing happened within {PATIENCE:g} s")
+        await asyncio.sleep(0.02)
+
+
+def folder_of(scenario: Scenario) -> str:
+    """Where its files are, in the project."""
+    return scenario.name.replace(",", "").replace(" ", "-")
+
+
+def filled(parts: Sequence[Json], at: str) -> list[Json]:
+    """``parts`` with ``{at}`` filled in."""
+    return json.loads(json.dumps(list(parts)).replace("{at}", at))
+
+
+def _lay_out(folder: Path, files: Mapping[str, str | bytes]) -> None:
+    for name, content in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())

@@ -1,0 +1,201 @@
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from opensesh.testing.wire import WireServer
+
+from . import scenarios
+from .comparison import compare
+from .differences import EXPECTED, USED_BY, unexplained
+from .opencode import OpenCode, new_repository
+from .scenarios import SCENARIOS, Ask, Interject, Json, Scenario, Stop
+from .sides import EvenModel, Original, Ours, Side, folder_of, play
+
+pytestmark = pytest.mark.interop
+
+PAGE = Path(__file__).parents[2] / "docs" / "design" / "2026-11-differences-from-opencode.md"
+
+
+@pytest.fixture(scope="module")
+def wire() -> Iterator[WireServer]:
+    with WireServer(EvenModel.prompted()) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def theirs(wire: WireServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Original]:
+    root = tmp_path_factory.mktemp("opencode")
+    with OpenCode(root, wire, config=scenarios.config(wire.base_url)) as opencode:
+        yield Original(opencode)
+
+
+@pytest.fixture(scope="module")
+def ours_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("opensesh")
+    new_repository(root / "work")
+    return root
+
+
+CASES = [
+    pytest.param(scenario, id=scenario.name, marks=[pytest.mark.slow] if scenario.slow else [])
+    for scenario in SCENARIOS
+]
+
+
+@pytest.mark.parametrize("scenario", CASES)
+async def test_both_store_the_same(scenario: Scenario, theirs: Original, ours_root: Path, wire: WireServer) -> None:
+    if scenario.needs and not shutil.which(scenario.needs):
+        pytest.skip(f"{scenario.needs} is not installed, and OpenCode would fetch it")
+    one = await play(theirs, scenario, wire)
+    async with Ours(ours_root, ours_root / "work", theirs.config) as ours:
+        other = await play(ours, scenario, wire)
+    expected = [EXPECTED[name] for name in USED_BY.get(scenario.name, ())]
+    unexpected, unmet = unexplained(compare(one, other), expected)
+    assert not unexpected, "\n".join(map(str, unexpected))
+    assert not unmet
+
+
+LOOK = 'THINK hm\nSAY I look.\nCALL bash {"command": "echo hi; exit 3", "description": "look"}\n---\nSAY Seen.'
+LATE = "ERROR rate-limit after=0.05 form=ms\nSAY At last."
+HALF = "SAY half an answer\nHANG"
+SLEEP = 'CALL bash {"command": "sleep 30", "description": "sleep"}'
+WORK = f'CALL bash {{"command": "{scenarios.WAITING}", "description": "work"}}'
+
+EVERYTHING = Scenario(
+    "everything at once",
+    (
+        Ask(LOOK),
+        Ask(LATE),
+        Ask("ERROR 400"),
+        Stop(HALF, "text"),
+        Stop(SLEEP, "tool"),
+        Interject(WORK, "SAY I heard that."),
+        Ask("SAY Read.", (scenarios.file("a.txt"), scenarios.file("p.png", "image/png"))),
+        Ask("SAY Planned.", (), {"agent": "plan"}),
+    ),
+    files={"a.txt": "one\n", "p.png": scenarios.PIXEL},
+)
+SAME_WORDS = EVERYTHING._replace(acts=(*EVERYTHING.acts[:6], Ask("SAY Read.", (scenarios.file("a.txt"),))))
+"""Without what OpenCode says in its own words in every request: that planning is over, that a model is blind."""
+
+SAID = [
+    *(LOOK, "I look.", "Seen."),
+    *(LATE, "At last."),
+    "ERROR 400",
+    *(HALF, "half an answer"),
+    SLEEP,
+    *(WORK, "SAY I heard that.", "I heard that."),
+    *("SAY Read.", "Read."),
+    *("SAY Planned.", "Planned."),
+    "SAY Carried on.",
+]
+
+
+async def test_opencode_continues_what_opensesh_ran(theirs: Original, wire: WireServer) -> None:
+    async with Ours(theirs.opencode.root, theirs.project, theirs.config) as ours:
+        [session] = (await play(ours, EVERYTHING, wire)).sessions
+        ran = await ours.messages(session)
+    assert [{"info": each.info, "parts": each.parts} for each in ran] == theirs.opencode.messages(session)
+    assert session in [each["id"] for each in theirs.opencode.list()]
+    exported = theirs.opencode.export(session)
+    assert exported["info"]["title"] == EVERYTHING.name
+    assert [each["info"]["id"] for each in exported["messages"]] == [each.info["id"] for each in ran]
+
+    await put(theirs, session, "SAY Carried on.")
+
+    sent = texts(check(wire.conversation[-1].outline["messages"]))
+    said = [text.replace("{at}", str(theirs.project / folder_of(EVERYTHING))) for text in SAID]
+    assert [text for text in sent if text in said] == said
+    assert [each.info["id"] for each in await theirs.messages(session)][: len(ran)] == [each.info["id"] for each in ran]
+    last = (await theirs.messages(session))[-1]
+    assert [part["text"] for part in last.parts if part["type"] == "text"] == ["Carried on."]
+
+
+async def test_opensesh_continues_what_opencode_ran_with_the_same_request(theirs: Original, wire: WireServer) -> None:
+    [session] = (await play(theirs, SAME_WORDS, wire)).sessions
+    ran = await theirs.messages(session)
+    copy = await theirs.fork(session, None)
+    await put(theirs, copy, "SAY Carried on.")
+    wanted = wire.conversation[-1].outline["messages"]
+
+    async with Ours(theirs.opencode.root, theirs.project, theirs.config) as ours:
+        await put(ours, session, "SAY Carried on.")
+        assert check(wire.conversation[-1].outline["messages"]) == wanted
+        assert [each.info["id"] for each in await ours.messages(session)][: len(ran)] == [
+            each.info["id"] for each in ran
+        ]
+
+    await put(theirs, session, "SAY And on.")
+    check(wire.conversation[-1].outline["messages"])
+    last = (await theirs.messages(session))[-1]
+    assert [part["text"] for part in last.parts if part["type"] == "text"] == ["And on."]
+
+
+def texts(messages: list[Json]) -> list[str]:
+    """What was said, in order."""
+    found: list[str] = []
+    for message in messages:
+        content = message["content"]
+        found += [content] if isinstance(content, str) else [part.get("text", "") for part in content]
+    return found
+
+
+async def put(side: Side, session: str, script: str) -> None:
+    await side.begin(session, [{"type": "text", "text": script}], {})
+    await side.finish(session)
+
+
+def check(messages: list[Json]) -> list[Json]:
+    """What every provider insists on: the user begins, and each call has its result, right behind it."""
+    assert messages[0]["role"] == "user"
+    waiting: list[str] = []
+    for message in messages:
+        if message["role"] == "tool":
+            waiting.remove(message["tool_call_id"])
+        else:
+            assert not waiting
+        waiting += [call["id"] for call in message.get("tool_calls", ())]
+        assert message["content"] or message["role"] == "tool" or message["tool_calls"]
+    assert not waiting
+    return messages
+
+
+ARGUMENTS = {
+    ("bash", "needs description"): "some models leave it out, and nothing depends on it",
+    ("webfetch", "needs format"): "there is a default",
+    ("read", "takes limit: number"): "half a line cannot be read",
+    ("read", "takes offset: number"): "half a line cannot be read",
+    ("read", "takes limit: integer"): "the same, as we have it",
+    ("read", "takes offset: integer"): "the same, as we have it",
+}
+"""Arguments of tools that only one side has, or needs."""
+
+
+async def test_the_tools_take_the_same_arguments(theirs: Original, ours_root: Path, wire: WireServer) -> None:
+    await play(theirs, SCENARIOS[0], wire)
+    wanted = arguments(wire.conversation[-1].body["tools"])
+    async with Ours(ours_root, ours_root / "work", theirs.config) as ours:
+        await play(ours, SCENARIOS[0], wire)
+    assert wanted ^ arguments(wire.conversation[-1].body["tools"]) == set(ARGUMENTS)
+
+
+def arguments(tools: list[Json]) -> set[tuple[str, str]]:
+    found: set[tuple[str, str]] = set()
+    for function in (tool["function"] for tool in tools):
+        schema = function["parameters"]
+        takes = [f"takes {name}: {each.get('type')}" for name, each in schema["properties"].items()]
+        needs = [f"needs {name}" for name in schema.get("required", ())]
+        found |= {(function["name"], each) for each in (*takes, *needs)}
+    return found
+
+
+def test_every_expected_difference_shows_somewhere_and_is_explained() -> None:
+    names = {name for used in USED_BY.values() for name in used}
+    assert names == set(EXPECTED)
+    assert set(USED_BY) <= {scenario.name for scenario in SCENARIOS}
+    page = PAGE.read_text("utf-8")
+    assert [name for name in EXPECTED if f"| {name} |" not in page] == []

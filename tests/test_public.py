@@ -1,0 +1,216 @@
+from __future__ import annotations
+
+import ast
+import asyncio
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+
+import opensesh
+from opensesh.bus import Envelope
+from opensesh.errors import PermissionCorrected
+from opensesh.events import PartUpdated, PermissionAsked, QuestionAsked
+from opensesh.models.scripted import ScriptedModel
+
+EXAMPLE = """
+import asyncio, opensesh
+
+async def main():
+    async with opensesh.open(directory=".") as engine:
+        session = await engine.create(title="Fix the parser")
+        async for event in engine.prompt(session.id, "Why does test_parse fail?"):
+            print(event)
+
+asyncio.run(main())
+"""
+EDIT = 'CALL write {"filePath": "new.txt", "content": "one"}'
+ASKING = '{"permission": {"edit": "ask"}}'
+
+Answer = Literal["once", "always", "reject"]
+
+
+def states(events: list[Envelope]) -> dict[str, Any]:
+    parts = [event.event.part for event in events if isinstance(event.event, PartUpdated)]
+    return {part["callID"]: part["state"] for part in parts if part["type"] == "tool"}
+
+
+async def converse(script: str, **options: Any) -> tuple[ScriptedModel, list[Envelope]]:
+    model = ScriptedModel(script)
+    async with opensesh.open(".", scripts={"model": model}, **options) as engine:
+        session = await engine.create(title="x")
+        return model, [event async for event in engine.prompt(session.id, "go", model="scripted/model")]
+
+
+def test_the_example_of_the_documentation_runs_as_written(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("model.script").write_text("SAY Because of a comma.")
+    Path("opencode.json").write_text('{"model": "scripted/model.script"}')
+    exec(EXAMPLE, {"__name__": "example"})
+    out = capsys.readouterr().out
+    assert "Because of a comma." in out
+    assert out.splitlines()[-1].startswith("Envelope(")
+    assert "SessionIdle(" in out.splitlines()[-1]
+
+
+def test_the_example_is_the_one_that_people_are_shown() -> None:
+    shown = " ".join((opensesh.__doc__ or "").split())
+    assert " ".join(EXAMPLE.split()) in shown
+
+
+def test_importing_the_package_imports_nothing_else() -> None:
+    code = "import sys; before = set(sys.modules); import opensesh; print(*sorted(set(sys.modules) - before))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["__future__", "opensesh"]
+
+
+def test_names_that_do_not_exist_are_said_not_to() -> None:
+    name = "nonsense"
+    assert name not in dir(opensesh)
+    with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
+        getattr(opensesh, name)
+
+
+def test_every_public_name_is_there_and_typed() -> None:
+    stub = ast.parse((Path(opensesh.__file__).parent / "__init__.pyi").read_text())
+    (names,) = [node.value for node in stub.body if isinstance(node, ast.Assign)]
+    public = set(ast.literal_eval(names))
+    assert public - {"__version__"} == set(dir(opensesh)) & public - {"__version__"}
+    for name in public:
+        assert getattr(opensesh, name) is not None
+    assert opensesh.open.__name__ == "open_engine"
+
+
+async def test_permission_is_asked_of_the_caller() -> None:
+    Path("opencode.json").write_text(ASKING)
+    asked: list[PermissionAsked] = []
+
+    async def allow(request: PermissionAsked) -> Answer:
+        asked.append(request)
+        return "once"
+
+    _, events = await converse(f"{EDIT}\n---\nSAY Done.", permission=allow)
+    assert [state["status"] for state in states(events).values()] == ["completed"]
+    assert (asked[0].permission, Path("new.txt").read_text()) == ("edit", "one")
+    assert "+one" in asked[0].metadata["diff"]
+
+
+async def test_always_is_asked_once() -> None:
+    Path("opencode.json").write_text(ASKING)
+    asked: list[PermissionAsked] = []
+
+    async def allow(request: PermissionAsked) -> Answer:
+        asked.append(request)
+        await asyncio.sleep(0.05)
+        return "always"
+
+    calls = "\n".join(f'CALL write {{"filePath": "{name}.txt", "content": "x"}}' for name in "abc")
+    _, events = await converse(f"{calls}\n---\nSAY Done.", permission=allow)
+    assert [state["status"] for state in states(events).values()] == ["completed"] * 3
+    assert len(asked) == 1
+
+
+async def test_a_caller_may_refuse_or_say_what_to_do_instead() -> None:
+    Path("opencode.json").write_text(ASKING)
+
+    async def refuse(request: PermissionAsked) -> Answer:
+        return "reject"
+
+    async def correct(request: PermissionAsked) -> Answer:
+        raise PermissionCorrected("use another name")
+
+    async def stumble(request: PermissionAsked) -> Answer:
+        raise RuntimeError("oh no")
+
+    for callback in (refuse, stumble):
+        model, events = await converse(f"{EDIT}\n---\nSAY Done.", permission=callback)
+        assert [state["status"] for state in states(events).values()] == ["error"]
+        assert len(model.calls) == 1
+    model, _ = await converse(f"{EDIT}\n---\nEXPECT last use another name\nSAY Done.", permission=correct)
+    model.assert_complete()
+    assert not Path("new.txt").exists()
+
+
+async def test_whoever_is_being_asked_is_left_alone_when_the_run_ends() -> None:
+    Path("opencode.json").write_text(ASKING)
+    left: list[str] = []
+    asking = asyncio.Event()
+
+    async def ponder(request: PermissionAsked) -> Answer:
+        asking.set()
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            left.append(request.id)
+            raise
+        return "once"
+
+    model = ScriptedModel(f"{EDIT}\n---\nSAY Done.")
+    async with opensesh.open(".", scripts={"model": model}, permission=ponder) as engine:
+        session = await engine.create(title="x")
+        outcome = await engine.submit(session.id, "go", model="scripted/model")
+        await asyncio.wait_for(asking.wait(), 10)
+        engine.abort(session.id)
+        assert (await asyncio.wait_for(outcome, 10)).kind == "aborted"
+        await asyncio.sleep(0.05)
+        assert len(left) == 1
+
+
+async def test_an_answer_from_elsewhere_settles_it() -> None:
+    Path("opencode.json").write_text(ASKING)
+
+    async def ponder(request: PermissionAsked) -> Answer:
+        engine.runtime.permissions.reply(request.id, "once")
+        await asyncio.sleep(60)
+        return "reject"
+
+    model = ScriptedModel(f"{EDIT}\n---\nSAY Done.")
+    async with opensesh.open(".", scripts={"model": model}, permission=ponder) as engine:
+        session = await engine.create(title="x")
+        outcome = await asyncio.wait_for(engine.run(session.id, "go", model="scripted/model"), 10)
+    assert (outcome.kind, Path("new.txt").read_text()) == ("answered", "one")
+
+
+async def test_questions_are_put_to_the_caller() -> None:
+    options = [{"label": "Red", "description": ""}, {"label": "Blue", "description": ""}]
+    question = {"question": "Which?", "header": "W", "options": options}
+    script = f'CALL question {json.dumps({"questions": [question]})}\n---\nEXPECT last "Which?"="Blue"\nSAY Done.'
+
+    async def blue(request: QuestionAsked) -> list[list[str]] | None:
+        return [[request.questions[0]["options"][1]["label"]]]
+
+    async def silence(request: QuestionAsked) -> list[list[str]] | None:
+        return None
+
+    async def stumble(request: QuestionAsked) -> list[list[str]] | None:
+        raise RuntimeError("oh no")
+
+    model, _ = await converse(script, settings=opensesh.Settings(question=blue))
+    model.assert_complete()
+    for callback in (silence, stumble):
+        model, events = await converse(script, settings=opensesh.Settings(question=callback))
+        assert [state["status"] for state in states(events).values()] == ["error"]
+        assert len(model.calls) == 1
+
+
+async def test_a_function_is_a_tool() -> None:
+    @opensesh.tool
+    async def tickets(project: str, limit: int = 2) -> str:
+        """List the tickets of a project."""
+        return f"{limit} tickets of {project}"
+
+    script = 'EXPECT tools tickets\nCALL tickets {"project": "east"}\n---\nEXPECT last 2 tickets of east\nSAY Done.'
+    model, events = await converse(script, tools=[tickets])
+    model.assert_complete()
+    assert [state["output"] for state in states(events).values()] == ["2 tickets of east"]
+
+
+async def test_an_outcome_is_what_a_caller_waits_for() -> None:
+    model = ScriptedModel("SAY Hello.")
+    async with opensesh.open(".", scripts={"model": model}) as engine:
+        session = await engine.create()
+        outcome = await engine.run(session.id, "go", model="scripted/model")
+    assert isinstance(outcome, opensesh.Outcome)
+    assert outcome.kind == "answered"
