@@ -473,9 +473,8 @@ def test_a_try_that_broke_off_is_not_part_of_the_answer(screen: Callable[..., Sc
 
 def test_a_summary_for_the_model_is_no_answer(terminal: Terminal) -> None:
     summary = "SAY Goal: look. Done: looked, and nothing was found. Next: say so."
-    model = write_script(
-        f'CALL bash {{"command": "echo looking"}}\nUSAGE input=199000 output=10\n---\n{summary}\n---\nSAY Nothing found.'
-    )
+    look = 'CALL bash {"command": "echo looking"}\nUSAGE input=199000 output=10'
+    model = write_script(f"{look}\n---\n{summary}\n---\nSAY Nothing found.")
     assert terminal.run("run", "-m", model, "look") == "Nothing found.\n"
     assert "the conversation was summed up" in terminal.error
 

@@ -8,12 +8,12 @@ import pytest
 from opensesh import events
 from opensesh.engine.retry import Policy
 from opensesh.engine.runtime import Settings
-from opensesh.errors import ConnectionBroken, ModelError, RateLimited
+from opensesh.errors import ConnectionBroken
 from opensesh.models import events as stream
 from opensesh.models.script import Say, Split, Think, script, turn
 from opensesh.storage.memory import Memory
 
-from .stage import IMPATIENT, Acting, Ledger, Playing, Stage, echo, stage
+from .stage import Acting, Ledger, Playing, Stage, echo, stage
 
 STEP = (stream.Start(), stream.StartStep())
 STOP = (stream.FinishStep("stop"), stream.Finish("stop"))
@@ -424,22 +424,3 @@ async def test_an_answer_with_calls_goes_on_whatever_its_reason(reason: str) -> 
     async with stage(f"CALL echo {{}}\nFINISH {reason}\n---\nSAY ok", tools=[echo()]) as on:
         assert (await on.ask()).kind == "answered"
         on.model.assert_complete()
-
-
-async def test_waits_grow_and_have_a_ceiling() -> None:
-    policy = Policy(jitter=0.25)
-    broken = ConnectionBroken("gone")
-    assert [policy.delay(broken, attempt, lambda: 0.0) for attempt in (1, 2, 3, 5, 9)] == [
-        2000,
-        4000,
-        8000,
-        30000,
-        30000,
-    ]
-    assert policy.delay(broken, 1, lambda: 1.0) == 1500
-    assert policy.delay(RateLimited("slow", headers={"retry-after": "700"}), 1) == 700_000
-    assert policy.reason(broken, 5) == "gone"
-    assert policy.reason(broken, 6) is None
-    assert policy.reason(ModelError("no"), 1) is None
-    assert policy.reason(KeyError("x"), 1) is None
-    assert IMPATIENT.retry.delay(broken, 3) <= 1

@@ -112,6 +112,16 @@ EXPECTED: dict[str, Expected] = {
         "nothing is stored for words that are only white space",
         (Place("session.0.messages.3-assistant.parts.1-text", ..., MISSING),),
     ),
+    "a stopped call is paid for": Expected(
+        "fix",
+        "the model had answered and is paid for it; a stop while its tools run does not change that",
+        (
+            Place("session.0.messages.1-assistant.cost", 0, ...),
+            Place("session.0.messages.1-assistant.tokens.*", ..., ...),
+            Place("session.0.messages.1-assistant.parts.+3-step-finish", MISSING, ...),
+            Place("session.0.messages.1-assistant.finish", MISSING, "tool-calls"),
+        ),
+    ),
     "what was cut off has its end": Expected(
         "fix",
         "words that a stop or an error cut off are closed like all others, without white space at their end",
@@ -384,7 +394,7 @@ USED_BY: dict[str, tuple[str, ...]] = {
         "what was cut off is sent so",
     ),
     "stopped in the middle of thought": ("who stopped it", "what was cut off has its end"),
-    "stopped in a tool": ("who stopped it",),
+    "stopped in a tool": ("who stopped it", "a stopped call is paid for"),
     "stopped before another try": ("who stopped it", "a retry is recorded"),
     "something said meanwhile": ("silence is told", "said meanwhile"),
     "another agent's work": ("how to go on with a task", "rules in one order", "a child is held by its rules"),

@@ -59,6 +59,8 @@ class Growing:
     def document(self, *, end: bool = False) -> Document:
         """The part as it stands, to be stored; at its end, without the white space models like to leave there."""
         text = self._text.getvalue()
+        if end:
+            self._text.close()
         self._stored = max(self._length, 1)
         own: dict[str, Any] = {
             "id": self.id,

@@ -8,11 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import mimetypes
 import os
 from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote_to_bytes, urlsplit
-from urllib.request import pathname2url, url2pathname
 
 from msgspec import Struct
 
@@ -77,6 +74,9 @@ def text_prompt(text: str, files: Sequence[str] = (), **more: Any) -> Prompt:
 
 def file_part(path: str) -> Document:
     """A file on this machine, as a part to hand in."""
+    import mimetypes
+    from urllib.request import pathname2url
+
     path = os.path.abspath(os.path.expanduser(path))
     if not os.path.exists(path):
         raise UsageError(f"there is no file {path} to attach")
@@ -219,7 +219,7 @@ class PromptWriter:
 
     async def _file(self, part: Document, message_id: str) -> list[Document]:
         url = str(part.get("url", ""))
-        scheme = urlsplit(url).scheme
+        scheme = url.partition(":")[0].lower()
         if scheme == "data" and part.get("mime") == "text/plain":
             shown = _decode_data_url(url)
             said = [self._called(message_id, {"filePath": part.get("filename", "")}), self._text(message_id, shown)]
@@ -229,6 +229,9 @@ class PromptWriter:
         return [self._kept(part, message_id, url, part.get("mime", ""))]
 
     async def _local(self, part: Document, message_id: str, url: str) -> list[Document]:
+        from urllib.parse import urlsplit
+        from urllib.request import url2pathname
+
         split = urlsplit(url)
         path = url2pathname(split.path)
         mime = "application/x-directory" if os.path.isdir(path) else part.get("mime", "text/plain")
@@ -282,6 +285,8 @@ class PromptWriter:
 
 
 def _decode_data_url(url: str) -> str:
+    from urllib.parse import unquote_to_bytes
+
     head, _, data = url.partition(",")
     try:
         content = base64.b64decode(data) if head.endswith(";base64") else unquote_to_bytes(data)

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import random
-from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
 from .. import ids
-from ..errors import ModelError
+from ..errors import ModelError, RateLimited
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -43,18 +41,23 @@ class Policy(Struct, frozen=True, kw_only=True):
             return None
         return error.message
 
-    def delay(self, error: BaseException, attempt: int, chance: Callable[[], float] = random.random) -> int:
+    def delay(self, error: BaseException, attempt: int, chance: Callable[[], float] | None = None) -> int:
         """How long to wait before the next try: what the provider asked for, or longer each time."""
+        from random import random
+
         headers = error.headers if isinstance(error, ModelError) else {}
-        asked = asked_for(headers)
+        asked = asked_for(headers, limited=isinstance(error, RateLimited))
         if asked is not None:
             return asked
         guess = min(self.initial * self.factor ** (attempt - 1), self.longest)
-        return int(guess * (1 - self.jitter * chance()))
+        return int(guess * (1 - self.jitter * (chance or random)()))
 
 
-def asked_for(headers: Mapping[str, str], now: int | None = None) -> int | None:
-    """How many milliseconds the provider wants to be left alone, in any of the ways they say it."""
+def asked_for(headers: Mapping[str, str], now: int | None = None, *, limited: bool = True) -> int | None:
+    """How many milliseconds the provider wants to be left alone, in any of the ways they say it.
+
+    Some tell with every answer when a limit is next lifted; that counts only if it is the limit that was met.
+    """
     now = ids.now_ms() if now is None else now
     exact = _number(headers.get("retry-after-ms"))
     if exact is not None:
@@ -63,8 +66,8 @@ def asked_for(headers: Mapping[str, str], now: int | None = None) -> int | None:
     seconds = _number(text)
     if seconds is not None:
         return int(-(-seconds * 1000 // 1))
-    if text:
-        return _until(_date(text), now)
+    if text or not limited:
+        return _until(_date(text or ""), now)
     return next((wait for name in _RESETS if (wait := _until(_moment(headers.get(name), now), now))), None)
 
 
@@ -72,15 +75,17 @@ def _until(moment: int | None, now: int) -> int | None:
     return moment - now if moment is not None and moment > now else None
 
 
-def _number(text: str | None) -> float | None:
+def _number(text: str | None, most: float = 1e9) -> float | None:
     try:
         number = float(text) if text else None
     except ValueError:
         return None
-    return number if number is not None and 0 <= number < 1e9 else None
+    return number if number is not None and 0 <= number < most else None
 
 
 def _date(text: str) -> int | None:
+    from email.utils import parsedate_to_datetime
+
     try:
         return int(parsedate_to_datetime(text).timestamp() * 1000)
     except (ValueError, TypeError):
@@ -88,15 +93,16 @@ def _date(text: str) -> int | None:
 
 
 def _moment(text: str | None, now: int) -> int | None:
-    """A reset time: seconds since 1970, seconds from now, ``1m30s``, or an ISO date."""
+    """A reset time: seconds or milliseconds since 1970, seconds from now, ``1m30s``, or an ISO date."""
     import re
     from datetime import datetime
 
     if not text:
         return None
-    number = _number(text)
+    number = _number(text, most=1e15)
     if number is not None:
-        return int(number * 1000) if number > 1e8 else now + int(number * 1000)
+        since_1970 = number if number > 1e11 else number * 1000
+        return int(since_1970) if number > 1e8 else now + int(number * 1000)
     spans = re.fullmatch(r"(?:(\d+)h)?(?:(\d+)m)?(?:(\d+(?:\.\d+)?)s)?", text)
     if spans and any(spans.groups()):
         hours, minutes, seconds = (float(span or 0) for span in spans.groups())

@@ -81,6 +81,10 @@ class Turn:
         when this is cancelled."""
         try:
             return await self._tries(provider, request)
+        except asyncio.CancelledError:
+            if self._finished is not None:  # the model is done and wants to be paid, whatever became of its tools
+                await self._pen.step_finished(self._finished, request.model, None)
+            raise
         finally:
             await self._keep()
 

@@ -61,7 +61,10 @@ class Connections:
         if name not in self._scripts:
             from .scripted import ScriptedModel
 
-            self._scripts[name] = ScriptedModel.named(name)
+            try:
+                self._scripts[name] = ScriptedModel.named(name)
+            except OSError as error:
+                raise ModelError(f"the script {name} cannot be read: {error.strerror or error}") from error
         return self._scripts[name]
 
     def _connect(self, model: Model, info: ProviderInfo, credential: Credential) -> Provider:

@@ -1,0 +1,62 @@
+from __future__ import annotations
+
+import pytest
+
+from opensesh.engine.retry import Policy, asked_for
+from opensesh.errors import ConnectionBroken, ModelError, Overloaded, RateLimited
+
+NOW = 1_790_000_000_000
+
+
+@pytest.mark.parametrize(
+    ("headers", "wait"),
+    [
+        ({}, None),
+        ({"retry-after-ms": "1500"}, 1500),
+        ({"retry-after-ms": "0.4", "retry-after": "9"}, 0),
+        ({"retry-after": "30"}, 30_000),
+        ({"retry-after": "0.0015"}, 2),
+        ({"retry-after": "700"}, 700_000),
+        ({"retry-after": "Mon, 21 Sep 2026 14:13:25 GMT"}, 5_000),
+        ({"retry-after": "Mon, 21 Sep 2026 14:13:15 GMT"}, None),
+        ({"retry-after": "soon"}, None),
+        ({"retry-after": "-3"}, None),
+        ({"retry-after": "nan"}, None),
+        ({"retry-after": "inf"}, None),
+        ({"anthropic-ratelimit-unified-reset": "1790000060"}, 60_000),
+        ({"x-ratelimit-reset": "1790000060000"}, 60_000),
+        ({"x-ratelimit-reset-requests": "1m30.5s"}, 90_500),
+        ({"x-ratelimit-reset-tokens": "12"}, 12_000),
+        ({"x-ratelimit-reset": "2026-09-21T14:14:20+00:00"}, 60_000),
+        ({"x-ratelimit-reset": "6ms"}, None),
+        ({"x-ratelimit-reset": "whenever"}, None),
+    ],
+)
+def test_a_wish_to_be_left_alone_is_understood_in_every_form(headers: dict[str, str], wait: int | None) -> None:
+    assert asked_for(headers, NOW) == wait
+
+
+def test_when_a_limit_is_lifted_matters_only_to_who_met_it() -> None:
+    headers = {"x-ratelimit-reset-tokens": "6m0s"}
+    policy = Policy(jitter=0)
+    assert policy.delay(RateLimited("slow down", headers=headers), 1) == 360_000
+    assert policy.delay(Overloaded("busy", headers=headers), 1) == 2_000
+    assert policy.delay(Overloaded("busy", headers=headers | {"retry-after": "3"}), 1) == 3_000
+
+
+def test_waits_that_are_guessed_grow_and_have_a_ceiling() -> None:
+    policy = Policy(jitter=0.25)
+    broken = ConnectionBroken("gone")
+    waits = [policy.delay(broken, attempt, lambda: 0.0) for attempt in (1, 2, 3, 5, 9)]
+    assert waits == [2_000, 4_000, 8_000, 30_000, 30_000]
+    assert policy.delay(broken, 1, lambda: 1.0) == 1_500
+    assert 1_500 <= policy.delay(broken, 1) <= 2_000
+
+
+def test_patience_is_for_what_may_well_succeed_and_has_an_end() -> None:
+    policy = Policy(attempts=5)
+    assert policy.reason(ConnectionBroken("gone"), 5) == "gone"
+    assert policy.reason(ConnectionBroken("gone"), 6) is None
+    assert policy.reason(ModelError("no"), 1) is None
+    assert policy.reason(ModelError("no", retryable=True), 1) == "no"
+    assert policy.reason(KeyError("x"), 1) is None
