@@ -232,7 +232,7 @@ def test_completion_offers_commands_actions_flags_and_sessions(terminal: Termina
         return [line.split("\t")[0] for line in terminal.run("__complete", "--", *words).splitlines()]
 
     assert offered("l") == ["list"]
-    assert offered("session", "re") == ["rename", "remove"]
+    assert offered("session", "re") == ["rename", "revert", "remove"]
     assert "--limit" in offered("list", "--")
     assert "last" in offered("show", "")
     assert offered("session", "fork", "ses_e1f503b9b") == ["ses_e1f503b9bffe3fk9XpM2JtHmpJ"]
@@ -248,7 +248,7 @@ def test_the_bash_completion_works_in_bash(store: Path, terminal: Terminal) -> N
     {terminal.run("completion", "bash")}
     COMP_WORDS=(opensesh session re); COMP_CWORD=2; _opensesh; echo "${{COMPREPLY[@]}}" """
     done = subprocess.run([bash, "-c", script], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "rename remove"
+    assert done.stdout.strip() == "rename revert remove"
 
 
 def test_a_closed_pipe_is_not_an_error(store: Path) -> None:

@@ -198,6 +198,19 @@ async def test_a_prompt_that_comes_while_a_run_is_being_aborted_is_answered() ->
         assert (await third).kind == "answered"
 
 
+async def test_summing_up_can_be_aborted() -> None:
+    async with stage("SAY some words\n---\nSAY half a summary\nHANG\n---\nSAY on we go") as on:
+        await on.ask()
+        outcome = await on.engine.compact(on.session)
+        await on.until(lambda: len(on.model.calls) == 2)
+        on.engine.abort(on.session)
+        assert (await asyncio.wait_for(outcome, 5)).kind == "aborted"
+        on.assert_sound()
+        assert await on.engine.resume(on.session) is None
+        assert (await on.ask()).kind == "answered"
+        assert "some words" in on.model.model_text(2)
+
+
 async def test_aborting_what_does_not_run_is_no_error() -> None:
     async with stage("SAY fine") as on:
         assert on.engine.abort(on.session) is False

@@ -425,6 +425,13 @@ async def test_leaving_the_engine_aborts_what_still_runs_cleanly() -> None:
         on.assert_sound()
 
 
+async def test_a_context_that_overflows_is_a_failure_where_nobody_wants_it_summed_up() -> None:
+    async with stage("ERROR overflow", config={"compaction": {"auto": False}}) as on:
+        assert (await on.ask()).kind == "failed"
+        assert on.answers()[-1].info["error"]["name"] == "ContextOverflowError"
+        on.assert_sound()
+
+
 # -- what a provider will not take -------------------------------------------------------------------------------------
 
 

@@ -18,7 +18,7 @@ COMMANDS = {
     "list": ("sessions of every project, newest first", "listing"),
     "show": ("read a session", "show"),
     "projects": ("projects, found by name or folder", "projects"),
-    "session": ("fork, rename, archive, compact or remove a session", "session"),
+    "session": ("fork, rename, archive, compact, diff, revert or remove a session", "session"),
     "models": ("models that can be used, with limits and prices", "models"),
     "agents": ("agents, and what they may do", "agents"),
     "config": ("every setting, and who made it", "config"),

@@ -1,4 +1,4 @@
-"""Fork, rename, archive, compact or remove a session."""
+"""Fork, rename, archive, compact, diff, revert, unrevert or remove a session."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ..errors import Busy, NotFound, UsageError
 from ..project import resolve
 from ..sessions import Sessions
 from ..storage import open_store
-from . import output
+from . import output, session_diff, session_revert
 from .choose import find_session
 
 if TYPE_CHECKING:
@@ -35,6 +35,9 @@ def configure(parser: Parser) -> None:
     compact = parser.add_action("compact", "sum it up, so that it fits the model's window again; nothing is lost")
     compact.add_argument("session", metavar="S")
     compact.add_argument("--undo", action="store_true", help="take the last summary back")
+    session_diff.configure(parser.add_action("diff", "show the files it changed"))
+    session_revert.configure_revert(parser.add_action("revert", "go back to before a prompt, its files included"))
+    session_revert.configure_unrevert(parser.add_action("unrevert", "bring back what a revert took"))
     remove = parser.add_action("remove", "delete it, its children and all they hold, for good")
     remove.add_argument("session", metavar="S")
     remove.add_argument("--yes", action="store_true", help="do not ask")
@@ -53,6 +56,12 @@ def run(options: Namespace) -> int:
         case "archive":
             done = sessions.archive(session.id, archived=not options.undo)
             _answer(done, "taken out of the archive" if options.undo else "archived", options)
+        case "diff":
+            return session_diff.run(options, sessions, session)
+        case "revert":
+            return session_revert.run_revert(options, sessions, session)
+        case "unrevert":
+            return session_revert.run_unrevert(options, sessions, session)
         case "compact":
             return _compact(sessions, session, options)
         case _:

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
+import socket
+import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
 from .. import project
 from ..bus import Bus, Envelope
-from ..errors import UsageError
+from ..errors import Busy, UsageError
 from ..events import Missed
 from ..records import as_object
 from ..sessions import Sessions
 from ..storage import open_store
 from ..storage.leases import HEARTBEAT_MS, Lease, Leases
-from ..tools.filetimes import FileTimes
+from ..tools.filetimes import FileLocks, FileTimes
+from ..workspace import Reverts
 from .answering import Answering
 from .compaction import request_compaction
 from .history import History
@@ -43,7 +47,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("opensesh.engine")
 _PATIENCE = 5.0
-"""Seconds that the end of the engine waits for titles under way."""
+"""Seconds to wait for what will be over in an instant, or never: a title under way, the lease of a dead runner."""
 
 
 class Run:
@@ -94,6 +98,7 @@ class Engine:
         self._runs: dict[str, Run] = {}
         self._opening: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._files: dict[str, FileTimes] = {}
+        self._file_locks = FileLocks()
         self._group = asyncio.TaskGroup()
         self._heart: asyncio.Task[None] | None = None
         self._titles: set[asyncio.Task[None]] = set()
@@ -187,7 +192,8 @@ class Engine:
     def files(self, session_id: str) -> FileTimes:
         """What a session has read and written, for as long as the engine lives."""
         if session_id not in self._files:
-            self._files[session_id] = FileTimes(required=not self.runtime.config.flags.disable_filetime_check)
+            required = not self.runtime.config.flags.disable_filetime_check
+            self._files[session_id] = FileTimes(locks=self._file_locks, required=required)
         return self._files[session_id]
 
     # -- inside --------------------------------------------------------------------------------------------------------
@@ -230,8 +236,9 @@ class Engine:
         if self._closing:
             raise UsageError("this engine is closed")
         session = await self.runtime.session(session_id)
-        lease = await asyncio.to_thread(self._leases.acquire, session_id, self.runtime.settings.owner)
+        lease = await asyncio.to_thread(self._acquire, session_id)
         try:
+            await asyncio.to_thread(Reverts(self.sessions, self.runtime.snapshots).cleanup, session_id)
             messages = await asyncio.to_thread(self._load, session_id)
         except BaseException:
             lease.release()
@@ -240,6 +247,18 @@ class Engine:
         reader = read_for_prompt(self.runtime, session_id, self.files(session_id))
         writer = PromptWriter(self.runtime, session, history, reader)
         return Run(Loop(self.runtime, session, history, self.files(session_id)), lease, writer)
+
+    def _acquire(self, session_id: str) -> Lease:
+        """The lease. That of a runner which was killed while it started a command is held by the command, too, for the
+        instant until that is a program of its own."""
+        deadline = time.monotonic() + _PATIENCE
+        while True:
+            try:
+                return self._leases.acquire(session_id, self.runtime.settings.owner)
+            except Busy as busy:
+                if time.monotonic() > deadline or not _is_gone(busy):
+                    raise
+                time.sleep(0.05)
 
     def _load(self, session_id: str) -> list[StoredMessage]:
         return visible(recover(self.sessions, self.sessions.messages(session_id)))
@@ -329,6 +348,20 @@ def open_engine(
     project.register(opened, place)
     runtime = Runtime(sessions, bus, settings=settings, config=config, scripts=scripts, tools=tuple(tools))
     return Engine(runtime, opened, permission=permission)
+
+
+def _is_gone(busy: Busy) -> bool:
+    """Whether the one who is said to run a session is dead."""
+    holder = as_object(busy.data.get("holder")) or {}
+    if os.name == "nt" or holder.get("host") != socket.gethostname():
+        return False
+    try:
+        os.kill(int(holder["pid"]), 0)
+    except ProcessLookupError:
+        return True
+    except PermissionError:
+        pass
+    return False
 
 
 @contextmanager

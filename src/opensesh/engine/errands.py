@@ -93,6 +93,11 @@ class Compactions:
         self._history.add(message)
 
     @property
+    def are_wanted(self) -> bool:
+        """Whether a session may be summed up without being asked to."""
+        return self._runtime.config.settings.compaction.auto is not False
+
+    @property
     def in_vain(self) -> bool:
         """Whether summing up once more would not help either."""
         return self._in_a_row >= _MOST_COMPACTIONS

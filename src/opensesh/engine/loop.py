@@ -24,6 +24,7 @@ from ..records import (
     read_failure,
     write_failure,
 )
+from ..workspace import summarize
 from .calls import CallRunner
 from .errands import Compactions, ordered_subtask, run_subtask, subtask_rules, too_full
 from .failures import failure_of
@@ -32,6 +33,7 @@ from .pen import Pen
 from .pruning import prune
 from .repetition import Repetition
 from .step import Step, Steps
+from .stepfiles import StepFiles
 from .turn import Ended, Turn
 from .unbroken import in_thread, to_the_end
 from .window import compaction_part
@@ -119,12 +121,20 @@ class Loop:
         return self._steps
 
     async def _tidy(self) -> None:
-        """Prune, if that is wanted; prompts that come meanwhile are taken in after it."""
-        if self._runtime.config.settings.compaction.prune:
-            try:
+        """Note what changed, and prune if that is wanted; prompts that come meanwhile are taken in after it."""
+        try:
+            await in_thread(self._note_changes)
+            if self._runtime.config.settings.compaction.prune:
                 await in_thread(prune, self._runtime.sessions, list(self.history))
-            except OpenseshError as error:
-                log.warning("%s could not be pruned: %s", self.session.id, error)
+        except OpenseshError as error:
+            log.warning("%s could not be tidied: %s", self.session.id, error)
+
+    def _note_changes(self) -> None:
+        """What the session, and its newest prompt, changed. A session that touched no file has nothing to note."""
+        prompt = self.history.last_user()
+        if prompt is not None and any(part["type"] == "patch" for each in self.history for part in each.parts):
+            runtime = self._runtime
+            summarize(runtime.sessions, runtime.snapshots, self.session.id, prompt.info["id"], publish=runtime.publish)
 
     def _take_in(self) -> None:
         for message in self._inbox:
@@ -205,7 +215,7 @@ class Loop:
             calls,
             policy=self._runtime.settings.retry,
             status=self._status,
-            snapshot=self._runtime.snapshot,
+            files=StepFiles(self._runtime.snapshots),
             sleep=self._runtime.settings.sleep,
         )
 
@@ -220,10 +230,11 @@ class Loop:
         await pen.finish(failure)
         self.history.add(pen.message)
         self._pen = self._calls = None
-        if isinstance(ended.error, ContextOverflow) and not self._compactions.in_vain:
+        overflow = isinstance(ended.error, ContextOverflow) and self._compactions.are_wanted
+        if overflow and not self._compactions.in_vain:
             await self._compactions.request(plan.user)
             return
-        if isinstance(ended.error, ContextOverflow):
+        if overflow:
             failure = too_full(plan.request(), self._runtime)
         elif failure is None:
             self._compactions.step_worked()

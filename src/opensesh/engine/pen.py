@@ -5,7 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from .. import events, ids
-from ..records import Pending, StepFinishPart, StepStartPart, ToolPart, document_of, read_message, write_failure
+from ..records import (
+    PatchPart,
+    Pending,
+    StepFinishPart,
+    StepStartPart,
+    ToolPart,
+    document_of,
+    read_message,
+    write_failure,
+)
 from ..storage.store import StoredMessage
 from .unbroken import in_thread
 
@@ -14,6 +23,7 @@ if TYPE_CHECKING:
     from ..models.model import Model
     from ..records import Document, Failure
     from ..sessions import Sessions
+    from ..workspace import Patch
     from .growing import Growing
 
 
@@ -72,12 +82,25 @@ class Pen:
             session, message = self.info["sessionID"], self.info["id"]
             self._publish(events.PartDelta(session_id=session, message_id=message, part_id=part.id, delta=text))
 
-    async def step_started(self, snapshot: str | None) -> None:
-        """A model call begins."""
+    async def step_started(self, snapshot: str | None) -> str:
+        """A model call begins; the id of the part that says so."""
         part = StepStartPart(
             id=ids.ascending("prt"), session_id=self.info["sessionID"], message_id=self.info["id"], snapshot=snapshot
         )
         await self.put(part.document)
+        return part.id
+
+    async def changed(self, patch: Patch | None) -> None:
+        """Files that the call's tools changed."""
+        if patch is not None:
+            part = PatchPart(
+                id=ids.ascending("prt"),
+                session_id=self.info["sessionID"],
+                message_id=self.info["id"],
+                hash=patch.hash,
+                files=patch.files,
+            )
+            await self.put(part.document)
 
     async def step_finished(self, event: FinishStep, model: Model, snapshot: str | None) -> None:
         """A model call is over: its tokens and its cost, on the message and in a part of their own."""

@@ -17,6 +17,7 @@ from ..models.connect import SCRIPTED, Connections
 from ..models.model import Capabilities, Limit, Model, Price, Rates
 from ..permissions import Permissions
 from ..records import as_object
+from ..workspace import Snapshots, data_of
 from .answering import WhichOne
 from .questions import Questions
 from .repetition import Limits
@@ -79,6 +80,9 @@ class Runtime:
         self.permissions = Permissions(self.publish)
         self.questions = Questions(self.publish)
         self.statuses = Statuses(self.publish)
+        self.snapshots = Snapshots(
+            self.place, data=data_of(sessions.store), enabled=self.config.settings.snapshot is not False
+        )
         self.custom_tools = tools
         self.run_child: RunChild = _nobody
 
@@ -141,10 +145,6 @@ class Runtime:
     def model_named(self, ref: ModelRef) -> Model:
         """The model a record names."""
         return self.model(ref.provider_id, ref.model_id)
-
-    async def snapshot(self) -> str | None:
-        """A snapshot of the project's files, where snapshots are kept."""
-        return None
 
     async def aclose(self) -> None:
         """Close connections; whoever still waits to be allowed something is refused."""

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from .pen import Pen
     from .retry import Policy
     from .status import Status
+    from .stepfiles import StepFiles
 
 
 class Ended(NamedTuple):
@@ -61,14 +62,15 @@ class Turn:
         *,
         policy: Policy,
         status: Status,
-        snapshot: Callable[[], Awaitable[str | None]],
+        files: StepFiles,
         sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
     ) -> None:
         self._pen = pen
         self._calls = calls
         self._policy = policy
         self._status = status
-        self._snapshot = snapshot
+        self._files = files
+        self._step_start: str | None = None
         self._sleep = sleep
         self._growing: dict[str, Growing] = {}
         self._tools: dict[str, Document] = {}
@@ -84,6 +86,8 @@ class Turn:
         except asyncio.CancelledError:
             if self._finished is not None:  # the model is done and wants to be paid, whatever became of its tools
                 await self._pen.step_finished(self._finished, request.model, None)
+            if self._called:
+                await self._pen.changed((await self._files.after()).patch)
             raise
         finally:
             await self._keep()
@@ -92,6 +96,7 @@ class Turn:
         attempt = 0
         await self._take_back()
         while True:
+            self._files.begin()
             error = await self._attempt(provider, request)
             if error is None or self._called:
                 return await self._end(request.model, error)
@@ -122,7 +127,10 @@ class Turn:
         if self._called or finished.reason in ("tool-calls", "unknown"):
             reason: stream.FinishReason = "tool-calls" if self._called else "other"
             finished = stream.FinishStep(reason=reason, usage=finished.usage, metadata=finished.metadata)
-        await self._pen.step_finished(finished, model, await self._snapshot())
+        await self._note_snapshot()
+        files = await self._files.after()
+        await self._pen.step_finished(finished, model, files.snapshot)
+        await self._pen.changed(files.patch)
         lasting = error if error is not None and not error.retryable else None
         return Ended(error=lasting, usage=finished.usage, called=self._called)
 
@@ -172,7 +180,8 @@ class Turn:
             case stream.ToolResult() | stream.ToolError():
                 await self._answered(event)
             case stream.StartStep():
-                await self._pen.step_started(await self._snapshot())
+                known = await self._files.before() if self._files.ready else None
+                self._step_start = await self._pen.step_started(known)
             case stream.FinishStep():
                 self._finished = event
             case stream.Error():
@@ -217,8 +226,16 @@ class Turn:
                 return
             self._called = True
             del self._tools[event.id]  # another call of that id, from a server that does not count, is another call
+            await self._note_snapshot()
             if self._group is not None:
                 self._group.create_task(self._calls.run(part, event))
+
+    async def _note_snapshot(self) -> None:
+        """See that the step says what the files were before it, if it does not yet."""
+        part = self._pen.parts.get(self._step_start or "")
+        snapshot = await self._files.before()
+        if part is not None and snapshot is not None and "snapshot" not in part:
+            await self._pen.put(part | {"snapshot": snapshot})
 
     async def _pending(self, call_id: str, name: str) -> Document:
         part = self._pen.new_call(name, call_id)

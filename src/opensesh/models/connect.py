@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ..errors import AuthFailed, ModelError
+from ..errors import AuthFailed, ModelError, UsageError
 from ..records import as_object
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ _NOT_SPOKEN = ("@ai-sdk/google-vertex", "@ai-sdk/google-vertex/anthropic", "@ai-
 
 
 class Connections:
-    """One adapter a provider, kept so that connections are used again. Close it when done."""
+    """One adapter a provider and key, kept so that connections are used again. Close it when done."""
 
     def __init__(
         self, catalogue: Catalogue, keyring: Keyring, *, scripts: Mapping[str, Provider] | None = None
@@ -32,7 +32,7 @@ class Connections:
         """``scripts`` are scripted models by name, for tests; others are opened by their path."""
         self._catalogue = catalogue
         self._keyring = keyring
-        self._open: dict[tuple[str, str, str], Provider] = {}
+        self._open: dict[tuple[str, ...], Provider] = {}
         self._scripts: dict[str, Provider] = dict(scripts or {})
         self._transport: Transport | None = None
 
@@ -45,7 +45,7 @@ class Connections:
         if credential is None:
             names = " or ".join(info.env) or f"{info.id.upper()}_API_KEY"
             raise AuthFailed(f"there is no key for {info.name}: set {names}, or log in with `opencode auth login`")
-        key = (model.provider_id, model.npm, model.api_url)
+        key = (model.provider_id, model.npm, model.api_url, credential.key)
         if key not in self._open:
             self._open[key] = self._connect(model, info, credential)
         return self._open[key]
@@ -64,7 +64,7 @@ class Connections:
             try:
                 self._scripts[name] = ScriptedModel.named(name)
             except OSError as error:
-                raise ModelError(f"the script {name} cannot be read: {error.strerror or error}") from error
+                raise UsageError(f"the script {name} cannot be read: {error.strerror or error}") from error
         return self._scripts[name]
 
     def _connect(self, model: Model, info: ProviderInfo, credential: Credential) -> Provider:

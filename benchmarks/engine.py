@@ -1,0 +1,140 @@
+"""What the engine itself costs: a step early and late in a session, a delta, a byte, and the import."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import statistics
+import tempfile
+import time
+from collections.abc import AsyncIterator, Mapping
+from typing import Any
+
+from opensesh.engine.engine import open_engine
+from opensesh.models import events
+from opensesh.models.request import Provider, Request
+from opensesh.storage.disk import Disk
+from opensesh.storage.json_tree import JsonTree
+from opensesh.storage.memory import Memory
+from opensesh.storage.store import Store
+from opensesh.tools.tool import Context, ToolOutput
+
+from .report import child_cpu, line, python
+
+STEPS = 1_000
+DELTAS = 100_000
+TEXTS = (2_000, 9_000, 30_000, 70_000, 200_000, 600_000)
+_FINISHED = (events.FinishStep("stop"), events.Finish("stop"))
+_OPENED = (events.Start(), events.StartStep(), events.TextStart("t"))
+
+
+def run() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ["XDG_STATE_HOME"] = os.path.join(folder, "state")
+        early, late = steps(folder)
+        line(f"CPU of step {STEPS:,}", late / early, "step 10", 1.2)
+        line("CPU of a step", early * 1_000, "a millisecond", 2.0)
+        line("deltas a second of CPU", DELTAS / deltas(folder) / 100, "100, as a fast model sends", 100, at_least=True)
+        line("bytes written while streaming", written(folder), "bytes streamed", 1.6)
+        line(
+            "import of the engine",
+            child_cpu([python(), "-c", "import opensesh.engine.engine"]) / child_cpu([python(), "-c", "pass"]),
+            "python -c pass",
+            12,
+        )
+
+
+class Stepping:
+    """Calls a tool at every step, and looks at the clock."""
+
+    def __init__(self) -> None:
+        self.clock: list[float] = []
+
+    async def stream(self, request: Request) -> AsyncIterator[events.StreamEvent]:
+        self.clock.append(time.process_time())
+        number = len(self.clock)
+        for event in (*_OPENED, events.TextDelta("t", "On it."), events.TextEnd("t")):
+            yield event
+        if number > STEPS:
+            for event in _FINISHED:
+                yield event
+            return
+        call = f"call_{number}"
+        yield events.ToolInputStart(call, "echo")
+        yield events.ToolCall(call, "echo", {"number": number})
+        yield events.FinishStep("tool-calls", events.Usage(input=900, output=40))
+        yield events.Finish("tool-calls")
+
+
+class Echo:
+    """A tool that costs nothing."""
+
+    id = "echo"
+    description = "Answers."
+    schema: dict[str, Any] = {"type": "object", "properties": {}}
+
+    async def run(self, arguments: Mapping[str, Any], ctx: Context) -> ToolOutput:
+        return ToolOutput("Echo", "words " * 100, {"truncated": False})
+
+
+class Streaming:
+    """Says texts of these lengths, one a prompt, in small pieces."""
+
+    def __init__(self, sizes: tuple[int, ...], piece: int) -> None:
+        self._sizes = list(sizes)
+        self._piece = "word " * (piece // 5)
+
+    async def stream(self, request: Request) -> AsyncIterator[events.StreamEvent]:
+        for event in _OPENED:
+            yield event
+        for _ in range(self._sizes.pop(0) // len(self._piece)):
+            yield events.TextDelta("t", self._piece)
+        for event in (events.TextEnd("t"), *_FINISHED):
+            yield event
+
+
+class CountingDisk(Disk):
+    """Counts the bytes it is given."""
+
+    bytes = 0
+
+    def write(self, descriptor: int, data: bytes) -> None:
+        self.bytes += len(data)
+        super().write(descriptor, data)
+
+
+def steps(folder: str) -> tuple[float, float]:
+    """Seconds of CPU of a step around the tenth, and around the last: the medians of the best of three runs."""
+    best = (float("inf"), float("inf"))
+    for _ in range(3):
+        model = Stepping()
+        asyncio.run(session(folder, Memory(), model, 1))
+        took = [after - before for before, after in zip(model.clock, model.clock[1:], strict=False)]
+        found = statistics.median(took[4:24]), statistics.median(took[-20:])
+        best = min(best[0], found[0]), min(best[1], found[1])
+    return best
+
+
+def deltas(folder: str) -> float:
+    """Seconds of CPU for so many deltas of ten characters."""
+    began = time.process_time()
+    asyncio.run(session(folder, Memory(), Streaming((DELTAS * 10,), 10), 1))
+    return time.process_time() - began
+
+
+def written(folder: str) -> float:
+    """How many bytes reach the disk for a byte of text, in a session with answers of many lengths."""
+    disk = CountingDisk(durable=False)
+    tree = JsonTree(os.path.join(folder, "storage"), disk=disk)
+    asyncio.run(session(folder, tree, Streaming(TEXTS, 20), len(TEXTS)))
+    return disk.bytes / sum(TEXTS)
+
+
+async def session(folder: str, store: Store, model: Provider, prompts: int) -> None:
+    """Run a session of so many prompts."""
+    async with open_engine(folder, store=store, scripts={"it": model}, tools=[Echo()]) as engine:
+        opened = await engine.create(title="A session")
+        for _ in range(prompts):
+            outcome = await engine.run(opened.id, "Go.", model="scripted/it")
+            if outcome.kind != "answered":
+                raise SystemExit(f"the session ended otherwise: {outcome.words}")

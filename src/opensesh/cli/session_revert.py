@@ -1,0 +1,138 @@
+"""Going back in a session and forth again: ``opensesh session revert`` and ``opensesh session unrevert``."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+from ..errors import NotFound, UsageError
+from . import output
+from .session_diff import snapshots_of
+
+if TYPE_CHECKING:
+    from argparse import Namespace
+    from collections.abc import Sequence
+
+    from ..records import Session
+    from ..sessions import Sessions
+    from ..storage.store import StoredMessage
+    from ..workspace import Done, Planned, Preview, Reverts
+    from .app import Parser
+
+_MARKS = {"restore": "~", "create": "+", "delete": "-", "keep": "="}
+
+
+def configure_revert(parser: Parser) -> None:
+    """Declare the arguments of ``revert``."""
+    parser.add_argument("session", metavar="S")
+    parser.add_argument("message", nargs="?", metavar="MESSAGE", help="go back to before this one (default: a prompt)")
+    parser.add_argument("--part", metavar="PART", help="keep what the message says before this part")
+    parser.add_argument("--keep-files", action="store_true", help="take back the conversation only")
+    _declare_care(parser)
+
+
+def configure_unrevert(parser: Parser) -> None:
+    """Declare the arguments of ``unrevert``."""
+    parser.add_argument("session", metavar="S")
+    _declare_care(parser)
+
+
+def run_revert(options: Namespace, sessions: Sessions, session: Session) -> int:
+    """Show what would happen, ask, and go back."""
+    reverts = _reverts(sessions, session)
+    if reverts.recover(session.id):
+        session = sessions.get(session.id)
+    message = options.message or _one_prompt_back(sessions.messages(session.id), session)
+    preview = reverts.preview(session.id, message, options.part)
+    if options.dry_run or not _agreed(preview, options):
+        return _leave(preview, options)
+    done = reverts.revert(session.id, message, options.part, force=options.force, files=not options.keep_files)
+    return _answer(done, "reverted", options)
+
+
+def run_unrevert(options: Namespace, sessions: Sessions, session: Session) -> int:
+    """Show what would happen, ask, and bring everything back."""
+    reverts = _reverts(sessions, session)
+    if reverts.recover(session.id):
+        session = sessions.get(session.id)
+    if session.revert is None:
+        raise NotFound(f"{session.id} is not reverted, so there is nothing to bring back", id=session.id)
+    preview = reverts.preview_undo(session.id)
+    if options.dry_run or not _agreed(preview, options):
+        return _leave(preview, options)
+    return _answer(reverts.unrevert(session.id, force=options.force), "brought back", options)
+
+
+def _declare_care(parser: Parser) -> None:
+    parser.add_argument("--dry-run", action="store_true", help="only show what would happen")
+    parser.add_argument("--force", action="store_true", help="also where someone else changed a file since")
+    parser.add_argument("--yes", action="store_true", help="do not ask")
+
+
+def _reverts(sessions: Sessions, session: Session) -> Reverts:
+    from ..storage.leases import Leases
+    from ..workspace import Reverts
+
+    return Reverts(sessions, snapshots_of(sessions, session), leases=Leases(sessions.store))
+
+
+def _one_prompt_back(messages: Sequence[StoredMessage], session: Session) -> str:
+    """The last prompt or, where a revert stands, the one before it."""
+    names = [str(message.info["id"]) for message in messages]
+    end = (
+        names.index(session.revert.message_id) if session.revert and session.revert.message_id in names else len(names)
+    )
+    prompts = [message.info["id"] for message in messages[:end] if message.info.get("role") == "user"]
+    if not prompts:
+        raise NotFound(f"there is no prompt to go back to in {session.id}", id=session.id)
+    return prompts[-1]
+
+
+def _agreed(preview: Preview, options: Namespace) -> bool:
+    if not options.force and not getattr(options, "keep_files", False):
+        preview.plan.refuse_conflicts()
+    if options.yes or not preview.plan.changes:
+        return True
+    if not sys.stdin.isatty():
+        raise UsageError("files would change; say --yes where nobody can be asked, or --dry-run to see which")
+    _print_plan(preview)
+    return input("Go on? [y/N] ").strip().lower() in ("y", "yes")
+
+
+def _leave(preview: Preview, options: Namespace) -> int:
+    if options.json:
+        output.print_json(preview.document)
+        return 0
+    if options.dry_run:
+        _print_plan(preview)
+        return 0
+    print("Nothing was touched.", file=sys.stderr)
+    return 1
+
+
+def _print_plan(preview: Preview) -> None:
+    if preview.hidden:
+        print(f"{len(preview.hidden)} {'message' if len(preview.hidden) == 1 else 'messages'} would be hidden")
+    for each in preview.plan.files:
+        print(f"  {_MARKS[each.action]} {output.clip(each.name, 200)}{_why(each)}")
+    for path in preview.outside:
+        print(f"  = {output.clip(path, 200)} (outside of the project)")
+
+
+def _why(file: Planned) -> str:
+    return f" ({file.reason})" if file.reason else ""
+
+
+def _answer(done: Done, what: str, options: Namespace) -> int:
+    """What happened. A file that could not be brought back makes it less than a success."""
+    left = done.left_alone
+    if options.json:
+        output.print_json(
+            {"session": done.session.document, **done.preview.document, "left": [each.name for each in left]}
+        )
+    else:
+        count = len(done.preview.plan.changes)
+        print(f"{done.session.id} {what}: {count} {'file' if count == 1 else 'files'} changed")
+    for each in left:
+        print(f"left alone: {output.clip(each.name, 200)}{_why(each)}", file=sys.stderr)
+    return 1 if left else 0

@@ -1,0 +1,179 @@
+"""What a session did to files from a point on: by its steps' snapshots, and by its tools' own records for the rest."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, NamedTuple
+
+from ..records import as_list, as_object
+from .edits import Edit, of_call
+from .states import State, name_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from ..records import Document
+    from ..storage.store import StoredMessage
+    from .edits import Children
+    from .grounds import Grounds
+    from .objects import Objects
+    from .points import Point
+
+Known = State | str | None
+"""A file in a snapshot, a text that a tool recorded, or nothing known."""
+
+
+class Change(NamedTuple):
+    """One file before and after a step, or a tool call."""
+
+    name: str
+    before: Known
+    after: Known
+    began: int
+    """When the message that did it was begun, in milliseconds."""
+    ended: int
+    """When it was done."""
+    in_snapshot: bool = False
+    """Whether a patch part lists it, so that the snapshot before knows the file."""
+    rules_changed: bool = False
+    """Whether the step also changed what is ignored, so that a file may only seem to be new."""
+
+
+class Collector:
+    """Goes through a history and tells what happened to files."""
+
+    def __init__(self, grounds: Grounds, objects: Objects | None, children: Children | None = None) -> None:
+        """Without ``objects`` there are no snapshots to look into; without ``children``, no subagents."""
+        self._grounds = grounds
+        self._objects = objects
+        self._children = children
+        self.outside: list[str] = []
+        """Files that were changed but are not on the session's ground."""
+
+    def since(self, history: Sequence[StoredMessage], point: Point) -> Iterator[Change]:
+        """Every change at or after the point, in order."""
+        for place, message in enumerate(history[point.message :]):
+            if message.info.get("role") == "assistant":
+                self._grounds.check(message.info)
+                yield from self._of_message(message, point.part if place == 0 else 0)
+
+    def _of_message(self, message: StoredMessage, start: int) -> Iterator[Change]:
+        made: list[Edit] = []
+        for number, part in enumerate(message.parts):
+            if number < start:
+                continue
+            if part.get("type") == "patch":
+                yield from self._of_step(message, number, start, made)
+                made = []
+            else:
+                made += self._edits([part], message.info)
+        yield from (self._change(message.info, *edit) for edit in made)
+
+    def _of_step(self, message: StoredMessage, number: int, start: int, made: list[Edit]) -> Iterator[Change]:
+        """What a patch part lists; its tools are looked at for files it does not know, and for half a step."""
+        parts, patch = message.parts, message.parts[number]
+        began = _last(parts[:number], "step-start")
+        kept = self._edits(parts[began:start], message.info) if began < start else []
+        whole = not any(part.get("type") == "tool" for part in parts[began:start])
+        names = self._names(patch, message.info)
+        after = _snapshot_after(parts[:number])
+        rules_changed = any(os.path.basename(name) == ".gitignore" for name in names)
+        for name in names:
+            left = self._in(after, name) if after else _last_text(made, name)
+            first = next((edit.before for edit in made if edit.path == name), None)
+            if not whole and first is None and left is not None and same(_last_text(kept, name), left):
+                continue  # it happened before the point
+            before = self._in(patch.get("hash"), name) if whole or first is None else first
+            change = self._change(message.info, name, before, left)
+            yield change._replace(in_snapshot=True, rules_changed=rules_changed)
+        yield from (self._change(message.info, *edit) for edit in made if edit.path not in names)
+
+    def _edits(self, parts: Iterable[Document], info: Document) -> list[Edit]:
+        """The edits of these parts, by name instead of path."""
+        found: list[Edit] = []
+        for part in parts:
+            for edit in of_call(part, self._children):
+                name = self._name(edit.path, info)
+                if name is not None:
+                    found.append(edit._replace(path=name))
+        return found
+
+    def _names(self, patch: Document, info: Document) -> dict[str, None]:
+        files = [str(file) for file in as_list(patch.get("files")) or []]
+        return dict.fromkeys(name for file in files if (name := self._name(file, info)) is not None)
+
+    def _name(self, path: str, info: Document) -> str | None:
+        name = self._grounds.name(path, info)
+        if name is None and path not in self.outside:
+            self.outside.append(path)
+        return name
+
+    def _in(self, tree: object, name: str) -> State | None:
+        if self._objects is None or not isinstance(tree, str):
+            return None
+        return self._objects.state(tree, name)
+
+    def _change(self, info: Document, name: str, before: Known, after: Known) -> Change:
+        time = as_object(info.get("time")) or {}
+        began = int(time.get("created") or 0)
+        return Change(name, before, after, began, int(time.get("completed") or began))
+
+
+class Story(NamedTuple):
+    """All that happened to one file."""
+
+    before: Known
+    """Before the first change."""
+    after: Known
+    """After the last one."""
+    interrupted: bool
+    """Whether someone else changed it between two changes of the session's own."""
+    last: Change
+
+
+def stories(changes: Iterable[Change]) -> dict[str, Story]:
+    """The changes of each file as one."""
+    told: dict[str, Story] = {}
+    for change in changes:
+        story = told.get(change.name)
+        if story is None:
+            told[change.name] = Story(change.before, change.after, False, change)
+        else:
+            known = story.after is not None and change.before is not None
+            interrupted = story.interrupted or (known and not same(story.after, change.before))
+            told[change.name] = Story(story.before, change.after, interrupted, change)
+    return told
+
+
+def same(one: Known, other: Known) -> bool:
+    """Whether two accounts of a file agree. A text is compared by its bytes in UTF-8."""
+    if one is None or other is None:
+        return False
+    return _named(one).fits(_named(other))
+
+
+def _named(known: State | str) -> State:
+    return State(name_of(known.encode("utf-8", "surrogatepass"))) if isinstance(known, str) else known
+
+
+def _last(parts: Sequence[Document], kind: str) -> int:
+    """Where the last part of a kind is; the beginning if there is none."""
+    return max((number for number, part in enumerate(parts) if part.get("type") == kind), default=0)
+
+
+def _snapshot_after(parts: Sequence[Document]) -> str | None:
+    """The snapshot at the end of the step that the last of these parts belongs to; none if it was broken off."""
+    for part in reversed(parts):
+        match part.get("type"):
+            case "step-finish":
+                snapshot = part.get("snapshot")
+                return snapshot if isinstance(snapshot, str) and snapshot else None
+            case "step-start" | "patch":
+                return None
+            case _:
+                continue
+    return None
+
+
+def _last_text(edits: Sequence[Edit], name: str) -> Known:
+    return next((edit.after for edit in reversed(edits) if edit.path == name), None)

@@ -1,0 +1,120 @@
+"""Going back in a session, and forth again: its messages and the files it changed.
+
+A revert hides everything from a message (or a part of one) on, and puts the files that were changed since back to what
+they were. It stands until it is undone, moved to another point, or made final by the next prompt. No other file is
+touched, and none that someone else has changed in the meantime unless the caller insists.
+"""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from typing import TYPE_CHECKING
+
+from ..storage.disk import Disk
+from . import points
+from .journal import Journal
+from .plan import Plan
+from .work import Done, Preview, Tools, Work
+
+if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
+    from ..events import Event, Publish
+    from ..sessions import Sessions
+    from ..storage.leases import Leases
+    from .snapshots import Snapshots
+
+__all__ = ["Done", "Preview", "Reverts"]
+
+
+class Reverts:
+    """Reverts of the sessions of one place. Synchronous; whoever runs an event loop calls it from a thread."""
+
+    def __init__(
+        self,
+        sessions: Sessions,
+        snapshots: Snapshots,
+        *,
+        publish: Publish | None = None,
+        leases: Leases | None = None,
+        disk: Disk | None = None,
+        state: str | None = None,
+    ) -> None:
+        """With ``leases``, a session that someone runs is :class:`~opensesh.errors.Busy`; a caller who runs it himself
+        passes none."""
+        self._tools = Tools(sessions, snapshots, publish or _nobody, disk or Disk(), state)
+        self._leases = leases
+
+    def preview(self, session_id: str, message_id: str, part_id: str | None = None) -> Preview:
+        """What :meth:`revert` would do. Touches nothing."""
+        with Work(self._tools, session_id) as work:
+            return work.back(points.find(work.history, message_id, part_id))
+
+    def preview_undo(self, session_id: str) -> Preview:
+        """What :meth:`unrevert` would do. Touches nothing."""
+        with Work(self._tools, session_id) as work:
+            return work.forth()
+
+    def revert(
+        self, session_id: str, message_id: str, part_id: str | None = None, *, force: bool = False, files: bool = True
+    ) -> Done:
+        """Go back to before a message, or a part of one. From a revert that stands this moves on, in either direction.
+
+        Raises :class:`~opensesh.errors.Conflict`, and touches nothing, when someone else changed one of the files;
+        ``force`` goes on all the same: what they held is then part of what can be brought back. Without ``files`` only
+        the conversation goes back; a revert that took files along goes on doing so.
+        """
+        with self._owned(session_id), Work(self._tools, session_id) as work:
+            work.recover()
+            preview = work.back(points.find(work.history, message_id, part_id))
+            if not files and not work.took_files:
+                return Done(work.mark(preview), preview._replace(plan=Plan()))
+            if not force:
+                preview.plan.refuse_conflicts()
+            return work.carry_out(preview)
+
+    def unrevert(self, session_id: str, *, force: bool = False) -> Done:
+        """Undo a revert: the messages and the files are back. A session that is not reverted stays as it is.
+
+        Raises :class:`~opensesh.errors.Conflict` as :meth:`revert` does.
+        """
+        with self._owned(session_id), Work(self._tools, session_id) as work:
+            work.recover()
+            preview = work.forth()
+            if work.session.revert is None:
+                return Done(work.session, preview)
+            if not force:
+                preview.plan.refuse_conflicts()
+            return work.carry_out(preview)
+
+    def recover(self, session_id: str) -> bool:
+        """Finish what a process that died had begun; whether there was anything.
+
+        Whoever runs the session calls this first.
+        """
+        if self._journal(session_id).next is None:
+            return False
+        with self._owned(session_id), Work(self._tools, session_id) as work:
+            return work.recover()
+
+    def cleanup(self, session_id: str) -> list[str]:
+        """Make a revert final, as the next prompt does: what it hides is moved to the trash. The messages' ids.
+
+        For whoever runs the session. Interrupted, it can be run again. Costs next to nothing where there is no revert.
+        """
+        standing = self._tools.sessions.get(session_id).revert
+        if standing is None and self._journal(session_id).next is None:
+            return []
+        with Work(self._tools, session_id) as work:
+            work.recover()
+            return work.make_final()
+
+    def _journal(self, session_id: str) -> Journal:
+        return Journal(self._tools.sessions.store, session_id, state=self._tools.state, disk=self._tools.disk)
+
+    def _owned(self, session_id: str) -> AbstractContextManager[object]:
+        return self._leases.acquire(session_id, "opensesh revert") if self._leases is not None else nullcontext()
+
+
+def _nobody(_: Event) -> None:
+    """Without a bus there is nobody to tell."""

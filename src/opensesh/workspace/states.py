@@ -1,0 +1,137 @@
+"""What is at a place in the work tree: nothing, a file or a link, known by the name that git gives its content."""
+
+from __future__ import annotations
+
+import os
+import stat
+from functools import cache
+from hashlib import sha1
+from typing import TYPE_CHECKING, NamedTuple
+
+from ..errors import WriteFailed
+from ..storage.disk import Disk, explain
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+FILE, PROGRAM, LINK = "100644", "100755", "120000"
+FOLDER = "040000"
+
+
+class State(NamedTuple):
+    """A file as it is, was or should be."""
+
+    oid: str = ""
+    """The name of its content; empty where there is no file."""
+    mode: str = ""
+    """What kind of file, as git writes it; empty if that does not matter."""
+
+    def fits(self, other: State) -> bool:
+        """Whether the two are the same, as far as both say."""
+        return self.oid == other.oid and (self.mode == other.mode or not self.mode or not other.mode)
+
+
+ABSENT = State()
+
+
+def name_of(data: bytes) -> str:
+    """The name that git gives to a file with this content."""
+    return sha1(b"blob %d\0" % len(data) + data, usedforsecurity=False).hexdigest()
+
+
+def read(path: str) -> bytes:
+    """The content of a file, or what a link says; empty where neither is."""
+    try:
+        if os.path.islink(path):
+            return os.fsencode(os.readlink(path))
+        with open(path, "rb") as file:
+            return file.read()
+    except OSError:
+        return b""
+
+
+def look(path: str, *, modes: bool = True) -> State:
+    """What is at ``path`` now. ``modes`` is whether the disk knows which files may be executed."""
+    try:
+        found = os.lstat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return ABSENT
+    if stat.S_ISLNK(found.st_mode):
+        return State(name_of(read(path)), LINK)
+    if not stat.S_ISREG(found.st_mode):
+        return State("folder", FOLDER)
+    mode = (PROGRAM if found.st_mode & 0o100 else FILE) if modes else ""
+    return State(name_of(read(path)), mode)
+
+
+def is_reachable(root: str, name: str) -> bool:
+    """Whether ``name`` leads to a place below ``root`` without going through a link."""
+    if not name or os.path.isabs(name) or ".." in name.split("/") or ".git" in name.casefold().split("/"):
+        return False
+    return not any(os.path.islink(os.path.join(root, above)) for above in _above(name))
+
+
+def put(disk: Disk, path: str, state: State, data: bytes) -> None:
+    """Make the file at ``path`` be ``state``, whose content is ``data``: the old file or the new one, never half."""
+    temporary = beside(path, state)
+    try:
+        disk.make_folder(os.path.dirname(path))
+        disk.discard(temporary)
+        if state.mode == LINK:
+            os.symlink(os.fsdecode(data), temporary)
+        else:
+            _write(disk, temporary, data)
+            os.chmod(temporary, _permissions(path, state))
+        disk.rename(temporary, path)
+    except OSError as error:
+        disk.discard(temporary)
+        raise WriteFailed(explain(path, error), path=path, errno=error.errno) from error
+
+
+def beside(path: str, state: State) -> str:
+    """Where a file is before it is whole: the same each time, so that what a dead process left can be found."""
+    return os.path.join(os.path.dirname(path), f".{state.oid}.opensesh")
+
+
+def take_away(disk: Disk, root: str, name: str) -> None:
+    """Remove the file, and the folders above it that hold nothing any more."""
+    disk.remove(os.path.join(root, name))
+    for above in reversed(list(_above(name))):
+        disk.remove_empty(os.path.join(root, above))
+
+
+def _above(name: str) -> Iterator[str]:
+    """The folders on the way to ``name``, the outermost first."""
+    steps = name.split("/")[:-1]
+    for count in range(1, len(steps) + 1):
+        yield "/".join(steps[:count])
+
+
+def _write(disk: Disk, path: str, data: bytes) -> None:
+    descriptor = disk.open_new(path)
+    try:
+        disk.write(descriptor, data)
+        if disk.durable:
+            disk.sync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _permissions(path: str, state: State) -> int:
+    """Those of the file that is there, or of a new one; whether it may be executed, as ``state`` says."""
+    try:
+        found = os.lstat(path).st_mode
+    except OSError:
+        found = 0
+    permissions = stat.S_IMODE(found) if stat.S_ISREG(found) else 0o666 & ~_umask()
+    if state.mode == PROGRAM:
+        return permissions | (permissions & 0o444) >> 2
+    return permissions & ~0o111 if state.mode == FILE else permissions
+
+
+@cache
+def _umask() -> int:
+    # It can only be read by setting it; once is enough, and for that moment it is the strictest.
+    mask = os.umask(0o077)
+    os.umask(mask)
+    return mask

@@ -1,0 +1,139 @@
+"""What a session changed, and each prompt in it: from the snapshots at both ends of a stretch of its history."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, NamedTuple
+
+from .. import events
+from ..errors import NotFound, SnapshotError
+from ..records import as_object
+from ..storage import keys
+from . import edits
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from ..events import Publish
+    from ..records import Document, Session
+    from ..sessions import Sessions
+    from ..storage.store import Key, StoredMessage
+    from .snapshots import Snapshots
+
+
+log = logging.getLogger("opensesh.workspace")
+
+
+class Span(NamedTuple):
+    """The snapshots between which a stretch of history happened."""
+
+    before: str
+    after: str
+
+
+def span(messages: Sequence[StoredMessage]) -> Span | None:
+    """From the first snapshot before a step to the last one after a step; ``None`` where one of them is missing."""
+    before = after = ""
+    for message in messages:
+        for part in message.parts:
+            snapshot = part.get("snapshot")
+            if not isinstance(snapshot, str) or not snapshot:
+                continue
+            if part.get("type") == "step-start" and not before:
+                before = snapshot
+            elif part.get("type") == "step-finish":
+                after = snapshot
+    return Span(before, after) if before and after else None
+
+
+def turn(messages: Sequence[StoredMessage], prompt_id: str) -> list[StoredMessage]:
+    """A prompt and its answers."""
+    return [
+        message
+        for message in messages
+        if message.info.get("id") == prompt_id
+        or (message.info.get("role") == "assistant" and message.info.get("parentID") == prompt_id)
+    ]
+
+
+def snapshots_in(revert: Document, messages: Sequence[StoredMessage]) -> set[str]:
+    """Every snapshot that messages, and a revert of them, name."""
+    records = [revert, *(part for message in messages for part in message.parts)]
+    named = (record.get(field) for record in records for field in ("snapshot", "hash"))
+    return {name for name in named if isinstance(name, str)}
+
+
+def totals(diffs: Sequence[Document]) -> Document:
+    """A session's ``summary``."""
+    return {
+        "additions": sum(diff.get("additions", 0) for diff in diffs),
+        "deletions": sum(diff.get("deletions", 0) for diff in diffs),
+        "files": len(diffs),
+    }
+
+
+def diffs_of(messages: Sequence[StoredMessage], snapshots: Snapshots) -> list[Document]:
+    """The files that a stretch of history changed.
+
+    From the snapshots at its ends; where there are none, from what the tools recorded of their own edits.
+    """
+    ends = span(messages)
+    if ends is None or not snapshots.readable:
+        return edits.file_diffs(messages, snapshots.place)
+    return snapshots.diff(*ends)
+
+
+def summarize(
+    sessions: Sessions, snapshots: Snapshots, session_id: str, prompt_id: str | None = None, *, publish: Publish
+) -> list[Document]:
+    """Store what the session changed, and what the prompt ``prompt_id`` did, and tell of it; the session's files.
+
+    Done at the end of every step. A snapshot that is gone costs the list of files, nothing else.
+    """
+    messages = sessions.messages(session_id)
+    found = known_diffs(messages, snapshots)
+    record(sessions, session_id, found, publish=publish)
+    if prompt_id is not None:
+        of_turn = known_diffs(turn(messages, prompt_id), snapshots)
+        _record_turn(sessions, keys.message(session_id, prompt_id), of_turn, publish)
+    return found
+
+
+def record(
+    sessions: Sessions,
+    session_id: str,
+    diffs: list[Document],
+    *,
+    publish: Publish,
+    change: Callable[[Document], object] | None = None,
+) -> Session:
+    """Store a session's files and their totals, with a ``change`` of its record if one is given, and tell of it."""
+    sessions.store.write(keys.diff(session_id), diffs)
+    publish(events.SessionDiff(session_id=session_id, diff=diffs))
+
+    def edit(info: Document) -> None:
+        if change is not None:
+            change(info)
+        info["summary"] = totals(diffs)
+
+    return sessions.update(session_id, edit)
+
+
+def known_diffs(messages: Sequence[StoredMessage], snapshots: Snapshots) -> list[Document]:
+    """:func:`diffs_of`, or nothing if a snapshot is no longer there."""
+    try:
+        return diffs_of(messages, snapshots)
+    except SnapshotError as error:
+        log.info("%s", error)
+        return []
+
+
+def _record_turn(sessions: Sessions, key: Key, diffs: list[Document], publish: Publish) -> None:
+    def edit(info: Document) -> None:
+        info["summary"] = (as_object(info.get("summary")) or {}) | {"diffs": diffs}
+
+    try:
+        info = sessions.store.update(key, edit)
+    except NotFound:
+        return  # a prompt that was taken back in the meantime
+    publish(events.MessageUpdated(info=info))

@@ -1,0 +1,132 @@
+"""Where messages go that a revert has made final: out of OpenCode's tree, but not lost."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from typing import TYPE_CHECKING, NamedTuple
+
+from .. import ids
+from ..errors import NotFound, RecordError
+from ..records import as_list, as_object, dumps, loads_object
+from ..storage import keys, paths
+from ..storage.disk import Disk
+from ..storage.json_tree import read_file, tree_name
+from ..storage.keys import check_key
+from ..storage.store import StoredMessage
+from .summary import snapshots_in
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ..records import Document
+    from ..sessions import Sessions
+
+_FILE = "messages.json"
+_DAY_MS = 86_400_000
+
+
+class Thrown(NamedTuple):
+    """What one cleaning took out of a session."""
+
+    moment: int
+    """When, in milliseconds."""
+    folder: str
+    revert: Document
+    """The session's ``revert`` at that time."""
+    messages: list[StoredMessage]
+    """Each with the parts that were taken out; of the first, the message itself may have stayed."""
+
+
+class Trash:
+    """What was taken out of the sessions of one store."""
+
+    def __init__(self, sessions: Sessions, *, state: str | None = None, disk: Disk | None = None) -> None:
+        self._sessions = sessions
+        self._folder = os.path.join(state or paths.state(), "trash", tree_name(sessions.store.place))
+        self._disk = disk or Disk()
+
+    def throw(self, session_id: str, revert: Document, messages: Sequence[StoredMessage]) -> str:
+        """Keep a copy of what is about to be removed; the folder it is in."""
+        moment = ids.now_ms()
+        folder = os.path.join(self._session_folder(session_id), str(moment))
+        document: Document = {
+            "sessionID": session_id,
+            "time": moment,
+            "revert": revert,
+            "messages": [{"info": message.info, "parts": message.parts} for message in messages],
+        }
+        self._disk.replace(os.path.join(folder, _FILE), dumps(document))
+        return folder
+
+    def thrown(self, session_id: str) -> list[Thrown]:
+        """What was taken out of a session, the latest last."""
+        folder = self._session_folder(session_id)
+        try:
+            names = sorted(name for name in os.listdir(folder) if name.isdigit())
+        except FileNotFoundError:
+            return []
+        return [each for name in names if (each := _read(os.path.join(folder, name))) is not None]
+
+    def snapshots(self) -> set[str]:
+        """Every snapshot that something in the trash names."""
+        thrown = [each for session_id in _names(self._folder) for each in self.thrown(session_id)]
+        return {name for each in thrown for name in snapshots_in(each.revert, each.messages)}
+
+    def take_back(self, thrown: Thrown) -> int:
+        """Put messages and parts back into their session, where there is room for them; how many messages."""
+        count = 0
+        for message in thrown.messages:
+            info = message.info
+            for part in message.parts:
+                self._sessions.update_part(part)
+            if not self._is_there(info):
+                self._sessions.update_message(info)
+                count += 1
+        shutil.rmtree(thrown.folder, ignore_errors=True)
+        return count
+
+    def empty(self, *, days: int) -> int:
+        """Remove for good what has lain here for so many days; how many cleanings that were."""
+        oldest = ids.now_ms() - days * _DAY_MS
+        removed = 0
+        for session_id in _names(self._folder):
+            folder = self._session_folder(session_id)
+            for name in _names(folder):
+                if name.isdigit() and int(name) < oldest:
+                    shutil.rmtree(os.path.join(folder, name), ignore_errors=True)
+                    removed += 1
+            self._disk.remove_empty(folder)
+        return removed
+
+    def _is_there(self, info: Document) -> bool:
+        try:
+            self._sessions.store.read(keys.message(info["sessionID"], info["id"]))
+        except NotFound:
+            return False
+        return True
+
+    def _session_folder(self, session_id: str) -> str:
+        return os.path.join(self._folder, *check_key((session_id,)))
+
+
+def _read(folder: str) -> Thrown | None:
+    path = os.path.join(folder, _FILE)
+    try:
+        document = loads_object(read_file(path), path)
+    except (OSError, RecordError):
+        return None
+    messages = [as_object(message) or {} for message in as_list(document.get("messages")) or []]
+    return Thrown(
+        moment=int(document.get("time", 0)),
+        folder=folder,
+        revert=as_object(document.get("revert")) or {},
+        messages=[StoredMessage(message["info"], message["parts"]) for message in messages],
+    )
+
+
+def _names(folder: str) -> list[str]:
+    try:
+        return os.listdir(folder)
+    except FileNotFoundError:
+        return []

@@ -1,0 +1,284 @@
+"""One session while it is reverted: what is known of it, what is planned, and how that is carried out."""
+
+from __future__ import annotations
+
+import logging
+import os
+from typing import TYPE_CHECKING, NamedTuple
+
+from ..errors import SnapshotError
+from ..storage.store import StoredMessage
+from . import points, states, summary
+from .changes import Collector, stories
+from .grounds import Grounds
+from .journal import Contents, Entry, Intention, Journal
+from .plan import Pending, Plan, Planned, Planner, listed
+from .trash import Trash
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from types import TracebackType
+
+    from ..events import Publish
+    from ..records import Document, Session
+    from ..sessions import Sessions
+    from ..storage.disk import Disk
+    from .points import Point
+    from .snapshots import Snapshots
+
+
+log = logging.getLogger("opensesh.workspace")
+
+
+class Preview(NamedTuple):
+    """What a revert, or the undoing of one, would do."""
+
+    session_id: str
+    revert: Document | None
+    """The point, as the session's record will name it; ``None`` when a revert is undone."""
+    hidden: tuple[str, ...]
+    """The messages that will be hidden, by id; the first may stay in part."""
+    plan: Plan
+    outside: tuple[str, ...] = ()
+    """Files that the session changed outside of its project. They are left alone."""
+
+    @property
+    def document(self) -> Document:
+        """For a program to read."""
+        return {
+            "sessionID": self.session_id,
+            "revert": self.revert,
+            "messages": list(self.hidden),
+            "files": listed(self.plan.files),
+            "outside": list(self.outside),
+        }
+
+
+class Done(NamedTuple):
+    """What was done."""
+
+    session: Session
+    preview: Preview
+    left_alone: tuple[Planned, ...] = ()
+    """Files that could not be brought back, and why."""
+
+
+class Tools(NamedTuple):
+    """What all reverts of a place work with."""
+
+    sessions: Sessions
+    snapshots: Snapshots
+    publish: Publish
+    disk: Disk
+    state: str | None
+
+
+class Work:
+    """One session, from the moment it is looked at to the end of the ``with`` block."""
+
+    def __init__(self, tools: Tools, session_id: str) -> None:
+        self._tools = tools
+        self._sessions = tools.sessions
+        self._snapshots = tools.snapshots
+        self._grounds = Grounds(tools.snapshots.place)
+        self._journal = Journal(tools.sessions.store, session_id, state=tools.state, disk=tools.disk)
+        self._objects = tools.snapshots.objects() if tools.snapshots.readable else None
+        self._contents = Contents(self._objects, self._journal)
+        modes = tools.snapshots.repository.trusts_modes() if tools.snapshots.readable else os.name != "nt"
+        self._modes = modes
+        self._planner = Planner(self._grounds, self._contents, modes=modes)
+        self.session = tools.sessions.get(session_id)
+        self.history: Sequence[StoredMessage] = tools.sessions.messages(session_id)
+
+    def __enter__(self) -> Work:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._objects is not None:
+            self._objects.close()
+
+    @property
+    def took_files(self) -> bool:
+        """Whether the revert that stands changed files."""
+        return bool(self._pending())
+
+    # -- planning ------------------------------------------------------------------------------------------------------
+
+    def back(self, point: Point) -> Preview:
+        """What going back to ``point`` would do."""
+        collector = self._collector()
+        plan = self._planner.back(collector.since(self.history, point), self._pending())
+        hidden = tuple(str(message.info["id"]) for message in self.history[point.message :])
+        record = point.record(self.history)
+        return Preview(self.session.id, record, hidden, plan, tuple(collector.outside))
+
+    def forth(self) -> Preview:
+        """What undoing the revert would do."""
+        return Preview(self.session.id, None, (), self._planner.forth(self._pending()))
+
+    def _collector(self) -> Collector:
+        return Collector(self._grounds, self._objects, self._sessions.messages)
+
+    def _pending(self) -> Mapping[str, Pending]:
+        """What the revert that stands did: as we noted it or, if OpenCode did it, as it must have been."""
+        revert, standing = self.session.revert, self._journal.standing
+        if standing is not None and standing.matches(revert):
+            return {entry.name: Pending(entry.origin, entry.becomes) for entry in standing.files}
+        point = points.recorded(self.history, revert) if revert is not None else None
+        if revert is None or revert.snapshot is None or point is None or self._objects is None:
+            return {}
+        changes = [each for each in self._collector().since(self.history, point) if each.in_snapshot]
+        pending: dict[str, Pending] = {}
+        for name, story in stories(changes).items():
+            origin = self._objects.state(revert.snapshot, name)
+            becomes = self._planner.settle(story.before, self._grounds.path(name))
+            if origin is not None and becomes is not None:
+                pending[name] = Pending(origin, becomes)
+        return pending
+
+    # -- doing ---------------------------------------------------------------------------------------------------------
+
+    def mark(self, preview: Preview) -> Session:
+        """Hide the messages, and leave the files alone."""
+        record = preview.revert or {}
+        return self._sessions.update(self.session.id, lambda info: info.update(revert=record))
+
+    def carry_out(self, preview: Preview) -> Done:
+        """Do it: first say so in the journal, then in the session's record, then touch the files."""
+        intention = self._intention(preview)
+        self._journal.begin(intention, self._contents, self._grounds.root)
+        if intention.kind == "revert":
+            # From here on whoever looks at the session, OpenCode too, knows which snapshot has everything.
+            self._sessions.update(self.session.id, lambda info: info.update(revert=intention.record))
+        missed = self._apply(intention)
+        return Done(self._finish(intention), preview, (*preview.plan.lost, *missed))
+
+    def recover(self) -> bool:
+        """Finish what was begun; whether anything was."""
+        intention = self._journal.next
+        if intention is None:
+            return False
+        if intention.matches(self.session.revert):
+            self._apply(intention)
+            self.session = self._finish(intention)
+        elif intention.kind == "unrevert" and self.session.revert is None:
+            self._journal.clear()
+        else:
+            self._journal.abandon()  # the record was not written yet, so no file was touched
+        return True
+
+    def _intention(self, preview: Preview) -> Intention:
+        files = tuple(
+            Entry(name=each.name, was=each.was, becomes=each.becomes, origin=each.origin)
+            for each in preview.plan.files
+            if each.verdict != "lost"
+        )
+        revert = self.session.revert
+        if preview.revert is None and revert is not None:
+            return Intention(
+                kind="unrevert",
+                message_id=revert.message_id,
+                part_id=revert.part_id,
+                snapshot=revert.snapshot,
+                files=files,
+            )
+        point = preview.revert or {}
+        snapshot = revert.snapshot if revert is not None and revert.snapshot else self._snapshots.track()
+        return Intention(
+            kind="revert",
+            message_id=point["messageID"],
+            part_id=point.get("partID"),
+            snapshot=snapshot,
+            files=files,
+        )
+
+    def _apply(self, intention: Intention) -> list[Planned]:
+        """Bring every file to what it becomes; those that someone changed at this very moment are left alone."""
+        missed: list[Planned] = []
+        # What goes makes room for what comes: a folder may have been a file, and a file a folder.
+        for entry in sorted(intention.files, key=lambda each: bool(each.becomes.oid)):
+            path = self._grounds.path(entry.name)
+            now = states.look(path, modes=self._modes)
+            if now.fits(entry.becomes):
+                continue
+            data = self._contents.get(entry.becomes.oid) if entry.becomes.oid else b""
+            if not now.fits(entry.was) or data is None:
+                self._tools.disk.discard(states.beside(path, entry.becomes))
+                reason = "changed at this very moment" if data is not None else "its content is gone"
+                missed.append(Planned(entry.name, "lost", now, now, entry.origin, reason))
+            elif entry.becomes.oid:
+                states.put(self._tools.disk, path, entry.becomes, data)
+            else:
+                states.take_away(self._tools.disk, self._grounds.root, entry.name)
+        return missed
+
+    def _finish(self, intention: Intention) -> Session:
+        """The files are done: now the records that follow from them."""
+        if intention.kind == "unrevert":
+            found = summary.known_diffs(self.history, self._snapshots)
+            session = self._record(found, lambda info: info.pop("revert", None))
+            self._journal.clear()
+            return session
+        record = intention.record
+        if intention.snapshot:
+            record["diff"] = self._diff_since(intention.snapshot)
+        point = points.index(self.history, intention.message_id)
+        found = summary.known_diffs(self.history[point:], self._snapshots)
+        session = self._record(found, lambda info: info.update(revert=record))
+        self._journal.finish()
+        return session
+
+    def _diff_since(self, snapshot: str) -> str:
+        """What is different now, for clients to show; nothing if that cannot be told."""
+        try:
+            now = self._snapshots.track()
+            return self._snapshots.text(snapshot, now) if now else ""
+        except SnapshotError as error:
+            log.warning("%s", error)
+            return ""
+
+    def _record(self, found: list[Document], change: Callable[[Document], object]) -> Session:
+        return summary.record(self._sessions, self.session.id, found, change=change, publish=self._tools.publish)
+
+    # -- making it final -----------------------------------------------------------------------------------------------
+
+    def make_final(self) -> list[str]:
+        """Take out what the revert hides; the messages that are gone."""
+        revert = self.session.revert
+        if revert is None:
+            return []
+        point = points.recorded(self.history, revert)
+        hidden = _hidden(self.history, point) if point is not None else []
+        gone: list[str] = []
+        if hidden:
+            trash = Trash(self._sessions, state=self._tools.state, disk=self._tools.disk)
+            folder = trash.throw(self.session.id, self.session.document["revert"], hidden)
+            gone = self._take_out(hidden, keep_first=bool(point and point.part))
+            self._journal.move_to(folder)
+        self._sessions.update(self.session.id, lambda info: info.pop("revert", None))
+        self._journal.clear()
+        return gone
+
+    def _take_out(self, hidden: Sequence[StoredMessage], *, keep_first: bool) -> list[str]:
+        """The last first: while the first is there, it is known where to go on after an interruption."""
+        gone: list[str] = []
+        for number, message in reversed(list(enumerate(hidden))):
+            message_id = str(message.info["id"])
+            if number == 0 and keep_first:
+                for part in reversed(message.parts):
+                    self._sessions.remove_part(self.session.id, message_id, part["id"])
+            else:
+                self._sessions.remove_message(self.session.id, message_id)
+                gone.append(message_id)
+        return gone[::-1]
+
+
+def _hidden(history: Sequence[StoredMessage], point: Point) -> list[StoredMessage]:
+    """What comes at and after the point; of the first message, only the parts that go."""
+    first, *rest = history[point.message :]
+    if not point.part:
+        return [first, *rest]
+    parts = first.parts[point.part :]
+    return [StoredMessage(first.info, parts), *rest] if parts else rest

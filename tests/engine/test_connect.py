@@ -1,0 +1,71 @@
+from __future__ import annotations
+
+import pytest
+
+from opensesh.errors import AuthFailed, ModelError
+from opensesh.models.anthropic import Anthropic
+from opensesh.models.auth import Keyring
+from opensesh.models.catalogue import Catalogue
+from opensesh.models.connect import Connections
+from opensesh.models.google import Google
+from opensesh.models.model import Model
+from opensesh.models.openai_chat import OpenAIChat
+from opensesh.models.openai_responses import OpenAIResponses
+
+
+def connections(environ: dict[str, str]) -> Connections:
+    config = {
+        "provider": {
+            "mine": {
+                "npm": "@ai-sdk/openai-compatible",
+                "options": {"baseURL": "http://127.0.0.1:9/v1"},
+                "models": {"m": {}},
+            }
+        }
+    }
+    return Connections(Catalogue(config), Keyring(config, environ=environ))
+
+
+def model(provider: str, npm: str) -> Model:
+    return Model(id="m", provider_id=provider, npm=npm)
+
+
+KEYS = {"ANTHROPIC_API_KEY": "a", "OPENAI_API_KEY": "o", "GEMINI_API_KEY": "g"}
+
+
+@pytest.mark.parametrize(
+    ("provider", "npm", "adapter"),
+    [
+        ("anthropic", "@ai-sdk/anthropic", Anthropic),
+        ("openai", "@ai-sdk/openai", OpenAIResponses),
+        ("google", "@ai-sdk/google", Google),
+        ("mine", "@ai-sdk/openai-compatible", OpenAIChat),
+    ],
+)
+async def test_each_wire_has_its_adapter_which_is_used_again(provider: str, npm: str, adapter: type) -> None:
+    open_ = connections(KEYS)
+    found = open_.provider(model(provider, npm))
+    assert isinstance(found, adapter)
+    assert open_.provider(model(provider, npm)) is found
+    await open_.aclose()
+
+
+async def test_a_key_that_changes_is_used_from_the_next_request_on() -> None:
+    environ = dict(KEYS)
+    open_ = connections(environ)
+    before = open_.provider(model("anthropic", "@ai-sdk/anthropic"))
+    environ["ANTHROPIC_API_KEY"] = "another"
+    assert open_.provider(model("anthropic", "@ai-sdk/anthropic")) is not before
+    await open_.aclose()
+
+
+def test_a_provider_without_a_key_is_told_where_to_put_one() -> None:
+    with pytest.raises(AuthFailed, match="ANTHROPIC_API_KEY"):
+        connections({}).provider(model("anthropic", "@ai-sdk/anthropic"))
+
+
+async def test_a_wire_that_is_not_spoken_is_named() -> None:
+    open_ = connections({**KEYS, "AZURE_API_KEY": "z", "AZURE_RESOURCE_NAME": "r"})
+    with pytest.raises(ModelError, match="@ai-sdk/azure"):
+        open_.provider(model("azure", "@ai-sdk/azure"))
+    await open_.aclose()

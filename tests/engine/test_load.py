@@ -1,0 +1,182 @@
+from __future__ import annotations
+
+import asyncio
+import resource
+import statistics
+import sys
+import time
+import tracemalloc
+from collections.abc import AsyncIterator, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from opensesh import events
+from opensesh.engine.engine import Engine, open_engine
+from opensesh.models import events as stream
+from opensesh.models.request import Request
+from opensesh.storage.json_tree import JsonTree
+from opensesh.storage.memory import Memory
+from opensesh.storage.store import Store
+
+from .stage import echo
+
+OPENED = (stream.Start(), stream.StartStep(), stream.TextStart("t"))
+FINISHED = (stream.TextEnd("t"), stream.FinishStep("stop"), stream.Finish("stop"))
+
+
+class Streaming:
+    """Says a text of a given length, in pieces as they would come over a wire."""
+
+    def __init__(self, size: int, piece: int) -> None:
+        self._count = size // piece
+        self._piece = piece
+
+    async def stream(self, request: Request) -> AsyncIterator[stream.StreamEvent]:
+        for event in OPENED:
+            yield event
+        for number in range(self._count):
+            yield stream.TextDelta("t", f"{number:<{self._piece}}")
+            if number % 64 == 0:
+                await asyncio.sleep(0)
+        for event in FINISHED:
+            yield event
+
+
+class Stepping:
+    """Calls a tool at every step, and looks at the clock."""
+
+    def __init__(self, steps: int) -> None:
+        self._steps = steps
+        self._counted = 0
+        self.clock: list[float] = []
+        self.calls: list[int] = []
+
+    def count(self, frame: Any, event: str, argument: Any) -> None:
+        """For ``sys.setprofile``: counts calls, in Python and in C, of the thread of the event loop."""
+        self._counted += event in ("call", "c_call")
+
+    async def stream(self, request: Request) -> AsyncIterator[stream.StreamEvent]:
+        self.clock.append(time.process_time())
+        self.calls.append(self._counted)
+        number = len(self.clock)
+        for event in (*OPENED, stream.TextDelta("t", "On it.")):
+            yield event
+        if number > self._steps:
+            for event in FINISHED:
+                yield event
+            return
+        yield stream.TextEnd("t")
+        yield stream.ToolInputStart(f"call_{number}", "echo")
+        yield stream.ToolCall(f"call_{number}", "echo", {"number": number})
+        yield stream.FinishStep("tool-calls")
+        yield stream.Finish("tool-calls")
+
+
+def around(clock: Sequence[float], step: int) -> float:
+    """What the steps around this one took by a clock."""
+    took = [after - before for before, after in pairwise(clock)]
+    return statistics.median(took[max(0, step - 15) : step + 15])
+
+
+class Latency:
+    """How long the event loop kept someone waiting who only wanted a moment."""
+
+    worst = 0.0
+
+    async def watch(self, done: asyncio.Event) -> None:
+        while not done.is_set():
+            before = time.perf_counter()
+            await asyncio.sleep(0.002)
+            self.worst = max(self.worst, time.perf_counter() - before)
+
+
+async def crowd(store: Store, sessions: int, size: int, piece: int) -> tuple[Engine, float]:
+    """Stream so many texts at the same time; the engine, and the worst moment of its loop."""
+    latency, done = Latency(), asyncio.Event()
+    async with open_engine(".", store=store, scripts={"it": Streaming(size, piece)}) as engine:
+        opened = [await engine.create(title="one of many") for _ in range(sessions)]
+        async with asyncio.TaskGroup() as group:
+            group.create_task(latency.watch(done))
+            runs = [group.create_task(engine.run(each.id, "Go.", model="scripted/it")) for each in opened]
+            outcomes = await asyncio.gather(*runs)
+            done.set()
+        assert {outcome.kind for outcome in outcomes} == {"answered"}
+        for outcome in outcomes:
+            assert outcome.message is not None
+            text = outcome.message.parts[1]["text"]
+            assert size - piece <= len(text) <= size
+    return engine, latency.worst
+
+
+async def test_fifty_sessions_stream_at_the_same_time_and_nobody_waits_long() -> None:
+    _, worst = await crowd(Memory(), 50, 500_000, 250)
+    assert worst < 1.0
+
+
+async def test_the_bus_holds_no_copies_of_a_growing_text() -> None:
+    engine, _ = await crowd(Memory(), 1, 1_000_000, 100)
+    held = 0
+    async with engine.bus.subscribe(after=0) as heard:
+        heard.close_after(engine.bus.last)
+        async for envelope in heard:
+            if isinstance(envelope.event, events.PartUpdated):
+                held += len(envelope.event.part.get("text", ""))
+    assert 1_000_000 <= held < 2_200_000
+
+
+async def peak(size: int) -> int:
+    tracemalloc.start()
+    try:
+        await crowd(Memory(), 1, size, 20)
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+async def test_memory_is_bounded_by_what_is_streamed() -> None:
+    small, large = await peak(400_000), await peak(1_400_000)
+    # At its end: the text with and without what trails it, encoded twice, and once more in a store that is memory.
+    assert large - small < 7 * 1_000_000
+
+
+@pytest.mark.slow
+@pytest.mark.load
+@pytest.mark.timeout(1_200)
+async def test_fifty_sessions_of_ten_megabytes(tmp_path: Path) -> None:
+    tree = JsonTree(tmp_path / "storage", durability="relaxed")
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    began = time.perf_counter()
+    _, worst = await crowd(tree, 50, 10_000_000, 200)
+    grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
+    print(f"500 MB in {time.perf_counter() - began:.0f} s; worst wait {worst:.2f} s; {grown:.0f} MB more than before")
+    assert worst < 5.0
+    assert grown < 4 * 500
+
+
+async def steps(model: Stepping) -> Stepping:
+    async with open_engine(".", store=Memory(), scripts={"it": model}, tools=[echo()]) as engine:
+        session = await engine.create(title="long")
+        outcome = await asyncio.wait_for(engine.run(session.id, "Go.", model="scripted/it"), 100)
+        assert outcome.kind == "answered"
+    return model
+
+
+async def test_a_step_does_not_do_more_the_longer_the_history_is() -> None:
+    model = Stepping(300)
+    sys.setprofile(model.count)
+    try:
+        await steps(model)
+    finally:
+        sys.setprofile(None)
+    assert around(model.calls, 285) < 1.05 * around(model.calls, 20)
+
+
+@pytest.mark.slow
+async def test_the_thousandth_step_costs_what_the_tenth_did() -> None:
+    models = [await steps(Stepping(1_000)) for _ in range(3)]
+    early, late = (min(around(model.clock, step) for model in models) for step in (20, 985))
+    print(f"{early * 1000:.2f} ms, then {late * 1000:.2f} ms")
+    assert late < 1.2 * early

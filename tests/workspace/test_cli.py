@@ -1,0 +1,188 @@
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from opensesh.cli import session_diff, session_revert
+from opensesh.cli.app import Parser
+from opensesh.errors import Conflict, NotFound, UsageError
+
+from .desk import Desk, contents, creates, deletes, write, writes
+
+
+class Console:
+    """Runs an action as ``opensesh session`` will, on the sessions of a desk."""
+
+    def __init__(self, desk: Desk, capture: pytest.CaptureFixture[str]) -> None:
+        self.desk = desk
+        self._capture = capture
+        self.code = 0
+        self.errors = ""
+
+    def run(self, configure: Callable[[Parser], None], act: Callable[..., int], *words: str) -> str:
+        parser = Parser(prog="opensesh session")
+        configure(parser)
+        parser.add_argument("--json", action="store_true")
+        options = parser.parse_args(words)
+        self.code = act(options, self.desk.sessions, self.desk.sessions.get(options.session))
+        printed = self._capture.readouterr()
+        self.errors = printed.err
+        return printed.out
+
+    def diff(self, *words: str) -> str:
+        return self.run(session_diff.configure, session_diff.run, *words)
+
+    def revert(self, *words: str) -> str:
+        return self.run(session_revert.configure_revert, session_revert.run_revert, *words)
+
+    def unrevert(self, *words: str) -> str:
+        return self.run(session_revert.configure_unrevert, session_revert.run_unrevert, *words)
+
+
+@pytest.fixture
+def console(desk: Desk, capsys: pytest.CaptureFixture[str]) -> Console:
+    return Console(desk, capsys)
+
+
+def story(desk: Desk) -> tuple[str, str, str]:
+    session = desk.session()
+    first = desk.prompt(session)
+    desk.step(session, first, writes({"a.txt": "1\n", "b.txt": "1\n"}))
+    second = desk.prompt(session)
+    desk.step(session, second, writes({"a.txt": "2\n"}), deletes("b.txt", "README.md"))
+    return session, first, second
+
+
+def test_the_diff_is_shown_as_git_shows_it(console: Console) -> None:
+    session, first, second = story(console.desk)
+    shown = console.diff(session)
+    assert "+++ b/a.txt\n@@ -0,0 +1 @@\n+2\n" in shown
+    assert "deleted file mode 100644\n" in shown
+    assert "-1\n+2" in console.diff(session, "--message", second)
+    assert "README.md" not in console.diff(session, "--message", first)
+    with pytest.raises(NotFound, match="msg_none"):
+        console.diff(session, "--message", "msg_none")
+
+
+def test_the_diff_can_be_counted_and_read_by_programs(console: Console) -> None:
+    session, _, _ = story(console.desk)
+    lines = console.diff(session, "--stat").splitlines()
+    assert lines[1].split() == ["+0", "-1", "deleted", "README.md"]
+    assert lines[-1] == "2 files, 1 lines added, 1 removed"
+    found = json.loads(console.diff(session, "--json"))
+    assert [each["file"] for each in found] == ["README.md", "a.txt"]
+
+
+def test_the_diff_of_a_folder_without_git_comes_from_the_tools(plain: Desk, capsys: pytest.CaptureFixture[str]) -> None:
+    console = Console(plain, capsys)
+    session = plain.session()
+    assert console.diff(session) == "Nothing was changed.\n"
+    plain.step(session, plain.prompt(session), creates("a.txt", "one\n"))
+    assert "+one\n" in console.diff(session)
+
+
+def test_when_the_snapshots_are_gone_what_was_stored_is_shown(console: Console) -> None:
+    desk = console.desk
+    session = desk.session()
+    prompt = desk.prompt(session)
+    step = desk.open_step(session, prompt)
+    desk.part(session, step, {"type": "step-start", "snapshot": "1" * 40})
+    desk.part(session, step, {"type": "step-finish", "snapshot": "2" * 40})
+    stored: list[dict[str, Any]] = [
+        {"file": "x", "before": "old\n", "after": "new\n", "additions": 1, "deletions": 1, "status": "modified"}
+    ]
+    desk.sessions.store.write(("session_diff", session), stored)
+    assert "-old\n+new\n" in console.diff(session)
+    assert console.diff(session, "--message", prompt) == "Nothing was changed.\n"
+
+
+def test_going_back_prompt_by_prompt_and_forth_at_once(console: Console) -> None:
+    session, first, _ = story(console.desk)
+    after = contents(console.desk.folder)
+    assert console.revert(session, "--yes") == f"{session} reverted: 3 files changed\n"
+    assert contents(console.desk.folder)["a.txt"] == "1\n"
+    console.revert(session, "--yes")
+    assert "a.txt" not in contents(console.desk.folder)
+    assert console.desk.sessions.get(session).document["revert"]["messageID"] == first
+    with pytest.raises(NotFound, match="no prompt"):
+        console.revert(session, "--yes")
+    assert console.unrevert(session, "--yes") == f"{session} brought back: 2 files changed\n"
+    assert contents(console.desk.folder) == after
+    with pytest.raises(NotFound, match="not reverted"):
+        console.unrevert(session, "--yes")
+
+
+def test_a_dry_run_shows_and_touches_nothing(console: Console) -> None:
+    session, first, _ = story(console.desk)
+    before = contents(console.desk.folder)
+    assert console.revert(session, "--dry-run").splitlines() == [
+        "2 messages would be hidden",
+        "  + README.md",
+        "  ~ a.txt",
+        "  + b.txt",
+    ]
+    shown = json.loads(console.revert(session, first, "--dry-run", "--json"))
+    assert [(each["file"], each["action"]) for each in shown["files"]] == [
+        ("README.md", "create"),
+        ("a.txt", "delete"),
+        ("b.txt", "keep"),
+    ]
+    assert contents(console.desk.folder) == before
+
+
+def test_where_nobody_can_be_asked_nothing_happens_without_a_word(
+    console: Console, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session, _, _ = story(console.desk)
+    with pytest.raises(UsageError, match="--yes"):
+        console.revert(session)
+    monkeypatch.setattr(sys.stdin, "isatty", lambda: True, raising=False)
+    answers = iter(("n", "y"))
+
+    def answer(_: str) -> str:
+        return next(answers)
+
+    monkeypatch.setattr("builtins.input", answer)
+    assert "  ~ a.txt" in console.revert(session)
+    assert (console.code, console.errors) == (1, "Nothing was touched.\n")
+    assert console.desk.sessions.get(session).revert is None
+    console.revert(session)
+    assert console.desk.sessions.get(session).revert is not None
+
+
+def test_a_conflict_is_named_and_can_be_forced(console: Console) -> None:
+    session, _, _ = story(console.desk)
+    write(console.desk.folder, {"a.txt": "mine\n"})
+    with pytest.raises(Conflict, match=r"a\.txt"):
+        console.revert(session, "--yes")
+    console.revert(session, "--yes", "--force")
+    assert contents(console.desk.folder)["a.txt"] == "1\n"
+
+
+def test_the_conversation_alone_goes_back_without_asking_about_files(console: Console) -> None:
+    session, _, second = story(console.desk)
+    write(console.desk.folder, {"a.txt": "mine\n"})
+    console.revert(session, "--yes", "--keep-files")
+    assert contents(console.desk.folder)["a.txt"] == "mine\n"
+    assert console.desk.sessions.get(session).document["revert"] == {"messageID": second}
+
+
+def test_what_could_not_be_brought_back_is_no_success(plain: Desk, capsys: pytest.CaptureFixture[str]) -> None:
+    console = Console(plain, capsys)
+    write(plain.folder, {"a.txt": "one\n"})
+    session = plain.session()
+    plain.step(session, plain.prompt(session), creates("a.txt", "two\n"), creates("b.txt", "b\n"))
+    console.revert(session, "--yes")
+    assert console.code == 1
+    assert console.errors.startswith("left alone: a.txt (what it held before")
+
+
+def test_a_session_whose_folder_is_gone_says_so(console: Console) -> None:
+    session, _, _ = story(console.desk)
+    console.desk.folder.rename(console.desk.home / "elsewhere")
+    with pytest.raises(NotFound, match="not there any more"):
+        console.revert(session, "--yes")

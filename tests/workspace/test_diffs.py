@@ -1,0 +1,140 @@
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from opensesh.errors import SnapshotError
+from opensesh.workspace import diffs
+from opensesh.workspace.edits import line_counts
+
+from .desk import Desk, git, write
+
+
+def snapshot(desk: Desk) -> str:
+    found = desk.snapshots.track()
+    assert found is not None
+    return found
+
+
+def test_files_are_listed_as_opencode_keeps_them(desk: Desk) -> None:
+    write(desk.folder, {"edited.txt": "one\ntwo\nthree\n", "gone.txt": "bye\n"})
+    before = snapshot(desk)
+    write(desk.folder, {"edited.txt": "one\n2\nthree\nfour\n", "new.txt": "hi\n"})
+    (desk.folder / "gone.txt").unlink()
+    assert desk.snapshots.diff(before, snapshot(desk)) == [
+        {
+            "file": "edited.txt",
+            "before": "one\ntwo\nthree\n",
+            "after": "one\n2\nthree\nfour\n",
+            "additions": 2,
+            "deletions": 1,
+            "status": "modified",
+        },
+        {"file": "gone.txt", "before": "bye\n", "after": "", "additions": 0, "deletions": 1, "status": "deleted"},
+        {"file": "new.txt", "before": "", "after": "hi\n", "additions": 1, "deletions": 0, "status": "added"},
+    ]
+
+
+def test_the_fields_stand_in_opencodes_order(desk: Desk) -> None:
+    before = snapshot(desk)
+    write(desk.folder, {"new.txt": "hi\n"})
+    (found,) = desk.snapshots.diff(before, snapshot(desk))
+    assert list(found) == ["file", "before", "after", "additions", "deletions", "status"]
+
+
+def test_a_file_that_is_no_text_has_neither_texts_nor_counts(desk: Desk) -> None:
+    (desk.folder / "image.png").write_bytes(b"\x89PNG\0\1\2")
+    before = snapshot(desk)
+    (desk.folder / "image.png").write_bytes(b"\x89PNG\0\3\4\5")
+    assert desk.snapshots.diff(before, snapshot(desk)) == [
+        {"file": "image.png", "before": "", "after": "", "additions": 0, "deletions": 0, "status": "modified"}
+    ]
+
+
+def test_a_renamed_file_is_one_that_went_and_one_that_came(desk: Desk) -> None:
+    before = snapshot(desk)
+    (desk.folder / "README.md").rename(desk.folder / "READ.md")
+    found = desk.snapshots.diff(before, snapshot(desk))
+    assert [(diff["file"], diff["status"]) for diff in found] == [("READ.md", "added"), ("README.md", "deleted")]
+
+
+def test_a_link_is_told_by_what_it_says(desk: Desk) -> None:
+    before = snapshot(desk)
+    (desk.folder / "README.md").unlink()
+    (desk.folder / "README.md").symlink_to("src/main.py")
+    (found,) = desk.snapshots.diff(before, snapshot(desk))
+    assert (found["before"], found["after"], found["status"]) == ("hello\n", "src/main.py", "modified")
+
+
+def test_text_in_no_known_encoding_is_shown_as_far_as_it_goes(desk: Desk) -> None:
+    before = snapshot(desk)
+    (desk.folder / "latin.txt").write_bytes("café\n".encode("latin-1"))
+    (found,) = desk.snapshots.diff(before, snapshot(desk))
+    assert (found["after"], found["additions"]) == ("caf\ufffd\n", 1)
+
+
+def test_of_a_very_large_text_only_the_counts_are_kept(desk: Desk) -> None:
+    before = snapshot(desk)
+    write(desk.folder, {"large.txt": "line\n" * 300_000, "small.txt": "line\n"})
+    large, small = desk.snapshots.diff(before, snapshot(desk))
+    assert (large["additions"], large["after"]) == (300_000, "")
+    assert small["after"] == "line\n"
+
+
+def test_all_texts_of_one_list_share_a_limit(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(diffs, "LARGEST_TOTAL", 25)
+    before = snapshot(desk)
+    write(desk.folder, {f"{number}.txt": "0123456789" for number in range(4)})
+    found = desk.snapshots.diff(before, snapshot(desk))
+    assert [bool(diff["after"]) for diff in found] == [True, True, False, False]
+
+
+def test_submodules_are_not_files(desk: Desk) -> None:
+    link = "160000 commit 0123456789012345678901234567890123456789\tmodule\0"
+    with_module = desk.snapshots.git.run("mktree", "-z", given=link.encode()).decode().strip()
+    empty = desk.snapshots.git.run("mktree", "-z", given=b"").decode().strip()
+    assert desk.snapshots.diff(empty, with_module) == []
+    assert desk.snapshots.changed(with_module, empty).files == ()
+
+
+def test_the_text_for_people_is_what_git_shows(desk: Desk) -> None:
+    before = snapshot(desk)
+    write(desk.folder, {"README.md": "bye\n"})
+    text = desk.snapshots.text(before, snapshot(desk))
+    assert text == git(desk.folder, "diff", "HEAD")
+    assert text.endswith("-hello\n+bye")
+
+
+def test_the_users_taste_in_diffs_does_not_change_ours(desk: Desk) -> None:
+    for name, value in (("diff.external", "false"), ("diff.noprefix", "true"), ("color.ui", "always")):
+        git(desk.folder, "config", "--global", name, value)
+    before = snapshot(desk)
+    write(desk.folder, {"README.md": "bye\n"})
+    assert desk.snapshots.text(before, snapshot(desk)).startswith("diff --git a/README.md b/README.md\n")
+
+
+def test_a_snapshot_that_is_gone_cannot_be_compared(desk: Desk) -> None:
+    with pytest.raises(SnapshotError):
+        desk.snapshots.diff("1" * 40, snapshot(desk))
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "counts"),
+    [
+        ("", "", (0, 0)),
+        ("a\nb\n", "a\nb\n", (0, 0)),
+        ("a\nb\n", "a\nc\nb\n", (1, 0)),
+        ("a\nb\nc\n", "a\nc\n", (0, 1)),
+        ("a\nb\nc\nd\n", "b\nx\nd\n", (1, 2)),
+        ("a" + os.linesep, "b" + os.linesep, (1, 1)),
+        ("1\u20282\n", "1\u20283\n", (1, 1)),
+    ],
+)
+def test_lines_are_counted_where_git_cannot(before: str, after: str, counts: tuple[int, int]) -> None:
+    assert line_counts(before, after) == counts
+
+
+def test_lines_of_texts_that_have_nothing_in_common_are_counted_without_waiting() -> None:
+    before, after = ("\n".join(f"{word} {number}" for number in range(20_000)) for word in ("old", "new"))
+    assert line_counts(before, after) == (20_000, 20_000)

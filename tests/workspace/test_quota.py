@@ -1,0 +1,130 @@
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from pathlib import Path
+
+from opensesh.workspace import Snapshots, Trash, referenced, tidy
+
+from .desk import Desk, git, write, writes
+
+DAY = 86_400
+
+
+def age(desk: Desk, days: int) -> None:
+    """Make everything in the store look as if it had been there for so many days, its pins too."""
+    store = Path(desk.snapshots.repository.store)
+    moment = time.time() - days * DAY
+    for path in (store / "objects").rglob("*"):
+        os.utime(path, (moment, moment))
+    today = int(time.time()) // DAY
+    pins = git(store, "--git-dir", str(store), "for-each-ref", "--format=%(refname)", "refs/opensesh").splitlines()
+    for pin in pins:
+        tree = pin.rsplit("/", 1)[1]
+        git(store, "--git-dir", str(store), "update-ref", "-d", pin)
+        git(store, "--git-dir", str(store), "update-ref", f"refs/opensesh/{today - days}/{tree}", tree)
+
+
+def is_there(snapshots: Snapshots, tree: str) -> bool:
+    with snapshots.objects() as objects:
+        return objects.has_tree(tree)
+
+
+def snapshot(desk: Desk) -> str:
+    found = desk.snapshots.track()
+    assert found is not None
+    return found
+
+
+def some_noise(desk: Desk) -> str:
+    write(desk.folder, {"noise": os.urandom(40_000).hex()})
+    tree = snapshot(desk)
+    (desk.folder / "noise").unlink()
+    return tree
+
+
+def test_sessions_name_the_snapshots_they_may_want(desk: Desk) -> None:
+    session = desk.session()
+    prompt = desk.prompt(session)
+    desk.step(session, prompt, writes({"a": "1"}))
+    parts = desk.history(session)[1].parts
+    named = {part["snapshot"] for part in parts if "snapshot" in part}
+    assert referenced(desk.sessions.store, desk.place.id) == named
+    snapshot = desk.reverts.revert(session, prompt).session.document["revert"]["snapshot"]
+    assert referenced(desk.sessions.store, desk.place.id) == named | {snapshot}
+    assert referenced(desk.sessions.store, "elsewhere") == set()
+    trash = Trash(desk.sessions, state=str(desk.home / "state"))
+    assert trash.snapshots() == set()
+    desk.reverts.cleanup(session)
+    assert referenced(desk.sessions.store, desk.place.id) == set()
+    assert trash.snapshots() == named | {snapshot}
+
+
+def test_what_no_session_names_goes_after_a_week_and_its_room_is_given_back(desk: Desk) -> None:
+    wanted, unwanted = some_noise(desk), some_noise(desk)
+    age(desk, 8)
+    done = tidy(desk.snapshots.repository, {wanted})
+    assert done.dropped == 1
+    assert done.after < done.before
+    assert done.note is None
+    assert is_there(desk.snapshots, wanted)
+    assert not is_there(desk.snapshots, unwanted)
+
+
+def test_what_is_young_stays_whether_or_not_a_session_names_it(desk: Desk) -> None:
+    tree = some_noise(desk)
+    age(desk, 6)
+    assert tidy(desk.snapshots.repository, set()).dropped == 0
+    assert is_there(desk.snapshots, tree)
+
+
+def test_the_next_snapshot_after_tidying_is_whole(desk: Desk) -> None:
+    write(desk.folder, {"kept": "x" * 1000})
+    tree = snapshot(desk)
+    age(desk, 30)
+    tidy(desk.snapshots.repository, set())
+    assert not is_there(desk.snapshots, tree)
+    write(desk.folder, {"README.md": "2"})
+    again = desk.open_snapshots()
+    found = again.track()
+    assert found is not None
+    with again.objects() as objects:
+        state = objects.state(found, "kept")
+        assert state is not None
+        assert objects.content(state.oid) == b"x" * 1000
+
+
+def test_snapshots_of_a_repository_that_is_gone_do_not_stop_the_tidying(desk: Desk, tmp_path: Path) -> None:
+    clone = tmp_path / "clone"
+    git(tmp_path, "clone", "-q", str(desk.folder), str(clone))
+    write(clone, {"only-there": "x" * 1000})
+    git(clone, "add", "-A")
+    there = Desk(desk.home, clone)
+    broken = snapshot(there)
+    unwanted = some_noise(desk)
+    age(desk, 8)
+    shutil.rmtree(clone)
+    alternates = Path(desk.snapshots.repository.store, "objects", "info", "alternates")
+    assert str(clone) in alternates.read_text()
+    done = tidy(desk.snapshots.repository, {broken})
+    assert done.note is not None
+    assert "1 snapshots are no longer complete" in done.note
+    assert not is_there(desk.snapshots, unwanted)
+    assert alternates.read_text() == f"{desk.folder}/.git/objects\n"
+
+
+def test_leftovers_of_a_git_that_was_ended_are_swept_up(desk: Desk) -> None:
+    snapshot(desk)
+    pack = Path(desk.snapshots.repository.store, "objects", "pack")
+    for name, hours in (("tmp_pack_old", 2), ("tmp_pack_new", 0)):
+        (pack / name).write_bytes(b"x")
+        moment = time.time() - hours * 3600
+        os.utime(pack / name, (moment, moment))
+    tidy(desk.snapshots.repository, set())
+    assert [path.name for path in pack.glob("tmp_*")] == ["tmp_pack_new"]
+
+
+def test_where_nothing_was_kept_there_is_nothing_to_tidy(desk: Desk) -> None:
+    assert desk.snapshots.repository.size() == 0
+    assert tidy(desk.snapshots.repository, set()) == (0, 0, 0, None)

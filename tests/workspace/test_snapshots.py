@@ -1,0 +1,542 @@
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from opensesh.errors import SnapshotError
+from opensesh.project import Place, resolve
+from opensesh.workspace import Limits, Snapshots
+from opensesh.workspace.git import Git, surroundings
+from opensesh.workspace.scan import MEBIBYTE
+from opensesh.workspace.states import State
+
+from .desk import Desk, git, new_repository, write
+
+
+def tree(desk: Desk, snapshots: Snapshots | None = None) -> str:
+    found = (snapshots or desk.snapshots).track()
+    assert found is not None, (snapshots or desk.snapshots).note
+    return found
+
+
+def names(desk: Desk, snapshot: str) -> set[str]:
+    shown = desk.snapshots.git.names("ls-tree", "-r", "-z", "--name-only", snapshot)
+    return set(shown)
+
+
+def everything_in(folder: Path) -> dict[str, tuple[bytes, int]]:
+    """All bytes of a repository of the user's, and when its index was written."""
+    found = {str(path): (path.read_bytes(), 0) for path in sorted((folder / ".git").rglob("*")) if path.is_file()}
+    index = folder / ".git" / "index"
+    return found | {str(index): (index.read_bytes(), index.stat().st_mtime_ns)}
+
+
+def test_a_snapshot_is_the_tree_that_git_itself_would_make(desk: Desk) -> None:
+    assert tree(desk) == git(desk.folder, "rev-parse", "HEAD^{tree}")
+
+
+def test_the_users_repository_and_index_are_left_alone(desk: Desk) -> None:
+    write(desk.folder, {"staged.txt": "s", "new.txt": "n"})
+    git(desk.folder, "add", "staged.txt")
+    before = everything_in(desk.folder)
+    first = tree(desk)
+    write(desk.folder, {"README.md": "changed\n"})
+    desk.snapshots.patch(first)
+    assert everything_in(desk.folder) == before
+    assert git(desk.folder, "status", "--porcelain").splitlines() == ["M README.md", "A  staged.txt", "?? new.txt"]
+
+
+def test_files_that_the_users_repository_has_are_not_stored_again(desk: Desk) -> None:
+    write(desk.folder, {f"data/{number}.txt": str(number) * 100 for number in range(50)})
+    git(desk.folder, "add", "-A")
+    git(desk.folder, "commit", "-qm", "data")
+    assert names(desk, tree(desk)) >= {"data/0.txt", "data/49.txt"}
+    stored = [path for path in Path(desk.snapshots.repository.store, "objects").rglob("*") if path.is_file()]
+    assert [path.name for path in stored] == ["alternates"]
+
+
+def test_opencode_finds_the_store_as_it_would_have_made_it(desk: Desk) -> None:
+    snapshot = tree(desk)
+    store = desk.home / "data" / "snapshot" / desk.place.id
+    assert git(store, "--git-dir", str(store), "config", "core.autocrlf") == "false"
+    assert git(store, "--git-dir", str(store), "config", "core.worktree") == str(desk.folder)
+    assert "README.md" in git(desk.folder, "--git-dir", str(store), "ls-tree", "-r", "--name-only", snapshot)
+    assert not (store / "index").exists()
+
+
+def test_the_patch_lists_what_changed_by_absolute_path(desk: Desk) -> None:
+    write(desk.folder, {"gone.txt": "x"})
+    first = tree(desk)
+    write(desk.folder, {"README.md": "changed\n", "new/deep.txt": "n"})
+    (desk.folder / "gone.txt").unlink()
+    patch = desk.snapshots.patch(first)
+    assert patch.hash == first
+    assert set(patch.files) == {str(desk.folder / name) for name in ("README.md", "new/deep.txt", "gone.txt")}
+    assert desk.snapshots.patch(tree(desk)).files == ()
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "with space.txt",
+        "line\nbreak.txt",
+        "-rf",
+        "--help",
+        "ünïcode ☃.txt",
+        'quote"s.txt',
+        "back\\slash.txt",
+        "tab\there",
+        ":(exclude)x",
+        "*.py",
+        "a" * 200,
+        os.fsdecode(b"no-text-\xff\xfe"),
+        "e\u0301 combining",
+    ],
+)
+def test_odd_names_are_names_like_any_other(desk: Desk, name: str) -> None:
+    first = tree(desk)
+    path = desk.folder / name
+    path.write_text("1")
+    second = tree(desk)
+    assert desk.snapshots.changed(first, second).files == (str(path),)
+    assert [diff["file"] for diff in desk.snapshots.diff(first, second)] == [name]
+    with desk.snapshots.objects() as objects:
+        found = objects.state(second, name)
+        assert found is not None
+        assert objects.content(found.oid) == b"1"
+    path.unlink()
+    assert tree(desk) == first
+
+
+def test_what_the_project_ignores_is_left_out(desk: Desk, isolated: Path) -> None:
+    write(isolated, {".config/git/ignore": "*.everywhere\n", "mine": "*.mine\n"})
+    write(desk.folder, {".gitignore": "build/\n*.log\n!keep.log\n", "sub/.gitignore": "local\n"})
+    (desk.folder / ".git" / "info" / "exclude").write_text("*.private\n")
+    listed = ["build/a", "a.log", "keep.log", "sub/local", "local", "a.everywhere", "a.private", "a.mine"]
+    write(desk.folder, dict.fromkeys(listed, "x"))
+    assert {"keep.log", "local", "a.mine"} <= names(desk, tree(desk))
+    assert not {"build/a", "a.log", "sub/local", "a.everywhere", "a.private"} & names(desk, tree(desk))
+    (desk.folder / ".git" / "info" / "exclude").write_text("keep.log\n")
+    write(desk.folder, {".gitignore": "build/\n*.log\n"})
+    assert "keep.log" not in names(desk, tree(desk))
+    assert "a.private" in names(desk, tree(desk))
+    git(desk.folder, "config", "--global", "core.excludesFile", "~/mine")
+    assert "a.mine" not in names(desk, tree(desk, desk.open_snapshots()))
+
+
+def test_a_file_that_is_ignored_from_now_on_leaves_the_snapshots_and_stays_on_disk(desk: Desk) -> None:
+    write(desk.folder, {"secret.env": "KEY=1"})
+    assert "secret.env" in names(desk, tree(desk))
+    write(desk.folder, {".gitignore": "*.env\n"})
+    assert "secret.env" not in names(desk, tree(desk))
+    assert (desk.folder / "secret.env").read_text() == "KEY=1"
+
+
+def test_a_file_that_was_only_hidden_does_not_count_as_new(desk: Desk) -> None:
+    write(desk.folder, {".gitignore": "*.env\n", "old.env": "KEY=1"})
+    os.utime(desk.folder / "old.env", (1_700_000_000, 1_700_000_000))
+    first = tree(desk)
+    write(desk.folder, {".gitignore": "", "new.env": "KEY=2"})
+    files = desk.snapshots.patch(first).files
+    assert set(files) == {str(desk.folder / ".gitignore"), str(desk.folder / "new.env")}
+
+
+def test_large_files_are_left_out_with_a_note_unless_git_tracks_them(desk: Desk) -> None:
+    big = "x" * (2 * MEBIBYTE + 1)
+    write(desk.folder, {"asset.bin": big})
+    git(desk.folder, "add", "asset.bin")
+    write(desk.folder, {"dump.bin": big, "fits.bin": big[:-1]})
+    first = tree(desk)
+    assert {"asset.bin", "fits.bin"} <= names(desk, first)
+    assert "dump.bin" not in names(desk, first)
+    assert desk.snapshots.note is not None
+    assert "dump.bin" in desk.snapshots.note
+    (desk.folder / "dump.bin").write_text("small now")
+    assert desk.snapshots.patch(first).files == ()
+
+
+def test_a_file_that_grows_too_large_is_no_longer_followed(desk: Desk) -> None:
+    write(desk.folder, {"server.log": "x"})
+    first = tree(desk)
+    (desk.folder / "server.log").write_bytes(b"x" * (2 * MEBIBYTE + 1))
+    second = tree(desk)
+    assert "server.log" not in names(desk, second)
+    assert desk.snapshots.changed(first, second).files == ()
+
+
+def test_too_much_that_is_new_is_refused_before_it_is_read(desk: Desk) -> None:
+    snapshots = desk.open_snapshots(limits=Limits(new=1000))
+    write(desk.folder, {f"data/{number}": "x" * 100 for number in range(20)})
+    assert snapshots.track() is None
+    assert snapshots.note is not None
+    assert ".gitignore" in snapshots.note
+    git(desk.folder, "add", "-A")
+    assert snapshots.track() is not None
+
+
+def test_no_more_is_stored_than_there_is_room_for(desk: Desk) -> None:
+    write(desk.folder, {"noise": os.urandom(50_000).hex()})
+    tree(desk)
+    snapshots = desk.open_snapshots(limits=Limits(store=10_000))
+    assert snapshots.track() is None
+    assert snapshots.note is not None
+    assert "tidy up" in snapshots.note
+    assert not snapshots.enabled
+
+
+def test_links_are_kept_as_links_and_never_followed(desk: Desk, tmp_path: Path) -> None:
+    write(tmp_path / "elsewhere", {"secret": "s"})
+    (desk.folder / "file").symlink_to(tmp_path / "elsewhere" / "secret")
+    (desk.folder / "folder").symlink_to(tmp_path / "elsewhere", target_is_directory=True)
+    (desk.folder / "broken").symlink_to("nowhere")
+    (desk.folder / "loop").symlink_to("loop")
+    snapshot = tree(desk)
+    with desk.snapshots.objects() as objects:
+        found = {name: objects.state(snapshot, name) or State() for name in ("file", "folder", "broken", "loop")}
+        assert {state.mode for state in found.values()} == {"120000"}
+        assert objects.content(found["broken"].oid) == b"nowhere"
+        assert objects.state(snapshot, "folder/secret") == State()
+
+
+def test_a_folder_that_becomes_a_link_or_a_file_and_back(desk: Desk) -> None:
+    write(desk.folder, {"thing/a": "1", "other/a": "1"})
+    first = tree(desk)
+    (desk.folder / "thing" / "a").unlink()
+    (desk.folder / "thing").rmdir()
+    (desk.folder / "thing").symlink_to("other", target_is_directory=True)
+    second = tree(desk)
+    assert {"thing", "other/a"} <= names(desk, second)
+    assert "thing/a" not in names(desk, second)
+    (desk.folder / "thing").unlink()
+    (desk.folder / "thing").write_text("file")
+    assert "thing" in names(desk, tree(desk))
+    (desk.folder / "thing").unlink()
+    write(desk.folder, {"thing/a": "1"})
+    assert tree(desk) == first
+
+
+def test_bytes_are_kept_as_they_are_whatever_attributes_and_settings_say(desk: Desk, isolated: Path) -> None:
+    git(desk.folder, "config", "--global", "core.autocrlf", "true")
+    git(desk.folder, "config", "--global", "filter.loud.clean", "tr a-z A-Z")
+    attributes = (
+        "* text=auto\n*.win text eol=crlf\n*.loud filter=loud\n*.id ident\n*.u working-tree-encoding=UTF-16LE-BOM\n"
+    )
+    raw = {"a.win": b"1\r\n2\n", "b.txt": b"1\r\n2\r\n", "c.loud": b"quiet", "d.id": b"$Id$\n", "e.u": b"\xff\xfex\0"}
+    (desk.folder / ".gitattributes").write_text(attributes)
+    for name, data in raw.items():
+        (desk.folder / name).write_bytes(data)
+    snapshot = tree(desk)
+    with desk.snapshots.objects() as objects:
+        assert {name: objects.content((objects.state(snapshot, name) or State()).oid) for name in raw} == raw
+
+
+def test_no_hook_and_no_monitor_of_the_users_runs(desk: Desk, tmp_path: Path) -> None:
+    trace = tmp_path / "trace"
+    hooks = tmp_path / "hooks"
+    for name in ("post-index-change", "pre-commit", "reference-transaction"):
+        write(hooks, {name: f"#!/bin/sh\necho ran >> '{trace}'\n"})
+        (hooks / name).chmod(0o755)
+    for setting in (("core.hooksPath", str(hooks)), ("core.fsmonitor", str(hooks / "pre-commit"))):
+        git(desk.folder, "config", "--global", *setting)
+    first = tree(desk)
+    write(desk.folder, {"README.md": "2"})
+    assert desk.snapshots.patch(first).files
+    assert not trace.exists()
+
+
+def test_variables_of_a_hook_around_us_do_not_lead_astray(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = everything_in(desk.folder)
+    for name in ("GIT_DIR", "GIT_INDEX_FILE", "GIT_WORK_TREE", "GIT_OBJECT_DIRECTORY"):
+        monkeypatch.setenv(name, str(desk.folder / ".git" / name))
+    monkeypatch.setenv("GIT_CONFIG_COUNT", "1")
+    monkeypatch.setenv("GIT_CONFIG_KEY_0", "core.bare")
+    monkeypatch.setenv("GIT_CONFIG_VALUE_0", "true")
+    assert names(desk, tree(desk)) == {"README.md", "src/main.py"}
+    for name in list(os.environ):
+        if name.startswith("GIT_CONFIG_") and name[-1] in "0T":
+            monkeypatch.delenv(name)
+    assert everything_in(desk.folder) == before
+
+
+def test_modes_count_where_the_disk_knows_them(desk: Desk) -> None:
+    first = tree(desk)
+    (desk.folder / "README.md").chmod(0o755)
+    assert desk.snapshots.patch(first).files == (str(desk.folder / "README.md"),)
+    git(desk.folder, "config", "core.fileMode", "false")
+    relaxed = desk.open_snapshots()
+    last = tree(desk, relaxed)
+    (desk.folder / "README.md").chmod(0o644)
+    assert relaxed.patch(last).files == ()
+
+
+def test_what_git_found_out_about_the_disk_is_carried_over(desk: Desk) -> None:
+    git(desk.folder, "config", "core.ignoreCase", "true")
+    tree(desk)
+    assert desk.snapshots.git.line("config", "core.ignorecase") == "true"
+
+
+def test_an_empty_folder_is_not_part_of_a_snapshot(desk: Desk) -> None:
+    first = tree(desk)
+    (desk.folder / "empty").mkdir()
+    assert tree(desk) == first
+
+
+def test_repositories_within_are_left_out_with_a_note(desk: Desk, tmp_path: Path) -> None:
+    module = new_repository(tmp_path / "module")
+    git(desk.folder, "-c", "protocol.file.allow=always", "submodule", "add", "-q", str(module), "module")
+    new_repository(desk.folder / "nested")
+    (desk.folder / "unborn").mkdir()
+    git(desk.folder / "unborn", "init", "-q")
+    git(desk.folder, "worktree", "add", "-q", "linked")
+    first = tree(desk)
+    assert names(desk, first) == {"README.md", "src/main.py", ".gitmodules"}
+    assert desk.snapshots.note is not None
+    assert "4 that are repositories of their own" in desk.snapshots.note
+    write(desk.folder, {"module/README.md": "x", "nested/new": "x", "unborn/x": "x", "linked/x": "x"})
+    assert desk.snapshots.patch(first).files == ()
+
+
+def test_files_that_may_not_be_read_cost_only_themselves(desk: Desk) -> None:
+    if os.geteuid() == 0:
+        pytest.skip("root may read everything")
+    write(desk.folder, {"closed": "x", "open": "x"})
+    (desk.folder / "closed").chmod(0)
+    assert names(desk, tree(desk)) == {"README.md", "src/main.py", "open"}
+
+
+def test_pipes_and_sockets_are_no_files(desk: Desk) -> None:
+    os.mkfifo(desk.folder / "pipe")
+    assert names(desk, tree(desk)) == {"README.md", "src/main.py"}
+
+
+def test_linked_worktrees_share_the_store_and_nothing_else(desk: Desk, tmp_path: Path) -> None:
+    linked = tmp_path / "linked"
+    git(desk.folder, "worktree", "add", "-q", str(linked))
+    other = desk.open_snapshots(resolve(linked))
+    assert other.repository.store == desk.snapshots.repository.store
+    assert other.repository.index != desk.snapshots.repository.index
+    first = tree(desk)
+    assert other.track() == first
+    write(linked, {"only-here": "x"})
+    assert other.patch(first).files == (str(linked / "only-here"),)
+    assert desk.snapshots.patch(first).files == ()
+
+
+def test_only_the_directory_one_works_in_is_looked_at(desk: Desk) -> None:
+    write(desk.folder, {"a/x": "1", "b/x": "1"})
+    inner = desk.open_snapshots(resolve(desk.folder / "a"))
+    first = tree(desk, inner)
+    write(desk.folder, {"a/x": "2", "b/x": "2"})
+    assert inner.patch(first).files == (str(desk.folder / "a" / "x"),)
+    assert [diff["file"] for diff in inner.diff(first, tree(desk, inner))] == ["a/x"]
+
+
+def test_a_repository_without_commits_has_snapshots(tmp_path: Path) -> None:
+    folder = tmp_path / "new"
+    folder.mkdir()
+    git(folder, "init", "-q")
+    write(folder, {"a": "1"})
+    desk = Desk(tmp_path / "home", folder)
+    assert desk.place.id == "global"
+    first = tree(desk)
+    write(folder, {"a": "2"})
+    assert desk.snapshots.patch(first).files == (str(folder / "a"),)
+
+
+def test_a_repository_in_another_format_keeps_its_files_to_itself(tmp_path: Path) -> None:
+    folder = tmp_path / "modern"
+    folder.mkdir()
+    git(folder, "init", "-q", "--object-format=sha256")
+    write(folder, {"a": "1"})
+    git(folder, "add", "-A")
+    git(folder, "commit", "-qm", "first")
+    desk = Desk(tmp_path / "home", folder)
+    assert len(tree(desk)) == 40
+    assert not Path(desk.snapshots.repository.store, "objects", "info", "alternates").exists()
+
+
+def test_without_a_repository_nothing_is_taken_and_the_note_says_so(plain: Desk) -> None:
+    write(plain.folder, {"a": "1"})
+    assert plain.snapshots.track() is None
+    assert plain.snapshots.begin().result() is None
+    assert plain.snapshots.patch("0" * 40).files == ()
+    assert plain.snapshots.diff("0" * 40, "1" * 40) == []
+    assert plain.snapshots.note == "there are no snapshots outside of a git repository"
+    assert not (plain.home / "data" / "snapshot").exists()
+
+
+def test_without_git_nothing_is_taken_and_the_note_says_so(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(desk.home))
+    snapshots = desk.open_snapshots()
+    assert snapshots.track() is None
+    assert snapshots.note is not None
+    assert "not installed" in snapshots.note
+    assert desk.snapshots.track() is None
+    assert desk.snapshots.note == "no snapshot was taken: git is not installed"
+
+
+def test_a_pretended_repository_and_a_home_folder_have_no_snapshots(isolated: Path) -> None:
+    pretended = Snapshots(Place("/", "global", "/", "/", "git"))
+    assert not pretended.enabled
+    git(isolated, "init", "-q")
+    home = Snapshots(resolve(isolated))
+    assert home.track() is None
+    assert home.note is not None
+    assert "home" in home.note
+
+
+def test_snapshots_that_are_turned_off_can_still_be_looked_into(desk: Desk) -> None:
+    first = tree(desk)
+    write(desk.folder, {"README.md": "2"})
+    second = tree(desk)
+    off = desk.open_snapshots(enabled=False)
+    assert off.track() is None
+    assert off.note == "snapshots are turned off"
+    assert off.changed(first, second).files == (str(desk.folder / "README.md"),)
+
+
+def test_a_damaged_index_and_a_lock_left_behind_cost_one_long_look(desk: Desk) -> None:
+    first = tree(desk)
+    index = Path(desk.snapshots.repository.index)
+    Path(f"{index}.lock").write_bytes(b"")
+    index.write_bytes(b"DIRC" + os.urandom(400))
+    assert tree(desk) == first
+    index.write_bytes(b"")
+    assert tree(desk, desk.open_snapshots()) == first
+
+
+def test_files_that_the_users_repository_drops_are_stored_when_they_are_missed(desk: Desk) -> None:
+    write(desk.folder, {"staged": "only in the index for a while"})
+    git(desk.folder, "add", "staged")
+    tree(desk)
+    git(desk.folder, "rm", "-q", "--cached", "staged")
+    git(desk.folder, "prune", "--expire=now")
+    write(desk.folder, {"README.md": "2"})
+    snapshot = tree(desk)
+    with desk.snapshots.objects() as objects:
+        found = objects.state(snapshot, "staged")
+        assert found is not None
+        assert objects.content(found.oid) == b"only in the index for a while"
+
+
+def test_a_snapshot_that_is_gone_has_no_changes_to_tell(desk: Desk) -> None:
+    assert desk.snapshots.changed("1" * 40, tree(desk)).files == ()
+
+
+def test_a_record_cannot_slip_git_an_option(desk: Desk, tmp_path: Path) -> None:
+    trap = f"--output={tmp_path / 'trap'}"
+    first = tree(desk)
+    write(desk.folder, {"README.md": "2"})
+    assert desk.snapshots.changed(trap, tree(desk)).files == ()
+    for compare in (desk.snapshots.diff, desk.snapshots.text):
+        with pytest.raises(SnapshotError, match="not the name"):
+            compare(first, trap)
+    with desk.snapshots.objects() as objects:
+        assert objects.state(trap, "x") is None
+    assert not (tmp_path / "trap").exists()
+
+
+def test_looking_makes_nothing_where_there_is_nothing(desk: Desk) -> None:
+    with pytest.raises(SnapshotError):
+        desk.snapshots.diff("1" * 40, "2" * 40)
+    with desk.snapshots.objects() as objects:
+        assert not objects.has_tree("1" * 40)
+    assert not desk.home.exists()
+
+
+def test_a_stored_folder_that_was_never_finished_is_finished(desk: Desk) -> None:
+    Path(desk.snapshots.repository.store).mkdir(parents=True)
+    assert names(desk, tree(desk)) == {"README.md", "src/main.py"}
+
+
+def test_tidying_of_opencodes_does_not_take_our_snapshots(desk: Desk) -> None:
+    write(desk.folder, {"new": "x"})
+    first = tree(desk)
+    (desk.folder / "new").unlink()
+    tree(desk)
+    store = desk.snapshots.repository.store
+    old = time.time() - 30 * 86_400
+    for path in Path(store, "objects").rglob("*"):
+        os.utime(path, (old, old))
+    git(Path(store), "--git-dir", store, "gc", "--prune=7.days")
+    assert names(desk, first) == {"README.md", "src/main.py", "new"}
+
+
+async def test_a_snapshot_begun_early_is_of_the_moment_it_was_awaited_at_the_latest(desk: Desk) -> None:
+    taking = desk.snapshots.begin()
+    first = await taking
+    assert taking.done
+    assert first == await taking
+    write(desk.folder, {"README.md": "2"})
+    second = await desk.snapshots.begin()
+    assert first
+    assert second
+    assert desk.snapshots.changed(first, second).files == (str(desk.folder / "README.md"),)
+    desk.snapshots.close()
+
+
+async def test_beginning_never_waits_even_while_another_snapshot_is_taken(desk: Desk) -> None:
+    with desk.snapshots.repository.working().exclusive("index"):
+        start = time.perf_counter()
+        takings = [desk.snapshots.begin() for _ in range(3)]
+        assert time.perf_counter() - start < 0.1
+        assert not any(taking.done for taking in takings)
+        assert await takings[0].within(0.05) is None
+    assert await takings[1] == await takings[2]
+    assert await takings[0] is None
+    desk.snapshots.close()
+
+
+async def test_who_is_cancelled_while_waiting_leaves_the_snapshot_to_others(desk: Desk) -> None:
+    with desk.snapshots.repository.working().exclusive("index"):
+        taking = desk.snapshots.begin()
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.05):
+                await taking
+    assert await taking is not None
+    desk.snapshots.close()
+
+
+def test_many_at_once_on_one_checkout_agree(desk: Desk) -> None:
+    found: list[str | None] = []
+
+    def take(snapshots: Snapshots) -> None:
+        found.append(snapshots.track())
+
+    threads = [threading.Thread(target=take, args=(desk.open_snapshots(),)) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert set(found) == {git(desk.folder, "rev-parse", "HEAD^{tree}")}
+
+
+def test_a_git_that_hangs_is_ended(desk: Desk) -> None:
+    patient = Git(str(desk.folder), surroundings(), seconds=0.2)
+    process = patient.start("cat-file", "--batch", feed=True)
+    start = time.perf_counter()
+    with pytest.raises(Exception, match="did not end"):
+        patient.finish(subprocess.Popen(["sleep", "30"], stdout=subprocess.PIPE, stderr=subprocess.PIPE))
+    assert time.perf_counter() - start < 5
+    patient.finish(process, b"")
+
+
+def test_ten_thousand_files_take_a_moment(desk: Desk) -> None:
+    for number in range(100):
+        (desk.folder / f"pkg{number}").mkdir()
+        for each in range(100):
+            (desk.folder / f"pkg{number}" / f"f{each}.py").write_text(f"{number} {each}\n")
+    git(desk.folder, "add", "-A")
+    git(desk.folder, "commit", "-qm", "many")
+    first = tree(desk)
+    write(desk.folder, {"pkg3/f4.py": "changed\n"})
+    start = time.perf_counter()
+    patch = desk.snapshots.patch(first)
+    assert time.perf_counter() - start < 2
+    assert patch.files == (str(desk.folder / "pkg3" / "f4.py"),)

@@ -1,0 +1,159 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+from opensesh.records import view
+from opensesh.records.message import UserMessage
+from opensesh.storage import keys
+from opensesh.storage.json_tree import JsonTree
+from opensesh.storage.store import StoredMessage
+from opensesh.workspace import diffs_of, span, summarize, totals, turn
+
+from .desk import Desk, call, creates, edits, write, writes
+
+
+def message(identifier: str, *parts: dict[str, str], role: str = "assistant", parent: str = "") -> StoredMessage:
+    return StoredMessage({"id": identifier, "role": role, "parentID": parent}, list(parts))
+
+
+def test_a_session_reaches_from_its_first_snapshot_to_its_last() -> None:
+    history = [
+        message("u", {"type": "text"}, role="user"),
+        message("a", {"type": "step-start"}, {"type": "step-finish"}),
+        message("b", {"type": "step-start", "snapshot": "1"}, {"type": "step-finish", "snapshot": "2"}),
+        message("c", {"type": "step-start", "snapshot": "3"}, {"type": "step-finish", "snapshot": "4"}),
+        message("d", {"type": "step-start", "snapshot": "5"}),
+    ]
+    assert span(history) == ("1", "4")
+    assert span(history[:2]) is None
+    assert span(history[4:]) is None
+
+
+def test_a_turn_is_a_prompt_and_what_answers_it() -> None:
+    history = [
+        message("u1", role="user"),
+        message("a1", parent="u1"),
+        message("u2", role="user"),
+        message("a2", parent="u2"),
+        message("late", parent="u1"),
+    ]
+    assert [each.info["id"] for each in turn(history, "u1")] == ["u1", "a1", "late"]
+
+
+def test_totals_add_up() -> None:
+    found = [{"file": "a", "additions": 2, "deletions": 1}, {"file": "b", "additions": 3, "deletions": 0}]
+    assert totals(found) == {"additions": 5, "deletions": 1, "files": 2}
+    assert totals([]) == {"additions": 0, "deletions": 0, "files": 0}
+
+
+def test_summaries_are_stored_as_opencode_stores_them_and_told(desk: Desk) -> None:
+    session = desk.session()
+    first = desk.prompt(session)
+    desk.step(session, first, writes({"a.txt": "1\n"}))
+    desk.step(session, first, writes({"a.txt": "1\n2\n"}))
+    second = desk.prompt(session)
+    desk.step(session, second, writes({"b.txt": "1\n"}))
+    heard = desk.bus.last
+    found = summarize(desk.sessions, desk.snapshots, session, second, publish=desk.bus.publish)
+
+    assert [diff["file"] for diff in found] == ["a.txt", "b.txt"]
+    assert desk.sessions.diff(session) == found
+    assert desk.sessions.get(session).document["summary"] == {"additions": 3, "deletions": 0, "files": 2}
+    stored = view(desk.sessions.store.read(keys.message(session, second)), UserMessage)
+    assert stored.summary is not None
+    assert [diff.file for diff in stored.summary.diffs] == ["b.txt"]
+    told = [envelope.event.type for number in range(heard, desk.bus.last) if (envelope := desk.bus.next_after(number))]
+    assert told == ["session.diff", "session.updated", "message.updated"]
+
+
+def test_a_title_that_a_turn_has_stays(desk: Desk) -> None:
+    session = desk.session()
+    prompt = desk.prompt(session)
+    desk.step(session, prompt, writes({"a.txt": "1\n"}))
+    desk.sessions.store.update(keys.message(session, prompt), lambda info: info.update(summary={"title": "Mine"}))
+    summarize(desk.sessions, desk.snapshots, session, prompt, publish=desk.bus.publish)
+    summary = desk.sessions.store.read(keys.message(session, prompt))["summary"]
+    assert (summary["title"], len(summary["diffs"])) == ("Mine", 1)
+
+
+def test_a_snapshot_that_is_gone_costs_the_list_and_no_more(desk: Desk) -> None:
+    session = desk.session()
+    prompt = desk.prompt(session)
+    step = desk.open_step(session, prompt)
+    desk.part(session, step, {"type": "step-start", "snapshot": "1" * 40})
+    desk.part(session, step, {"type": "step-finish", "snapshot": "2" * 40})
+    assert summarize(desk.sessions, desk.snapshots, session, prompt, publish=desk.bus.publish) == []
+    assert desk.sessions.get(session).document["summary"]["files"] == 0
+    assert summarize(desk.sessions, desk.snapshots, session, "msg_gone", publish=desk.bus.publish) == []
+
+
+def test_outside_of_git_the_tools_own_records_tell(plain: Desk) -> None:
+    write(plain.folder, {"a.txt": "1\n2\n"})
+    session = plain.session()
+    prompt = plain.prompt(session)
+    plain.step(session, prompt, edits("a.txt", "1\nx\n"), creates("new.txt", "n\n"))
+    plain.step(session, prompt, edits("a.txt", "1\nx\n3\n"), edits("new.txt", "n\n"))
+    assert diffs_of(plain.history(session), plain.snapshots) == [
+        {
+            "file": "a.txt",
+            "before": "1\n2\n",
+            "after": "1\nx\n3\n",
+            "additions": 2,
+            "deletions": 1,
+            "status": "modified",
+        },
+        {"file": "new.txt", "before": "", "after": "n\n", "additions": 1, "deletions": 0, "status": "added"},
+    ]
+
+
+def test_patches_and_rows_of_edits_are_told_too(plain: Desk) -> None:
+    folder = plain.folder
+    patch = call(
+        "apply_patch",
+        {},
+        {
+            "files": [
+                {"filePath": str(folder / "a"), "type": "add", "before": "", "after": "1\n"},
+                {"filePath": str(folder / "b"), "type": "delete", "before": "1\n", "after": ""},
+                {
+                    "filePath": str(folder / "c"),
+                    "movePath": str(folder / "d"),
+                    "type": "move",
+                    "before": "1\n",
+                    "after": "2\n",
+                },
+            ]
+        },
+    )
+    row = call(
+        "multiedit",
+        {},
+        {
+            "results": [
+                {"filediff": {"file": str(folder / "e"), "before": "1\n", "after": "2\n"}},
+                {"filediff": {"file": str(folder / "e"), "before": "2\n", "after": "3\n"}},
+            ]
+        },
+    )
+    failed = call("edit", {}, {"filediff": {"file": str(folder / "f"), "before": "1\n", "after": "2\n"}})
+    failed["state"]["status"] = "error"
+    session = plain.session()
+    plain.step(session, plain.prompt(session), lambda _: patch, lambda _: row, lambda _: failed)
+    found = {
+        diff["file"]: (diff["status"], diff["before"], diff["after"])
+        for diff in diffs_of(plain.history(session), plain.snapshots)
+    }
+    assert found == {
+        "a": ("added", "", "1\n"),
+        "b": ("deleted", "1\n", ""),
+        "c": ("deleted", "1\n", ""),
+        "d": ("added", "", "2\n"),
+        "e": ("modified", "1\n", "3\n"),
+    }
+
+
+def test_sessions_of_the_real_opencode_have_their_snapshots_where_they_are_looked_for(corpus: Path) -> None:
+    store = JsonTree(corpus / "storage")
+    spans = [span(store.messages(key[-1])) for key in store.list(("session",))]
+    assert sum(found is not None for found in spans) >= 10
+    assert all(len(found.before) == len(found.after) == 40 for found in spans if found)
