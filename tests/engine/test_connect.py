@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from opensesh.errors import AuthFailed, ModelError
@@ -14,7 +16,7 @@ from opensesh.models.openai_responses import OpenAIResponses
 
 
 def connections(environ: dict[str, str]) -> Connections:
-    config = {
+    config: dict[str, Any] = {
         "provider": {
             "mine": {
                 "npm": "@ai-sdk/openai-compatible",
