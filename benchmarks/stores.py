@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+from collections.abc import Sequence
 from typing import Any
 
 from opensesh import ids
@@ -17,8 +18,9 @@ WORDS = (
 class Builder:
     """Writes records as plain files, as fast as the disk allows."""
 
-    def __init__(self, root: str, *, seed: int = 1) -> None:
+    def __init__(self, root: str, *, seed: int = 1, vocabulary: Sequence[str] = WORDS) -> None:
         self.root = root
+        self.vocabulary = vocabulary
         self.random = random.Random(seed)
         self.clock = 1_790_000_000_000
         self._mint = ids.Minter(clock=lambda: self.clock, entropy=self.random.randbytes)
@@ -58,7 +60,7 @@ class Builder:
         self._write(("message", session, message), info)
         for position in range(parts if number % 2 else 1):
             part = self._mint.ascending("prt")
-            text = " ".join(self.random.choices(WORDS, k=words))
+            text = " ".join(self.random.choices(self.vocabulary, k=words))
             own = {"id": part, "sessionID": session, "messageID": message}
             self._write(
                 ("part", message, part), own | (self._tool(text) if position % 2 else {"type": "text", "text": text})

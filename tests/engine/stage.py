@@ -143,10 +143,12 @@ class Playing:
     def __init__(self, *calls: Sequence[StreamEvent | BaseException]) -> None:
         self._calls = list(calls)
         self.requests: list[Request] = []
-        self.closed = 0
+        self.closed_in_place = 0
+        """How many streams were closed by the task that read them, rather than when someone came to clear up."""
 
     async def stream(self, request: Request) -> AsyncIterator[StreamEvent]:
         self.requests.append(request)
+        reader = asyncio.current_task()
         try:
             for event in self._calls[len(self.requests) - 1]:
                 if isinstance(event, BaseException):
@@ -154,7 +156,7 @@ class Playing:
                 yield event
                 await asyncio.sleep(0)
         finally:
-            self.closed += 1
+            self.closed_in_place += asyncio.current_task() is reader
 
 
 class Acting:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import threading
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -185,17 +186,54 @@ async def test_cancelling_while_the_prompt_is_being_stored_leaves_no_lease_behin
         on.assert_sound()
 
 
+class Halting(Memory):
+    """Holds the write of an aborted answer up, once it is told to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.parent = ""
+        self.reached = threading.Event()
+        self.go_on = threading.Event()
+
+    def write(self, key: Key, value: Any) -> None:
+        if key[0] == "message" and value.get("parentID") == self.parent:
+            self.reached.set()
+            self.go_on.wait(5)
+        super().write(key, value)
+
+
 async def test_a_prompt_that_comes_while_a_run_is_being_aborted_is_answered() -> None:
-    async with stage("SAY some words\nHANG\n---\nSAY fresh") as on:
-        first = await on.submit()
+    store = Halting()
+    async with stage("SAY some words\nHANG\n---\nSAY fresh", store=store) as on:
+        first = await on.submit("Go.")
         await while_text(on)
+        second = await on.submit("And this.")
+        store.parent = [m for m in on.messages() if m.info["role"] == "user"][-1].info["id"]
         on.engine.abort(on.session)
-        second = await on.submit("Something else.")
-        assert (await second).kind in ("answered", "aborted")
-        assert (await first).kind in ("answered", "aborted")
-        on.assert_sound()
-        third = await on.submit("And now?") if (await second).kind == "aborted" else second
+        await on.until(store.reached.is_set)
+        third = await on.submit("Something else.")
+        store.go_on.set()
+        assert await first is await second is await third
         assert (await third).kind == "answered"
+        assert on.text().endswith("fresh")
+        on.assert_sound()
+
+
+async def test_an_abort_in_the_very_instant_a_run_begins_is_recorded() -> None:
+    for _ in range(5):
+        async with stage("SAY never\nHANG") as on:
+
+            async def eager() -> None:
+                while not on.engine.abort(on.session):
+                    await asyncio.sleep(0)
+
+            async with asyncio.TaskGroup() as group:
+                for _ in range(3):
+                    group.create_task(eager())
+                outcome = await on.submit()
+            assert (await asyncio.wait_for(outcome, 5)).kind == "aborted"
+            assert on.messages()[-1].info["error"]["name"] == "MessageAbortedError"
+            on.assert_sound()
 
 
 async def test_summing_up_can_be_aborted() -> None:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import AsyncGenerator
 from typing import Any
 
 import pytest
@@ -11,6 +12,8 @@ from opensesh.engine.loop import Outcome
 from opensesh.engine.prompt import Prompt, text_prompt
 from opensesh.engine.runtime import Settings
 from opensesh.errors import ModelNotFound, NotFound, OpenseshError, UsageError
+from opensesh.models.events import StreamEvent
+from opensesh.models.request import Request
 from opensesh.models.scripted import ScriptedModel
 from opensesh.records import Rule
 from opensesh.storage.json_tree import JsonTree
@@ -376,12 +379,29 @@ async def test_a_full_disk_of_a_tree_fails_the_prompt_with_the_reason(tmp_path: 
         on.assert_sound()
 
 
-async def test_a_title_that_goes_wrong_harms_nothing() -> None:
+class Untitled(ScriptedModel):
+    """A model whose adapter has a fault that shows in titles."""
+
+    def __init__(self) -> None:
+        super().__init__("SAY fine\n---\nSAY fine")
+
+    async def stream(self, request: Request) -> AsyncGenerator[StreamEvent, None]:
+        if not request.tools:
+            raise KeyError("choices")
+        async for event in super().stream(request):
+            yield event
+
+
+async def test_a_title_that_goes_wrong_harms_nothing(caplog: pytest.LogCaptureFixture) -> None:
     disabled = {"agent": {"title": {"disable": True}}}
     async with stage("SAY fine\n---\nSAY fine", config=disabled, title=None) as on:
         assert (await on.ask()).kind == "answered"
         assert (await on.ask()).kind == "answered"
     async with stage("SAY fine\n---\nTITLE half\nERROR 500", title=None) as on:
+        assert (await on.ask()).kind == "answered"
+    async with stage(Untitled(), title=None) as on:
+        assert (await on.ask()).kind == "answered"
+        await on.until(lambda: "no title" in caplog.text)
         assert (await on.ask()).kind == "answered"
 
 

@@ -161,6 +161,26 @@ def test_thought_goes_back_only_to_the_model_that_had_it() -> None:
     assert foreign == (Assistant(content=(Text(text="So."),)),)
 
 
+def test_thought_that_nothing_follows_is_left_out() -> None:
+    thought = {"type": "reasoning", "text": "hm", "metadata": {"anthropic": {"signature": "s"}}}
+    said = (Assistant(content=(Text(text="So."),)),)
+    assert turns_of(answer(1, say("So."), thought, thought), CLAUDE) == said
+    assert turns_of(answer(1, thought), CLAUDE) == ()
+
+
+def test_half_characters_are_mended_wherever_they_are() -> None:
+    half = "a\ud800"
+    odd = called(input={half: [{"b": half}]}, output=half) | {"metadata": {"anthropic": {half: half}}}
+    parts = (odd, say(half, metadata={"x": half}), {"type": "file", "mime": "image/bmp", "url": half, "filename": half})
+    for message in (answer(1, *parts), user(1, *parts)):
+        for target, body, _ in WIRES:
+            wire_rules.sent(body(request_for(target, [message])))
+    (first, *_) = turns_of(answer(1, *parts), CLAUDE)
+    assert isinstance(first, Assistant)
+    assert isinstance(first.content[0], Call)
+    assert first.content[0].input == {"a\ufffd": [{"b": "a\ufffd"}]}
+
+
 def test_a_failed_answer_is_left_out_and_an_aborted_one_stays_if_it_said_something() -> None:
     aborted = {"name": "MessageAbortedError", "data": {"message": ""}}
     failed = {"name": "APIError", "data": {"message": "no"}}

@@ -408,7 +408,7 @@ async def test_a_stream_is_closed_as_soon_as_nobody_reads_it() -> None:
     playing = Playing([*STEP, stream.Error("bad"), stream.TextStart("t")])
     async with stage(playing) as on:
         await on.ask()
-        assert playing.closed == 1
+        assert playing.closed_in_place == 1
 
 
 @pytest.mark.parametrize("reason", ["stop", "length", "content-filter", "error", "other", "unknown", "tool-calls"])

@@ -1,4 +1,4 @@
-"""Fork, rename, archive, compact, diff, revert, unrevert or remove a session."""
+"""Fork, rename, archive, move, compact, diff, revert, unrevert or remove a session."""
 
 from __future__ import annotations
 
@@ -35,6 +35,9 @@ def configure(parser: Parser) -> None:
     compact = parser.add_action("compact", "sum it up, so that it fits the model's window again; nothing is lost")
     compact.add_argument("session", metavar="S")
     compact.add_argument("--undo", action="store_true", help="take the last summary back")
+    move = parser.add_action("move", "file it under another folder")
+    move.add_argument("session", metavar="S")
+    move.add_argument("folder", metavar="FOLDER")
     session_diff.configure(parser.add_action("diff", "show the files it changed"))
     session_revert.configure_revert(parser.add_action("revert", "go back to before a prompt, its files included"))
     session_revert.configure_unrevert(parser.add_action("unrevert", "bring back what a revert took"))
@@ -56,6 +59,8 @@ def run(options: Namespace) -> int:
         case "archive":
             done = sessions.archive(session.id, archived=not options.undo)
             _answer(done, "taken out of the archive" if options.undo else "archived", options)
+        case "move":
+            _answer(_move(sessions, session, options.folder), "moved", options)
         case "diff":
             return session_diff.run(options, sessions, session)
         case "revert":
@@ -81,6 +86,17 @@ def _remove(sessions: Sessions, session: Session, options: Namespace) -> int:
     else:
         print(f"{session.id} removed{f', with {children} children' if children else ''}.")
     return 0
+
+
+def _move(sessions: Sessions, session: Session, folder: str) -> Session:
+    from ..project import register
+
+    if not os.path.isdir(folder):
+        raise NotFound(f"there is no folder {folder}")
+    _refuse_if_running(sessions, session)
+    place = resolve(folder)
+    register(sessions.store, place)
+    return sessions.move(session.id, place)
 
 
 def _compact(sessions: Sessions, session: Session, options: Namespace) -> int:

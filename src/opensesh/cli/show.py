@@ -4,134 +4,141 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from ..errors import RecordError
-from ..records import (
-    AssistantMessage,
-    Completed,
-    Failed,
-    FilePart,
-    Message,
-    MessageOutputLengthError,
-    Part,
-    ReasoningPart,
-    SubtaskPart,
-    TextPart,
-    ToolPart,
-    read_message,
-    read_part,
-)
-from ..storage import open_store
-from ..storage.store import Damage, StoredMessage
+from ..errors import NotFound
+from ..history.library import Library
+from ..history.transcript import Asked, Attached, Call, Marked, Said, Thought, Wanted
+from ..records import Session, view
+from ..storage.keys import is_plain
 from . import output
-from .choose import find_session
 
 if TYPE_CHECKING:
     from argparse import Namespace
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
-    from ..records import Session
+    from ..history.transcript import Block, Transcript, Turn
     from .app import Parser
 
-_KEY_INPUTS = ("filePath", "file_path", "path", "command", "pattern", "url", "query", "description", "name")
+_MOST_PRETTY = 2_000_000
 
 
 def configure(parser: Parser) -> None:
     """Declare the arguments."""
     parser.add_argument("session", metavar="S", help="an id, its beginning or end, a slug, or 'last'")
-    parser.add_argument("--full", action="store_true", help="everything: reasoning, outputs, and text nobody typed")
+    parser.add_argument("--full", action="store_true", help="everything: also files, and text nobody typed")
     parser.add_argument("--reasoning", action="store_true", help="what the model thought")
     parser.add_argument("--outputs", action="store_true", help="what the tools answered")
+    parser.add_argument("--children", action="store_true", help="what subagents did, inside the calls that began them")
     parser.add_argument("--last", type=int, default=0, metavar="N", help="only the N newest messages")
 
 
 def run(options: Namespace) -> int:
     """Print the session."""
-    store = open_store(options.store)
-    session = find_session(store, options.session)
-    damage: list[Damage] = []
-    messages = store.messages(session.id, last=options.last, report=damage.append)
+    library = Library(options.store)
+    session = _find(library, options.session)
     if options.json:
+        messages = library.store.messages(session.id, last=options.last, report=library.report)
         shape = [{"info": message.info, "parts": message.parts} for message in messages]
         output.print_json({"info": session.document, "messages": shape})
     else:
-        _page("\n".join(_transcript(session, messages, options, damage)))
-    output.tell_damage(damage)
+        wanted = Wanted.everything() if options.full else Wanted(options.reasoning, options.outputs)
+        found = library.transcript(session, wanted, children=options.children, last=options.last)
+        _page(_rendered(session, found, utc=options.utc))
+    output.tell_damage(library.damage)
     return 0
 
 
-def _transcript(
-    session: Session, messages: Sequence[StoredMessage], options: Namespace, damage: list[Damage]
-) -> Iterator[str]:
-    yield output.paint(session.title, 1)
-    yield output.paint(f"{session.id}  {session.directory}", 2)
-    yield output.paint(f"{output.when(session.time.created, utc=options.utc)}, {len(messages)} messages", 2)
-    for message in messages:
-        try:
-            info = read_message(message.info)
-            yield from _message(info, [read_part(part) for part in message.parts], options)
-        except RecordError as error:
-            damage.append(Damage(str(message.info.get("id")), f"{error.place}: {error.reason}"))
+def _find(library: Library, word: str) -> Session:
+    try:
+        return library.session(word).record
+    except NotFound:
+        messages = library.store.messages(word, last=1) if word.startswith("ses_") and is_plain(word) else ()
+        if not messages:
+            raise
+        moment = messages[0].info["time"]["created"]
+        return view({"id": word, "title": "(the record of this session is lost)", "time": {"created": moment}}, Session)
 
 
-def _message(info: Message, parts: list[Part], options: Namespace) -> Iterator[str]:
-    lines = [line for part in parts for line in _part(part, options)]
-    if isinstance(info, AssistantMessage):
-        head = output.paint(f"assistant  {info.agent_name}  {info.provider_id}/{info.model_id}", 36)
-        lines += _failure(info)
-    else:
-        head = output.paint("user", 32, 1)
-    if lines:
+def _rendered(session: Session, found: Transcript, *, utc: bool) -> str:
+    head = [
+        output.paint(output.clip(session.title, 1000), 1),
+        output.paint(f"{session.id}  {session.directory}", 2),
+        output.paint(f"{output.when(session.time.created, utc=utc)}, {len(found.turns)} messages to read", 2),
+    ]
+    if sys.stdout.isatty() and output.coloured() and _length(found) < _MOST_PRETTY:
+        from .pretty import pretty
+
+        drawn = pretty(found, output.terminal_columns(), utc=utc)
+        if drawn is not None:
+            return "\n".join([*head, drawn])
+    text = "\n".join([*head, *_lines(found, utc=utc)])
+    if sys.stdout.isatty():
+        from .terminal import tame
+
+        # Colour is ours, and only where nobody else can have written an escape sequence.
+        return text if output.coloured() and "\x1b" not in "".join(_words(found)) else tame(text)
+    return text
+
+
+def _lines(found: Transcript, *, utc: bool) -> Iterator[str]:
+    for turn in found.turns:
         yield ""
-        yield f"{head}  {output.paint(output.when(info.time.created, utc=options.utc), 2)}"
-        yield from lines
+        yield f"{heading(turn)}  {output.paint(output.when(turn.created, utc=utc), 2)}"
+        for block in turn.blocks:
+            yield from _block(block, utc=utc)
+        if turn.failure:
+            yield output.paint(f"! {turn.failure}", 31)
 
 
-def _failure(info: AssistantMessage) -> list[str]:
-    failure = info.failure
-    if failure is None:
-        return []
-    words = "the answer was cut off" if isinstance(failure, MessageOutputLengthError) else failure.message
-    return [output.paint(f"! {words}", 31)]
+def heading(turn: Turn) -> str:
+    """Who speaks."""
+    if turn.role == "assistant":
+        return output.paint(f"assistant  {turn.agent}  {turn.model}", 36)
+    return output.paint("user", 32, 1)
 
 
-def _part(part: Part, options: Namespace) -> list[str]:
-    match part:
-        case TextPart(text=text) if options.full or not part.synthetic:
-            return text.splitlines() if text.strip() else []
-        case ReasoningPart(text=text) if options.full or options.reasoning:
+def _block(block: Block, *, utc: bool) -> list[str]:
+    match block:
+        case Said(text=text):
+            return text.splitlines()
+        case Thought(text=text):
             return [output.paint(f"  {line}", 2, 3) for line in text.splitlines()]
-        case ToolPart():
-            return _tool(part, outputs=options.full or options.outputs)
-        case FilePart():
-            return [output.paint(f"[{part.mime}] {part.filename or part.url[:60]}", 35)]
-        case SubtaskPart():
-            return [output.paint(f"[subtask for {part.agent}] {part.description or part.prompt}", 35)]
-        case _:
-            return []
+        case Call():
+            return _call(block, utc=utc)
+        case Attached(mime=mime, name=name):
+            return [output.paint(f"[{mime}] {name}", 35)]
+        case Asked(agent=agent, text=text):
+            return [output.paint(f"[subtask for {agent}] {text}", 35)]
+        case Marked(kind=kind, text=text):
+            return [output.paint(f"[{kind}] {text}".rstrip(), 2)]
 
 
-def _tool(part: ToolPart, *, outputs: bool) -> list[str]:
-    state = part.state
-    lines = [f"{output.paint('> ' + part.tool, 33)} {output.clip(_key_input(state.input), 100)}"]
-    match state:
-        case Failed(error=error):
-            lines.append(output.paint(f"  ! {output.clip(error, 200)}", 31))
-        case Completed(output=text) if outputs:
-            lines += [output.paint(f"  {line}", 2) for line in text.splitlines()]
-        case Completed():
-            pass
+def _call(call: Call, *, utc: bool) -> list[str]:
+    lines = [f"{output.paint('> ' + call.tool, 33)} {output.clip(call.subject, 100)}"]
+    match call.status:
+        case "error":
+            lines.append(output.paint(f"  ! {output.clip(call.error, 200)}", 31))
+        case "completed":
+            lines += [output.paint(f"  {line}", 2) for line in call.output.splitlines()]
         case _:
             lines.append(output.paint("  (never finished)", 2))
+    if call.child is not None:
+        lines += [f"  | {line}".rstrip() for line in _lines(call.child, utc=utc)]
     return lines
 
 
-def _key_input(given: dict[str, Any]) -> str:
-    for name in _KEY_INPUTS:
-        if isinstance(given.get(name), str):
-            return given[name]
-    return ", ".join(f"{name}={value!r}" for name, value in given.items())
+def _words(found: Transcript) -> Iterator[str]:
+    for turn in found.turns:
+        for block in turn.blocks:
+            yield from (value for value in block if isinstance(value, str))
+            if isinstance(block, Call) and block.child is not None:
+                yield from _words(block.child)
+        yield turn.failure
+
+
+def _length(found: Transcript) -> int:
+    return sum(len(word) for word in _words(found))
 
 
 def _page(text: str) -> None:

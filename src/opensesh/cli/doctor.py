@@ -1,0 +1,139 @@
+"""Check a store: what is damaged, lost, doubled, stale or strange, and what each of its generations holds.
+
+--fix repairs what is safe to repair and puts the rest aside; nothing is deleted, and --undo takes it back.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from ..errors import UsageError
+from . import output
+
+if TYPE_CHECKING:
+    from argparse import Namespace
+    from collections.abc import Callable
+
+    from ..history.doctor import Diagnosis
+    from ..history.findings import Finding
+    from ..storage.store import Store
+    from .app import Parser
+
+_COLOURS = {"damage": 31, "odd": 33, "note": 2}
+_SHOWN = 8
+
+
+def configure(parser: Parser) -> None:
+    """Declare the arguments."""
+    parser.add_argument("--fix", action="store_true", help="repair what is safe, put the rest aside, keep an undo file")
+    parser.add_argument("--undo", metavar="FILE", help="take back what --fix did; FILE is the undo file it named")
+    parser.add_argument("--migrate", action="store_true", help="bring a tree of an older OpenCode to the last layout")
+    parser.add_argument("--all", action="store_true", help="every finding by name, however many there are")
+
+
+def run(options: Namespace) -> int:
+    """Check, and repair if asked."""
+    if sum(map(bool, (options.fix, options.undo, options.migrate))) > 1:
+        raise UsageError("--fix, --undo or --migrate: one at a time")
+    if options.undo:
+        return _undo(options)
+    from ..history.doctor import diagnose, repair
+    from ..storage import open_store
+
+    store = open_store(options.store)
+    if options.migrate:
+        return _migrate(store, options)
+    step = _progress()
+    found = repair(store, step=step) if options.fix else diagnose(store, step=step)
+    if options.json:
+        output.print_json(found.document())
+    else:
+        _print(found, options)
+    return 5 if found.damaged else 0
+
+
+def _print(found: Diagnosis, options: Namespace) -> None:
+    rows = [
+        (f"{each.sessions:,}", f"{each.messages:,}", f"{each.parts:,}", f"{each.only:,}", each.place)
+        for each in found.holdings
+    ]
+    output.table(("SESSIONS", "MESSAGES", "PARTS", "ONLY HERE", "STORE"), rows)
+    print()
+    kinds: dict[str, list[Finding]] = {}
+    for finding in found.findings:
+        kinds.setdefault(finding.kind, []).append(finding)
+    for kind, findings in kinds.items():
+        _print_kind(kind, findings, options)
+    print(_verdict(found))
+    if found.undo:
+        print(f"To take it back: opensesh doctor --undo {found.undo}")
+
+
+def _print_kind(kind: str, findings: list[Finding], options: Namespace) -> None:
+    shown = findings if options.all else findings[:_SHOWN]
+    for each in shown:
+        mark = " (fixed)" if options.fix and each.fixable else ""
+        print(f"{output.paint(f'{kind:<12}', _COLOURS[each.level])}{each.path}: {each.message}{mark}")
+    if len(shown) < len(findings):
+        print(f"{'':<12}... and {len(findings) - len(shown):,} more; --all shows them")
+    for remedy in dict.fromkeys(each.remedy for each in shown if each.remedy):
+        print(output.paint(f"{'':<12}{remedy}", 2))
+
+
+def _verdict(found: Diagnosis) -> str:
+    levels = Counter(each.level for each in found.findings)
+    fixable = sum(each.fixable for each in found.findings)
+    if not found.findings:
+        return "Nothing is wrong."
+    told = [f"{levels[level]:,} {word}" for level, word in _WORDS.items() if levels[level]]
+    if found.fixed:
+        return f"{', '.join(told)}. {fixable:,} repaired."
+    return f"{', '.join(told)}." + (f" --fix repairs {fixable:,} of them." if fixable else "")
+
+
+_WORDS = {"damage": "damaged", "odd": "out of order", "note": "worth knowing"}
+
+
+def _undo(options: Namespace) -> int:
+    from ..history.undo import take_back
+
+    done = take_back(os.path.expanduser(options.undo))
+    if options.json:
+        left = [{"path": path, "reason": reason} for path, reason in done.left]
+        output.print_json({"restored": done.restored, "left": left})
+    else:
+        print(f"{done.restored:,} changes taken back.")
+        for path, reason in done.left:
+            print(f"left as it is: {path}: {reason}", file=sys.stderr)
+    return 1 if done.left else 0
+
+
+def _migrate(store: Store, options: Namespace) -> int:
+    from ..history.trash import writable_tree
+    from ..project import resolve
+    from ..storage.migrations import migrate
+
+    done = migrate(writable_tree(store), lambda worktree: resolve(worktree).id)
+    if options.json:
+        left = [{"path": path, "reason": reason} for path, reason in done.left]
+        output.print_json({"steps": done.steps, "written": done.written, "left": left})
+    else:
+        print(f"{done.steps} steps taken, {done.written:,} records written.")
+        output.tell_damage(done.left)
+    return 0
+
+
+def _progress() -> Callable[[int], None]:
+    """A line on standard error for work over a second, if somebody sees it."""
+    import time
+
+    start = time.monotonic()
+
+    def step(count: int) -> None:
+        if sys.stderr.isatty() and time.monotonic() - start > 1:
+            print(f"\r{count:,} records looked at", end="", file=sys.stderr, flush=True)
+
+    return step

@@ -1,0 +1,148 @@
+"""Export sessions: some, or all of them, in a form to keep, to read, to study or to import elsewhere.
+
+json loses nothing, and `opensesh import` takes it back. opencode is the same for `opencode import`, one file a
+session (--split DIR), with what newer versions insist on filled in. A file (-o) appears when it is complete; run the
+same again after an interruption, and it goes on where it was.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING
+
+from ..errors import UsageError
+from ..storage import open_store
+from . import output
+
+if TYPE_CHECKING:
+    from argparse import Namespace
+    from collections.abc import Callable
+
+    from ..history.exporting import Export
+    from ..history.ledger import Facts
+    from ..history.redaction import Redactor
+    from ..history.selection import Selection
+    from ..storage.store import Damage, Store
+    from .app import Parser
+
+_FORMS = ("jsonl", "json", "opencode", "markdown", "html", "prompts", "hf", "parquet")
+
+
+def configure(parser: Parser) -> None:
+    """Declare the arguments."""
+    parser.add_argument("session", nargs="*", metavar="S", help="an id, its beginning or end, a slug, or 'last'")
+    parser.add_argument("--project", metavar="NAME", help="only of this project: name, folder or id, roughly")
+    parser.add_argument("--since", metavar="T", help="updated since: 2026-08-01, 2026-08-01T12:00, 90m, 12h, 3d, 2w")
+    parser.add_argument("--until", metavar="T", help="updated before")
+    parser.add_argument("--children", action="store_true", default=None, help="with what their subagents did")
+    parser.add_argument("--no-children", dest="children", action="store_false", help="without subagents' sessions")
+    parser.add_argument("--format", choices=_FORMS, default="jsonl", help="the form (jsonl)")
+    parser.add_argument("--tools", choices=("skip", "summary"), help="tool calls: leave out, or a line each")
+    parser.add_argument("--no-reasoning", action="store_true", help="in forms to read, leave out the model's thoughts")
+    parser.add_argument("--redact", action="store_true", help="take out secrets, and say how many of which kind")
+    parser.add_argument("--redact-paths", action="store_true", help="take out secrets and home folders")
+    parser.add_argument("-o", "--output", metavar="FILE", help="to this file instead of standard output")
+    parser.add_argument("--split", metavar="DIR", help="to this folder, a file a session")
+    parser.add_argument("--restart", action="store_true", help="do not go on with an interrupted run")
+
+
+def run(options: Namespace) -> int:
+    """Export what was asked for."""
+    from ..history.exporting import Export
+    from ..history.formats import Options
+
+    if options.json:
+        options.format = "json"
+    _check(options)
+    store = open_store(options.store)
+    damage: list[Damage] = []
+    redactor = _redactor(options)
+    chosen = _selection(store, options)
+    shown = Options(tools=options.tools or "", reasoning=not options.no_reasoning, utc=options.utc)
+    export = Export(store, chosen, options.format, shown, redactor=redactor, report=damage.append)
+    written = _write(export, options)
+    _tell(export, written, options, redactor)
+    output.tell_damage(damage)
+    return 0
+
+
+def _check(options: Namespace) -> None:
+    if options.output and options.split:
+        raise UsageError("-o FILE or --split DIR, not both")
+    if options.format == "parquet" and not options.output:
+        raise UsageError("a table goes to a file: give it with -o FILE")
+    if options.format == "html" and options.output and os.path.isdir(options.output):
+        options.split, options.output = options.output, None
+
+
+def _redactor(options: Namespace) -> Redactor | None:
+    if not (options.redact or options.redact_paths):
+        return None
+    from ..history.redaction import Redactor
+
+    return Redactor(paths=options.redact_paths)
+
+
+def _selection(store: Store, options: Namespace) -> Selection:
+    from ..history.selection import Selection
+    from .choose import find_session
+    from .listing import moment
+    from .stats import in_project
+
+    if options.session and (options.project or options.since or options.until):
+        raise UsageError("name sessions, or say --project, --since and --until; not both")
+    return Selection(
+        names=tuple(find_session(store, word).id for word in options.session),
+        fits=in_project(store, options.project) if options.project else _any_session,
+        since=moment(options.since) if options.since else 0,
+        until=moment(options.until) if options.until else None,
+        children=options.children,
+    )
+
+
+def _any_session(_: Facts) -> bool:
+    return True
+
+
+def _write(export: Export, options: Namespace) -> int:
+    from ..history.destinations import export_mark, to_file, to_folder, to_stream
+
+    wanted = (options.tools, options.no_reasoning, options.utc, options.redact, options.redact_paths)
+    mark = export_mark(export.store.place, options.format, *wanted)
+    step = _progress()
+    if options.split:
+        return to_folder(export, options.split, step, mark=mark, restart=options.restart, utc=options.utc)
+    if options.output:
+        return to_file(export, options.output, step, mark=mark, restart=options.restart)
+    os.set_blocking(sys.stdout.fileno(), True)  # a pipe that is full is to be waited for
+    return to_stream(export, sys.stdout.buffer, step)
+
+
+def _progress() -> Callable[[int, int], None]:
+    """A line on standard error for work over a second, if somebody sees it."""
+    import time
+
+    start = time.monotonic()
+
+    def step(done: int, total: int) -> None:
+        if sys.stderr.isatty() and time.monotonic() - start > 1:
+            end = "\n" if done == total else ""
+            print(f"\r{done:,} of {total:,} sessions", end=end, file=sys.stderr, flush=True)
+
+    return step
+
+
+def _tell(export: Export, written: int, options: Namespace, redactor: Redactor | None) -> None:
+    place = options.split or options.output
+    if place:
+        same = len(export.chosen) - written
+        also = f", {same:,} were there already" if same > 0 else ""
+        print(f"{written:,} sessions to {place}{also}.", file=sys.stderr)
+        if options.format == "opencode" and options.split:
+            print(f"sh {os.path.join(place, 'import.sh')} imports each in its own folder.", file=sys.stderr)
+    elif not export.chosen:
+        print(f"No sessions fit in {export.store.place}.", file=sys.stderr)
+    if redactor is not None:
+        counts = ", ".join(f"{count:,} {name}" for name, count in redactor.counts.most_common())
+        print(f"Redacted: {counts or 'nothing was found'}.", file=sys.stderr)

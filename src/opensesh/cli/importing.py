@@ -1,0 +1,118 @@
+"""Bring sessions in: from OpenCode's export JSON, from another storage folder, or from an opencode.db.
+
+Running it twice changes nothing. A session that both sides have gone on with separately is kept twice: the one that
+is here stays, the other becomes a fork of it. Where a session's folder is elsewhere on this machine, say so with --map.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from ..errors import UsageError
+from ..storage import open_store
+from . import output
+
+if TYPE_CHECKING:
+    from argparse import Namespace
+
+    from ..history.importing import Imported
+    from ..history.sources import PathMap
+    from ..storage.json_tree import JsonTree
+    from ..storage.store import Damage
+    from .app import Parser
+
+
+def configure(parser: Parser) -> None:
+    """Declare the arguments."""
+    parser.add_argument("place", nargs="+", metavar="FILE", help="export JSON, a storage or data folder, or a database")
+    parser.add_argument("--map", action="append", default=[], metavar="OLD=NEW", help="a folder is elsewhere here")
+    parser.add_argument("--keep-paths", action="store_true", help="do not ask where folders are that are not here")
+    parser.add_argument("--dry-run", action="store_true", help="only say what would be done")
+
+
+def run(options: Namespace) -> int:
+    """Bring them in, and say what became of each."""
+    from ..history.importing import Importer
+    from ..history.sources import incoming
+    from ..history.trash import writable_tree
+
+    tree = writable_tree(open_store(options.store))
+    damage: list[Damage] = []
+    pairs = dict(_pair(text) for text in options.map)
+    if not options.keep_paths and not options.json and sys.stdin.isatty():
+        pairs |= _asked(options.place, pairs)
+    _refuse_itself(tree, options.place)
+    importer = Importer(tree, paths=_paths(pairs), dry_run=options.dry_run, report=damage.append)
+    done: list[Imported] = []
+    for place in options.place:
+        done += importer.take(incoming(place, report=damage.append))
+    _tell(done, damage, options)
+    return 1 if any(each.act == "skipped" for each in done) else 0
+
+
+def _pair(text: str) -> tuple[str, str]:
+    old, separator, new = text.partition("=")
+    if not separator or not old or not new:
+        raise UsageError(f"{text!r}: write --map OLD=NEW, both absolute folders")
+    return old, os.path.abspath(os.path.expanduser(new))
+
+
+def _paths(pairs: dict[str, str]) -> PathMap:
+    from ..history.sources import PathMap
+    from ..project import resolve
+
+    return PathMap(pairs, identify=lambda folder: resolve(folder).id)
+
+
+def _refuse_itself(tree: JsonTree, places: list[str]) -> None:
+    for place in places:
+        if os.path.realpath(place) in (os.path.realpath(tree.root), os.path.realpath(os.path.dirname(tree.root))):
+            databases = "; to copy the sessions of its database, name that" if os.path.isdir(place) else ""
+            raise UsageError(f"{place} is where sessions are brought in{databases}")
+
+
+def _asked(places: list[str], pairs: dict[str, str]) -> dict[str, str]:
+    """Ask, for each folder that is not here, where it is now."""
+    from ..history.sources import PathMap, incoming
+
+    known = PathMap(pairs)
+    missing: Counter[str] = Counter()
+    for place in places:
+        for session in incoming(place, report=lambda damage: None):
+            folder = known.folder(str(session.info.get("directory") or ""))
+            if folder and not os.path.isdir(folder):
+                missing[folder] += 1
+    answers: dict[str, str] = {}
+    for folder, count in sorted(missing.items()):
+        said = input(f"{folder} ({count:,} sessions) is not here. Where is it now? [leave it] ").strip()
+        if said:
+            answers[folder] = os.path.abspath(os.path.expanduser(said))
+    return answers
+
+
+def _tell(done: list[Imported], damage: list[Damage], options: Namespace) -> None:
+    counts = Counter(each.act for each in done)
+    if options.json:
+        entries = [
+            {"sessionID": each.id, "act": each.act, "title": each.title, "records": each.records, "reason": each.reason}
+            for each in done
+        ]
+        lost = [{"path": path, "reason": reason} for path, reason in damage]
+        shape = {"dryRun": options.dry_run, "counts": dict(counts), "sessions": entries, "damage": lost}
+        output.print_json(shape)
+        return
+    for each in done:
+        if each.act != "unchanged":
+            why = f" ({each.reason})" if each.reason else ""
+            print(f"{each.act:<9}  {each.id}  {each.records:>6,} records  {output.clip(each.title, 60)}{why}")
+    would = "would be " if options.dry_run else ""
+    parts = [
+        f"{counts[act]:,} {would}{act}"
+        for act in ("added", "extended", "forked", "unchanged", "skipped")
+        if counts[act]
+    ]
+    print(f"{len(done):,} found: {', '.join(parts) or 'nothing'}.")
+    output.tell_damage(damage)

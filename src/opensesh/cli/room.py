@@ -1,0 +1,82 @@
+"""What takes the room on the disk, for ``opensesh stats --bytes``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from . import output
+
+if TYPE_CHECKING:
+    from argparse import Namespace
+
+    from ..history.accounting import Room, Share
+    from ..storage.store import Damage, Store
+
+
+def run(store: Store, options: Namespace) -> int:
+    """Print what each store takes."""
+    from ..history.accounting import measure
+
+    damage: list[Damage] = []
+    rooms = measure(store, report=damage.append)
+    if options.json:
+        output.print_json({"stores": [room.document() for room in rooms]})
+    else:
+        for room in rooms:
+            _print(room, options.limit)
+    output.tell_damage(damage)
+    return 0
+
+
+def size(count: int) -> str:
+    """Bytes as people read them."""
+    amount = float(count)
+    for unit in ("B", "KB", "MB", "GB"):
+        if amount < 1000:
+            return f"{amount:.0f} {unit}" if unit == "B" else f"{amount:.1f} {unit}"
+        amount /= 1000
+    return f"{amount:.1f} TB"
+
+
+def _print(room: Room, limit: int) -> None:
+    print(output.paint(f"{room.place}: {size(room.total.bytes)} in {room.total.records:,} records", 1))
+    for what, shares in (("records", room.kinds), ("parts", room.parts), ("tools", room.tools)):
+        if shares:
+            print()
+            _shares(what, shares, room.total.bytes, limit)
+    print()
+    others = {"attachments": room.attachments, "subagents' sessions": room.children, "without a session": room.orphans}
+    _shares("of which", {name: share for name, share in others.items() if share.records}, room.total.bytes, limit)
+    for name, amount in room.beside.items():
+        print(output.paint(f"beside the sessions, {name}: {size(amount)}", 2))
+    print()
+    rows = [
+        (
+            each.session,
+            size(each.own.bytes),
+            size(each.inclusive),
+            f"{each.own.records:,}",
+            each.facts.title if each.facts else "",
+        )
+        for each in room.largest()[: limit or None]
+    ]
+    if rows:
+        output.table(("SESSION", "OWN", "WITH CHILDREN", "RECORDS", "TITLE"), rows)
+
+
+def _shares(what: str, shares: dict[str, Share], total: int, limit: int) -> None:
+    from .charts import bar
+
+    ranked = sorted(shares.items(), key=lambda each: -each[1].bytes)[: limit or None]
+    rows = [
+        (
+            output.clip(name or "(unnamed)", 30),
+            size(share.bytes),
+            f"{share.records:,}",
+            f"{100 * share.bytes / (total or 1):.1f}%",
+            bar(share.bytes, total, 24),
+        )
+        for name, share in ranked
+    ]
+    if rows:
+        output.table((what.upper(), "BYTES", "RECORDS", "SHARE", ""), rows)

@@ -1,0 +1,207 @@
+"""Search everything that was said and done, in all sessions.
+
+words           sessions where all of them are said or done, the best first
+"a phrase"      words in this order; so does parse_config
+pars*  *arse*   words that begin with it, or hold it
+-word           without it
+--text          what was typed as it stands, dots and dashes too
+--regex         a regular expression
+
+--file PATH     where a file was read, written or changed; with words, in sessions where it was
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+from ..errors import UsageError
+from . import output
+
+if TYPE_CHECKING:
+    from argparse import Namespace
+    from collections.abc import Callable
+
+    from ..history.asking import Filters
+    from ..history.index import Index
+    from ..history.search import Results
+    from ..history.snippets import Snippet
+    from .app import Parser
+
+_PROGRESS_AFTER = 1.0
+_FIELDS = "titles, prompts, answers, reasoning, context, tools, inputs, outputs, errors or paths"
+
+
+def configure(parser: Parser) -> None:
+    """Declare the arguments."""
+    parser.add_argument("query", nargs="*", metavar="QUERY", help="what to look for")
+    parser.add_argument("--project", metavar="NAME", help="only of this project: name, folder, remote or id, roughly")
+    parser.add_argument("--here", action="store_true", help="only of the project of this directory")
+    parser.add_argument("--session", metavar="S", help="only in this session")
+    parser.add_argument("--role", choices=("user", "assistant"), help="only what one of the two said or did")
+    parser.add_argument("--tool", metavar="T", help="only calls of this tool; * stands for anything")
+    parser.add_argument("--file", metavar="PATH", help="a name, the end of a path, *.py, or a folder/")
+    parser.add_argument("--model", metavar="M", help="only with this model: part of provider/model")
+    parser.add_argument("--agent", metavar="A", help="only with this agent")
+    parser.add_argument("--in", dest="fields", action="append", default=[], metavar="FIELD", help="only in " + _FIELDS)
+    parser.add_argument("--since", metavar="T", help="said since: 2026-08-01, 2026-08-01T12:00, 90m, 12h, 3d, 2w")
+    parser.add_argument("--until", metavar="T", help="said before")
+    parser.add_argument("--roots", action="store_true", help="not in the sessions of subagents")
+    parser.add_argument("--text", action="store_true", help="look for it as it stands")
+    parser.add_argument("--regex", action="store_true", help="look for a regular expression")
+    parser.add_argument("--newest", action="store_true", help="newest first, instead of best first")
+    parser.add_argument("--limit", type=int, default=20, metavar="N", help="how many at the most; 0 for all (20)")
+    parser.add_argument("--offset", type=int, default=0, metavar="N", help="leave out so many before them")
+    parser.add_argument("--check", action="store_true", help="first compare every record with the index, not only some")
+
+
+def run(options: Namespace) -> int:
+    """Bring the index up to date, ask it, and print what it answers."""
+    from ..history.index import Index
+    from ..history.search import Query, search
+    from ..storage.found import find_stores
+
+    text = " ".join(options.query)
+    if not text.strip() and not options.file:
+        raise UsageError("what to look for? Try 'opensesh search --help'.")
+    index = Index(find_stores(options.store))
+    try:
+        filters = _filters(options)
+        progress = _Progress()
+        index.refresh(closely=options.check, progress=progress.tell if sys.stderr.isatty() else None)
+        progress.end()
+        mode = "regex" if options.regex else "text" if options.text else "words"
+        found = search(index, Query(text, mode, filters, max(options.limit, 0), max(options.offset, 0), options.newest))
+        if options.json:
+            _print_json({"total": found.total, "hits": [hit.document() for hit in found.hits]})
+        else:
+            _print(found, options)
+        _tell(found, index, options)
+    finally:
+        index.close()
+    return 0
+
+
+def _filters(options: Namespace) -> Filters:
+    from ..history.asking import Filters
+
+    return Filters(
+        belongs=_belongs(options),
+        session=_session(options),
+        since=_moment(options.since),
+        until=_moment(options.until),
+        role=options.role or "",
+        tool=options.tool or "",
+        model=options.model or "",
+        agent=options.agent or "",
+        file=options.file or "",
+        fields=tuple(name for given in options.fields for name in given.split(",")),
+        children=not options.roots,
+    )
+
+
+def _moment(text: str | None) -> int:
+    if not text:
+        return 0
+    from .listing import moment
+
+    return moment(text)
+
+
+def _belongs(options: Namespace) -> Callable[[str, str, str], bool] | None:
+    if options.here:
+        import os
+
+        from ..history.discovery import choose_here
+
+        return choose_here(os.getcwd()).belongs
+    if options.project:
+        from ..history.library import Library
+
+        return Library(options.store).choose(options.project).belongs
+    return None
+
+
+def _session(options: Namespace) -> str:
+    if not options.session:
+        return ""
+    from ..history.library import Library
+
+    return Library(options.store).session(options.session).id
+
+
+def _print_json(value: object) -> None:
+    """As elsewhere; by the standard library, which is loaded already."""
+    import json
+
+    text = json.dumps(value, indent=2, ensure_ascii=False)
+    sys.stdout.buffer.write(text.encode(errors="replace") + b"\n")
+    sys.stdout.buffer.flush()
+
+
+def _print(found: Results, options: Namespace) -> None:
+    above = ""
+    for hit in found.hits:
+        if hit.session != above:
+            if above:
+                print()
+            title = output.clip(hit.title or "(no title)", 80)
+            print(f"{output.paint(title, 1)}  {output.paint(f'{hit.session}  {hit.directory}', 2)}")
+            above = hit.session
+        what = " ".join(filter(None, (hit.role, hit.tool or hit.type)))
+        where = hit.part or hit.message or ""
+        print(output.paint(f"  {output.when(hit.time, utc=options.utc)}  {what}  {where}".rstrip(), 36))
+        if hit.snippet.text:
+            print(f"    {_painted(hit.snippet)}")
+
+
+def _painted(found: Snippet) -> str:
+    """A snippet with what was looked for in colour; nothing in it can steer the terminal."""
+    plain = "".join(character if character.isprintable() else " " for character in found.text)
+    pieces: list[str] = []
+    at = 0
+    for start, end in found.marks:
+        if start >= at:
+            pieces += [plain[at:start], output.paint(plain[start:end], 1, 33)]
+            at = end
+    return "".join([*pieces, plain[at:]])
+
+
+def _tell(found: Results, index: Index, options: Namespace) -> None:
+    if not options.json:
+        print(_count(found, options), file=sys.stderr)
+    if found.note:
+        print(f"({found.note})", file=sys.stderr)
+    output.tell_damage(index.damage)
+
+
+def _count(found: Results, options: Namespace) -> str:
+    if not found.total:
+        return "Nothing found."
+    first, last = options.offset + 1, options.offset + len(found.hits)
+    where = f" in {found.sessions:,} {'session' if found.sessions == 1 else 'sessions'}" if found.sessions else ""
+    shown = f"{first:,} to {last:,} of {found.total:,}" if len(found.hits) < found.total else f"{found.total:,}"
+    more = f"; --offset {last} shows more" if last < found.total and found.hits else ""
+    widened = "No word is just that; these hold it. " if found.widened else ""
+    return f"{widened}{shown} {'hit' if found.total == 1 else 'hits'}{where}{more}."
+
+
+class _Progress:
+    """A line on the terminal while the index is made, if that takes more than a moment."""
+
+    def __init__(self) -> None:
+        import time
+
+        self._now = time.monotonic
+        self._begun = self._now()
+        self._told = 0.0
+
+    def tell(self, done: int, total: int) -> None:
+        now = self._now()
+        if now - self._begun > _PROGRESS_AFTER and now - self._told > 0.2:
+            self._told = now
+            print(f"\rindexing {done:,} of {total:,} sessions ", end="", file=sys.stderr, flush=True)
+
+    def end(self) -> None:
+        if self._told:
+            print("\r" + " " * 60 + "\r", end="", file=sys.stderr, flush=True)

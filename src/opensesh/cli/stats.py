@@ -1,0 +1,275 @@
+"""Tokens and cost: by when they were spent, every model call once, forks and subagents included.
+
+The cost is given as stored when the call was made, and beside it by the newest price table on this machine, which is
+named below. Unknown means that nobody said; 0 may mean free, a subscription, or a model without a price.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+from ..errors import UsageError
+from ..history.stats import Choice, Row, summed
+from ..storage import open_store
+from . import output
+
+if TYPE_CHECKING:
+    from argparse import Namespace
+    from collections.abc import Callable, Sequence
+
+    from ..history.figures import Figures
+    from ..history.ledger import Facts, Ledger
+    from ..history.stats import Statistics
+    from ..storage.store import Damage, Store
+    from .app import Parser
+
+GROUPS = ("day", "project", "model", "agent", "tool", "session")
+_HEADS = ("MSGS", "INPUT", "OUTPUT", "REASON", "CACHE-R", "CACHE-W", "COST", "RE-PRICED")
+
+
+def configure(parser: Parser) -> None:
+    """Declare the arguments."""
+    parser.add_argument("--by", choices=GROUPS, default="day", help="what to sum up by (day)")
+    parser.add_argument("--since", metavar="T", help="spent since: 2026-08-01, 2026-08-01T12:00, 90m, 12h, 3d, 2w")
+    parser.add_argument("--until", metavar="T", help="spent before")
+    parser.add_argument("--project", metavar="NAME", help="only in this project: name, folder or id, roughly")
+    parser.add_argument("--children", action="store_true", help="by session: a row for each subagent's session too")
+    parser.add_argument("--limit", type=int, default=40, metavar="N", help="rows at the most; 0 for all (40)")
+    parser.add_argument("--csv", action="store_true", help="comma-separated values, all rows")
+    parser.add_argument("--bytes", action="store_true", help="instead: what takes the room on the disk")
+    parser.add_argument("--fresh", action="store_true", help="read everything again, whatever the cache says")
+
+
+def run(options: Namespace) -> int:
+    """Print the sums."""
+    store = open_store(options.store)
+    if options.bytes:
+        from .room import run as run_bytes
+
+        return run_bytes(store, options)
+    from ..history.ledger import open_ledger
+
+    if options.csv and options.json:
+        raise UsageError("--csv or --json, not both")
+    damage: list[Damage] = []
+    ledger = open_ledger(store, fresh=options.fresh, report=damage.append)
+    choice = _choice(store, options)
+    if options.by == "tool":
+        _tools(ledger, choice, options)
+    else:
+        _print(store, summed(ledger, options.by, choice, utc=options.utc), options)
+    output.tell_damage(damage)
+    return 0
+
+
+def _choice(store: Store, options: Namespace) -> Choice:
+    from .listing import moment
+
+    return Choice(
+        since=moment(options.since) if options.since else 0,
+        until=moment(options.until) if options.until else None,
+        session=in_project(store, options.project) if options.project else _anything,
+    )
+
+
+def _anything(_: Facts | None) -> bool:
+    return True
+
+
+def in_project(store: Store, name: str) -> Callable[[Facts | None], bool]:
+    """Whether a session belongs to a project that ``name`` means."""
+    from ..errors import NotFound
+    from .choose import find_projects
+    from .listing import read_projects
+
+    found = {each.id for each in find_projects(read_projects(store, []), name)}
+    if not found:
+        raise NotFound(f"no project resembles {name!r}. 'opensesh projects' shows them.", name=name)
+    return lambda facts: facts is not None and facts.project in found
+
+
+def _print(store: Store, found: Statistics, options: Namespace) -> None:
+    if options.json:
+        output.print_json(found.document())
+    elif options.csv:
+        _print_csv(found)
+    else:
+        _print_table(store, found, options)
+
+
+def _print_table(store: Store, found: Statistics, options: Namespace) -> None:
+    rows = [row for row in found.rows if _is_shown(row, options)]
+    if not rows:
+        print("Nothing was spent in that time.", file=sys.stderr)
+        return
+    shown = rows if options.limit <= 0 else rows[-options.limit :] if found.by == "day" else rows[: options.limit]
+    if found.by == "day":
+        from .charts import calendar
+
+        print("\n".join(calendar({row.key: _weight(row) for row in rows}, output.terminal_columns())), end="\n\n")
+    names = _names(store, shown, found.by)
+    most = max(_weight(row) for row in shown)
+    lines = [(*_cells(_sums(row)), _weight(row), name) for row, name in zip(shown, names, strict=True)]
+    _table(found.by, lines, (*_cells(found.total.figures), 0.0, "total"), most)
+    for note in _notes(found, len(shown), len(rows)):
+        print(output.paint(note, 2))
+
+
+def _is_shown(row: Row, options: Namespace) -> bool:
+    child = row.facts is not None and bool(row.facts.parent)
+    return options.children or not child
+
+
+def _sums(row: Row) -> Figures:
+    return row.inclusive or row.figures
+
+
+def _weight(row: Row) -> float:
+    """What bars and shades show: money, or tokens where no money is known."""
+    sums = _sums(row)
+    return float(sums.cost or sums.repriced) / 1e15 or sums.total_tokens / 1e12
+
+
+def _cells(sums: Figures) -> tuple[str, ...]:
+    counts = (sums.input, sums.output, sums.reasoning, sums.cache_read, sums.cache_write)
+    return (f"{sums.messages:,}", *map(short, counts), money(sums.cost), _repriced(sums))
+
+
+def _repriced(sums: Figures) -> str:
+    if not sums.unpriced:
+        return money(sums.repriced)
+    return "unknown" if not sums.repriced else f"{money(sums.repriced)} + ?"
+
+
+def _table(by: str, lines: Sequence[tuple[object, ...]], total: tuple[object, ...], most: float) -> None:
+    """Numbers to the right, the name before them, a bar behind them as wide as there is room."""
+    from .charts import bar
+
+    names = [output.clip(str(line[-1]), 36) for line in (*lines, total)]
+    cells = [[str(cell) for cell in line[:-2]] for line in (*lines, total)]
+    widths = [max(len(head), *(output.width(row[i]) for row in cells)) for i, head in enumerate(_HEADS)]
+    first = max(output.width(name) for name in (*names, by.upper()))
+    room = output.terminal_columns() - first - sum(widths) - 2 * len(widths) - 2
+    heads = "  ".join(head.rjust(size) for head, size in zip(_HEADS, widths, strict=True))
+    print(output.paint(f"{by.upper().ljust(first)}  {heads}", 2))
+    for number, (name, row) in enumerate(zip(names, cells, strict=True)):
+        figures = "  ".join(_right(cell, size) for cell, size in zip(row, widths, strict=True))
+        picture = bar(float(str((*lines, total)[number][-2])), most, min(room, 30)) if room >= 4 else ""
+        line = f"{name}{' ' * (first - output.width(name))}  {figures}  {picture}".rstrip()
+        print(output.paint(line, 1) if number == len(lines) else line)
+
+
+def _right(cell: str, size: int) -> str:
+    return " " * (size - output.width(cell)) + cell
+
+
+def _names(store: Store, rows: Sequence[Row], by: str) -> list[str]:
+    if by == "session":
+        return [f"{row.key[-6:]} {row.facts.title}" if row.facts else row.key for row in rows]
+    if by != "project":
+        return [row.key for row in rows]
+    from .choose import project_title
+    from .listing import read_projects
+
+    titles = {each.id: project_title(each) for each in read_projects(store, [])}
+    return [titles.get(row.key, row.key) if row.key != "global" else "global" for row in rows]
+
+
+def _notes(found: Statistics, shown: int, total: int) -> list[str]:
+    notes = [f"Re-priced by models.dev as of {found.prices.date} ({found.prices.label})."]
+    if found.copied.sessions:
+        copied = found.copied
+        notes.append(
+            f"{copied.figures.messages:,} messages ({money(copied.figures.cost)}) that {copied.sessions} forks copied "
+            "are counted once, where they were made."
+        )
+    sums = found.total.figures
+    if sums.costless:
+        notes.append(
+            f"{sums.costless:,} of {sums.answers:,} answers are stored with a cost of 0: "
+            "free, a subscription, or unknown."
+        )
+    if sums.unpriced:
+        notes.append(f"{sums.unpriced:,} answers are of models that the table has no price for.")
+    if found.by == "session":
+        notes.append("A session's row includes the subagents it started; the total counts each once.")
+    if shown < total:
+        notes.append(f"{shown} of {total:,} rows; --limit 0 shows all.")
+    return notes
+
+
+def _print_csv(found: Statistics) -> None:
+    import csv
+
+    from ..history.money import dollars
+
+    writer = csv.writer(sys.stdout, lineterminator="\n")
+    buckets = ("input", "output", "reasoning", "cache_read", "cache_write")
+    more = ("title", "parent", "inclusive_cost", "inclusive_repriced") if found.by == "session" else ()
+    writer.writerow((found.by, "messages", "answers", *buckets, "cost", "repriced", "unpriced", "sessions", *more))
+    for row in found.rows:
+        sums, rest = row.figures, []
+        if row.inclusive is not None:
+            facts = row.facts
+            known = "" if row.inclusive.unpriced else dollars(row.inclusive.repriced)
+            rest = [facts.title if facts else "", facts.parent if facts else "", dollars(row.inclusive.cost), known]
+        repriced = "" if sums.unpriced else dollars(sums.repriced)
+        counts = [getattr(sums, bucket) for bucket in buckets]
+        figures = [sums.messages, sums.answers, *counts, dollars(sums.cost), repriced, sums.unpriced]
+        writer.writerow((row.key, *figures, len(row.sessions), *rest))
+
+
+def _tools(ledger: Ledger, choice: Choice, options: Namespace) -> None:
+    from ..history.toolstats import by_tool
+
+    rows = by_tool(ledger, choice, fresh=options.fresh)
+    documents = [row.document() for row in rows]
+    if options.json:
+        output.print_json({"by": "tool", "rows": documents})
+    elif options.csv:
+        import csv
+
+        names = ("key", "calls", "errors", "open", "seconds", "characters", "messages", "sessions")
+        writer = csv.writer(sys.stdout, lineterminator="\n")
+        writer.writerow(("tool", *names[1:]))
+        writer.writerows([[document[name] for name in names] for document in documents])
+    elif rows:
+        _tool_table(documents if options.limit <= 0 else documents[: options.limit])
+    else:
+        print("No tool was called in that time.", file=sys.stderr)
+
+
+def _tool_table(documents: Sequence[dict[str, object]]) -> None:
+    from .charts import bar
+
+    most = max(float(str(each["calls"])) for each in documents)
+    lines = [
+        (
+            output.clip(str(each["key"]), 30),
+            f"{each['calls']:,}",
+            f"{each['errors']:,}",
+            f"{float(str(each['seconds'])):,.1f}",
+            short(int(str(each["characters"]))),
+            f"{each['sessions']:,}",
+            bar(float(str(each["calls"])), most, 30),
+        )
+        for each in documents
+    ]
+    output.table(("TOOL", "CALLS", "ERRORS", "SECONDS", "OUTPUT", "SESSIONS", ""), lines)
+
+
+def short(number: int) -> str:
+    """A count in few characters: 950, 12.3K, 4.5M."""
+    for size, unit in ((10**9, "G"), (10**6, "M"), (10**3, "K")):
+        if abs(number) >= size:
+            return f"{number / size:.1f}{unit}"
+    return str(number)
+
+
+def money(units: int) -> str:
+    """An amount as people read it; small ones with the digits that matter."""
+    from ..history.money import dollars
+
+    amount = dollars(units)
+    return f"${amount:,.2f}" if not amount or abs(amount) >= 1 else f"${amount:.4f}"

@@ -1,0 +1,161 @@
+"""Which sessions a word means: one session by its name, or those of a project by what people call it."""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
+
+from ..errors import Ambiguous, NotFound
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from ..records import Project, Session
+
+T = TypeVar("T")
+_GLOBAL = "global"
+_ALIKE = 70
+_CLOSE = 8
+_URL = re.compile(r"^\s*url\s*=\s*(\S+)", re.MULTILINE)
+
+
+class Chosen(NamedTuple):
+    """The sessions of a project, however they are filed."""
+
+    projects: frozenset[str]
+    """Identifiers of projects."""
+    folders: frozenset[str]
+    """What was worked in: sessions of other projects that did so too belong here, as those from before its first
+    commit."""
+    called: str = ""
+    """What it was asked for as, in lower case."""
+    by_title: bool = False
+    """Whether no project is called so, and sessions are meant whose title is."""
+
+    def belongs(self, project: str, directory: str, title: str) -> bool:
+        """Whether a session of that project, in that directory, with that title, is one of them."""
+        if project in self.projects or directory in self.folders:
+            return True
+        if self.by_title:
+            return self.called in title.casefold()
+        return any(directory.startswith((folder + "/", folder + "\\")) for folder in self.folders)
+
+    def may_belong(self, session: Session) -> bool:
+        """Whether a session that does not belong may do so all the same: it worked in a folder of that name, which may
+        have been moved or be another clone, or its title speaks of it."""
+        names = {base_name(folder) for folder in self.folders}
+        return base_name(session.directory) in names or bool(self.called and self.called in session.title.casefold())
+
+
+def choose(name: str, projects: Sequence[Project], folders: Iterable[str]) -> Chosen | None:
+    """The sessions of what people call ``name``: by identifier, name, folder, worktree or remote; exactly if something
+    is called so, else by part of the name, else by resemblance. ``folders`` are those that sessions worked in.
+    """
+    wanted = name.rstrip("/\\").casefold() or name
+    known: list[tuple[list[str], Project | str]] = [(labels(project), project) for project in projects]
+    known += [([folder, base_name(folder)], folder) for folder in {*folders} if folder]
+    found = _best(known, wanted, lambda each: each[0])
+    if not found:
+        return None
+    chosen = [each for _, each in found if not isinstance(each, str)]
+    worked_in = {each for _, each in found if isinstance(each, str)}
+    worked_in |= {folder for project in chosen for folder in worktrees(project)}
+    twins = {project.id for project in projects if project.id != _GLOBAL and worked_in & {*worktrees(project)}}
+    return Chosen(frozenset(twins | {project.id for project in chosen}), frozenset(worked_in), wanted)
+
+
+def choose_here(directory: str) -> Chosen:
+    """The sessions of the project that a directory belongs to."""
+    from ..project import GLOBAL, other_ids, resolve
+
+    place = resolve(directory)
+    if place.id == GLOBAL:
+        return Chosen(frozenset(), frozenset((place.directory,)))
+    return Chosen(frozenset((place.id, *other_ids(place))), frozenset((place.worktree, place.sandbox)))
+
+
+def find_projects(projects: Iterable[Project], name: str) -> list[Project]:
+    """The projects that ``name`` means, best first."""
+    wanted = name.rstrip("/\\").casefold() or name
+    return _best(list(projects), wanted, labels)
+
+
+def project_title(project: Project) -> str:
+    """What people call it."""
+    return project.name or os.path.basename(project.worktree.rstrip("/\\")) or project.id
+
+
+def find_session(sessions: Iterable[Session], word: str, place: str) -> Session:
+    """The session that ``word`` names: a full id, the beginning or end of one, a slug, or ``last``.
+
+    Reads all of them, and keeps only those that fit.
+    """
+    if word == "last":
+        newest = max((each for each in sessions if each.parent_id is None), key=lambda each: each.updated, default=None)
+        if newest is None:
+            raise NotFound(f"there are no sessions in {place}")
+        return newest
+    kinds: tuple[list[Session], ...] = ([], [], [])
+    for each in sessions:
+        for fits, named in zip(kinds, (each.id == word, each.slug == word, _is_short(each.id, word)), strict=True):
+            if named:
+                fits.append(each)
+    for fits in kinds:
+        if len(fits) == 1:
+            return fits[0]
+        if fits:
+            raise Ambiguous(word, [each.id for each in fits])
+    raise NotFound(f"no session is called {word!r} in {place}. 'opensesh list' shows them.", name=word)
+
+
+def labels(project: Project) -> list[str]:
+    """Everything a project may be called."""
+    folders = [folder for folder in (project.worktree, *project.sandboxes) if folder.strip("/\\")]
+    named = [project.id, project.name or "", *folders, *map(base_name, folders), *_remotes(project.worktree)]
+    return list(dict.fromkeys(filter(None, named)))
+
+
+def worktrees(project: Project) -> list[str]:
+    """The checkouts of a project; none for what is outside of version control."""
+    return [folder.rstrip("/\\") for folder in (project.worktree, *project.sandboxes) if folder.strip("/\\")]
+
+
+def base_name(folder: str) -> str:
+    """The last step of a path of any machine, in lower case."""
+    return re.split(r"[/\\]", folder.rstrip("/\\"))[-1].casefold()
+
+
+def _remotes(worktree: str) -> Iterator[str]:
+    """``owner/name`` and ``name`` of a checkout's remotes, told by its configuration; git itself is not run."""
+    try:
+        with open(os.path.join(worktree, ".git", "config"), encoding="utf-8", errors="replace") as file:
+            text = file.read(1 << 16)
+    except (OSError, ValueError):
+        return
+    for url in _URL.findall(text):
+        path = re.split(r"[:/]", url.removesuffix("/").removesuffix(".git"))
+        yield path[-1]
+        if len(path) > 1:
+            yield f"{path[-2]}/{path[-1]}"
+
+
+def _best(things: list[T], wanted: str, called: Callable[[T], list[str]]) -> list[T]:
+    folded = [([label.casefold() for label in called(thing)], thing) for thing in things]
+    exact = [thing for names, thing in folded if wanted in names]
+    within = exact or [thing for names, thing in folded if any(wanted in name for name in names)]
+    return within or _resembling(folded, wanted)
+
+
+def _resembling(things: list[tuple[list[str], T]], wanted: str) -> list[T]:
+    from rapidfuzz.fuzz import ratio
+
+    scored = [(max((ratio(wanted, name) for name in names), default=0.0), thing) for names, thing in things]
+    best = max((score for score, _ in scored), default=0.0)
+    least = max(_ALIKE, best - _CLOSE)
+    return [thing for score, thing in sorted(scored, key=lambda pair: -pair[0]) if score >= least]
+
+
+def _is_short(identifier: str, word: str) -> bool:
+    body = identifier.removeprefix("ses_")
+    return len(word) >= 3 and (identifier.startswith(word) or body.startswith(word) or body.endswith(word))

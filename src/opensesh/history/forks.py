@@ -1,0 +1,82 @@
+"""Which messages are copies, so that every model call is billed once.
+
+A fork is a session of its own that begins with a copy of another's messages. The copies have identifiers of their own,
+but keep their moments, tokens and costs. What gives a fork away is that it holds messages older than itself; that its
+title counts forks, or that its record names where it came from (as in 2.x). A message is taken for a copy only if its
+session is such a one *and* another session holds the like of it; it is billed to the session that made it or, when that
+is gone, to the oldest that still has it.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, NamedTuple
+
+from .figures import numbers
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from .figures import Entry
+    from .ledger import Facts, Ledger
+
+_TITLE = re.compile(r".+ \(fork #\d+\)", re.ASCII | re.DOTALL)
+
+_MADE, _MADE_SINCE, _UNCLEAR, _INHERITED = range(4)
+
+
+class Bearer(NamedTuple):
+    """A session that holds a message of some likeness; the least of several is the one that pays."""
+
+    rank: int
+    """From made here for certain to inherited for certain."""
+    created: int
+    session: str
+    position: int
+    """Of the message, in the session's entries."""
+
+
+def is_suspect(facts: Facts | None, first: int) -> bool:
+    """Whether a session whose earliest message is of ``first`` may be a fork."""
+    return facts is not None and bool(facts.fork or first < facts.created or _TITLE.fullmatch(facts.title))
+
+
+def copies(ledger: Ledger) -> dict[str, set[int]]:
+    """The messages that are not to be billed, as positions in each session's entries."""
+    suspects = {
+        session: ledger.facts[session]
+        for session, account in ledger.accounts.items()
+        if is_suspect(ledger.facts.get(session), account.first)
+    }
+    entries = {session: ledger.entries(session) for session in suspects}
+    found: dict[str, set[int]] = {}
+    for bearers in _bearers(ledger, suspects, entries).values():
+        payer = min(bearers)
+        for bearer in bearers:
+            if bearer is not payer and bearer.rank >= _UNCLEAR:
+                found.setdefault(bearer.session, set()).add(bearer.position)
+    return found
+
+
+def _bearers(
+    ledger: Ledger, suspects: Mapping[str, Facts], entries: Mapping[str, list[Entry]]
+) -> dict[int, list[Bearer]]:
+    bearers: dict[int, list[Bearer]] = {}
+    for session, facts in suspects.items():
+        inherits = bool(entries[session]) and entries[session][0].created < facts.created
+        for index, entry in enumerate(entries[session]):
+            bearers.setdefault(entry.likeness, []).append(
+                Bearer(_rank(entry, facts, inherits=inherits), facts.created, session, index)
+            )
+    wanted = bearers.keys()
+    for session, account in ledger.accounts.items():
+        if session not in suspects:
+            for likeness in wanted & set(numbers(account.likenesses)):
+                bearers[likeness].append(Bearer(_MADE, account.first, session, -1))
+    return bearers
+
+
+def _rank(entry: Entry, facts: Facts, *, inherits: bool) -> int:
+    if entry.created < facts.created:
+        return _INHERITED
+    return _MADE_SINCE if inherits else _UNCLEAR

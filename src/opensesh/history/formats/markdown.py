@@ -1,0 +1,98 @@
+"""A session to read, in Markdown: prompts, answers, tool calls and what came of them, subagents in their place."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from ...records import as_object, dumps
+from .turns import Answer, Child, Image, Note, Prompt, Text, Thought, ToolCall, turns
+from .words import when
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from . import Exported, Options
+    from .turns import Block
+
+_TICKS = re.compile(r"^[ ]{0,3}(`{3,})", re.MULTILINE)
+
+
+class Markdown:
+    """One document a session."""
+
+    suffix = ".md"
+    together = (b"", b"\n", b"")
+    nests = True
+
+    def __init__(self, options: Options) -> None:
+        self._options = options
+
+    def pieces(self, session: Exported) -> Iterator[bytes]:
+        """A heading, then turn by turn."""
+        for piece in self._session(session, 1):
+            yield piece.encode(errors="replace")
+
+    def _session(self, session: Exported, level: int) -> Iterator[str]:
+        info, utc = session.info, self._options.utc
+        time = as_object(info.get("time")) or {}
+        yield f"{'#' * level} {_line(info.get('title')) or session.id}\n\n"
+        yield f"- session: `{session.id}`\n- folder: `{_line(info.get('directory'))}`\n"
+        yield f"- created {when(time.get('created'), utc=utc)}, updated {when(time.get('updated'), utc=utc)}\n\n"
+        for turn in turns(session, self._options):
+            match turn:
+                case Prompt():
+                    yield f"{'#' * (level + 1)} User · {when(turn.created, utc=utc)}\n\n"
+                case Answer():
+                    yield f"{'#' * (level + 1)} Assistant · {_line(turn.who)} · {when(turn.created, utc=utc)}\n\n"
+            for block in turn.blocks:
+                yield from self._block(block, level)
+            if isinstance(turn, Answer) and turn.failure:
+                yield f"> **Error:** {_line(turn.failure)}\n\n"
+
+    def _block(self, block: Block, level: int) -> Iterator[str]:
+        match block:
+            case Text(text=text):
+                yield f"{text.strip()}\n\n"
+            case Thought(text=text):
+                yield "".join(f"> {line}\n" for line in ("*Thinking*", "", *text.strip().splitlines())) + "\n"
+            case Image(name=name):
+                yield f"*attached: {_line(name)}*\n\n"
+            case Note(text=text):
+                yield f"*{_line(text)}*\n\n"
+            case ToolCall():
+                yield from _tool(block)
+            case Child(session=session):
+                yield from self._session(session, min(level + 2, 5))
+
+
+def _tool(call: ToolCall) -> Iterator[str]:
+    yield f"**{_line(call.tool)}** {_code(call.about)}{'' if call.status == 'completed' else f' ({call.status})'}\n\n"
+    if call.diff:
+        yield fenced(call.diff, "diff")
+    elif call.input:
+        yield fenced(dumps(call.input).decode(errors="replace"), "json")
+    if call.error:
+        yield fenced(call.error, "text")
+    elif call.output and not call.diff:
+        yield fenced(call.output, "text")
+
+
+def fenced(text: str, language: str = "") -> str:
+    """A code block that its own content cannot end."""
+    longest = max((len(found) for found in _TICKS.findall(text)), default=2)
+    fence = "`" * max(longest + 1, 3)
+    return f"{fence}{language}\n{text.rstrip()}\n{fence}\n\n"
+
+
+def _code(text: str) -> str:
+    line = _line(text)
+    if not line:
+        return ""
+    ticks = "`" * (max((len(found) for found in re.findall(r"`+", line)), default=0) + 1)
+    pad = " " if "`" in (line[0], line[-1]) else ""
+    return f"{ticks}{pad}{line}{pad}{ticks}"
+
+
+def _line(value: object) -> str:
+    return " ".join(value.split()) if isinstance(value, str) else ""

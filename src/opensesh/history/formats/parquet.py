@@ -1,0 +1,179 @@
+"""A table for analysis: a row a part, with what its message and session say beside it. Needs DuckDB."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from typing import TYPE_CHECKING, Any
+
+from ...errors import OpenseshError
+from ...records import as_object, dumps_compact
+from .words import text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from typing import BinaryIO
+
+    from ...records import Document
+    from ...storage.store import StoredMessage
+    from . import Exported, Options
+
+_LARGEST = 1 << 30
+
+COLUMNS = {
+    "session_id": "VARCHAR",
+    "project_id": "VARCHAR",
+    "parent_session_id": "VARCHAR",
+    "directory": "VARCHAR",
+    "title": "VARCHAR",
+    "message_id": "VARCHAR",
+    "message_number": "INTEGER",
+    "role": "VARCHAR",
+    "agent": "VARCHAR",
+    "provider": "VARCHAR",
+    "model": "VARCHAR",
+    "created": "BIGINT",
+    "completed": "BIGINT",
+    "finish": "VARCHAR",
+    "cost": "DOUBLE",
+    "tokens_input": "BIGINT",
+    "tokens_output": "BIGINT",
+    "tokens_reasoning": "BIGINT",
+    "tokens_cache_read": "BIGINT",
+    "tokens_cache_write": "BIGINT",
+    "part_id": "VARCHAR",
+    "part_number": "INTEGER",
+    "type": "VARCHAR",
+    "text": "VARCHAR",
+    "synthetic": "BOOLEAN",
+    "tool": "VARCHAR",
+    "status": "VARCHAR",
+    "input": "VARCHAR",
+    "output": "VARCHAR",
+    "error": "VARCHAR",
+    "started": "BIGINT",
+    "ended": "BIGINT",
+}
+"""The table. ``input`` is JSON; moments are milliseconds. Cost and tokens stand on the first row of each message, so
+that they can be summed."""
+
+
+class Parquet:
+    """Rows; :func:`write_table` makes the file."""
+
+    suffix = ".parquet"
+    together = (b"", b"", b"")
+    nests = False
+
+    def __init__(self, options: Options) -> None:
+        pass
+
+    def pieces(self, session: Exported) -> Iterator[bytes]:
+        """The rows of one session, a line of JSON each: what the table is made of."""
+        for number, message in enumerate(session.messages):
+            for row in _rows(session, message, number):
+                yield dumps_compact(row) + b"\n"
+
+
+def write_table(pieces: Iterable[bytes], path: str) -> None:
+    """The rows as a Parquet file at ``path``, whole or not at all. Memory does not grow with their number."""
+    duckdb = _duckdb()
+    folder = os.path.dirname(os.path.abspath(path))
+    with tempfile.NamedTemporaryFile(dir=folder, prefix=".opensesh-", suffix=".ndjson") as rows:
+        _spool(pieces, rows)
+        unfinished = f"{rows.name}.parquet"
+        try:
+            with duckdb.connect() as connection:
+                connection.execute("SET preserve_insertion_order = true")
+                found = connection.read_json(
+                    rows.name, columns=COLUMNS, format="newline_delimited", maximum_object_size=1 << 30
+                )
+                found.write_parquet(unfinished, compression="zstd")
+            os.replace(unfinished, path)
+        except duckdb.Error as error:
+            raise OpenseshError(f"the table could not be made: {error}", path=path) from None
+        finally:
+            if os.path.exists(unfinished):
+                os.unlink(unfinished)
+
+
+def _spool(pieces: Iterable[bytes], rows: Any) -> None:
+    file: BinaryIO = rows
+    for piece in pieces:
+        file.write(piece)
+    file.flush()
+
+
+def _duckdb() -> Any:
+    try:
+        import duckdb
+    except ImportError:
+        raise OpenseshError("Parquet needs DuckDB: pip install 'opensesh[analytics]'", extra="analytics") from None
+    return duckdb
+
+
+def _rows(session: Exported, message: StoredMessage, number: int) -> Iterator[Document]:
+    info = session.info
+    base = {
+        "session_id": session.id,
+        "project_id": text(info, "projectID") or session.project,
+        "parent_session_id": text(info, "parentID") or None,
+        "directory": text(info, "directory"),
+        "title": text(info, "title"),
+        "message_number": number,
+        **_message(message.info),
+    }
+    spent = _spent(message.info)
+    for position, part in enumerate(message.parts or [{}]):
+        yield base | (spent if position == 0 else {}) | ({"part_number": position, **_part(part)} if part else {})
+
+
+def _message(info: Document) -> Document:
+    time = as_object(info.get("time")) or {}
+    model = as_object(info.get("model")) or {}
+    return {
+        "message_id": text(info, "id"),
+        "role": text(info, "role"),
+        "agent": text(info, "agent") or text(info, "mode") or None,
+        "provider": text(info, "providerID") or text(model, "providerID") or None,
+        "model": text(info, "modelID") or text(model, "modelID") or None,
+        "created": _whole(time.get("created")),
+        "completed": _whole(time.get("completed")),
+        "finish": text(info, "finish") or None,
+    }
+
+
+def _spent(info: Document) -> Document:
+    tokens = as_object(info.get("tokens"))
+    if tokens is None:
+        return {}
+    cache = as_object(tokens.get("cache")) or {}
+    cost = info.get("cost")
+    return {
+        "cost": cost if isinstance(cost, (int, float)) else None,
+        **{f"tokens_{name}": _whole(tokens.get(name)) for name in ("input", "output", "reasoning")},
+        **{f"tokens_cache_{name}": _whole(cache.get(name)) for name in ("read", "write")},
+    }
+
+
+def _part(part: Document) -> Document:
+    state = as_object(part.get("state")) or {}
+    time = as_object(state.get("time")) or as_object(part.get("time")) or {}
+    given = state.get("input")
+    return {
+        "part_id": text(part, "id"),
+        "type": text(part, "type"),
+        "text": text(part, "text") or None,
+        "synthetic": bool(part.get("synthetic")) or None,
+        "tool": text(part, "tool") or None,
+        "status": text(state, "status") or None,
+        "input": None if given is None else dumps_compact(given).decode(errors="replace"),
+        "output": text(state, "output") or None,
+        "error": text(state, "error") or None,
+        "started": _whole(time.get("start")),
+        "ended": _whole(time.get("end")),
+    }
+
+
+def _whole(value: Any) -> int | None:
+    return int(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None

@@ -1,0 +1,35 @@
+"""What was asked, nothing else: a heading a session, then its prompts in their own words."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from .turns import Prompt, Text, turns
+from .words import when
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from . import Exported, Options
+
+
+class Prompts:
+    """Plain text. A session without a prompt is left out."""
+
+    suffix = ".txt"
+    together = (b"", b"", b"")
+    nests = False
+
+    def __init__(self, options: Options) -> None:
+        self._options = options
+
+    def pieces(self, session: Exported) -> Iterator[bytes]:
+        """One session's prompts."""
+        title = session.info.get("title")
+        heading = f"# {title if isinstance(title, str) else ''} ({session.id})\n\n"
+        for turn in turns(session, self._options):
+            words = [block.text for block in turn.blocks if isinstance(block, Text)]
+            if isinstance(turn, Prompt) and words:
+                said = "\n\n".join(text.strip("\n") for text in words)
+                yield f"{heading}[{when(turn.created, utc=self._options.utc)}]\n{said}\n\n".encode(errors="replace")
+                heading = ""

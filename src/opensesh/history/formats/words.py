@@ -1,0 +1,64 @@
+"""How a session's parts read in words, whatever the form."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from ...records import as_object, dumps_compact
+
+if TYPE_CHECKING:
+    from ...records import Document
+
+_KEY_INPUTS = ("filePath", "file_path", "path", "command", "pattern", "url", "query", "description", "name")
+
+
+def iso(moment: Any) -> str | None:
+    """Milliseconds as JavaScript prints a date: ``2026-11-15T19:29:37.123Z``; ``None`` for what is no moment."""
+    if isinstance(moment, bool) or not isinstance(moment, (int, float)):
+        return None
+    try:
+        seconds, rest = divmod(int(moment), 1000)
+        return f"{datetime.fromtimestamp(seconds, UTC).strftime('%Y-%m-%dT%H:%M:%S')}.{rest:03d}Z"
+    except (ValueError, OverflowError, OSError):
+        return None
+
+
+def when(moment: Any, *, utc: bool = False) -> str:
+    """Milliseconds as people read them; empty for what is no moment."""
+    if isinstance(moment, bool) or not isinstance(moment, (int, float)):
+        return ""
+    try:
+        return datetime.fromtimestamp(moment / 1000, UTC if utc else None).strftime("%Y-%m-%d %H:%M")
+    except (ValueError, OverflowError, OSError):
+        return ""
+
+
+def text(held: Document, name: str) -> str:
+    """A field that should hold text, and does unless the record is odd."""
+    value = held.get(name)
+    return value if isinstance(value, str) else ""
+
+
+def key_input(state: Document) -> str:
+    """What a call was about: the one argument that tells."""
+    given = as_object(state.get("input")) or {}
+    for name in _KEY_INPUTS:
+        if isinstance(given.get(name), str):
+            return given[name]
+    return ", ".join(f"{name}={dumps_compact(value).decode(errors='replace')}" for name, value in given.items())
+
+
+def tool_line(part: Document, width: int = 200) -> str:
+    """A tool call in one line: which, about what, and how it ended."""
+    state = as_object(part.get("state")) or {}
+    about = " ".join(key_input(state).split())
+    about = about if len(about) <= width else about[: width - 1] + "…"
+    match text(state, "status"):
+        case "completed":
+            ending = ""
+        case "error":
+            ending = f": {' '.join(text(state, 'error').split())[:width]}"
+        case other:
+            ending = f" ({other or 'unknown'})"
+    return f"[{text(part, 'tool')}] {about}{ending}".rstrip()

@@ -1,0 +1,343 @@
+"""One history: every session of every generation of storage, each once."""
+
+from __future__ import annotations
+
+import heapq
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ..errors import NotFound, RecordError
+from ..records import Project, Session, as_object, order, view
+from ..storage import find_stores, open_store
+from ..storage.store import Damage, Key, Store
+from . import discovery
+from .discovery import Chosen
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from decimal import Decimal
+
+    from ..records import Document
+    from ..storage.found import Found
+    from .index import Index
+    from .search import Query, Results
+    from .transcript import Transcript, Wanted
+
+
+class Scope(NamedTuple):
+    """Which sessions are meant. What is left empty does not narrow."""
+
+    chosen: Chosen | None = None
+    since: int = 0
+    """Updated at that moment or later; milliseconds since 1970."""
+    until: int = 0
+    """Updated before that moment."""
+    children: bool = False
+    """Subagents' sessions too."""
+    archived: bool = False
+    """Archived sessions too."""
+
+    def fits(self, session: Session) -> bool:
+        """Whether a session is meant."""
+        return self._is_shown(session) and (
+            self.chosen is None or self.chosen.belongs(session.project_id, session.directory, session.title)
+        )
+
+    def almost_fits(self, session: Session) -> bool:
+        """Whether a session that is not meant may belong to the project that is."""
+        return self.chosen is not None and self._is_shown(session) and self.chosen.may_belong(session)
+
+    def _is_shown(self, session: Session) -> bool:
+        return (
+            (self.children or session.parent_id is None)
+            and (self.archived or not session.archived)
+            and session.updated >= self.since
+            and (not self.until or session.updated < self.until)
+        )
+
+
+class Overview(NamedTuple):
+    """The newest sessions that are meant, and how many there are."""
+
+    total: int
+    sessions: list[Session]
+    elsewhere: int
+    """How many that are not counted may belong to the project."""
+
+
+class Figures(NamedTuple):
+    """What a session's messages say about it."""
+
+    messages: int
+    prompts: int
+    cost: Decimal
+    """As stored, in US dollars; every answer once."""
+    first: str
+    """The user's first message, by id; empty if there is none."""
+    last: str
+
+
+class SessionEntry:
+    """A session, with what an index of sessions tells about it. Nothing is read before it is asked for."""
+
+    def __init__(self, library: Library, key: Key, record: Session) -> None:
+        self._library = library
+        self._key = key
+        self.record = record
+        """As stored."""
+        self.id = record.id
+        self.title = record.title
+        self.directory = record.directory
+        self.project_id = record.project_id
+        self.parent_id = record.parent_id
+        self.created = record.time.created
+        """Milliseconds since 1970."""
+        self.updated = record.updated
+        self.archived = record.archived
+        self.summary = record.summary
+        """Lines added and deleted, and files changed."""
+
+    def __repr__(self) -> str:
+        return f"<SessionEntry {self.id} {self.title!r}>"
+
+    @property
+    def origin(self) -> str:
+        """Where the record is that counts."""
+        return self._library.store.locate(self._key)
+
+    @property
+    def origins(self) -> list[str]:
+        """Every store that has a copy."""
+        return [store.place for store in self._library.holders(self._key)]
+
+    @cached_property
+    def figures(self) -> Figures:
+        """Counts and sums, in one pass over its messages."""
+        return figures(self._library.store, self.id, self._library.report)
+
+    @property
+    def messages(self) -> int:
+        """How many messages it has."""
+        return self.figures.messages
+
+    @property
+    def cost(self) -> Decimal:
+        """What it cost, as stored."""
+        return self.figures.cost
+
+    @cached_property
+    def first_prompt(self) -> str:
+        """What the user asked first."""
+        return self._library.prompt(self.figures.first)
+
+    @cached_property
+    def last_prompt(self) -> str:
+        """What the user asked last."""
+        return self._library.prompt(self.figures.last)
+
+    def children(self) -> Iterator[SessionEntry]:
+        """The sessions of its subagents, oldest first."""
+        found = [(key, each) for key, each in self._library.records() if each.parent_id == self.id]
+        for key, each in sorted(found, key=lambda pair: order.position(pair[1].document)):
+            yield SessionEntry(self._library, key, each)
+
+    def transcript(self, wanted: Wanted | None = None, *, children: bool = False, last: int = 0) -> Transcript:
+        """What there is to read in it; see :mod:`opensesh.history.transcript`."""
+        return self._library.transcript(self.record, wanted, children=children, last=last)
+
+
+class Library:
+    """The history at a place. All of it is synchronous; nothing in it is ever written."""
+
+    def __init__(self, place: str | None = None, *, store: Store | None = None) -> None:
+        self._place = place
+        self._given = store
+        self.damage: list[Damage] = []
+        """What could not be read so far. It cost itself alone."""
+        self._filed: dict[str, Key] = {}
+
+    @cached_property
+    def store(self) -> Store:
+        """Every store that was found, as one."""
+        return self._given or open_store(self._place)
+
+    @cached_property
+    def found(self) -> Found:
+        """Which stores were found, by name."""
+        return find_stores(self._given.place if self._given else self._place)
+
+    @cached_property
+    def index(self) -> Index:
+        """The index for searching. It is neither made nor refreshed by looking at it."""
+        from .index import Index
+
+        return Index(self.found)
+
+    def report(self, damage: Damage) -> None:
+        """Hear of something that could not be read."""
+        self.damage.append(damage)
+
+    # -- sessions ------------------------------------------------------------------------------------------------------
+
+    def sessions(
+        self, project: str | None = None, *, scope: Scope | None = None, limit: int = 0
+    ) -> Iterator[SessionEntry]:
+        """Sessions, newest first; without ``scope``, neither subagents' nor archived ones.
+
+        ``project`` is what people call it: part of a name, folder or remote, and need not be exact. Of each session
+        only its place is held while others are read, so that any number of them can be gone through.
+        """
+        scope = scope or Scope()
+        if project is not None:
+            scope = scope._replace(chosen=self.choose(project))
+        found = ((-each.updated, each.id, key) for key, each in self.records() if scope.fits(each))
+        for _, _, key in heapq.nsmallest(limit, found) if limit else sorted(found):
+            try:
+                yield SessionEntry(self, key, view(self.store.read(key), Session))
+            except (NotFound, RecordError):
+                continue  # it went, or broke, since it was seen
+
+    def overview(self, scope: Scope, limit: int = 0) -> Overview:
+        """The newest sessions that are meant, at most ``limit`` if that is not 0, and how many there are."""
+        counts = {True: 0, False: 0}
+
+        def meant() -> Iterator[tuple[int, str, Session]]:
+            for _, each in self.records():
+                if scope.fits(each):
+                    counts[True] += 1
+                    yield -each.updated, each.id, each
+                elif scope.almost_fits(each):
+                    counts[False] += 1
+
+        newest = heapq.nsmallest(limit, meant()) if limit > 0 else sorted(meant())
+        return Overview(counts[True], [each for _, _, each in newest], counts[False])
+
+    def session(self, word: str) -> SessionEntry:
+        """The session that ``word`` names: an id, the beginning or end of one, a slug, or ``last``."""
+        record = discovery.find_session((each for _, each in self.records()), word, self.store.place)
+        return SessionEntry(self, self._filed[record.id], record)
+
+    def records(self) -> Iterator[tuple[Key, Session]]:
+        """Every session record that can be read, in no particular order, each session once."""
+        seen: set[str] = set()
+        for key, info in self.store.scan(("session",), report=self.report):
+            if key[-1] in seen:  # a move between projects that was cut short leaves it in both
+                continue
+            try:
+                record = view(info, Session)
+                seen.add(key[-1])
+                self._filed[record.id] = key
+                yield key, record
+            except RecordError as error:
+                self.report(Damage(self.store.locate(key), f"{error.place}: {error.reason}"))
+
+    def holders(self, key: Key) -> list[Store]:
+        """The stores that have a copy of a record."""
+        from ..storage.union import Union
+
+        return self.store.holders(key) if isinstance(self.store, Union) else [self.store]
+
+    # -- projects ------------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def projects(self) -> list[Project]:
+        """Every project record that can be read."""
+        found: list[Project] = []
+        for key, record in self.store.scan(("project",), report=self.report):
+            try:
+                found.append(view(record, Project))
+            except RecordError as error:
+                self.report(Damage(self.store.locate(key), f"{error.place}: {error.reason}"))
+        return found
+
+    def choose(self, name: str) -> Chosen:
+        """What ``name`` means: the sessions of a project, wherever they are filed; or :class:`NotFound`."""
+        folders: set[str] = set()
+        titled = False
+        for _, each in self.records():
+            folders.add(each.directory.rstrip("/\\"))
+            titled = titled or name.casefold() in each.title.casefold()
+        chosen = discovery.choose(name, self.projects, folders)
+        if chosen is not None:
+            return chosen
+        if titled:
+            return Chosen(frozenset(), frozenset(), name.casefold(), by_title=True)
+        raise NotFound(f"no project resembles {name!r}. 'opensesh projects' shows them.", name=name)
+
+    # -- what is in them -----------------------------------------------------------------------------------------------
+
+    def prompt(self, message: str) -> str:
+        """The words of a prompt."""
+        if not message:
+            return ""
+        parts = (as_object(part) or {} for _, part in self.store.scan(("part", message), report=self.report))
+        texts = (part.get("text") for part in parts if part.get("type") == "text" and not part.get("synthetic"))
+        return "\n".join(text for text in texts if isinstance(text, str))
+
+    def transcript(
+        self, session: Session, wanted: Wanted | None = None, *, children: bool = False, last: int = 0
+    ) -> Transcript:
+        """What there is to read in a session; with ``children``, what its subagents did is inside their calls."""
+        return self._transcript(session, wanted, (session.id,) if children else None, last)
+
+    def search(self, query: Query | str, *, progress: Callable[[int, int], None] | None = None) -> Results:
+        """Bring the index up to date, and ask it."""
+        from .search import Query, search
+
+        self.index.refresh(progress=progress)
+        self.damage += [each for each in self.index.damage if each not in self.damage]
+        return search(self.index, Query(query) if isinstance(query, str) else query)
+
+    def _key(self, session_id: str) -> Key | None:
+        """Where a session is filed, which only reading tells."""
+        if session_id not in self._filed:
+            self._filed |= {key[-1]: key for key in self.store.list(("session",))}
+        return self._filed.get(session_id)
+
+    def _transcript(
+        self, session: Session, wanted: Wanted | None, above: tuple[str, ...] | None, last: int
+    ) -> Transcript:
+        from .transcript import transcript
+
+        def child(name: str) -> Transcript | None:
+            key = self._key(name)
+            if key is None or above is None or name in above:  # a damaged tree may run in a circle
+                return None
+            try:
+                found = view(self.store.read(key), Session)
+            except (NotFound, RecordError):
+                return None
+            return self._transcript(found, wanted, (*above, name), 0)
+
+        messages = self.store.messages(session.id, last=last, report=self.report)
+        nested = None if above is None else child
+        return transcript(session.document, messages, wanted, children=nested, report=self.report)
+
+
+def figures(store: Store, session_id: str, report: Callable[[Damage], None]) -> Figures:
+    """Go through a session's messages once, without their parts."""
+    from decimal import Decimal
+
+    cost = Decimal(0)
+    messages = prompts = 0
+    first: tuple[Any, str] | None = None
+    last: tuple[Any, str] | None = None
+    for _, value in store.scan(("message", session_id), report=report):
+        info = as_object(value)
+        if info is None:
+            continue
+        messages += 1
+        if info.get("role") == "user":
+            prompts += 1
+            place = (_position(info), str(info.get("id", "")))
+            first, last = min(first or place, place), max(last or place, place)
+        elif isinstance(own := info.get("cost"), (int, float)):
+            cost += Decimal(str(own))
+    return Figures(messages, prompts, cost, first[1] if first else "", last[1] if last else "")
+
+
+def _position(info: Document) -> order.Position:
+    try:
+        return order.position(info)
+    except RecordError:
+        return 0, (0, "")

@@ -1,0 +1,67 @@
+"""One ledger of several stores that hold some of the same sessions, each message counted once."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from .figures import Account, Entry, account, in_time, numbers
+from .forks import is_suspect
+from .ledger import Facts, Ledger
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ..storage.store import Store
+
+
+def merged(store: Store, ledgers: Sequence[Ledger]) -> Ledger:
+    """The ledger of them all. Of a session's records the newest counts, of a message the fuller copy."""
+    facts: dict[str, Facts] = {}
+    holders: dict[str, list[Ledger]] = {}
+    for ledger in ledgers:
+        for session, found in ledger.facts.items():
+            facts[session] = max(facts.get(session, found), found, key=_updated)
+        for session in ledger.accounts:
+            holders.setdefault(session, []).append(ledger)
+    accounts = {session: _account(session, having, facts.get(session)) for session, having in holders.items()}
+    return Ledger(
+        store, facts, accounts, ledgers[0].prices, lambda session: _entries(session, holders[session]), ledgers
+    )
+
+
+def _account(session: str, holders: Sequence[Ledger], facts: Facts | None) -> Account:
+    fullest, *others = sorted((ledger.accounts[session] for ledger in holders), key=_size, reverse=True)
+    if all(_is_within(other, fullest) for other in others):
+        return fullest
+    entries = _entries(session, holders)
+    first = min((entry.created for entry in entries), default=0)
+    return account(session, entries, keep=is_suspect(facts, first))
+
+
+def _entries(session: str, holders: Sequence[Ledger]) -> list[Entry]:
+    found: dict[str, Entry] = {}
+    for ledger in holders:
+        for entry in ledger.entries(session):
+            held = found.get(entry.id)
+            if held is None or _fullness(entry) > _fullness(held):
+                found[entry.id] = entry
+    return in_time(found.values())
+
+
+def _is_within(one: Account, other: Account) -> bool:
+    """Whether ``other`` holds every message of ``one``, each with the same sums."""
+    return set(numbers(one.names)) <= set(numbers(other.names)) and set(numbers(one.likenesses)) <= set(
+        numbers(other.likenesses)
+    )
+
+
+def _size(found: Account) -> int:
+    return len(found.names)
+
+
+def _fullness(entry: Entry) -> tuple[bool, int, int]:
+    return bool(entry.completed), entry.cost, entry.output
+
+
+def _updated(facts: Facts) -> int:
+    return facts.updated

@@ -1,0 +1,74 @@
+"""The place in a text where something was found."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+_WIDTH = 160
+_BEFORE = 40
+_MOST_PLACES = 200
+_SPACE = re.compile(r"\s+")
+
+
+class Snippet(NamedTuple):
+    """A piece of a text, on one line."""
+
+    text: str
+    marks: tuple[tuple[int, int], ...] = ()
+    """Where in it the words are that were looked for."""
+    field: str = ""
+    """The field it is from."""
+
+
+def snippet(fields: Mapping[str, str], patterns: Sequence[re.Pattern[str]], *, width: int = _WIDTH) -> Snippet:
+    """The piece that shows most of what was looked for; the beginning of the first field if none of it can be seen."""
+    best: tuple[int, int, str, int] | None = None
+    for number, (name, text) in enumerate(fields.items()):
+        for kinds, start in _places(text, patterns, width):
+            rank = (kinds, -number, name, start)
+            if best is None or rank[:2] > best[:2]:
+                best = rank
+    if best is None:
+        name = next((name for name in sorted(fields, key="tool".__eq__) if fields[name].strip()), "")
+        return Snippet(_line(fields.get(name, "")[: width * 2])[:width], (), name)
+    return _cut(fields[best[2]], best[3], patterns, width)._replace(field=best[2])
+
+
+def _places(text: str, patterns: Sequence[re.Pattern[str]], width: int) -> Iterator[tuple[int, int]]:
+    """How many of the patterns are seen from each place on where one begins."""
+    found = sorted((match.start(), number) for number, pattern in enumerate(patterns) for match in _few(pattern, text))
+    for at, (start, _) in enumerate(found):
+        seen: set[int] = set()
+        for place, number in found[at : at + 50]:
+            if place >= start + width - _BEFORE:
+                break
+            seen.add(number)
+        yield len(seen), start
+
+
+def _few(pattern: re.Pattern[str], text: str) -> Iterator[re.Match[str]]:
+    for number, match in enumerate(pattern.finditer(text)):
+        if number >= _MOST_PLACES:
+            return
+        yield match
+
+
+def _cut(text: str, at: int, patterns: Sequence[re.Pattern[str]], width: int) -> Snippet:
+    start = max(0, at - _BEFORE)
+    while start > 0 and start > at - 2 * _BEFORE and not text[start - 1].isspace():
+        start -= 1
+    end = min(len(text), start + width)
+    piece = text[start:end]
+    line = _line(piece)
+    before, after = "…" if start else "", "…" if end < len(text) else ""
+    spans = sorted({match.span() for pattern in patterns for match in _few(pattern, line) if match[0]})
+    marks = tuple((left + len(before), right + len(before)) for left, right in spans)
+    return Snippet(f"{before}{line}{after}", marks)
+
+
+def _line(text: str) -> str:
+    return _SPACE.sub(" ", text).strip()

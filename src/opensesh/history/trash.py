@@ -1,0 +1,193 @@
+"""Removing and putting away many sessions at once, with a look before and a way back.
+
+What is removed goes to the trash under the state folder, one folder a time, and comes back with :func:`restore` as
+it was, to the byte. Emptying the trash is what deletes. A share that its session took along is noted to be revoked
+only then: until then the session may come back.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from .. import ids
+from ..errors import RecordError, StoreError
+from ..records import Session, Share, as_object, codec, dumps, view
+from ..storage import revocations
+from ..storage.json_tree import JsonTree, read_file
+from ..storage.leases import Leases
+from ..storage.store import Damage
+from ..storage.union import Union
+from .undo import Change, Header, Undone, discard, perform, take_back, undo_files
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from ..storage.store import Store
+
+_BESIDE = ("session_diff", "todo", "session_share", "share")
+
+
+class Bulk(NamedTuple):
+    """What was done, or would be."""
+
+    sessions: list[Session]
+    files: int
+    bytes: int
+    left: list[Damage]
+    """Sessions that were left alone, and why."""
+    undo: str = ""
+    """The undo file; empty for a dry run, and when there was nothing to do."""
+
+
+class Trashed(NamedTuple):
+    """One folder in the trash."""
+
+    undo: str
+    header: Header
+
+    @property
+    def titles(self) -> dict[str, str]:
+        """What it holds: titles by session."""
+        held = as_object(self.header.about.get("sessions")) or {}
+        return {name: str(title) for name, title in held.items()}
+
+
+def writable_tree(store: Store) -> JsonTree:
+    """The JSON tree that a store writes to; sessions of a database are never removed from here."""
+    for each in store.members if isinstance(store, Union) else (store,):
+        if isinstance(each, JsonTree):
+            return each
+    raise StoreError(f"{store.place} is only read: sessions are removed from a JSON tree alone", place=store.place)
+
+
+def remove(store: Store, sessions: Sequence[Session], *, dry_run: bool = False) -> Bulk:
+    """Move sessions, with everything below them and all they hold, to the trash."""
+    tree = writable_tree(store)
+    records = _records(tree)
+    chosen, left = _free(tree, _with_children(store, sessions), records)
+    files = [path for each in chosen for path in (*session_files(tree, each.id), records[each.id])]
+    size = sum(os.lstat(os.path.join(tree.root, path)).st_size for path in files)
+    if dry_run:
+        return Bulk(chosen, len(files), size, left)
+    changes = [Change(path=path, aside=True) for path in files]
+    about = {"sessions": {each.id: each.title for each in chosen}}
+    return Bulk(chosen, len(files), size, left, perform(tree, "remove", changes, about))
+
+
+def archive(store: Store, sessions: Sequence[Session], *, dry_run: bool = False) -> Bulk:
+    """Put sessions away, out of the lists; those that are put away already are left as they are."""
+    tree = writable_tree(store)
+    records = _records(tree)
+    chosen, left = _free(tree, [each for each in sessions if not each.archived], records)
+    changes: list[Change] = []
+    for session in chosen:
+        path = records[session.id]
+        document = codec.loads_object(read_file(os.path.join(tree.root, path)), path)
+        document["time"]["archived"] = ids.now_ms()
+        changes.append(Change(path=path, data=dumps(document)))
+    size = sum(len(change.data or b"") for change in changes)
+    if dry_run:
+        return Bulk(chosen, len(changes), size, left)
+    about = {"sessions": {each.id: each.title for each in chosen}}
+    return Bulk(chosen, len(changes), size, left, perform(tree, "archive", changes, about))
+
+
+def contents() -> list[Trashed]:
+    """What is in the trash, oldest first."""
+    return [Trashed(path, header) for path, header in undo_files("remove")]
+
+
+def restore(undo: str) -> Undone:
+    """Bring back what an undo file tells of."""
+    return take_back(undo)
+
+
+def empty(before: int | None = None) -> list[Trashed]:
+    """Delete what is in the trash for good, or what went there before a moment; what that was."""
+    gone = [each for each in contents() if before is None or each.header.time < before]
+    for each in gone:
+        folder = os.path.dirname(each.undo)
+        for session, share in _shares(os.path.join(folder, "files")):
+            revocations.note(session, share)
+        discard(folder)
+    return gone
+
+
+def session_files(tree: JsonTree, session: str) -> Iterator[str]:
+    """Every file that belongs to a session but its own record, by its path below the root."""
+    messages = os.path.join("message", session)
+    for name in _names(tree, messages):
+        if name.endswith(".json"):
+            parts = os.path.join("part", name[:-5])
+            yield from (os.path.join(parts, each) for each in _names(tree, parts))
+        yield os.path.join(messages, name)
+    for kind in _BESIDE:
+        path = os.path.join(kind, f"{session}.json")
+        if os.path.lexists(os.path.join(tree.root, path)):
+            yield path
+
+
+def _records(tree: JsonTree) -> dict[str, str]:
+    """Where the record of each session in the tree is, below the root."""
+    return {key[-1]: os.path.relpath(tree.locate(key), tree.root) for key in tree.list(("session",))}
+
+
+def _names(tree: JsonTree, folder: str) -> list[str]:
+    try:
+        return sorted(os.listdir(os.path.join(tree.root, folder)))
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+
+
+def _with_children(store: Store, sessions: Iterable[Session]) -> list[Session]:
+    below: dict[str, list[Session]] = {}
+    for _, value in store.scan(("session",), report=_overlook):
+        try:
+            session = view(value, Session)
+        except RecordError:
+            continue
+        if session.parent_id:
+            below.setdefault(session.parent_id, []).append(session)
+    found: dict[str, Session] = {}
+    waiting = list(sessions)[::-1]
+    while waiting:
+        session = waiting.pop()
+        if session.id not in found:
+            found[session.id] = session
+            waiting += below.get(session.id, [])
+    return list(found.values())
+
+
+def _free(
+    tree: JsonTree, sessions: Iterable[Session], records: Mapping[str, str]
+) -> tuple[list[Session], list[Damage]]:
+    """Those that are in the tree and that nobody runs; and the others, with the reason."""
+    leases = Leases(tree)
+    chosen: list[Session] = []
+    left: list[Damage] = []
+    for session in sessions:
+        holder = leases.holder(session.id)
+        if session.id not in records:
+            left.append(Damage(session.id, "kept in a database of OpenCode's, which is never written here"))
+        elif holder is not None:
+            left.append(Damage(session.id, f"being run by {holder}"))
+        else:
+            chosen.append(session)
+    return chosen, left
+
+
+def _shares(folder: str) -> Iterator[tuple[str, Share]]:
+    for kind in ("session_share", "share"):
+        above = os.path.join(folder, kind)
+        for name in sorted(os.listdir(above)) if os.path.isdir(above) else ():
+            path = os.path.join(above, name)
+            try:
+                value: Any = codec.loads_object(read_file(path), path)
+                yield name.removesuffix(".json"), view(value, Share, path)
+            except (OSError, RecordError):
+                continue
+
+
+def _overlook(_: Damage) -> None:
+    """A session that cannot be read has no children that can be told."""

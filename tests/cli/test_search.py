@@ -1,0 +1,203 @@
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ..history.shelf import Tree
+from .test_cli import Terminal
+
+FIXTURES = Path(__file__).parents[1] / "fixtures"
+
+
+@pytest.fixture
+def terminal(capfdbinary: pytest.CaptureFixture[bytes]) -> Terminal:
+    return Terminal(capfdbinary)
+
+
+@pytest.fixture
+def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Tree:
+    made = Tree(tmp_path / "storage")
+    monkeypatch.setenv("OPENSESH_STORE", str(tmp_path))
+    return made
+
+
+def test_hits_are_printed_by_session_with_their_place(terminal: Terminal, tree: Tree) -> None:
+    session = tree.session(title="Dig a hole", directory="/srv/garden")
+    message, part = tree.text(session, "where is the gravel?")
+    tree.tool(session, "bash", message=message, input={"command": "find gravel"})
+    out = terminal.run("search", "gravel", "--utc")
+    assert out.splitlines()[0] == f"Dig a hole  {session}  /srv/garden"
+    assert part in out
+    assert "    where is the gravel?" in out
+    assert "user bash" in out
+    assert terminal.error == "2 hits in 1 session.\n"
+    terminal.run("search", "gravel", "--limit", "1")
+    assert terminal.error == "1 to 1 of 2 hits in 1 session; --offset 1 shows more.\n"
+    terminal.run("search", "nothing-like-it")
+    assert (terminal.code, terminal.error) == (0, "Nothing found.\n")
+    terminal.run("search", "rave")
+    assert terminal.error.startswith("No word is just that; these hold it. 2 hits")
+
+
+def test_json_has_the_documented_shape(terminal: Terminal, tree: Tree) -> None:
+    session = tree.session(title="T")
+    message, part = tree.text(session, "gravel")
+    answer = terminal.json("search", "gravel")
+    assert answer["total"] == 1
+    (hit,) = answer["hits"]
+    moment, score = hit["time"], hit["score"]
+    assert {key: hit[key] for key in ("sessionID", "messageID", "partID", "type", "time", "snippet", "score")} == {
+        "sessionID": session,
+        "messageID": message,
+        "partID": part,
+        "type": "text",
+        "time": moment,
+        "snippet": "gravel",
+        "score": score,
+    }
+    assert isinstance(moment, int)
+    assert score > 0
+    assert terminal.json("search", "zzz") == {"total": 0, "hits": []}
+
+
+def test_filters_and_modes_on_the_corpus(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENSESH_STORE", str(FIXTURES / "opencode-1.1.65" / "storage"))
+
+    def total(*words: str) -> int:
+        answer: Any = terminal.json("search", *words, "--limit", "0")
+        assert len(answer["hits"]) == answer["total"]
+        return answer["total"]
+
+    everywhere = total("hello")
+    assert everywhere > 0
+    assert total("hello", "--project", "easstore") == everywhere
+    assert total("hello", "--here") == 0
+    assert total("hello", "--role", "user") + total("hello", "--role", "assistant") == everywhere
+    assert 0 < total("hello", "--tool", "edit") < everywhere
+    assert total("hello", "--session", "ses_e1f505ae8ffev56KO8VQGT1kHX") < everywhere
+    assert total("hello", "--since", "2100-01-01") == total("hello", "--until", "1990-01-01") == 0
+    assert total("hello", "--model", "scripted") == everywhere
+    assert total("hello", "--agent", "nobody") == 0
+    assert total("--regex", "h[e]llo w") > 0
+    assert total("--text", '"oldString":"hello"') > 0
+    assert 0 < total("hello", "--in", "prompts,inputs") < everywhere
+    assert total("--file", "README.md") > 0
+    assert total("漢字") > 0
+    assert total("hello", "--check") == everywhere
+    assert total("hello", "--newest", "--roots") <= everywhere
+
+
+def test_mistakes_are_told_in_a_line(terminal: Terminal, tree: Tree) -> None:
+    tree.session(title="gravel")
+    terminal.run("search")
+    assert (terminal.code, "what to look for?" in terminal.error) == (2, True)
+    terminal.run("search", "--regex", "(")
+    assert (terminal.code, terminal.error.count("\n")) == (2, 1)
+    terminal.run("search", "x", "--in", "nowhere")
+    assert (terminal.code, "'nowhere'" in terminal.error) == (2, True)
+    terminal.run("search", "x", "--project", "qqqqqq")
+    assert terminal.code == 3
+    terminal.run("search", "x", "--session", "qqqqqq")
+    assert terminal.code == 3
+    assert terminal.json("search", "x", "--since", "whenever")["error"]["name"] == "UsageError"
+
+
+def test_a_store_that_is_not_there_holds_nothing(terminal: Terminal, tmp_path: Path) -> None:
+    assert terminal.json("search", "x", "--store", str(tmp_path / "nowhere")) == {"total": 0, "hits": []}
+    assert not (tmp_path / "nowhere").exists()
+
+
+def test_nothing_a_session_says_can_steer_the_terminal(terminal: Terminal, tree: Tree) -> None:
+    tree.text(tree.session(title="bad \x1b[2J title"), "gravel \x1b]0;owned\x07 \x9b31m here")
+    out = terminal.run("search", "gravel")
+    assert not {"\x1b", "\x07", "\x9b"} & set(out)
+
+
+def test_damage_is_told_and_costs_only_itself(terminal: Terminal, tree: Tree) -> None:
+    message, part = tree.text(tree.session(), "gravel")
+    torn = tree.path("part", message, "prt_torn")
+    torn.write_bytes(b'{"type": "te')
+    assert [hit["partID"] for hit in terminal.json("search", "gravel")["hits"]] == [part]
+    assert "1 damaged record left out" in terminal.error
+    assert str(torn) in terminal.error
+
+
+def test_an_unchanged_store_is_searched_without_loading_what_reads_records(tree: Tree) -> None:
+    tree.text(tree.session(), "gravel")
+    tree.settle()
+    code = (
+        "import sys, io; from opensesh.cli.app import run; out, sys.stdout = sys.stdout, io.StringIO()\n"
+        "run(['search', 'gravel', '--limit', '0']); out.write(' '.join(sys.modules))"
+    )
+
+    def loaded() -> set[str]:
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+        assert "1 hit in 1 session" in done.stderr
+        return set(done.stdout.split())
+
+    assert "msgspec" in loaded()
+    heavy = {"msgspec", "rich", "asyncio", "dataclasses", "rapidfuzz", "subprocess", "logging", "opensesh.records"}
+    assert not loaded() & heavy
+
+
+def test_show_draws_markdown_and_diffs_only_for_a_terminal(tree: Tree) -> None:
+    pty = pytest.importorskip("pty")
+    session = tree.session(title="Drawn")
+    tree.text(session, "**strong** words\x1b[2J", "assistant")
+    tree.tool(session, "edit", input={"filePath": "/a"}, metadata={"diff": "--- a\n+++ b\n-old\n+new"})
+    command = [sys.executable, "-m", "opensesh", "show", session]
+    plain = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert "**strong** words" in plain
+    ours, theirs = pty.openpty()
+    child = subprocess.Popen(command, stdout=theirs, env=_environment(tree))
+    os.close(theirs)
+    drawn = b""
+    try:
+        while data := os.read(ours, 65536):
+            drawn += data
+    except OSError:
+        pass
+    assert child.wait(30) == 0
+    os.close(ours)
+    text = drawn.decode()
+    assert "\x1b[1mstrong\x1b[0m" in text
+    assert "+new" in text
+    assert "\x1b[2J" not in text
+
+
+def _environment(tree: Tree) -> dict[str, str]:
+    kept = {name: value for name, value in os.environ.items() if name not in ("NO_COLOR", "TERM")}
+    return kept | {"TERM": "xterm-256color", "COLUMNS": "80", "PAGER": "cat", "OPENSESH_STORE": str(tree.root)}
+
+
+def test_list_says_how_many_more_may_belong(terminal: Terminal, tree: Tree) -> None:
+    tree.project("abc", "/srv/eastore")
+    tree.session(project="abc", directory="/srv/eastore")
+    tree.session(directory="/mnt/old/eastore")
+    terminal.run("list", "--project", "abc")
+    assert terminal.error == "1 session.\n1 more elsewhere may belong here, by folder or title.\n"
+    assert terminal.json("list", "--project", "abc")["elsewhere"] == 1
+    assert "elsewhere" not in terminal.json("list")
+
+
+def test_projects_whose_folder_is_gone_say_so(terminal: Terminal, tree: Tree, tmp_path: Path) -> None:
+    tree.project("abc", "/srv/never/there")
+    tree.project("def", str(tmp_path))
+    assert [each["missing"] for each in terminal.json("projects")["projects"]] == [True, False]
+    assert "/srv/never/there (gone)" in terminal.run("projects")
+
+
+def test_a_session_whose_record_is_lost_can_still_be_read(terminal: Terminal, tree: Tree) -> None:
+    session = tree.session()
+    tree.text(session, "still here")
+    tree.path("session", "global", session).unlink()
+    assert "still here" in terminal.run("show", session)
+    assert json.loads(terminal.run("show", session, "--json"))["info"]["id"] == session
+    terminal.run("show", "ses_000000000099Aa")
+    assert terminal.code == 3

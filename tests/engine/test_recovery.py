@@ -1,0 +1,113 @@
+from __future__ import annotations
+
+from typing import Any
+
+from opensesh import ids
+from opensesh.engine.recovery import INTERRUPTED
+from opensesh.storage.memory import Memory
+
+from .stage import Stage, stage
+
+MODEL = {"providerID": "scripted", "modelID": "it"}
+
+
+class Past:
+    """Writes down what a runner that died has left."""
+
+    def __init__(self, on: Stage, store: Memory) -> None:
+        self._session = on.session
+        self._store = store
+        self._now = ids.now_ms() - 60_000
+
+    def prompt(self, text: str = "Go.") -> str:
+        info: dict[str, Any] = {"role": "user", "agent": "build", "model": MODEL}
+        return self._write(info, [{"type": "text", "text": text}])
+
+    def answer(self, parent: str, *parts: dict[str, Any], **more: Any) -> str:
+        info = {"role": "assistant", "parentID": parent, "mode": "build", "agent": "build"} | MODEL
+        return self._write(info | {"path": {"cwd": "/", "root": "/"}} | more, list(parts))
+
+    def _write(self, info: dict[str, Any], parts: list[dict[str, Any]]) -> str:
+        self._now += 1_000
+        name = ids.ascending("msg")
+        time = {"created": self._now} | info.pop("time", {})
+        self._store.write(
+            ("message", self._session, name), {"id": name, "sessionID": self._session, "time": time} | info
+        )
+        for part in parts:
+            own = {"id": ids.ascending("prt"), "sessionID": self._session, "messageID": name}
+            self._store.write(("part", name, own["id"]), own | part)
+        return name
+
+
+def call(status: str, **state: Any) -> dict[str, Any]:
+    return {"type": "tool", "callID": "c", "tool": "bash", "state": {"status": status, "input": {"a": 1}} | state}
+
+
+DONE = {"completed": 2_000_000_000_000}
+
+
+async def test_calls_that_never_ended_are_marked_and_the_prompt_is_finished() -> None:
+    store = Memory()
+    async with stage("EXPECT last interrupted\nSAY done", store=store) as on:
+        past = Past(on, store)
+        running = call("running", time={"start": 5}, metadata={"output": "half"}, title="t")
+        past.answer(past.prompt(), {"type": "step-start"}, call("pending", raw="{"), running)
+        resumed = await on.engine.resume(on.session)
+        assert resumed is not None
+        assert (await resumed).kind == "answered"
+        on.model.assert_complete()
+        one, two = on.parts("tool")
+        assert one["state"]["error"] == two["state"]["error"] == INTERRUPTED
+        assert two["state"]["time"]["start"] == 5
+        assert two["state"]["metadata"] == {"output": "half", "interrupted": True}
+        assert on.answers()[0].info["finish"] == "unknown"
+        on.assert_sound()
+
+
+async def test_an_answer_whose_last_word_was_said_is_not_given_again() -> None:
+    store = Memory()
+    async with stage("SAY never", store=store) as on:
+        past = Past(on, store)
+        tokens = {"input": 1, "output": 2, "reasoning": 0, "cache": {"read": 0, "write": 0}}
+        ending = {"type": "step-finish", "reason": "stop", "cost": 0.5, "tokens": tokens}
+        past.answer(past.prompt(), {"type": "text", "text": "All of it."}, ending, cost=0, tokens={})
+        assert await on.engine.resume(on.session) is None
+        info = on.answers()[0].info
+        assert info["finish"] == "stop"
+        assert info["cost"] == 0.5
+        assert info["tokens"] == tokens
+        on.assert_sound()
+
+
+async def test_an_answer_to_an_earlier_prompt_does_not_answer_a_later_one() -> None:
+    store = Memory()
+    async with stage("SAY to the second", store=store) as on:
+        past = Past(on, store)
+        first = past.prompt("one")
+        second = past.prompt("two")
+        past.answer(first, {"type": "text", "text": "to the first"}, finish="stop", time=DONE)
+        resumed = await on.engine.resume(on.session)
+        assert resumed is not None
+        await resumed
+        assert on.answers()[-1].info["parentID"] == second
+
+
+async def test_an_answer_from_before_answers_named_their_prompt_counts() -> None:
+    store = Memory()
+    async with stage("SAY never", store=store) as on:
+        past = Past(on, store)
+        name = past.answer(past.prompt(), {"type": "text", "text": "old"}, finish="stop", time=DONE)
+        store.update(("message", on.session, name), lambda info: info.pop("parentID"))
+        assert await on.engine.resume(on.session) is None
+
+
+async def test_what_ended_is_left_as_it_is_to_the_byte() -> None:
+    store = Memory()
+    async with stage("SAY new", store=store) as on:
+        past = Past(on, store)
+        past.answer(past.prompt(), call("completed", output="o", title="", metadata={}, time={"start": 1, "end": 2}),
+                    finish="stop", time=DONE, odd={"kept": True})  # fmt: skip
+        before = {key: store.read(key) for key in store.list(("message",)) + store.list(("part",))}
+        await on.ask()
+        assert {key: store.read(key) for key in before} == before

@@ -1,0 +1,137 @@
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from opensesh import history
+from opensesh.errors import NotFound
+from opensesh.history.discovery import base_name, choose_here, find_projects, labels
+from opensesh.history.library import Library, Scope
+
+from .shelf import Tree
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Tree:
+    return Tree(tmp_path / "storage")
+
+
+@pytest.fixture
+def library(tree: Tree) -> Library:
+    tree.project("global", "/")
+    tree.project("aaa111", "/srv/dev/eastore", vcs="git", sandboxes=["/srv/dev/eastore-review"])
+    tree.project("bbb222", "/srv/dev/weststore", vcs="git")
+    tree.project("ccc333", "/home/me/site", name="Web Shop", vcs="git")
+    return history.open(str(tree.root.parent))
+
+
+def ids(library: Library, name: str) -> list[str]:
+    return sorted(each.id for each in library.sessions(project=name))
+
+
+@pytest.mark.parametrize(
+    ("name", "projects"),
+    [
+        ("aaa111", ["aaa111"]),
+        ("eastore", ["aaa111"]),
+        ("EASTORE", ["aaa111"]),
+        ("/srv/dev/eastore", ["aaa111"]),
+        ("/srv/dev/eastore/", ["aaa111"]),
+        ("eastore-review", ["aaa111"]),
+        ("web shop", ["ccc333"]),
+        ("site", ["ccc333"]),
+        ("store", ["aaa111", "bbb222"]),
+        ("easstore", ["aaa111"]),
+        ("weststoer", ["bbb222"]),
+        ("Global", ["global"]),
+        ("qqqq", []),
+    ],
+)
+def test_projects_go_by_many_names_and_roughly(library: Library, name: str, projects: list[str]) -> None:
+    assert [each.id for each in find_projects(library.projects, name)] == projects
+
+
+def test_projects_go_by_their_remote(tree: Tree, tmp_path: Path) -> None:
+    clone = tmp_path / "clone"
+    (clone / ".git").mkdir(parents=True)
+    (clone / ".git" / "config").write_text('[remote "origin"]\n\turl = git@example.com:acme/rocket.git\n')
+    tree.project("ddd444", str(clone))
+    session = tree.session(project="ddd444", directory=str(clone))
+    library = history.open(str(tree.root.parent))
+    assert {"rocket", "acme/rocket"} < set(labels(library.projects[0]))
+    for name in ("rocket", "acme/rocket", "rockte"):
+        assert ids(library, name) == [session]
+
+
+def test_sessions_of_a_project_are_found_however_they_are_filed(tree: Tree, library: Library) -> None:
+    filed = tree.session(project="aaa111", directory="/old/place")
+    worktree = tree.session(project="eee555", directory="/srv/dev/eastore-review")
+    before = tree.session(project="global", directory="/srv/dev/eastore")
+    below = tree.session(project="global", directory="/srv/dev/eastore/packages/api")
+    tree.session(project="global", directory="/srv/dev/eastore2")
+    tree.session(project="bbb222", directory="/srv/dev/weststore")
+    assert ids(library, "aaa111") == sorted([filed, worktree, before, below])
+
+
+def test_a_folder_outside_of_version_control_is_found_by_its_name(tree: Tree, library: Library) -> None:
+    notes = tree.session(project="global", directory="/home/me/notes")
+    other = tree.session(project="global", directory="/home/me/other")
+    assert ids(library, "notes") == [notes]
+    assert ids(library, "ntoes") == [notes]
+    assert ids(library, "global") == sorted([notes, other])
+
+
+def test_two_records_of_one_folder_are_one_project(tree: Tree, library: Library) -> None:
+    tree.project("fff666", "/srv/dev/eastore")
+    old = tree.session(project="fff666", directory="/somewhere")
+    new = tree.session(project="aaa111", directory="/srv/dev/eastore")
+    assert ids(library, "aaa111") == sorted([old, new])
+
+
+def test_titles_are_the_last_resort(tree: Tree, library: Library) -> None:
+    named = tree.session(project="bbb222", title="Rewrite the frobnicator")
+    tree.session(project="bbb222")
+    assert ids(library, "frobnicator") == [named]
+    with pytest.raises(NotFound, match="no project resembles 'nowhere-at-all'"):
+        library.choose("nowhere-at-all")
+
+
+def test_what_may_belong_here_is_counted(tree: Tree, library: Library) -> None:
+    tree.session(project="aaa111", directory="/srv/dev/eastore")
+    tree.session(project="global", directory="/mnt/backup/eastore")
+    tree.session(project="bbb222", directory="/srv/dev/weststore", title="Port a fix to eastore")
+    tree.session(project="bbb222", directory="/srv/dev/weststore", title="Something else")
+    tree.session(project="global", directory="/mnt/backup/eastore", parentID="ses_x")
+    found = library.overview(Scope(library.choose("aaa111")))
+    assert (found.total, found.elsewhere) == (1, 1)
+    found = library.overview(Scope(library.choose("/srv/dev/eastore")))
+    assert (found.total, found.elsewhere) == (1, 1)
+    found = library.overview(Scope(library.choose("eastore")))
+    assert (found.total, found.elsewhere) == (2, 1)
+    assert library.overview(Scope()).elsewhere == 0
+
+
+def test_here_is_the_project_of_a_directory(tree: Tree, tmp_path: Path) -> None:
+    repository = tmp_path / "repo"
+    (repository / "sub").mkdir(parents=True)
+    for words in (("init", "-q"), ("commit", "-q", "--allow-empty", "-m", "x")):
+        subprocess.run(["git", *words], cwd=repository, check=True)
+    library = history.open(str(tree.root.parent))
+    chosen = choose_here(str(repository / "sub"))
+    (identity,) = chosen.projects
+    filed = tree.session(project=identity, directory="/elsewhere")
+    inside = tree.session(project="global", directory=str(repository))
+    moved = tree.session(project="global", directory="/gone/repo")
+    found = library.overview(Scope(chosen))
+    assert sorted(each.id for each in found.sessions) == sorted([filed, inside])
+    assert found.elsewhere == 1
+    assert moved not in [each.id for each in found.sessions]
+    plain = choose_here(str(tmp_path))
+    assert plain.belongs("global", str(tmp_path), "")
+    assert not plain.belongs("global", "/", "")
+
+
+def test_names_of_folders_of_any_machine() -> None:
+    assert [base_name(folder) for folder in ("/a/Bc/", "C:\\x\\Y", "", "/")] == ["bc", "y", "", ""]

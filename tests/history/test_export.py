@@ -1,0 +1,417 @@
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+from datetime import UTC, datetime
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from opensesh.errors import OpenseshError, UsageError
+from opensesh.history.destinations import export_mark, to_file, to_folder, to_stream
+from opensesh.history.exporting import Export
+from opensesh.history.formats import FORMATS, Options, find_format
+from opensesh.history.ledger import Facts
+from opensesh.history.redaction import Redactor
+from opensesh.history.selection import Selection
+from opensesh.storage import open_store
+from opensesh.storage.json_tree import JsonTree
+from opensesh.storage.store import Damage, Store
+
+from .sample_tree import Sample
+
+FIXTURES = Path(__file__).parents[1] / "fixtures"
+TREE = FIXTURES / "opencode-1.1.65" / "storage"
+PARENT, CHILD = "ses_e1f50577fffejV6VGQt622W6kl", "ses_e1f505771ffeo3ptRkUuHl1Hjm"
+BUSY = "ses_e1f505ae8ffev56KO8VQGT1kHX"
+
+
+def silent(done: int, total: int) -> None:
+    assert 0 < done <= total
+
+
+def written(store: Store, form: str, selection: Selection | None = None, **options: Any) -> bytes:
+    stream = BytesIO()
+    to_stream(Export(store, selection or Selection(), form, Options(**options)), stream, silent)
+    return stream.getvalue()
+
+
+@pytest.fixture
+def store() -> JsonTree:
+    return JsonTree(TREE)
+
+
+@pytest.fixture
+def sample(tmp_path: Path) -> Sample:
+    root = tmp_path / "data" / "storage"
+    root.mkdir(parents=True)
+    return Sample(root)
+
+
+# -- one line a session -------------------------------------------------------------------------------------------
+
+
+def iso(moment: int) -> str:
+    return datetime.fromtimestamp(moment / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def read_by_hand(storage: Path, session: dict[str, Any]) -> dict[str, Any]:
+    """What a line should say, from the raw files and nothing else."""
+    messages: list[dict[str, Any]] = []
+    infos = [json.loads(path.read_bytes()) for path in (storage / "message" / session["id"]).glob("*.json")]
+    for info in sorted(infos, key=lambda info: info["time"]["created"]):
+        paths = sorted((storage / "part" / info["id"]).glob("*.json"))
+        parts = [json.loads(path.read_bytes()) for path in paths]
+        thoughts = [
+            {"subject": "Thinking", "description": part["text"], "timestamp": iso(part["time"]["start"])}
+            for part in parts
+            if part["type"] == "reasoning"
+        ]
+        messages.append(
+            {
+                "role": info["role"],
+                "timestamp": iso(info["time"]["created"]),
+                "model": info.get("modelID"),
+                "content": "".join(part["text"] for part in parts if part["type"] == "text"),
+                "thoughts": thoughts,
+                "tokens": info.get("tokens"),
+            }
+        )
+    return {
+        "session_id": session["id"],
+        "project_hash": session["projectID"],
+        "start_time": iso(session["time"]["created"]),
+        "last_updated": iso(session["time"]["updated"]),
+        "source": "opencode",
+        "messages": messages,
+    }
+
+
+@pytest.mark.parametrize("corpus", ["opencode-1.1.65", "id-wrap"])
+def test_a_line_a_session_as_the_raw_files_have_it(corpus: str) -> None:
+    storage = FIXTURES / corpus / "storage"
+    lines = written(JsonTree(storage), "jsonl").decode().splitlines()
+    sessions = {path.stem: json.loads(path.read_bytes()) for path in storage.glob("session/*/*.json")}
+    found = {line["session_id"]: line for line in map(json.loads, lines)}
+    assert found.keys() == sessions.keys()
+    for name, session in sessions.items():
+        expected = read_by_hand(storage, session)
+        assert found[name] == expected
+        assert list(found[name]) == list(expected)
+        for ours, theirs in zip(found[name]["messages"], expected["messages"], strict=True):
+            assert list(ours) == list(theirs)
+            assert [list(thought) for thought in ours["thoughts"]] == [list(each) for each in theirs["thoughts"]]
+            assert json.dumps(ours["tokens"]) == json.dumps(theirs["tokens"])
+
+
+def test_the_database_of_the_same_afternoon_gives_the_same_lines(store: JsonTree) -> None:
+    database = open_store(str(FIXTURES / "opencode-1.2" / "opencode.db"))
+    assert written(database, "jsonl") == written(store, "jsonl")
+
+
+def test_tools_are_left_out_or_summed_up_in_a_line(store: JsonTree) -> None:
+    [skipped] = written(store, "jsonl", Selection(names=(BUSY,)), tools="skip").splitlines()
+    assert "[bash]" not in skipped.decode()
+    [summed] = written(store, "jsonl", Selection(names=(BUSY,)), tools="summary").splitlines()
+    contents = [message["content"] for message in json.loads(summed)["messages"]]
+    assert contents[1] == "I will read the file.\n[read] /srv/dev/eastore/README.md\n"
+    assert contents[2] == "[bash] echo hi; ls\n[write] /srv/dev/eastore/new.txt\n"
+    assert "[read] /nonexistent: Error: File not found" in contents[3]
+
+
+def test_odd_records_still_make_valid_lines(sample: Sample) -> None:
+    session = sample.session(time={"created": 5})
+    message = sample.prompt(session)
+    sample.part(message, type="text", text=None)
+    sample.part(message, type="text", text='quotes " and \u2028 and \ud83d\ude00')
+    sample.part(message, type="reasoning", text="why", metadata={"subject": "Plan"})
+    sample.write(("session", "proj", "ses_old"), {"id": "ses_old", "time": {"created": 7, "updated": None}})
+    lines = [json.loads(line) for line in written(JsonTree(sample.root), "jsonl").splitlines()]
+    assert [line["session_id"] for line in lines] == [session["id"], "ses_old"]
+    assert lines[0]["last_updated"] == lines[0]["start_time"] == "1970-01-01T00:00:00.005Z"
+    assert lines[0]["messages"][0]["thoughts"][0]["subject"] == "Plan"
+    assert lines[0]["messages"][0]["content"].endswith('quotes " and \u2028 and \U0001f600')
+    assert lines[1]["project_hash"] == "proj"
+
+
+# -- as OpenCode exports it ---------------------------------------------------------------------------------------
+
+
+def test_json_is_what_opencodes_own_server_answers(store: JsonTree) -> None:
+    api = json.loads((FIXTURES / "opencode-1.1.65" / "api.json").read_text())
+    asked = [path.split("/")[2] for path in api if path.endswith("/message")]
+    for session in asked:
+        document = json.loads(written(store, "json", Selection(names=(session,))))
+        assert document["messages"] == api[f"/session/{session}/message"]
+        assert document["info"] in api["/session"]
+
+
+def test_json_is_indented_as_opencode_prints_it(store: JsonTree) -> None:
+    text = written(store, "json", Selection(names=(BUSY,))).decode()
+    assert text == json.dumps(json.loads(text), indent=2, ensure_ascii=False) + "\n"
+
+
+def test_several_sessions_make_an_array_and_one_stands_alone(store: JsonTree, sample: Sample) -> None:
+    assert len(json.loads(written(store, "json"))) == 13
+    empty = sample.session()
+    document = json.loads(written(JsonTree(sample.root), "json"))
+    assert document == {"info": empty, "messages": []}
+    assert json.loads(written(JsonTree(sample.root), "json", Selection(since=empty["time"]["updated"] + 1))) == []
+
+
+def test_what_is_to_be_imported_elsewhere_is_filled_in_and_otherwise_as_stored(sample: Sample, store: JsonTree) -> None:
+    old = {"id": "ses_old", "title": "Old", "time": {"created": 7.5}, "summary": {"additions": 1}}
+    sample.write(("session", "proj", "ses_old"), old)
+    sample.write(("message", "ses_old", "msg_1"), {"id": "msg_1", "role": "user", "time": {"created": 8}})
+    answer = {"id": "msg_2", "role": "assistant", "time": {"created": 9}, "error": {"name": "Odd", "message": "x"}}
+    sample.write(("message", "ses_old", "msg_2"), answer)
+    sample.write(("part", "msg_2", "prt_1"), {"id": "prt_1", "type": "reasoning", "text": "hm"})
+    sample.write(("part", "msg_2", "prt_2"), {"id": "prt_2", "type": "brand-new", "x": 1})
+    sample.write(
+        ("part", "msg_2", "prt_3"), {"id": "prt_3", "type": "tool", "tool": "x", "state": {"status": "completed"}}
+    )
+    document = json.loads(written(JsonTree(sample.root), "opencode"))
+    info, (user, assistant) = document["info"], document["messages"]
+    assert info["time"] == {"created": 7, "updated": 7}
+    assert info["summary"] == {"additions": 1, "deletions": 0, "files": 0}
+    assert (info["projectID"], info["directory"], info["version"]) == ("proj", "/", "unknown")
+    assert user["info"]["model"] == {"providerID": "unknown", "modelID": "unknown"}
+    assert assistant["info"]["parentID"] == "msg_1"
+    assert assistant["info"]["error"] == {"name": "UnknownError", "data": {"message": "x"}}
+    reasoning, unknown, tool = assistant["parts"]
+    assert reasoning["time"] == {"start": 9}
+    assert (unknown["type"], unknown["ignored"], '"x":1' in unknown["text"]) == ("text", True, True)
+    assert tool["state"]["time"] == {"start": 9, "end": 9}
+    for session in (BUSY, PARENT, CHILD):
+        chosen = Selection(names=(session,))
+        assert json.loads(written(store, "opencode", chosen)) == json.loads(written(store, "json", chosen))
+
+
+# -- to read ------------------------------------------------------------------------------------------------------
+
+
+def test_markdown_reads_like_the_session_with_subagents_in_their_place(store: JsonTree) -> None:
+    text = written(store, "markdown", Selection(names=(PARENT,), children=True)).decode()
+    parts = ("# Custom title here", "**task**", "### sub thing", "\nfrom the child\n\n## ", "\nparent done")
+    positions = [text.index(part) for part in parts]
+    assert positions == sorted(positions)
+    assert "### sub thing (@general subagent)" in text
+    assert "### sub thing" not in written(store, "markdown", Selection(names=(PARENT,))).decode()
+
+
+def test_markdown_cannot_be_broken_by_what_it_quotes(sample: Sample) -> None:
+    session = sample.session("A title\n# not a heading")
+    message = sample.prompt(session)
+    sample.tool(message, output="```\nend of code?\n````\n", input={"command": "echo `x` ``y``"})
+    text = written(JsonTree(sample.root), "markdown").decode()
+    assert text.startswith("# A title # not a heading\n")
+    assert "`````text\n```\nend of code?\n````\n`````" in text
+    assert "**bash** ``` echo `x` ``y`` ```\n" in text
+
+
+def test_prompts_are_what_was_asked_and_nothing_else(store: JsonTree) -> None:
+    text = written(store, "prompts", Selection(names=(BUSY,))).decode()
+    assert "SAY second turn answer" in text
+    assert "\nsecond turn answer" not in text
+    assert "let me see the tree first" in text  # it is part of the prompt, too
+    assert text.count("[2026-11-15") == 2
+
+
+def test_traces_follow_the_format_of_the_hub(store: JsonTree) -> None:
+    header, *lines = map(json.loads, written(store, "hf", Selection(names=(BUSY,))).splitlines())
+    assert (header["type"], header["harness"], header["id"]) == ("session", "opencode", BUSY)
+    assert all(line["type"] == "message" and {"role", "content"} <= set(line["message"]) for line in lines)
+    messages = [line["message"] for line in lines]
+    assert {message["role"] for message in messages} == {"user", "assistant", "tool"}
+    calls = {call["id"] for message in messages for call in message.get("toolCalls", ())}
+    results = [message["toolCallId"] for message in messages if message["role"] == "tool"]
+    assert set(results) == calls
+    assert len(results) == len(calls) == 6
+    first = messages[1]
+    assert first["reasoningContent"] == "let me see the tree first"
+    assert json.loads(first["toolCalls"][0]["function"]["arguments"]) == {"filePath": "/srv/dev/eastore/README.md"}
+    assert isinstance(first["timestamp"], int)
+
+
+def test_a_form_that_holds_one_session_refuses_several(store: JsonTree) -> None:
+    for form in ("hf", "html", "opencode"):
+        with pytest.raises(UsageError, match="--split DIR"):
+            written(store, form)
+
+
+def test_there_is_no_other_form() -> None:
+    assert {find_format(name).suffix for name in FORMATS} <= {".jsonl", ".json", ".md", ".html", ".txt", ".parquet"}
+    with pytest.raises(UsageError, match="there are: jsonl"):
+        find_format("docx")
+
+
+# -- for analysis -------------------------------------------------------------------------------------------------
+
+
+def test_a_table_has_a_row_a_part_and_adds_up(store: JsonTree, tmp_path: Path) -> None:
+    duckdb = pytest.importorskip("duckdb")
+    path = tmp_path / "parts.parquet"
+    assert to_file(Export(store, Selection(), "parquet"), str(path), silent) == 13
+    [[rows, sessions, cost, tools]] = duckdb.sql(
+        f"SELECT count(part_id), count(DISTINCT session_id), sum(cost), count(tool) FROM '{path}'"
+    ).fetchall()
+    assert rows == len(list(TREE.glob("part/*/*.json")))
+    assert sessions == 13
+    assert cost == pytest.approx(0.891939)
+    assert tools == 22
+    assert sorted(os.listdir(tmp_path)) == ["parts.parquet"]
+
+
+def test_without_its_library_the_table_names_the_extra(store: JsonTree, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "duckdb", None)
+    with pytest.raises(OpenseshError, match=re.escape("opensesh[analytics]")):
+        to_file(Export(store, Selection(), "parquet"), "x.parquet", silent)
+
+
+# -- which sessions -----------------------------------------------------------------------------------------------
+
+
+def in_the_world(facts: Facts) -> bool:
+    return facts.project == "global"
+
+
+def test_sessions_are_chosen_by_name_time_and_project(sample: Sample) -> None:
+    root = sample.talk("root")
+    child = sample.talk("child", parent=root["id"])
+    other = sample.talk("other", project="global")
+    tree = JsonTree(sample.root)
+
+    def names(selection: Selection) -> list[str]:
+        return [each.id for each in Export(tree, selection, "json").chosen]
+
+    assert names(Selection()) == [root["id"], child["id"], other["id"]]
+    assert names(Selection(children=False)) == [root["id"], other["id"]]
+    assert names(Selection(names=(root["id"],))) == [root["id"]]
+    assert names(Selection(names=(root["id"],), children=True)) == [root["id"], child["id"]]
+    assert names(Selection(since=other["time"]["updated"])) == [other["id"]]
+    assert names(Selection(until=root["time"]["updated"] + 1)) == [root["id"]]
+    assert names(Selection(fits=in_the_world)) == [other["id"]]
+    assert [each.id for each in Export(tree, Selection(), "markdown").chosen] == [root["id"], other["id"]]
+
+
+def test_a_session_whose_subagents_run_in_a_circle_is_still_exported(sample: Sample) -> None:
+    one = sample.talk("one")
+    other = sample.talk("other", parent=one["id"])
+    sample.write(("session", "proj", one["id"]), one | {"parentID": other["id"]})
+    text = written(JsonTree(sample.root), "markdown").decode()
+    assert "# one" in text
+    assert "# other" in text
+
+
+def test_a_session_of_thousands_is_read_message_by_message(sample: Sample) -> None:
+    session = sample.session()
+    for number in range(310):
+        sample.prompt(session, f"number {number}")
+    tree = JsonTree(sample.root)
+    document = json.loads(written(tree, "json"))
+    assert [message["parts"][0]["text"] for message in document["messages"]] == [f"number {n}" for n in range(310)]
+    victim = next((sample.root / "message" / session["id"]).iterdir())
+    victim.write_bytes(b"{")
+    damage: list[Damage] = []
+    to_stream(Export(tree, Selection(), "json", report=damage.append), BytesIO(), silent)
+    assert [each.path for each in damage] == [str(victim)]
+
+
+# -- where to -----------------------------------------------------------------------------------------------------
+
+
+class Interrupted(Exception):
+    pass
+
+
+def interrupt_after(count: int) -> Any:
+    def step(done: int, total: int) -> None:
+        if done == count:
+            raise Interrupted
+
+    return step
+
+
+@pytest.mark.parametrize("form", ["jsonl", "json", "markdown", "prompts"])
+@pytest.mark.parametrize("count", [1, 5, 11])
+def test_an_interrupted_file_is_gone_on_with(store: JsonTree, tmp_path: Path, form: str, count: int) -> None:
+    path = str(tmp_path / "out")
+    expected = written(store, form)
+    with pytest.raises(Interrupted):
+        to_file(Export(store, Selection(), form), path, interrupt_after(count), mark="m")
+    assert not os.path.exists(path)
+    with open(f"{path}.part", "ab") as file:
+        file.write(b"half a sess")
+    seen: list[int] = []
+    to_file(Export(store, Selection(), form), path, lambda done, total: seen.append(done), mark="m")
+    assert seen[0] == count + 1
+    assert Path(path).read_bytes() == expected
+    assert os.listdir(tmp_path) == ["out"]
+
+
+@pytest.mark.parametrize(("mark", "restart"), [("other", False), ("m", True)])
+def test_a_file_about_something_else_is_begun_anew(store: JsonTree, tmp_path: Path, mark: str, restart: bool) -> None:
+    path = str(tmp_path / "out")
+    with pytest.raises(Interrupted):
+        to_file(Export(store, Selection(), "jsonl"), path, interrupt_after(3), mark="m")
+    seen: list[int] = []
+    export = Export(store, Selection(), "jsonl")
+    to_file(export, path, lambda done, total: seen.append(done), mark=mark, restart=restart)
+    assert seen[0] == 1
+    assert Path(path).read_bytes() == written(store, "jsonl")
+    assert export_mark("a", 1) != export_mark("a", 2)
+
+
+def test_a_file_that_is_shorter_than_noted_is_gone_on_with_from_what_is_there(store: JsonTree, tmp_path: Path) -> None:
+    path = str(tmp_path / "out")
+    with pytest.raises(Interrupted):
+        to_file(Export(store, Selection(), "jsonl"), path, interrupt_after(5), mark="m")
+    with open(f"{path}.part", "r+b") as file:
+        file.truncate(os.path.getsize(f"{path}.part") // 2)
+    to_file(Export(store, Selection(), "jsonl"), path, silent, mark="m")
+    assert Path(path).read_bytes() == written(store, "jsonl")
+
+
+def test_a_folder_is_brought_up_to_date(sample: Sample, tmp_path: Path) -> None:
+    first, second = sample.talk("first"), sample.talk("second")
+    tree, folder = JsonTree(sample.root), tmp_path / "out"
+    assert to_folder(Export(tree, Selection(), "html"), str(folder), silent) == 2
+    assert {path.stem for path in folder.glob("*.html")} == {"index", first["id"], second["id"]}
+    assert to_folder(Export(tree, Selection(), "html"), str(folder), silent) == 0
+    sample.write(("session", "proj", first["id"]), first | {"title": "renamed", "time": {"created": 1, "updated": 2}})
+    (folder / f"{second['id']}.html").unlink()
+    assert to_folder(Export(tree, Selection(), "html"), str(folder), silent) == 2
+    index = (folder / "index.html").read_text()
+    assert ">renamed</a>" in index
+    assert ">first</a>" not in index
+    assert to_folder(Export(tree, Selection(), "html"), str(folder), silent, restart=True) == 2
+
+
+def test_a_folder_to_be_imported_elsewhere_comes_with_a_script(store: JsonTree, tmp_path: Path) -> None:
+    assert to_folder(Export(store, Selection(), "opencode"), str(tmp_path), silent) == 13
+    assert len(list(tmp_path.glob("ses_*.json"))) == 13
+    script = (tmp_path / "import.sh").read_text()
+    assert script.count("opencode import") == 13
+    assert "cd /srv/dev/eastore" in script
+
+
+def test_secrets_are_taken_out_of_every_form(sample: Sample, tmp_path: Path) -> None:
+    pytest.importorskip("duckdb")
+    secret = "ghp_" + "a1B2c3D4e5F6" * 3
+    session = sample.session(f"Use {secret}")
+    message = sample.prompt(session, f"my token is {secret}")
+    sample.tool(
+        message, output=f"{secret}", input={"command": f"curl -H 'X: {secret}'"}, metadata={"diff": f"+{secret}"}
+    )
+    sample.part(message, type="reasoning", text=secret, time={"start": 1})
+    for form in FORMATS:
+        redactor = Redactor()
+        export = Export(JsonTree(sample.root), Selection(), form, redactor=redactor)
+        path = tmp_path / f"out-{form}"
+        to_file(export, str(path), silent)
+        assert secret.encode() not in path.read_bytes(), form
+        assert redactor.counts["github-token"] >= 4

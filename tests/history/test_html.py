@@ -1,0 +1,258 @@
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from html.parser import HTMLParser
+from io import BytesIO
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from opensesh.history.destinations import to_folder, to_stream
+from opensesh.history.exporting import Export
+from opensesh.history.formats.html_text import coloured, image_url, rendered
+from opensesh.history.selection import Selection
+from opensesh.storage.json_tree import JsonTree
+
+from .sample_tree import Json, Sample
+
+FIXTURES = Path(__file__).parents[1] / "fixtures"
+HOSTILE = (
+    "<script>document.title='PWNED'</script>",
+    "</script><script>document.title='PWNED'</script>",
+    "<img src=x onerror=\"document.title='PWNED'\">",
+    '" onmouseover="document.title=\'PWNED\'" x="',
+    "' autofocus onfocus='document.title=1",
+    "</title></head><body onload=\"document.title='PWNED'\">",
+    "[click](javascript:document.title='PWNED')",
+    "[click](JaVaScRiPt&colon;alert(1))",
+    "[click](data:text/html,<script>1</script>)",
+    "<javascript:alert(1)>",
+    "https://example.com/\"onmouseover=\"document.title='PWNED'",
+    "```html\n<script>document.title='PWNED'</script>\n```",
+    "`<script>document.title='PWNED'</script>`",
+    "**<svg onload=document.title='PWNED'>**",
+    "# <iframe srcdoc=\"<script>parent.document.title='PWNED'</script>\">",
+    "- <style>@import 'https://example.com/x.css'</style>",
+    "> <link rel=stylesheet href=https://example.com/x.css>",
+    "{{ 7 * 7 }} {% raw %} {# x #}",
+    "<!-- --><script>document.title='PWNED'</script>",
+    "<base href=https://example.com/><form action=https://example.com/>",
+    "]]><![CDATA[<script>1</script>",
+    "\u202e<script>\u2028document.title='PWNED'</script>",
+)
+ATTRIBUTES = {
+    "meta": {"charset", "http-equiv", "content", "name"},
+    "html": {"lang"},
+    "a": {"href", "rel"},
+    "section": {"id", "data-find"},
+    "input": {"id", "type", "placeholder", "aria-label"},
+    "button": {"id", "type", "aria-pressed"},
+    "output": {"id"},
+    "img": {"src", "alt", "loading"},
+    "li": {"value"},
+    "tr": {"data-find"},
+}
+TAGS = set("p h3 h4 h5 h6 hr ul ol li blockquote pre code strong em a br span".split())
+
+
+class Reader(HTMLParser):
+    """Notes what a page is made of, and complains of whatever it should not be made of."""
+
+    def __init__(self) -> None:
+        super().__init__(convert_charrefs=True)
+        self.tags: list[str] = []
+        self.scripts = 0
+        self.text = ""
+        self.links: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.scripts += tag == "script"
+        assert tag not in ("iframe", "object", "embed", "base", "form", "link", "svg"), tag
+        allowed = ATTRIBUTES.get(tag, set()) | {"class"}
+        assert {name for name, _ in attrs} <= allowed, (tag, attrs)
+        for name, value in attrs:
+            if name == "href":
+                self.links.append(value or "")
+            if name == "src":
+                assert (value or "").startswith("data:image/png;base64,")
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+def read(page: str) -> Reader:
+    reader = Reader()
+    reader.feed(page)
+    reader.close()
+    assert reader.scripts == 1
+    assert page.count("<script") == 1
+    for link in reader.links:
+        assert re.match(r"https?://|mailto:|#msg_|ses_[A-Za-z0-9]+\.html", link), link
+    return reader
+
+
+@pytest.fixture
+def sample(tmp_path: Path) -> Sample:
+    root = tmp_path / "data" / "storage"
+    root.mkdir(parents=True)
+    return Sample(root)
+
+
+def hostile_session(sample: Sample, words: str) -> Json:
+    session = sample.session(words, directory=f"/srv/{words}")
+    prompt = sample.prompt(session, words)
+    sample.part(prompt, type="file", mime=words, filename=words, url=f"data:image/png;base64,{words}")
+    sample.part(prompt, type="file", mime="image/svg+xml", filename=words, url="data:image/svg+xml,<svg onload=1>")
+    sample.part(prompt, type="subtask", agent=words, description=words, prompt=words)
+    answer = sample.answer(
+        session, words, agent=words, modelID=words, error={"name": words, "data": {"message": words}}
+    )
+    sample.part(answer, type="reasoning", text=words, time={"start": 1})
+    metadata = {"diff": f"--- a\n+++ b\n@@ -1 +1 @@\n-{words}\n+{words}"}
+    sample.tool(answer, words, output=words, input={words: words, "command": words}, metadata=metadata)
+    sample.tool(answer, words, "error", error=words)
+    child = sample.session(words, parent=session["id"])
+    sample.answer(child, words)
+    return session
+
+
+def page_of(sample: Sample, session: Json) -> str:
+    stream = BytesIO()
+    selection = Selection(names=(session["id"],), children=True)
+    to_stream(Export(JsonTree(sample.root), selection, "html"), stream, lambda done, total: None)
+    return stream.getvalue().decode()
+
+
+def visible(text: str) -> str:
+    return "".join(text.split())
+
+
+@pytest.mark.parametrize("words", HOSTILE)
+def test_nothing_a_session_says_becomes_part_of_the_page(sample: Sample, words: str) -> None:
+    reader = read(page_of(sample, hostile_session(sample, words)))
+    assert visible(words.splitlines()[0]) in visible(reader.text)
+
+
+@given(st.text(max_size=200))
+def test_whatever_is_rendered_is_text_and_a_few_known_tags(text: str) -> None:
+    for made in (str(rendered(text)), str(coloured(text))):
+        reader = Reader()
+        reader.feed(made)
+        reader.close()
+        assert set(reader.tags) <= TAGS
+
+
+def test_the_markdown_that_models_write_is_rendered() -> None:
+    made = str(
+        rendered(
+            "# Head\n\nSome **bold** and `x < y`.\n\n- one\n- two\n\n1. a\n2. b\n\n> quoted\n\n```py\nif a < b:\n```"
+        )
+    )
+    for part in (
+        "<h3>Head</h3>",
+        "<p>Some <strong>bold</strong> and <code>x &lt; y</code>.</p>",
+        '<ul><li class="d0">one</li><li class="d0">two</li></ul>',
+        '<ol><li class="d0" value="1">a</li>',
+        "<blockquote>quoted</blockquote>",
+        '<pre class="code">if a &lt; b:</pre>',
+    ):
+        assert part in made
+    link = '<a href="https://example.com/a?b=1&amp;c=2" rel="noreferrer nofollow">https://example.com/a?b=1&amp;c=2</a>'
+    assert link in str(rendered("see https://example.com/a?b=1&c=2."))
+    assert "<a" not in str(rendered("[x](javascript:alert(1)) [y](//example.com) [z](file:///etc/passwd)"))
+
+
+def test_a_diff_is_coloured_line_by_line() -> None:
+    made = str(coloured("--- a\n+++ b\n@@ -1 +1 @@\n-old <b>\n+new\n same"))
+    assert '<span class="del">-old &lt;b&gt;</span>' in made
+    assert '<span class="add">+new</span>' in made
+    assert made.count('class="head"') == 2
+
+
+def test_long_lines_of_markup_take_no_time() -> None:
+    for text in ("*" * 20_000, "`" * 20_000, "[" * 20_000, "> " * 20_000, "**a" * 8_000, "[a](" * 8_000, "- " * 9_000):
+        rendered(text)
+
+
+ELSEWHERE = (
+    "https://example.com/x.png",
+    "data:image/svg+xml;base64,AAAA",
+    "data:text/html,x",
+    'data:image/png;base64,A"B',
+)
+
+
+@pytest.mark.parametrize("url", ELSEWHERE)
+def test_only_pictures_that_are_in_the_session_are_shown(url: str) -> None:
+    assert image_url(url) == ""
+    assert image_url("data:image/png;base64,AAAA") == "data:image/png;base64,AAAA"
+
+
+def test_a_page_forbids_everything_it_does_not_bring(sample: Sample) -> None:
+    page = page_of(sample, sample.talk("quiet"))
+    [policy] = re.findall(r'http-equiv="Content-Security-Policy" content="([^"]*)"', page)
+    assert policy.startswith("default-src &#39;none&#39;")
+    assert "unsafe-inline&#39;; script-src &#39;sha256-" in policy
+    assert "https://" not in re.sub(r"<pre.*?</pre>", "", page)
+
+
+def test_tool_calls_are_folded_and_subagents_nested(sample: Sample) -> None:
+    tree = JsonTree(FIXTURES / "opencode-1.1.65" / "storage")
+    stream = BytesIO()
+    selection = Selection(names=("ses_e1f50577fffejV6VGQt622W6kl",), children=True)
+    to_stream(Export(tree, selection, "html"), stream, lambda done, total: None)
+    page = stream.getvalue().decode()
+    assert '<summary><span class="tool">task</span> sub thing' in page
+    assert "<summary>Subagent: sub thing (@general subagent)</summary>" in page
+    assert page.index("from the child", page.index("Subagent:")) < page.index("parent done", page.index("Subagent:"))
+
+
+chromium = pytest.mark.skipif(
+    shutil.which("chromium") is None, reason="needs Chromium to see what a browser makes of the pages"
+)
+
+
+def browse(page: Path, profile: Path) -> str:
+    words = ("--headless=new", "--no-sandbox", "--disable-gpu", f"--user-data-dir={profile}", "--dump-dom")
+    done = subprocess.run(["chromium", *words, page.as_uri()], capture_output=True, text=True, timeout=100, check=True)
+    return done.stdout
+
+
+@chromium
+def test_in_a_real_browser_no_script_of_a_session_runs(sample: Sample, tmp_path: Path) -> None:
+    session = hostile_session(sample, "\n\n".join(HOSTILE))
+    (tmp_path / "page.html").write_text(page_of(sample, session))
+    dom = browse(tmp_path / "page.html", tmp_path / "profile")
+    assert "PWNED" in dom
+    [title] = re.findall(r"<title>(.*?)</title>", dom, re.DOTALL)
+    assert title.startswith("&lt;script&gt;document.title")
+    assert dom.count("<script") == 1
+
+
+@chromium
+def test_in_a_real_browser_a_search_shows_what_fits(sample: Sample, tmp_path: Path) -> None:
+    session = sample.talk("findable", answers=3)
+    sample.tool(
+        next(info for info in sample.messages(session) if info["role"] == "assistant"), output="a needle in hay"
+    )
+    page = page_of(sample, session).replace('<input id="find"', '<input value="needle" id="find"')
+    (tmp_path / "page.html").write_text(page)
+    dom = browse(tmp_path / "page.html", tmp_path / "profile")
+    assert '<output id="found">1 of 6</output>' in dom
+    assert dom.count('class="turn prompt hidden"') == 3
+    assert '<details open="">' in dom
+
+
+def test_an_index_leads_to_every_page(sample: Sample, tmp_path: Path) -> None:
+    sessions = [sample.talk(f"<b>number {number}</b>") for number in range(3)]
+    to_folder(Export(JsonTree(sample.root), Selection(), "html"), str(tmp_path / "out"), lambda done, total: None)
+    reader = read((tmp_path / "out" / "index.html").read_text())
+    assert reader.links == [f"{session['id']}.html" for session in reversed(sessions)]
+    assert all((tmp_path / "out" / link).exists() for link in reader.links)
+    assert "<b>number 2</b>" in reader.text
+    assert "Question 0" in reader.text

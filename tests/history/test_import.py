@@ -1,0 +1,344 @@
+from __future__ import annotations
+
+import json
+import shutil
+from io import BytesIO
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from opensesh.errors import NotFound, RecordError, UsageError
+from opensesh.history.destinations import to_stream
+from opensesh.history.exporting import Export
+from opensesh.history.importing import Imported, Importer
+from opensesh.history.merging import Relation, compare
+from opensesh.history.selection import Selection
+from opensesh.history.sources import PathMap, incoming
+from opensesh.history.stats import statistics
+from opensesh.storage import open_store
+from opensesh.storage.json_tree import JsonTree
+from opensesh.storage.leases import Leases
+from opensesh.storage.store import Damage, StoredMessage
+
+from .sample_tree import Json, Sample, contents
+
+FIXTURES = Path(__file__).parents[1] / "fixtures"
+TREE = FIXTURES / "opencode-1.1.65" / "storage"
+
+
+def bring(place: Path | str, root: Path, **options: Any) -> list[Imported]:
+    return Importer(JsonTree(root), **options).take(incoming(str(place)))
+
+
+def acts(done: list[Imported]) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for each in done:
+        found[each.act] = found.get(each.act, 0) + 1
+    return found
+
+
+def exported(store: JsonTree, path: Path, *names: str) -> Path:
+    stream = BytesIO()
+    to_stream(Export(store, Selection(names=names), "json"), stream, lambda done, total: None)
+    path.write_bytes(stream.getvalue())
+    return path
+
+
+@pytest.fixture
+def here(tmp_path: Path) -> Path:
+    return tmp_path / "here" / "storage"
+
+
+@pytest.fixture
+def there(tmp_path: Path) -> Sample:
+    root = tmp_path / "there" / "storage"
+    root.mkdir(parents=True)
+    return Sample(root)
+
+
+def test_a_store_is_taken_over_to_the_byte(here: Path) -> None:
+    assert acts(bring(TREE, here)) == {"added": 13}
+    ours, theirs = contents(here), contents(TREE)
+    left = {path for path in theirs if path not in ours}
+    assert left == {"migration", "session_diff/ses_e1f503b12ffecZ9eyURW2MEo7V.json"}  # of a session that is gone
+    assert {path: data for path, data in theirs.items() if path not in left} == ours
+
+
+def test_an_export_comes_back_with_everything_it_held(here: Path, tmp_path: Path) -> None:
+    assert acts(bring(exported(JsonTree(TREE), tmp_path / "all.json"), here)) == {"added": 13}
+    store = JsonTree(here)
+    for key, info in JsonTree(TREE).scan(("session",)):
+        assert store.read(key) == info
+        assert store.messages(key[-1]) == JsonTree(TREE).messages(key[-1])
+
+
+@pytest.mark.parametrize("place", [TREE, FIXTURES / "opencode-1.18.33" / "opencode.db", FIXTURES / "opencode-1.2"])
+def test_running_it_twice_changes_nothing(place: Path, here: Path) -> None:
+    bring(place, here)
+    before = contents(here)
+    assert acts(bring(place, here)) == {"unchanged": 13}
+    assert contents(here) == before
+
+
+def test_what_went_on_elsewhere_is_caught_up_with(there: Sample, here: Path) -> None:
+    session = there.talk()
+    bring(there.root, here)
+    there.prompt(session, "one more thing")
+    there.write(("session", "proj", session["id"]), session | {"time": session["time"] | {"updated": there.clock}})
+    [done] = bring(there.root, here)
+    assert (done.act, done.records) == ("extended", 3)
+    assert len(JsonTree(here).messages(session["id"])) == 5
+    assert JsonTree(here).read(("session", "proj", session["id"]))["time"]["updated"] == there.clock
+
+
+def test_what_went_on_here_stays(there: Sample, here: Path) -> None:
+    session = there.talk()
+    bring(there.root, here)
+    ours = Sample(here)
+    ours.clock = there.clock + 5000
+    ours.prompt(session, "only here")
+    before = contents(here)
+    assert acts(bring(there.root, here)) == {"unchanged": 1}
+    assert contents(here) == before
+
+
+def test_what_went_on_in_both_places_is_kept_twice(there: Sample, here: Path) -> None:
+    session = there.talk()
+    bring(there.root, here)
+    there.answer(session, "said there", cost=1)
+    ours = Sample(here)
+    ours.clock = there.clock + 5000
+    ours.answer(session, "said here", cost=2)
+    before = contents(here)
+    [done] = bring(there.root, here)
+    assert done.act == "forked"
+    assert done.id != session["id"]
+    store = JsonTree(here)
+    fork = store.read(("session", "proj", done.id))
+    assert fork["title"] == "Work (fork #1)"
+    assert [m.parts[-2].get("text") for m in store.messages(done.id) if m.info["role"] == "assistant"][
+        -1
+    ] == "said there"
+    assert {path: data for path, data in contents(here).items() if path in before} == before
+    again = contents(here)
+    assert acts(bring(there.root, here)) == {"unchanged": 1}
+    assert contents(here) == again
+    assert statistics(store, fresh=True).total.document()["cost"] == 0.5 + 1 + 2
+
+
+def test_a_fork_that_grew_is_caught_up_with_under_the_same_name(there: Sample, here: Path) -> None:
+    session = there.talk()
+    bring(there.root, here)
+    there.answer(session, "said there")
+    ours = Sample(here)
+    ours.clock = there.clock + 5000
+    ours.answer(session, "said here")
+    [first] = bring(there.root, here)
+    there.prompt(session, "and then")
+    [second] = bring(there.root, here)
+    assert (second.act, second.id) == ("forked", first.id)
+    assert len(JsonTree(here).messages(first.id)) == 6
+    assert acts(bring(there.root, here)) == {"unchanged": 1}
+
+
+def test_one_message_that_says_two_things_makes_a_fork(there: Sample, here: Path) -> None:
+    session = there.talk()
+    bring(there.root, here)
+    message = there.messages(session)[-1]
+    [text] = [path for path in (there.root / "part" / message["id"]).iterdir() if b"Answer" in path.read_bytes()]
+    text.write_bytes(text.read_bytes().replace(b"Answer", b"Lies"))
+    [done] = bring(there.root, here)
+    assert done.act == "forked"
+
+
+def test_a_folder_that_is_elsewhere_here_is_mapped(there: Sample, here: Path, tmp_path: Path) -> None:
+    session = there.talk(directory="/srv/dev/shop/web")
+    (tmp_path / "shop" / "web").mkdir(parents=True)
+    mapped = PathMap({"/srv/dev/shop": str(tmp_path / "shop")}, identify=lambda folder: "newproject")
+    for act in ("added", "unchanged"):
+        [done] = bring(there.root, here, paths=mapped)
+        assert done.act == act
+    store = JsonTree(here)
+    info = store.read(("session", "newproject", session["id"]))
+    assert info["directory"] == str(tmp_path / "shop" / "web")
+    assert store.read(("project", "newproject"))["worktree"] == str(tmp_path / "shop")
+    answer = store.messages(session["id"])[1].info
+    assert answer["path"] == {"cwd": str(tmp_path / "shop"), "root": str(tmp_path / "shop")}
+    assert PathMap({"/a": "/b"}).folder("/abc") == "/abc"
+    assert PathMap({"C:\\Users\\me": "/home/me"}).folder("C:\\Users\\me\\dev\\x") == "/home/me/dev/x"
+
+
+def test_a_dry_run_writes_nothing_and_says_the_same(there: Sample, here: Path) -> None:
+    there.talk()
+    [would] = bring(there.root, here, dry_run=True)
+    assert not here.exists()
+    [done] = bring(there.root, here)
+    assert (would.act, would.records) == (done.act, done.records)
+
+
+def test_a_session_that_runs_here_is_left_alone(there: Sample, here: Path) -> None:
+    session = there.talk()
+    bring(there.root, here)
+    there.prompt(session, "more")
+    with Leases(JsonTree(here)).acquire(session["id"], "opensesh run"):
+        [done] = bring(there.root, here)
+    assert done.act == "skipped"
+    assert "opensesh run" in done.reason
+
+
+def test_damage_at_the_source_costs_only_itself_and_what_is_damaged_here_is_healed(there: Sample, here: Path) -> None:
+    session = there.talk(answers=3)
+    bring(there.root, here)
+    first, second = there.messages(session)[:2]
+    there.path("message", session["id"], first["id"]).write_bytes(b"{")
+    hurt = here / "message" / session["id"] / f"{second['id']}.json"
+    hurt.write_bytes(b"")
+    damage: list[Damage] = []
+    done = Importer(JsonTree(here)).take(incoming(str(there.root), report=damage.append))
+    assert len(damage) == 1
+    assert acts(done) == {"forked": 1} or json.loads(hurt.read_bytes())["id"] == second["id"]
+
+
+def test_files_may_hold_one_document_an_array_or_one_a_line(there: Sample, here: Path, tmp_path: Path) -> None:
+    sessions = [there.talk(f"number {number}") for number in range(3)]
+    store = JsonTree(there.root)
+    one = exported(store, tmp_path / "one.json", sessions[0]["id"])
+    every = json.loads(exported(store, tmp_path / "all.json").read_bytes())
+    (tmp_path / "lines.jsonl").write_text("".join(json.dumps(each) + "\n" for each in every[1:]) + '{"info": {"id')
+    assert acts(bring(one, here)) == {"added": 1}
+    damage: list[Damage] = []
+    done = Importer(JsonTree(here)).take(incoming(str(tmp_path / "lines.jsonl"), report=damage.append))
+    assert acts(done) == {"added": 2}
+    assert "cut short" in damage[0].reason
+    assert acts(bring(tmp_path / "all.json", here)) == {"unchanged": 3}
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    shutil.copy(one, folder)
+    assert acts(bring(folder, here)) == {"unchanged": 1}
+
+
+def test_what_is_not_lossless_is_refused_with_what_is(there: Sample, here: Path, tmp_path: Path) -> None:
+    there.talk()
+    stream = BytesIO()
+    to_stream(Export(JsonTree(there.root), Selection(), "jsonl"), stream, lambda done, total: None)
+    (tmp_path / "x.jsonl").write_bytes(stream.getvalue())
+    with pytest.raises(UsageError, match=r"conversations as JSONL .* opencode\.db"):
+        bring(tmp_path / "x.jsonl", here)
+    (tmp_path / "x.json").write_text('{"a": 1}')
+    with pytest.raises(UsageError, match="no session of OpenCode's"):
+        bring(tmp_path / "x.json", here)
+    (tmp_path / "x.json").write_text('{"a": ')
+    with pytest.raises(RecordError):
+        bring(tmp_path / "x.json", here)
+    with pytest.raises(NotFound):
+        bring(tmp_path / "nothing", here)
+    assert not here.exists()
+
+
+def test_a_name_that_would_leave_the_store_is_skipped(here: Path, tmp_path: Path) -> None:
+    document: Json = {"info": {"id": "../../evil", "title": "x", "time": {"created": 1}}, "messages": []}
+    (tmp_path / "x.json").write_text(json.dumps(document))
+    damage: list[Damage] = []
+    [done] = Importer(JsonTree(here), report=damage.append).take(incoming(str(tmp_path / "x.json")))
+    assert done.act == "skipped"
+    assert len(damage) == 1
+    assert not here.exists()
+
+
+def test_two_halves_of_a_history_make_a_whole(tmp_path: Path, here: Path) -> None:
+    halves = [tmp_path / "a" / "storage", tmp_path / "b" / "storage"]
+    names = sorted(path.stem for path in TREE.glob("session/*/*.json"))
+    for number, half in enumerate(halves):
+        shutil.copytree(TREE, half)
+        for name in names[number::2][:5]:
+            for path in half.glob(f"session/*/{name}.json"):
+                path.unlink()
+    for half in halves:
+        bring(half, here)
+    assert sorted(key[-1] for key in open_store(str(here)).list(("session",))) == names
+
+
+# -- how two copies stand to each other ---------------------------------------------------------------------------
+
+
+def message(text: str = "hello", *, status: str = "completed", **info: Any) -> StoredMessage:
+    base: Json = {"id": "msg_1", "role": "assistant", "time": {"created": 1, "completed": 2}, "cost": 1}
+    parts: list[Json] = [
+        {"id": "prt_1", "type": "text", "text": text},
+        {"id": "prt_2", "type": "tool", "state": {"status": status, "input": {}}},
+    ]
+    return StoredMessage(base | info, parts)
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "relation"),
+    [
+        (message(), message(), Relation.SAME),
+        (message("hel"), message("hello"), Relation.AHEAD),
+        (message("hello"), message("hel"), Relation.BEHIND),
+        (message("hello  "), message("hello"), Relation.SAME),
+        (message("hello"), message("goodbye"), Relation.APART),
+        (message(status="running"), message(status="completed"), Relation.AHEAD),
+        (message(status="error"), message(status="completed"), Relation.APART),
+        (message(time={"created": 1}, cost=0), message(), Relation.AHEAD),
+        (message(cost=2), message(), Relation.APART),
+        (message("hel"), message("hello", time={"created": 1}), Relation.APART),
+        (message(path={"cwd": "/a"}), message(path={"cwd": "/b"}), Relation.SAME),
+        (message(summary={"title": "a"}), message(summary={"title": "b"}), Relation.SAME),
+        (message(), message(summary={"title": "b"}), Relation.AHEAD),
+    ],
+)
+def test_a_copy_is_the_same_ahead_behind_or_apart(
+    ours: StoredMessage, theirs: StoredMessage, relation: Relation
+) -> None:
+    assert compare([ours], [theirs]) is relation
+    opposite = {Relation.AHEAD: Relation.BEHIND, Relation.BEHIND: Relation.AHEAD}
+    assert compare([theirs], [ours]) is opposite.get(relation, relation)
+
+
+steps = st.lists(st.sampled_from(["prompt", "answer", "session", "tool", "fork"]), max_size=4)
+
+
+def act_out(sample: Sample, sessions: list[Json], acts: list[str]) -> None:
+    for act in acts:
+        match act:
+            case "session":
+                sessions.append(sample.talk("new", 1))
+            case "prompt":
+                sample.prompt(sessions[-1], f"at {sample.clock}")
+            case "fork":
+                sessions.append(sample.fork(sessions[0]))
+            case "tool":
+                sample.tool(sample.messages(sessions[-1])[-1], output=f"at {sample.clock}")
+            case _:
+                sample.answer(sessions[-1], f"at {sample.clock}")
+
+
+@settings(max_examples=25)
+@given(before=steps, ours=steps, theirs=steps)
+def test_any_two_histories_can_be_united_and_nothing_is_lost(
+    before: list[str], ours: list[str], theirs: list[str]
+) -> None:
+    with TemporaryDirectory() as folder:
+        there = Sample(Path(folder, "there"))
+        shared = [there.talk("shared", 1)]
+        act_out(there, shared, before)
+        shutil.copytree(there.root, Path(folder, "here"))
+        here = Sample(Path(folder, "here"))
+        here.clock = there.clock + 10_000_000
+        act_out(there, list(shared), theirs)
+        act_out(here, list(shared), ours)
+        kept = contents(here.root)
+        bring(there.root, here.root)
+        after = contents(here.root)
+        assert {path: data for path, data in after.items() if path in kept and path.startswith("part")} == {
+            path: data for path, data in kept.items() if path.startswith("part")
+        }
+        said = {json.loads(data).get("text") for path, data in contents(there.root).items() if path.startswith("part")}
+        assert said <= {json.loads(data).get("text") for path, data in after.items() if path.startswith("part")}
+        assert set(acts(bring(there.root, here.root))) <= {"unchanged"}
+        assert contents(here.root) == after

@@ -1,0 +1,656 @@
+from __future__ import annotations
+
+import os
+import shutil
+import sqlite3
+import stat
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from opensesh.errors import StoreError
+from opensesh.history import schema
+from opensesh.history.feeds import UNSURE, mark
+from opensesh.history.index import Index
+from opensesh.history.search import Filters, Query, search
+from opensesh.history.tree_feed import TreeFeed
+from opensesh.storage import paths
+from opensesh.storage.found import Found, find_stores
+from opensesh.storage.locks import open_lock_file, try_lock_file
+
+from ..storage.test_opencode_v2 import Writer as V2Writer
+from .shelf import Database, Tree, settle
+
+FIXTURES = Path(__file__).parents[1] / "fixtures"
+
+
+class CountingFeed(TreeFeed):
+    """Counts what is read of the files."""
+
+    reads = 0
+
+    def _read(self, path: str) -> dict[str, object] | None:
+        self.reads += 1
+        return super()._read(path)
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Tree:
+    return Tree(tmp_path / "storage")
+
+
+@pytest.fixture
+def index(tree: Tree) -> Iterator[Index]:
+    made = Index(find_stores(str(tree.root.parent)))
+    yield made
+    made.close()
+
+
+def found(index: Index, text: str, *, refresh: bool = True, **filters: object) -> list[str | None]:
+    if refresh:
+        index.refresh()
+    query = Query(text, filters=Filters(**filters), limit=0)  # type: ignore[arg-type]
+    return [hit.part for hit in search(index, query).hits]
+
+
+def rows(index: Index) -> set[tuple[object, ...]]:
+    sql = """SELECT s.name, s.title, m.name, m.role, p.name, p.kind, p.digest, p.tool, p.time, p.unfinished FROM part p
+             JOIN session s ON s.id = p.session LEFT JOIN message m ON m.id = p.message"""
+    return set(index.ask(lambda db: db.execute(sql).fetchall()))
+
+
+def count(index: Index, table: str) -> int:
+    return index.ask(lambda db: db.execute(f"SELECT count(*) FROM {table}").fetchone()[0])
+
+
+def test_what_is_new_is_found_by_the_next_question(index: Index, tree: Tree) -> None:
+    assert found(index, "gravel") == []
+    session = tree.session()
+    message, part = tree.text(session, "the gravel road")
+    assert found(index, "gravel") == [part]
+    tree.settle()
+    assert found(index, "gravel") == [part]
+    another = tree.part(session, message, type="text", text="more gravel")
+    assert found(index, "gravel") == [another, part]
+    _, answer = tree.text(session, "gravel is loose stone", "assistant")
+    assert set(found(index, "gravel")) == {part, another, answer}
+
+
+def test_what_is_gone_is_not_found(index: Index, tree: Tree) -> None:
+    keep, drop = tree.session(), tree.session(title="gravel in a title")
+    message, _ = tree.text(keep, "gravel one")
+    second = tree.part(keep, message, type="text", text="gravel two")
+    other, _ = tree.text(keep, "gravel three")
+    tree.text(drop, "gravel four")
+    tree.settle()
+    assert len(found(index, "gravel")) == 5
+    tree.path("part", message, second).unlink()
+    tree.path("message", keep, other).unlink()
+    shutil.rmtree(tree.root / "message" / drop)
+    tree.path("session", "global", drop).unlink()
+    assert len(found(index, "gravel")) == 1
+    assert count(index, "dead") == 4
+    assert count(index, "session") == 1
+
+
+def test_an_unchanged_store_is_neither_read_nor_written(tree: Tree) -> None:
+    for number in range(30):
+        tree.text(tree.session(), f"words of session {number}")
+    tree.settle(90_000)
+    feed = CountingFeed(str(tree.root))
+    index = Index(find_stores(str(tree.root.parent)), feeds=[feed])
+    index.refresh()
+    assert feed.reads >= 90
+    before = {path: path.stat().st_mtime_ns for path in Path(index.path).parent.iterdir()}
+    feed.reads = 0
+    for _ in range(3):
+        index.refresh()
+    assert feed.reads == 0
+    assert {path: path.stat().st_mtime_ns for path in before} == before
+    index.close()
+
+
+def test_a_part_that_grows_in_place_is_followed_to_its_end(index: Index, tree: Tree) -> None:
+    session = tree.session()
+    message = tree.message(session, "assistant", time={"created": int(time.time() * 1000)})
+    part = tree.part(session, message, type="text", text="slow", time={"start": 1})
+    for _ in range(40):  # older sessions are not what is looked at closely
+        tree.text(tree.session(), "something else")
+    tree.settle(90_000)
+    assert found(index, "slow") == [part]
+    folder = (tree.root / "part" / message).stat().st_mtime_ns
+    tree.part(session, message, part, type="text", text="slow and gravel", time={"start": 1})
+    assert (tree.root / "part" / message).stat().st_mtime_ns == folder
+    assert found(index, "gravel") == [part]
+    tree.part(session, message, part, type="text", text="slow and gravel and done", time={"start": 1, "end": 2})
+    assert found(index, "done") == [part]
+    assert found(index, "slow") == [part]
+
+
+def test_a_tool_that_runs_for_days_is_found_when_it_answers(index: Index, tree: Tree) -> None:
+    session = tree.session()
+    message = tree.message(session, "assistant", time={"created": int(time.time() * 1000)})
+    _, part = tree.tool(session, "task", message=message, status="running", input={"prompt": "dig"})
+    for _ in range(40):
+        tree.text(tree.session(), "something else")
+    tree.settle(3 * 86_400)
+    assert found(index, "dig") == [part]
+    assert found(index, "gravel") == []
+    tree.tool(session, "task", message=message, name=part, input={"prompt": "dig"}, output="gravel")
+    assert found(index, "gravel") == [part]
+
+
+def test_two_changes_within_one_tick_of_the_clock_are_both_seen(index: Index, tree: Tree) -> None:
+    session = tree.session()
+    message, part = tree.text(session, "first words")
+    path = tree.path("part", message, part)
+    moment = path.stat().st_mtime_ns
+    assert found(index, "first") == [part]
+    path.write_text(path.read_text().replace("first", "other"))
+    os.utime(path, ns=(moment, moment))
+    assert found(index, "other") == [part]
+    assert found(index, "first") == []
+
+
+def test_a_finished_record_edited_by_hand_is_noticed_when_everything_is_compared(index: Index, tree: Tree) -> None:
+    session = tree.session()
+    message, part = tree.text(session, "spelled worng")
+    for _ in range(40):
+        tree.text(tree.session(), "something else")
+    tree.settle(90_000)
+    assert found(index, "worng") == [part]
+    path = tree.path("part", message, part)
+    moment = path.stat().st_mtime_ns
+    path.write_text(path.read_text().replace("worng", "wrong"))
+    os.utime(path, ns=(moment, moment + 10))
+    assert found(index, "wrong") == []
+    index.refresh(closely=True)
+    assert found(index, "wrong", refresh=False) == [part]
+    assert found(index, "worng", refresh=False) == []
+
+
+def test_nothing_is_shown_that_is_no_longer_there(index: Index, tree: Tree) -> None:
+    session = tree.session()
+    message, part = tree.text(session, "spelled worng")
+    gone = tree.part(session, message, type="text", text="worng too")
+    for _ in range(40):
+        tree.text(tree.session(), "something else")
+    tree.settle(90_000)
+    assert set(found(index, "worng")) == {part, gone}
+    path = tree.path("part", message, part)
+    moment = path.stat().st_mtime_ns
+    path.write_text(path.read_text().replace("worng", "wrong"))
+    os.utime(path, ns=(moment, moment + 10))
+    tree.path("part", message, gone).unlink()
+    assert found(index, "worng") == []
+    assert found(index, "wrong") == [part]
+
+
+def test_all_sessions_take_their_turn_to_be_compared(index: Index, tree: Tree) -> None:
+    message, part = tree.text(tree.session(), "spelled worng")
+    for _ in range(40):
+        tree.text(tree.session(), "spelled worng")
+    tree.settle(90_000)
+    index.refresh()
+    path = tree.path("part", message, part)
+    moment = path.stat().st_mtime_ns
+    path.write_text(path.read_text().replace("worng", "wrong"))
+    os.utime(path, ns=(moment, moment + 10))
+    for _ in range(50):
+        index.ask(lambda db: None)
+        with sqlite3.connect(index.path) as db:
+            db.execute("UPDATE session SET checked = checked - 61000000000")
+        db.close()
+        if found(index, "wrong") == [part]:
+            return
+    pytest.fail("never noticed")
+
+
+def test_nothing_is_buried_when_only_the_time_of_a_file_changed(index: Index, tree: Tree) -> None:
+    session = tree.session()
+    tree.text(session, "gravel")
+    tree.settle()
+    index.refresh()
+    tree.settle(10)
+    index.refresh(closely=True)
+    assert (count(index, "dead"), len(found(index, "gravel"))) == (0, 1)
+
+
+def test_a_new_title_is_found_and_the_old_one_is_not(index: Index, tree: Tree) -> None:
+    session = tree.session(title="about gravel")
+    tree.settle()
+    assert found(index, "gravel") == [None]
+    tree.session(session, title="about sand")
+    assert found(index, "gravel") == []
+    assert found(index, "sand") == [None]
+
+
+def test_an_index_that_is_worn_out_is_made_anew(index: Index, tree: Tree) -> None:
+    session = tree.session()
+    message = tree.message(session)
+    parts = [tree.part(session, message, type="text", text=f"gravel {number}") for number in range(1_100)]
+    index.refresh()
+    for number, part in enumerate(parts):
+        tree.part(session, message, part, type="text", text=f"sand {number}")
+    index.refresh()
+    assert count(index, "dead") == 0
+    assert len(found(index, "sand")) == 1_100
+    assert found(index, "gravel") == []
+
+
+@pytest.mark.parametrize(
+    "harm", ["deleted", "empty", "cut", "garbage", "older", "foreign", "moved", "flipped", "no table"]
+)
+def test_an_index_that_cannot_be_used_is_made_anew(index: Index, tree: Tree, harm: str) -> None:
+    for number in range(20):
+        tree.text(tree.session(), f"gravel and {'sand ' * number}")
+    tree.settle()
+    assert len(found(index, "gravel")) == 20
+    index.close()
+    path = Path(index.path)
+    _execute(path, "PRAGMA wal_checkpoint(TRUNCATE)")
+    data = path.read_bytes()
+    match harm:
+        case "deleted":
+            path.unlink()
+        case "empty":
+            path.write_bytes(b"")
+        case "cut":
+            path.write_bytes(data[: len(data) // 2])
+        case "garbage":
+            path.write_bytes(b"no database, but long enough to be looked at " * 200)
+        case "older":
+            _execute(path, "PRAGMA user_version = 0")
+        case "foreign":
+            path.unlink()
+            _execute(path, "CREATE TABLE other (x)")
+        case "moved":
+            _execute(path, "UPDATE meta SET value = '/elsewhere' WHERE name = 'place'")
+        case "flipped":
+            path.write_bytes(data[:8192] + bytes(byte ^ 0xFF for byte in data[8192:]))
+        case _:
+            _execute(path, "DROP TABLE words")
+    assert len(found(index, "gravel")) == 20
+    assert len(found(index, "sand", refresh=False)) == 19
+
+
+def _execute(path: Path, statement: str) -> None:
+    connection = sqlite3.connect(path)
+    connection.execute(statement)
+    connection.commit()
+    connection.close()
+
+
+def test_an_index_made_anew_by_another_process_is_taken_up(index: Index, tree: Tree) -> None:
+    tree.text(tree.session(), "gravel")
+    assert len(found(index, "gravel")) == 1
+    other = Index(find_stores(str(tree.root.parent)))
+    other.rebuild()
+    tree.text(tree.session(), "gravel")
+    assert len(found(other, "gravel")) == 2
+    other.close()
+    assert len(found(index, "gravel", refresh=False)) == 2
+
+
+def test_where_no_index_can_be_kept_one_is_made_for_the_moment(
+    tree: Tree, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tree.text(tree.session(), "gravel")
+    blocked = tmp_path / "file"
+    blocked.write_text("in the way")
+    for variable in ("XDG_CACHE_HOME", "XDG_STATE_HOME"):
+        monkeypatch.setenv(variable, str(blocked))
+        index = Index(find_stores(str(tree.root.parent)))
+        assert len(found(index, "gravel")) == 1
+        tree.text(tree.session(), "gravel")
+        assert len(found(index, "gravel")) == 2
+        index.close()
+        shutil.rmtree(tree.root)
+        tree.text(tree.session(), "gravel")
+        monkeypatch.delenv(variable)
+    assert blocked.read_text() == "in the way"
+
+
+def test_only_the_owner_can_read_it(index: Index, tree: Tree) -> None:
+    tree.text(tree.session(), "gravel")
+    index.refresh()
+    for path in Path(index.path).parent.iterdir():
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert stat.S_IMODE(Path(index.path).parent.stat().st_mode) == 0o700
+
+
+def test_whoever_reads_does_not_wait_for_whoever_writes(tree: Tree) -> None:
+    tree.text(tree.session(), "gravel")
+    index = Index(find_stores(str(tree.root.parent)), patience=0.2)
+    index.refresh()
+    tree.text(tree.session(), "gravel again")
+    name = Path(index.path).stem
+    descriptor = open_lock_file(os.path.join(paths.state(), "locks", name))
+    assert try_lock_file(descriptor)
+    index.refresh()
+    assert len(found(index, "gravel", refresh=False)) == 1
+    assert "another opensesh" in search(index, Query("gravel")).note
+    os.close(descriptor)
+    assert len(found(index, "gravel")) == 2
+    assert search(index, Query("gravel")).note == ""
+    index.close()
+
+
+def test_a_write_ahead_log_is_used_only_where_memory_is_shared(index: Index, tree: Tree) -> None:
+    mounts = "/dev/sda / ext4 rw 0 0\nbox:/home /home nfs4 rw 0 0\n/dev/sdb /home/me/fast ext4 rw 0 0\n"
+    assert schema.is_shared("/home/me/.cache/opensesh/index.db", mounts)
+    assert not schema.is_shared("/home/me/fast/index.db", mounts)
+    assert not schema.is_shared("/var/cache/index.db", mounts)
+    assert not schema.is_shared("/var/cache/index.db", "")
+    tree.text(tree.session(), "gravel")
+    index.refresh()
+    assert index.ask(lambda db: db.execute("PRAGMA journal_mode").fetchone()) == ("wal",)
+
+
+def test_an_index_with_a_rollback_journal_works_as_well(index: Index, tree: Tree) -> None:
+    tree.text(tree.session(), "gravel")
+    index.refresh()
+    index.close()
+    _execute(Path(index.path), "PRAGMA journal_mode = DELETE")
+    tree.text(tree.session(), "gravel")
+    assert len(found(index, "gravel")) == 2
+    assert index.ask(lambda db: db.execute("PRAGMA journal_mode").fetchone()) == ("delete",)
+
+
+WORKER = """
+import sys
+from opensesh.history.index import Index
+from opensesh.history.search import Query, search
+from opensesh.storage.found import find_stores
+index = Index(find_stores(sys.argv[1]))
+least = 0
+for _ in range(int(sys.argv[2])):
+    index.refresh()
+    total = search(index, Query("gravel")).total
+    assert total >= least, (total, least)
+    least = total
+print(least)
+"""
+
+
+def test_several_processes_use_one_index(tree: Tree) -> None:
+    for _ in range(10):
+        tree.text(tree.session(), "gravel")
+    place = str(tree.root.parent)
+    workers = [
+        subprocess.Popen([sys.executable, "-c", WORKER, place, "8"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        for _ in range(3)
+    ]
+    for _ in range(20):
+        tree.text(tree.session(), "gravel")
+        time.sleep(0.02)
+    outcomes = [worker.communicate(timeout=60) for worker in workers]
+    assert [error.decode() for _, error in outcomes] == ["", "", ""]
+    assert all(10 <= int(out) <= 30 for out, _ in outcomes)
+    index = Index(find_stores(place))
+    assert len(found(index, "gravel")) == 30
+    index.close()
+
+
+def test_damage_costs_itself_alone_and_is_told(index: Index, tree: Tree) -> None:
+    session = tree.session(title="named")
+    message, part = tree.text(session, "gravel one")
+    torn = tree.part(session, message, type="text", text="gravel two")
+    lost, kept = tree.text(session, "gravel three")
+    nameless = tree.session(title="gravel title")
+    _, orphan = tree.text(nameless, "gravel four")
+    for key in (("part", message, torn), ("message", session, lost), ("session", "global", nameless)):
+        path = tree.path(*key)
+        path.write_bytes(path.read_bytes()[:-9])
+    tree.path("part", message, "prt_empty").write_bytes(b"")
+    tree.path("part", message, "not a name").write_bytes(b"{}")
+    assert set(found(index, "gravel")) == {part, kept, orphan}
+    reasons = [damage.path for damage in index.damage]
+    assert {str(tree.path("part", message, torn)), str(tree.path("message", session, lost))} < set(reasons)
+    tree.part(session, message, torn, type="text", text="gravel two")
+    assert torn in found(index, "gravel")
+
+
+def test_every_generation_is_indexed(tmp_path: Path) -> None:
+    for name, word, least in (
+        ("opencode-1.1.65", "scripted", 5),
+        ("opencode-1.18.33", "scripted", 5),
+        ("opencode-1.2", "the", 1),
+    ):
+        place = tmp_path / name
+        shutil.copytree(FIXTURES / name, place)
+        index = Index(find_stores(str(place)))
+        index.refresh()
+        assert index.damage == []
+        assert search(index, Query(word)).total >= least
+        index.close()
+
+
+def test_a_database_is_followed_by_the_times_of_its_rows(tmp_path: Path) -> None:
+    database = Database(tmp_path / "opencode.db")
+    database.session("ses_a")
+    database.message("ses_a", "msg_a")
+    database.part("ses_a", "msg_a", "prt_a", type="text", text="gravel")
+    index = Index(find_stores(str(tmp_path)))
+    assert found(index, "gravel") == ["prt_a"]
+    settle(database.path)
+    assert found(index, "gravel") == ["prt_a"]
+    database.part("ses_a", "msg_a", "prt_b", type="text", text="gravel too")
+    assert set(found(index, "gravel")) == {"prt_a", "prt_b"}
+    database.clock += 1
+    database.part("ses_a", "msg_a", "prt_a", type="text", text="sand")
+    assert found(index, "gravel") == ["prt_b"]
+    assert found(index, "sand") == ["prt_a"]
+    database.connection.execute("DELETE FROM part WHERE id = 'prt_b'")
+    assert found(index, "gravel") == []
+    database.connection.execute("UPDATE session SET title = 'gravel'")
+    assert found(index, "gravel") == [None]
+    database.connection.execute("DELETE FROM session")
+    assert found(index, "gravel") == []
+    database.close()
+    index.close()
+
+
+def test_a_database_that_has_not_changed_is_not_opened(tmp_path: Path) -> None:
+    database = Database(tmp_path / "opencode.db")
+    database.session("ses_a")
+    database.message("ses_a", "msg_a")
+    database.part("ses_a", "msg_a", "prt_a", type="text", text="gravel")
+    database.close()
+    settle(database.path)
+    index = Index(find_stores(str(tmp_path)))
+    index.refresh()
+    index.close()
+    moment = database.path.stat().st_mtime_ns
+    size = database.path.stat().st_size
+    database.path.write_bytes(b"x" * size)
+    os.utime(database.path, ns=(moment, moment))
+    index.refresh()
+    assert count(index, "part") == 2
+    index.close()
+
+
+def test_sessions_of_2x_are_indexed_and_followed(tmp_path: Path) -> None:
+    writer = V2Writer(tmp_path / "opencode.db")
+    writer.message("msg_a", "user", 1, {"text": "gravel and sand", "time": {"created": 1}})
+    index = Index(find_stores(str(tmp_path)))
+    (part,) = found(index, "gravel")
+    assert found(index, "list files") == [None]
+    writer.message("msg_b", "user", 2, {"text": "more gravel", "time": {"created": 2}})
+    assert len(found(index, "gravel")) == 2
+    assert part in found(index, "sand")
+    writer.connection.close()
+    index.close()
+
+
+def test_a_session_in_two_stores_is_indexed_once_the_fullest_copy_of_each_record(tree: Tree, tmp_path: Path) -> None:
+    session = tree.session("ses_a", title="old title")
+    message = tree.message(session, "assistant")
+    tree.tool(session, "bash", message=message, name="prt_a", status="running", input={"command": "dig"})
+    tree.part(session, message, "prt_b", type="text", text="gravel in the tree")
+    tree.settle()
+    database = Database(tmp_path / "opencode.db")
+    database.session("ses_a", title="new title", time_updated=database.clock + 1)
+    database.message("ses_a", message, role="assistant", time={"created": 1, "completed": 2})
+    state = {"status": "completed", "input": {"command": "dig"}, "output": "gravel was dug"}
+    database.part("ses_a", message, "prt_a", type="tool", tool="bash", state=state)
+    database.part("ses_a", message, "prt_c", type="text", text="gravel in the database")
+    index = Index(find_stores(str(tmp_path)))
+    assert sorted(map(str, found(index, "gravel"))) == ["prt_a", "prt_b", "prt_c"]
+    assert found(index, "new title") == [None]
+    assert found(index, "old title") == []
+    assert found(index, "dig") == ["prt_a"]
+    (hit,) = search(index, Query('"was dug"')).hits
+    assert hit.snippet.text == "gravel was dug"
+    settle(database.path)
+    index.refresh()
+    tree.part(session, message, "prt_d", type="text", text="gravel late in the tree")
+    os.utime(tree.root / "message" / session)
+    assert "prt_d" in found(index, "gravel")
+    database.connection.execute("DELETE FROM session")
+    database.connection.execute("DELETE FROM message")
+    database.connection.execute("DELETE FROM part")
+    assert sorted(map(str, found(index, "gravel"))) == ["prt_b", "prt_d"]
+    assert found(index, "old title") == [None]
+    database.close()
+    index.close()
+
+
+def test_a_store_that_went_away_is_forgotten(tree: Tree, tmp_path: Path) -> None:
+    tree.text(tree.session(), "gravel")
+    database = Database(tmp_path / "opencode.db")
+    database.session("ses_db", title="gravel")
+    database.close()
+    index = Index(find_stores(str(tmp_path)))
+    assert len(found(index, "gravel")) == 2
+    index.close()
+    database.path.unlink()
+    index = Index(find_stores(str(tmp_path)))
+    assert len(found(index, "gravel")) == 1
+    index.close()
+
+
+def test_a_database_that_cannot_be_read_does_not_cost_the_tree(tree: Tree, tmp_path: Path) -> None:
+    tree.text(tree.session(), "gravel")
+    (tmp_path / "opencode.db").write_bytes(b"not a database at all " * 100)
+    index = Index(find_stores(str(tmp_path)))
+    assert len(found(index, "gravel")) == 1
+    assert [damage.path for damage in index.damage] == [str(tmp_path / "opencode.db")]
+    index.close()
+    alone = Index(find_stores(str(tmp_path / "opencode.db")))
+    with pytest.raises(StoreError, match="not an SQLite database"):
+        alone.refresh()
+    alone.close()
+
+
+def test_progress_is_told_for_all_that_is_read(tree: Tree) -> None:
+    for _ in range(5):
+        tree.text(tree.session(), "gravel")
+    index = Index(find_stores(str(tree.root.parent)))
+    heard: list[tuple[int, int]] = []
+    index.refresh(progress=lambda done, total: heard.append((done, total)))
+    assert heard == [(number, 5) for number in range(6)]
+    index.close()
+
+
+def test_marks_differ_from_being_unsure() -> None:
+    assert mark(0) != UNSURE
+    assert mark() != UNSURE
+    assert mark(1, 2) == mark(1, 2)
+    assert mark(1, 2) != mark(2, 1)
+
+
+ACTS = st.lists(
+    st.tuples(
+        st.sampled_from(
+            ["session", "prompt", "answer", "tool", "finish", "retitle", "drop part", "drop message", "drop"]
+        ),
+        st.integers(0, 5),
+    ),
+    max_size=12,
+)
+
+
+class Opencode:
+    """Does to a tree what OpenCode does to it, at moments that differ."""
+
+    def __init__(self, tree: Tree) -> None:
+        self.tree = tree
+        self.sessions: list[str] = []
+        self.parts: list[tuple[str, str, str]] = []
+        self.running: list[tuple[str, str, str]] = []
+        self.tick = 0
+
+    def act(self, name: str, number: int) -> None:
+        session = self.sessions[number % len(self.sessions)] if self.sessions else ""
+        match name:
+            case "session":
+                self.sessions.append(self.tree.session())
+            case "prompt" | "answer" if session:
+                message, part = self.tree.text(session, f"gravel {number}", "user" if name == "prompt" else "assistant")
+                self.parts.append((session, message, part))
+            case "tool" if session:
+                now = {"created": int(time.time() * 1000)}
+                message = self.tree.message(session, "assistant", time=now)
+                _, part = self.tree.tool(session, "bash", message=message, status="running")
+                self.running.append((session, message, part))
+            case "finish" if self.running:
+                session, message, part = self.running.pop(number % len(self.running))
+                if self.tree.path("message", session, message).exists():
+                    self.tree.tool(session, "bash", message=message, name=part, output=f"sand {number}")
+            case "retitle" if session:
+                self.tree.session(session, title=f"title {number} {self.tick}")
+            case _:
+                self._drop(name, number, session)
+        self._stamp()
+
+    def _drop(self, name: str, number: int, session: str) -> None:
+        if name == "drop part" and self.parts:
+            session, message, part = self.parts.pop(number % len(self.parts))
+            self.tree.path("part", message, part).unlink(missing_ok=True)
+            self.tree.session(session)
+        elif name == "drop message" and self.parts:
+            session, message, _ = self.parts.pop(number % len(self.parts))
+            self.tree.path("message", session, message).unlink(missing_ok=True)
+        elif name == "drop" and session:
+            self.sessions.remove(session)
+            self.parts = [each for each in self.parts if each[0] != session]
+            self.running = [each for each in self.running if each[0] != session]
+            self.tree.path("session", "global", session).unlink()
+            shutil.rmtree(self.tree.root / "message" / session, ignore_errors=True)
+
+    def _stamp(self) -> None:
+        """Whatever was just written gets a time that no file had before."""
+        self.tick += 1
+        now = time.time_ns()
+        for path in (self.tree.root, *self.tree.root.rglob("*")) if self.tree.root.exists() else ():
+            if path.stat().st_mtime_ns > now - 5_000_000_000:
+                moment = now - 200_000_000_000_000 + self.tick * 1_000_000
+                os.utime(path, ns=(moment, moment))
+
+
+@settings(max_examples=40)
+@given(st.lists(ACTS, min_size=1, max_size=3))
+def test_following_changes_ends_where_starting_afresh_does(
+    tmp_path_factory: pytest.TempPathFactory, steps: list[list[tuple[str, int]]]
+) -> None:
+    folder = tmp_path_factory.mktemp("store")
+    tree = Tree(folder / "storage")
+    opencode = Opencode(tree)
+    place = Found(str(folder), str(tree.root), ())
+    index = Index(place, folder=str(folder / "cache"))
+    for step in steps:
+        for name, number in step:
+            opencode.act(name, number)
+        index.refresh()
+    fresh = Index(place, folder=str(folder / "fresh"))
+    fresh.refresh()
+    assert rows(index) == rows(fresh)
+    for each in (index, fresh):
+        each.close()

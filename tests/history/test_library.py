@@ -1,0 +1,173 @@
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+
+from opensesh import history
+from opensesh.errors import Ambiguous, NotFound
+from opensesh.history.library import Library, Scope
+from opensesh.storage.memory import Memory
+
+from .shelf import START, Database, Tree
+
+FIXTURES = Path(__file__).parents[1] / "fixtures"
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Tree:
+    return Tree(tmp_path / "opencode" / "storage")
+
+
+@pytest.fixture
+def library(tree: Tree) -> Library:
+    return history.open(str(tree.root.parent))
+
+
+def test_the_front_door_is_as_documented(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shutil.copytree(FIXTURES / "opencode-1.1.65" / "storage", tmp_path / "opencode" / "storage")
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    found = [(session.title, session.cost) for session in history.open().sessions(project="eastore")]
+    assert len(found) == 11
+    assert all(isinstance(cost, Decimal) for _, cost in found)
+    assert any(cost > 0 for _, cost in found)
+
+
+def test_sessions_come_newest_first_without_children_and_archived(tree: Tree, library: Library) -> None:
+    first, second = tree.session(), tree.session()
+    child = tree.session(parentID=first)
+    away = tree.session(time={"created": START, "updated": START + 9_000_000, "archived": 5})
+    assert [each.id for each in library.sessions()] == [second, first]
+    assert [each.id for each in library.sessions(scope=Scope(children=True))] == [child, second, first]
+    assert [each.id for each in library.sessions(scope=Scope(archived=True))] == [away, second, first]
+    assert [each.id for each in library.sessions(limit=1)] == [second]
+    assert [each.id for each in library.session(first).children()] == [child]
+    moment = library.session(second).updated
+    assert [each.id for each in library.sessions(scope=Scope(since=moment))] == [second]
+    assert [each.id for each in library.sessions(scope=Scope(until=moment))] == [first]
+
+
+def test_an_entry_tells_what_an_index_of_sessions_tells(tree: Tree, library: Library) -> None:
+    name = tree.session(title="Dig", summary={"additions": 142, "deletions": 23, "files": 5})
+    tree.text(name, "first question")
+    tree.text(name, "an answer", "assistant")
+    message, _ = tree.text(name, "unseen", synthetic=True)
+    tree.part(name, message, type="text", text="last question")
+    for cost in (0.1, 0.2, 0.0034):
+        tree.message(name, "assistant", cost=cost)
+    entry = library.session(name)
+    assert (entry.title, entry.messages, entry.figures.prompts) == ("Dig", 6, 2)
+    assert entry.cost == Decimal("0.3034")
+    assert (entry.first_prompt, entry.last_prompt) == ("first question", "last question")
+    assert entry.summary is not None
+    assert (entry.summary.additions, entry.summary.files) == (142, 5)
+    assert entry.origin == str(tree.path("session", "global", name))
+    assert entry.origins == [str(tree.root)]
+    empty = library.session(tree.session())
+    assert (empty.messages, empty.cost, empty.first_prompt, empty.last_prompt) == (0, 0, "", "")
+
+
+def test_prompts_are_first_and_last_by_time_not_by_name(tree: Tree, library: Library) -> None:
+    name = tree.session()
+    for order, (number, text) in enumerate([(9, "first"), (2, "second"), (5, "third")]):
+        message = f"msg_{number:012x}zz"
+        info = {"id": message, "sessionID": name, "role": "user", "time": {"created": START + order}}
+        tree.write(("message", name, message), info)
+        tree.part(name, message, type="text", text=text)
+    assert (library.session(name).first_prompt, library.session(name).last_prompt) == ("first", "third")
+
+
+def test_half_of_a_migration_is_one_history(tree: Tree, library: Library) -> None:
+    database = Database(tree.root.parent / "opencode.db")
+    channel = Database(tree.root.parent / "opencode-dev.db")
+    for number in range(6):
+        name = tree.session(f"ses_{number}", title=f"title {number}")
+        message = tree.message(name)
+        tree.part(name, message, type="text", text=f"prompt {number}")
+        if number % 2:
+            database.session(name, title=f"newer {number}")
+            database.message(name, message)
+            database.message(name, f"msg_db{number}", role="assistant", cost=0.5)
+    channel.session("ses_dev", title="of another channel")
+    database.session("ses_5b", title="only there")
+    found = {each.id: each for each in library.sessions()}
+    assert sorted(found) == ["ses_0", "ses_1", "ses_2", "ses_3", "ses_4", "ses_5", "ses_5b", "ses_dev"]
+    assert [found[f"ses_{number}"].title for number in range(6)] == [
+        "title 0", "newer 1", "title 2", "newer 3", "title 4", "newer 5",
+    ]  # fmt: skip
+    assert [found[f"ses_{number}"].messages for number in range(6)] == [1, 2, 1, 2, 1, 2]
+    assert found["ses_1"].cost == Decimal("0.5")
+    assert found["ses_1"].first_prompt == "prompt 1"
+    assert found["ses_1"].origins == [str(tree.root), str(database.path)]
+    assert found["ses_1"].origin == f"{database.path}#session/ses_1"
+    assert found["ses_0"].origins == [str(tree.root)]
+    assert found["ses_dev"].origins == [str(channel.path)]
+    (reading,) = found["ses_1"].transcript().turns
+    assert reading.blocks[0][0] == "prompt 1"
+    for each in (database, channel):
+        each.close()
+
+
+def test_a_torn_record_costs_itself_alone(tree: Tree, library: Library) -> None:
+    names = [tree.session() for _ in range(3)]
+    path = tree.path("session", "global", names[0])
+    path.write_bytes(path.read_bytes()[:20])
+    tree.write(("session", "global", names[1]), {"id": names[1]})
+    message, _ = tree.text(names[2], "words")
+    tree.path("message", names[2], "msg_torn").write_bytes(b"{")
+    tree.path("part", message, "prt_torn").write_bytes(b"")
+    (entry,) = library.sessions()
+    assert (entry.messages, entry.first_prompt) == (1, "words")
+    assert len(library.damage) >= 4
+    assert str(path) in [damage.path for damage in library.damage]
+
+
+def test_a_session_left_in_two_projects_is_seen_once(tree: Tree, library: Library) -> None:
+    name = tree.session()
+    tree.session(name, project="abc")
+    assert [each.id for each in library.sessions()] == [name]
+
+
+def test_one_session_is_found_by_many_names(tree: Tree, library: Library) -> None:
+    one, two = tree.session("ses_0000abcdef11xyz"), tree.session("ses_0000abcdef22uvw")
+    for word in (one, "0000abcdef11", "ses_0000abcdef11", "xyz", f"slug-{one}"):
+        assert library.session(word).id == one
+    assert library.session("last").id == two
+    with pytest.raises(Ambiguous):
+        library.session("ses_0000")
+    with pytest.raises(NotFound):
+        library.session("zz")
+
+
+def test_a_store_of_ones_own_can_be_read(tree: Tree) -> None:
+    store = Memory()
+    store.write(("session", "global", "ses_m"), {"id": "ses_m", "title": "kept", "time": {"created": 1}})
+    assert [each.title for each in Library(store=store).sessions()] == ["kept"]
+
+
+def test_searching_brings_the_index_up_to_date(tree: Tree, library: Library) -> None:
+    name = tree.session()
+    _, part = tree.text(name, "gravel")
+    assert [hit.part for hit in library.search("gravel").hits] == [part]
+    tree.text(name, "more gravel")
+    assert library.search("gravel").total == 2
+    library.index.close()
+
+
+def test_the_corpora_cost_what_their_servers_say() -> None:
+    place = FIXTURES / "opencode-1.18.33"
+    api = json.loads((place / "api.json").read_text())
+    library = history.open(str(place))
+    for theirs in api["/session"]:
+        assert float(library.session(theirs["id"]).cost) == pytest.approx(theirs["cost"])
+
+
+def test_nothing_heavy_is_loaded_before_it_is_needed() -> None:
+    code = "import sys; from opensesh import history; print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert not {"msgspec", "sqlite3", "rich", "json", "asyncio"} & set(loaded)
