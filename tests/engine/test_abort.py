@@ -48,8 +48,7 @@ async def while_a_question_waits(on: Stage) -> None:
 
 
 async def while_a_child_runs(on: Stage) -> None:
-    await on.until(lambda: len(on.engine.status()) == 2)
-    await on.until(lambda: len(on.told(events.MessageUpdated)) >= 4)
+    await on.until(lambda: [e for e in on.told(events.PartUpdated) if e.part.get("text", "").startswith("child")])
 
 
 async def at_once(on: Stage) -> None:

@@ -108,6 +108,6 @@ async def test_what_ended_is_left_as_it_is_to_the_byte() -> None:
         past = Past(on, store)
         past.answer(past.prompt(), call("completed", output="o", title="", metadata={}, time={"start": 1, "end": 2}),
                     finish="stop", time=DONE, odd={"kept": True})  # fmt: skip
-        before = {key: store.read(key) for key in store.list(("message",)) + store.list(("part",))}
+        before = {key: store.read(key) for kind in ("message", "part") for key in store.list((kind,))}
         await on.ask()
         assert {key: store.read(key) for key in before} == before
