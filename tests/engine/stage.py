@@ -127,8 +127,7 @@ async def stage(
     **models: Provider,
 ) -> AsyncGenerator[Stage]:
     """An open engine in the current directory, with a session in it; the model is ``scripted/it``."""
-    if config is not None:
-        Path("opencode.json").write_text(json.dumps(config))
+    Path("opencode.json").write_text(json.dumps(config or {}))
     provider = ScriptedModel(script) if isinstance(script, (str, Script)) else script
     kept = store or Ledger()
     scripts = {"it": provider} | models

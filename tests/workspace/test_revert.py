@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
+from opensesh import ids
 from opensesh.errors import Busy, Conflict, NotFound, ReadOnlyStore, SnapshotError
-from opensesh.records import dumps
+from opensesh.records import Document, dumps
 from opensesh.storage.leases import Leases
 from opensesh.storage.memory import Memory
 from opensesh.storage.store import Key
@@ -216,6 +217,20 @@ def test_a_step_that_was_broken_off_is_taken_back_unless_someone_wrote_later(des
         desk.reverts.revert(session, prompt)
 
 
+def test_a_step_that_nobody_brought_to_an_end_ended_with_its_last_tool(desk: Desk) -> None:
+    def act(folder: Path) -> Document:
+        write(folder, {"README.md": "half\n"})
+        tool = shell()
+        tool["state"]["time"] = {"start": ids.now_ms()}
+        return tool
+
+    session = desk.session()
+    prompt = desk.prompt(session)
+    desk.step(session, prompt, act, abort=True)
+    desk.reverts.revert(session, prompt)
+    assert contents(desk.folder) == START
+
+
 def test_part_of_an_answer_can_stay(desk: Desk) -> None:
     session = desk.session()
     prompt = desk.prompt(session)
@@ -364,6 +379,7 @@ def test_a_file_that_was_only_ignored_before_is_not_deleted(desk: Desk) -> None:
     assert patch["files"] == [str(desk.folder / ".gitignore")]
     # OpenCode lists it, for all that it knows the file is new.
     desk.sessions.update_part(patch | {"files": [*patch["files"], str(desk.folder / "old.env")]})
+    desk.step(session, prompt, writes({"README.md": "2\n"}))
     done = desk.reverts.revert(session, message)
     assert (desk.folder / "old.env").read_text() == "KEY=1"
     assert [(each.name, each.reason[:22]) for each in done.left_alone] == [("old.env", "it was there before, b")]

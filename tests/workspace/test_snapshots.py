@@ -132,10 +132,16 @@ def test_what_the_project_ignores_is_left_out(desk: Desk, isolated: Path) -> Non
 
 def test_a_file_that_is_ignored_from_now_on_leaves_the_snapshots_and_stays_on_disk(desk: Desk) -> None:
     write(desk.folder, {"secret.env": "KEY=1"})
-    assert "secret.env" in names(desk, tree(desk))
+    first = tree(desk)
+    assert "secret.env" in names(desk, first)
     write(desk.folder, {".gitignore": "*.env\n"})
-    assert "secret.env" not in names(desk, tree(desk))
+    second = tree(desk)
+    assert "secret.env" not in names(desk, second)
     assert (desk.folder / "secret.env").read_text() == "KEY=1"
+    assert desk.snapshots.changed(first, second).files == (str(desk.folder / ".gitignore"),)
+    assert [diff["file"] for diff in desk.snapshots.diff(first, tree(desk))] == [".gitignore"]
+    write(desk.folder, {".gitignore": "", "secret.env": "KEY=2"})
+    assert [diff["file"] for diff in desk.snapshots.diff(first, tree(desk))] == [".gitignore", "secret.env"]
 
 
 def test_a_file_that_was_only_hidden_does_not_count_as_new(desk: Desk) -> None:

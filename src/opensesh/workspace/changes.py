@@ -67,7 +67,7 @@ class Collector:
                 made = []
             else:
                 made += self._edits([part], message.info)
-        yield from (self._change(message.info, *edit) for edit in made)
+        yield from (_change(message, *edit) for edit in made)
 
     def _of_step(self, message: StoredMessage, number: int, start: int, made: list[Edit]) -> Iterator[Change]:
         """What a patch part lists; its tools are looked at for files it does not know, and for half a step."""
@@ -84,9 +84,9 @@ class Collector:
             if not whole and first is None and left is not None and same(_last_text(kept, name), left):
                 continue  # it happened before the point
             before = self._in(patch.get("hash"), name) if whole or first is None else first
-            change = self._change(message.info, name, before, left)
+            change = _change(message, name, before, left)
             yield change._replace(in_snapshot=True, rules_changed=rules_changed)
-        yield from (self._change(message.info, *edit) for edit in made if edit.path not in names)
+        yield from (_change(message, *edit) for edit in made if edit.path not in names)
 
     def _edits(self, parts: Iterable[Document], info: Document) -> list[Edit]:
         """The edits of these parts, by name instead of path."""
@@ -113,10 +113,19 @@ class Collector:
             return None
         return self._objects.state(tree, name)
 
-    def _change(self, info: Document, name: str, before: Known, after: Known) -> Change:
-        time = as_object(info.get("time")) or {}
-        began = int(time.get("created") or 0)
-        return Change(name, before, after, began, int(time.get("completed") or began))
+
+def _change(message: StoredMessage, name: str, before: Known, after: Known) -> Change:
+    time = as_object(message.info.get("time")) or {}
+    began = int(time.get("created") or 0)
+    # A step that nobody brought to an end was at work at least as long as its tools were.
+    ended = int(time.get("completed") or max([began, *_times(message.parts)]))
+    return Change(name, before, after, began, ended)
+
+
+def _times(parts: Sequence[Document]) -> Iterator[int]:
+    for part in parts:
+        time = as_object((as_object(part.get("state")) or {}).get("time")) or {}
+        yield int(time.get("end") or time.get("start") or 0)
 
 
 class Story(NamedTuple):
@@ -128,6 +137,7 @@ class Story(NamedTuple):
     """After the last one."""
     interrupted: bool
     """Whether someone else changed it between two changes of the session's own."""
+    first: Change
     last: Change
 
 
@@ -137,11 +147,11 @@ def stories(changes: Iterable[Change]) -> dict[str, Story]:
     for change in changes:
         story = told.get(change.name)
         if story is None:
-            told[change.name] = Story(change.before, change.after, False, change)
+            told[change.name] = Story(change.before, change.after, False, change, change)
         else:
             known = story.after is not None and change.before is not None
             interrupted = story.interrupted or (known and not same(story.after, change.before))
-            told[change.name] = Story(story.before, change.after, interrupted, change)
+            told[change.name] = Story(story.before, change.after, interrupted, story.first, change)
     return told
 
 

@@ -122,9 +122,10 @@ class Planner:
     def _inside(self, name: str) -> set[str]:
         """All that is in a folder."""
         found: set[str] = set()
-        for folder, _, names in os.walk(self._grounds.path(name)):
+        for folder, folders, names in os.walk(self._grounds.path(name)):
             below = os.path.relpath(folder, self._grounds.root).replace(os.sep, "/")
-            found.update(f"{below}/{each}" for each in names)
+            links = [each for each in folders if os.path.islink(os.path.join(folder, each))]
+            found.update(f"{below}/{each}" for each in (*names, *links))
         return found
 
     def _undo(self, name: str, story: Story, pending: Pending | None) -> Planned:
@@ -182,7 +183,7 @@ def _second_thoughts(path: str, story: Story, becomes: State, left: State | None
     modified = _modified(path)
     if left is None and modified > story.last.ended + _CLOCK_MS:
         return "conflict", "written to after the session was done with it"
-    if becomes == ABSENT and story.last.rules_changed and modified < story.last.began - _CLOCK_MS:
+    if becomes == ABSENT and story.first.rules_changed and modified < story.first.began - _CLOCK_MS:
         return "lost", "it was there before, but ignored, so it is left alone"
     return "change", ""
 

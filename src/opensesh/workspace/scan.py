@@ -37,8 +37,8 @@ class Scan(NamedTuple):
     """Left out because of their size."""
     nested: Sequence[str]
     """Left out because they are repositories of their own."""
-    rules_changed: bool
-    """Whether a list of ignored files is among them, so that files may appear that were there all the time."""
+    ignored: Sequence[str]
+    """Left out from now on; also among those that are gone."""
 
 
 def look(git: Git, place: Place, limits: Limits, *, first: bool) -> Scan:
@@ -50,20 +50,19 @@ def look(git: Git, place: Place, limits: Limits, *, first: bool) -> Scan:
     finally:
         found = git.finish(finding)
     others = split(found)
-    rules_changed = any(os.path.basename(name) == ".gitignore" for name in (*modified, *gone, *others))
-    if first or rules_changed:
+    ignored: list[str] = []
+    if first or any(os.path.basename(name) == ".gitignore" for name in (*modified, *gone, *others)):
         ignored = git.names("ls-files", "-z", "-c", "-i", "--exclude-standard")
-        gone = [*dict.fromkeys((*gone, *ignored))]
     sizes = _sizes(place.sandbox, [name for name in (*modified, *others) if not name.endswith("/")])
     large = _too_large(place, sizes, limits)
     _refuse_too_much(place, {name: sizes[name] for name in others if name in sizes and name not in large}, limits)
-    left_out = large.union(gone)
+    left_out = large.union(ignored)
     return Scan(
         changed=[name for name in sizes if name not in left_out],
-        gone=[*gone, *(name for name in modified if name in large)],
+        gone=[*dict.fromkeys((*gone, *ignored, *(name for name in modified if name in large)))],
         large=sorted(large),
         nested=[name for name in others if name.endswith("/")],
-        rules_changed=rules_changed,
+        ignored=ignored,
     )
 
 

@@ -123,6 +123,7 @@ class Snapshots:
         self._git: Git | None = None
         self._last: tuple[object, str] | None = None
         self._taken: OrderedDict[str, _Taken] = OrderedDict()
+        self._ignored: set[str] = set()
         self._pinned: set[tuple[int, str]] = set()
         self._worker: ThreadPoolExecutor | None = None
 
@@ -235,6 +236,7 @@ class Snapshots:
                 self.repository.drop_index()
                 tree, scan = self._tree(git, first=True)
         self._pin(tree, int(moment) // _DAY)
+        self._ignored = (self._ignored | set(scan.ignored)).difference(scan.changed)
         self._remember(tree, _Taken(moment, frozenset(scan.large)))
         self.note = _left_out(scan, self.limits)
         return tree
@@ -267,8 +269,10 @@ class Snapshots:
             self._taken.popitem(last=False)
 
     def _left_out(self, before: str, after: str) -> set[str]:
-        """Files that are on disk but too large for one of the snapshots, as far as this process knows."""
-        return {name for tree in (before, after) if tree in self._taken for name in self._taken[tree].large}
+        """Files that are on disk but not in one of the snapshots, as far as this process knows: they are too large, or
+        ignored by now."""
+        large = {name for tree in (before, after) if tree in self._taken for name in self._taken[tree].large}
+        return large | self._ignored
 
     def _unseen(self, before: str, after: str, found: Sequence[diffs.Changed]) -> set[str]:
         unseen = self._left_out(before, after)

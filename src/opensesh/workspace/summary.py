@@ -84,13 +84,20 @@ def diffs_of(messages: Sequence[StoredMessage], snapshots: Snapshots) -> list[Do
 
 
 def summarize(
-    sessions: Sessions, snapshots: Snapshots, session_id: str, prompt_id: str | None = None, *, publish: Publish
+    sessions: Sessions,
+    snapshots: Snapshots,
+    session_id: str,
+    prompt_id: str | None = None,
+    *,
+    publish: Publish,
+    messages: Sequence[StoredMessage] | None = None,
 ) -> list[Document]:
     """Store what the session changed, and what the prompt ``prompt_id`` did, and tell of it; the session's files.
 
-    Done at the end of every step. A snapshot that is gone costs the list of files, nothing else.
+    Done at the end of every step; who has the ``messages`` at hand passes them, and saves reading them again. A
+    snapshot that is gone costs the list of files, nothing else.
     """
-    messages = sessions.messages(session_id)
+    messages = sessions.messages(session_id) if messages is None else messages
     found = known_diffs(messages, snapshots)
     record(sessions, session_id, found, publish=publish)
     if prompt_id is not None:
