@@ -82,13 +82,13 @@ def test_every_tool_has_a_description_beside_it_and_every_description_a_tool() -
 
 def test_descriptions_speak_of_the_surroundings() -> None:
     surroundings = Surroundings(
-        directory="/work/here",
+        directory="/srv/here",
         agents=(Named("explore", "Finds things"),),
         skills=(Named("hello", "Says hello", "file:///s/SKILL.md"),),
         max_lines=7,
     )
     specs = {each.id: specify(each, surroundings) for each in builtin(EVERYTHING)}
-    assert "/work/here" in specs["bash"].description
+    assert "/srv/here" in specs["bash"].description
     assert "7 lines" in specs["bash"].description
     assert "- explore: Finds things" in specs["task"].description
     assert "<name>hello</name>" in specs["skill"].description
