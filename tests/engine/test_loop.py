@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator
 from typing import Any
 
 import pytest
@@ -11,17 +10,12 @@ from opensesh import events
 from opensesh.engine.loop import Outcome
 from opensesh.engine.prompt import Prompt, text_prompt
 from opensesh.engine.runtime import Settings
-from opensesh.errors import ModelNotFound, NotFound, OpenseshError, UsageError
-from opensesh.models.events import StreamEvent
-from opensesh.models.request import Request
 from opensesh.models.scripted import ScriptedModel
 from opensesh.records import Rule
 from opensesh.storage.json_tree import JsonTree
 from opensesh.storage.memory import Memory
-from opensesh.storage.store import Key
-from opensesh.testing import FullDisk
 
-from .stage import Acting, Stage, echo, hanging, stage
+from .stage import Acting, Stage, echo, stage
 
 SCHEMA = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
 
@@ -57,6 +51,18 @@ async def test_the_events_of_a_prompt_end_with_the_session_being_idle() -> None:
         assert isinstance(heard[-1], events.SessionIdle)
         assert {"message.updated", "message.part.updated", "session.status"} <= {event.type for event in heard}
         assert [type(event).__name__ for event in heard].count("SessionIdle") == 1
+
+
+async def test_leaving_the_events_early_leaves_the_session_running() -> None:
+    tool, reached, let_through = gate()
+    async with stage("CALL gate {}\n---\nSAY done", tools=[tool]) as on:
+        async for _ in on.engine.prompt(on.session, "Hi.", model="scripted/it"):
+            break
+        await reached.wait()
+        let_through.set()
+        await on.until(lambda: on.engine.status() == {})
+        assert on.text() == "done"
+        on.assert_sound()
 
 
 async def test_two_sessions_run_at_the_same_time_and_hear_only_of_themselves() -> None:
@@ -257,199 +263,6 @@ async def test_an_answer_without_the_structure_is_a_failure() -> None:
 async def test_the_structure_can_be_given_on_the_last_step_too() -> None:
     async with stage('CALL StructuredOutput {"n": 1}', config={"agent": {"build": {"steps": 1}}}) as on:
         assert (await on.ask(structured())).kind == "answered"
-
-
-# -- what cannot begin -------------------------------------------------------------------------------------------------
-
-
-async def test_a_model_without_a_key_is_an_outcome_on_record() -> None:
-    async with stage("SAY never") as on:
-        outcome = await on.ask(model="anthropic/claude-sonnet-4-5")
-        assert outcome.kind == "failed"
-        assert on.answers()[-1].info["error"]["name"] == "ProviderAuthError"
-        assert "ANTHROPIC_API_KEY" in outcome.words
-        on.assert_sound()
-
-
-@pytest.mark.parametrize("gone", [{"agent": "nobody"}, {"model": {"providerID": "gone", "modelID": "gone"}}])
-async def test_a_stored_prompt_whose_agent_or_model_is_gone_gets_that_as_its_outcome(gone: dict[str, Any]) -> None:
-    store = Memory()
-    async with stage("HANG\n---\nSAY again", store=store) as on:
-        outcome = await on.submit()
-        on.engine.abort(on.session)
-        await outcome
-        prompt, answer = on.messages()
-        store.remove(("message", on.session, answer.info["id"]))
-        store.write(("message", on.session, prompt.info["id"]), prompt.info | gone)
-        resumed = await on.engine.resume(on.session)
-        assert resumed is not None
-        assert (await resumed).kind == "failed"
-        assert on.answers()[-1].info["error"]["name"] == "UnknownError"
-        on.assert_sound()
-
-
-@pytest.mark.parametrize(
-    ("bad", "error"),
-    [
-        ({"model": "nobody/nothing"}, ModelNotFound),
-        ({"agent": "nobody"}, NotFound),
-        ({"message_id": "ses_wrong"}, OpenseshError),
-    ],
-)
-async def test_a_prompt_that_names_what_is_not_there_is_refused_and_nothing_is_stored(
-    bad: dict[str, Any], error: type[Exception]
-) -> None:
-    async with stage("SAY fine") as on:
-        with pytest.raises(error):
-            await on.submit(**bad)
-        assert on.messages() == []
-        assert (await on.ask()).kind == "answered", "the session is free"
-
-
-@pytest.mark.parametrize(
-    "part", [{"type": "text"}, {"type": "poem", "text": "x"}, {}, {"type": "file"}, {"type": "agent"}, {"type": []}]
-)
-async def test_a_prompt_of_parts_that_make_no_sense_is_refused(part: dict[str, Any]) -> None:
-    async with stage("SAY fine") as on:
-        with pytest.raises(UsageError):
-            await on.ask(Prompt(parts=(part,), model="scripted/it"))
-        assert (await on.ask()).kind == "answered"
-
-
-async def test_a_session_that_does_not_exist_cannot_be_run() -> None:
-    async with stage("SAY never") as on:
-        with pytest.raises(NotFound):
-            await on.submit(session="ses_0000037afffeUtcCVcW6jyYWWR")
-
-
-async def test_the_name_of_a_message_can_be_given_once() -> None:
-    async with stage("SAY one") as on:
-        await on.ask(message_id="msg_mine")
-        assert on.messages()[0].info["id"] == "msg_mine"
-        with pytest.raises(UsageError):
-            await on.submit(message_id="msg_mine")
-
-
-# -- what goes wrong below ---------------------------------------------------------------------------------------------
-
-
-class Failing(Memory):
-    """A store that refuses parts, from a moment on."""
-
-    broken = False
-
-    def write(self, key: Key, value: Any) -> None:
-        if self.broken:
-            from opensesh.errors import WriteFailed
-
-            raise WriteFailed("the disk is full")
-        super().write(key, value)
-
-
-async def test_a_disk_that_is_full_fails_the_prompt_and_the_engine_goes_on(caplog: pytest.LogCaptureFixture) -> None:
-    store = Failing()
-
-    async def fill(given: dict[str, Any], ctx: Any) -> str:
-        store.broken = True
-        return "filled"
-
-    async with stage("CALL fill {}\n---\nSAY fine", store=store, tools=[Acting("fill", fill)]) as on:
-        outcome = await on.ask()
-        assert outcome.kind == "failed"
-        assert "disk is full" in outcome.words
-        assert on.engine.status() == {}
-        store.broken = False
-        resumed = await on.engine.resume(on.session)
-        assert resumed is not None
-        assert (await resumed).kind == "answered"
-        on.assert_sound()
-    assert "broke off" in caplog.text
-
-
-async def test_a_full_disk_of_a_tree_fails_the_prompt_with_the_reason(tmp_path: Any) -> None:
-    disk = FullDisk(1_000_000, durable=False)
-    tree = JsonTree(tmp_path / "storage", disk=disk)
-    async with stage("SAY one\n---\nSAY two", store=tree) as on:
-        await on.ask()
-        disk.room = 1_500
-        with pytest.raises(OpenseshError):
-            await on.ask("x" * 2_000)
-        disk.make_room(1_000_000)
-        assert (await on.ask()).kind == "answered"
-        on.assert_sound()
-
-
-class Untitled(ScriptedModel):
-    """A model whose adapter has a fault that shows in titles."""
-
-    def __init__(self) -> None:
-        super().__init__("SAY fine\n---\nSAY fine")
-
-    async def stream(self, request: Request) -> AsyncGenerator[StreamEvent, None]:
-        if not request.tools:
-            raise KeyError("choices")
-        async for event in super().stream(request):
-            yield event
-
-
-async def test_a_title_that_goes_wrong_harms_nothing(caplog: pytest.LogCaptureFixture) -> None:
-    async with stage("SAY fine\n---\nTITLE half\nERROR 500", title=None) as on:
-        assert (await on.ask()).kind == "answered"
-    async with stage(Untitled(), title=None) as on:
-        assert (await on.ask()).kind == "answered"
-        await on.until(lambda: "KeyError" in caplog.text)
-        assert (await on.ask()).kind == "answered"
-    disabled = {"agent": {"title": {"disable": True}}}
-    async with stage("SAY fine\n---\nSAY fine", config=disabled, title=None) as on:
-        assert (await on.ask()).kind == "answered"
-        assert (await on.ask()).kind == "answered"
-
-
-async def test_a_session_is_named_once_by_the_small_model_unless_someone_was_faster() -> None:
-    async with stage("SAY a\n---\nSAY b\n---\nTITLE Of Mice\n---\nTITLE Of Men", title=None) as on:
-        await on.ask("Write about mice.")
-        await on.until(lambda: on.engine.sessions.get(on.session).title == "Of Mice")
-        await on.ask()
-        assert len(on.model.title_calls) == 1
-
-
-async def test_leaving_the_engine_does_not_wait_for_a_title_that_never_comes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("opensesh.engine.engine._PATIENCE", 0.05)
-    async with asyncio.timeout(5):
-        async with stage("SAY fine\n---\nTITLE never\nHANG", title=None) as on:
-            await on.ask()
-            await on.until(lambda: on.model.title_calls)
-
-
-async def test_a_closed_engine_takes_no_prompts_and_holds_no_lease() -> None:
-    store = Memory()
-    async with stage("SAY never", store=store) as on:
-        engine, session = on.engine, on.session
-    with pytest.raises(UsageError):
-        await engine.submit(session, "late", model="scripted/it")
-    async with stage("SAY fine", store=store) as on:
-        assert (await on.ask(session=session)).kind == "answered"
-
-
-async def test_leaving_the_engine_aborts_what_still_runs_cleanly() -> None:
-    store = Memory()
-    started = asyncio.Event()
-    async with stage("CALL hang {}", store=store, tools=[hanging(started)]) as on:
-        outcome = await on.submit()
-        await started.wait()
-        session = on.session
-    assert (await outcome).kind == "aborted"
-    async with stage("SAY on", store=store) as on:
-        on.session = session
-        assert await on.engine.resume(session) is None
-        on.assert_sound()
-
-
-async def test_a_context_that_overflows_is_a_failure_where_nobody_wants_it_summed_up() -> None:
-    async with stage("ERROR overflow", config={"compaction": {"auto": False}}) as on:
-        assert (await on.ask()).kind == "failed"
-        assert on.answers()[-1].info["error"]["name"] == "ContextOverflowError"
-        on.assert_sound()
 
 
 # -- what a provider will not take -------------------------------------------------------------------------------------

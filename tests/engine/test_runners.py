@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 import random
+import subprocess
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -154,6 +155,9 @@ async def kills(count: int, nursery: Nursery, home: Path) -> None:
         place = home / str(number)
         (place / "work").mkdir(parents=True)
         os.chdir(place / "work")
+        if number % 2:  # where there are snapshots of the files to be killed in
+            subprocess.run(["git", "init", "-q"], check=True)
+            subprocess.run(["git", "commit", "-q", "--allow-empty", "-m", "begin"], check=True)
         fates[await killed_and_taken_up(nursery, place, lottery.random() * 0.9)] += 1
     print(fates)
     assert fates["resumed"], "no process was killed at work: the test proves nothing"

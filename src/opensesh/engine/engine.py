@@ -20,7 +20,6 @@ from ..sessions import Sessions
 from ..storage import open_store
 from ..storage.leases import HEARTBEAT_MS, Lease, Leases
 from ..tools.filetimes import FileLocks, FileTimes
-from ..workspace import Reverts
 from .answering import Answering
 from .compaction import request_compaction
 from .history import History
@@ -238,7 +237,6 @@ class Engine:
         session = await self.runtime.session(session_id)
         lease = await asyncio.to_thread(self._acquire, session_id)
         try:
-            await asyncio.to_thread(Reverts(self.sessions, self.runtime.snapshots).cleanup, session_id)
             messages = await asyncio.to_thread(self._load, session_id)
         except BaseException:
             lease.release()
@@ -261,6 +259,9 @@ class Engine:
                 time.sleep(0.05)
 
     def _load(self, session_id: str) -> list[StoredMessage]:
+        from ..workspace import Reverts
+
+        Reverts(self.sessions, self.runtime.snapshots).cleanup(session_id)
         return visible(recover(self.sessions, self.sessions.messages(session_id)))
 
     def _as_steering(self, run: Run, prompt: Prompt) -> Prompt:

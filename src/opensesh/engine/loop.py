@@ -24,7 +24,6 @@ from ..records import (
     read_failure,
     write_failure,
 )
-from ..workspace import summarize
 from .calls import CallRunner
 from .errands import Compactions, ordered_subtask, run_subtask, subtask_rules, too_full
 from .failures import failure_of
@@ -131,6 +130,8 @@ class Loop:
 
     def _note_changes(self) -> None:
         """What the session, and its newest prompt, changed. A session that touched no file has nothing to note."""
+        from ..workspace import summarize
+
         prompt = self.history.last_user()
         if prompt is not None and any(part["type"] == "patch" for each in self.history for part in each.parts):
             runtime = self._runtime

@@ -17,7 +17,6 @@ from ..models.connect import SCRIPTED, Connections
 from ..models.model import Capabilities, Limit, Model, Price, Rates
 from ..permissions import Permissions
 from ..records import as_object
-from ..workspace import Snapshots, data_of
 from .answering import WhichOne
 from .questions import Questions
 from .repetition import Limits
@@ -68,6 +67,8 @@ class Runtime:
         scripts: Mapping[str, Provider] | None = None,
         tools: tuple[Tool, ...] = (),
     ) -> None:
+        from ..workspace import Snapshots, data_of
+
         self.sessions = sessions
         self.place: Place = sessions.place
         self.bus = bus
