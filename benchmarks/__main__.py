@@ -6,7 +6,7 @@ import platform
 import sys
 from importlib import import_module
 
-NAMES = ("startup", "codec", "tail", "listing", "memory", "search", "engine")
+NAMES = ("startup", "codec", "tail", "listing", "memory", "search", "stats", "engine")
 
 
 def main(words: list[str]) -> int:

@@ -45,6 +45,20 @@ def test_hits_are_printed_by_session_with_their_place(terminal: Terminal, tree: 
     assert terminal.error.startswith("No word is just that; these hold it. 2 hits")
 
 
+def test_words_and_options_may_stand_in_any_order(terminal: Terminal, tree: Tree) -> None:
+    session = tree.session()
+    _, sand = tree.text(session, "gravel and sand")
+    _, stone = tree.text(session, "gravel and stone")
+
+    def found(*words: str) -> list[str]:
+        return [hit["partID"] for hit in terminal.json("search", *words)["hits"]]
+
+    assert found("gravel", "--role", "user", "stone") == [stone]
+    assert found("gravel", "--without", "stone") == [sand]
+    assert json.loads(terminal.run("search", "--json", "--", "gravel", "-stone"))["hits"][0]["partID"] == sand
+    assert found('"and sand"') == [sand]
+
+
 def test_json_has_the_documented_shape(terminal: Terminal, tree: Tree) -> None:
     session = tree.session(title="T")
     message, part = tree.text(session, "gravel")

@@ -190,17 +190,29 @@ def test_a_session_that_runs_here_is_left_alone(there: Sample, here: Path) -> No
     assert "opensesh run" in done.reason
 
 
-def test_damage_at_the_source_costs_only_itself_and_what_is_damaged_here_is_healed(there: Sample, here: Path) -> None:
+def test_damage_at_the_source_costs_only_itself(there: Sample, here: Path) -> None:
     session = there.talk(answers=3)
-    bring(there.root, here)
-    first, second = there.messages(session)[:2]
-    there.path("message", session["id"], first["id"]).write_bytes(b"{")
-    hurt = here / "message" / session["id"] / f"{second['id']}.json"
-    hurt.write_bytes(b"")
+    victim = there.path("message", session["id"], there.messages(session)[2]["id"])
+    victim.write_bytes(b"{")
     damage: list[Damage] = []
     done = Importer(JsonTree(here)).take(incoming(str(there.root), report=damage.append))
-    assert len(damage) == 1
-    assert acts(done) == {"forked": 1} or json.loads(hurt.read_bytes())["id"] == second["id"]
+    assert acts(done) == {"added": 1}
+    assert [each.path for each in damage] == [str(victim)]
+    assert len(JsonTree(here).messages(session["id"])) == 5
+
+
+def test_what_is_damaged_here_is_healed(there: Sample, here: Path) -> None:
+    session = there.talk(answers=3)
+    bring(there.root, here)
+    before = contents(here)
+    message = there.messages(session)[1]["id"]
+    for path in (here / "message" / session["id"] / f"{message}.json", next((here / "part" / message).iterdir())):
+        path.write_bytes(b"")
+        assert acts(bring(there.root, here)) == {"extended": 1}
+        assert contents(here) == before
+    (here / "session" / "proj" / f"{session['id']}.json").write_bytes(b"{")
+    assert acts(bring(there.root, here)) == {"extended": 1}
+    assert contents(here) == before
 
 
 def test_files_may_hold_one_document_an_array_or_one_a_line(there: Sample, here: Path, tmp_path: Path) -> None:

@@ -82,6 +82,16 @@ def test_what_is_new_is_found_by_the_next_question(index: Index, tree: Tree) -> 
     assert set(found(index, "gravel")) == {part, another, answer}
 
 
+@pytest.mark.parametrize("age", [0, 3_600, 90_000])
+def test_a_long_session_is_indexed_from_end_to_end_and_followed(index: Index, tree: Tree, age: int) -> None:
+    session = tree.session()
+    parts = [tree.text(session, "gravel")[1] for _ in range(150)]
+    tree.settle(age)
+    assert set(found(index, "gravel")) == set(parts)
+    parts += [tree.text(session, "gravel")[1] for _ in range(3)]
+    assert set(found(index, "gravel")) == set(parts)
+
+
 def test_what_is_gone_is_not_found(index: Index, tree: Tree) -> None:
     keep, drop = tree.session(), tree.session(title="gravel in a title")
     message, _ = tree.text(keep, "gravel one")
@@ -203,10 +213,7 @@ def test_all_sessions_take_their_turn_to_be_compared(index: Index, tree: Tree) -
     path.write_text(path.read_text().replace("worng", "wrong"))
     os.utime(path, ns=(moment, moment + 10))
     for _ in range(50):
-        index.ask(lambda db: None)
-        with sqlite3.connect(index.path) as db:
-            db.execute("UPDATE session SET checked = checked - 61000000000")
-        db.close()
+        _execute(Path(index.path), "UPDATE meta SET value = value - 61000000000 WHERE name = 'turn'")
         if found(index, "wrong") == [part]:
             return
     pytest.fail("never noticed")

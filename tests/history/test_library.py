@@ -156,6 +156,10 @@ def test_searching_brings_the_index_up_to_date(tree: Tree, library: Library) -> 
     assert [hit.part for hit in library.search("gravel").hits] == [part]
     tree.text(name, "more gravel")
     assert library.search("gravel").total == 2
+    tree.text(tree.session(directory="/srv/quarry"), "gravel")
+    assert library.search("gravel", project="quarry").total == 1
+    with pytest.raises(NotFound):
+        library.search("gravel", project="qqqqqqq")
     library.index.close()
 
 

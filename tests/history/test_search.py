@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from unicodedata import combining, normalize
 
 import pytest
 from hypothesis import example, given, settings
@@ -16,10 +17,12 @@ from opensesh.history.literals import need_of, needs_of_regex
 from opensesh.history.query import parse
 from opensesh.history.search import FIELDS, Filters, Query, Results, search
 from opensesh.history.snippets import snippet
+from opensesh.storage import open_store
 from opensesh.storage.found import find_stores
 
 from .shelf import START, Tree
 
+FIXTURES = Path(__file__).parents[1] / "fixtures"
 DAY = 86_400_000
 NOW = START + 100 * DAY
 
@@ -88,6 +91,16 @@ def test_a_word_that_only_stands_inside_others_is_found_and_that_is_told(tree: T
     assert (parts(found), found.widened) == ([part], True)
     tree.text(session, "authentic")
     assert not ask("authentic").widened
+
+
+def test_words_that_come_later_are_found_by_what_is_inside_them(tree: Tree, ask: Ask) -> None:
+    session = tree.session()
+    tree.text(session, "first")
+    assert ask("*irs*").total == 1
+    _, part = tree.text(session, "afterwards the Überraschung")
+    assert parts(ask("*terwar*")) == [part]
+    assert parts(ask("*raschun*")) == [part]
+    assert parts(ask("berraschung", "text")) == [part]
 
 
 def test_what_is_not_wanted_is_left_out(tree: Tree, ask: Ask) -> None:
@@ -215,6 +228,7 @@ def test_every_field_is_searched_and_can_be_asked_alone(tree: Tree, ask: Ask) ->
     assert ask("gravel").total == 14
     assert ask("gravel", fields=("prompts", "outputs")).total == 3
     assert ask("gravelly", fields=("inputs",)).total == 1
+    assert ask("*rave*", fields=("outputs",)).total == 1
     assert ask("gravel", "regex", fields=("errors",)).total == 2
     with pytest.raises(UsageError, match="'nowhere'"):
         ask("gravel", fields=("nowhere",))
@@ -352,8 +366,12 @@ def test_long_runs_of_data_are_not_words_and_giant_texts_have_an_end(tree: Tree,
     assert parts(ask("after")) == [part]
     assert parts(ask("word")) == [giant]
     assert ask("beyond").total == 0
-    longest = index.ask(lambda db: db.execute("SELECT max(length(word)) FROM term").fetchone()[0])
-    assert longest <= words.LONGEST
+    index.gather_words()
+    longest = "SELECT max(length(word)) FROM term"
+    assert index.ask(lambda db: db.execute(longest).fetchone()[0]) <= words.LONGEST
+    tree.text(session, f"{'Z' * 5_000} later")
+    assert ask("*late*").total == 1
+    assert index.ask(lambda db: db.execute(longest).fetchone()[0]) <= words.LONGEST
 
 
 CORPUS = [
@@ -440,7 +458,29 @@ def test_any_piece_of_a_text_finds_it(corpus: tuple[Index, dict[str, str]], text
     assert {hit.part for hit in search(index, Query(piece, "text", limit=0)).hits} == expected
     if piece.isascii() and piece.isalnum():
         found = {hit.part for hit in search(index, Query(f"*{piece}*", limit=0)).hits}
-        assert found == {part for part, held in texts.items() if piece.lower() in held.lower()}
+        assert found == {part for part, held in texts.items() if piece.lower() in _without_accents(held)}
+
+
+def _without_accents(text: str) -> str:
+    return "".join(each for each in normalize("NFKD", text.lower()) if not combining(each))
+
+
+@pytest.mark.parametrize("name", ["opencode-1.1.65", "opencode-1.18.33", "opencode-1.2", "id-wrap"])
+def test_everything_in_the_corpora_is_found_by_its_own_words(name: str) -> None:
+    place = str(FIXTURES / name)
+    store = open_store(place)
+    index = Index(find_stores(place))
+    index.refresh()
+    wanted: dict[str, set[str]] = {}
+    for (_, _, part), value in store.scan(("part",)):
+        state = value.get("state", {})
+        for text in (value.get("text"), state.get("output"), state.get("error"), state.get("input", {}).get("command")):
+            for word in re.findall("[A-Za-z0-9]{3,}", text or "")[:20]:
+                wanted.setdefault(word.lower(), set()).add(part)
+    assert wanted
+    for word, holders in wanted.items():
+        assert holders <= {hit.part for hit in search(index, Query(f'"{word}"', limit=0)).hits}, word
+    index.close()
 
 
 def test_words_of_a_question() -> None:

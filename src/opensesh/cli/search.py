@@ -3,7 +3,7 @@
 words           sessions where all of them are said or done, the best first
 "a phrase"      words in this order; so does parse_config
 pars*  *arse*   words that begin with it, or hold it
--word           without it
+-- a -b         a without b; -- keeps -b from being taken for an option, and so does --without b
 --text          what was typed as it stands, dots and dashes too
 --regex         a regular expression
 
@@ -34,7 +34,9 @@ _FIELDS = "titles, prompts, answers, reasoning, context, tools, inputs, outputs,
 
 def configure(parser: Parser) -> None:
     """Declare the arguments."""
+    parser.words = "query"
     parser.add_argument("query", nargs="*", metavar="QUERY", help="what to look for")
+    parser.add_argument("--without", action="append", default=[], metavar="WORD", help="and what must not be there")
     parser.add_argument("--project", metavar="NAME", help="only of this project: name, folder, remote or id, roughly")
     parser.add_argument("--here", action="store_true", help="only of the project of this directory")
     parser.add_argument("--session", metavar="S", help="only in this session")
@@ -61,7 +63,7 @@ def run(options: Namespace) -> int:
     from ..history.search import Query, search
     from ..storage.found import find_stores
 
-    text = " ".join(options.query)
+    text = " ".join([*options.query, *(f'-"{word}"' for word in options.without)])
     if not text.strip() and not options.file:
         raise UsageError("what to look for? Try 'opensesh search --help'.")
     index = Index(find_stores(options.store))

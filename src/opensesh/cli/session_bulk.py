@@ -95,7 +95,7 @@ def _chosen(store: Store, options: Namespace) -> list[Session]:
 def _tests(store: Store, options: Namespace) -> list[Callable[[Session], bool]]:
     tests: list[Callable[[Session], bool]] = []
     if options.project:
-        from ..history.ledger import session_facts
+        from ..history.ledger_reading import session_facts
         from .stats import in_project
 
         belongs = in_project(store, options.project)

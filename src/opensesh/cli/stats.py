@@ -10,8 +10,9 @@ import sys
 from typing import TYPE_CHECKING
 
 from ..errors import UsageError
+from ..history.ledger import ledger_at
 from ..history.stats import Choice, Row, summed
-from ..storage import open_store
+from ..storage import find_stores, open_store
 from . import output
 
 if TYPE_CHECKING:
@@ -43,33 +44,32 @@ def configure(parser: Parser) -> None:
 
 def run(options: Namespace) -> int:
     """Print the sums."""
-    store = open_store(options.store)
     if options.bytes:
         from .room import run as run_bytes
 
-        return run_bytes(store, options)
-    from ..history.ledger import open_ledger
-
+        return run_bytes(open_store(options.store), options)
     if options.csv and options.json:
         raise UsageError("--csv or --json, not both")
     damage: list[Damage] = []
-    ledger = open_ledger(store, fresh=options.fresh, report=damage.append)
-    choice = _choice(store, options)
+    ledger = ledger_at(find_stores(options.store), fresh=options.fresh, report=damage.append)
+    choice = _choice(options)
     if options.by == "tool":
         _tools(ledger, choice, options)
     else:
-        _print(store, summed(ledger, options.by, choice, utc=options.utc), options)
+        _print(summed(ledger, options.by, choice, utc=options.utc), options)
     output.tell_damage(damage)
     return 0
 
 
-def _choice(store: Store, options: Namespace) -> Choice:
+def _choice(options: Namespace) -> Choice:
+    if not (options.since or options.until or options.project):
+        return Choice()
     from .listing import moment
 
     return Choice(
         since=moment(options.since) if options.since else 0,
         until=moment(options.until) if options.until else None,
-        session=in_project(store, options.project) if options.project else _anything,
+        session=in_project(open_store(options.store), options.project) if options.project else _anything,
     )
 
 
@@ -89,16 +89,16 @@ def in_project(store: Store, name: str) -> Callable[[Facts | None], bool]:
     return lambda facts: facts is not None and facts.project in found
 
 
-def _print(store: Store, found: Statistics, options: Namespace) -> None:
+def _print(found: Statistics, options: Namespace) -> None:
     if options.json:
         output.print_json(found.document())
     elif options.csv:
         _print_csv(found)
     else:
-        _print_table(store, found, options)
+        _print_table(found, options)
 
 
-def _print_table(store: Store, found: Statistics, options: Namespace) -> None:
+def _print_table(found: Statistics, options: Namespace) -> None:
     rows = [row for row in found.rows if _is_shown(row, options)]
     if not rows:
         print("Nothing was spent in that time.", file=sys.stderr)
@@ -108,7 +108,7 @@ def _print_table(store: Store, found: Statistics, options: Namespace) -> None:
         from .charts import calendar
 
         print("\n".join(calendar({row.key: _weight(row) for row in rows}, output.terminal_columns())), end="\n\n")
-    names = _names(store, shown, found.by)
+    names = _names(shown, found.by, options)
     most = max(_weight(row) for row in shown)
     lines = [(*_cells(_sums(row)), _weight(row), name) for row, name in zip(shown, names, strict=True)]
     _table(found.by, lines, (*_cells(found.total.figures), 0.0, "total"), most)
@@ -164,7 +164,7 @@ def _right(cell: str, size: int) -> str:
     return " " * (size - output.width(cell)) + cell
 
 
-def _names(store: Store, rows: Sequence[Row], by: str) -> list[str]:
+def _names(rows: Sequence[Row], by: str, options: Namespace) -> list[str]:
     if by == "session":
         return [f"{row.key[-6:]} {row.facts.title}" if row.facts else row.key for row in rows]
     if by != "project":
@@ -172,7 +172,7 @@ def _names(store: Store, rows: Sequence[Row], by: str) -> list[str]:
     from .choose import project_title
     from .listing import read_projects
 
-    titles = {each.id: project_title(each) for each in read_projects(store, [])}
+    titles = {each.id: project_title(each) for each in read_projects(open_store(options.store), [])}
     return [titles.get(row.key, row.key) if row.key != "global" else "global" for row in rows]
 
 

@@ -11,7 +11,8 @@ from ..records import Document, as_list, as_object, dumps_compact, loads_object
 from ..storage.json_tree import JsonTree
 from ..storage.store import Damage, log_damage
 from ..storage.union import Union
-from .ledger import Facts, session_facts
+from .ledger import Facts
+from .ledger_reading import session_facts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -93,13 +93,14 @@ def _at_home(item: Item) -> tuple[int, ...]:
 
 def _orphans(tree: JsonTree, found: Inventory) -> Iterator[Finding]:
     torn = {os.path.basename(path).removesuffix(".json") for path, _ in found.torn}
-    sessions = {item.name for item in found.of("session")}
+    known = torn | found.owners.keys() | _true_names(tree, found, "message")
+    sessions = {item.name for item in found.of("session")} | _true_names(tree, found, "session")
     messages: Counter[str] = Counter(found.owners.values())
     for session, count in sorted(messages.items()):
         if session not in sessions | torn:
             yield _without_session(tree, session, count)
     for message, count in sorted(found.parts.items()):
-        if message not in found.owners and message not in torn:
+        if message not in known:
             text = f"{count} parts of a message that is gone"
             yield Finding("orphan", os.path.join("part", message), text, "odd", _aside(tree, "part", message))
     for kind in ("session_diff", "todo", "session_share", "share"):
@@ -107,6 +108,12 @@ def _orphans(tree: JsonTree, found: Inventory) -> Iterator[Finding]:
             if item.name not in sessions and item.name not in messages:
                 text = "left behind by a session that is gone"
                 yield Finding("orphan", item.path, text, "odd", [Change(path=item.path, aside=True)])
+
+
+def _true_names(tree: JsonTree, found: Inventory, kind: str) -> set[str]:
+    """What records will be called that are filed under another name than their own."""
+    called = {str(item.says.get("id", "")): item for item in found.of(kind)}
+    return {own for own, item in called.items() if own != item.name and _is_its_name(tree, item, own)}
 
 
 def _without_session(tree: JsonTree, session: str, count: int) -> Finding:

@@ -107,10 +107,10 @@ class DatabaseFeed:
             try:
                 status = os.stat(path)
             except OSError:
-                numbers += (0, 0)
                 continue
-            newest = max(newest, status.st_mtime_ns)
-            numbers += (status.st_mtime_ns, status.st_size)
+            if status.st_size:  # whoever reads may leave an empty log behind
+                newest = max(newest, status.st_mtime_ns)
+                numbers += (status.st_mtime_ns, status.st_size)
         return UNSURE if newest > self._clock() - _JUST_NOW_NS else mark(*numbers)
 
     def _reader(self) -> SqliteReader:

@@ -17,7 +17,7 @@ T = TypeVar("T")
 _GLOBAL = "global"
 _ALIKE = 70
 _CLOSE = 8
-_URL = re.compile(r"^\s*url\s*=\s*(\S+)", re.MULTILINE)
+_URL = r"(?m)^\s*url\s*=\s*(\S+)"
 
 
 class Chosen(NamedTuple):
@@ -133,7 +133,7 @@ def _remotes(worktree: str) -> Iterator[str]:
             text = file.read(1 << 16)
     except (OSError, ValueError):
         return
-    for url in _URL.findall(text):
+    for url in re.findall(_URL, text):
         path = re.split(r"[:/]", url.removesuffix("/").removesuffix(".git"))
         yield path[-1]
         if len(path) > 1:

@@ -1,12 +1,12 @@
-"""What was used: a message's share, sums of them, and the sums of a session by quarter of an hour."""
+"""What was used: a message's share, sums of them, and the sums of a session by quarter of an hour.
+
+All of it is plain tuples and numbers, so that a ledger of thousands of sessions is read back in no time.
+"""
 
 from __future__ import annotations
 
 from array import array
-from hashlib import blake2b
-from typing import TYPE_CHECKING
-
-from msgspec import Struct, field
+from typing import TYPE_CHECKING, NamedTuple
 
 from .money import dollars
 
@@ -15,11 +15,13 @@ if TYPE_CHECKING:
 
     from ..records import Document
 
+    Sums = tuple[int, ...]
+
 QUARTER = 900_000
 """Milliseconds in a quarter of an hour: every time zone in use begins its days on one."""
 
 
-class Entry(Struct, frozen=True, array_like=True, gc=False):
+class Entry(NamedTuple):
     """One message: who, when, with which model, and what it used."""
 
     id: str
@@ -46,35 +48,43 @@ class Entry(Struct, frozen=True, array_like=True, gc=False):
         return bool(self.input or self.output or self.reasoning or self.cache_read or self.cache_write)
 
     @property
-    def name(self) -> int:
-        """A short form of the identifier, for sets of them."""
-        return _digest(self.id)
-
-    @property
-    def likeness(self) -> int:
+    def likeness(self) -> str:
         """The same for a message and its copy in a fork, which has other identifiers but the same moments and sums."""
-        told = (self.role, self.created, self.completed, self.provider, self.model, self.agent)
-        counts = (self.input, self.output, self.reasoning, self.cache_read, self.cache_write, self.cost)
-        return _digest(repr((told, counts)))
+        return repr(self[1:-1])
 
 
-class Figures(Struct, array_like=True, gc=False):
+class Figures:
     """Sums over messages. Buckets of tokens are as stored."""
 
-    messages: int = 0
-    answers: int = 0
-    input: int = 0
-    output: int = 0
-    reasoning: int = 0
-    cache_read: int = 0
-    cache_write: int = 0
-    cost: int = 0
-    costless: int = 0
-    """Answers that used tokens and are stored with a cost of 0: free, paid for otherwise, or of unknown price."""
-    repriced: int = 0
-    """Over the answers that the price table has a price for."""
-    unpriced: int = 0
-    """Answers that it has none for."""
+    __slots__ = (
+        "answers",
+        "cache_read",
+        "cache_write",
+        "cost",
+        "costless",
+        "input",
+        "messages",
+        "output",
+        "reasoning",
+        "repriced",
+        "unpriced",
+    )
+
+    def __init__(self) -> None:
+        self.messages = 0
+        self.answers = 0
+        self.input = 0
+        self.output = 0
+        self.reasoning = 0
+        self.cache_read = 0
+        self.cache_write = 0
+        self.cost = 0
+        self.costless = 0
+        """Answers that used tokens and are stored with a cost of 0: free, paid for otherwise, or of unknown price."""
+        self.repriced = 0
+        """Over the answers that the price table has a price for."""
+        self.unpriced = 0
+        """Answers that it has none for."""
 
     def count(self, entry: Entry) -> None:
         """Add one message."""
@@ -93,19 +103,37 @@ class Figures(Struct, array_like=True, gc=False):
             self.unpriced += entry.repriced is None
         self.repriced += entry.repriced or 0
 
-    def add(self, other: Figures) -> None:
-        """Add a sum."""
-        self.messages += other.messages
-        self.answers += other.answers
-        self.input += other.input
-        self.output += other.output
-        self.reasoning += other.reasoning
-        self.cache_read += other.cache_read
-        self.cache_write += other.cache_write
-        self.cost += other.cost
-        self.costless += other.costless
-        self.repriced += other.repriced
-        self.unpriced += other.unpriced
+    @property
+    def sums(self) -> Sums:
+        """All of it, in the order that :meth:`add` takes."""
+        return (
+            self.messages,
+            self.answers,
+            self.input,
+            self.output,
+            self.reasoning,
+            self.cache_read,
+            self.cache_write,
+            self.cost,
+            self.costless,
+            self.repriced,
+            self.unpriced,
+        )
+
+    def add(self, sums: Sums) -> None:
+        """Add what others summed up."""
+        messages, answers, fresh, output, reasoning, read, write, cost, costless, repriced, unpriced = sums
+        self.messages += messages
+        self.answers += answers
+        self.input += fresh
+        self.output += output
+        self.reasoning += reasoning
+        self.cache_read += read
+        self.cache_write += write
+        self.cost += cost
+        self.costless += costless
+        self.repriced += repriced
+        self.unpriced += unpriced
 
     @property
     def tokens(self) -> Document:
@@ -132,7 +160,7 @@ class Figures(Struct, array_like=True, gc=False):
         }
 
 
-class Cell(Struct, array_like=True, gc=False):
+class Cell(NamedTuple):
     """What one model and agent used in a session within one quarter of an hour."""
 
     first: int
@@ -141,7 +169,7 @@ class Cell(Struct, array_like=True, gc=False):
     provider: str
     model: str
     agent: str
-    figures: Figures = field(default_factory=Figures)
+    sums: Sums
 
     @property
     def slot(self) -> int:
@@ -149,7 +177,7 @@ class Cell(Struct, array_like=True, gc=False):
         return self.first // QUARTER
 
 
-class Account(Struct, array_like=True):
+class Account(NamedTuple):
     """A session's messages, summed up."""
 
     session: str
@@ -170,28 +198,31 @@ def account(session: str, entries: Iterable[Entry], *, keep: bool = False) -> Ac
         session=session,
         cells=cells(ordered),
         first=ordered[0].created if ordered else 0,
-        names=array("q", [entry.name for entry in ordered]).tobytes(),
-        likenesses=array("q", [entry.likeness for entry in ordered]).tobytes(),
+        names=_digests(entry.id for entry in ordered).tobytes(),
+        likenesses=likenesses(ordered).tobytes(),
         entries=ordered if keep else None,
     )
 
 
 def in_time(entries: Iterable[Entry]) -> list[Entry]:
     """Entries by when they were made."""
-    return sorted(entries, key=lambda entry: (entry.created, entry.id))
+    return sorted(entries, key=_when)
 
 
 def cells(entries: Iterable[Entry]) -> list[Cell]:
     """The sums of entries that are in order of time."""
-    found: dict[tuple[int, str, str, str], Cell] = {}
+    found: dict[tuple[int, str, str, str], tuple[Entry, Figures]] = {}
+    last: dict[tuple[int, str, str, str], int] = {}
     for entry in entries:
         key = (entry.created // QUARTER, entry.provider, entry.model, entry.agent)
-        cell = found.get(key)
-        if cell is None:
-            cell = found[key] = Cell(entry.created, entry.created, entry.provider, entry.model, entry.agent)
-        cell.last = max(cell.last, entry.created)
-        cell.figures.count(entry)
-    return list(found.values())
+        if key not in found:
+            found[key] = (entry, Figures())
+        found[key][1].count(entry)
+        last[key] = entry.created
+    return [
+        Cell(first.created, last[key], first.provider, first.model, first.agent, figures.sums)
+        for key, (first, figures) in found.items()
+    ]
 
 
 def numbers(data: bytes) -> array[int]:
@@ -201,6 +232,17 @@ def numbers(data: bytes) -> array[int]:
     return found
 
 
-def _digest(text: str) -> int:
-    digest = blake2b(text.encode(errors="surrogatepass"), digest_size=8).digest()
-    return int.from_bytes(digest, "little", signed=True)
+def _when(entry: Entry) -> tuple[int, str]:
+    return entry.created, entry.id
+
+
+def likenesses(entries: Iterable[Entry]) -> array[int]:
+    """One number an entry, equal for those that are alike."""
+    return _digests(entry.likeness for entry in entries)
+
+
+def _digests(texts: Iterable[str]) -> array[int]:
+    from hashlib import blake2b  # only for what is read anew
+
+    digests = [blake2b(text.encode(errors="surrogatepass"), digest_size=8).digest() for text in texts]
+    return numbers(b"".join(digests))

@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, NamedTuple
 
-from .figures import numbers
+from .figures import likenesses, numbers
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -48,6 +48,8 @@ def copies(ledger: Ledger) -> dict[str, set[int]]:
         for session, account in ledger.accounts.items()
         if is_suspect(ledger.facts.get(session), account.first)
     }
+    if not suspects:
+        return {}
     entries = {session: ledger.entries(session) for session in suspects}
     found: dict[str, set[int]] = {}
     for bearers in _bearers(ledger, suspects, entries).values():
@@ -64,10 +66,9 @@ def _bearers(
     bearers: dict[int, list[Bearer]] = {}
     for session, facts in suspects.items():
         inherits = bool(entries[session]) and entries[session][0].created < facts.created
-        for index, entry in enumerate(entries[session]):
-            bearers.setdefault(entry.likeness, []).append(
-                Bearer(_rank(entry, facts, inherits=inherits), facts.created, session, index)
-            )
+        for position, (entry, likeness) in enumerate(zip(entries[session], likenesses(entries[session]), strict=True)):
+            rank = _rank(entry, facts, inherits=inherits)
+            bearers.setdefault(likeness, []).append(Bearer(rank, facts.created, session, position))
     wanted = bearers.keys()
     for session, account in ledger.accounts.items():
         if session not in suspects:

@@ -92,6 +92,11 @@ class Index:
         with self._turns:
             return self._mending(lambda: self._ask(question))
 
+    def gather_words(self) -> None:
+        """Make it possible to ask for what stands inside of words; done once."""
+        with self._turns:
+            self._mending(self._gather_words)
+
     def rebuild(self, *, progress: Progress | None = None) -> None:
         """Make it anew from nothing."""
         with self._turns:
@@ -135,6 +140,15 @@ class Index:
             worn = _is_worn(writer)
         if worn:
             self.rebuild(progress=progress)
+
+    def _gather_words(self) -> None:
+        from .rows import has_vocabulary, make_vocabulary
+
+        db = self._reader()
+        if db is not None and not has_vocabulary(db):
+            with self._writer(patience=None) as writer:
+                if writer is not None and not has_vocabulary(writer):
+                    make_vocabulary(writer)
 
     def _recheck(self, sessions: Sequence[str]) -> None:
         from .refresh import Refresh

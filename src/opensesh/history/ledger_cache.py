@@ -1,53 +1,68 @@
-"""Files in the cache, and the marks by which what they hold is known to be up to date."""
+"""Files in the cache, and the marks by which what they hold is known to be up to date.
+
+What is kept are plain tuples, lists and numbers in Python's own form, which takes no import and no time to read. It is
+derived and disposable, and kept a version of Python apart.
+"""
 
 from __future__ import annotations
 
+import marshal
 import os
+import sys
 import time
-from typing import TYPE_CHECKING, Any, TypeVar
-
-import msgspec
+import zlib
+from typing import TYPE_CHECKING, Any
 
 from ..errors import WriteFailed
 from ..storage import paths
-from ..storage.disk import Disk
-from ..storage.json_tree import read_file, tree_name
 from ..storage.keys import is_plain
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from ..storage.store import Store
+    Mark = tuple[str, int, int]
 
-    Marks = list[tuple[str, int, int]]
-
-T = TypeVar("T")
 _JUST_NOW_NS = 2_000_000_000
+_MAGIC = b"opensesh\1"
+_HEAD = len(_MAGIC) + 4
 
 
-def cache_file(kind: str, store: Store) -> str:
+def cache_file(kind: str, place: str) -> str:
     """Where what is derived from a store is kept."""
-    return os.path.join(paths.cache(), kind, f"{tree_name(store.place)}.msgpack")
+    number = zlib.crc32(os.fsencode(os.path.realpath(place)))
+    return os.path.join(paths.cache(), kind, f"{number:08x}.{sys.implementation.cache_tag}")
 
 
-def load(path: str, kind: type[T]) -> T | None:
-    """What is kept there; ``None`` if that is nothing, damaged, or from another version."""
+def load(path: str, place: str) -> Any:
+    """What was kept of a store; ``None`` if that is nothing, damaged, or of another store."""
     if not path:
         return None
     try:
-        return msgspec.msgpack.decode(read_file(path), type=kind)
-    except (OSError, msgspec.MsgspecError, UnicodeError):
+        with open(path, "rb") as file:
+            head, data = file.read(_HEAD), file.read()
+        if head != _head(data):
+            return None
+        whose, value = marshal.loads(data)  # noqa: S302 - our own, and whole, for its sum is right
+    except (OSError, ValueError, EOFError, TypeError):
         return None
+    return value if whose == os.path.realpath(place) else None
 
 
-def keep(path: str, value: Any) -> None:
+def keep(path: str, place: str, value: Any) -> None:
     """Keep it for the next time. A cache that cannot be written is no reason to fail."""
+    from ..storage.disk import Disk
+
     if not path:
         return
+    data = marshal.dumps((os.path.realpath(place), value))
     try:
-        Disk(durable=False).replace(path, msgspec.msgpack.encode(value))
+        Disk(durable=False).replace(path, _head(data) + data)
     except WriteFailed:
         return
+
+
+def _head(data: bytes) -> bytes:
+    return _MAGIC + zlib.crc32(data).to_bytes(4, "big")
 
 
 def folders(folder: str) -> list[tuple[str, int]]:
@@ -64,7 +79,7 @@ def session_files(folder: str) -> Iterator[tuple[str, os.DirEntry[str]]]:
     for project, _ in folders(folder):
         try:
             with os.scandir(os.path.join(folder, project)) as found:
-                yield from ((project, each) for each in found if _is_record(each.name))
+                yield from ((project, each) for each in found if is_record(each.name))
         except OSError:
             continue
 
@@ -75,10 +90,10 @@ def records(folder: str) -> Iterable[str]:
         names = os.listdir(folder)
     except OSError:
         return ()
-    return [name for name in names if _is_record(name)]
+    return [name for name in names if is_record(name)]
 
 
-def _is_record(name: str) -> bool:
+def is_record(name: str) -> bool:
     """Whether a file is named like a record; the copies that people and programs make are not."""
     return name.endswith(".json") and is_plain(name[:-5])
 
@@ -97,7 +112,7 @@ def settled(changed: int) -> int:
     return changed if time.time_ns() - changed > _JUST_NOW_NS else 0
 
 
-def database_marks(place: str) -> Marks:
+def database_marks(place: str) -> list[Mark]:
     """Marks of a database's files; none if it is no file, or has changed just now."""
     if not os.path.isfile(place):
         return []

@@ -280,13 +280,18 @@ class Library:
         """What there is to read in a session; with ``children``, what its subagents did is inside their calls."""
         return self._transcript(session, wanted, (session.id,) if children else None, last)
 
-    def search(self, query: Query | str, *, progress: Callable[[int, int], None] | None = None) -> Results:
-        """Bring the index up to date, and ask it."""
+    def search(
+        self, query: Query | str, *, project: str | None = None, progress: Callable[[int, int], None] | None = None
+    ) -> Results:
+        """Bring the index up to date, and ask it; with ``project``, only for what is in the sessions of that one."""
         from .search import Query, search
 
+        query = Query(query) if isinstance(query, str) else query
+        if project is not None:
+            query = query._replace(filters=query.filters._replace(belongs=self.choose(project).belongs))
         self.index.refresh(progress=progress)
         self.damage += [each for each in self.index.damage if each not in self.damage]
-        return search(self.index, Query(query) if isinstance(query, str) else query)
+        return search(self.index, query)
 
     def _key(self, session_id: str) -> Key | None:
         """Where a session is filed, which only reading tells."""

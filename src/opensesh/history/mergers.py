@@ -11,10 +11,8 @@ from .ledger import Facts, Ledger
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ..storage.store import Store
 
-
-def merged(store: Store, ledgers: Sequence[Ledger]) -> Ledger:
+def merged(place: str, ledgers: Sequence[Ledger]) -> Ledger:
     """The ledger of them all. Of a session's records the newest counts, of a message the fuller copy."""
     facts: dict[str, Facts] = {}
     holders: dict[str, list[Ledger]] = {}
@@ -25,7 +23,7 @@ def merged(store: Store, ledgers: Sequence[Ledger]) -> Ledger:
             holders.setdefault(session, []).append(ledger)
     accounts = {session: _account(session, having, facts.get(session)) for session, having in holders.items()}
     return Ledger(
-        store, facts, accounts, ledgers[0].prices, lambda session: _entries(session, holders[session]), ledgers
+        place, facts, accounts, ledgers[0].prices, lambda session: _entries(session, holders[session]), ledgers
     )
 
 

@@ -142,7 +142,11 @@ RULES: tuple[Rule, ...] = (
         r"CREDENTIALS?)[\"']?\s*(?:=|:(?!//))[ \t]*[\"']?" + _NAMED_VALUE,
         NAMED,
     ),
-    _text("netrc-password", r"\bmachine\s+\S+\s+login\s+\S+\s+password\s+(?P<secret>\S+)", "machine"),
+    _text(
+        "netrc-password",
+        r"\bmachine\s+\S+\s+login\s+\S+\s+password\s+(?P<secret>\S+?)(?=\s|\Z|\W+machine\s)",
+        "machine",
+    ),
 )  # fmt: skip
 
 SECRET_FIELDS = re.compile(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from time import time_ns
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..errors import InvalidID
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
     Wanted = dict[tuple[str, str], tuple[int, Known | None]]
 
 _COMMIT_AFTER = 4_000
+_CHECKED = (
+    "INSERT INTO session (name, checked) VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET checked = excluded.checked"
+)
 
 
 class Refresh:
@@ -48,7 +52,9 @@ class Refresh:
                 self._rows.begin()
         for place, found in plan.marks.items():
             self._db.execute("UPDATE member SET mark = ? WHERE place = ?", [found, place])
-        self._db.execute("INSERT OR REPLACE INTO meta VALUES ('complete', 1)")
+        if self._db.execute("SELECT 1 FROM meta WHERE name = 'complete'").fetchone() is None:
+            self._db.execute("INSERT INTO meta VALUES ('complete', 1)")
+            self._db.execute("INSERT OR REPLACE INTO meta VALUES ('turn', ?)", [time_ns()])
         self._rows.commit()
         if progress and plan.held:
             progress(len(plan.held), len(plan.held))
@@ -71,14 +77,16 @@ class Refresh:
             if row is not None:
                 self._rows.bury_session(row[0])
             return
-        if row is None:
-            self._db.execute("INSERT INTO session (name) VALUES (?)", [name])
+        if row is None or closely:
+            self._db.execute(_CHECKED, [name, time_ns()])
             row = self._db.execute("SELECT id FROM session WHERE name = ?", [name]).fetchone()
         work = _Session(self._rows, row[0], name, [self._feeds[place] for place in places])
         work.write_head(self._head(name, places))
         work.write_messages(closely=closely)
+        members = dict(self._db.execute("SELECT place, id FROM member").fetchall())
         for place, found in places.items():
-            self._db.execute("INSERT INTO held SELECT id, ?, ? FROM member WHERE place = ?", [name, found, place])
+            # One row by its values: a statement that may write several makes FTS5 write out what it holds.
+            self._db.execute("INSERT INTO held VALUES (?, ?, ?)", [members[place], name, found])
 
 
 class _Message(NamedTuple):

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 from ..storage import paths
-from .money import units
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from ..models.catalogue import Catalogue
     from ..models.model import Price
+
+    Used = tuple[int, int, int, int, int]
 
 
 class Prices(NamedTuple):
@@ -23,61 +22,39 @@ class Prices(NamedTuple):
     """The day of the data, ``2026-09-28``."""
 
 
-class Buckets(Protocol):
-    """Tokens by bucket, as stored."""
-
-    @property
-    def input(self) -> int: ...
-    @property
-    def output(self) -> int: ...
-    @property
-    def reasoning(self) -> int: ...
-    @property
-    def cache_read(self) -> int: ...
-    @property
-    def cache_write(self) -> int: ...
-    @property
-    def total(self) -> int | None: ...
-
-
 class Repricer:
     """Prices model calls by one table, which is read when first needed."""
 
     def __init__(self, catalogue: Catalogue | None = None) -> None:
         self._catalogue = catalogue
         self._known: dict[tuple[str, str], Price | None] = {}
+        self._plain: dict[tuple[str, str], Used | None] = {}
 
     @property
     def prices(self) -> Prices:
         """Which table this is."""
         return Prices(*self._opened().origin)
 
-    def cost(self, provider: str, model: str, calls: Iterable[Buckets]) -> int | None:
-        """In units; ``None`` if the table has no price for some of the tokens."""
-        from ..models.events import Usage
-        from ..models.pricing import charge
+    def cost(self, provider: str, model: str, used: Used, total: float | None = None) -> int | None:
+        """What a call costs, in units; ``None`` if the table has no price for some of its tokens.
 
-        total = 0
-        for call in calls:
-            usage = Usage(
-                input=call.input,
-                output=_without_reasoning(call),
-                reasoning=call.reasoning,
-                cache_read=call.cache_read,
-                cache_write=call.cache_write,
-            )
-            cost = charge(self._price(provider, model), usage).cost
-            if cost is None:
-                return None
-            total += units(cost)
-        return total
-
-    def _price(self, provider: str, model: str) -> Price | None:
+        ``used`` are fresh input, output, reasoning, and what was read from and written to the cache; ``total`` is what
+        the provider said it was in all.
+        """
         key = provider, model
         if key not in self._known:
             found = self._opened().known(provider, model)
             self._known[key] = found.price if found else None
-        return self._known[key]
+            self._plain[key] = _per_token(self._known[key])
+        price, plain = self._known[key], self._plain[key]
+        if price is None:
+            return None if any(used) else 0
+        fresh, output, reasoning, read, write = used
+        output = _without_reasoning(used, total)
+        if plain is not None and min(used) >= 0:
+            # Every price is known and none depends on the size of the call: the same sum, without decimals.
+            return fresh * plain[0] + output * plain[1] + reasoning * plain[2] + read * plain[3] + write * plain[4]
+        return _charged(price, (fresh, output, reasoning, read, write))
 
     def _opened(self) -> Catalogue:
         if self._catalogue is None:
@@ -102,9 +79,39 @@ def table_mark() -> list[tuple[str, int, int]]:
     return marks
 
 
-def _without_reasoning(call: Buckets) -> int:
+def _per_token(price: Price | None) -> Used | None:
+    """What a token of each kind costs, in units; ``None`` where that is not so simple."""
+    if price is None or price.tiers:
+        return None
+    from .amounts import units
+
+    rates = price.rates
+    reasoning = rates.output if rates.reasoning is None else rates.reasoning
+    known = (rates.input, rates.output, reasoning, rates.cache_read, rates.cache_write)
+    if None in known:
+        return None
+    # Dollars a million tokens are thousandths of a millionth of our units a token.
+    fresh, output, thought, read, write = (units(rate or 0) for rate in known)
+    whole = (fresh, output, thought, read, write)
+    if any(rate % 1_000_000 for rate in whole):
+        return None
+    return fresh // 10**6, output // 10**6, thought // 10**6, read // 10**6, write // 10**6
+
+
+def _charged(price: Price, used: Used) -> int | None:
+    from ..models.events import Usage
+    from ..models.pricing import charge
+    from .amounts import units
+
+    fresh, output, reasoning, read, write = used
+    usage = Usage(input=fresh, output=output, reasoning=reasoning, cache_read=read, cache_write=write)
+    cost = charge(price, usage).cost
+    return None if cost is None else units(cost)
+
+
+def _without_reasoning(used: Used, total: float | None) -> int:
     """Output alone. Up to 1.1.65 the output of many providers holds the reasoning as well: their total tells."""
-    together = call.input + call.output + call.cache_read + call.cache_write
-    if call.reasoning > 0 and call.total == together:
-        return max(call.output - call.reasoning, 0)
-    return call.output
+    fresh, output, reasoning, read, write = used
+    if reasoning > 0 and total == fresh + output + read + write:
+        return max(output - reasoning, 0)
+    return output

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from .extract import Extract
 
 _LAST = "SELECT max(ifnull((SELECT max(id) FROM part), 0), ifnull((SELECT max(id) FROM dead), 0))"
+_TOGETHER = 500
+_TOGETHER_SIZE = 4_000_000
+_MOST_PATHS = 10_000
 _COLUMNS = "rowid, said, tool, input, output, error, paths"
 
 
@@ -50,7 +53,10 @@ class Rows:
         self.db = db
         self.written = 0
         """How many since the last commit."""
-        self._words = Words()
+        self._words = Words(gathering=has_vocabulary(db))
+        self._waiting: list[list[Any]] = []
+        self._waiting_size = 0
+        self._paths: dict[str, int] = {}
         self._last: int = db.execute(_LAST).fetchone()[0]
 
     def begin(self) -> None:
@@ -59,6 +65,7 @@ class Rows:
 
     def commit(self) -> None:
         """Keep what was written."""
+        self._flush()
         fresh = sorted(self._words.fresh())
         self.db.executemany("INSERT OR IGNORE INTO term VALUES (?)", ((word,) for word in fresh))
         self.db.execute("COMMIT")
@@ -117,13 +124,46 @@ class Rows:
 
     def _write_words(self, found: Extract, directory: str) -> None:
         fields = [self._words.take(text) for text in found.fields]
-        sql = " ".join(("INSERT INTO words (", _COLUMNS, ") VALUES (?, ?, ?, ?, ?, ?, ?)"))
-        self.db.execute(sql, [self._last, *fields])
+        self._waiting.append([self._last, *fields])
+        self._waiting_size += sum(map(len, fields))
+        # Together and on their own: FTS5 writes out what it holds whenever some other kinds of statement begin.
+        if len(self._waiting) >= _TOGETHER or self._waiting_size > _TOGETHER_SIZE:
+            self._flush()
         for given in found.paths:
-            path = _absolute(clean(given), directory)
+            path = self._path(_absolute(clean(given), directory))
+            self.db.execute("INSERT OR IGNORE INTO touched VALUES (?, ?)", [path, self._last])
+
+    def _flush(self) -> None:
+        sql = " ".join(("INSERT INTO words (", _COLUMNS, ") VALUES (?, ?, ?, ?, ?, ?, ?)"))
+        self.db.executemany(sql, self._waiting)
+        self._waiting.clear()
+        self._waiting_size = 0
+
+    def _path(self, path: str) -> int:
+        number = self._paths.get(path)
+        if number is None:
             base = path.replace("\\", "/").rstrip("/").rpartition("/")[2].casefold()
             self.db.execute("INSERT OR IGNORE INTO path (name, base) VALUES (?, ?)", [path, base])
-            self.db.execute("INSERT OR IGNORE INTO touched SELECT id, ? FROM path WHERE name = ?", [self._last, path])
+            (number,) = self.db.execute("SELECT id FROM path WHERE name = ?", [path]).fetchone()
+            if len(self._paths) > _MOST_PATHS:
+                self._paths.clear()
+            self._paths[path] = number
+        return number
+
+
+def has_vocabulary(db: Connection) -> bool:
+    """Whether the words there are have been gathered, so that new ones must be too."""
+    return db.execute("SELECT 1 FROM meta WHERE name = 'vocabulary'").fetchone() is not None
+
+
+def make_vocabulary(db: Connection) -> None:
+    """Gather the words there are."""
+    db.execute("CREATE VIRTUAL TABLE temp.vocabulary USING fts5vocab(main, words, row)")
+    db.execute("BEGIN IMMEDIATE")
+    db.execute("INSERT OR IGNORE INTO term SELECT term FROM temp.vocabulary")
+    db.execute("INSERT OR REPLACE INTO meta VALUES ('vocabulary', 1)")
+    db.execute("COMMIT")
+    db.execute("DROP TABLE temp.vocabulary")
 
 
 def _absolute(path: str, directory: str) -> str:

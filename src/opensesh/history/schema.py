@@ -16,6 +16,7 @@ VERSION = 1
 
 _OURS = 0x0E5E5E50
 _WAL_LIMIT = 64 << 20
+_CHECKPOINT_PAGES = 8_000
 _SHARED = ("nfs", "cifs", "smb", "9p", "virtiofs", "fuse.", "afs", "ceph", "glusterfs", "lustre", "vboxsf", "prl_fs")
 _TABLES = """
 CREATE TABLE meta (name TEXT PRIMARY KEY, value) WITHOUT ROWID;
@@ -125,6 +126,7 @@ def _prepare(connection: Connection) -> Connection:
         connection.execute("PRAGMA trusted_schema = OFF")
         connection.execute("PRAGMA synchronous = NORMAL")
         connection.execute(f"PRAGMA journal_size_limit = {_WAL_LIMIT}")
+        connection.execute(f"PRAGMA wal_autocheckpoint = {_CHECKPOINT_PAGES}")
     except sqlite3.DatabaseError:
         connection.close()
         raise

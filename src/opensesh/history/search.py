@@ -110,6 +110,9 @@ def search(index: Index, query: Query, *, now: int | None = None) -> Results:
 def _search(index: Index, query: Query, question: Question, now: int) -> Results:
     """The answers; asked again if a record turns out to be gone, or other than the index knows it."""
 
+    if question.inside or any(need.inside for need in question.either):
+        index.gather_words()
+
     def ask(db: Connection) -> tuple[Results, set[str]]:
         asked = _Search(db, index.feeds, query, question, now)
         return asked.results(), asked.stale

@@ -9,11 +9,11 @@ import msgspec
 from ..errors import RecordError
 from ..records import Document, as_object, loads_object
 from ..records.view import View
+from .amounts import units
 from .figures import Entry
-from .money import units
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable
 
     from .repricing import Repricer
 
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 Number = int | float
 
 
-class _Cache(View, frozen=True, kw_only=True):
+class _Cache(View, frozen=True, kw_only=True, gc=False):
     read: Number = 0
     write: Number = 0
 
 
-class _Tokens(View, frozen=True, kw_only=True):
+class _Tokens(View, frozen=True, kw_only=True, gc=False):
     total: Number | None = None
     input: Number = 0
     output: Number = 0
@@ -35,17 +35,17 @@ class _Tokens(View, frozen=True, kw_only=True):
     cache: _Cache = _Cache()
 
 
-class _Time(View, frozen=True, kw_only=True):
+class _Time(View, frozen=True, kw_only=True, gc=False):
     created: Number
     completed: Number | None = None
 
 
-class _Model(View, frozen=True, kw_only=True):
+class _Model(View, frozen=True, kw_only=True, gc=False):
     provider_id: str = ""
     model_id: str = ""
 
 
-class _Info(View, frozen=True, kw_only=True):
+class _Info(View, frozen=True, kw_only=True, gc=False):
     role: Literal["user", "assistant"]
     time: _Time
     agent: str | None = None
@@ -58,23 +58,15 @@ class _Info(View, frozen=True, kw_only=True):
     finish: str | None = None
 
 
-class _Step(View, frozen=True, kw_only=True):
+class _Step(View, frozen=True, kw_only=True, gc=False):
     type: str = ""
     cost: Number | None = None
     tokens: _Tokens | None = None
 
 
-class Used:
-    """The tokens of one model call."""
-
-    def __init__(self, tokens: _Tokens) -> None:
-        self.input = int(tokens.input)
-        self.output = int(tokens.output)
-        self.reasoning = int(tokens.reasoning)
-        self.cache_read = int(tokens.cache.read)
-        self.cache_write = int(tokens.cache.write)
-        self.total = None if tokens.total is None else int(tokens.total)
-
+Used = tuple[int, int, int, int, int]
+"""Tokens of one model call: input, output, reasoning, read from and written to the cache."""
+_NOTHING: Used = (0, 0, 0, 0, 0)
 
 _decode = msgspec.json.Decoder(_Info).decode
 
@@ -101,43 +93,40 @@ class Reader:
 
     def _entry(self, name: str, info: _Info) -> Entry:
         agent, created = info.agent or info.mode or "", int(info.time.created)
-        if info.role != "assistant":
-            chosen = info.model or _Model()
-            return Entry(name, info.role, created, 0, chosen.provider_id, chosen.model_id, agent)
+        if info.role == "user":
+            chosen = info.model
+            if chosen is None:
+                return Entry(name, "user", created, 0, "", "", agent)
+            return Entry(name, "user", created, 0, chosen.provider_id, chosen.model_id, agent)
         provider, model = info.provider_id or "", info.model_id or ""
-        calls = self._calls(name, info)
-        return Entry(
-            name,
-            info.role,
-            created,
-            int(info.time.completed or 0),
-            provider,
-            model,
-            agent,
-            input=sum(call.input for call in calls),
-            output=sum(call.output for call in calls),
-            reasoning=sum(call.reasoning for call in calls),
-            cache_read=sum(call.cache_read for call in calls),
-            cache_write=sum(call.cache_write for call in calls),
-            cost=units(info.cost or 0),
-            repriced=self._repricer.cost(provider, model, [call for call in calls if _any(call)]),
-        )
+        used, repriced = _NOTHING, 0
+        if info.tokens is not None:
+            used = _used(info.tokens)
+            if used != _NOTHING or info.cost:
+                used, repriced = self._spent(name, info, used, (provider, model))
+        completed = int(info.time.completed or 0)
+        cost = units(info.cost) if info.cost else 0
+        return Entry(name, "assistant", created, completed, provider, model, agent, *used, cost, repriced)
 
-    def _calls(self, name: str, info: _Info) -> Sequence[Used]:
-        """The model calls of an answer. Before 1.0.69 one answer held several, and kept the tokens of the last alone;
-        such answers do not say why they finished."""
-        if info.tokens is None:
-            return ()
-        if info.finish is None and (info.cost or _any(Used(info.tokens))):
+    def _spent(self, name: str, info: _Info, used: Used, model: tuple[str, str]) -> tuple[Used, int | None]:
+        """The tokens of an answer and their price. Before 1.0.69 one answer held several model calls, and kept the
+        tokens of the last alone; such answers do not say why they finished."""
+        tokens = cast("_Tokens", info.tokens)
+        if info.finish is None:
             found = (_convert(part, _Step) for part in self._steps(name))
             steps = [step.tokens for step in found if step and step.type == "step-finish" and step.tokens]
             if len(steps) > 1:
-                return [Used(tokens) for tokens in steps]
-        return [Used(info.tokens)]
+                each = [(_used(step), step.total) for step in steps]
+                prices = [self._repricer.cost(*model, call, total) for call, total in each]
+                sums = cast("Used", tuple(map(sum, zip(*(call for call, _ in each), strict=True))))
+                known = [price for price in prices if price is not None]
+                return sums, sum(known) if len(known) == len(prices) else None
+        return used, self._repricer.cost(*model, used, tokens.total)
 
 
-def _any(call: Used) -> bool:
-    return bool(call.input or call.output or call.reasoning or call.cache_read or call.cache_write)
+def _used(tokens: _Tokens) -> Used:
+    cache = tokens.cache
+    return int(tokens.input), int(tokens.output), int(tokens.reasoning), int(cache.read), int(cache.write)
 
 
 def _convert(document: Any, kind: Any) -> Any:

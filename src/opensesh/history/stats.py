@@ -42,7 +42,7 @@ class Row:
 
     def add(self, session: str, cell: Cell) -> None:
         """Count a cell of a session."""
-        self.figures.add(cell.figures)
+        self.figures.add(cell.sums)
         self.sessions.add(session)
 
     def document(self) -> Document:
@@ -215,7 +215,7 @@ def _roll_up(ledger: Ledger, rows: dict[str, Row]) -> None:
         row.inclusive = Figures()
         for each in _tree(session, below):
             if each in rows:
-                row.inclusive.add(rows[each].figures)
+                row.inclusive.add(rows[each].figures.sums)
 
 
 def _ancestors(ledger: Ledger, session: str) -> Iterator[str]:

@@ -6,14 +6,14 @@ Which tokens a tool cost cannot be told: a model call is billed as a whole. So t
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
-from msgspec import Struct
 
 from ..records import Document, as_object
 from ..records.view import View
-from ..storage.json_tree import JsonTree, read_file
+from ..storage import open_store
+from ..storage.json_tree import read_file
 from .forks import copies
 from .ledger_cache import cache_file, database_marks, keep, load, mark, records, settled
 
@@ -27,17 +27,19 @@ if TYPE_CHECKING:
 _VERSION = 1
 
 
-class Calls(Struct, array_like=True, gc=False):
+class Calls:
     """What one tool did within one message, or within all that were asked for."""
 
-    tool: str
-    calls: int = 0
-    errors: int = 0
-    open: int = 0
-    """Neither answered nor failed."""
-    milliseconds: int = 0
-    characters: int = 0
-    """Of output."""
+    __slots__ = ("calls", "characters", "errors", "milliseconds", "open", "tool")
+
+    def __init__(self, tool: str, *counts: int) -> None:
+        self.tool = tool
+        self.calls, self.errors, self.open, self.milliseconds, self.characters = counts or (0, 0, 0, 0, 0)
+
+    @property
+    def plain(self) -> tuple[Any, ...]:
+        """All of it: calls, errors, those neither answered nor failed, time, and characters of output."""
+        return self.tool, self.calls, self.errors, self.open, self.milliseconds, self.characters
 
     def add(self, other: Calls) -> None:
         """Sum up."""
@@ -90,7 +92,7 @@ class _Part(View, frozen=True, kw_only=True):
     state: _State | None = None
 
 
-class _Message(Struct, array_like=True):
+class _Message(NamedTuple):
     """One message's calls, and when its folder of parts last changed."""
 
     id: str
@@ -99,10 +101,9 @@ class _Message(Struct, array_like=True):
     calls: list[Calls]
 
 
-class _Shelf(Struct, array_like=True):
+class _Shelf(NamedTuple):
     """What is known of one store, as kept in the cache."""
 
-    version: int = 0
     store: list[tuple[str, int, int]] = []
     sessions: dict[str, tuple[bytes, list[_Message]]] = {}
     """By session: which messages it had, and those among them that called tools."""
@@ -134,24 +135,45 @@ def by_tool(ledger: Ledger, choice: Choice, *, fresh: bool = False) -> list[Tool
 
 
 def _messages(ledger: Ledger, *, fresh: bool) -> Iterator[tuple[str, _Message]]:
-    store = ledger.store
-    path = "" if fresh else cache_file("tools", store)
-    held = load(path, _Shelf) or _Shelf()
-    if held.version != _VERSION:
-        held = _Shelf()
-    if isinstance(store, JsonTree):
-        shelf = _Shelf(_VERSION, [], {name: _of_session(ledger, store, name, held) for name in ledger.accounts})
+    path = "" if fresh else cache_file("tools", ledger.place)
+    held = _loaded(path, ledger.place)
+    if os.path.isdir(ledger.place):
+        shelf = _Shelf([], {name: _of_session(ledger, name, held) for name in ledger.accounts})
     else:
-        marks = database_marks(store.place)
-        shelf = held if marks and held.store == marks else _Shelf(_VERSION, marks, _of_store(store))
-    if shelf is not held and shelf.sessions != held.sessions:
-        keep(path, shelf)
+        marks = database_marks(ledger.place)
+        shelf = held
+        if not marks or held.store != marks:
+            shelf = _Shelf(marks, _of_store(ledger.store or open_store(ledger.place)))
+    _keep(path, ledger.place, held, shelf)
     for session, (_, messages) in shelf.sessions.items():
         for message in messages:
             yield session, message
 
 
-def _of_session(ledger: Ledger, tree: JsonTree, session: str, held: _Shelf) -> tuple[bytes, list[_Message]]:
+def _loaded(path: str, place: str) -> _Shelf:
+    found = load(path, place)
+    if found is None or found[0] != _VERSION:
+        return _Shelf()
+    sessions = {name: (names, [_restored(each) for each in messages]) for name, (names, messages) in found[2].items()}
+    return _Shelf(found[1], sessions)
+
+
+def _restored(held: tuple[str, int, int, list[Any]]) -> _Message:
+    name, created, folder, calls = held
+    return _Message(name, created, folder, [Calls(*each) for each in calls])
+
+
+def _keep(path: str, place: str, before: _Shelf, shelf: _Shelf) -> None:
+    if not path or shelf is before:
+        return
+    sessions = {
+        name: (names, [(*each[:3], [calls.plain for calls in each.calls]) for each in messages])
+        for name, (names, messages) in shelf.sessions.items()
+    }
+    keep(path, place, (_VERSION, shelf.store, sessions))
+
+
+def _of_session(ledger: Ledger, session: str, held: _Shelf) -> tuple[bytes, list[_Message]]:
     """The calls of a session in a tree; folders of parts that have not changed are not read again."""
     names = ledger.accounts[session].names
     before, messages = held.sessions.get(session, (b"", []))
@@ -160,11 +182,11 @@ def _of_session(ledger: Ledger, tree: JsonTree, session: str, held: _Shelf) -> t
     else:
         moments = [(entry.id, entry.created) for entry in ledger.entries(session) if entry.role == "assistant"]
     known = {message.id: message for message in messages}
-    return names, [_of_message(tree, name, created, known.get(name)) for name, created in moments]
+    return names, [_of_message(ledger.place, name, created, known.get(name)) for name, created in moments]
 
 
-def _of_message(tree: JsonTree, name: str, created: int, held: _Message | None) -> _Message:
-    folder = os.path.join(tree.root, "part", name)
+def _of_message(root: str, name: str, created: int, held: _Message | None) -> _Message:
+    folder = os.path.join(root, "part", name)
     changed = mark(folder)[0]
     if held is not None and held.folder == changed:
         return held

@@ -74,7 +74,7 @@ class TreeFeed:
             found = self._look(folder, name, now)
             if found is None:
                 continue
-            same = found == known.get(name, UNSURE)
+            same = found != UNSURE and found == known.get(name)
             yield Look(name, found, None if same and not closely and name not in newest else self._parts(name, now))
 
     def look_at(self, session: str, message: str) -> Look | None:
@@ -86,14 +86,14 @@ class TreeFeed:
     def messages(self, session: str, names: Sequence[str]) -> Iterator[tuple[str, Document]]:
         """Those that can be read."""
         for name in names:
-            info = self._read(os.path.join(self.place, "message", session, name) + _SUFFIX)
+            info = self._read(f"{self.place}/message/{session}/{name}{_SUFFIX}")
             if info is not None:
                 yield name, info
 
     def parts(self, session: str, names: Sequence[tuple[str, str]]) -> Iterator[tuple[str, str, Document]]:
         """Those that can be read, one at a time."""
         for message, name in names:
-            part = self._read(os.path.join(self.place, "part", message, name) + _SUFFIX)
+            part = self._read(f"{self.place}/part/{message}/{name}{_SUFFIX}")
             if part is not None:
                 yield message, name, part
 
@@ -125,17 +125,17 @@ class TreeFeed:
         folders = os.path.join(self.place, "message")
         seen: dict[str, tuple[int, int]] = {}
         for name in {*records, *(name for name in _names(folders) if is_plain(name))}:
-            status = _status(os.path.join(folders, name))
+            status = _status(f"{folders}/{name}")
             changed, size = records.get(name, (0, 0))
             listed = status.st_mtime_ns if status else 0
             seen[name] = mark(changed, size, listed), max(changed, listed)
         return seen
 
     def _look(self, folder: str, name: str, now: int) -> int | None:
-        status = _status(os.path.join(folder, name) + _SUFFIX)
+        status = _status(f"{folder}/{name}{_SUFFIX}")
         if status is None:
             return None
-        parts = _status(os.path.join(self.place, "part", name))
+        parts = _status(f"{self.place}/part/{name}")
         listed = parts.st_mtime_ns if parts else 0
         if _is_unsure(max(status.st_mtime_ns, listed), now):
             return UNSURE
@@ -145,7 +145,7 @@ class TreeFeed:
         folder = os.path.join(self.place, "part", message)
         found: dict[str, int] = {}
         for name in self._files(folder):
-            status = _status(os.path.join(folder, name) + _SUFFIX)
+            status = _status(f"{folder}/{name}{_SUFFIX}")
             if status is not None:
                 unsure = _is_unsure(status.st_mtime_ns, now)
                 found[name] = UNSURE if unsure else mark(status.st_mtime_ns, status.st_size)

@@ -147,7 +147,7 @@ def discard(folder: str) -> None:
     os.rmdir(folder)
 
 
-_SHELVES = {"doctor": "quarantine", "remove": "trash", "archive": "trash"}
+_SHELVES = {"doctor": "quarantine", "remove": "trash", "archive": "archived"}
 
 
 class _Changed(Exception):

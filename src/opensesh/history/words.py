@@ -7,7 +7,8 @@ SQLite's ``unicode61`` makes words of letters and digits; everything else, the u
 * scripts written without spaces (Chinese, Japanese, Korean, Thai, ...) become overlapping pairs of characters. Pairs
   find a word of two characters, which trigrams cannot, and took 40 % less room and 20 % less time.
 
-Also the vocabulary: every word there is, by which words that *contain* something are found.
+Also the vocabulary: every word there is, by which words that *contain* something are found. It is made from the index
+when it is first needed, and kept up to date from then on.
 """
 
 from __future__ import annotations
@@ -33,14 +34,17 @@ _UNSPACED = re.compile(
 )
 _SHAPE = bytes(85 if 65 <= c <= 90 else 108 if 97 <= c <= 122 or 48 <= c <= 57 else 32 for c in range(256))
 _LOWER = bytes(c + 32 if 65 <= c <= 90 else c if 97 <= c <= 122 or 48 <= c <= 57 or c > 127 else 32 for c in range(256))
+_RUNS = bytes(c > 127 or chr(c).isalnum() for c in range(256))
+_LONG_RUN = b"\1" * (LONGEST + 1)
 _PARTS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z0-9]+")
 _DATA = re.compile(rf"[^\W_]{{{LONGEST + 1},}}")
 
 
 class Words:
-    """Prepares texts for the index, and gathers the words that are new in them."""
+    """Prepares texts for the index; ``gathering``, it also gathers the words that are new in them."""
 
-    def __init__(self, most: int = 200_000) -> None:
+    def __init__(self, *, gathering: bool, most: int = 200_000) -> None:
+        self._gathering = gathering
         self._most = most
         self._seen: set[bytes] = set()
         self._fresh: set[bytes] = set()
@@ -50,9 +54,18 @@ class Words:
         if not text:
             return ""
         text = clean(text[:_MOST_TEXT])
-        parts = [BARRIER + " " + " ".join(split(name)) for name in identifiers(text)]
-        text = fold(text)
-        text = self._gather(text)
+        data = text.encode()
+        parts = [BARRIER + " " + " ".join(split(name)) for name in _identifiers(data)]
+        if not text.isascii():
+            text = fold(text)
+            data = text.encode()
+        if _LONG_RUN in data.translate(_RUNS):
+            text = _DATA.sub(" ", text)
+            data = text.encode()
+        if self._gathering:
+            words = set(data.translate(_LOWER).split()) - self._seen
+            self._seen |= words
+            self._fresh |= words
         return f"{text} {' '.join(parts)}" if parts else text
 
     def fresh(self) -> list[str]:
@@ -62,21 +75,6 @@ class Words:
         if len(self._seen) > self._most:
             self._seen.clear()
         return found
-
-    @property
-    def waiting(self) -> int:
-        """How many new words there are."""
-        return len(self._fresh)
-
-    def _gather(self, text: str) -> str:
-        words = set(text.encode().translate(_LOWER).split()) - self._seen
-        if any(len(word) > LONGEST for word in words):
-            text = _DATA.sub(" ", text)
-            words = set(text.encode().translate(_LOWER).split()) - self._seen
-            words = {word for word in words if len(word) <= LONGEST}
-        self._seen |= words
-        self._fresh |= words
-        return text
 
 
 def clean(text: str) -> str:
@@ -107,7 +105,10 @@ def is_unspaced(text: str) -> bool:
 
 def identifiers(text: str) -> list[str]:
     """The names with humps in ``text``, each once: ``parseConfigFile``, ``HTTPServer``."""
-    data = text.encode()
+    return _identifiers(clean(text).encode())
+
+
+def _identifiers(data: bytes) -> list[str]:
     shape = data.translate(_SHAPE)
     found: dict[bytes, None] = {}
     for hump in (b"lU", b"UUl"):

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 _TREE_FOLDERS = ("project", "session", "message", "part", "migration")
-_DATABASE = re.compile(r"opencode(-[A-Za-z0-9._-]+)?\.db")
-_COPY = re.compile(r"[-._](backup|bak|copy|old|orig|save|saved|tmp)([-._]|\d|$)", re.IGNORECASE)
+_DATABASE = r"opencode(-[A-Za-z0-9._-]+)?\.db"
+_COPY = r"(?i)[-._](backup|bak|copy|old|orig|save|saved|tmp)([-._]|\d|$)"
 
 
 class Found(NamedTuple):
@@ -54,10 +54,13 @@ def databases(folder: str | os.PathLike[str], environment: Mapping[str, str] = o
         path = os.path.join(folder, named)
         return [path] if os.path.isfile(path) else []
     try:
-        names = sorted(os.listdir(folder), key=lambda name: (name != "opencode.db", name))
+        named_so = [name for name in os.listdir(folder) if name.startswith("opencode") and name.endswith(".db")]
     except OSError:
         return []
-    found = [name for name in names if (match := _DATABASE.fullmatch(name)) and not _COPY.search(match[1] or "")]
+    names = sorted(named_so, key=lambda name: (name != "opencode.db", name))
+    found = [
+        name for name in names if (match := re.fullmatch(_DATABASE, name)) and not re.search(_COPY, match[1] or "")
+    ]
     return [path for name in found if os.path.isfile(path := os.path.join(folder, name))]
 
 

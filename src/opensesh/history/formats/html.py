@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 
 from ...records import as_object, dumps
-from ..money import dollars, units
+from ..amounts import units
+from ..money import dollars
 from .turns import Answer, Child, Image, Note, Prompt, Text, Thought, ToolCall, turns
 from .words import text, when
 

@@ -1,0 +1,15 @@
+"""From dollars to the whole numbers that ledgers keep."""
+
+from __future__ import annotations
+
+from decimal import ROUND_HALF_UP, Decimal
+
+
+def units(amount: float | Decimal) -> int:
+    """An amount in US dollars, as its shortest decimal form says it. What is no number is nothing."""
+    if not amount:
+        return 0
+    exact = amount if isinstance(amount, Decimal) else Decimal(repr(amount))
+    if not exact.is_finite():
+        return 0
+    return int(exact.scaleb(15).to_integral_value(ROUND_HALF_UP))

@@ -1,0 +1,200 @@
+"""Reading what a ledger does not know yet: the messages of a session, or of a whole store."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any, Protocol
+
+from ..errors import RecordError
+from ..records import Document, as_object, codec
+from ..storage import open_store
+from ..storage.json_tree import read_file
+from ..storage.store import Damage
+from .figures import Entry, account
+from .forks import is_suspect
+from .ledger import Facts, Held
+from .ledger_cache import mark, records
+from .spending import Reader
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from ..storage.store import Store
+    from .repricing import Repricer
+
+    Report = Callable[[Damage], None]
+    Told = list[tuple[str, str]]
+
+_SMALL = 1 << 16
+_FLAGS = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+
+
+class Reading(Protocol):
+    """What a ledger asks of whoever reads for it."""
+
+    def session(self, session: str, facts: Facts | None) -> Held:
+        """The account of one session."""
+        ...
+
+    def entries(self, session: str) -> list[Entry]:
+        """The messages of one session."""
+        ...
+
+    def facts(self, project: str, path: str, report: Report) -> Facts | None:
+        """What the record of a session says; ``None``, and told, if it cannot be read."""
+        ...
+
+    def everything(self) -> tuple[dict[str, tuple[int, int, Facts]], dict[str, Held], Told]:
+        """All sessions, their accounts, and what could not be read."""
+        ...
+
+
+class TreeReading:
+    """Reads a JSON tree, file by file."""
+
+    def __init__(self, root: str, repricer: Repricer) -> None:
+        self._root = root
+        self._reader = Reader(repricer, self._parts)
+
+    def session(self, session: str, facts: Facts | None) -> Held:
+        """The account of one session, with what of it may still change."""
+        entries, watched, damage = self._read(session)
+        first = min((entry.created for entry in entries), default=0)
+        return Held(account(session, entries, keep=is_suspect(facts, first)), 0, watched, damage)
+
+    def entries(self, session: str) -> list[Entry]:
+        """The messages of one session."""
+        return self._read(session)[0]
+
+    def facts(self, project: str, path: str, report: Report) -> Facts | None:
+        """What the record at ``path`` says."""
+        try:
+            document = codec.loads_object(read_file(path), path)
+        except (OSError, RecordError) as error:
+            report(Damage(path, error.reason if isinstance(error, RecordError) else str(error)))
+            return None
+        return session_facts(document, project, os.path.basename(path)[:-5])
+
+    def everything(self) -> tuple[dict[str, tuple[int, int, Facts]], dict[str, Held], Told]:
+        """A tree is read session by session."""
+        raise NotImplementedError
+
+    def _read(self, session: str) -> tuple[list[Entry], list[tuple[str, int, int]], Told]:
+        folder = os.path.join(self._root, "message", session)
+        entries: list[Entry] = []
+        watched: list[tuple[str, int, int]] = []
+        damage: Told = []
+        for name in records(folder):
+            path = f"{folder}{os.sep}{name}"
+            try:
+                entry = self._reader.parse(name[:-5], _content(path), path)
+                if entry.role == "assistant" and not entry.completed:
+                    watched.append((name, *mark(path)))
+                    entry = self._reader.parse(name[:-5], _content(path), path)  # as it was at that mark, or later
+            except FileNotFoundError:
+                continue
+            except (OSError, RecordError) as error:
+                damage.append((path, error.reason if isinstance(error, RecordError) else str(error.strerror or error)))
+                watched.append((name, *mark(path)))
+            else:
+                entries.append(entry)
+        return entries, watched, damage
+
+    def _parts(self, message: str) -> Iterator[Any]:
+        folder = os.path.join(self._root, "part", message)
+        for name in records(folder):
+            try:
+                yield codec.loads(read_file(os.path.join(folder, name)))
+            except (OSError, RecordError):
+                continue
+
+
+class StoreReading:
+    """Reads any store, as a whole."""
+
+    def __init__(self, store: Store | str, repricer: Repricer) -> None:
+        self._store: Store = open_store(store) if isinstance(store, str) else store
+        self._reader = Reader(repricer, self._parts)
+
+    def session(self, session: str, facts: Facts | None) -> Held:
+        """The account of one session."""
+        return _held(session, self.entries(session), facts)
+
+    def entries(self, session: str) -> list[Entry]:
+        """The messages of one session."""
+        found = self._store.scan(("message", session), report=_listener([]))
+        entries = (self._entry(key[-1], value, []) for key, value in found)
+        return [entry for entry in entries if entry]
+
+    def facts(self, project: str, path: str, report: Report) -> Facts | None:
+        """Only a tree has files."""
+        raise NotImplementedError
+
+    def everything(self) -> tuple[dict[str, tuple[int, int, Facts]], dict[str, Held], Told]:
+        """All sessions, their accounts, and what could not be read."""
+        damage: Told = []
+        facts: dict[str, Facts] = {}
+        for key, value in self._store.scan(("session",), report=_listener(damage)):
+            found = session_facts(as_object(value) or {}, key[1], key[-1])
+            facts[found.id] = max(facts.get(found.id, found), found, key=lambda each: each.updated)
+        sessions: dict[str, list[Entry]] = {}
+        for key, value in self._store.scan(("message",), report=_listener(damage)):
+            entry = self._entry(key[-1], value, damage)
+            if entry:
+                sessions.setdefault(key[1], []).append(entry)
+        held = {name: _held(name, entries, facts.get(name)) for name, entries in sessions.items()}
+        return {name: (0, 0, found) for name, found in facts.items()}, held, damage
+
+    def _entry(self, name: str, value: Any, damage: Told) -> Entry | None:
+        place = f"{self._store.place}#message/{name}"
+        try:
+            return self._reader.read(name, as_object(value) or {}, place)
+        except RecordError as error:
+            damage.append((place, error.reason))
+            return None
+
+    def _parts(self, message: str) -> Iterator[Any]:
+        for _, part in self._store.scan(("part", message), report=_listener([])):
+            yield part
+
+
+def session_facts(document: Document, project: str, name: str) -> Facts:
+    """What a session's record says. Its file's place speaks where the record does not, and for its name in any case."""
+    stamps = as_object(document.get("time")) or {}
+    created, updated = _moment(stamps.get("created")), _moment(stamps.get("updated"))
+    fork = as_object(document.get("fork")) or {}
+    texts = {key: value for key in ("parentID", "title", "directory") if isinstance(value := document.get(key), str)}
+    return Facts(
+        id=name,
+        project=project,
+        parent=texts.get("parentID", ""),
+        title=texts.get("title", ""),
+        directory=texts.get("directory", ""),
+        created=created,
+        updated=updated or created,
+        fork=str(fork.get("sessionID") or ""),
+        archived=bool(stamps.get("archived")),
+    )
+
+
+def _held(session: str, entries: list[Entry], facts: Facts | None) -> Held:
+    first = min((entry.created for entry in entries), default=0)
+    return Held(account(session, entries, keep=is_suspect(facts, first)))
+
+
+def _content(path: str) -> bytes:
+    """A file's bytes; messages are small, and there are many."""
+    descriptor = os.open(path, _FLAGS)
+    try:
+        data = os.read(descriptor, _SMALL)
+    finally:
+        os.close(descriptor)
+    return data if len(data) < _SMALL else read_file(path)
+
+
+def _moment(value: object) -> int:
+    return int(value) if isinstance(value, (int, float)) else 0
+
+
+def _listener(damage: Told) -> Report:
+    return lambda found: damage.append((found.path, found.reason))

@@ -1,0 +1,85 @@
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from ..history.sample_tree import contents
+from .test_cli import Terminal
+
+FIXTURES = Path(__file__).parents[1] / "fixtures"
+
+
+@pytest.fixture
+def terminal(capfdbinary: pytest.CaptureFixture[bytes]) -> Terminal:
+    return Terminal(capfdbinary)
+
+
+@pytest.fixture
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = tmp_path / "data" / "storage"
+    shutil.copytree(FIXTURES / "opencode-1.1.65" / "storage", folder)
+    monkeypatch.setenv("OPENSESH_STORE", str(folder))
+    return folder
+
+
+def test_each_finding_is_a_line_and_damage_is_a_number(terminal: Terminal, store: Path) -> None:
+    out = terminal.run("doctor")
+    assert terminal.code == 0
+    assert "13        54        133    13" in out
+    assert "folder      /srv/dev/eastore: 13 sessions worked here, and it is gone" in out
+    assert "--fix repairs 1 of them." in out
+    next((store / "part").glob("*/*.json")).write_bytes(b"")
+    assert "the file is empty" in terminal.run("doctor")
+    assert terminal.code == 5
+    answer = terminal.json("doctor")
+    assert {finding["kind"] for finding in answer["findings"]} == {"torn", "orphan", "folder"}
+    assert answer["stores"][0]["sessions"] == 13
+
+
+def test_repairs_are_made_once_and_taken_back(terminal: Terminal, store: Path) -> None:
+    next((store / "part").glob("*/*.json")).write_bytes(b"")
+    before = contents(store)
+    answer = terminal.json("doctor", "--fix")
+    assert (terminal.code, answer["fixed"]) == (0, 2)
+    after = contents(store)
+    again = terminal.json("doctor", "--fix")
+    assert (again["fixed"], again["undo"], contents(store) == after) == (0, None, True)
+    assert terminal.json("doctor", "--undo", answer["undo"]) == {"restored": 2, "left": []}
+    assert contents(store) == before
+    terminal.run("doctor", "--undo", answer["undo"])
+    assert terminal.code == 3
+    out = terminal.run("doctor", "--fix")
+    assert "(fixed)" in out
+    assert "opensesh doctor --undo " in out
+
+
+def test_many_findings_of_a_kind_are_cut_short(terminal: Terminal, store: Path) -> None:
+    for number in range(20):
+        (store / "todo" / f"ses_{number:02d}.json").write_text("[]")
+    out = terminal.run("doctor")
+    assert "... and 13 more; --all shows them" in out
+    assert "ses_19" not in out
+    assert "ses_19" in terminal.run("doctor", "--all")
+
+
+def test_an_old_tree_is_brought_forward_when_asked(terminal: Terminal, store: Path) -> None:
+    (store / "migration").write_text("1")
+    assert "opensesh doctor --migrate brings it forward" in terminal.run("doctor")
+    assert terminal.json("doctor", "--migrate")["steps"] == 1
+    assert (store / "migration").read_text() == "2"
+    terminal.run("doctor", "--fix", "--migrate")
+    assert terminal.code == 2
+
+
+def test_a_database_alone_is_looked_at_and_never_touched(terminal: Terminal) -> None:
+    place = FIXTURES / "opencode-1.2" / "opencode.db"
+    before = place.read_bytes()
+    answer = terminal.json("doctor", "--fix", "--store", str(place))
+    assert (answer["findings"], answer["stores"][0]["sessions"]) == ([], 13)
+    assert place.read_bytes() == before
+
+
+def test_an_empty_place_has_nothing_wrong_with_it(terminal: Terminal, tmp_path: Path) -> None:
+    assert "Nothing is wrong." in terminal.run("doctor", "--store", str(tmp_path / "nowhere"))

@@ -1,0 +1,142 @@
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from ..history.sample_tree import Sample
+from .test_cli import Terminal
+
+FIXTURES = Path(__file__).parents[1] / "fixtures"
+BUSY = "ses_e1f505ae8ffev56KO8VQGT1kHX"
+PARENT = "ses_e1f50577fffejV6VGQt622W6kl"
+
+
+@pytest.fixture
+def terminal(capfdbinary: pytest.CaptureFixture[bytes]) -> Terminal:
+    return Terminal(capfdbinary)
+
+
+@pytest.fixture
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = tmp_path / "data" / "storage"
+    shutil.copytree(FIXTURES / "opencode-1.1.65" / "storage", folder)
+    monkeypatch.setenv("OPENSESH_STORE", str(folder))
+    return folder
+
+
+def test_everything_is_exported_unless_something_is_named(terminal: Terminal, store: Path) -> None:
+    assert len(terminal.run("export").splitlines()) == 13
+    assert len(terminal.run("export", "--no-children").splitlines()) == 12
+    assert len(terminal.run("export", PARENT).splitlines()) == 1
+    assert len(terminal.run("export", PARENT, BUSY, "--children").splitlines()) == 3
+    assert len(terminal.run("export", "--project", "eastore").splitlines()) == 13
+    assert terminal.run("export", "--until", "2020-01-01") == ""
+    assert "No sessions fit" in terminal.error
+
+
+def test_json_is_one_document_for_one_session(terminal: Terminal, store: Path) -> None:
+    document = terminal.json("export", BUSY)
+    assert document == json.loads(terminal.run("export", BUSY, "--format", "json"))
+    assert document["info"]["id"] == BUSY
+    assert document == terminal.json("show", BUSY)
+    assert len(terminal.json("export")) == 13
+
+
+def test_what_does_not_go_together_is_refused(terminal: Terminal, store: Path, tmp_path: Path) -> None:
+    for words in (
+        ("-o", "a", "--split", "b"),
+        ("--format", "parquet"),
+        ("--format", "html"),
+        (BUSY, "--project", "eastore"),
+        ("--format", "docx"),
+        ("--format", "parquet", "--split", str(tmp_path / "x")),
+    ):
+        terminal.run("export", *words)
+        assert (terminal.code, terminal.error.count("\n")) == (2, 1), words
+    terminal.run("export", "nobody")
+    assert terminal.code == 3
+    terminal.run("export", "-o", str(tmp_path / "no" / "folder" / "x"))
+    assert (terminal.code, "could not be written" in terminal.error) == (5, True)
+
+
+def test_files_and_folders_are_told_of(terminal: Terminal, store: Path, tmp_path: Path) -> None:
+    assert terminal.run("export", "-o", str(tmp_path / "all.jsonl")) == ""
+    assert terminal.error == f"13 sessions to {tmp_path / 'all.jsonl'}.\n"
+    terminal.run("export", "--format", "html", "--split", str(tmp_path / "pages"))
+    assert "12 sessions to" in terminal.error
+    terminal.run("export", "--format", "html", "-o", str(tmp_path / "pages"))
+    assert "0 sessions to" in terminal.error
+    assert "12 were there already" in terminal.error
+    terminal.run("export", "--format", "opencode", "--split", str(tmp_path / "files"))
+    assert "import.sh imports each in its own folder" in terminal.error
+
+
+def test_what_was_redacted_is_told_by_kind(terminal: Terminal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sample = Sample(tmp_path)
+    monkeypatch.setenv("OPENSESH_STORE", str(tmp_path))
+    session = sample.session()
+    sample.prompt(session, "my key is " + "ghp_" + "a1B2c3D4e5F6" * 3 + " in /home/ann/x")
+    assert "[redacted:github-token]" in terminal.run("export", "--redact")
+    assert terminal.error == "Redacted: 1 github-token.\n"
+    assert "~/x" in terminal.run("export", "--redact-paths")
+    assert "1 home-folder" in terminal.error
+    terminal.run("export", session["id"], "--format", "html", "--redact")
+    assert "1 github-token" in terminal.error
+
+
+def test_damage_is_told_and_the_rest_exported(terminal: Terminal, store: Path) -> None:
+    victim = next((store / "part").glob("*/*.json"))
+    victim.write_bytes(b"{")
+    assert len(terminal.run("export").splitlines()) == 13
+    assert "1 damaged record left out" in terminal.error
+
+
+def test_a_slow_reader_gets_every_byte(store: Path, tmp_path: Path) -> None:
+    sample = Sample(store)
+    session = sample.session()
+    for _ in range(40):
+        sample.prompt(session, "x" * 20_000)
+    words = [sys.executable, "-m", "opensesh", "export", "--format", "json"]
+    whole = subprocess.run(words, capture_output=True, check=True).stdout
+    assert len(json.loads(whole)) == 14
+    chunks: list[bytes] = []
+    with subprocess.Popen(words, stdout=subprocess.PIPE) as process:
+        assert process.stdout
+        time.sleep(0.5)
+        while chunk := process.stdout.read(65_536):
+            chunks.append(chunk)
+            time.sleep(0.001)
+    assert process.returncode == 0
+    assert b"".join(chunks) == whole
+
+
+def test_a_reader_that_goes_away_is_no_error(store: Path) -> None:
+    command = f"{sys.executable} -m opensesh export --format json | head -c 10"
+    done = subprocess.run(["bash", "-o", "pipefail", "-c", command], capture_output=True, check=False)
+    assert (done.returncode, len(done.stdout), done.stderr) == (0, 10, b"")
+
+
+def test_an_export_that_was_killed_goes_on(store: Path, tmp_path: Path) -> None:
+    sample = Sample(store)
+    for _ in range(200):
+        sample.talk(answers=2)
+    out = tmp_path / "all.jsonl"
+    words = [sys.executable, "-m", "opensesh", "export", "-o", str(out)]
+    part = out.with_name("all.jsonl.part")
+    process = subprocess.Popen(words, stderr=subprocess.DEVNULL)
+    while process.poll() is None and not (part.exists() and part.stat().st_size > 50_000):
+        time.sleep(0.002)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    assert out.exists() or part.exists()
+    subprocess.run(words, check=True, capture_output=True)
+    lines = [json.loads(line) for line in out.read_bytes().splitlines()]
+    assert len({line["session_id"] for line in lines}) == len(lines) == 213
+    assert not part.exists()

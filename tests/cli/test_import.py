@@ -1,0 +1,93 @@
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from ..history.sample_tree import Sample, contents
+from .running import Screen
+from .test_cli import Terminal
+
+FIXTURES = Path(__file__).parents[1] / "fixtures"
+
+
+@pytest.fixture
+def terminal(capfdbinary: pytest.CaptureFixture[bytes]) -> Terminal:
+    return Terminal(capfdbinary)
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("OPENSESH_STORE", str(tmp_path / "here"))
+    return tmp_path / "here" / "storage"
+
+
+def test_what_was_exported_comes_back(terminal: Terminal, here: Path, tmp_path: Path) -> None:
+    tree = str(FIXTURES / "opencode-1.1.65" / "storage")
+    out = tmp_path / "all.json"
+    terminal.run("export", "--format", "json", "-o", str(out), "--store", tree)
+    answer = terminal.json("import", str(out))
+    assert (terminal.code, answer["counts"]) == (0, {"added": 13})
+    assert terminal.json("import", str(out), tree)["counts"] == {
+        "unchanged": 15,
+        "extended": 11,
+    }  # the diffs, which an export does not hold
+    assert terminal.json("import", str(out), tree)["counts"] == {"unchanged": 26}
+    assert terminal.run("export", "--format", "json") == out.read_text()
+    assert terminal.run("import", tree) == "13 found: 13 unchanged.\n"
+
+
+def test_a_database_is_copied_into_the_tree(terminal: Terminal, here: Path) -> None:
+    place = str(FIXTURES / "opencode-1.18.33" / "opencode.db")
+    assert "13 would be added" in terminal.run("import", place, "--dry-run")
+    assert not here.exists()
+    assert "13 added" in terminal.run("import", place)
+    assert len(list(here.glob("session/*/*.json"))) == 13
+    assert terminal.json("list", "--limit", "0", "--children", "--archived")["total"] == 13
+
+
+def test_folders_are_mapped_as_given(terminal: Terminal, here: Path, tmp_path: Path) -> None:
+    sample = Sample(tmp_path / "there")
+    session = sample.talk()
+    (tmp_path / "shop").mkdir()
+    terminal.run("import", str(tmp_path / "there"), "--map", f"/srv/dev/shop={tmp_path / 'shop'}")
+    assert terminal.json("show", session["id"])["info"]["directory"] == str(tmp_path / "shop")
+    terminal.run("import", str(tmp_path / "there"), "--map", "nonsense")
+    assert terminal.code == 2
+
+
+def test_folders_that_are_not_here_are_asked_for(here: Path, tmp_path: Path, terminal: Terminal) -> None:
+    sample = Sample(tmp_path / "there")
+    session = sample.talk()
+    (tmp_path / "shop").mkdir()
+    screen = Screen("import", str(tmp_path / "there"))
+    screen.until("/srv/dev/shop (1 sessions) is not here. Where is it now? [leave it] ")
+    screen.type(f"{tmp_path / 'shop'}\n")
+    screen.until("1 added")
+    assert screen.end() == 0
+    assert terminal.json("show", session["id"])["info"]["directory"] == str(tmp_path / "shop")
+
+
+def test_what_cannot_be_brought_in_is_said_in_a_line(terminal: Terminal, here: Path, tmp_path: Path) -> None:
+    (tmp_path / "x.jsonl").write_text('{"session_id": "ses_1", "messages": []}\n')
+    terminal.run("import", str(tmp_path / "x.jsonl"))
+    assert (terminal.code, terminal.error.count("\n")) == (2, 1)
+    assert "What can be brought in: OpenCode's export JSON" in terminal.error
+    terminal.run("import", str(tmp_path / "nothing"))
+    assert terminal.code == 3
+    (tmp_path / "evil.json").write_text(json.dumps({"info": {"id": "../x"}, "messages": []}))
+    terminal.run("import", str(tmp_path / "evil.json"))
+    assert terminal.code == 1
+    here.mkdir(parents=True)
+    terminal.run("import", str(here))
+    assert (terminal.code, "is where sessions are brought in" in terminal.error) == (2, True)
+
+
+def test_a_database_is_never_brought_into(terminal: Terminal, tmp_path: Path) -> None:
+    shutil.copy(FIXTURES / "opencode-1.2" / "opencode.db", tmp_path / "x.db")
+    before = contents(tmp_path)["x.db"]
+    terminal.run("import", str(FIXTURES / "opencode-1.1.65" / "storage"), "--store", str(tmp_path / "x.db"))
+    assert terminal.code == 5
+    assert contents(tmp_path)["x.db"] == before

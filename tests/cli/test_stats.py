@@ -1,0 +1,148 @@
+from __future__ import annotations
+
+import csv
+import io
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from opensesh.cli.charts import bar, calendar
+from opensesh.cli.stats import money, short
+
+from ..history.sample_tree import Sample
+from .test_cli import Terminal
+
+FIXTURES = Path(__file__).parents[1] / "fixtures"
+
+
+@pytest.fixture
+def terminal(capfdbinary: pytest.CaptureFixture[bytes]) -> Terminal:
+    return Terminal(capfdbinary)
+
+
+@pytest.fixture
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = tmp_path / "data" / "storage"
+    shutil.copytree(FIXTURES / "opencode-1.1.65" / "storage", folder)
+    monkeypatch.setenv("OPENSESH_STORE", str(folder))
+    return folder
+
+
+@pytest.fixture
+def sample(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Sample:
+    root = tmp_path / "data" / "storage"
+    root.mkdir(parents=True)
+    monkeypatch.setenv("OPENSESH_STORE", str(root))
+    return Sample(root)
+
+
+@pytest.mark.parametrize("by", ["day", "project", "model", "agent", "session"])
+def test_rows_add_up_to_the_total_however_they_are_grouped(terminal: Terminal, store: Path, by: str) -> None:
+    answer = terminal.json("stats", "--by", by)
+    assert answer["by"] == by
+    assert set(answer["prices"]) == {"table", "date"}
+    for row in answer["rows"]:
+        assert {"key", "tokens", "cost", "repriced", "sessions", "messages"} <= set(row)
+        assert set(row["tokens"]) == {"input", "output", "reasoning", "cache"}
+    assert sum(row["cost"] for row in answer["rows"]) == pytest.approx(answer["total"]["cost"])
+    assert sum(row["messages"] for row in answer["rows"]) == answer["total"]["messages"] == 42
+    assert answer["copied"]["messages"] == 12
+
+
+def test_the_table_names_its_prices_and_tells_of_forks(terminal: Terminal, store: Path) -> None:
+    out = terminal.run("stats", "--utc")
+    assert "2026-11-15    42  256.5K     950       0     5.7K        0  $0.7854    unknown" in out
+    assert "Re-priced by models.dev as of 2026-" in out
+    assert "12 messages ($0.1065) that 2 forks copied are counted once" in out
+    assert "Sun █" in out
+    assert terminal.error == ""
+
+
+def test_sessions_are_shown_with_their_subagents_and_apart_if_asked(terminal: Terminal, store: Path) -> None:
+    assert "sub thing" not in terminal.run("stats", "--by", "session")
+    assert "sub thing" in terminal.run("stats", "--by", "session", "--children")
+    rows = {row["key"]: row for row in terminal.json("stats", "--by", "session")["rows"]}
+    parent, child = rows["ses_e1f50577fffejV6VGQt622W6kl"], rows["ses_e1f505771ffeo3ptRkUuHl1Hjm"]
+    assert child["parentID"] == parent["key"]
+    assert parent["inclusive"]["cost"] == pytest.approx(parent["cost"] + child["cost"])
+
+
+def test_csv_has_a_line_a_row_and_nothing_else(terminal: Terminal, store: Path) -> None:
+    lines = list(csv.DictReader(io.StringIO(terminal.run("stats", "--by", "agent", "--csv"))))
+    assert [line["agent"] for line in lines] == ["build", "plan", "general", "compaction"]
+    assert sum(float(line["cost"]) for line in lines) == pytest.approx(0.785448)
+    assert lines[0]["repriced"] == ""
+    sessions = list(csv.DictReader(io.StringIO(terminal.run("stats", "--by", "session", "--csv"))))
+    assert float(sessions[0]["inclusive_cost"]) == pytest.approx(0.612447)
+    tools = list(csv.DictReader(io.StringIO(terminal.run("stats", "--by", "tool", "--csv"))))
+    assert (tools[0]["tool"], tools[0]["calls"], tools[0]["errors"]) == ("bash", "4", "1")
+    terminal.run("stats", "--csv", "--json")
+    assert terminal.code == 2
+
+
+def test_tools_are_counted_and_drawn(terminal: Terminal, store: Path) -> None:
+    answer = terminal.json("stats", "--by", "tool")
+    assert {row["key"]: row["calls"] for row in answer["rows"]}["read"] == 2
+    assert all(row["cost"] is None and row["tokens"] is None for row in answer["rows"])
+    assert "bash       4      1" in terminal.run("stats", "--by", "tool")
+    terminal.run("stats", "--by", "tool", "--until", "2020-01-01")
+    assert "No tool was called" in terminal.error
+
+
+def test_time_and_project_choose_what_counts(terminal: Terminal, sample: Sample) -> None:
+    sample.talk()
+    sample.talk(project="global")
+    sample.write(("project", "global"), {"id": "global", "worktree": "/", "sandboxes": []})
+    assert terminal.json("stats", "--project", "shop")["total"]["cost"] == 0.5
+    assert terminal.json("stats", "--until", "2026-01-01")["rows"] == []
+    assert terminal.json("stats", "--since", "2026-01-01T00:00:00+00:00")["total"]["cost"] == 1.0
+    assert terminal.json("stats", "--project", "zzzz")["error"]["name"] == "NotFound"
+    terminal.run("stats", "--until", "2020-01-01")
+    assert "Nothing was spent" in terminal.error
+
+
+def test_damage_is_told_and_the_rest_is_counted(terminal: Terminal, sample: Sample) -> None:
+    session = sample.talk()
+    sample.path("message", session["id"], sample.messages(session)[1]["id"]).write_bytes(b"{")
+    assert terminal.json("stats")["total"]["cost"] == 0.25
+    assert "1 damaged record left out" in terminal.error
+
+
+def test_bytes_are_told_by_session_tool_and_kind(terminal: Terminal, store: Path) -> None:
+    [room] = terminal.json("stats", "--bytes")["stores"]
+    assert room["total"]["bytes"] == sum(path.stat().st_size for path in store.rglob("*.json"))
+    assert set(room["tools"]) == {"bash", "read", "edit", "write", "todowrite", "task"}
+    out = terminal.run("stats", "--bytes", "--limit", "3")
+    assert "WITH CHILDREN" in out
+    assert "subagents' sessions" in out
+
+
+@pytest.mark.parametrize("columns", [20, 40, 80, 200])
+def test_pictures_keep_to_the_width_of_the_terminal(
+    terminal: Terminal, sample: Sample, monkeypatch: pytest.MonkeyPatch, columns: int
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    session = sample.session()
+    for _ in range(200):
+        sample.clock += 3 * 86_400_000
+        sample.answer(session)
+    lines = terminal.run("stats", "--limit", "0").splitlines()
+    assert max(len(line) for line in lines[:8]) <= max(columns, 20)
+    assert any("█" in line for line in lines)
+
+
+def test_a_calendar_has_a_column_a_week_and_shades_by_quarters() -> None:
+    days: dict[str, Any] = {"2026-11-02": 1, "2026-11-03": 2, "2026-11-04": 3, "2026-11-05": 4, "2026-11-15": 0.1}
+    lines = calendar(days, 80)
+    assert lines[0].split() == ["Nov"]
+    assert [line[4:].rstrip() for line in lines[1:]] == ["▒ ·", "▓ ·", "█ ·", "█ ·", "· ·", "· ·", "· ░"]
+    assert calendar({}, 80) == []
+    assert len(calendar({"2024-01-01": 1, "2026-11-15": 1}, 30)[1]) <= 30
+
+
+def test_bars_and_numbers_are_short() -> None:
+    assert [bar(value, 8, 8) for value in (0, 0.01, 4, 8, 99)] == ["", "▏", "████", "████████", "████████"]
+    assert [short(number) for number in (0, 999, 1000, 2_500_000, 3 * 10**9)] == ["0", "999", "1.0K", "2.5M", "3.0G"]
+    assert [money(units * 10**12) for units in (0, 1, 999, 1_234_567)] == ["$0.00", "$0.0010", "$0.9990", "$1,234.57"]

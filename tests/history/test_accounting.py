@@ -1,0 +1,75 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from opensesh.history.accounting import measure
+from opensesh.storage import open_store
+from opensesh.storage.json_tree import JsonTree
+
+from .sample_tree import Sample, contents
+
+FIXTURES = Path(__file__).parents[1] / "fixtures"
+
+
+@pytest.fixture
+def sample(tmp_path: Path) -> Sample:
+    root = tmp_path / "data" / "storage"
+    root.mkdir(parents=True)
+    return Sample(root)
+
+
+def test_every_byte_of_a_tree_is_counted_once(sample: Sample) -> None:
+    parent = sample.talk("parent")
+    child = sample.talk("child", parent=parent["id"])
+    sample.write(("todo", "ses_gone"), [{"content": "x"}])
+    [room] = measure(JsonTree(sample.root))
+    sizes = {path: len(data) for path, data in contents(sample.root).items() if path.endswith(".json")}
+    assert room.total.bytes == sum(sizes.values())
+    assert room.total.records == len(sizes)
+    assert sum(share.bytes for share in room.kinds.values()) == room.total.bytes
+    own = sum(each.own.bytes for each in room.sessions.values())
+    projects = room.kinds["project"].bytes
+    assert own + room.orphans.bytes + projects == room.total.bytes
+    assert room.orphans.bytes == sizes["todo/ses_gone.json"]
+    sums = room.sessions
+    assert sums[parent["id"]].inclusive == sums[parent["id"]].own.bytes + sums[child["id"]].own.bytes
+    assert room.children.bytes == sums[child["id"]].own.bytes
+    assert [each.session for each in room.largest()] == [parent["id"], child["id"]]
+
+
+def test_tools_and_attachments_are_told_apart_however_large(sample: Sample) -> None:
+    message = sample.prompt(sample.session())
+    sample.tool(message, "bash", output="x" * 100)
+    sample.tool(message, "read", output="y" * 200_000)
+    picture = {"type": "file", "mime": "image/png", "url": "data:image/png;base64," + "A" * 90_000}
+    sample.tool(message, "webfetch", attachments=[picture])
+    sample.part(message, **picture)
+    [room] = measure(JsonTree(sample.root))
+    assert list(room.document()["tools"]) == ["read", "webfetch", "bash"]
+    assert room.tools["bash"].records == 1
+    assert room.attachments.records == 2
+    assert room.attachments.bytes == 2 * len(str(picture["url"]))
+
+
+def test_what_opencode_keeps_beside_its_sessions_is_told(sample: Sample) -> None:
+    (sample.root.parent / "snapshot" / "p").mkdir(parents=True)
+    (sample.root.parent / "snapshot" / "p" / "pack").write_bytes(b"x" * 1000)
+    [room] = measure(JsonTree(sample.root))
+    assert room.beside == {"snapshot": 1000}
+
+
+def test_a_database_is_measured_by_its_records() -> None:
+    [tree] = measure(JsonTree(FIXTURES / "opencode-1.1.65" / "storage"))
+    [database] = measure(open_store(str(FIXTURES / "opencode-1.2" / "opencode.db")))
+    assert database.kinds["part"].records == tree.kinds["part"].records
+    assert database.tools.keys() == tree.tools.keys()
+    assert database.sessions.keys() == tree.sessions.keys()
+
+
+def test_damage_is_measured_and_called_unreadable(sample: Sample) -> None:
+    part = sample.part(sample.prompt(sample.session()), type="text", text="x")
+    sample.path("part", part["messageID"], part["id"]).write_bytes(b"?" * 50)
+    [room] = measure(JsonTree(sample.root))
+    assert room.parts["unreadable"].bytes == 50

@@ -1,0 +1,356 @@
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import stat
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from opensesh.errors import NotFound, RecordError
+from opensesh.history.doctor import Diagnosis, diagnose, repair
+from opensesh.history.stats import statistics
+from opensesh.history.undo import Change, perform, take_back
+from opensesh.storage import open_store
+from opensesh.storage.json_tree import JsonTree
+from opensesh.storage.leases import Leases
+
+from .sample_tree import Json, Sample, contents
+
+FIXTURES = Path(__file__).parents[1] / "fixtures"
+
+
+@pytest.fixture
+def sample(tmp_path: Path) -> Sample:
+    root = tmp_path / "data" / "storage"
+    root.mkdir(parents=True)
+    made = Sample(root)
+    (tmp_path / "shop").mkdir()
+    made.write(("project", "proj"), {"id": "proj", "worktree": str(tmp_path / "shop"), "sandboxes": []})
+    return made
+
+
+def healthy(sample: Sample, **more: Any) -> Json:
+    return sample.talk(directory=str(sample.root.parent.parent / "shop"), **more)
+
+
+def kinds(found: Diagnosis) -> dict[str, list[str]]:
+    told: dict[str, list[str]] = {}
+    for finding in found.findings:
+        told.setdefault(finding.kind, []).append(finding.path)
+    return told
+
+
+def look(sample: Sample) -> dict[str, list[str]]:
+    return kinds(diagnose(JsonTree(sample.root)))
+
+
+def mend(sample: Sample) -> Diagnosis:
+    """Repair; then see that it is repaired, that a second run changes nothing, and that all can be taken back."""
+    tree = JsonTree(sample.root)
+    before = contents(sample.root)
+    found = repair(tree)
+    after = contents(sample.root)
+    again = repair(tree)
+    assert not [finding for finding in again.findings if finding.fixable], again.findings
+    assert again.undo == ""
+    assert contents(sample.root) == after
+    if found.undo:
+        assert take_back(found.undo).left == []
+        assert contents(sample.root) == before
+        with pytest.raises(NotFound):
+            take_back(found.undo)
+        repair(tree)
+        assert contents(sample.root).keys() == after.keys()
+    return found
+
+
+def test_a_sound_store_has_nothing_wrong_with_it(sample: Sample) -> None:
+    session = healthy(sample)
+    sample.write(("todo", session["id"]), [])
+    sample.write(("session_diff", session["id"]), [])
+    found = mend(sample)
+    assert found.findings == []
+    assert (found.holdings[0].sessions, found.holdings[0].messages, found.holdings[0].parts) == (1, 4, 8)
+    assert not found.damaged
+
+
+def test_a_torn_part_is_put_aside(sample: Sample) -> None:
+    message = sample.messages(healthy(sample))[1]
+    victim = next((sample.root / "part" / message["id"]).iterdir())
+    victim.write_bytes(victim.read_bytes()[:30])
+    place = os.path.relpath(victim, sample.root)
+    assert look(sample) == {"torn": [place]}
+    assert diagnose(JsonTree(sample.root)).damaged
+    found = mend(sample)
+    assert not found.damaged
+    assert not victim.exists()
+
+
+@pytest.mark.parametrize("junk", [b"", b"\0\0\0\0", b"[1]", b"\xff\xfe{}", b'{"id": "x"'])
+def test_a_torn_message_is_made_again_from_its_parts(sample: Sample, junk: bytes) -> None:
+    session = healthy(sample)
+    prompt, answer = sample.messages(session)[:2]
+    for info in (prompt, answer):
+        sample.path("message", session["id"], info["id"]).write_bytes(junk)
+    mend(sample)
+    first, second = sample.messages(session)[:2]
+    assert (first["role"], second["role"]) == ("user", "assistant")
+    assert (second["cost"], second["tokens"]) == (answer["cost"], answer["tokens"])
+    assert abs(first["time"]["created"] - prompt["time"]["created"]) <= 1
+    assert second["modelID"] == answer["modelID"]
+    assert statistics(JsonTree(sample.root), fresh=True).total.document()["cost"] == 0.5
+
+
+def test_a_session_whose_record_is_torn_or_lost_is_made_again_from_its_messages(sample: Sample) -> None:
+    torn, lost = healthy(sample), healthy(sample)
+    sample.path("session", "proj", torn["id"]).write_bytes(b"{")
+    sample.path("session", "proj", lost["id"]).unlink()
+    root = str(sample.root.parent.parent / "shop")
+    for session in (torn, lost):
+        for info in sample.messages(session):
+            if info["role"] == "assistant":
+                path = {"cwd": root, "root": root}
+                sample.write(("message", session["id"], info["id"]), info | {"path": path})
+    assert set(look(sample)) == {"torn", "orphan"}
+    mend(sample)
+    for session in (torn, lost):
+        record = json.loads(sample.path("session", "proj", session["id"]).read_bytes())
+        assert (record["id"], record["projectID"], record["directory"]) == (session["id"], "proj", root)
+        assert record["title"] == "Recovered session"
+
+
+def test_a_torn_session_without_messages_takes_its_leftovers_with_it(sample: Sample) -> None:
+    session = sample.session()
+    sample.path("session", "proj", session["id"]).write_bytes(b"")
+    sample.write(("todo", session["id"]), [])
+    assert set(look(sample)) == {"torn", "orphan"}
+    mend(sample)
+    assert not sample.path("todo", session["id"]).exists()
+
+
+def test_what_belongs_to_nothing_is_put_aside(sample: Sample) -> None:
+    session = healthy(sample)
+    gone = sample.messages(session)[0]
+    sample.path("message", session["id"], gone["id"]).unlink()
+    for kind in ("session_diff", "todo", "session_share"):
+        sample.write((kind, "ses_gone"), {} if kind == "session_share" else [])
+    assert sorted(look(sample)["orphan"]) == [
+        f"part/{gone['id']}",
+        "session_diff/ses_gone.json",
+        "session_share/ses_gone.json",
+        "todo/ses_gone.json",
+    ]
+    mend(sample)
+    assert not (sample.root / "part" / gone["id"]).exists()
+
+
+def test_of_two_copies_the_one_that_counts_is_kept(sample: Sample) -> None:
+    session, other = healthy(sample), healthy(sample)
+    older = session | {"projectID": "old", "time": {"created": 1, "updated": 2}}
+    sample.write(("session", "old", session["id"]), older)
+    info = sample.messages(session)[0]
+    sample.write(("message", other["id"], info["id"]), info)
+    assert look(sample) == {
+        "duplicate": [f"session/old/{session['id']}.json", f"message/{other['id']}/{info['id']}.json"]
+    }
+    mend(sample)
+    assert sample.path("session", "proj", session["id"]).exists()
+    assert sample.path("message", session["id"], info["id"]).exists()
+
+
+def test_what_says_it_belongs_elsewhere_is_brought_in_line_with_where_it_is(sample: Sample) -> None:
+    session = healthy(sample)
+    info = sample.messages(session)[0]
+    sample.write(("session", "proj", session["id"]), session | {"projectID": "another"})
+    sample.write(("message", session["id"], info["id"]), info | {"sessionID": "ses_other"})
+    part = next((sample.root / "part" / info["id"]).iterdir())
+    part.write_text(json.dumps(json.loads(part.read_text()) | {"messageID": "msg_other", "sessionID": "ses_other"}))
+    assert len(look(sample)["misplaced"]) == 3
+    mend(sample)
+    assert json.loads(part.read_bytes())["sessionID"] == session["id"]
+    assert sample.messages(session)[0]["sessionID"] == session["id"]
+    assert json.loads(sample.path("session", "proj", session["id"]).read_bytes())["projectID"] == "proj"
+
+
+def test_a_file_with_the_wrong_name_gets_its_own(sample: Sample) -> None:
+    session = healthy(sample)
+    info = sample.messages(session)[0]
+    path = sample.path("message", session["id"], info["id"])
+    path.rename(path.with_name("msg_renamed.json"))
+    assert look(sample) == {"misplaced": [f"message/{session['id']}/msg_renamed.json"]}
+    mend(sample)
+    assert path.exists()
+    assert len(JsonTree(sample.root).messages(session["id"])[0].parts) == 1
+
+
+def test_a_copy_under_another_name_is_put_aside(sample: Sample) -> None:
+    session = healthy(sample)
+    info = sample.messages(session)[0]
+    path = sample.path("message", session["id"], info["id"])
+    shutil.copy(path, path.with_name("msg_copy.json"))
+    shutil.copy(path, path.with_name("msg_x copy.json"))
+    path.with_name("notes.tmp").write_text("x")
+    found = look(sample)
+    assert found["misplaced"] == [f"message/{session['id']}/msg_copy.json"]
+    assert len(found["foreign"]) == 2
+    mend(sample)
+    assert len(sample.messages(session)) == 4
+
+
+def old(path: Path, days: float = 2) -> None:
+    then = time.time() - days * 86_400
+    os.utime(path, (then, then))
+
+
+def test_what_will_never_finish_is_brought_to_an_end(sample: Sample) -> None:
+    session = healthy(sample)
+    first, last = (info for info in sample.messages(session) if info["role"] == "assistant")
+    sample.tool(first, "bash", "running", time={"start": 5})
+    current = sample.tool(last, "bash", "pending")
+    del last["time"]["completed"]
+    path = sample.write(("message", session["id"], last["id"]), last)
+    assert len(look(sample)["stale"]) == 1
+    old(path)
+    old(sample.path("part", last["id"], current["id"]))
+    assert len(look(sample)["stale"]) == 3
+    with Leases(JsonTree(sample.root)).acquire(session["id"], "opensesh run"):
+        assert "stale" not in look(sample)
+    found = repair(JsonTree(sample.root))
+    assert len(kinds(found)["stale"]) == 3
+    states = [
+        part["state"] for m in JsonTree(sample.root).messages(session["id"]) for part in m.parts if "state" in part
+    ]
+    assert [state["status"] for state in states] == ["error", "error"]
+    assert states[0]["time"]["start"] == 5
+    assert sample.messages(session)[-1]["time"]["completed"] >= last["time"]["created"]
+    assert repair(JsonTree(sample.root)).undo == ""
+
+
+def test_the_lease_of_a_dead_runner_is_given_back(sample: Sample) -> None:
+    session = healthy(sample)
+    leases = Leases(JsonTree(sample.root))
+    lease = leases.acquire(session["id"], "opensesh run")
+    lease.leave_to_parent()
+    assert set(look(sample)) == {"lease"}
+    repair(JsonTree(sample.root))
+    assert leases.abandoned() == []
+    assert look(sample) == {}
+
+
+def test_what_a_dead_writer_left_is_put_aside_and_a_living_ones_is_not(sample: Sample) -> None:
+    session = healthy(sample)
+    folder = sample.root / "message" / session["id"]
+    (folder / ".msg_a.json.4194399.0123abcd.tmp").write_text("{")
+    (folder / f".msg_b.json.{os.getpid()}.0123abcd.tmp").write_text("{")
+    assert look(sample) == {"leftover": [f"message/{session['id']}/.msg_a.json.4194399.0123abcd.tmp"]}
+    mend(sample)
+
+
+def test_permissions_that_are_too_wide_or_too_narrow_are_set_right(sample: Sample) -> None:
+    session = healthy(sample)
+    record = sample.path("session", "proj", session["id"])
+    record.chmod(0o666)
+    (sample.root / "part").joinpath(sample.messages(session)[0]["id"]).chmod(0o777)
+    unreadable = sample.path("message", session["id"], sample.messages(session)[0]["id"])
+    unreadable.chmod(0o200)
+    assert len(look(sample)["permissions"]) == 3
+    before = {path: stat.S_IMODE(path.stat().st_mode) for path in (record, unreadable)}
+    found = repair(JsonTree(sample.root))
+    assert stat.S_IMODE(record.stat().st_mode) == 0o664
+    assert stat.S_IMODE(unreadable.stat().st_mode) == 0o600
+    assert repair(JsonTree(sample.root)).undo == ""
+    take_back(found.undo)
+    assert {path: stat.S_IMODE(path.stat().st_mode) for path in before} == before
+
+
+def test_a_folder_that_is_gone_and_a_project_that_changed_its_name_are_told(sample: Sample, tmp_path: Path) -> None:
+    import subprocess
+
+    sample.talk()
+    work = tmp_path / "repo"
+    work.mkdir()
+    (work / "a").write_text("a")
+    for words in (("init", "-q"), ("add", "a"), ("commit", "-qm", "first")):
+        subprocess.run(["git", *words], cwd=work, check=True)
+    sample.write(("project", "oldname"), {"id": "oldname", "worktree": str(work), "sandboxes": []})
+    healthy(sample, project="oldname")
+    found = {finding.kind: finding for finding in diagnose(JsonTree(sample.root)).findings}
+    assert found["folder"].path == "/srv/dev/shop"
+    assert f"1 sessions of {work} are filed under oldname" in found["project"].message
+    assert not found["project"].fixable
+
+
+def test_a_tree_that_was_never_brought_forward_is_told(sample: Sample) -> None:
+    healthy(sample)
+    (sample.root / "migration").write_text("1")
+    [finding] = diagnose(JsonTree(sample.root)).findings
+    assert (finding.kind, "--migrate" in finding.remedy) == ("migration", True)
+
+
+def test_what_each_generation_holds_and_what_only_one_has(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    shutil.copytree(FIXTURES / "opencode-1.1.65" / "storage", data / "storage")
+    shutil.copy(FIXTURES / "opencode-1.2" / "opencode.db", data / "opencode.db")
+    gone = next((data / "storage" / "session").glob("*/*.json"))
+    shutil.rmtree(data / "storage" / "message" / gone.stem)
+    gone.unlink()
+    sample = Sample(data / "storage")
+    sample.talk(directory="/")
+    found = diagnose(open_store(str(data)))
+    tree, database = found.holdings
+    assert (tree.sessions, tree.only, database.sessions, database.only) == (13, 1, 13, 1)
+    assert {finding.path for finding in found.findings if finding.kind == "stores"} == {tree.place, database.place}
+    victim = next((data / "storage" / "message").glob("*/msg_1e0afa*.json"))
+    victim.unlink()
+    assert compare(data)[1].only_messages >= 1
+
+
+def compare(data: Path) -> list[Any]:
+    return diagnose(open_store(str(data))).holdings
+
+
+def test_the_real_tree_is_repaired_and_opens_as_before(tmp_path: Path) -> None:
+    root = tmp_path / "data" / "storage"
+    shutil.copytree(FIXTURES / "opencode-1.1.65" / "storage", root)
+    before = statistics(JsonTree(root), fresh=True).document()
+    found = repair(JsonTree(root))
+    assert set(kinds(found)) == {"orphan", "folder"}
+    assert statistics(JsonTree(root), fresh=True).document() == before
+
+
+# -- undo -----------------------------------------------------------------------------------------------------------
+
+
+def test_what_was_changed_again_since_is_left_alone(sample: Sample, tmp_path: Path) -> None:
+    session = healthy(sample)
+    first, second, third = (os.path.join("x", name) for name in ("a", "b", "c"))
+    for name in (first, second):
+        sample.root.joinpath(name).parent.mkdir(exist_ok=True)
+        sample.root.joinpath(name).write_text("before")
+    tree = JsonTree(sample.root)
+    changes = [Change(path=first, aside=True), Change(path=second, data=b"after"), Change(path=third, data=b"new")]
+    undo = perform(tree, "doctor", changes)
+    assert perform(tree, "doctor", []) == ""
+    for name in (first, second, third):
+        sample.root.joinpath(name).write_text("someone else's")
+    done = take_back(undo)
+    assert (done.restored, len(done.left)) == (0, 3)
+    assert sample.root.joinpath(first).read_text() == "someone else's"
+    sample.root.joinpath(first).unlink()
+    sample.root.joinpath(second).write_text("after")
+    done = take_back(os.path.dirname(undo))
+    assert (done.restored, [Path(each.path).name for each in done.left]) == (2, ["c"])
+    assert sample.root.joinpath(first).read_text() == sample.root.joinpath(second).read_text() == "before"
+    assert len(JsonTree(sample.root).messages(session["id"])) == 4
+
+
+def test_an_undo_file_that_is_none_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "undo.jsonl").write_text('{"a": 1}\n')
+    with pytest.raises(RecordError, match="not an undo file"):
+        take_back(str(tmp_path / "undo.jsonl"))
+    with pytest.raises(NotFound):
+        take_back(str(tmp_path / "none.jsonl"))

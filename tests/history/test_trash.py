@@ -1,0 +1,103 @@
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from opensesh.errors import StoreError
+from opensesh.history import trash
+from opensesh.records import Session, view
+from opensesh.storage import open_store, revocations
+from opensesh.storage.json_tree import JsonTree
+from opensesh.storage.leases import Leases
+from opensesh.storage.memory import Memory
+
+from .sample_tree import Json, Sample, contents
+
+FIXTURES = Path(__file__).parents[1] / "fixtures"
+
+
+@pytest.fixture
+def sample(tmp_path: Path) -> Sample:
+    root = tmp_path / "data" / "storage"
+    root.mkdir(parents=True)
+    return Sample(root)
+
+
+def session(info: Json) -> Session:
+    return view(info, Session)
+
+
+def test_removed_sessions_come_back_to_the_byte(sample: Sample) -> None:
+    kept = sample.talk("kept")
+    gone = sample.talk("gone")
+    child = sample.talk("child", parent=gone["id"])
+    sample.tool(sample.messages(gone)[1])
+    sample.write(("todo", gone["id"]), [])
+    sample.write(("session_diff", child["id"]), [])
+    before = contents(sample.root)
+    tree = JsonTree(sample.root)
+    plan = trash.remove(tree, [session(gone)], dry_run=True)
+    assert contents(sample.root) == before
+    done = trash.remove(tree, [session(gone)])
+    assert {each.id for each in done.sessions} == {gone["id"], child["id"]}
+    assert (plan.files, plan.bytes) == (done.files, done.bytes)
+    left = contents(sample.root)
+    assert not any(name in path for path in left for name in (gone["id"], child["id"]))
+    assert [key[-1] for key in tree.list(("session",))] == [kept["id"]]
+    assert done.files == len(before) - len(left)
+    assert not (sample.root / "message" / gone["id"]).exists()
+    assert trash.restore(done.undo).restored == done.files
+    assert contents(sample.root) == before
+    assert trash.contents() == []
+
+
+def test_the_trash_is_listed_and_emptied_by_age(sample: Sample) -> None:
+    sessions = [sample.talk(f"number {number}") for number in range(2)]
+    tree = JsonTree(sample.root)
+    for each in sessions:
+        trash.remove(tree, [session(each)])
+    held = trash.contents()
+    assert sorted(title for each in held for title in each.titles.values()) == ["number 0", "number 1"]
+    assert trash.empty(before=min(each.header.time for each in held)) == []
+    assert len(trash.empty()) == 2
+    assert trash.contents() == []
+
+
+def test_a_share_is_revoked_only_when_the_trash_is_emptied(sample: Sample) -> None:
+    shared = sample.talk("shared", share={"url": "https://example.com/s/1"})
+    sample.write(("session_share", shared["id"]), {"id": "1", "secret": "s", "url": "https://example.com/s/1"})
+    trash.remove(JsonTree(sample.root), [session(shared)])
+    assert list(revocations.waiting()) == []
+    trash.empty()
+    assert [(name, share.secret) for name, share in revocations.waiting()] == [(shared["id"], "s")]
+
+
+def test_a_running_session_and_one_in_a_database_are_left_alone(sample: Sample) -> None:
+    running = sample.talk("running")
+    tree = JsonTree(sample.root)
+    with Leases(tree).acquire(running["id"], "opensesh run"):
+        done = trash.remove(tree, [session(running)])
+    assert done.sessions == []
+    assert "opensesh run" in done.left[0].reason
+    assert done.undo == ""
+    elsewhere = session({"id": "ses_db", "time": {"created": 1}, "projectID": "x"})
+    assert "database" in trash.remove(tree, [elsewhere]).left[0].reason
+    with pytest.raises(StoreError, match="only read"):
+        trash.remove(open_store(str(FIXTURES / "opencode-1.2" / "opencode.db")), [elsewhere])
+    with pytest.raises(StoreError):
+        trash.remove(Memory(), [elsewhere])
+
+
+def test_archiving_is_taken_back_unless_the_session_went_on(sample: Sample) -> None:
+    one, other = sample.talk("one"), sample.talk("other")
+    before = contents(sample.root)
+    tree = JsonTree(sample.root)
+    done = trash.archive(tree, [session(one), session(other)])
+    assert all(tree.read(key)["time"]["archived"] for key in tree.list(("session",)))
+    assert trash.archive(tree, [session(tree.read(key)) for key in tree.list(("session",))]).sessions == []
+    tree.update(("session", "proj", other["id"]), lambda info: info.update(title="renamed"))
+    undone = trash.restore(done.undo)
+    assert (undone.restored, [os.path.basename(each.path) for each in undone.left]) == (1, [f"{other['id']}.json"])
+    assert contents(sample.root)[f"session/proj/{one['id']}.json"] == before[f"session/proj/{one['id']}.json"]
