@@ -559,3 +559,17 @@ def test_running_from_a_thread_of_the_tests_leaves_no_handlers(terminal: Termina
     assert signal.getsignal(signal.SIGTERM) == before
     with contextlib.suppress(ChildProcessError):
         assert os.waitpid(-1, os.WNOHANG) == (0, 0)
+
+
+def test_a_command_of_the_configuration_is_given_by_name(terminal: Terminal) -> None:
+    Path("opencode.json").write_text('{"command": {"greet": {"template": "Greet $1 politely."}}}')
+    told = terminal.run("run", "-m", "scripted/prompt", "--command", "greet", "Ada")
+    assert told == "You said: Greet Ada politely.\n"
+    assert terminal.code == 0
+
+
+def test_a_command_that_is_not_there_leaves_no_session_behind(terminal: Terminal) -> None:
+    terminal.run("run", "-m", "scripted/prompt", "--command", "gret")
+    assert terminal.code == 3
+    assert "init, review" in terminal.error
+    assert terminal.json("list")["total"] == 0

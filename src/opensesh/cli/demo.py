@@ -106,7 +106,8 @@ async def _play(project: str, *, quiet: bool) -> tuple[Drive, Outcome]:
     async def new_session() -> str:
         return (await engine.create()).id
 
-    outcome = await drive.run(new_session, text_prompt(demo_project.PROMPT, model="scripted/demo"))
+    prompt = text_prompt(demo_project.PROMPT, model="scripted/demo")
+    outcome = await drive.run(new_session, lambda session: engine.submit(session, prompt))
     screen.close()
     return drive, outcome
 

@@ -17,8 +17,9 @@ if TYPE_CHECKING:
     from ..bus import Envelope, Subscription
     from ..engine.engine import Engine
     from ..engine.loop import Outcome
-    from ..engine.prompt import Prompt
     from .asking import Policy
+
+    Ask = Callable[[str], Awaitable[asyncio.Future[Outcome]]]
 
 _SIGNALS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
 
@@ -72,8 +73,8 @@ class Drive:
         self._stops = 0
         self._main: asyncio.Task[object] | None = None
 
-    async def run(self, session: Callable[[], Awaitable[str]], prompt: Prompt) -> Outcome:
-        """Open the engine, ask in the session that ``session`` answers with, and see it through.
+    async def run(self, session: Callable[[], Awaitable[str]], ask: Ask) -> Outcome:
+        """Open the engine, ``ask`` in the session that ``session`` answers with, and see it through.
 
         The first interruption aborts the run, which then has an outcome like any other; the second ends the process.
         """
@@ -85,7 +86,7 @@ class Drive:
             with self._interruptible():
                 try:
                     async with self.engine:
-                        outcome = await self._converse(session, prompt)
+                        outcome = await self._converse(session, ask)
                 except asyncio.CancelledError:
                     if outcome is None or main is None:
                         raise
@@ -97,10 +98,10 @@ class Drive:
             raise failure or asyncio.CancelledError
         return outcome
 
-    async def _converse(self, session: Callable[[], Awaitable[str]], prompt: Prompt) -> Outcome:
+    async def _converse(self, session: Callable[[], Awaitable[str]], ask: Ask) -> Outcome:
         self.session_id = await session()
         self._view.follow(self.session_id)
-        return await (await self.engine.submit(self.session_id, prompt))
+        return await (await ask(self.session_id))
 
     async def _watch(self, heard: Subscription) -> None:
         async for envelope in heard:

@@ -19,12 +19,11 @@ if TYPE_CHECKING:
 
     from ..engine.engine import Engine
     from ..engine.loop import Outcome
-    from ..engine.prompt import Prompt
     from ..models.model import Model
     from ..records import Session
     from ..storage.store import Store
     from .app import Parser
-    from .driving import Drive
+    from .driving import Ask, Drive
     from .run_screen import Screen
     from .terminal import Keyboard, Stream
 
@@ -44,6 +43,7 @@ def configure(parser: Parser) -> None:
     parser.add_argument("-c", "--continue", action="store_true", dest="again", help="go on with the last session here")
     parser.add_argument("--dir", metavar="D", help="the directory to work in (default: this one, or the session's)")
     parser.add_argument("-f", "--file", action="append", default=[], metavar="F", help="attach a file; may be repeated")
+    parser.add_argument("--command", metavar="NAME", help="give this command; PROMPT is what it is given")
     parser.add_argument("--title", metavar="T", help="a title for a new session")
     parser.add_argument("--yes", action="store_true", help="allow what would be asked for, but not to go on in circles")
     parser.add_argument(
@@ -79,13 +79,13 @@ def _run(options: Namespace, words: str) -> int:
     engine = open_engine(directory, store=store, settings=settings)
     _check(engine, options, session)
     try:
-        return asyncio.run(_converse(options, engine, session, _prompt(engine, words, options), keyboard))
+        return asyncio.run(_converse(options, engine, session, words, keyboard))
     except asyncio.CancelledError:  # stopped before there was anything to stop
         return 130
 
 
 async def _converse(
-    options: Namespace, engine: Engine, session: Session | None, prompt: Prompt, keyboard: Keyboard | None
+    options: Namespace, engine: Engine, session: Session | None, words: str, keyboard: Keyboard | None
 ) -> int:
     from .asking import Person, Policy
     from .driving import Drive, warnings_told
@@ -103,10 +103,10 @@ async def _converse(
     drive = Drive(engine, view, answers, screen.note)
 
     async def chosen() -> str:
-        return session.id if session is not None else (await engine.create(title=_title(options, prompt))).id
+        return session.id if session is not None else (await engine.create(title=_title(options, words))).id
 
     with warnings_told(screen.note):
-        outcome = await drive.run(chosen, prompt)
+        outcome = await drive.run(chosen, _asking(engine, words, options))
     _tell_result(options, drive, outcome, screen, out)
     return _EXIT[outcome.kind]
 
@@ -148,7 +148,7 @@ def _words(options: Namespace) -> str:
     """The words of the command line, and what standard input adds to them."""
     said = [" ".join(options.prompt).strip(), _standard_input().strip("\n")]
     words = "\n".join(each for each in said if each.strip())
-    if not words:
+    if not words and options.command is None:
         raise UsageError("there is nothing to do: give a prompt, as words or on standard input")
     return words
 
@@ -213,6 +213,10 @@ def _directory(options: Namespace, session: Session | None) -> str:
 def _check(engine: Engine, options: Namespace, session: Session | None) -> None:
     """Find out what cannot work before a session is made for it."""
     runtime = engine.runtime
+    if options.command is not None:
+        from ..engine.commands import find_command
+
+        find_command(runtime, options.command)
     agent = runtime.agent(options.agent)
     if agent.mode == "subagent":
         raise UsageError(f"{agent.name} is a subagent, which works only for others")
@@ -234,20 +238,20 @@ def _check_model(engine: Engine, model: Model, variant: str | None) -> None:
         raise UsageError(f"{model.ref} cannot be used: {error.strerror or error}") from None
 
 
-def _prompt(engine: Engine, words: str, options: Namespace) -> Prompt:
+def _asking(engine: Engine, words: str, options: Namespace) -> Ask:
+    """What to ask of a session; what cannot be asked is found out at once."""
     from ..engine.prompt import Prompt, file_part, mentioned_parts
 
-    attached = [file_part(path) for path in options.file]
-    return Prompt(
-        parts=(*mentioned_parts(words, engine.runtime), *attached),
-        agent=options.agent,
-        model=options.model,
-        variant=options.variant,
-    )
+    attached = tuple(file_part(path) for path in options.file)
+    how = {"agent": options.agent, "model": options.model, "variant": options.variant}
+    if options.command is not None:
+        return lambda session: engine.command(session, options.command, words, attached, **how)
+    prompt = Prompt(parts=(*mentioned_parts(words, engine.runtime), *attached), **how)
+    return lambda session: engine.submit(session, prompt)
 
 
-def _title(options: Namespace, prompt: Prompt) -> str | None:
+def _title(options: Namespace, words: str) -> str | None:
     """``--title ""`` takes the beginning of the prompt."""
     if options.title is None:
         return None
-    return options.title.strip() or " ".join(str(prompt.parts[0]["text"]).split())[:50]
+    return options.title.strip() or " ".join(words.split())[:50]

@@ -11,34 +11,39 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
-from .. import project
+from msgspec.structs import replace
+
+from .. import ids, project
 from ..bus import Bus, Envelope
-from ..errors import Busy, UsageError
-from ..events import Missed
-from ..records import as_object
+from ..errors import Busy, OpenseshError, UsageError
+from ..events import CommandExecuted, Missed, SessionError
+from ..records import as_object, write_failure
 from ..sessions import Sessions
 from ..storage import open_store
 from ..storage.leases import HEARTBEAT_MS, Lease, Leases
 from ..tools.filetimes import FileLocks, FileTimes
 from .answering import Answering
+from .commands import find_command, prompt_of
 from .compaction import request_compaction
+from .failures import failure_of
 from .history import History
 from .loop import Loop, Outcome
 from .prompt import Prompt, PromptWriter, mentioned_parts
 from .reading import read_for_prompt
 from .recovery import recover
 from .runtime import Runtime, Settings
+from .shell import BY_USER
 from .titles import give_title, wants_title
 from .unbroken import to_the_end
 from .window import visible
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Generator, Mapping, Sequence
+    from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Mapping, Sequence
     from types import TracebackType
 
     from ..config import Config
     from ..models.request import Provider
-    from ..records import Rule, Session
+    from ..records import Document, Rule, Session
     from ..storage.store import Store, StoredMessage
     from ..tools.tool import Tool
     from .answering import MayIt
@@ -58,6 +63,8 @@ class Run:
         self.writer = writer
         self.task: asyncio.Task[None] | None = None
         self.outcome: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+        self.first: Callable[[], Awaitable[Outcome]] = loop.run
+        """What the run begins with."""
         self._begun = self._stopped = False
 
     def abort(self) -> None:
@@ -72,7 +79,7 @@ class Run:
         self._begun = True
         if self._stopped and self.task is not None:
             self.task.cancel()  # only now: a task that is cancelled before it begins has nobody to say so
-        outcome = await self.loop.run()
+        outcome = await self.first()
         while self.loop.has_mail:
             if self._stopped and self.task is not None:
                 self._stopped = False
@@ -169,6 +176,46 @@ class Engine:
             prompt = Prompt(parts=mentioned_parts(prompt, self.runtime), **more)
         return await to_the_end(self._submit(session_id, prompt))
 
+    async def command(
+        self, session_id: str, name: str, arguments: str = "", parts: Sequence[Document] = (), **more: Any
+    ) -> asyncio.Future[Outcome]:
+        """Give a command of the configuration, as if its prompt had been typed; the future of the outcome.
+
+        ``more`` are the fields of :class:`Prompt`, and ``parts`` is what is attached. The shell commands of a template
+        run first, in the session's directory; cancelled while they do, nothing is stored.
+        """
+        command = find_command(self.runtime, name)
+        try:
+            prompt = await prompt_of(self.runtime, command, arguments, Prompt(parts=tuple(parts), **more))
+            prompt = replace(prompt, message_id=ids.ascending("msg", prompt.message_id))
+            outcome = await self.submit(session_id, prompt)
+        except OpenseshError as error:
+            self.runtime.publish(SessionError(session_id=session_id, error=write_failure(failure_of(error, ""))))
+            raise
+        self.runtime.publish(
+            CommandExecuted(
+                name=command.name, session_id=session_id, arguments=arguments, message_id=str(prompt.message_id)
+            )
+        )
+        return outcome
+
+    async def shell(
+        self, session_id: str, command: str, *, agent: str | None = None, model: str | None = None
+    ) -> Outcome:
+        """Run a command for the user, in the user's shell, and put it on record; the outcome's message has its output.
+
+        A session that is at work raises :class:`~opensesh.errors.Busy`. Cancelling this, or :meth:`abort`, ends the
+        command; what it printed until then is kept.
+        """
+        prompt = Prompt(parts=({"type": "text", "text": BY_USER, "synthetic": True},), agent=agent, model=model)
+        outcome = await to_the_end(self._shell(session_id, command, prompt))
+        try:
+            return await asyncio.shield(outcome)
+        except asyncio.CancelledError:
+            self.abort(session_id)
+            await to_the_end(outcome)
+            raise
+
     async def resume(self, session_id: str) -> asyncio.Future[Outcome] | None:
         """Go on with a session whose run was cut off; ``None`` if its prompts all have their outcome."""
         return await to_the_end(self._resume(session_id))
@@ -226,6 +273,29 @@ class Engine:
                 request = await request_compaction(self.runtime, run.loop.session, last.info, auto=False)
             return await self._join(session_id, run, request)
 
+    async def _shell(self, session_id: str, command: str, prompt: Prompt) -> asyncio.Future[Outcome]:
+        """The future of the command alone: prompts that come while it runs are answered behind it."""
+        if "\0" in command:
+            raise UsageError("the command holds a NUL character, which no shell can be given")
+        async with self._alone_with(session_id):
+            if session_id in self._runs:
+                raise Busy(f"{session_id} is at work; stop it, or wait until it is done", session_id=session_id)
+            run = await self._open(session_id)
+            with _let_go(run):
+                message = await run.writer.write(prompt)
+                await asyncio.to_thread(self.sessions.touch, session_id)
+            ended: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+
+            async def first() -> Outcome:
+                outcome = await run.loop.shell(message, command)
+                ended.set_result(outcome)
+                return outcome
+
+            run.first = first
+            run.outcome.add_done_callback(lambda done: None if ended.done() else ended.set_result(done.result()))
+            self._start(session_id, run)
+            return ended
+
     def _alone_with(self, session_id: str) -> asyncio.Lock:
         """What keeps two from opening a session at the same time."""
         return self._opening.setdefault(session_id, asyncio.Lock())
@@ -265,8 +335,6 @@ class Engine:
         return visible(recover(self.sessions, self.sessions.messages(session_id)))
 
     def _as_steering(self, run: Run, prompt: Prompt) -> Prompt:
-        from msgspec.structs import replace
-
         return replace(prompt, steering=True) if run.task is not None else prompt
 
     async def _join(self, session_id: str, run: Run, message: StoredMessage) -> asyncio.Future[Outcome]:

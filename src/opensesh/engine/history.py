@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from .projection import Projection
+from .shell import is_by_user
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -88,6 +89,8 @@ class History:
     @property
     def is_answered(self) -> bool:
         """Whether the newest prompt has had its outcome: an answer that is the last word, or an error."""
+        if self._prompt is not None and is_by_user(self._prompt):
+            return True
         last = self._answers[-1].info if self._answers else {}
         return "error" in last or last.get("finish") not in _GOES_ON
 

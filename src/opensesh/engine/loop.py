@@ -31,6 +31,7 @@ from .masking import suspects
 from .pen import Pen
 from .pruning import prune
 from .repetition import Repetition
+from .shell import run_for_user
 from .step import Step, Steps
 from .stepfiles import StepFiles
 from .turn import Ended, Turn
@@ -111,6 +112,27 @@ class Loop:
             await self._break_off("aborted", MessageAbortedError(message=ABORTED))
         except Exception as error:
             log.exception("the run of %s broke off", self.session.id)
+            await self._break_off("failed", failure_of(error, ""))
+        return self._outcome
+
+    async def shell(self, prompt: StoredMessage, command: str) -> Outcome:
+        """Run a command of the user's, on record as the answer to ``prompt``. Cancelling this ends the command."""
+        self._status.busy()
+        self.history.add(prompt)
+        try:
+            model, agent = as_object(prompt.info.get("model")) or {}, str(prompt.info.get("agent"))
+            info = self._answer(prompt.info, str(model.get("providerID")), str(model.get("modelID")), agent)
+            self._pen = Pen(self._runtime.sessions, info, self._runtime.publish)
+            await self._pen.save()
+            ended = await run_for_user(self._runtime, self._pen, command)
+            await to_the_end(self._pen.finish())
+            self.history.add(self._pen.message)
+            self._outcome = Outcome("answered" if ended else "aborted", self._pen.message)
+            self._pen = None
+        except asyncio.CancelledError:
+            await self._break_off("aborted", MessageAbortedError(message=ABORTED))
+        except Exception as error:
+            log.exception("the command of %s broke off", self.session.id)
             await self._break_off("failed", failure_of(error, ""))
         return self._outcome
 

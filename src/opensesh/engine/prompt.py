@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
     from ..models.model import Model
+    from ..project import Place
     from ..records import Session
     from .history import History
     from .runtime import Runtime
@@ -91,12 +92,19 @@ def mentioned_parts(text: str, runtime: Runtime) -> tuple[Document, ...]:
     """``text`` and the files and agents it mentions with ``@``, as parts to hand in."""
     parts: list[Document] = [{"type": "text", "text": text}]
     for name in dict.fromkeys(mentions(text)):
-        path = os.path.expanduser(name) if name.startswith("~/") else os.path.join(runtime.place.sandbox, name)
-        if os.path.exists(path):
+        path = _mentioned_file(name, runtime.place)
+        if path is not None:
             parts.append(file_part(path) | {"filename": name})
         elif name in runtime.agents:
             parts.append({"type": "agent", "name": name})
     return tuple(parts)
+
+
+def _mentioned_file(name: str, place: Place) -> str | None:
+    """The file that is meant: seen from the root of the project, as OpenCode has it, or from where the user is."""
+    path = os.path.expanduser(name) if name.startswith("~/") else name
+    candidates = (os.path.join(folder, path) for folder in (place.sandbox, place.directory))
+    return next((each for each in candidates if os.path.exists(each)), None)
 
 
 class PromptWriter:
@@ -129,7 +137,8 @@ class PromptWriter:
             tools=prompt.tools,
             variant=prompt.variant or (agent.variant if agent.variant in model.variants else None),
         )
-        parts += [self._text(info.id, reminder) for reminder in self._reminders(info)]
+        if not all(part.get("synthetic") for part in parts):
+            parts += [self._text(info.id, reminder) for reminder in self._reminders(info)]
         return await asyncio.to_thread(self._store, info.document, parts)
 
     def _store(self, info: Document, parts: list[Document]) -> StoredMessage:

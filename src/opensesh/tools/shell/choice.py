@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
@@ -13,6 +14,12 @@ Language = Literal["bash", "posix", "other"]
 
 _BASH_LIKE = frozenset(("bash", "zsh", "ksh", "mksh"))
 _FOREIGN = frozenset(("fish", "nu", "elvish", "xonsh", "csh", "tcsh", "pwsh", "powershell"))
+
+_START_UP = {
+    "bash": "[ -f ~/.bashrc ] && . ~/.bashrc >/dev/null 2>&1\nshopt -s expand_aliases",
+    "zsh": '[ -f "${ZDOTDIR:-$HOME}/.zshrc" ] && . "${ZDOTDIR:-$HOME}/.zshrc" >/dev/null 2>&1',
+}
+"""Aliases are taken from these files only where someone types, and count only for lines that are read after them."""
 
 
 class Shell(NamedTuple):
@@ -26,6 +33,22 @@ class Shell(NamedTuple):
         if os.path.basename(self.path).lower().startswith("cmd"):
             return [self.path, "/d", "/s", "/c", command]
         return [self.path, "-c", command]
+
+    def as_in_a_terminal(self, command: str) -> list[str]:
+        """What to run for a ``command`` that the user typed: with the aliases and functions of a terminal's shell."""
+        start_up = _START_UP.get(_name(self.path))
+        if start_up is not None:
+            return [self.path, "-l", "-c", f"{start_up}\neval {shlex.quote(command)}"]
+        if _name(self.path) in ("pwsh", "powershell"):
+            return [self.path, "-NoProfile", "-Command", command]
+        return self.arguments(command)
+
+
+def of_user(environment: Mapping[str, str]) -> Shell:
+    """The user's own shell, whatever it speaks."""
+    own = environment.get("SHELL", "")
+    found = shutil.which(own, path=environment.get("PATH")) if own else None
+    return Shell(found, "other") if found and _name(own) in _FOREIGN else choose(environment)
 
 
 def choose(environment: Mapping[str, str]) -> Shell:

@@ -101,9 +101,14 @@ class Process(asyncio.SubprocessProtocol):
 
 
 async def start(
-    arguments: Sequence[str], *, cwd: str, env: Mapping[str, str], received: Callable[[bytes], None]
+    arguments: Sequence[str],
+    *,
+    cwd: str,
+    env: Mapping[str, str],
+    received: Callable[[bytes], None],
+    errors: bool = True,
 ) -> Process:
-    """Run a program without input, both its outputs in one, handed to ``received`` as they come.
+    """Run a program without input; its output, and its ``errors`` among it, is handed to ``received`` as it comes.
 
     If this is cancelled, nothing of the program is left.
     """
@@ -117,7 +122,7 @@ async def start(
         *arguments,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
+        stderr=subprocess.STDOUT if errors else subprocess.DEVNULL,
         cwd=cwd,
         env=dict(env),
         **options,

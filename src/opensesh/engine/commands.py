@@ -1,0 +1,85 @@
+"""From a command and what was typed behind it to the prompt it stands for."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from ..config import commands, expand, skills
+from ..errors import NotFound, OpenseshError
+from ..tools.shell.choice import choose
+from ..tools.shell.running import Running
+from ..tools.truncation import Outputs
+from .prompt import Prompt, mentioned_parts
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ..config import Agent, Command
+    from ..records import Document
+    from .runtime import Runtime
+
+
+def find_command(runtime: Runtime, name: str) -> Command:
+    """A command by name, without the slash or with it."""
+    known = commands(runtime.config, skills(runtime.config).values())
+    found = known.get(name.removeprefix("/"))
+    if found is None:
+        raise NotFound(f"there is no command {name!r}; there are: {', '.join(sorted(known))}", command=name)
+    return found
+
+
+async def prompt_of(runtime: Runtime, command: Command, arguments: str, asked: Prompt) -> Prompt:
+    """The prompt that ``command`` stands for. ``asked`` says by which agent and model, and what is attached.
+
+    The command's own agent and model come first. One that is for a subagent becomes a subtask, which leaves agent and
+    model of the prompt itself as they were asked for.
+    """
+    agent = runtime.agent(command.agent or asked.agent)
+    model = command.model or (_model(agent) if command.agent else None) or asked.model
+    if model is not None:
+        runtime.find_model(model)
+    expansion = expand(command.template, arguments)
+    text = expansion.text(await _printed(runtime, expansion.commands))
+    if command.subtask or (agent.mode == "subagent" and command.subtask is not False):
+        return replace(asked, parts=(_subtask(command, agent, model, text),))
+    return replace(asked, parts=(*mentioned_parts(text, runtime), *asked.parts), agent=agent.name, model=model)
+
+
+def _model(agent: Agent) -> str | None:
+    return f"{agent.model.provider_id}/{agent.model.model_id}" if agent.model else None
+
+
+def _subtask(command: Command, agent: Agent, model: str | None, text: str) -> Document:
+    part: Document = {
+        "type": "subtask",
+        "agent": agent.name,
+        "description": command.description or "",
+        "command": command.name,
+        "prompt": text,
+    }
+    if model is not None:
+        provider, _, name = model.partition("/")
+        part["model"] = {"providerID": provider, "modelID": name}
+    return part
+
+
+async def _printed(runtime: Runtime, lines: Sequence[str]) -> list[str]:
+    """What each of a template's shell commands prints; they run side by side."""
+    async with asyncio.TaskGroup() as group:
+        running = [group.create_task(_print(runtime, line)) for line in lines]
+    return [each.result() for each in running]
+
+
+async def _print(runtime: Runtime, line: str) -> str:
+    environment = os.environ | runtime.config.variables
+    running = Running(Outputs(directory=os.path.dirname(runtime.config.folders.tool_output)))
+    try:
+        arguments = choose(environment).arguments(line)
+        preview = await running.through(arguments, runtime.place.directory, environment, errors=False)
+    except OpenseshError as error:
+        return f"(the command {line!r} could not be run: {error.message})"
+    return preview.text

@@ -1,0 +1,66 @@
+"""A command that the user runs in a session: no model is asked, but the next one sees what it printed.
+
+It is on record as OpenCode has it: a prompt that nobody typed, answered by a call of the shell without a model call
+around it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from typing import TYPE_CHECKING
+
+from .. import ids
+from ..tools.shell.choice import of_user
+from ..tools.shell.running import Running
+from ..tools.truncation import Outputs
+from .unbroken import to_the_end
+
+if TYPE_CHECKING:
+    from ..records import Document
+    from ..storage.store import StoredMessage
+    from ..tools.truncation import Preview
+    from .pen import Pen
+    from .runtime import Runtime
+
+BY_USER = "The following tool was executed by the user"
+"""What stands in the place of a prompt."""
+_STOPPED = "The user stopped the command"
+
+
+def is_by_user(prompt: StoredMessage) -> bool:
+    """Whether a prompt only stands for a command that the user ran; there is nothing to answer then."""
+    return [part.get("text") for part in prompt.parts] == [BY_USER]
+
+
+async def run_for_user(runtime: Runtime, pen: Pen, command: str) -> bool:
+    """Run ``command`` and write it down with ``pen``; whether it ended by itself, rather than being cancelled."""
+    start = ids.now_ms()
+    call = pen.new_call("bash")
+
+    async def put(status: str, output: str, more: Document, kept: Document) -> None:
+        metadata = {"output": output, "description": ""} | kept
+        state: Document = {"status": status, "input": {"command": command}, **more, "metadata": metadata}
+        end = {"end": ids.now_ms()} if status == "completed" else {}
+        await pen.put(call | {"state": state | {"time": {"start": start, **end}}})
+
+    async def show(output: str) -> None:
+        await put("running", output, {}, {})
+
+    running = Running(Outputs(directory=os.path.dirname(runtime.config.folders.tool_output)), show=show)
+    environment = os.environ | runtime.config.variables | {"TERM": "dumb"}
+    try:
+        arguments = of_user(environment).as_in_a_terminal(command)
+        preview = await running.through(arguments, runtime.place.directory, environment)
+    except asyncio.CancelledError:
+        running.notes.append(_STOPPED)
+        await to_the_end(put("completed", *_ending(running, running.finish())))
+        return False
+    await put("completed", *_ending(running, preview))
+    return True
+
+
+def _ending(running: Running, preview: Preview) -> tuple[str, Document, Document]:
+    noted = "\n".join(["", "", "<metadata>", *running.notes, "</metadata>"]) if running.notes else ""
+    kept: Document = {"outputPath": preview.path} if preview.path else {}
+    return running.recent + noted, {"output": preview.text + noted, "title": ""}, kept

@@ -1,0 +1,160 @@
+from __future__ import annotations
+
+import asyncio
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from opensesh import events
+from opensesh.errors import ModelNotFound, NotFound
+from opensesh.models.request import Text, User
+from opensesh.models.scripted import ScriptedModel
+from opensesh.storage.memory import Memory
+
+from .stage import Stage, stage
+
+GREET: dict[str, Any] = {"command": {"greet": {"template": "Greet $1, then $2."}}}
+
+
+async def give(on: Stage, name: str, arguments: str = "", **more: Any) -> Any:
+    given: dict[str, Any] = {"model": "scripted/it"} | more
+    outcome = await on.engine.command(on.session, name, arguments, **given)
+    return await asyncio.wait_for(outcome, 30)
+
+
+def typed(on: Stage) -> str:
+    """What the newest prompt says."""
+    prompt = [message for message in on.messages() if message.info["role"] == "user"][-1]
+    return "".join(part["text"] for part in prompt.parts if part["type"] == "text" and not part.get("synthetic"))
+
+
+async def test_a_command_is_its_template_with_the_arguments_in_place() -> None:
+    async with stage("SAY done", config=GREET) as on:
+        assert (await give(on, "greet", '"the moon" the sun and the stars')).kind == "answered"
+        assert typed(on) == "Greet the moon, then the sun and the stars."
+        (told,) = on.told(events.CommandExecuted)
+        assert told.properties["name"] == "greet"
+        assert told.properties["messageID"] == on.messages()[0].info["id"]
+        on.assert_sound()
+
+
+async def test_a_command_may_be_named_with_its_slash_and_one_that_is_not_there_is_named() -> None:
+    async with stage("SAY done", config=GREET) as on:
+        assert (await give(on, "/greet", "you")).kind == "answered"
+        with pytest.raises(NotFound, match="greet, init, review"):
+            await give(on, "great")
+
+
+async def test_what_a_templates_shell_commands_print_stands_in_their_place() -> None:
+    template = "Look: !`echo one; echo error >&2` and !`pwd`; typed: $ARGUMENTS"
+    Path("here").mkdir()
+    async with stage("SAY done", config={"command": {"look": {"template": template}}}) as on:
+        await give(on, "look", "!`touch was-run`")
+        assert typed(on) == f"Look: one\n and {os.getcwd()}\n; typed: !`touch was-run`"
+        assert not Path("was-run").exists(), "an argument is not a command"
+
+
+async def test_a_shell_command_that_fails_costs_only_itself() -> None:
+    template = "A !`exit 3` B !`no-such-program` C !`printf '\\377'` D"
+    async with stage("SAY done", config={"command": {"look": {"template": template}}}) as on:
+        await give(on, "look")
+        assert typed(on) == "A  B  C \N{REPLACEMENT CHARACTER} D"
+
+
+async def test_cancelling_a_command_ends_its_shell_commands_and_stores_nothing() -> None:
+    template = "!`touch begun; sleep 60; touch ended`"
+    async with stage("SAY never", config={"command": {"slow": {"template": template}}}) as on:
+        async with asyncio.TaskGroup() as group:
+            task = group.create_task(give(on, "slow"))
+            await on.until(Path("begun").exists)
+            task.cancel()
+        assert on.messages() == []
+        assert on.engine.status() == {}
+
+
+async def test_files_and_agents_that_a_template_mentions_are_attached() -> None:
+    Path("notes.txt").write_text("remember the milk")
+    async with stage("SAY done", config={"command": {"read": {"template": "Read @notes.txt with @explore."}}}) as on:
+        await give(on, "read")
+        kinds = [part["type"] for part in on.messages()[0].parts]
+        assert "file" in kinds
+        assert "agent" in kinds
+        sent = [turn for turn in on.model.calls[0].request.messages if isinstance(turn, User)]
+        texts = [each.text for turn in sent for each in turn.content if isinstance(each, Text)]
+        assert any("remember the milk" in text for text in texts)
+
+
+async def test_what_is_attached_to_a_command_comes_behind_its_text() -> None:
+    async with stage("SAY done", config=GREET) as on:
+        attached = {"type": "file", "mime": "text/plain", "filename": "a", "url": "data:text/plain,hello"}
+        await give(on, "greet", parts=[attached])
+        assert on.messages()[0].parts[0]["text"] == "Greet , then ."
+        assert on.parts("file")[0]["filename"] == "a"
+
+
+async def test_the_agent_and_the_model_of_a_command_go_before_those_that_were_asked_for() -> None:
+    config = {
+        "agent": {"poet": {"mode": "primary", "model": "scripted/verse", "prompt": "Rhyme."}},
+        "command": {
+            "rhyme": {"template": "Go.", "agent": "poet"},
+            "prose": {"template": "Go.", "agent": "poet", "model": "scripted/it"},
+        },
+    }
+    async with stage("SAY prose", config=config, verse=ScriptedModel("SAY verse")) as on:
+        await give(on, "rhyme", agent="build")
+        await give(on, "prose", model="scripted/verse")
+        prompts = [message.info for message in on.messages() if message.info["role"] == "user"]
+        assert [(each["agent"], each["model"]["modelID"]) for each in prompts] == [("poet", "verse"), ("poet", "it")]
+        assert on.text() == "verseprose"
+
+
+async def test_a_model_that_is_not_there_is_refused_before_anything_is_stored() -> None:
+    async with stage("SAY never", config=GREET) as on:
+        with pytest.raises(ModelNotFound):
+            await give(on, "greet", model="nobody/nothing")
+        assert on.messages() == []
+
+
+@pytest.mark.parametrize("subtask", [{"agent": "explore"}, {"subtask": True, "agent": "general"}])
+async def test_a_command_for_a_subagent_runs_in_a_session_of_its_own(subtask: dict[str, Any]) -> None:
+    config = {"command": {"look": {"template": "Look at $1.", "description": "a look"} | subtask}}
+    async with stage("SAY seen\n---\nSAY done", config=config) as on:
+        assert (await give(on, "look", "it")).kind == "answered"
+        (part,) = on.parts("subtask")
+        assert (part["prompt"], part["description"], part["command"]) == ("Look at it.", "a look", "look")
+        assert on.messages()[0].info["agent"] == "build"
+        (child,) = on.engine.sessions.children(on.session)
+        assert typed_in(on, child.id) == "Look at it."
+        on.assert_sound()
+
+
+def typed_in(on: Stage, session: str) -> str:
+    return "".join(part["text"] for part in on.messages(session)[0].parts if part["type"] == "text")
+
+
+async def test_a_subagents_command_that_is_no_subtask_runs_in_the_session_itself() -> None:
+    config = {"command": {"look": {"template": "Look.", "agent": "explore", "subtask": False}}}
+    async with stage("SAY done", config=config) as on:
+        await give(on, "look")
+        assert on.messages()[0].info["agent"] == "explore"
+        assert on.parts("subtask") == []
+
+
+async def test_a_skill_is_a_command_too() -> None:
+    skill = Path(".opencode/skill/tidy/SKILL.md")
+    skill.parent.mkdir(parents=True)
+    skill.write_text("---\nname: tidy\ndescription: how to tidy up\n---\nPut everything back.\n")
+    async with stage("SAY done", store=Memory()) as on:
+        await give(on, "tidy", "the kitchen")
+        assert typed(on).split() == "Put everything back. the kitchen".split()
+
+
+async def test_a_command_that_cannot_be_given_says_so_on_the_bus_as_well() -> None:
+    config = {"command": {"broken": {"template": "Go.", "agent": "nobody"}}}
+    async with stage("SAY never", config=config) as on:
+        with pytest.raises(NotFound):
+            await give(on, "broken")
+        assert on.told(events.SessionError)
+        assert on.messages() == []
