@@ -82,4 +82,4 @@ def test_a_database_alone_is_looked_at_and_never_touched(terminal: Terminal) -> 
 
 
 def test_an_empty_place_has_nothing_wrong_with_it(terminal: Terminal, tmp_path: Path) -> None:
-    assert "Nothing is wrong." in terminal.run("doctor", "--store", str(tmp_path / "nowhere"))
+    assert "Nothing is wrong." in terminal.run("doctor", "--store", str(tmp_path))

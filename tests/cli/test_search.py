@@ -122,8 +122,8 @@ def test_mistakes_are_told_in_a_line(terminal: Terminal, tree: Tree) -> None:
     assert terminal.json("search", "x", "--since", "whenever")["error"]["name"] == "UsageError"
 
 
-def test_a_store_that_is_not_there_holds_nothing(terminal: Terminal, tmp_path: Path) -> None:
-    assert terminal.json("search", "x", "--store", str(tmp_path / "nowhere")) == {"total": 0, "hits": []}
+def test_a_store_with_nothing_in_it_holds_nothing(terminal: Terminal, tmp_path: Path) -> None:
+    assert terminal.json("search", "x", "--store", str(tmp_path)) == {"total": 0, "hits": []}
     assert not (tmp_path / "nowhere").exists()
 
 

@@ -30,6 +30,8 @@ COMMANDS = {
     "demo": ("see it work in a throw-away folder", "demo"),
     "completion": ("completion for bash, zsh or fish", "completion"),
 }
+_BEGINNERS = ("run", "import", "demo", "config", "agents", "models", "completion")
+"""Commands that may be given a store which is not there yet, or need none."""
 _EXIT: tuple[tuple[type[errors.OpenseshError], int], ...] = (
     (errors.UsageError, 2),
     (errors.Ambiguous, 2),
@@ -106,11 +108,26 @@ def run(words: Sequence[str]) -> int:
         return 130
     except SystemExit as done:  # argparse, after it printed a command's help
         return int(done.code or 0)
-    except errors.OpenseshError as error:
+    except Exception as error:
         if "--debug" in words:
             raise
-        _explain(error, as_json="--json" in words)
-        return next((code for kind, code in _EXIT if isinstance(error, kind)), 1)
+        known = error if isinstance(error, errors.OpenseshError) else _understood(error, words)
+        _explain(known, as_json="--json" in words)
+        return next((code for kind, code in _EXIT if isinstance(known, kind)), 1)
+
+
+def _understood(error: Exception, words: Sequence[str]) -> errors.OpenseshError:
+    """What to tell of an error that no part of the house has put into words."""
+    if isinstance(error, OSError) and error.strerror:
+        return errors.OpenseshError(f"{error.filename}: {error.strerror}" if error.filename else error.strerror)
+    if isinstance(error, ImportError) and error.name:
+        return errors.OpenseshError(f"{error.name} is not installed, or broken: {error}")
+    from .logfile import note_crash
+
+    position = _command_position(words)
+    log = note_crash(words[position] if position is not None else "opensesh", error)
+    where = f"{log} says where it came from" if log else "'--debug' shows where it came from"
+    return errors.OpenseshError(f"this should not have happened: {type(error).__name__}: {error}; {where}")
 
 
 def command_parser(name: str) -> tuple[Command, Parser]:
@@ -128,6 +145,7 @@ def _declare_everywhere(parser: Parser) -> None:
     parser.add_argument("--store", metavar="PLACE", help="a storage or data folder, or an opencode.db")
     parser.add_argument("--json", action="store_true", help="one JSON document on standard output")
     parser.add_argument("--utc", action="store_true", help="times in UTC instead of the local zone")
+    parser.add_argument("--quiet", action="store_true", help="say nothing but the result and errors, and ask nothing")
     parser.add_argument("--debug", action="store_true", help="show where an error came from")
 
 
@@ -157,7 +175,23 @@ def _run(words: Sequence[str]) -> int:
     command, parser = command_parser(name)
     if parser.actions and position:
         rest = [*rest[position:], *rest[:position]]  # what is said everywhere belongs behind the action
-    return command.run(parser.parse(rest)) or 0
+    options = parser.parse(rest)
+    _check_store(name, options)
+    if not options.quiet:
+        return command.run(options) or 0
+    from contextlib import redirect_stderr
+
+    with open(os.devnull, "w", encoding="utf-8") as nowhere, redirect_stderr(nowhere):
+        return command.run(options) or 0
+
+
+def _check_store(command: str, options: argparse.Namespace) -> None:
+    """A store that was named and is not there is a mistake, except for those who begin one."""
+    named = options.store or os.environ.get("OPENSESH_STORE")
+    if not named or "://" in named or command in _BEGINNERS:
+        return
+    if not os.path.exists(os.path.expanduser(named)):
+        raise errors.NotFound(f"there is no store at {named}")
 
 
 def overview() -> str:
@@ -173,6 +207,7 @@ everywhere:
   --store PLACE  a storage or data folder, or an opencode.db (default: OpenCode's own; or OPENSESH_STORE)
   --json         one JSON document on standard output
   --utc          times in UTC instead of the local zone
+  --quiet        say nothing but the result and errors, and ask nothing
   --debug        show where an error came from
   --help         more about a command: opensesh COMMAND --help
   --version      which version this is

@@ -26,12 +26,16 @@ _SIGNALS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP
 
 @contextmanager
 def warnings_told(tell: Callable[[str], None]) -> Generator[None]:
-    """Tell the user what the parts of the house have to say, instead of letting it run across the screen."""
+    """Tell the user what the parts of the house have to say, instead of letting it run across the screen; the log has
+    more of it."""
+    from .logfile import kept
+
     handler = _Teller(tell)
     log = logging.getLogger("opensesh")
     log.addHandler(handler)
     try:
-        yield
+        with kept():
+            yield
     finally:
         log.removeHandler(handler)
 

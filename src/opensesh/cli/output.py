@@ -12,6 +12,9 @@ if TYPE_CHECKING:
 
     from ..storage.store import Damage
 
+_LEAST = 12
+"""Columns that the last column of a table needs to tell anything."""
+
 
 def print_json(value: Any) -> None:
     """One document, as OpenCode would print it."""
@@ -62,12 +65,18 @@ def clip(text: str, columns: int) -> str:
 
 
 def table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Rows in columns; the last column is cut to fit the terminal, the others never are."""
-    widths = [max(width(row[i]) for row in (heads, *rows)) for i in range(len(heads) - 1)]
-    room = max(terminal_columns() - sum(widths) - 2 * len(widths), 12)
-    for number, row in enumerate((heads, *rows)):
+    """Rows in columns. On a terminal the last column is cut to fit, and where even that leaves it no room, columns
+    before it are left out, the last of them first; the first one is always whole."""
+    everything = [heads, *rows]
+    widths = [max(width(row[i]) for row in everything) for i in range(len(heads) - 1)]
+    narrow = sys.stdout.isatty()
+    columns = terminal_columns()
+    while narrow and len(widths) > 1 and columns - sum(widths) - 2 * len(widths) < _LEAST:
+        del widths[-1]
+    room = max(columns - sum(widths) - 2 * len(widths), _LEAST) if narrow else 1000
+    for number, row in enumerate(everything):
         cells = [cell + " " * (size - width(cell)) for cell, size in zip(row, widths, strict=False)]
-        line = "  ".join([*cells, clip(row[-1], room) if sys.stdout.isatty() else clip(row[-1], 1000)]).rstrip()
+        line = "  ".join([*cells, clip(row[-1], room)]).rstrip()
         print(paint(line, 2) if number == 0 else line)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections import Counter
 from typing import TYPE_CHECKING
 
@@ -56,6 +57,8 @@ def run(options: Namespace) -> int:
             for each in found
         ]
         output.table(("PROJECT", "SESSIONS", "LAST USED", "ID", "WORKTREE"), rows)
+    else:
+        print(f"No projects in {library.store.place}.", file=sys.stderr)
     output.tell_damage(library.damage)
     return 0
 

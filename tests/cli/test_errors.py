@@ -1,0 +1,240 @@
+from __future__ import annotations
+
+import io
+import json
+import os
+import stat
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from opensesh.cli import app, logfile
+from opensesh.cli.app import COMMANDS
+
+from .running import Screen
+from .test_cli import Terminal
+
+READERS = {
+    "list": (),
+    "show": ("last",),
+    "search": ("word",),
+    "projects": (),
+    "export": ("-o", "out"),
+    "stats": (),
+    "doctor": (),
+}
+NEEDED = {
+    "show": ("last",),
+    "search": ("x",),
+    "import": ("x",),
+    "session": ("fork", "last"),
+    "completion": ("bash",),
+    "run": ("x",),
+}
+
+
+@pytest.fixture
+def terminal(capfdbinary: pytest.CaptureFixture[bytes], monkeypatch: pytest.MonkeyPatch) -> Terminal:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO()))
+    return Terminal(capfdbinary)
+
+
+def helps(terminal: Terminal, code: int, *, lines: int = 2) -> str:
+    """What was said is short, no trace of the inside, and the exit code tells what kind of trouble it is."""
+    said = terminal.error
+    assert terminal.code == code, said
+    assert said.startswith("opensesh: "), said
+    assert "Traceback" not in said
+    assert len(said.splitlines()) <= lines
+    return said
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_an_option_that_is_not_there_is_named_with_a_way_on(terminal: Terminal, command: str) -> None:
+    terminal.run(command, *NEEDED.get(command, ()), "--nonsense")
+    said = helps(terminal, 2)
+    assert "--nonsense" in said
+    assert f"opensesh {command}" in said
+
+
+@pytest.mark.parametrize("command", READERS)
+def test_a_store_that_is_not_there_is_a_mistake_and_not_an_empty_history(terminal: Terminal, command: str) -> None:
+    terminal.run(command, *READERS[command], "--store", "typo")
+    assert "typo" in helps(terminal, 3)
+
+
+@pytest.mark.parametrize("command", READERS)
+@pytest.mark.parametrize("content", [b"junk", b"SQLite format 3\0junk", b""])
+def test_a_store_that_cannot_be_read_is_named(terminal: Terminal, command: str, content: bytes) -> None:
+    Path("odd.db").write_bytes(content)
+    terminal.run(command, *READERS[command], "--store", "odd.db")
+    assert "odd.db" in helps(terminal, 5)
+
+
+@pytest.mark.parametrize("command", READERS)
+def test_a_store_with_nothing_in_it_gives_an_empty_answer_and_says_so(terminal: Terminal, command: str) -> None:
+    Path("storage").mkdir()
+    out = terminal.run(command, *READERS[command], "--store", "storage")
+    assert terminal.code == (3 if command == "show" else 0)
+    assert out or terminal.error
+
+
+def test_a_command_that_is_nearly_right_is_suggested(terminal: Terminal) -> None:
+    terminal.run("exprt")
+    assert "'export'" in helps(terminal, 2)
+
+
+def test_without_a_provider_one_is_told_how_to_get_one(terminal: Terminal) -> None:
+    terminal.run("run", "hello")
+    assert "KEY" in helps(terminal, 3)
+
+
+def test_a_provider_that_cannot_be_reached_is_named_with_the_time_of_the_next_try() -> None:
+    wire: dict[str, Any] = {"npm": "@ai-sdk/openai-compatible", "options": {"baseURL": "http://127.0.0.1:9/v1"}}
+    wire["models"] = {"m": {}}
+    Path("opencode.json").write_text(json.dumps({"provider": {"near": wire}}))
+    screen = Screen("run", "-m", "near/m", "hello", "--title", "Near")
+    screen.until("http://127.0.0.1:9/v1/chat/completions could not be reached")
+    screen.until("try 2 at")
+    screen.close()
+    assert "Traceback" not in screen.text
+
+
+def test_without_git_history_can_still_be_read(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "")
+    terminal.run("list", "--here")
+    assert terminal.code == 0
+
+
+def test_where_nothing_may_be_written_one_is_told_which_folder(terminal: Terminal) -> None:
+    Path("file").touch()
+    terminal.run("run", "-m", "scripted/prompt", "hello", "--store", "file/storage")
+    assert "file" in helps(terminal, 5)
+
+
+def test_an_export_that_cannot_be_written_names_the_place(terminal: Terminal) -> None:
+    terminal.run("run", "-m", "scripted/prompt", "hello")
+    Path("file").touch()
+    terminal.run("export", "last", "-o", "file/out.jsonl")
+    assert "file/out.jsonl" in terminal.error
+    assert "Traceback" not in terminal.error
+    assert terminal.code == 5
+
+
+@pytest.mark.parametrize(("columns", "heads"), [(46, "SESSION TITLE"), (64, "SESSION UPDATED TITLE")])
+def test_a_narrow_terminal_leaves_columns_out_rather_than_breaking_lines(columns: int, heads: str) -> None:
+    words = [
+        sys.executable,
+        "-m",
+        "opensesh",
+        "run",
+        "-m",
+        "scripted/prompt",
+        "hi",
+        "--title",
+        "A title of some length",
+    ]
+    subprocess.run(words, check=True, stdin=subprocess.DEVNULL)
+    screen = Screen("list", columns=columns)
+    screen.until("1 session.")
+    screen.close()
+    head, row = screen.text.splitlines()[:2]
+    assert head.split() == heads.split()
+    assert "A title" in row
+    assert len(row) <= columns
+
+
+def test_quiet_leaves_the_answer_alone(terminal: Terminal) -> None:
+    assert terminal.run("run", "--quiet", "-m", "scripted/prompt", "hello") == "You said: hello\n"
+    assert terminal.error == ""
+    terminal.run("--quiet", "list", "--project", "nowhere-at-all")
+    assert "nowhere-at-all" in terminal.error or terminal.code == 0
+
+
+def test_an_error_is_told_even_to_those_who_want_quiet(terminal: Terminal) -> None:
+    terminal.run("show", "last", "--quiet")
+    helps(terminal, 3)
+
+
+class Broken:
+    __doc__ = "A command with a fault."
+
+    def configure(self, parser: app.Parser) -> None:
+        parser.add_argument("--what")
+
+    def run(self, options: object) -> int:
+        key = "sk-ant-api03-" + "a" * 95
+        raise ZeroDivisionError(f"with {key}")
+
+
+@pytest.fixture
+def broken(monkeypatch: pytest.MonkeyPatch) -> None:
+    def import_module(name: str, package: str | None) -> Broken:
+        return Broken()
+
+    monkeypatch.setattr(app, "import_module", import_module)
+
+
+@pytest.mark.usefixtures("broken")
+def test_a_fault_of_ours_is_one_line_and_the_rest_is_in_the_log(terminal: Terminal) -> None:
+    terminal.run("list")
+    said = helps(terminal, 1)
+    log = Path(logfile.path())
+    assert str(log) in said
+    text = log.read_text()
+    assert "ZeroDivisionError" in text
+    assert "test_errors.py" in text
+    assert "sk-ant-api03" not in text, "secrets stay out of the log"
+    assert stat.S_IMODE(log.stat().st_mode) == 0o600
+
+
+@pytest.mark.usefixtures("broken")
+def test_a_fault_is_told_where_no_log_can_be_written(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
+    Path("file").touch()
+    monkeypatch.setenv("XDG_STATE_HOME", os.path.abspath("file"))
+    terminal.run("list")
+    assert "--debug" in helps(terminal, 1)
+
+
+@pytest.mark.usefixtures("broken")
+def test_debug_shows_where_a_fault_came_from() -> None:
+    with pytest.raises(ZeroDivisionError):
+        app.run(["list", "--debug"])
+
+
+@pytest.mark.usefixtures("broken")
+def test_the_log_is_begun_anew_when_it_is_long(terminal: Terminal) -> None:
+    log = Path(logfile.path())
+    log.parent.mkdir(parents=True, exist_ok=True)
+    log.write_text("x" * 1_100_000)
+    terminal.run("list")
+    assert log.stat().st_size < 100_000
+    assert log.with_name("opensesh.log.1").stat().st_size == 1_100_000
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (lambda: PermissionError(13, "Permission denied", "/some/where"), "/some/where: Permission denied"),
+        (lambda: OSError(28, "No space left on device"), "No space left on device"),
+        (lambda: ModuleNotFoundError("No module named 'duckdb'", name="duckdb"), "duckdb"),
+    ],
+)
+def test_what_the_system_says_is_passed_on(
+    terminal: Terminal, monkeypatch: pytest.MonkeyPatch, error: Callable[[], Exception], said: str
+) -> None:
+    class Failing(Broken):
+        def run(self, options: object) -> int:
+            raise error()
+
+    def import_module(name: str, package: str | None) -> Failing:
+        return Failing()
+
+    monkeypatch.setattr(app, "import_module", import_module)
+    terminal.run("list")
+    assert said in helps(terminal, 1)
+    assert not Path(logfile.path()).exists()
