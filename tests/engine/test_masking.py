@@ -80,6 +80,6 @@ def test_only_refusals_of_the_request_itself_are_looked_into() -> None:
 
 def test_what_is_left_out_already_is_not_suspected_again() -> None:
     seen = history()
-    seen.mask(["prt_0_1"])
+    seen.mask(["prt_0_1"], MODEL.provider_id)
     seen.turns(MODEL)
     assert suspects(refused("bad image"), seen) == ["prt_4_1", "prt_1_2"]

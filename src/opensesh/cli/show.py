@@ -6,7 +6,7 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
-from ..errors import NotFound
+from ..errors import NotFound, UsageError
 from ..history.library import Library
 from ..history.transcript import Asked, Attached, Call, Marked, Said, Thought, Wanted
 from ..records import Session, view
@@ -30,6 +30,8 @@ def configure(parser: Parser) -> None:
     parser.add_argument("--reasoning", action="store_true", help="what the model thought")
     parser.add_argument("--outputs", action="store_true", help="what the tools answered")
     parser.add_argument("--children", action="store_true", help="what subagents did, inside the calls that began them")
+    parser.add_argument("--context", action="store_true", help="what the model gets to see, and what it takes")
+    parser.add_argument("--step", metavar="N|MESSAGE", help="with --context: of which step, instead of the next")
     parser.add_argument("--last", type=int, default=0, metavar="N", help="only the N newest messages")
 
 
@@ -37,6 +39,12 @@ def run(options: Namespace) -> int:
     """Print the session."""
     library = Library(options.store)
     session = _find(library, options.session)
+    if options.context:
+        from . import context
+
+        return context.run(library.store, session, options)
+    if options.step:
+        raise UsageError("--step goes with --context")
     if options.json:
         messages = library.store.messages(session.id, last=options.last, report=library.report)
         shape = [{"info": message.info, "parts": message.parts} for message in messages]

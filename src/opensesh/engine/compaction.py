@@ -8,16 +8,17 @@ shorter than what it stands for, and did not fail; three in a row that do not co
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from .. import events, ids
-from ..errors import ModelError, OpenseshError
+from ..errors import ContextOverflow, ModelError, OpenseshError
 from ..models import events as stream
 from ..models import options
 from ..models.request import Request, System, Text, User
 from ..records import (
     AssistantMessage,
     CompactionPart,
+    MessageAbortedError,
     MessageTime,
     ModelRef,
     Path,
@@ -29,12 +30,13 @@ from ..storage.store import StoredMessage
 from .failures import failure_of
 from .pen import Pen
 from .prompts import words
-from .summary import own_words, pieces, previous_summary, transcript
+from .summary import first_piece, own_words, pieces, previous_summary, transcript
 from .window import compaction_part, estimate, is_summary, usable, visible
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from ..config import Config
     from ..models.model import Model
     from ..records import Document, Failure, Session
     from ..sessions import Sessions
@@ -45,19 +47,17 @@ _SHORTER = 0.5
 """A summary may be at most this much of what it stands for."""
 _SHORT_ENOUGH = 1_000
 """Tokens; a summary as short as this is never too long."""
-_ROOM_FOR_ANSWER = 8_000
+_CAUTION = 0.9
+"""How much of the window a request for a summary may fill, as we count."""
+_SMALLEST = 4_000
+"""Tokens of conversation that a request for a summary holds at least."""
+_UNKNOWN_ROOM = 100_000
+"""Tokens, where nobody knows what a model holds."""
 _TAIL = (2_000, 15_000)
 
 
 class NotCompacted(OpenseshError):
     """No summary could be had that would have helped."""
-
-
-class Draft(NamedTuple):
-    """What a model wrote when it was asked for a summary."""
-
-    text: str
-    usage: stream.Usage
 
 
 async def request_compaction(
@@ -96,6 +96,8 @@ class Compaction:
         agent = runtime.agents["compaction"]
         self._agent = agent
         self._model: Model = runtime.model_named(agent.model) if agent.model else runtime.model_of(request.info)
+        self._spent = stream.Usage()
+        self._room = request_room(self._model, runtime.config)
 
     async def run(self, messages: Sequence[StoredMessage]) -> tuple[StoredMessage, Failure | None]:
         """Sum up ``messages``, all of the session's before the request; the summary as stored, and why it failed if
@@ -106,45 +108,54 @@ class Compaction:
             draft = await self._draft(visible(messages))
         except (NotCompacted, ModelError) as error:
             failure = failure_of(error, self._model.provider_id)
+            pen.charge(self._spent, self._model)
             await pen.finish(failure)
             return pen.message, failure
         except asyncio.CancelledError:
-            await asyncio.shield(pen.finish())
+            pen.charge(self._spent, self._model)
+            await asyncio.shield(pen.finish(MessageAbortedError(message="The user stopped this")))
             raise
         await pen.step_started(None)
-        await pen.put(self._text(pen.info, draft.text + self._verbatim(messages)))
-        await pen.step_finished(stream.FinishStep(reason="stop", usage=draft.usage), self._model, None)
+        await pen.put(self._text(pen.info, draft + self._verbatim(messages)))
+        await pen.step_finished(stream.FinishStep(reason="stop", usage=self._spent), self._model, None)
         await pen.finish()
         self._runtime.publish(events.SessionCompacted(session_id=self._session.id))
         return pen.message, None
 
-    async def _draft(self, view: Sequence[StoredMessage]) -> Draft:
+    async def _draft(self, view: Sequence[StoredMessage]) -> str:
         """A summary that counts, or why there is none."""
         lines = transcript(view)
         whole = sum(estimate(line) for line in lines) + estimate(previous_summary(view))
-        reason, total = "", stream.Usage()
+        reason = ""
         for _ in range(_TRIES):
-            draft = await self._sum_up(lines, previous_summary(view), reason)
-            total = _together(total, draft.usage)
-            reason = _objection(draft.text, whole)
+            text = await self._sum_up(lines, previous_summary(view), reason)
+            reason = _objection(text, whole)
             if not reason:
-                return Draft(draft.text, total)
+                return text
         raise NotCompacted(f"no summary could be made: {reason}, {_TRIES} times in a row. Nothing was left out.")
 
-    async def _sum_up(self, lines: Sequence[str], summary: str, objection: str) -> Draft:
-        """Sum up piece by piece, each time with the summary so far, so that every request fits by itself."""
-        room = usable(self._model, self._runtime.config) or 100_000
-        most = max(room - _ROOM_FOR_ANSWER - estimate(words("compaction")), 4_000)
-        total = stream.Usage()
-        for piece in pieces(lines, most) or [""]:
-            draft = await self._ask(piece, summary, objection)
-            summary, total = draft.text, _together(total, draft.usage)
-        return Draft(summary, total)
+    async def _sum_up(self, lines: Sequence[str], summary: str, objection: str) -> str:
+        """Sum up piece by piece, each time with the summary so far, so that every request fits by itself.
 
-    async def _ask(self, text: str, summary: str, objection: str) -> Draft:
+        Where the provider says that one does not, it counts in another way than we do: the next are half as large.
+        """
+        while True:
+            piece, rest = first_piece(lines, max(self._room - estimate(summary), _SMALLEST))
+            try:
+                summary = await self._ask(piece, summary, objection)
+            except ContextOverflow:
+                if self._room <= _SMALLEST:
+                    raise
+                self._room //= 2
+                continue
+            lines = rest
+            if not lines:
+                return summary
+
+    async def _ask(self, text: str, summary: str, objection: str) -> str:
         before = f"<summary-so-far>\n{summary}\n</summary-so-far>\n\n" if summary else ""
         again = f"\n\nYour last attempt did not count: {objection}." if objection else ""
-        ask = f"{before}<conversation>\n{text}\n</conversation>\n\n{words('compaction')}{again}"
+        ask = f"{before}<conversation>\n{text}\n</conversation>\n\n{question()}{again}"
         model, agent = self._model, self._agent
         request = Request(
             model=model,
@@ -155,16 +166,31 @@ class Compaction:
         )
         return await self._patiently(request)
 
-    async def _patiently(self, request: Request) -> Draft:
+    async def _patiently(self, request: Request) -> str:
         policy, attempt = self._runtime.settings.retry, 0
         while True:
             try:
-                return await _collect(self._runtime, request)
+                return await self._collect(request)
             except ModelError as error:
                 attempt += 1
                 if policy.reason(error, attempt) is None:
                     raise
                 await self._runtime.settings.sleep(policy.delay(error, attempt) / 1000)
+
+    async def _collect(self, request: Request) -> str:
+        """What the model answers; what it counts is noted, whatever becomes of the answer."""
+        texts: list[str] = []
+        async for event in self._runtime.connections.provider(request.model).stream(request):
+            match event:
+                case stream.TextDelta(text=text):
+                    texts.append(text)
+                case stream.FinishStep(reason=reason):
+                    self._spent = _together(self._spent, event.usage)
+                    if reason in ("content-filter", "error"):
+                        raise NotCompacted(f"the provider ended the summary: {reason}")
+                case _:
+                    pass
+        return "".join(texts).strip()
 
     def _verbatim(self, messages: Sequence[StoredMessage]) -> str:
         """What no summary may change: the user's prompts and the list of what is still to be done."""
@@ -199,6 +225,22 @@ class Compaction:
             text=text,
             time=Span(start=now, end=now),
         ).document
+
+
+def portions(view: Sequence[StoredMessage], model: Model, config: Config) -> list[str]:
+    """The conversation as the model that sums it up is given it: as text, one for each request that it takes."""
+    return pieces(transcript(view), request_room(model, config)) or [""]
+
+
+def question() -> str:
+    """What that model is asked to write."""
+    return words("compaction")
+
+
+def request_room(model: Model, config: Config) -> int:
+    """How many tokens of conversation, with the summary so far, one request for a summary may hold."""
+    room = usable(model, config) or _UNKNOWN_ROOM
+    return max(int(room * _CAUTION) - estimate(question()), _SMALLEST)
 
 
 def undo(sessions: Sessions, session_id: str) -> bool:
@@ -247,22 +289,6 @@ def _objection(text: str, whole: int) -> str:
     if size > max(whole * _SHORTER, _SHORT_ENOUGH):
         return f"it was {size} tokens long for a conversation of {whole}"
     return ""
-
-
-async def _collect(runtime: Runtime, request: Request) -> Draft:
-    texts: list[str] = []
-    usage = stream.Usage()
-    async for event in runtime.connections.provider(request.model).stream(request):
-        match event:
-            case stream.TextDelta(text=text):
-                texts.append(text)
-            case stream.FinishStep(reason=reason):
-                usage = event.usage
-                if reason in ("content-filter", "error"):
-                    raise NotCompacted(f"the provider ended the summary: {reason}")
-            case _:
-                pass
-    return Draft("".join(texts).strip(), usage)
 
 
 def _together(one: stream.Usage, other: stream.Usage) -> stream.Usage:

@@ -9,7 +9,8 @@ from ..errors import OpenseshError
 from ..models.events import ToolCall
 from ..records import Rule, UnknownError, as_object
 from .compaction import Compaction, continue_prompt, request_compaction, tail_start
-from .window import compaction_part, estimate, is_full, usable, visible
+from .weighing import request_tokens
+from .window import compaction_part, is_full, usable, visible
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -120,12 +121,7 @@ class Compactions:
 
 def too_full(request: Request, runtime: Runtime) -> UnknownError:
     """Why a session cannot go on although it was summed up: what fills the window."""
-    sizes = {"the tools on offer": sum(estimate(f"{tool.description}{tool.parameters}") for tool in request.tools)}
-    for turn in request.messages:
-        name = {"system": "the system prompt", "tool": "tool results"}.get(str(turn.__struct_config__.tag), "messages")
-        sizes[name] = sizes.get(name, 0) + estimate(str(turn))
-    largest = sorted(sizes.items(), key=lambda item: -item[1])
-    listed = ", ".join(f"{name} about {size:,}" for name, size in largest)
+    listed = ", ".join(f"{name} about {size:,}" for name, size in request_tokens(request).items())
     room = usable(request.model, runtime.config)
     return UnknownError(
         message=f"the conversation does not fit into the {room:,} tokens that {request.model.ref} has room for, even "

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from .masking import noted
 from .projection import Projection
 from .shell import is_by_user
 
@@ -28,7 +29,7 @@ class History:
     def __init__(self, messages: Iterable[StoredMessage]) -> None:
         self._messages: list[StoredMessage] = []
         self._projection: Projection | None = None
-        self._masked: set[str] = set()
+        self._masked: dict[str, set[str]] = {}
         self._prompt: StoredMessage | None = None
         self._answers: list[StoredMessage] = []
         self._last_answer: StoredMessage | None = None
@@ -42,8 +43,8 @@ class History:
 
     @property
     def masked(self) -> frozenset[str]:
-        """The parts that are not sent because a provider refused them."""
-        return frozenset(self._masked)
+        """The parts that are not sent because the provider that was last asked refused them."""
+        return frozenset(self._masked_for(self._projection.model) if self._projection else ())
 
     def add(self, message: StoredMessage) -> None:
         """Append a message that is complete."""
@@ -67,6 +68,7 @@ class History:
                 self._prompt, self._answers = message, []
             case "assistant":
                 self._last_answer = message
+                self._mask(noted(message.info), str(message.info.get("providerID")))
                 # Before 0.15.14 an answer did not say what it answers: what came before it.
                 if self._prompt and message.info.get("parentID") in (None, self._prompt.info["id"]):
                     self._answers.append(message)
@@ -97,7 +99,7 @@ class History:
     def turns(self, model: Model) -> tuple[Turn, ...]:
         """The conversation as ``model`` sees it."""
         if self._projection is None or self._projection.model.ref != model.ref:
-            self._projection = Projection(model, self._messages, self._masked)
+            self._projection = Projection(model, self._messages, self._masked_for(model))
         return self._projection.turns()
 
     def origins(self) -> list[tuple[Turn, StoredMessage]]:
@@ -105,7 +107,14 @@ class History:
         messages = {str(message.info.get("id")): message for message in self._messages}
         return [(turn, messages[name]) for turn, name in (self._projection.origins() if self._projection else ())]
 
-    def mask(self, parts: Iterable[str]) -> None:
-        """Leave these parts out of what is sent from now on."""
-        self._masked.update(parts)
+    def mask(self, parts: Iterable[str], provider_id: str) -> None:
+        """Leave these parts out of what is sent to this provider from now on."""
+        self._mask(parts, provider_id)
         self._projection = None
+
+    def _mask(self, parts: Iterable[str], provider_id: str) -> None:
+        for part in parts:
+            self._masked.setdefault(provider_id, set()).add(part)
+
+    def _masked_for(self, model: Model) -> set[str]:
+        return self._masked.get(model.provider_id, set())

@@ -27,7 +27,7 @@ from ..records import (
 from .calls import CallRunner
 from .errands import Compactions, ordered_subtask, run_subtask, subtask_rules, too_full
 from .failures import failure_of
-from .masking import suspects
+from .masking import note, suspects
 from .pen import Pen
 from .pruning import prune
 from .repetition import Repetition
@@ -226,7 +226,8 @@ class Loop:
         ended = await self._turn(pen, calls).run(plan.provider, plan.request())
         refused = suspects(ended.error, self.history) if ended.error is not None else []
         if refused and ended.error is not None:
-            self.history.mask(refused)
+            self.history.mask(refused, plan.model.provider_id)
+            note(pen.info, refused)
             told = failure_of(ended.error, plan.model.provider_id)
             self._tell(told)
             ended = await self._turn(pen, calls).run(plan.provider, plan.request())

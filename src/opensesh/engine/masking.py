@@ -1,4 +1,8 @@
-"""When a provider refuses a request because of one thing in its history: which thing that probably is."""
+"""When a provider refuses a request because of one thing in its history: which thing that probably is.
+
+The answer to the request that went through without it notes what was left out, so that no later run has to find out
+again, and the history says so.
+"""
 
 from __future__ import annotations
 
@@ -7,15 +11,29 @@ from typing import TYPE_CHECKING
 
 from ..errors import AuthFailed, ContextOverflow, ModelError
 from ..models.request import Assistant, Tool
+from ..records import as_list, as_object
 
 if TYPE_CHECKING:
     from ..models.request import Turn
+    from ..records import Document
     from ..storage.store import StoredMessage
     from .history import History
 
+_OURS = "opensesh"
 _INDEX = re.compile(r"(messages\.|messages\[|contents\[)(\d+)")
 _MEDIA = re.compile(r"image|picture|pdf|document|media|file|base64|mime", re.IGNORECASE)
 _THOUGHT = re.compile(r"thinking|reasoning|signature|encrypted", re.IGNORECASE)
+
+
+def note(info: Document, parts: list[str]) -> None:
+    """Write into an answer's record that it was asked for without these parts."""
+    info[_OURS] = {"masked": [*noted(info), *parts]}
+
+
+def noted(info: Document) -> list[str]:
+    """The parts without which an answer was asked for."""
+    ours = as_object(info.get(_OURS)) or {}
+    return [str(part) for part in as_list(ours.get("masked")) or ()]
 
 
 def suspects(error: BaseException, history: History) -> list[str]:

@@ -19,9 +19,9 @@ from ..storage.store import StoredMessage
 from .unbroken import in_thread
 
 if TYPE_CHECKING:
-    from ..models.events import FinishStep
+    from ..models.events import FinishStep, Usage
     from ..models.model import Model
-    from ..records import Document, Failure
+    from ..records import Document, Failure, Tokens
     from ..sessions import Sessions
     from ..workspace import Patch
     from .growing import Growing
@@ -50,7 +50,8 @@ class Pen:
         await in_thread(self._sessions.update_message, self._document())
 
     def _document(self) -> Document:
-        return document_of(read_message(self.info))
+        ours = {"opensesh": self.info["opensesh"]} if "opensesh" in self.info else {}
+        return document_of(read_message(self.info)) | ours
 
     async def put(self, part: Document, *, delta: str | None = None) -> None:
         """Store a part."""
@@ -104,13 +105,8 @@ class Pen:
 
     async def step_finished(self, event: FinishStep, model: Model, snapshot: str | None) -> None:
         """A model call is over: its tokens and its cost, on the message and in a part of their own."""
-        from ..models import pricing
-
-        tokens = pricing.tokens(event.usage)
-        cost = pricing.charge(model.price, event.usage).stored
+        cost, tokens = self.charge(event.usage, model)
         self.info["finish"] = event.reason
-        self.info["cost"] = self.info.get("cost", 0) + cost
-        self.info["tokens"] = document_of(tokens)
         part = StepFinishPart(
             id=ids.ascending("prt"),
             session_id=self.info["sessionID"],
@@ -122,6 +118,16 @@ class Pen:
         )
         self.parts[part.id] = part.document
         await in_thread(self._write_end, part.document, self._document())
+
+    def charge(self, usage: Usage, model: Model) -> tuple[float, Tokens]:
+        """Add what a model call cost to the message, and note its tokens there; not stored yet."""
+        from ..models import pricing
+
+        tokens = pricing.tokens(usage)
+        cost = pricing.charge(model.price, usage).stored
+        self.info["cost"] = self.info.get("cost", 0) + cost
+        self.info["tokens"] = document_of(tokens)
+        return cost, tokens
 
     def _write_end(self, part: Document, info: Document) -> None:
         self._sessions.update_part(part)

@@ -56,6 +56,14 @@ def unprune(sessions: Sessions, messages: Sequence[StoredMessage]) -> int:
     return len(pruned)
 
 
+def unmarked(part: Document, *, since: int) -> Document:
+    """The part as it was at a moment: in view, if it was pruned only then or later."""
+    if not _is_output(part):
+        return part
+    pruned = _mark(part)
+    return _marked(part, None) if pruned is not None and pruned >= since else part
+
+
 def _old_outputs(messages: Sequence[StoredMessage]) -> Iterator[Document]:
     """Outputs before the last two prompts and after the last summary, newest first."""
     prompts = 0

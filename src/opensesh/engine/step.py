@@ -20,9 +20,10 @@ from .subtasks import ChildSessions
 from .system import system_prompt
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import AsyncIterator, Callable, Sequence
 
     from ..config import Agent
+    from ..models.events import StreamEvent
     from ..models.model import Model
     from ..models.request import Provider, System, Turn
     from ..records import Document, Rule, Session
@@ -60,23 +61,28 @@ class Steps:
         plan = self._plan(user)
         return Step(self, plan, self._runtime.connections.provider(plan.model), user, step)
 
+    def sketch(self, user: Document, step: int, agent: Agent, model: Model) -> Request:
+        """What a step would send, of an agent and to a model that need not be there to be asked."""
+        return Step(self, self._planned(user, agent, model), _Silent(), user, step).request()
+
     def _plan(self, user: Document) -> Plan:
         """What all steps of a prompt have in common, worked out for the first of them."""
         if self._plans is None or self._plans[0] is not user:
             agent = self._runtime.agent(user.get("agent"))
-            model = self._runtime.model_of(user)
-            schema = _schema(user)
-            tools = [*self._tools(agent, model, user), *([StructuredOutput(schema)] if schema is not None else [])]
-            plan = Plan(
-                agent=agent,
-                model=model,
-                schema=schema,
-                tools=tuple(tools),
-                specs=self._specs(agent, tools),
-                system=self._system(agent, model, user, structured=schema is not None),
-            )
-            self._plans = user, plan
+            self._plans = user, self._planned(user, agent, self._runtime.model_of(user))
         return self._plans[1]
+
+    def _planned(self, user: Document, agent: Agent, model: Model) -> Plan:
+        schema = _schema(user)
+        tools = [*self._tools(agent, model, user), *([StructuredOutput(schema)] if schema is not None else [])]
+        return Plan(
+            agent=agent,
+            model=model,
+            schema=schema,
+            tools=tuple(tools),
+            specs=self._specs(agent, tools),
+            system=self._system(agent, model, user, structured=schema is not None),
+        )
 
     def rules(self, agent: Agent) -> tuple[Rule, ...]:
         """The agent's rules, then the session's."""
@@ -205,6 +211,15 @@ class Step:
         if self.is_last:
             return (User(content=(Text(text=words("last_step")),)),)
         return (User(content=(Text(text=words("go_on")),)),) if isinstance(turns[-1], Assistant) else ()
+
+
+class _Silent:
+    """Nobody to ask."""
+
+    async def stream(self, request: Request) -> AsyncIterator[StreamEvent]:
+        """Not to be called."""
+        raise NotImplementedError(f"nobody is there to be asked for {request.model.ref}")
+        yield
 
 
 def features(runtime: Runtime) -> Features:

@@ -38,16 +38,23 @@ def transcript(messages: Sequence[StoredMessage]) -> list[str]:
 
 def pieces(lines: Sequence[str], most: int) -> list[str]:
     """The lines in as few texts as have at most ``most`` tokens each; a single line that is longer is cut."""
-    found: list[list[str]] = [[]]
+    found: list[str] = []
+    while lines:
+        text, lines = first_piece(lines, most)
+        found.append(text)
+    return found
+
+
+def first_piece(lines: Sequence[str], most: int) -> tuple[str, Sequence[str]]:
+    """As many lines as have at most ``most`` tokens, as one text, at least one line; and the lines that are left."""
     room = most
-    for line in lines:
-        size = estimate(line) + 1
-        if size > room and found[-1]:
-            found.append([])
-            room = most
-        found[-1].append(line if size <= most else line[: most * 4])
-        room -= size
-    return ["\n\n".join(lines) for lines in found if lines]
+    for at, line in enumerate(lines):
+        room -= estimate(line) + 1
+        if room < 0:
+            if at == 0:
+                return line[: most * 4], lines[1:]
+            return "\n\n".join(lines[:at]), lines[at:]
+    return "\n\n".join(lines), ()
 
 
 def own_words(messages: Sequence[StoredMessage]) -> str:
