@@ -28,6 +28,9 @@ EDITING = frozenset(("edit", "write", "patch", "multiedit", "apply_patch"))
 """Tools that change files; the permission of all of them is ``edit``."""
 
 
+_UNDER_ANOTHER_NAME = dict.fromkeys(EDITING, "edit") | {"recall": "read"}
+
+
 def decide(permission: str, pattern: str, *rulesets: Iterable[Rule]) -> Rule:
     """The rule that decides about ``pattern``: the last that matches, of all the lists in order; else one that asks."""
     decisive = Rule(permission=permission, pattern="*", action="ask")
@@ -40,7 +43,7 @@ def decide(permission: str, pattern: str, *rulesets: Iterable[Rule]) -> Rule:
 
 def disabled(tools: Iterable[str], rules: Sequence[Rule]) -> frozenset[str]:
     """The tools not worth offering: the last rule about their permission forbids all of it."""
-    return frozenset(tool for tool in tools if _is_forbidden("edit" if tool in EDITING else tool, rules))
+    return frozenset(tool for tool in tools if _is_forbidden(_UNDER_ANOTHER_NAME.get(tool, tool), rules))
 
 
 def _is_forbidden(permission: str, rules: Sequence[Rule]) -> bool:

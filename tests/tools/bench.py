@@ -12,6 +12,7 @@ from opensesh.records import Todo
 from opensesh.tools import (
     Child,
     FileTimes,
+    Original,
     Outputs,
     Question,
     Skill,
@@ -94,6 +95,14 @@ class BenchModes:
         self.switched.append((agent, text))
 
 
+class BenchPast:
+    def __init__(self) -> None:
+        self.list: list[Original] = []
+
+    async def originals(self) -> Sequence[Original]:
+        return self.list
+
+
 class BenchCalls:
     def __init__(self, bench: Bench) -> None:
         self._bench = bench
@@ -124,6 +133,7 @@ class Bench:
         self.skills = BenchSkills()
         self.instructions = BenchInstructions()
         self.modes = BenchModes()
+        self.past = BenchPast()
         self.calls = BenchCalls(self)
         self.asked: list[Asked] = []
         self.refuse: dict[str, Exception] = {}

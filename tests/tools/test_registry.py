@@ -14,6 +14,7 @@ from opensesh.tools import Context, Features, Named, Registry, Surroundings, Too
 from opensesh.tools.custom import tool
 from opensesh.tools.list import List
 from opensesh.tools.multiedit import MultiEdit
+from opensesh.tools.recall import Recall
 from opensesh.tools.registry import builtin
 from opensesh.tools.todoread import TodoRead
 
@@ -73,7 +74,7 @@ def test_names_are_found_whatever_their_case() -> None:
 
 
 def test_every_tool_has_a_description_beside_it_and_every_description_a_tool() -> None:
-    tools = [*builtin(EVERYTHING), List(), MultiEdit(), TodoRead()]
+    tools = [*builtin(EVERYTHING), List(), MultiEdit(), TodoRead(), Recall()]
     for each in tools:
         assert len(each.description) > 40, each.id
     folder = Path(opensesh.tools.__file__).parent

@@ -14,6 +14,7 @@ from ..config import evaluate, nearby
 from ..records import Rule, Todo, document_of
 from ..tools.services import Skill
 from ..tools.truncation import Outputs
+from .past import SessionPast
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -71,6 +72,7 @@ class CallContext:
         self.skills = _Skills(around)
         self.instructions = _Instructions(around)
         self.modes = around.modes
+        self.past = SessionPast(around.runtime.sessions, around.session_id)
         self.calls = _Calls(runner)
 
     async def ask(

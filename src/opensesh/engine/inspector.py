@@ -21,7 +21,7 @@ from .compaction import portions, question
 from .history import History
 from .masking import noted
 from .projection import PRUNED
-from .pruning import unmarked
+from .pruning import is_pruned, unmarked
 from .step import Steps
 from .weighing import piece_tokens, tool_tokens
 from .window import compaction_part, estimate, is_summary, usable, visible
@@ -279,7 +279,7 @@ class _Look:
                 name, about = str(message.info["id"]), _name(part)
                 if part.get("id") in masked:
                     yield Omitted("masked", about, _part_tokens(part), name)
-                elif _is_pruned(part):
+                elif is_pruned(part):
                     yield Omitted("pruned", about, _part_tokens(part), name)
 
 
@@ -325,11 +325,6 @@ def _counted(info: Document, *, answer: bool = False) -> int | None:
     sent = (tokens.get("input") or 0) + (cache.get("read") or 0) + (cache.get("write") or 0)
     said = (tokens.get("output") or 0) + (tokens.get("reasoning") or 0)
     return (sent + (said if answer else 0)) or None
-
-
-def _is_pruned(part: Document) -> bool:
-    state = as_object(part.get("state")) or {}
-    return state.get("status") == "completed" and bool((as_object(state.get("time")) or {}).get("compacted"))
 
 
 def _stored_tokens(message: StoredMessage) -> int:

@@ -64,6 +64,11 @@ def unmarked(part: Document, *, since: int) -> Document:
     return _marked(part, None) if pruned is not None and pruned >= since else part
 
 
+def is_pruned(part: Document) -> bool:
+    """Whether a part is a tool output that was taken out of view."""
+    return _is_output(part) and bool(_mark(part))
+
+
 def _old_outputs(messages: Sequence[StoredMessage]) -> Iterator[Document]:
     """Outputs before the last two prompts and after the last summary, newest first."""
     prompts = 0

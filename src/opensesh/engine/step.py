@@ -13,6 +13,7 @@ from ..records import as_object
 from ..tools.registry import Features, Named, Registry, Surroundings, specify
 from .context import Surroundings as CallSurroundings
 from .modes import SessionModes
+from .past import has_past, point_to_recall
 from .projection import mark_cache_points
 from .prompts import words
 from .structured import StructuredOutput
@@ -92,6 +93,8 @@ class Steps:
         """What the model is offered: not what a rule forbids outright, nor what the prompt switched off."""
         off = {name for name, on in (as_object(user.get("tools")) or {}).items() if on is False}
         hidden = disabled(self._registry.names, self.rules(agent)) | off
+        if not has_past(self._history):
+            hidden |= {"recall"}
         return self._registry.offered(model.wire_id, model.provider_id, hidden=hidden)
 
     def _specs(self, agent: Agent, tools: list[Tool]) -> tuple[ToolSpec, ...]:
@@ -180,6 +183,8 @@ class Step:
     def request(self) -> Request:
         """What to send. The same history gives the same request, byte for byte."""
         turns = self._steps.turns(self.model)
+        if "recall" in self.tools:
+            turns = point_to_recall(turns)
         turns = (self._plan.system, *turns, *self._last_words(turns))
         model, agent = self.model, self.agent
         sampling = options.sampling(model)
@@ -228,6 +233,7 @@ def features(runtime: Runtime) -> Features:
     return Features(
         question=runtime.settings.interactive,
         plan=flags.plan_mode,
+        recall=True,
         batch=bool(runtime.config.settings.experimental.batch_tool),
         exa=flags.enable_exa,
         bash_timeout_ms=flags.bash_default_timeout_ms or 120_000,

@@ -27,6 +27,8 @@ class Features(Struct, frozen=True, kw_only=True):
     plan: bool = False
     """The model may ask to begin and to end planning."""
     batch: bool = False
+    recall: bool = False
+    """The model may look up what is not in view any more. OpenCode has no such tool."""
     exa: bool = False
     """Searching the web by way of Exa; for the provider ``opencode`` it is on in any case."""
     bash_timeout_ms: float = 120_000
@@ -132,6 +134,7 @@ def builtin(features: Features) -> list[Tool]:
     from .plan_exit import PlanExit
     from .question import AskUser
     from .read import Read
+    from .recall import Recall
     from .skill import Skill
     from .task import Task
     from .todowrite import TodoWrite
@@ -146,6 +149,7 @@ def builtin(features: Features) -> list[Tool]:
     tools += [WebSearch(), CodeSearch(), Skill(), ApplyPatch()]
     tools += [Batch()] if features.batch else []
     tools += [PlanExit(), PlanEnter()] if features.plan else []
+    tools += [Recall()] if features.recall else []
     return tools
 
 

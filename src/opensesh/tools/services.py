@@ -128,6 +128,27 @@ class Modes(Protocol):
         ...
 
 
+class Original(Struct, frozen=True, kw_only=True):
+    """Something that was said or done and is not in view any more."""
+
+    number: int
+    """Of its message, among all of the session, from 1. Several may have the same."""
+    speaker: str
+    text: str
+    """All of it."""
+    call_id: str | None = None
+    """Of the tool call, if it is the result of one."""
+    tool: str = ""
+
+
+class Past(Protocol):
+    """What the session holds beyond what the model sees."""
+
+    async def originals(self) -> Sequence[Original]:
+        """What was summed up or pruned, oldest first."""
+        ...
+
+
 class Calls(Protocol):
     """The other tools on offer in this step."""
 

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from .filetimes import FileTimes
-    from .services import Calls, Instructions, Modes, Questions, Skills, Subtasks, Todos
+    from .services import Calls, Instructions, Modes, Past, Questions, Skills, Subtasks, Todos
     from .truncation import Outputs
 
 A = TypeVar("A", bound=Arguments)
@@ -98,6 +98,8 @@ class Context(Protocol):
     def instructions(self) -> Instructions: ...
     @property
     def modes(self) -> Modes: ...
+    @property
+    def past(self) -> Past: ...
     @property
     def calls(self) -> Calls: ...
 
