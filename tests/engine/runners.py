@@ -14,6 +14,8 @@ from opensesh.models.scripted import ScriptedModel
 from opensesh.records import Rule
 from opensesh.storage.json_tree import JsonTree
 
+from .stage import Acting
+
 if TYPE_CHECKING:
     from opensesh.testing.processes import Tell
 
@@ -87,3 +89,27 @@ def knock(tell: Tell, home: str, session_id: str) -> None:
             tell({"outcome": (await outcome).kind})
 
     inside(home, work, store=tree(home, "relaxed"), scripts={"it": ScriptedModel("SAY in")})
+
+
+def die_writing(tell: Tell, home: str, half: bool) -> None:
+    """Be killed while a tool writes a file: after half of it, or just before the call is recorded."""
+
+    async def act(given: dict[str, Any], ctx: Any) -> str:
+        path = os.path.abspath("a.txt")
+        await ctx.changing({path: b"new text\n"})
+        with open("a.txt", "wb") as file:
+            file.write(b"new te" if half else b"new text\n")
+        ctx.changed(path)
+        os._exit(9)
+
+    async def work(engine: Engine) -> None:
+        session = await engine.create(title="work", permission=ALLOW)
+        await engine.run(session.id, "Go.", model="scripted/it")
+
+    inside(
+        home,
+        work,
+        store=tree(home),
+        scripts={"it": ScriptedModel("CALL act {}\n---\nSAY no")},
+        tools=[Acting("act", act)],
+    )

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -139,7 +140,9 @@ class Bench:
         self.refuse: dict[str, Exception] = {}
         self.while_asked: Callable[[], object] = lambda: None
         self.shown: list[tuple[str | None, dict[str, Any]]] = []
+        self.announced: dict[str, bytes | None] = {}
         self.written: list[str] = []
+        self.watched = 0
         self.variables: dict[str, str] = {}
 
     async def ask(
@@ -158,8 +161,16 @@ class Bench:
     async def progress(self, *, title: str | None = None, metadata: Mapping[str, Any] | None = None) -> None:
         self.shown.append((title, dict(metadata or {})))
 
+    async def changing(self, becoming: Mapping[str, bytes | None]) -> None:
+        self.announced.update(becoming)
+
     def changed(self, path: str) -> None:
         self.written.append(path)
+
+    @asynccontextmanager
+    async def watching(self) -> AsyncGenerator[None]:
+        self.watched += 1
+        yield
 
     async def shell_env(self) -> Mapping[str, str]:
         return self.variables

@@ -117,6 +117,8 @@ def _print_plan(preview: Preview) -> None:
         print(f"  {_MARKS[each.action]} {output.clip(each.name, 200)}{_why(each)}")
     for path in preview.outside:
         print(f"  = {output.clip(path, 200)} (outside of the project)")
+    for command in preview.unwatched:
+        print(f"  ? {output.clip(command, 200)} (a command: what it changed is not known, and stays)")
 
 
 def _why(file: Planned) -> str:

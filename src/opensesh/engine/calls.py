@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from .. import ids
 from ..errors import OpenseshError, PermissionCorrected, PermissionDenied, PermissionRejected, QuestionRejected
 from ..models import events as stream
-from ..records import as_object
+from ..records import OWN, as_object
 from ..tools.tool import invoke
 from .unbroken import to_the_end
 
@@ -53,15 +53,15 @@ class CallRunner:
             await self._mind_circles(context, tool.id, given)
             answer = await invoke(tool, given, context)
         except asyncio.CancelledError:
-            await to_the_end(self.failed(part["id"], ABORTED))
+            await to_the_end(self._gave_up(part["id"], ABORTED, context))
             raise
         except Exception as error:
             self._note_refusal(error)
             self._repetition.outcome(tool.id, str(error))
-            await self.failed(part["id"], _words(error))
+            await self._gave_up(part["id"], _words(error), context)
             return
         self._repetition.outcome(tool.id, None)
-        await self.completed(part["id"], answer.output, answer.title, answer.metadata, answer.attachments)
+        await self._answered(part["id"], answer, context)
 
     @property
     def names(self) -> Sequence[str]:
@@ -72,15 +72,15 @@ class CallRunner:
         """A call that another call makes, with a part of its own."""
         part = self._pen.new_call(tool)
         await self.running(part, stream.ToolCall(part["callID"], tool, dict(given)))
+        context = self._surroundings.context(self, part["id"], part["callID"])
         try:
-            answer = await invoke(
-                self._tools[tool], given, self._surroundings.context(self, part["id"], part["callID"])
-            )
+            answer = await invoke(self._tools[tool], given, context)
         except BaseException as error:
             self._note_refusal(error)
-            await to_the_end(self.failed(part["id"], _words(error) if isinstance(error, Exception) else ABORTED))
+            words = _words(error) if isinstance(error, Exception) else ABORTED
+            await to_the_end(self._gave_up(part["id"], words, context))
             raise
-        await self.completed(part["id"], answer.output, answer.title, answer.metadata, answer.attachments)
+        await self._answered(part["id"], answer, context)
         return answer
 
     async def running(
@@ -101,9 +101,18 @@ class CallRunner:
             return
         shown = {"status": "running", "input": state["input"]}
         shown |= {"title": title} if title is not None else {"title": state["title"]} if "title" in state else {}
-        kept = metadata if metadata is not None else state.get("metadata")
-        shown |= {"metadata": dict(kept)} if kept is not None else {}
+        known = as_object(state.get("metadata")) or {}
+        own = {OWN: known[OWN]} if OWN in known else {}
+        kept = known if metadata is None and "metadata" in state else metadata
+        shown |= {"metadata": dict(kept) | own} if kept is not None else {}
         await self._pen.put(part | {"state": shown | {"time": state["time"]}})
+
+    async def announce(self, part_id: str, account: Document) -> None:
+        """Say in the record of a call what it is about to do to files, before it does."""
+        part = self._pen.parts.get(part_id)
+        if part is not None and part["state"].get("status") == "running":
+            metadata = (as_object(part["state"].get("metadata")) or {}) | account
+            await self._pen.put(part | {"state": part["state"] | {"metadata": metadata}})
 
     async def completed(
         self,
@@ -135,6 +144,15 @@ class CallRunner:
         if shown:
             state["metadata"] = shown
         await self._pen.put(part | {"state": state | {"time": {"start": _start(part), "end": ids.now_ms()}}})
+
+    async def _answered(self, part_id: str, answer: ToolOutput, context: CallContext) -> None:
+        metadata = answer.metadata | await context.writes.account()
+        await self.completed(part_id, answer.output, answer.title, metadata, answer.attachments)
+
+    async def _gave_up(self, part_id: str, error: str, context: CallContext) -> None:
+        shown = as_object(self._pen.parts[part_id]["state"].get("metadata")) or {}
+        told = {name: value for name, value in shown.items() if name != OWN}
+        await self.failed(part_id, error, told | await context.writes.account())
 
     async def abort_open(self) -> None:
         """Bring every call that has not ended to its end: the answer they belong to is over."""

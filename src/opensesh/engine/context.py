@@ -18,6 +18,7 @@ from .past import SessionPast
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from contextlib import AbstractAsyncContextManager
 
     from ..config import Agent
     from ..records import Document
@@ -74,6 +75,9 @@ class CallContext:
         self.modes = around.modes
         self.past = SessionPast(around.runtime.sessions, around.session_id)
         self.calls = _Calls(runner)
+        from .writes import CallWrites
+
+        self.writes = CallWrites(around.runtime)
 
     async def ask(
         self,
@@ -98,9 +102,19 @@ class CallContext:
         """Show how far the call is."""
         await self._runner.progress(self._part_id, title, metadata)
 
+    async def changing(self, becoming: Mapping[str, bytes | None]) -> None:
+        """Put aside what files hold that are about to hold something else, and say so in the call's record."""
+        await self.writes.begin(becoming)
+        await self._runner.announce(self._part_id, self.writes.intended)
+
     def changed(self, path: str) -> None:
         """Tell that a tool wrote, moved or deleted this file."""
+        self.writes.done(path)
         self._around.runtime.publish(events.FileEdited(file=path))
+
+    def watching(self) -> AbstractAsyncContextManager[None]:
+        """Around something that may change any file."""
+        return self.writes.watching()
 
     async def shell_env(self) -> Mapping[str, str]:
         """Variables to add to the environment of a command."""

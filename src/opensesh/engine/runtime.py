@@ -67,7 +67,7 @@ class Runtime:
         scripts: Mapping[str, Provider] | None = None,
         tools: tuple[Tool, ...] = (),
     ) -> None:
-        from ..workspace import Snapshots, data_of
+        from ..workspace import Kept, Snapshots, data_of
 
         self.sessions = sessions
         self.place: Place = sessions.place
@@ -84,6 +84,7 @@ class Runtime:
         self.snapshots = Snapshots(
             self.place, data=data_of(sessions.store), enabled=self.config.settings.snapshot is not False
         )
+        self.kept = Kept(sessions.store)
         self.custom_tools = tools
         self.run_child: RunChild = _nobody
 

@@ -28,6 +28,7 @@ from .message import (
 )
 from .order import Position, created, in_order, names_in_order, parts_in_order, position
 from .part import (
+    OWN,
     PART_TYPES,
     AgentPart,
     CompactionPart,
@@ -60,6 +61,7 @@ from .usage import CacheTokens, FileDiff, ModelRef, Tokens
 from .view import Record, View, document_of, view
 
 __all__ = [
+    "OWN",
     "PART_TYPES",
     "APIError",
     "AgentPart",

@@ -139,6 +139,9 @@ class Failed(View, frozen=True, kw_only=True, tag_field="status", tag="error"):
     time: Span = Span()
 
 
+OWN = "opensesh"
+"""Where the metadata of a tool call has what OpenCode does not write."""
+
 ToolState: TypeAlias = Pending | Running | Completed | Failed
 
 

@@ -62,6 +62,7 @@ class ApplyPatch(BuiltinTool[ApplyPatchArguments]):
             sources = [external.relative(ctx, step.path) for step in steps]
             metadata: dict[str, Any] = {"filepath": ", ".join(sources), "diff": whole, "files": described}
             await ask_edit(ctx, paths, metadata)
+            await ctx.changing(_becoming(steps))
             for path, before in found.items():
                 must_still_be(path, before)
             for step in steps:
@@ -160,6 +161,17 @@ def _described(ctx: Context, step: Step) -> dict[str, Any]:
         "deletions": step.difference.deletions,
     }
     return described | ({"movePath": step.target} if step.kind == "move" else {})
+
+
+def _becoming(steps: Sequence[Step]) -> dict[str, bytes | None]:
+    """What the files will hold after all steps."""
+    becoming: dict[str, bytes | None] = {}
+    for step in steps:
+        if step.kind in ("delete", "move"):
+            becoming[step.path] = None
+        if step.kind != "delete":
+            becoming[step.target] = step.after.data
+    return becoming
 
 
 def _letter(step: Step) -> str:

@@ -78,7 +78,8 @@ class Bash(BuiltinTool[BashArguments]):
             await ctx.progress(title=description, metadata={"output": output, "description": description})
 
         running = Running(ctx.outputs, timeout_ms=timeout_ms, grace=self._grace, show=show)
-        preview = await running.through(shell.arguments(args.command), directory, environment)
+        async with ctx.watching():
+            preview = await running.through(shell.arguments(args.command), directory, environment)
         return _answer(running, preview, description)
 
 

@@ -68,6 +68,7 @@ async def _write(ctx: Context, path: str, before: TextFile | None, after: TextFi
     shown = before.shown if before else ""
     difference = await asyncio.to_thread(diff.compare, path, shown, after.shown)
     await ask_edit(ctx, [path], {"filepath": path, "diff": difference.text})
+    await ctx.changing({path: after.data})
     must_still_be(path, before)
     after.save(path)
     ctx.files.note(path)

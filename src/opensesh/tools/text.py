@@ -45,9 +45,14 @@ class TextFile(Struct, frozen=True, kw_only=True):
         """The same file with another text."""
         return TextFile(text=text, bom=self.bom, encoding=self.encoding)
 
+    @property
+    def data(self) -> bytes:
+        """The file's bytes."""
+        return self.bom + self.text.encode(self.encoding, _errors(self.encoding))
+
     def save(self, path: str) -> None:
         """Write it, making the directories it needs. Links, modes and owners stay."""
-        data = self.bom + self.text.encode(self.encoding, _errors(self.encoding))
+        data = self.data
         try:
             os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
             with open(path, "wb") as file:

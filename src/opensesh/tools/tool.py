@@ -5,6 +5,8 @@ A tool is called with the model's arguments, as they came, and a :class:`Context
 **Asking comes first.** A tool asks (:meth:`Context.ask`) for all it is about to do before it changes anything. An
 answer of no is an exception, which a tool lets pass; nothing has been done then.
 
+**Saying so comes next.** A tool says what files will hold (:meth:`Context.changing`) before it writes them.
+
 **Failing** is raising :class:`~opensesh.errors.ToolFailed` with a message for the model: what happened, and what to
 do instead. A command that ran and answered "no" (a non-zero exit code, a search without hits) is no failure.
 
@@ -33,6 +35,7 @@ from .arguments import Arguments, decode, schema_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from contextlib import AbstractAsyncContextManager
 
     from .filetimes import FileTimes
     from .services import Calls, Instructions, Modes, Past, Questions, Skills, Subtasks, Todos
@@ -122,8 +125,17 @@ class Context(Protocol):
         """Show how far the call is. Replaces what was shown before; kept if the call is cancelled."""
         ...
 
+    async def changing(self, becoming: Mapping[str, bytes | None]) -> None:
+        """Tell what files are about to hold, ``None`` for one that goes: what they hold now is put aside, so that it
+        can be brought back. A tool that writes without a word writes what no revert can undo."""
+        ...
+
     def changed(self, path: str) -> None:
         """Tell that a tool wrote, moved or deleted this file."""
+        ...
+
+    def watching(self) -> AbstractAsyncContextManager[None]:
+        """Around something that may change any file: which ones it changed is found out, where nothing else does."""
         ...
 
     async def shell_env(self) -> Mapping[str, str]:

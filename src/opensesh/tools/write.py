@@ -39,6 +39,7 @@ class Write(BuiltinTool[WriteArguments]):
             after = before.saying(args.content.removeprefix("\ufeff") if before.bom else args.content)
             difference = await asyncio.to_thread(diff.compare, path, before.shown, after.shown)
             await ask_edit(ctx, [path], {"filepath": path, "diff": difference.text})
+            await ctx.changing({path: after.data})
             must_still_be(path, found)
             after.save(path)
             ctx.files.note(path)

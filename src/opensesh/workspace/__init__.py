@@ -7,6 +7,7 @@ from a thread, but for :meth:`Snapshots.begin`, which never waits.
 
 from __future__ import annotations
 
+from .kept import Kept
 from .plan import Plan, Planned
 from .quota import Tidied, referenced, tidy
 from .repository import data_of
@@ -18,6 +19,7 @@ from .trash import Thrown, Trash
 
 __all__ = [
     "Done",
+    "Kept",
     "Limits",
     "Patch",
     "Plan",

@@ -6,7 +6,7 @@ import os
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..records import as_list, as_object
-from .edits import Edit, of_call
+from .edits import Edit, is_unwatched, of_call
 from .states import State, name_of
 
 if TYPE_CHECKING:
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from ..storage.store import StoredMessage
     from .edits import Children
     from .grounds import Grounds
+    from .kept import Kept
     from .objects import Objects
     from .points import Point
 
@@ -35,6 +36,8 @@ class Change(NamedTuple):
     """When it was done."""
     in_snapshot: bool = False
     """Whether a patch part lists it, so that the snapshot before knows the file."""
+    by_command: bool = False
+    """Whether a command did it that nobody watched closely."""
     rules_changed: bool = False
     """Whether the step also changed what is ignored, so that a file may only seem to be new."""
 
@@ -42,13 +45,19 @@ class Change(NamedTuple):
 class Collector:
     """Goes through a history and tells what happened to files."""
 
-    def __init__(self, grounds: Grounds, objects: Objects | None, children: Children | None = None) -> None:
-        """Without ``objects`` there are no snapshots to look into; without ``children``, no subagents."""
+    def __init__(
+        self, grounds: Grounds, objects: Objects | None, children: Children | None = None, kept: Kept | None = None
+    ) -> None:
+        """Without ``objects`` there are no snapshots to look into; without ``children``, no subagents; without
+        ``kept``, only texts that tools recorded."""
         self._grounds = grounds
         self._objects = objects
         self._children = children
+        self._kept = kept
         self.outside: list[str] = []
         """Files that were changed but are not on the session's ground."""
+        self.unwatched: list[str] = []
+        """Commands of which nobody knows what they changed."""
 
     def since(self, history: Sequence[StoredMessage], point: Point) -> Iterator[Change]:
         """Every change at or after the point, in order."""
@@ -67,7 +76,13 @@ class Collector:
                 made = []
             else:
                 made += self._edits([part], message.info)
-        yield from (_change(message, *edit) for edit in made)
+                self._note_command(part)
+        yield from _recorded(message, made)
+
+    def _note_command(self, part: Document) -> None:
+        if self._objects is None and is_unwatched(part):
+            given = as_object((as_object(part.get("state")) or {}).get("input")) or {}
+            self.unwatched.append(str(given.get("command", "")))
 
     def _of_step(self, message: StoredMessage, number: int, start: int, made: list[Edit]) -> Iterator[Change]:
         """What a patch part lists; its tools are looked at for files it does not know, and for half a step."""
@@ -86,13 +101,13 @@ class Collector:
             before = self._in(patch.get("hash"), name) if whole or first is None else first
             change = _change(message, name, before, left)
             yield change._replace(in_snapshot=True, rules_changed=rules_changed)
-        yield from (_change(message, *edit) for edit in made if edit.path not in names)
+        yield from _recorded(message, [edit for edit in made if edit.path not in names])
 
     def _edits(self, parts: Iterable[Document], info: Document) -> list[Edit]:
         """The edits of these parts, by name instead of path."""
         found: list[Edit] = []
         for part in parts:
-            for edit in of_call(part, self._children):
+            for edit in of_call(part, self._children, self._kept):
                 name = self._name(edit.path, info)
                 if name is not None:
                     found.append(edit._replace(path=name))
@@ -112,6 +127,16 @@ class Collector:
         if self._objects is None or not isinstance(tree, str):
             return None
         return self._objects.state(tree, name)
+
+
+def _recorded(message: StoredMessage, made: Sequence[Edit]) -> Iterator[Change]:
+    """What tools say they did. A command beside which a tool changed a file is not the one who did."""
+    said = {edit.path for edit in made if not edit.by_command}
+    for edit in made:
+        if not edit.by_command:
+            yield _change(message, edit.path, edit.before, edit.after)
+        elif edit.path not in said:
+            yield _change(message, edit.path, edit.before, edit.after)._replace(by_command=True)
 
 
 def _change(message: StoredMessage, name: str, before: Known, after: Known) -> Change:

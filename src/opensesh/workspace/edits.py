@@ -1,7 +1,8 @@
 """The edits that tools recorded of themselves: enough to undo them where there are no snapshots.
 
 ``edit``, ``multiedit``, ``write`` and ``apply_patch`` leave in their part which file they changed, what it held before
-and what it held after. What is not recorded (a shell's doings; what ``write`` wrote over) cannot be undone from here.
+and what it held after: ours by the names of contents that were put aside, to the byte; OpenCode's as texts, and not
+what ``write`` wrote over. Of what a shell's command changed, at best the names are known.
 """
 
 from __future__ import annotations
@@ -9,8 +10,9 @@ from __future__ import annotations
 import codecs
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ..records import as_list, as_object
+from ..records import OWN, as_list, as_object
 from .grounds import Grounds
+from .kept import recorded
 from .states import ABSENT, State
 
 if TYPE_CHECKING:
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     from ..project import Place
     from ..records import Document
     from ..storage.store import StoredMessage
+    from .kept import Kept, Write
 
     Children = Callable[[str], Sequence[StoredMessage]]
 
@@ -34,14 +37,42 @@ class Edit(NamedTuple):
     path: str
     before: str | State | None
     after: str | State | None
+    by_command: bool = False
+    """Whether a command did it, so that nobody can tell what the file held before."""
 
 
-def of_part(part: Document) -> list[Edit]:
-    """The edits that a tool call made, in order; none if it did not complete."""
+def of_part(part: Document, kept: Kept | None = None) -> list[Edit]:
+    """The edits that a tool call made, in order; none that a call which did not complete may have made, unless it said
+    so beforehand."""
     state = as_object(part.get("state")) or {}
-    if part.get("type") != "tool" or state.get("status") != "completed":
+    if part.get("type") != "tool":
         return []
     metadata = as_object(state.get("metadata")) or {}
+    told = _told(part, state, metadata) if state.get("status") == "completed" else []
+    own = recorded(metadata)
+    if own is None:
+        return told
+    texts = {edit.path: edit for edit in reversed(told)}
+    return [_exact(write, texts.get(write.file), kept) for write in own]
+
+
+def is_unwatched(part: Document) -> bool:
+    """Whether a call may have changed files of which nobody has a list."""
+    state = as_object(part.get("state")) or {}
+    metadata = as_object(state.get("metadata")) or {}
+    return part.get("type") == "tool" and part.get("tool") == "bash" and recorded(metadata) is None
+
+
+def _exact(write: Write, told: Edit | None, kept: Kept | None) -> Edit:
+    """By the names of contents; by the text that the tool recorded where the content is no longer there."""
+    by_command = write.before is None and told is None
+    gone = write.before is None or (write.before.oid and (kept is None or not kept.has(write.before.oid)))
+    before = told.before if told is not None and gone else write.before
+    after = told.after if told is not None and write.after is None else write.after
+    return Edit(write.file, before, after, by_command)
+
+
+def _told(part: Document, state: Document, metadata: Document) -> list[Edit]:
     given = as_object(state.get("input")) or {}
     match part.get("tool"):
         case "edit":
@@ -57,9 +88,9 @@ def of_part(part: Document) -> list[Edit]:
             return []
 
 
-def of_call(part: Document, children: Children | None) -> Iterator[Edit]:
+def of_call(part: Document, children: Children | None, kept: Kept | None = None) -> Iterator[Edit]:
     """The edits of a tool call and, if it gave a task to a subagent, those of the subagent."""
-    yield from of_part(part)
+    yield from of_part(part, kept)
     state = as_object(part.get("state")) or {}
     child = (as_object(state.get("metadata")) or {}).get("sessionId")
     if part.get("tool") != "task" or children is None or not isinstance(child, str):
@@ -70,21 +101,36 @@ def of_call(part: Document, children: Children | None) -> Iterator[Edit]:
         # A subagent may be asked again later; only what it did for this call belongs to it.
         if start <= message.info["time"]["created"] <= end:
             for each in message.parts:
-                yield from of_call(each, children)
+                yield from of_call(each, children, kept)
 
 
-def file_diffs(messages: Sequence[StoredMessage], place: Place) -> list[Document]:
+def file_diffs(messages: Sequence[StoredMessage], place: Place, kept: Kept | None = None) -> list[Document]:
     """The files that the tools changed, from the first time to the last, as OpenCode keeps them."""
     grounds = Grounds(place)
     ends: dict[str, tuple[str | State | None, str | State | None]] = {}
     for message in messages:
         for part in message.parts:
-            for edit in of_part(part):
+            texts = {edit.path: edit.after for edit in of_part(part | {"state": _without_own(part)})}
+            for edit in of_part(part, kept):
                 name = grounds.name(edit.path, message.info)
-                if name is not None:
-                    first, _ = ends.get(name, (edit.before, None))
-                    ends[name] = (first, edit.after)
+                if name is not None and not edit.by_command:
+                    first, _ = ends.get(name, (_readable(edit.before, kept), None))
+                    ends[name] = (first, texts.get(edit.path, edit.after))
     return [_file_diff(name, *both) for name, both in sorted(ends.items()) if both[0] != both[1]]
+
+
+def _without_own(part: Document) -> Document:
+    state = as_object(part.get("state")) or {}
+    metadata = as_object(state.get("metadata")) or {}
+    return state | {"metadata": {name: value for name, value in metadata.items() if name != OWN}}
+
+
+def _readable(known: str | State | None, kept: Kept | None) -> str | State | None:
+    """The text of a content that was put aside."""
+    if not isinstance(known, State) or not known.oid:
+        return known
+    data = kept.content(known.oid) if kept is not None else None
+    return data.decode("utf-8", "replace") if data is not None else None
 
 
 def encoded(text: str, like: bytes) -> bytes | None:
@@ -110,13 +156,13 @@ def _edited(metadata: Document, given: Document) -> list[Edit]:
 
 
 def _written(metadata: Document, given: Document) -> list[Edit]:
-    recorded = _edited(metadata, {})
+    with_texts = _edited(metadata, {})
     path = metadata.get("filepath")
     if not isinstance(path, str):
-        return recorded
+        return with_texts
     if metadata.get("exists") is False:
         return [Edit(path, ABSENT, _text(given.get("content")))]
-    return recorded or [Edit(path, None, _text(given.get("content")))]
+    return with_texts or [Edit(path, None, _text(given.get("content")))]
 
 
 def _patched(file: Document) -> list[Edit]:

@@ -23,6 +23,7 @@ from .states import State, name_of, read
 if TYPE_CHECKING:
     from ..records import Document, Revert
     from ..storage.store import Store
+    from .kept import Kept
     from .objects import Objects
 
 _NEXT, _STANDING = "next.json", "standing.json"
@@ -135,11 +136,12 @@ class Journal:
 
 
 class Contents:
-    """What files hold, by name: in the snapshots, in the journal, or known since a moment ago."""
+    """What files hold, by name: in the snapshots, in the journal, put aside, or known since a moment ago."""
 
-    def __init__(self, objects: Objects | None, journal: Journal) -> None:
+    def __init__(self, objects: Objects | None, journal: Journal, kept: Kept | None = None) -> None:
         self._objects = objects
         self._journal = journal
+        self._kept = kept
         self._known: dict[str, bytes] = {}
 
     def add(self, data: bytes) -> str:
@@ -152,8 +154,10 @@ class Contents:
         """A content, if it is anywhere."""
         if oid in self._known:
             return self._known[oid]
-        kept = self._journal.content(oid)
-        return kept if kept is not None or self._objects is None else self._objects.content(oid)
+        found = self._journal.content(oid)
+        if found is None and self._objects is not None:
+            found = self._objects.content(oid)
+        return found if found is not None or self._kept is None else self._kept.content(oid)
 
     def in_snapshots(self, oid: str) -> bool:
         """Whether git has it."""

@@ -22,6 +22,7 @@ Verdict = Literal["change", "same", "conflict", "lost"]
 """``lost`` is what cannot be brought back, whoever insists."""
 _SUBMODULE = "160000"
 _CLOCK_MS = 2_000
+_BY_COMMAND = "a command changed it, and what it held before was not recorded"
 
 
 class Planned(NamedTuple):
@@ -134,7 +135,8 @@ class Planner:
         origin = pending.origin if pending else ABSENT if was.mode == FOLDER else was
         becomes = self.settle(story.before, path)
         if becomes is None:
-            return Planned(name, "lost", was, was, origin, "what it held before was not recorded, or is gone")
+            reason = _BY_COMMAND if story.first.by_command else "what it held before was not recorded, or is gone"
+            return Planned(name, "lost", was, was, origin, reason)
         left = pending.becomes if pending else self.settle(story.after, path)
         verdict, reason = self._judge(was, becomes, left)
         if verdict == "change" and pending is None:

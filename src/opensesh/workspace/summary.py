@@ -10,6 +10,7 @@ from ..errors import NotFound, SnapshotError
 from ..records import as_object
 from ..storage import keys
 from . import edits
+from .kept import Kept
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -72,14 +73,15 @@ def totals(diffs: Sequence[Document]) -> Document:
     }
 
 
-def diffs_of(messages: Sequence[StoredMessage], snapshots: Snapshots) -> list[Document]:
+def diffs_of(messages: Sequence[StoredMessage], snapshots: Snapshots, kept: Kept | None = None) -> list[Document]:
     """The files that a stretch of history changed.
 
-    From the snapshots at its ends; where there are none, from what the tools recorded of their own edits.
+    From the snapshots at its ends; where there are none, from what the tools recorded of their own edits and, if
+    ``kept`` is given, put aside.
     """
     ends = span(messages)
     if ends is None or not snapshots.readable:
-        return edits.file_diffs(messages, snapshots.place)
+        return edits.file_diffs(messages, snapshots.place, kept)
     return snapshots.diff(*ends)
 
 
@@ -98,10 +100,11 @@ def summarize(
     snapshot that is gone costs the list of files, nothing else.
     """
     messages = sessions.messages(session_id) if messages is None else messages
-    found = known_diffs(messages, snapshots)
+    kept = Kept(sessions.store)
+    found = known_diffs(messages, snapshots, kept)
     record(sessions, session_id, found, publish=publish)
     if prompt_id is not None:
-        of_turn = known_diffs(turn(messages, prompt_id), snapshots)
+        of_turn = known_diffs(turn(messages, prompt_id), snapshots, kept)
         _record_turn(sessions, keys.message(session_id, prompt_id), of_turn, publish)
     return found
 
@@ -126,10 +129,10 @@ def record(
     return sessions.update(session_id, edit)
 
 
-def known_diffs(messages: Sequence[StoredMessage], snapshots: Snapshots) -> list[Document]:
+def known_diffs(messages: Sequence[StoredMessage], snapshots: Snapshots, kept: Kept | None = None) -> list[Document]:
     """:func:`diffs_of`, or nothing if a snapshot is no longer there."""
     try:
-        return diffs_of(messages, snapshots)
+        return diffs_of(messages, snapshots, kept)
     except SnapshotError as error:
         log.info("%s", error)
         return []

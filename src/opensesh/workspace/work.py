@@ -12,6 +12,7 @@ from . import points, states, summary
 from .changes import Collector, stories
 from .grounds import Grounds
 from .journal import Contents, Entry, Intention, Journal
+from .kept import Kept
 from .plan import Pending, Plan, Planned, Planner, listed
 from .trash import Trash
 
@@ -41,6 +42,8 @@ class Preview(NamedTuple):
     plan: Plan
     outside: tuple[str, ...] = ()
     """Files that the session changed outside of its project. They are left alone."""
+    unwatched: tuple[str, ...] = ()
+    """Commands of which nobody knows what they changed; whatever it was, it stays."""
 
     @property
     def document(self) -> Document:
@@ -51,6 +54,7 @@ class Preview(NamedTuple):
             "messages": list(self.hidden),
             "files": listed(self.plan.files),
             "outside": list(self.outside),
+            "commands": list(self.unwatched),
         }
 
 
@@ -83,7 +87,8 @@ class Work:
         self._grounds = Grounds(tools.snapshots.place)
         self._journal = Journal(tools.sessions.store, session_id, state=tools.state, disk=tools.disk)
         self._objects = tools.snapshots.objects() if tools.snapshots.readable else None
-        self._contents = Contents(self._objects, self._journal)
+        self._kept = Kept(tools.sessions.store, state=tools.state)
+        self._contents = Contents(self._objects, self._journal, self._kept)
         modes = tools.snapshots.repository.trusts_modes() if tools.snapshots.readable else os.name != "nt"
         self._modes = modes
         self._planner = Planner(self._grounds, self._contents, modes=modes)
@@ -112,14 +117,15 @@ class Work:
         plan = self._planner.back(collector.since(self.history, point), self._pending())
         hidden = tuple(str(message.info["id"]) for message in self.history[point.message :])
         record = point.record(self.history)
-        return Preview(self.session.id, record, hidden, plan, tuple(collector.outside))
+        outside, unwatched = tuple(collector.outside), tuple(collector.unwatched)
+        return Preview(self.session.id, record, hidden, plan, outside, unwatched)
 
     def forth(self) -> Preview:
         """What undoing the revert would do."""
         return Preview(self.session.id, None, (), self._planner.forth(self._pending()))
 
     def _collector(self) -> Collector:
-        return Collector(self._grounds, self._objects, self._sessions.messages)
+        return Collector(self._grounds, self._objects, self._sessions.messages, self._kept)
 
     def _pending(self) -> Mapping[str, Pending]:
         """What the revert that stands did: as we noted it or, if OpenCode did it, as it must have been."""
@@ -217,7 +223,7 @@ class Work:
     def _finish(self, intention: Intention) -> Session:
         """The files are done: now the records that follow from them."""
         if intention.kind == "unrevert":
-            found = summary.known_diffs(self.history, self._snapshots)
+            found = summary.known_diffs(self.history, self._snapshots, self._kept)
             session = self._record(found, lambda info: info.pop("revert", None))
             self._journal.clear()
             return session
@@ -225,7 +231,7 @@ class Work:
         if intention.snapshot:
             record["diff"] = self._diff_since(intention.snapshot)
         point = points.index(self.history, intention.message_id)
-        found = summary.known_diffs(self.history[point:], self._snapshots)
+        found = summary.known_diffs(self.history[point:], self._snapshots, self._kept)
         session = self._record(found, lambda info: info.update(revert=record))
         self._journal.finish()
         return session

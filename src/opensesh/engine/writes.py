@@ -1,0 +1,95 @@
+"""The files that one tool call changes: what they held, put aside before the first byte is written, and what they hold.
+
+The account goes into the call's metadata, beside what the tool says itself. While the call runs it says what is
+intended, so that it holds whenever the process dies.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+from ..records import OWN
+from ..workspace.footprints import footprints, trodden
+from ..workspace.kept import Write
+from ..workspace.states import ABSENT, FOLDER, State, look, name_of
+from .unbroken import in_thread, to_the_end
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Mapping, Sequence
+
+    from ..records import Document
+    from .runtime import Runtime
+
+
+class CallWrites:
+    """What one call does to files."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+        self._intended: dict[str, Write] = {}
+        self._written: set[str] = set()
+        self._trodden: list[Write] = []
+        self._has_watched = False
+
+    async def begin(self, becoming: Mapping[str, bytes | None]) -> None:
+        """Put aside what these files hold."""
+        await in_thread(self._begin, becoming)
+
+    def done(self, path: str) -> None:
+        """A file was written, or is gone."""
+        self._written.update(_names(path))
+
+    @asynccontextmanager
+    async def watching(self) -> AsyncGenerator[None]:
+        """Find out what changes meanwhile, where there are no snapshots to tell."""
+        if self._runtime.snapshots.enabled:
+            yield
+            return
+        root = self._runtime.place.directory
+        before = await in_thread(footprints, root)
+        try:
+            yield
+        finally:
+            found = await to_the_end(in_thread(trodden, root, before))
+            self._has_watched |= found is not None
+            self._trodden += found or []
+
+    @property
+    def intended(self) -> Document:
+        """What the call is about to do, as its metadata has it."""
+        return _account(list(self._intended.values()))
+
+    async def account(self) -> Document:
+        """What the call did; empty if it was none that changes files."""
+        return await in_thread(self._account)
+
+    def _begin(self, becoming: Mapping[str, bytes | None]) -> None:
+        for path, data in becoming.items():
+            for name in _names(path):
+                before = self._runtime.kept.put(name)
+                follows = name != path or not os.path.islink(path)
+                after = ABSENT if data is None else State(name_of(data)) if follows else before
+                known = self._intended.get(name)
+                self._intended[name] = Write(name, known.before if known else before, after)
+
+    def _account(self) -> Document:
+        found: list[Write] = []
+        for each in self._intended.values():
+            now = look(each.file)
+            if each.file not in self._written and (each.after is None or not now.fits(each.after)):
+                continue  # it did not come to that
+            if each.before is None or not now.fits(each.before):
+                found.append(each._replace(after=now if now.mode != FOLDER else None))
+        found += [each for each in self._trodden if each.file not in self._intended]
+        return _account(found) if found or self._has_watched else {}
+
+
+def _account(writes: Sequence[Write]) -> Document:
+    return {OWN: {"writes": [each.document for each in writes]}}
+
+
+def _names(path: str) -> tuple[str, ...]:
+    """The file and, if it is a link, the file that it leads to: a tool writes through a link, but deletes the link."""
+    return (path, os.path.realpath(path)) if os.path.islink(path) else (path,)

@@ -1,0 +1,302 @@
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from opensesh.engine.engine import open_engine
+from opensesh.errors import Conflict
+from opensesh.models.scripted import ScriptedModel
+from opensesh.records import Rule
+from opensesh.storage.memory import Memory
+from opensesh.testing import Nursery
+from opensesh.workspace import Kept, Reverts
+from opensesh.workspace.kept import LARGEST
+from opensesh.workspace.states import name_of
+
+from . import runners
+from .stage import Acting, Stage, stage
+
+ALLOW = [Rule(permission="*", pattern="*", action="allow")]
+
+
+def files() -> dict[str, bytes]:
+    paths = [path for path in Path().rglob("*") if path.is_file() and path.name != "opencode.json"]
+    return {path.as_posix(): path.read_bytes() for path in sorted(paths)}
+
+
+def calls(*each: tuple[str, dict[str, Any]]) -> str:
+    return "".join(f"CALL {tool} {json.dumps(given)}\n---\n" for tool, given in each) + "SAY done"
+
+
+def at(name: str) -> str:
+    return os.path.abspath(name)
+
+
+def reverts(on: Stage) -> Reverts:
+    return Reverts(on.engine.sessions, on.engine.runtime.snapshots)
+
+
+def prompt_of(on: Stage) -> str:
+    return str(on.messages()[0].info["id"])
+
+
+def patch(*lines: str) -> dict[str, str]:
+    return {"patchText": "\n".join(("*** Begin Patch", *lines, "*** End Patch"))}
+
+
+async def test_outside_of_git_everything_that_tools_did_goes_back_and_comes_again_byte_for_byte() -> None:
+    Path("old.bin").write_bytes(b"\xff\xfe\x00caf\xe9\r\n")
+    Path("latin.txt").write_bytes(b"caf\xe9\r\nsecond\r\n")
+    Path("moved.sh").write_bytes(b"#!/bin/sh\necho 1\n")
+    Path("moved.sh").chmod(0o755)
+    Path("doomed.sh").write_bytes(b"#!/bin/sh\necho 2\n")
+    Path("doomed.sh").chmod(0o750)
+    Path("mine.txt").write_bytes(b"the user's own")
+    before = files()
+    writing = calls(
+        ("read", {"filePath": at("latin.txt")}),
+        ("bash", {"command": "ls", "description": "look"}),
+        ("edit", {"filePath": at("latin.txt"), "oldString": "second", "newString": "2nd"}),
+        ("write", {"filePath": at("latin.txt"), "content": "all new\n"}),
+        ("write", {"filePath": at("made/new.txt"), "content": "new\n"}),
+    )
+    patching = calls(
+        (
+            "apply_patch",
+            patch(
+                "*** Add File: added.txt",
+                "+added",
+                "*** Delete File: doomed.sh",
+                "*** Update File: moved.sh",
+                "*** Move to: there/moved.sh",
+                "@@",
+                " #!/bin/sh",
+                "-echo 1",
+                "+echo one",
+            ),
+        ),
+    )
+    patcher: dict[str, Any] = {"gpt-5": ScriptedModel(patching)}  # a name for which patching is on offer
+    async with stage(writing, store=Memory(), rules=ALLOW, **patcher) as on:
+        assert (await on.ask()).kind == "answered"
+        assert (await on.ask(model="scripted/gpt-5")).kind == "answered"
+        assert [part["state"]["status"] for part in on.parts("tool")] == ["completed"] * 6, on.parts("tool")
+        after = files()
+        assert after.keys() == {"old.bin", "mine.txt", "latin.txt", "made/new.txt", "added.txt", "there/moved.sh"}
+        modes = {name: Path(name).stat().st_mode for name in after}
+
+        done = reverts(on).revert(on.session, prompt_of(on))
+        assert done.left_alone == ()
+        assert files() == before
+        assert Path("doomed.sh").stat().st_mode & 0o111
+        assert Path("moved.sh").stat().st_mode & 0o111
+
+        reverts(on).unrevert(on.session)
+        assert files() == after
+        assert {name: Path(name).stat().st_mode for name in after} == modes
+
+
+async def test_what_a_write_wrote_over_is_named_in_its_record_and_put_aside() -> None:
+    Path("a.txt").write_bytes(b"precious\n")
+    script = calls(("read", {"filePath": at("a.txt")}), ("write", {"filePath": at("a.txt"), "content": "new\n"}))
+    async with stage(script, rules=ALLOW) as on:
+        await on.ask()
+        metadata = on.parts("tool")[1]["state"]["metadata"]
+        assert list(metadata) == ["diagnostics", "filepath", "exists", "truncated", "opensesh"]
+        (write,) = metadata["opensesh"]["writes"]
+        assert write["file"] == at("a.txt")
+        assert write["before"] == f"100644 {name_of(b'precious' + bytes([10]))}"
+        assert write["after"] == f"100644 {name_of(b'new' + bytes([10]))}"
+        assert on.engine.runtime.kept.content(write["before"].split()[1]) == b"precious\n"
+        assert on.store.read(("part", on.answers()[1].info["id"], on.parts("tool")[1]["id"])) == on.parts("tool")[1]
+
+
+async def test_the_record_says_what_is_intended_before_the_file_is_touched() -> None:
+    seen: list[dict[str, Any]] = []
+
+    async def act(given: dict[str, Any], ctx: Any) -> str:
+        await ctx.changing({at("a.txt"): b"new\n"})
+        seen.append(on.parts("tool")[0]["state"])
+        assert Path("a.txt").read_bytes() == b"old\n"
+        await ctx.progress(title="half way", metadata={"so": "far"})
+        seen.append(on.parts("tool")[0]["state"])
+        Path("a.txt").write_bytes(b"new\n")
+        ctx.changed(at("a.txt"))
+        return "written"
+
+    Path("a.txt").write_bytes(b"old\n")
+    async with stage(calls(("act", {})), tools=[Acting("act", act)]) as on:
+        await on.ask()
+        intended = {"file": at("a.txt"), "before": f"100644 {name_of(b'old' + bytes([10]))}"}
+        intended |= {"after": name_of(b"new\n")}
+        assert [state["status"] for state in seen] == ["running", "running"]
+        assert seen[0]["metadata"] == {"opensesh": {"writes": [intended]}}
+        assert seen[1]["metadata"] == {"so": "far", "opensesh": {"writes": [intended]}}
+        reverts(on).revert(on.session, prompt_of(on))
+        assert files() == {"a.txt": b"old\n"}
+
+
+async def test_what_a_tool_did_before_it_failed_goes_back_and_what_it_only_meant_to_do_does_not_count() -> None:
+    async def act(given: dict[str, Any], ctx: Any) -> str:
+        await ctx.changing({at("a.txt"): b"new\n", at("b.txt"): b"new\n", at("c.txt"): None})
+        Path("a.txt").write_bytes(b"new\n")
+        ctx.changed(at("a.txt"))
+        Path("b.txt").write_bytes(b"by someone else\n")
+        raise RuntimeError("the disk is full")
+
+    for name in "abc":
+        Path(f"{name}.txt").write_bytes(b"old\n")
+    async with stage(calls(("act", {})), tools=[Acting("act", act)]) as on:
+        await on.ask()
+        (part,) = on.parts("tool")
+        assert part["state"]["status"] == "error"
+        assert [each["file"] for each in part["state"]["metadata"]["opensesh"]["writes"]] == [at("a.txt")]
+        reverts(on).revert(on.session, prompt_of(on))
+        assert files() == {"a.txt": b"old\n", "b.txt": b"by someone else\n", "c.txt": b"old\n"}
+
+
+async def test_what_a_command_changed_outside_of_git_is_named_and_left_alone() -> None:
+    Path("kept.txt").write_text("kept\n")
+    Path("over.txt").write_text("before\n")
+    command = "echo shell > over.txt; rm kept.txt; echo new > made.txt"
+    script = calls(
+        ("bash", {"command": command, "description": "d"}), ("write", {"filePath": at("w.txt"), "content": "w"})
+    )
+    async with stage(script, rules=ALLOW) as on:
+        await on.ask()
+        left = files()
+        done = reverts(on).revert(on.session, prompt_of(on))
+        assert [each.name for each in done.left_alone] == ["kept.txt", "made.txt", "over.txt"]
+        assert {each.reason for each in done.left_alone} == {
+            "a command changed it, and what it held before was not recorded"
+        }
+        assert files() == {name: data for name, data in left.items() if name != "w.txt"}
+        reverts(on).unrevert(on.session)
+        assert files() == left
+
+
+async def test_a_command_that_changed_what_a_tool_had_written_does_not_keep_it_from_going_back() -> None:
+    Path("a.txt").write_text("one\n")
+    script = calls(
+        ("read", {"filePath": at("a.txt")}),
+        ("write", {"filePath": at("a.txt"), "content": "two\n"}),
+        ("bash", {"command": "echo three > a.txt", "description": "d"}),
+    )
+    async with stage(script, rules=ALLOW) as on:
+        await on.ask()
+        Path("a.txt").write_text("the user's own\n")
+        with pytest.raises(Conflict):
+            reverts(on).revert(on.session, prompt_of(on))
+        Path("a.txt").write_text("three\n")
+        assert reverts(on).revert(on.session, prompt_of(on)).left_alone == ()
+        assert files() == {"a.txt": b"one\n"}
+        reverts(on).unrevert(on.session)
+        assert files() == {"a.txt": b"three\n"}
+
+
+async def test_a_tool_that_writes_while_a_command_runs_is_the_one_who_did() -> None:
+    Path("a.txt").write_text("one\n")
+    script = (
+        f'CALL read {{"filePath": "{at("a.txt")}"}}\n---\n'
+        'CALL bash {"command": "sleep 0.5", "description": "d"}\n'
+        f'CALL write {{"filePath": "{at("a.txt")}", "content": "two\\n"}}\n---\nSAY done'
+    )
+    async with stage(script, rules=ALLOW) as on:
+        await on.ask()
+        assert files() == {"a.txt": b"two\n"}
+        assert reverts(on).revert(on.session, prompt_of(on)).left_alone == ()
+        assert files() == {"a.txt": b"one\n"}
+
+
+async def test_a_command_that_could_not_be_watched_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("opensesh.workspace.footprints.MOST_FILES", 2)
+    for number in range(4):
+        Path(f"{number}.txt").write_text("x")
+    async with stage(calls(("bash", {"command": "echo hi > 1.txt", "description": "d"})), rules=ALLOW) as on:
+        await on.ask()
+        assert "opensesh" not in on.parts("tool")[0]["state"]["metadata"]
+        preview = reverts(on).preview(on.session, prompt_of(on))
+        assert preview.unwatched == ("echo hi > 1.txt",)
+        assert preview.document["commands"] == ["echo hi > 1.txt"]
+
+
+async def test_what_a_tool_wrote_through_a_link_goes_back_and_the_link_stays() -> None:
+    Path("real.txt").write_text("one\n")
+    Path("link.txt").symlink_to("real.txt")
+    script = calls(("read", {"filePath": at("link.txt")}), ("write", {"filePath": at("link.txt"), "content": "two\n"}))
+    async with stage(script, rules=ALLOW) as on:
+        await on.ask()
+        assert Path("real.txt").read_text() == "two\n"
+        reverts(on).revert(on.session, prompt_of(on))
+        assert Path("link.txt").readlink() == Path("real.txt")
+        assert Path("real.txt").read_text() == "one\n"
+
+
+async def test_when_what_was_put_aside_is_gone_the_texts_of_the_record_still_serve() -> None:
+    Path("a.txt").write_text("one\n")
+    Path("b.txt").write_text("one\n")
+    script = calls(
+        ("read", {"filePath": at("a.txt")}),
+        ("read", {"filePath": at("b.txt")}),
+        ("edit", {"filePath": at("a.txt"), "oldString": "one", "newString": "two"}),
+        ("write", {"filePath": at("b.txt"), "content": "two\n"}),
+    )
+    async with stage(script, rules=ALLOW) as on:
+        await on.ask()
+        assert on.engine.runtime.kept.drop(set(), days=-1) > 0
+        done = reverts(on).revert(on.session, prompt_of(on))
+        assert [each.name for each in done.left_alone] == ["b.txt"]
+        assert files() == {"a.txt": b"one\n", "b.txt": b"two\n"}
+
+
+async def test_a_file_too_large_to_put_aside_is_told_as_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert LARGEST == 64 << 20
+    monkeypatch.setattr("opensesh.workspace.kept.LARGEST", 3)
+    Path("a.txt").write_text("one\n")
+    script = calls(("read", {"filePath": at("a.txt")}), ("write", {"filePath": at("a.txt"), "content": "two\n"}))
+    async with stage(script, rules=ALLOW) as on:
+        await on.ask()
+        assert [each.name for each in reverts(on).revert(on.session, prompt_of(on)).left_alone] == ["a.txt"]
+        assert files() == {"a.txt": b"two\n"}
+
+
+async def test_the_same_content_is_put_aside_once_and_damage_is_noticed() -> None:
+    kept = Kept(Memory())
+    Path("a").write_bytes(b"same" * 1000)
+    Path("b").write_bytes(b"same" * 1000)
+    one, two = kept.put("a"), kept.put("b")
+    assert one == two
+    assert one is not None
+    (stored,) = (path for path in Path(kept.folder).rglob("*") if path.is_file())
+    assert stored.stat().st_size == kept.size() < 200
+    assert kept.put("none") == ("", "")
+    assert kept.put(".") is None
+    stored.write_bytes(b"damaged")
+    assert kept.content(one.oid) is None
+
+
+@pytest.mark.parametrize("half", [False, True])
+async def test_a_process_killed_while_it_wrote_leaves_a_session_that_can_go_back(
+    isolated: Path, monkeypatch: pytest.MonkeyPatch, half: bool
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(isolated / "state"))
+    Path("a.txt").write_text("precious\n")
+    with Nursery() as nursery:
+        nursery.start(runners.die_writing, str(isolated), half).wait()
+    store = runners.tree(str(isolated), "relaxed")
+    async with open_engine(".", store=store) as engine:
+        (session,) = engine.sessions.list()
+        assert await engine.resume(session.id) is not None
+        engine.abort(session.id)
+        prompt = engine.sessions.messages(session.id)[0].info["id"]
+        again = Reverts(engine.sessions, engine.runtime.snapshots)
+        if half:
+            assert Path("a.txt").read_text() == "new te"
+            with pytest.raises(Conflict):
+                again.revert(session.id, prompt)
+        again.revert(session.id, prompt, force=half)
+        assert Path("a.txt").read_text() == "precious\n"
