@@ -168,10 +168,7 @@ def test_fork_rename_archive_and_remove(terminal: Terminal, store: Path) -> None
     assert fork["id"] in terminal.run("list", "--limit", "0")
     terminal.run("session", "remove", fork["id"])
     assert (terminal.code, "--yes" in terminal.error) == (2, True)
-    assert terminal.json("--store", str(store), "session", "remove", fork["id"], "--yes") == {
-        "removed": fork["id"],
-        "children": 0,
-    }
+    assert terminal.json("--store", str(store), "session", "remove", fork["id"], "--yes")["sessions"] == [fork["id"]]
     assert terminal.json("show", fork["id"])["error"]["name"] == "NotFound"
 
 
@@ -232,7 +229,7 @@ def test_completion_offers_commands_actions_flags_and_sessions(terminal: Termina
         return [line.split("\t")[0] for line in terminal.run("__complete", "--", *words).splitlines()]
 
     assert offered("l") == ["list"]
-    assert offered("session", "re") == ["rename", "revert", "remove"]
+    assert offered("session", "re") == ["rename", "revert", "remove", "restore"]
     assert "--limit" in offered("list", "--")
     assert "last" in offered("show", "")
     assert offered("session", "fork", "ses_e1f503b9b") == ["ses_e1f503b9bffe3fk9XpM2JtHmpJ"]
@@ -248,7 +245,7 @@ def test_the_bash_completion_works_in_bash(store: Path, terminal: Terminal) -> N
     {terminal.run("completion", "bash")}
     COMP_WORDS=(opensesh session re); COMP_CWORD=2; _opensesh; echo "${{COMPREPLY[@]}}" """
     done = subprocess.run([bash, "-c", script], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "rename revert remove"
+    assert done.stdout.strip() == "rename revert remove restore"
 
 
 def test_a_closed_pipe_is_not_an_error(store: Path) -> None:

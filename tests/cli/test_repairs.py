@@ -91,13 +91,3 @@ def test_damage_is_found_quarantined_and_healthy_records_stay(terminal: Terminal
     lost = {name for name in healthy if name not in kept}
     assert lost <= {str(part.relative_to(store)), *(name for name in lost if name.startswith("session_diff"))}
     assert terminal.run("list", "--store", str(store), "--limit", "0").count("ses_") == 11
-
-
-def test_moving_a_session_files_it_under_the_folder(terminal: Terminal, store: Path, tmp_path: Path) -> None:
-    there = tmp_path / "there"
-    there.mkdir()
-    moved = terminal.json("session", "move", "last", str(there), "--store", str(store))
-    assert moved["directory"] == str(there)
-    assert terminal.json("show", moved["id"], "--store", str(store))["info"] == moved
-    terminal.run("session", "move", "last", str(tmp_path / "nowhere"), "--store", str(store))
-    assert terminal.code == 3

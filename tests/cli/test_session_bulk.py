@@ -7,17 +7,17 @@ from typing import Any
 
 import pytest
 
-from opensesh.cli import session_bulk
-from opensesh.cli.app import Parser
-from opensesh.errors import NotFound, UsageError
+from opensesh.cli.app import run
+from opensesh.storage import open_store
 from opensesh.storage.json_tree import JsonTree
 from opensesh.storage.leases import Leases
 
 from ..history.sample_tree import DAY, Sample, contents
+from ..history.shelf import Database
 
 
 class Bulk:
-    """The actions as ``opensesh session`` offers them."""
+    """``opensesh session``, and what it said."""
 
     def __init__(self, capfdbinary: pytest.CaptureFixture[bytes]) -> None:
         self._capture = capfdbinary
@@ -25,17 +25,16 @@ class Bulk:
         self.code = 0
 
     def run(self, *words: str) -> str:
-        parser = Parser(prog="opensesh session")
-        session_bulk.declare(parser)
-        for each in parser.actions.values():
-            for flag in ("--json", "--utc"):
-                each.add_argument(flag, action="store_true")
-            each.add_argument("--store")
-        self.code = session_bulk.run(parser.parse_args(words))
+        self.code = run(["session", *words])
         sys.stdout.flush()
         out, error = self._capture.readouterr()
         self.error = error.decode()
         return out.decode()
+
+    def refused(self, *words: str) -> str:
+        assert not self.run(*words)
+        assert self.code == 2
+        return self.error
 
     def json(self, *words: str) -> Any:
         return json.loads(self.run(*words, "--json"))
@@ -68,34 +67,99 @@ def test_sessions_are_removed_by_what_they_have_in_common_and_come_back(bulk: Bu
     assert done["sessions"] == [old["id"]]
     assert done["files"] == 1 + 4 + 8
     assert list(bulk.json("trash")["trash"][0]["sessions"].values()) == ["old"]
-    assert "13 files brought back." in bulk.run("restore", "last")
+    assert bulk.run("restore", "last") == "13 files put back.\n"
     assert contents(sample.root) == before
+    assert bulk.json("trash")["trash"] == []
 
 
 def test_nothing_is_removed_without_a_word(bulk: Bulk, sample: Sample) -> None:
     session = sample.talk()
-    for words in (
-        ("remove",),
-        ("remove", "--before", "1m"),
-        ("remove", session["id"]),
-        ("remove", session["id"], "--empty"),
-    ):
-        with pytest.raises(UsageError):
-            bulk.run(*words)
-    with pytest.raises(NotFound):
-        bulk.run("restore", "last")
-    with pytest.raises(UsageError, match="500K, 20M or 1G"):
-        bulk.run("remove", "--larger", "huge", "--yes")
+    before = contents(sample.root)
+    assert "which sessions?" in bulk.refused("remove")
+    assert "--dry-run to see" in bulk.refused("remove", "--before", "1m")
+    assert "--dry-run to see" in bulk.refused("remove", session["id"])
+    assert "not both" in bulk.refused("remove", session["id"], "--empty")
+    assert "500K, 20M or 1G" in bulk.refused("remove", "--larger", "huge", "--yes")
+    assert "to which folder?" in bulk.refused("move")
+    assert contents(sample.root) == before
+    bulk.run("restore", "last")
+    assert (bulk.code, "nothing was removed" in bulk.error) == (3, True)
+
+
+def test_a_title_is_no_reason_to_remove(bulk: Bulk, sample: Sample) -> None:
+    sample.talk("the orchard")
+    bulk.run("remove", "--project", "orchard", "--yes")
+    assert (bulk.code, "no project resembles" in bulk.error) == (3, True)
+
+
+def test_one_of_several_removed_sessions_comes_back_alone(bulk: Bulk, sample: Sample) -> None:
+    one, other = sample.talk("one"), sample.talk("other")
+    before = contents(sample.root)
+    bulk.run("remove", one["id"], other["id"], "--yes")
+    assert bulk.run("restore", one["id"]) == "13 files put back.\n"
+    assert {key[-1] for key in JsonTree(sample.root).list(("session",))} == {one["id"]}
+    assert bulk.run("trash").count("ses_") == 1
+    assert bulk.error == "1 session in the trash.\n"
+    bulk.run("restore", one["id"])
+    assert (bulk.code, "no session in the trash" in bulk.error) == (3, True)
+    bulk.run("restore", "last")
+    assert contents(sample.root) == before
+    assert bulk.json("trash")["trash"] == []
 
 
 def test_sessions_are_archived_and_taken_out_again(bulk: Bulk, sample: Sample) -> None:
     one, other = sample.talk("one"), sample.talk("other")
+    before = contents(sample.root)
     done = bulk.json("archive", "--project", "shop", "--yes")
     assert set(done["sessions"]) == {one["id"], other["id"]}
     assert "taken out of the archive: one" in bulk.run("archive", one["id"], "--undo")
     tree = JsonTree(sample.root)
     assert "archived" not in tree.read(("session", "proj", one["id"]))["time"]
     assert set(bulk.json("remove", "--archived", "--dry-run")["sessions"]) == {other["id"]}
+    assert bulk.json("archive", other["id"], "--undo")["sessions"] == [other["id"]]
+    assert contents(sample.root) == before
+    assert "--undo" not in bulk.refused("archive", "--undo")
+    assert "Archived: 1 session, 1 file" in bulk.run("archive", one["id"])
+    bulk.run("restore", "last")
+    assert contents(sample.root) == before
+
+
+def test_sessions_move_with_their_folder_and_back(bulk: Bulk, sample: Sample, tmp_path: Path) -> None:
+    old, new = tmp_path / "old", tmp_path / "new"
+    (new / "api").mkdir(parents=True)
+    root = sample.talk("root", directory=str(old))
+    child = sample.talk("child", directory=str(old), parent=root["id"])
+    below = sample.talk("below", directory=str(old / "api"))
+    gone = sample.talk("gone below", directory=str(old / "web"))
+    other = sample.talk("other", directory=f"{old}er")
+    before = contents(sample.root)
+    plan = bulk.json("move", "--from", str(old), "--dry-run", str(new))
+    assert set(plan["sessions"]) == {root["id"], child["id"], below["id"], gone["id"]}
+    assert contents(sample.root) == before
+    assert "Filed under another folder: 4 sessions" in bulk.run("move", "--from", str(old), str(new), "--yes")
+    tree = JsonTree(sample.root)
+    where = {key[-1]: (key[1], record["directory"]) for key, record in tree.scan(("session",))}
+    assert where == {
+        root["id"]: ("global", str(new)),
+        child["id"]: ("global", str(new)),
+        below["id"]: ("global", str(new / "api")),
+        gone["id"]: ("global", str(new)),
+        other["id"]: ("proj", f"{old}er"),
+    }
+    assert bulk.json("move", "--from", str(new), str(new), "--yes")["sessions"] == []
+    assert bulk.run("restore", "last") == "8 files put back.\n"
+    after = contents(sample.root)
+    assert after.pop("project/global.json")
+    assert after == before
+
+
+def test_a_named_session_moves_to_the_project_of_the_folder(bulk: Bulk, sample: Sample, tmp_path: Path) -> None:
+    session = sample.talk()
+    assert bulk.json("move", session["id"], str(tmp_path))["sessions"] == [session["id"]]
+    record = open_store(str(sample.root)).read(("session", "global", session["id"]))
+    assert record == session | {"projectID": "global", "directory": str(tmp_path)}
+    bulk.run("move", session["id"], str(tmp_path / "nowhere"))
+    assert (bulk.code, "there is no folder" in bulk.error) == (3, True)
 
 
 def test_a_running_session_is_left_alone_and_said_so(bulk: Bulk, sample: Sample) -> None:
@@ -114,9 +178,17 @@ def test_a_shared_session_says_that_it_is_still_shared(bulk: Bulk, sample: Sampl
 
 def test_the_trash_is_emptied_only_when_asked(bulk: Bulk, sample: Sample) -> None:
     bulk.run("remove", sample.talk()["id"], "--yes")
-    assert "1 sessions" in bulk.run("trash")
-    with pytest.raises(UsageError):
-        bulk.run("trash", "--empty")
+    assert bulk.run("trash").count("ses_") == 1
+    assert "--yes" in bulk.refused("trash", "--empty")
     assert bulk.json("trash", "--empty", "--yes", "--older", "30d")["trash"] == []
     assert len(bulk.json("trash", "--empty", "--yes")["trash"]) == 1
     assert bulk.json("trash")["trash"] == []
+
+
+def test_a_removed_session_that_a_database_has_too_says_so(bulk: Bulk, sample: Sample) -> None:
+    session = sample.talk()
+    database = Database(sample.root.parent / "opencode.db")
+    database.session(session["id"])
+    database.close()
+    bulk.run("remove", session["id"], "--yes", "--store", str(sample.root.parent))
+    assert "1 of them are in a database of OpenCode's too" in bulk.error

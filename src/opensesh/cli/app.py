@@ -23,7 +23,7 @@ COMMANDS = {
     "import": ("exported sessions, or another store's", "importing"),
     "stats": ("tokens and cost, by day, project, model, agent, tool or session", "stats"),
     "doctor": ("check a store, and repair it", "doctor"),
-    "session": ("fork, rename, archive, compact, diff, revert or remove a session", "session"),
+    "session": ("fork, rename, compact, diff, revert, archive, move, remove or restore sessions", "session"),
     "models": ("models that can be used, with limits and prices", "models"),
     "agents": ("agents, and what they may do", "agents"),
     "config": ("every setting, and who made it", "config"),

@@ -1,4 +1,4 @@
-"""Fork, rename, archive, move, compact, diff, revert, unrevert or remove a session."""
+"""Fork, rename, compact, diff or revert a session; archive, move or remove one or many, and take that back."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
-from ..errors import Busy, NotFound, UsageError
+from ..errors import Busy, NotFound
 from ..project import resolve
 from ..sessions import Sessions
 from ..storage import open_store
-from . import output, session_diff, session_revert
+from . import output, session_bulk, session_diff, session_revert, session_trash
 from .choose import find_session
 
 if TYPE_CHECKING:
@@ -29,25 +29,21 @@ def configure(parser: Parser) -> None:
     rename = parser.add_action("rename", "give it a title")
     rename.add_argument("session", metavar="S")
     rename.add_argument("title", nargs="+", metavar="TITLE")
-    archive = parser.add_action("archive", "put it away, out of the lists")
-    archive.add_argument("session", metavar="S")
-    archive.add_argument("--undo", action="store_true", help="take it out again")
     compact = parser.add_action("compact", "sum it up, so that it fits the model's window again; nothing is lost")
     compact.add_argument("session", metavar="S")
     compact.add_argument("--undo", action="store_true", help="take the last summary back")
-    move = parser.add_action("move", "file it under another folder")
-    move.add_argument("session", metavar="S")
-    move.add_argument("folder", metavar="FOLDER")
     session_diff.configure(parser.add_action("diff", "show the files it changed"))
     session_revert.configure_revert(parser.add_action("revert", "go back to before a prompt, its files included"))
     session_revert.configure_unrevert(parser.add_action("unrevert", "bring back what a revert took"))
-    remove = parser.add_action("remove", "delete it, its children and all they hold, for good")
-    remove.add_argument("session", metavar="S")
-    remove.add_argument("--yes", action="store_true", help="do not ask")
+    session_bulk.configure(parser)
+    session_trash.configure(parser)
 
 
 def run(options: Namespace) -> int:
     """Do what was asked to the session that was named."""
+    for several in (session_bulk, session_trash):
+        if options.action in several.ACTIONS:
+            return several.run(options)
     store = open_store(options.store)
     sessions = Sessions(store, resolve(os.getcwd()))
     session = find_session(store, options.session)
@@ -56,47 +52,15 @@ def run(options: Namespace) -> int:
             _answer(sessions.fork(session.id, before=options.before), "forked", options)
         case "rename":
             _answer(sessions.rename(session.id, " ".join(options.title)), "renamed", options)
-        case "archive":
-            done = sessions.archive(session.id, archived=not options.undo)
-            _answer(done, "taken out of the archive" if options.undo else "archived", options)
-        case "move":
-            _answer(_move(sessions, session, options.folder), "moved", options)
         case "diff":
             return session_diff.run(options, sessions, session)
         case "revert":
             return session_revert.run_revert(options, sessions, session)
         case "unrevert":
             return session_revert.run_unrevert(options, sessions, session)
-        case "compact":
-            return _compact(sessions, session, options)
         case _:
-            return _remove(sessions, session, options)
+            return _compact(sessions, session, options)
     return 0
-
-
-def _remove(sessions: Sessions, session: Session, options: Namespace) -> int:
-    _refuse_if_running(sessions, session)
-    children = len(list(sessions.descendants(session.id)))
-    if not options.yes and not _agreed(session, children):
-        print("Nothing was removed.", file=sys.stderr)
-        return 1
-    sessions.remove(session.id)
-    if options.json:
-        output.print_json({"removed": session.id, "children": children})
-    else:
-        print(f"{session.id} removed{f', with {children} children' if children else ''}.")
-    return 0
-
-
-def _move(sessions: Sessions, session: Session, folder: str) -> Session:
-    from ..project import register
-
-    if not os.path.isdir(folder):
-        raise NotFound(f"there is no folder {folder}")
-    _refuse_if_running(sessions, session)
-    place = resolve(folder)
-    register(sessions.store, place)
-    return sessions.move(session.id, place)
 
 
 def _compact(sessions: Sessions, session: Session, options: Namespace) -> int:
@@ -131,13 +95,6 @@ def _refuse_if_running(sessions: Sessions, session: Session) -> None:
     holder = Leases(sessions.store).holder(session.id)
     if holder is not None:
         raise Busy(f"session {session.id} is being run by {holder}. Stop it first.", session=session.id)
-
-
-def _agreed(session: Session, children: int) -> bool:
-    if not sys.stdin.isatty():
-        raise UsageError("removing is for good; say --yes where nobody can be asked")
-    also = f" and {children} children" if children else ""
-    return input(f"Remove {session.title!r} ({session.id}){also} for good? [y/N] ").strip().lower() in ("y", "yes")
 
 
 def _answer(session: Session, what: str, options: Namespace) -> None:

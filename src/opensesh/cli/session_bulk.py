@@ -1,10 +1,11 @@
-"""Remove or archive many sessions at once, by what they have in common; look into the trash, restore and empty it.
+"""Remove, archive or move sessions: those that are named, or all that have something in common.
 
-For ``opensesh session``: :func:`declare` adds the actions, :func:`run` does them.
+For ``opensesh session``: :func:`configure` adds the actions, :func:`run` does them.
 """
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import TYPE_CHECKING
 
@@ -19,28 +20,31 @@ if TYPE_CHECKING:
     from argparse import Namespace
     from collections.abc import Callable
 
-    from ..history.trash import Bulk, Trashed
+    from ..history.trash import Bulk
     from ..records import Session
     from ..storage.store import Store
     from .app import Parser
 
-ACTIONS = ("remove", "archive", "trash", "restore")
+ACTIONS = ("remove", "archive", "move")
+_WORDS = {
+    "remove": ("Move to the trash", "moved to the trash"),
+    "archive": ("Archive", "archived"),
+    "move": ("File under another folder", "filed under another folder"),
+}
+_SHOWN = 8
 
 
-def declare(parser: Parser) -> None:
+def configure(parser: Parser) -> None:
     """Add the actions to the parser of ``session``."""
-    remove = parser.add_action("remove", "move sessions, their children and all they hold to the trash")
-    _filters(remove)
-    remove.add_argument("--archived", action="store_true", help="only archived ones")
     archive = parser.add_action("archive", "put sessions away, out of the lists")
     _filters(archive)
     archive.add_argument("--undo", action="store_true", help="take the named ones out again")
-    restore = parser.add_action("restore", "bring back what was removed or archived")
-    restore.add_argument("undo", metavar="FILE", help="the undo file that was named, or 'last'")
-    trash = parser.add_action("trash", "what was removed; --empty deletes it for good")
-    trash.add_argument("--empty", action="store_true", help="delete it for good")
-    trash.add_argument("--older", metavar="T", help="only what went there before: 2026-08-01, 30d, 4w")
-    trash.add_argument("--yes", action="store_true", help="do not ask")
+    move = parser.add_action("move", "file sessions under another folder: the last word")
+    _filters(move)
+    move.add_argument("--from", dest="base", metavar="OLD", help="all that worked in this folder or below it")
+    remove = parser.add_action("remove", "move sessions, their children and all they hold to the trash")
+    _filters(remove)
+    remove.add_argument("--archived", action="store_true", help="all archived ones")
 
 
 def _filters(parser: Parser) -> None:
@@ -54,31 +58,35 @@ def _filters(parser: Parser) -> None:
 
 
 def run(options: Namespace) -> int:
-    """Do what was asked."""
-    match options.action:
-        case "restore":
-            return _restore(options)
-        case "trash":
-            return _trash(options)
-        case "archive" if options.undo:
-            return _take_out(options)
-        case _:
-            return _bulk(options)
-
-
-def _bulk(options: Namespace) -> int:
-    from ..history import trash
-
+    """Do what was asked, and say how to take it back."""
+    if options.action == "archive" and options.undo:
+        return _take_out(options)
+    act = _deed(options)
     store = open_store(options.store)
+    named = bool(options.session)
     chosen = _chosen(store, options)
-    act = trash.remove if options.action == "remove" else trash.archive
-    plan = act(store, chosen, dry_run=True)
-    if not options.dry_run and plan.sessions and not _agreed(plan, options):
+    plan = act(store, chosen, True)
+    if not options.dry_run and plan.sessions and not _agreed(plan, options, named=named):
         print("Nothing was changed.", file=sys.stderr)
         return 1
-    done = plan if options.dry_run or not plan.sessions else act(store, chosen)
-    _tell(done, options)
+    done = plan if options.dry_run or not plan.sessions else act(store, chosen, False)
+    _tell(done, store, options)
     return 4 if done.left and not done.sessions else 0
+
+
+def _deed(options: Namespace) -> Callable[[Store, list[Session], bool], Bulk]:
+    from ..history import moving, trash
+
+    if options.action == "move":
+        folder = options.session.pop() if options.session else ""
+        if not folder:
+            raise UsageError("to which folder? Name it last")
+        if not os.path.isdir(folder):
+            raise NotFound(f"there is no folder {folder}", path=folder)
+        base = os.path.abspath(os.path.expanduser(options.base)) if options.base else ""
+        return lambda store, chosen, dry: moving.move(store, chosen, os.path.abspath(folder), base=base, dry_run=dry)
+    act = trash.remove if options.action == "remove" else trash.archive
+    return lambda store, chosen, dry: act(store, chosen, dry_run=dry)
 
 
 def _chosen(store: Store, options: Namespace) -> list[Session]:
@@ -88,27 +96,32 @@ def _chosen(store: Store, options: Namespace) -> list[Session]:
     if options.session:
         return [find_session(store, word) for word in options.session]
     if not tests:
-        raise UsageError("which sessions? Name them, or say --project, --before, --empty or --larger")
+        more = " or --from" if options.action == "move" else " or --archived" if options.action == "remove" else ""
+        raise UsageError(f"which sessions? Name them, or say --project, --before, --empty, --larger{more}")
     return [each for each in read_sessions(store, []) if all(test(each) for test in tests)]
 
 
 def _tests(store: Store, options: Namespace) -> list[Callable[[Session], bool]]:
     tests: list[Callable[[Session], bool]] = []
     if options.project:
-        from ..history.ledger_reading import session_facts
-        from .stats import in_project
+        from ..history.library import Library
 
-        belongs = in_project(store, options.project)
-        tests.append(lambda session: belongs(session_facts(session.document, session.project_id, session.id)))
+        project = Library(store=store).choose(options.project)
+        if project.by_title:
+            raise NotFound(f"no project resembles {options.project!r}. 'opensesh projects' shows them.")
+        tests.append(lambda each: project.belongs(each.project_id, each.directory, each.title))
     if options.before:
         before = moment(options.before)
-        tests.append(lambda session: session.updated < before)
+        tests.append(lambda each: each.updated < before)
     if options.empty:
-        tests.append(lambda session: not store.list(("message", session.id)))
+        tests.append(lambda each: not store.list(("message", each.id)))
     if options.larger:
         tests.append(_larger(store, options.larger))
     if getattr(options, "archived", False):
-        tests.append(lambda session: session.archived)
+        tests.append(lambda each: each.archived)
+    if getattr(options, "base", None):
+        base = os.path.abspath(os.path.expanduser(options.base))
+        tests.append(lambda each: each.directory == base or each.directory.startswith(os.path.join(base, "")))
     return tests
 
 
@@ -130,17 +143,26 @@ def _overlook(_: object) -> None:
     """What cannot be read takes no part in the choice."""
 
 
-def _agreed(plan: Bulk, options: Namespace) -> bool:
-    if options.yes:
+def _agreed(plan: Bulk, options: Namespace, *, named: bool) -> bool:
+    """Whether it may be done: not asked where the sessions were named and only a word about them changes."""
+    if options.yes or (named and options.action != "remove"):
         return True
     if not sys.stdin.isatty():
         raise UsageError("say --yes where nobody can be asked, or --dry-run to see what would be done")
-    what = "Move to the trash" if options.action == "remove" else "Archive"
-    said = input(f"{what}: {len(plan.sessions):,} sessions, {plan.files:,} files, {size(plan.bytes)}? [y/N] ")
-    return said.strip().lower() in ("y", "yes")
+    for each in plan.sessions[:_SHOWN]:
+        print(f"  {each.id}  {output.when(each.updated, utc=options.utc)}  {output.clip(each.title, 60)}")
+    if len(plan.sessions) > _SHOWN:
+        print(f"  ... and {len(plan.sessions) - _SHOWN:,} more")
+    print(f"{_WORDS[options.action][0]}: {_amount(plan)}? [y/N] ", end="", flush=True)
+    return input().strip().lower() in ("y", "yes")
 
 
-def _tell(done: Bulk, options: Namespace) -> None:
+def _amount(done: Bulk) -> str:
+    sessions = f"{len(done.sessions):,} {'session' if len(done.sessions) == 1 else 'sessions'}"
+    return f"{sessions}, {done.files:,} {'file' if done.files == 1 else 'files'}, {size(done.bytes)}"
+
+
+def _tell(done: Bulk, store: Store, options: Namespace) -> None:
     if options.json:
         left = [{"sessionID": name, "reason": reason} for name, reason in done.left]
         output.print_json(
@@ -159,71 +181,37 @@ def _tell(done: Bulk, options: Namespace) -> None:
     for name, reason in done.left:
         print(f"{name} was left alone: {reason}", file=sys.stderr)
     would = "would be " if options.dry_run else ""
-    what = "moved to the trash" if options.action == "remove" else "archived"
-    print(f"{len(done.sessions):,} sessions {would}{what}: {done.files:,} files, {size(done.bytes)}.")
-    shared = [each.id for each in done.sessions if each.share and each.share.url]
-    if shared and options.action == "remove":
-        print(f"{len(shared)} of them are still shared; that ends when the trash is emptied.", file=sys.stderr)
+    print(f"{would}{_WORDS[options.action][1]}: {_amount(done)}.".capitalize())
+    if options.action == "remove":
+        _tell_what_stays(done, store, options)
     if done.undo:
         print(f"To take it back: opensesh session restore {done.undo}")
 
 
-def _take_out(options: Namespace) -> int:
-    import os
+def _tell_what_stays(done: Bulk, store: Store, options: Namespace) -> None:
+    shared = sum(bool(each.share and each.share.url) for each in done.sessions)
+    if shared:
+        print(f"{shared:,} of them are still shared; that ends when the trash is emptied.", file=sys.stderr)
+    if options.dry_run:
+        return
+    removed = {each.id for each in done.sessions}
+    again = sum(key[-1] in removed for key in store.list(("session",)))
+    if again:
+        print(f"{again:,} of them are in a database of OpenCode's too, and are still seen from there.", file=sys.stderr)
 
+
+def _take_out(options: Namespace) -> int:
     from ..project import resolve
     from ..sessions import Sessions
 
+    if not options.session:
+        raise UsageError("which sessions? Name them; 'session restore' takes back an archive as a whole")
     store = open_store(options.store)
     sessions = Sessions(store, resolve(os.getcwd()))
-    for word in options.session:
-        done = sessions.archive(find_session(store, word).id, archived=False)
-        print(f"{done.id} taken out of the archive: {output.clip(done.title, 100)}")
-    return 0
-
-
-def _restore(options: Namespace) -> int:
-    from ..history import trash
-
-    undo = options.undo
-    if undo == "last":
-        held = trash.contents()
-        if not held:
-            raise NotFound("the trash is empty")
-        undo = held[-1].undo
-    done = trash.restore(undo)
+    done = [sessions.archive(find_session(store, word).id, archived=False) for word in options.session]
     if options.json:
-        left = [{"path": path, "reason": reason} for path, reason in done.left]
-        output.print_json({"restored": done.restored, "left": left})
-    else:
-        print(f"{done.restored:,} files brought back.")
-        for path, reason in done.left:
-            print(f"left as it is: {path}: {reason}", file=sys.stderr)
-    return 1 if done.left else 0
-
-
-def _trash(options: Namespace) -> int:
-    from ..history import trash
-
-    before = moment(options.older) if options.older else None
-    held = [each for each in trash.contents() if before is None or each.header.time < before]
-    if options.empty and held:
-        if not options.yes:
-            _ask_to_empty(held)
-        held = trash.empty(before)
-    if options.json:
-        entries = [{"undo": each.undo, "time": each.header.time, "sessions": each.titles} for each in held]
-        output.print_json({"emptied": bool(options.empty), "trash": entries})
+        output.print_json({"sessions": [each.id for each in done]})
         return 0
-    for each in held:
-        print(f"{output.when(each.header.time, utc=options.utc)}  {len(each.titles):,} sessions  {each.undo}")
-    print("Deleted for good." if options.empty and held else f"{len(held):,} in the trash.", file=sys.stderr)
+    for each in done:
+        print(f"{each.id} taken out of the archive: {output.clip(each.title, 100)}")
     return 0
-
-
-def _ask_to_empty(held: list[Trashed]) -> None:
-    if not sys.stdin.isatty():
-        raise UsageError("say --yes where nobody can be asked")
-    count = sum(len(each.titles) for each in held)
-    if input(f"Delete {count:,} sessions for good? [y/N] ").strip().lower() not in ("y", "yes"):
-        raise UsageError("nothing was deleted")

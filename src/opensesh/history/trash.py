@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from ..storage.store import Store
 
+_KEPT = "files"
 _BESIDE = ("session_diff", "todo", "session_share", "share")
 
 
@@ -48,9 +49,10 @@ class Trashed(NamedTuple):
 
     @property
     def titles(self) -> dict[str, str]:
-        """What it holds: titles by session."""
+        """What it still holds: titles by session."""
         held = as_object(self.header.about.get("sessions")) or {}
-        return {name: str(title) for name, title in held.items()}
+        here = records(JsonTree(os.path.join(os.path.dirname(self.undo), _KEPT)))
+        return {name: str(title) for name, title in held.items() if name in here}
 
 
 def writable_tree(store: Store) -> JsonTree:
@@ -64,9 +66,9 @@ def writable_tree(store: Store) -> JsonTree:
 def remove(store: Store, sessions: Sequence[Session], *, dry_run: bool = False) -> Bulk:
     """Move sessions, with everything below them and all they hold, to the trash."""
     tree = writable_tree(store)
-    records = _records(tree)
-    chosen, left = _free(tree, _with_children(store, sessions), records)
-    files = [path for each in chosen for path in (*session_files(tree, each.id), records[each.id])]
+    filed = records(tree)
+    chosen, left = free(tree, with_children(store, sessions), filed)
+    files = [path for each in chosen for path in (*session_files(tree, each.id), filed[each.id])]
     size = sum(os.lstat(os.path.join(tree.root, path)).st_size for path in files)
     if dry_run:
         return Bulk(chosen, len(files), size, left)
@@ -78,11 +80,11 @@ def remove(store: Store, sessions: Sequence[Session], *, dry_run: bool = False) 
 def archive(store: Store, sessions: Sequence[Session], *, dry_run: bool = False) -> Bulk:
     """Put sessions away, out of the lists; those that are put away already are left as they are."""
     tree = writable_tree(store)
-    records = _records(tree)
-    chosen, left = _free(tree, [each for each in sessions if not each.archived], records)
+    filed = records(tree)
+    chosen, left = free(tree, [each for each in sessions if not each.archived], filed)
     changes: list[Change] = []
     for session in chosen:
-        path = records[session.id]
+        path = filed[session.id]
         document = codec.loads_object(read_file(os.path.join(tree.root, path)), path)
         document["time"]["archived"] = ids.now_ms()
         changes.append(Change(path=path, data=dumps(document)))
@@ -98,9 +100,18 @@ def contents() -> list[Trashed]:
     return [Trashed(path, header) for path, header in undo_files("remove")]
 
 
-def restore(undo: str) -> Undone:
-    """Bring back what an undo file tells of."""
-    return take_back(undo)
+def newest() -> str:
+    """The undo file of what was removed, archived or moved last; empty if nothing was, or all of it is undone."""
+    every = [each for what in ("remove", "archive", "move") for each in undo_files(what)]
+    return max(every, key=lambda each: each[1].time)[0] if every else ""
+
+
+def restore(undo: str, session: str = "") -> Undone:
+    """Bring back what an undo file tells of; of what was removed, ``session`` alone if it is given."""
+    if not session:
+        return take_back(undo)
+    kept = JsonTree(os.path.join(os.path.dirname(undo), _KEPT))
+    return take_back(undo, {records(kept)[session], *session_files(kept, session)})
 
 
 def empty(before: int | None = None) -> list[Trashed]:
@@ -108,7 +119,7 @@ def empty(before: int | None = None) -> list[Trashed]:
     gone = [each for each in contents() if before is None or each.header.time < before]
     for each in gone:
         folder = os.path.dirname(each.undo)
-        for session, share in _shares(os.path.join(folder, "files")):
+        for session, share in _shares(os.path.join(folder, _KEPT)):
             revocations.note(session, share)
         discard(folder)
     return gone
@@ -128,7 +139,7 @@ def session_files(tree: JsonTree, session: str) -> Iterator[str]:
             yield path
 
 
-def _records(tree: JsonTree) -> dict[str, str]:
+def records(tree: JsonTree) -> dict[str, str]:
     """Where the record of each session in the tree is, below the root."""
     return {key[-1]: os.path.relpath(tree.locate(key), tree.root) for key in tree.list(("session",))}
 
@@ -140,7 +151,8 @@ def _names(tree: JsonTree, folder: str) -> list[str]:
         return []
 
 
-def _with_children(store: Store, sessions: Iterable[Session]) -> list[Session]:
+def with_children(store: Store, sessions: Iterable[Session]) -> list[Session]:
+    """Sessions, and all below them."""
     below: dict[str, list[Session]] = {}
     for _, value in store.scan(("session",), report=_overlook):
         try:
@@ -159,16 +171,14 @@ def _with_children(store: Store, sessions: Iterable[Session]) -> list[Session]:
     return list(found.values())
 
 
-def _free(
-    tree: JsonTree, sessions: Iterable[Session], records: Mapping[str, str]
-) -> tuple[list[Session], list[Damage]]:
+def free(tree: JsonTree, sessions: Iterable[Session], filed: Mapping[str, str]) -> tuple[list[Session], list[Damage]]:
     """Those that are in the tree and that nobody runs; and the others, with the reason."""
     leases = Leases(tree)
     chosen: list[Session] = []
     left: list[Damage] = []
     for session in sessions:
         holder = leases.holder(session.id)
-        if session.id not in records:
+        if session.id not in filed:
             left.append(Damage(session.id, "kept in a database of OpenCode's, which is never written here"))
         elif holder is not None:
             left.append(Damage(session.id, f"being run by {holder}"))

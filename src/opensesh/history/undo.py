@@ -23,7 +23,7 @@ from ..storage.json_tree import JsonTree, read_file
 from ..storage.store import Damage
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Collection, Iterable, Iterator
 
 _FILE = "undo.jsonl"
 _FORMAT = "opensesh-undo-1"
@@ -58,7 +58,7 @@ class Header(Struct, kw_only=True):
     root: str
     """The tree that was changed."""
     what: str
-    """``doctor``, ``remove`` or ``archive``."""
+    """``doctor``, ``remove``, ``archive`` or ``move``."""
     time: int
     """When, in milliseconds."""
     about: dict[str, Any] = {}
@@ -91,8 +91,9 @@ def perform(tree: JsonTree, what: str, changes: Iterable[Change], about: dict[st
     return undo_file
 
 
-def take_back(undo_file: str) -> Undone:
-    """Undo what an undo file (or its folder) says. Doing it twice is no error."""
+def take_back(undo_file: str, only: Collection[str] = ()) -> Undone:
+    """Undo what an undo file (or its folder) says, or the changes to ``only`` these paths. Doing it twice is no
+    error; the folder goes when nothing is left to undo."""
     if os.path.isdir(undo_file):
         undo_file = os.path.join(undo_file, _FILE)
     header, lines = read_undo_file(undo_file)
@@ -100,13 +101,15 @@ def take_back(undo_file: str) -> Undone:
     outcome, disk = Undone(), Disk()
     with tree.locks.everything():
         for line in reversed(lines):
+            if only and line.path not in only:
+                continue
             try:
                 outcome.restored += _undo(tree, folder, line, disk)
             except _Changed as error:
                 outcome.left.append(Damage(os.path.join(tree.root, line.path), str(error)))
             except OSError as error:
                 raise WriteFailed(explain(line.path, error), path=line.path, errno=error.errno) from error
-    if not outcome.left:
+    if not outcome.left and not (only and any(_is_kept(folder, line) for line in lines)):
         discard(folder)
     return outcome
 
@@ -147,7 +150,7 @@ def discard(folder: str) -> None:
     os.rmdir(folder)
 
 
-_SHELVES = {"doctor": "quarantine", "remove": "trash", "archive": "archived"}
+_SHELVES = {"doctor": "quarantine", "remove": "trash", "archive": "archived", "move": "moved"}
 
 
 class _Changed(Exception):
@@ -234,6 +237,10 @@ def _undo_content(path: str, kept: str, line: _Line, disk: Disk) -> bool:
         raise _Changed("it has been changed since")
     disk.remove(path) if before is None else disk.replace(path, before)
     return True
+
+
+def _is_kept(folder: str, line: _Line) -> bool:
+    return bool(line.kept) and os.path.lexists(os.path.join(folder, line.kept))
 
 
 def _move(old: str, new: str, disk: Disk) -> None:

@@ -123,10 +123,14 @@ class Union:
         return {name: self._newest(filed) for name, filed in keys.items() if len(filed) > 1}
 
     def _newest(self, keys: Iterable[Key]) -> Key:
-        def updated(key: Key) -> int:
-            return max((fullness(key, value) for _, value in self._copies(key)[0]), default=(-1,))[0]
+        def rank(key: Key) -> tuple[int, int]:
+            """When it was updated; of two such, the one in an earlier store counts, where a move is written."""
+            copies = self._copies(key)[0]
+            return max(
+                ((fullness(key, value)[0], -self.members.index(store)) for store, value in copies), default=(-1, 0)
+            )
 
-        return max(sorted(keys), key=updated)
+        return max(sorted(keys), key=rank)
 
 
 def fullness(key: Key, value: Any) -> tuple[int, ...]:

@@ -1,0 +1,107 @@
+"""Look into the trash, bring back what is in it, empty it; take back an archive or a move.
+
+For ``opensesh session``: :func:`configure` adds the actions, :func:`run` does them.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING
+
+from ..errors import NotFound, UsageError
+from . import output
+from .listing import moment
+
+if TYPE_CHECKING:
+    from argparse import Namespace
+
+    from ..history.trash import Trashed
+    from ..history.undo import Undone
+    from .app import Parser
+
+ACTIONS = ("restore", "trash")
+_SHOWN = 8
+
+
+def configure(parser: Parser) -> None:
+    """Add the actions to the parser of ``session``."""
+    restore = parser.add_action("restore", "take back a remove, an archive or a move")
+    restore.add_argument("undo", metavar="WHAT", help="'last', a removed session, or the undo file that was named")
+    trash = parser.add_action("trash", "what was removed; --empty deletes it for good")
+    trash.add_argument("--empty", action="store_true", help="delete it for good")
+    trash.add_argument("--older", metavar="T", help="only what went there before: 2026-08-01, 30d, 4w")
+    trash.add_argument("--yes", action="store_true", help="do not ask")
+
+
+def run(options: Namespace) -> int:
+    """Do what was asked."""
+    return _restore(options) if options.action == "restore" else _trash(options)
+
+
+def _restore(options: Namespace) -> int:
+    done = _taken_back(options.undo)
+    if options.json:
+        left = [{"path": path, "reason": reason} for path, reason in done.left]
+        output.print_json({"restored": done.restored, "left": left})
+    else:
+        print(f"{done.restored:,} {'file' if done.restored == 1 else 'files'} put back.")
+        for path, reason in done.left:
+            print(f"left as it is: {path}: {reason}", file=sys.stderr)
+    return 1 if done.left else 0
+
+
+def _taken_back(word: str) -> Undone:
+    from ..history import trash
+
+    if word == "last":
+        undo = trash.newest()
+        if not undo:
+            raise NotFound("nothing was removed, archived or moved that is not taken back already")
+        return trash.restore(undo)
+    if os.path.exists(word) or os.sep in word:
+        return trash.restore(os.path.expanduser(word))
+    held = {name: each.undo for each in trash.contents() for name in each.titles if name.startswith(word)}
+    if len(held) != 1:
+        found = "several sessions" if held else "no session"
+        raise NotFound(f"{found} in the trash begin with {word!r}. 'opensesh session trash' shows them.")
+    ((name, undo),) = held.items()
+    return trash.restore(undo, name)
+
+
+def _trash(options: Namespace) -> int:
+    from ..history import trash
+
+    before = moment(options.older) if options.older else None
+    held = [each for each in trash.contents() if before is None or each.header.time < before]
+    titles = {each.undo: each.titles for each in held}
+    if options.empty and held:
+        if not options.yes:
+            _ask_to_empty(held)
+        held = trash.empty(before)
+    if options.json:
+        entries = [{"undo": each.undo, "time": each.header.time, "sessions": titles[each.undo]} for each in held]
+        output.print_json({"emptied": bool(options.empty), "trash": entries})
+        return 0
+    for each in held:
+        _print_trashed(each, titles[each.undo], utc=options.utc)
+    count = sum(map(len, titles.values()))
+    told = "deleted for good" if options.empty else "in the trash"
+    print(f"{count:,} {'session' if count == 1 else 'sessions'} {told}.", file=sys.stderr)
+    return 0
+
+
+def _print_trashed(each: Trashed, titles: dict[str, str], *, utc: bool) -> None:
+    print(output.paint(f"{output.when(each.header.time, utc=utc)}  {each.undo}", 2))
+    for name, title in list(titles.items())[:_SHOWN]:
+        print(f"  {name}  {output.clip(title, 60)}")
+    if len(titles) > _SHOWN:
+        print(f"  ... and {len(titles) - _SHOWN:,} more")
+
+
+def _ask_to_empty(held: list[Trashed]) -> None:
+    if not sys.stdin.isatty():
+        raise UsageError("say --yes where nobody can be asked")
+    count = sum(len(each.titles) for each in held)
+    if input(f"Delete {count:,} sessions for good? [y/N] ").strip().lower() not in ("y", "yes"):
+        raise UsageError("nothing was deleted")
