@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import sqlite3
 import sys
 from datetime import UTC, datetime
 from io import BytesIO
@@ -61,11 +62,41 @@ def iso(moment: int) -> str:
 
 def read_by_hand(storage: Path, session: dict[str, Any]) -> dict[str, Any]:
     """What a line should say, from the raw files and nothing else."""
-    messages: list[dict[str, Any]] = []
     infos = [json.loads(path.read_bytes()) for path in (storage / "message" / session["id"]).glob("*.json")]
-    for info in sorted(infos, key=lambda info: info["time"]["created"]):
-        paths = sorted((storage / "part" / info["id"]).glob("*.json"))
-        parts = [json.loads(path.read_bytes()) for path in paths]
+    parts = {
+        info["id"]: [json.loads(path.read_bytes()) for path in sorted((storage / "part" / info["id"]).glob("*.json"))]
+        for info in infos
+    }
+    return expected_line(session, sorted(infos, key=lambda info: info["time"]["created"]), parts)
+
+
+def read_rows_by_hand(database: Path) -> list[dict[str, Any]]:
+    """The same, from the rows of a database and nothing else."""
+    connection = sqlite3.connect(database)
+    lines: list[dict[str, Any]] = []
+    for name, project, created, updated in connection.execute(
+        "SELECT id, project_id, time_created, time_updated FROM session"
+    ):
+        rows = connection.execute(
+            "SELECT id, data FROM message WHERE session_id = ? ORDER BY time_created, id", (name,)
+        )
+        infos = [{"id": message} | json.loads(data) for message, data in rows]
+        wanted = "SELECT data FROM part WHERE message_id = ? ORDER BY id"
+        parts = {
+            info["id"]: [json.loads(data) for (data,) in connection.execute(wanted, (info["id"],))] for info in infos
+        }
+        session = {"id": name, "projectID": project, "time": {"created": created, "updated": updated}}
+        lines.append(expected_line(session, infos, parts))
+    connection.close()
+    return lines
+
+
+def expected_line(
+    session: dict[str, Any], infos: list[dict[str, Any]], every: dict[str, list[dict[str, Any]]]
+) -> dict[str, Any]:
+    messages: list[dict[str, Any]] = []
+    for info in infos:
+        parts = every[info["id"]]
         thoughts = [
             {"subject": "Thinking", "description": part["text"], "timestamp": iso(part["time"]["start"])}
             for part in parts
@@ -91,21 +122,30 @@ def read_by_hand(storage: Path, session: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+def assert_same_lines(exported: bytes, expected: list[dict[str, Any]]) -> None:
+    """Field by field: values, names and their order."""
+    lines = {line["session_id"]: line for line in map(json.loads, exported.decode().splitlines())}
+    assert lines.keys() == {line["session_id"] for line in expected}
+    for theirs in expected:
+        ours = lines[theirs["session_id"]]
+        assert ours == theirs
+        assert list(ours) == list(theirs)
+        for said, heard in zip(ours["messages"], theirs["messages"], strict=True):
+            assert list(said) == list(heard)
+            assert [list(thought) for thought in said["thoughts"]] == [list(each) for each in heard["thoughts"]]
+
+
 @pytest.mark.parametrize("corpus", ["opencode-1.1.65", "id-wrap"])
 def test_a_line_a_session_as_the_raw_files_have_it(corpus: str) -> None:
     storage = FIXTURES / corpus / "storage"
-    lines = written(JsonTree(storage), "jsonl").decode().splitlines()
-    sessions = {path.stem: json.loads(path.read_bytes()) for path in storage.glob("session/*/*.json")}
-    found = {line["session_id"]: line for line in map(json.loads, lines)}
-    assert found.keys() == sessions.keys()
-    for name, session in sessions.items():
-        expected = read_by_hand(storage, session)
-        assert found[name] == expected
-        assert list(found[name]) == list(expected)
-        for ours, theirs in zip(found[name]["messages"], expected["messages"], strict=True):
-            assert list(ours) == list(theirs)
-            assert [list(thought) for thought in ours["thoughts"]] == [list(each) for each in theirs["thoughts"]]
-            assert json.dumps(ours["tokens"]) == json.dumps(theirs["tokens"])
+    sessions = [json.loads(path.read_bytes()) for path in storage.glob("session/*/*.json")]
+    assert_same_lines(written(JsonTree(storage), "jsonl"), [read_by_hand(storage, each) for each in sessions])
+
+
+@pytest.mark.parametrize("corpus", ["opencode-1.2", "opencode-1.18.33"])
+def test_a_line_a_session_as_the_raw_rows_have_it(corpus: str) -> None:
+    database = FIXTURES / corpus / "opencode.db"
+    assert_same_lines(written(open_store(str(database)), "jsonl"), read_rows_by_hand(database))
 
 
 def test_the_database_of_the_same_afternoon_gives_the_same_lines(store: JsonTree) -> None:

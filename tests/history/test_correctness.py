@@ -1,0 +1,190 @@
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Collection
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+
+from opensesh.history.index import Index
+from opensesh.history.library import Library
+from opensesh.history.search import Query, search
+from opensesh.history.stats import statistics
+from opensesh.storage import open_store
+from opensesh.storage.found import find_stores
+from opensesh.storage.store import Damage
+
+from .generations import CHILDREN, MONEY, SESSIONS, Generations, tear
+from .sample_tree import Json
+
+
+@pytest.fixture(scope="module")
+def truth(tmp_path_factory: pytest.TempPathFactory) -> Generations:
+    return Generations(tmp_path_factory.mktemp("generations"))
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    return tmp_path / "data"
+
+
+def seen(data: Path) -> set[str]:
+    """Every session that a list with children shows."""
+    return {each.id for _, each in Library(str(data)).records()}
+
+
+def money(data: Path) -> Decimal:
+    total = statistics(open_store(str(data)), "session").total.document()["cost"]
+    return Decimal(str(total)).quantize(Decimal("0.000001"))
+
+
+def found(data: Path) -> int:
+    """How many sessions a search for a word of every answer leads to."""
+    index = Index(find_stores(str(data)))
+    index.refresh()
+    hits = search(index, Query("answer", limit=0)).hits
+    index.close()
+    return len({hit.session for hit in hits})
+
+
+def assert_whole(data: Path, truth: Generations) -> None:
+    assert seen(data) == {session["id"] for session in truth.sessions}
+    assert money(data) == MONEY
+    assert found(data) == SESSIONS
+    store = open_store(str(data))
+    for session in truth.sessions:
+        messages = store.messages(session["id"])
+        assert [each.info["id"] for each in messages] == [each["id"] for each in truth.messages[session["id"]]]
+
+
+def test_the_truth_is_as_told(truth: Generations) -> None:
+    assert len(truth.sessions) == SESSIONS
+    assert sum("parentID" in session for session in truth.sessions) == CHILDREN
+    answers = [info for messages in truth.messages.values() for info in messages if info["role"] == "assistant"]
+    assert sum(Decimal(str(info["cost"])) for info in answers) == MONEY
+
+
+def test_the_json_tree(truth: Generations, data: Path) -> None:
+    truth.tree(data)
+    assert_whole(data, truth)
+
+
+def test_the_tables_of_one(truth: Generations, data: Path) -> None:
+    truth.v1(data, truth.sessions)
+    assert_whole(data, truth)
+
+
+def test_the_tables_of_two(truth: Generations, data: Path) -> None:
+    truth.v2(data, truth.sessions)
+    assert_whole(data, truth)
+
+
+def test_the_same_sessions_in_both_tables(truth: Generations, data: Path) -> None:
+    truth.v1(data, truth.sessions)
+    truth.v2(data, truth.sessions)
+    assert_whole(data, truth)
+
+
+def test_sessions_begun_after_the_move_to_the_new_tables(truth: Generations, data: Path) -> None:
+    truth.v1(data, truth.sessions)
+    truth.v2(data, truth.sessions[:40])
+    assert_whole(data, truth)
+
+
+def test_all_three_generations_at_once_and_another_channel(truth: Generations, data: Path) -> None:
+    truth.tree(data)
+    truth.v1(data, truth.sessions)
+    truth.v2(data, truth.sessions)
+    (data / "opencode.db").rename(data / "opencode-dev.db")
+    truth.v1(data, truth.sessions[:20])
+    assert_whole(data, truth)
+
+
+@pytest.mark.parametrize("whole", [30, 0, 59])
+def test_a_migration_that_stopped_on_the_way(truth: Generations, data: Path, whole: int) -> None:
+    truth.tree(data)
+    truth.v1(data, truth.sessions[: whole + 1], cut=truth.sessions[whole]["id"])
+    assert_whole(data, truth)
+
+
+def test_a_migration_whose_first_half_was_deleted_from_the_tree(truth: Generations, data: Path) -> None:
+    tree = truth.tree(data)
+    for session in truth.sessions[:30]:
+        tree.path("session", "proj", session["id"]).unlink()
+        for info in truth.messages[session["id"]]:
+            tree.path("message", session["id"], info["id"]).unlink()
+    truth.v1(data, truth.sessions[:30])
+    assert_whole(data, truth)
+
+
+def test_three_forks_are_billed_once(truth: Generations, data: Path) -> None:
+    tree = truth.tree(data)
+    forks = [tree.fork(session) for session in truth.sessions[10:13]]
+    assert seen(data) == {each["id"] for each in (*truth.sessions, *forks)}
+    assert money(data) == MONEY
+
+
+def test_three_forks_in_a_database_are_billed_once(truth: Generations, data: Path) -> None:
+    truth.v1(data, truth.sessions)
+    with sqlite3.connect(data / "opencode.db") as database:
+        for session in truth.sessions[10:13]:
+            _copy(database, session, truth.sample.clock)
+    database.close()
+    assert len(seen(data)) == SESSIONS + 3
+    assert money(data) == MONEY
+
+
+def _copy(database: sqlite3.Connection, session: Json, clock: int) -> None:
+    name = session["id"] + "f"
+    database.execute(
+        "INSERT INTO session SELECT ?, project_id, parent_id, slug, directory, title || ' (fork #1)', version, ?, ?, "
+        "null FROM session WHERE id = ?",
+        (name, clock, clock, session["id"]),
+    )
+    database.execute(
+        "INSERT INTO message SELECT id || 'f', ?, time_created, time_updated, data FROM message WHERE session_id = ?",
+        (name, session["id"]),
+    )
+
+
+def test_torn_files_cost_only_themselves(truth: Generations, data: Path) -> None:
+    tree = truth.tree(data)
+    one, two, three, four = truth.sessions[20:24]
+    answers = {
+        each["id"]: [info for info in truth.messages[each["id"]] if info["role"] == "assistant"]
+        for each in truth.sessions
+    }
+    tear(tree.path("session", "proj", one["id"]))
+    messages = [answers[each["id"]][0] for each in (two, three)]
+    for info in messages:
+        tear(tree.path("message", info["sessionID"], info["id"]))
+    parts = [_last_part(tree.root / "part" / answers[each["id"]][-1]["id"]) for each in (four, truth.sessions[24])]
+    for path in parts:
+        tear(path)
+    assert money(data) == MONEY - sum(Decimal(str(info["cost"])) for info in messages)
+    assert seen(data) == {each["id"] for each in truth.sessions} - {one["id"]}
+    assert _told(data, truth.sessions) == {
+        tree.path("session", "proj", one["id"]),
+        *(tree.path("message", info["sessionID"], info["id"]) for info in messages),
+        *parts,
+    }
+    store = open_store(str(data))
+    for session in truth.sessions:
+        held = [each.info["id"] for each in store.messages(session["id"], report=lambda damage: None)]
+        torn = {info["id"] for info in messages}
+        assert held == [info["id"] for info in truth.messages[session["id"]] if info["id"] not in torn]
+
+
+def _last_part(folder: Path) -> Path:
+    return max(folder.glob("*.json"))
+
+
+def _told(data: Path, sessions: Collection[Json]) -> set[Path]:
+    """The files that reading everything complains of."""
+    library, damage = Library(str(data)), list[Damage]()
+    library.damage = damage
+    list(library.records())
+    for session in sessions:
+        library.store.messages(session["id"], report=damage.append)
+    return {Path(path) for path, _ in damage}
