@@ -19,6 +19,8 @@ _HEADING = re.compile(r"[ ]{0,3}(#{1,6})[ ]+(.*?)[ ]*#*[ ]*")
 _ITEM = re.compile(r"[ ]*(?:[-*+]|(\d{1,9})[.)])[ ]+(.*)")
 _QUOTE = re.compile(r"[ ]{0,3}>[ ]?(.*)")
 _RULE = re.compile(r"[ ]{0,3}(?:(?:-[ ]*){3,}|(?:\*[ ]*){3,}|(?:_[ ]*){3,})")
+_COLUMNS = re.compile(r"\|?(?:[ ]*:?-+:?[ ]*\|)+[ ]*(?::?-+:?[ ]*)?")
+_CELL_END = re.compile(r"(?<!\\)\|")
 _INLINE = re.compile(
     r"(?P<ticks>`+)(?P<code>.+?)(?<!`)(?P=ticks)(?!`)"
     r"|\[(?P<label>[^\[\]\n]{1,300})\]\((?P<href>[^()\s]{1,2000})\)"
@@ -31,7 +33,8 @@ _IMAGE = re.compile(r"data:image/(?:png|jpe?g|gif|webp);base64,[A-Za-z0-9+/=\s]+
 
 
 def rendered(text: str) -> Markup:
-    """Markdown as HTML: headings, lists, quotes, code, emphasis, links. What is not understood stays as it is."""
+    """Markdown as HTML: headings, lists, quotes, code, tables, emphasis, links. What is not understood stays as it
+    is."""
     return Markup("\n").join(_blocks(text.splitlines()))
 
 
@@ -67,6 +70,8 @@ def _blocks(lines: list[str]) -> Iterator[Markup]:
             block, position = _quote(lines, position)
         elif _ITEM.fullmatch(line):
             block, position = _list(lines, position)
+        elif _begins_table(lines, position):
+            block, position = _table(lines, position)
         else:
             block, position = _paragraph(lines, position)
         yield block
@@ -104,17 +109,47 @@ def _list(lines: list[str], start: int) -> tuple[Markup, int]:
     return whole.format(Markup("").join(items)), end
 
 
+def _begins_table(lines: list[str], start: int) -> bool:
+    return "|" in lines[start] and start + 1 < len(lines) and bool(_COLUMNS.fullmatch(lines[start + 1].strip()))
+
+
+def _table(lines: list[str], start: int) -> tuple[Markup, int]:
+    sides = [cell.endswith(":") and not cell.startswith(":") for cell in _cells(lines[start + 1])]
+    end = start + 2
+    while end < len(lines) and "|" in lines[end]:
+        end += 1
+    head = _row(lines[start], sides, Markup("<th{}>{}</th>"))
+    body = Markup("\n").join(_row(line, sides, Markup("<td{}>{}</td>")) for line in lines[start + 2 : end])
+    return Markup('<div class="wide"><table>{}\n{}</table></div>').format(head, body), end
+
+
+def _row(line: str, sides: list[bool], shape: Markup) -> Markup:
+    """A row of cells, as many as there are columns; those of numbers to the right."""
+    cells = [*_cells(line), *[""] * len(sides)][: len(sides)]
+    right = Markup(' class="number"')
+    made = [shape.format(right if side else "", _inline(cell)) for cell, side in zip(cells, sides, strict=True)]
+    return Markup("<tr>{}</tr>").format(Markup("").join(made))
+
+
+def _cells(line: str) -> list[str]:
+    inner = line.strip().removeprefix("|")
+    inner = inner[:-1] if inner.endswith("|") and not inner.endswith("\\|") else inner
+    return [cell.strip().replace("\\|", "|") for cell in _CELL_END.split(inner)]
+
+
 def _paragraph(lines: list[str], start: int) -> tuple[Markup, int]:
     end = start
-    while end < len(lines) and lines[end].strip() and (end == start or not _begins_block(lines[end])):
+    while end < len(lines) and lines[end].strip() and (end == start or not _begins_block(lines, end)):
         end += 1
     if end == start:
         return Markup(""), start + 1
     return Markup("<p>{}</p>").format(Markup("<br>").join(_inline(line) for line in lines[start:end])), end
 
 
-def _begins_block(line: str) -> bool:
-    return any(shape.fullmatch(line) for shape in (_FENCE, _HEADING, _RULE, _ITEM)) or bool(_QUOTE.match(line))
+def _begins_block(lines: list[str], start: int) -> bool:
+    line = lines[start]
+    known = any(shape.fullmatch(line) for shape in (_FENCE, _HEADING, _RULE, _ITEM)) or bool(_QUOTE.match(line))
+    return known or _begins_table(lines, start)
 
 
 def _inline(text: str) -> Markup:

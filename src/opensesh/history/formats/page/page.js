@@ -14,6 +14,7 @@
       shown += fits ? 1 : 0;
       if (fits && words.length) { unfold(item, words); }
     });
+    light(words);
     told.textContent = words.length ? shown + " of " + items.length : "";
   }
   function unfold(item, words) {
@@ -21,6 +22,31 @@
       var text = each.textContent.toLowerCase();
       if (words.some(function (word) { return text.indexOf(word) >= 0; })) { each.open = true; opened.push(each); }
     });
+  }
+  function light(words) {
+    // Marks what was found without touching the page; where a browser cannot, nothing is marked.
+    if (!window.CSS || !CSS.highlights) { return; }
+    var marks = new Highlight(), left = 2000;
+    items.forEach(function (item) {
+      if (!words.length || left <= 0 || item.classList.contains("hidden")) { return; }
+      var walker = document.createTreeWalker(item, NodeFilter.SHOW_TEXT), node;
+      while ((node = walker.nextNode()) && left > 0) { left -= mark(node, words, marks); }
+    });
+    CSS.highlights.set("found", marks);
+  }
+  function mark(node, words, marks) {
+    var text = node.data.toLowerCase(), count = 0;
+    if (text.length !== node.data.length) { return 0; }
+    words.forEach(function (word) {
+      for (var at = text.indexOf(word); at >= 0; at = text.indexOf(word, at + word.length)) {
+        var range = new Range();
+        range.setStart(node, at);
+        range.setEnd(node, at + word.length);
+        marks.add(range);
+        count += 1;
+      }
+    });
+    return count;
   }
   var timer = 0;
   box.addEventListener("input", function () { clearTimeout(timer); timer = setTimeout(find, 120); });
