@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     Wanted = dict[tuple[str, str], tuple[int, Known | None]]
 
 _COMMIT_AFTER = 4_000
+_LET_GO = "DELETE FROM held WHERE member IN (SELECT id FROM member) AND session = ?"
 _CHECKED = (
     "INSERT INTO session (name, checked) VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET checked = excluded.checked"
 )
@@ -71,7 +72,7 @@ class Refresh:
         return fullest("session", (copy for copy in copies if copy is not None)) or {}
 
     def _session(self, name: str, places: Mapping[str, int], *, closely: bool) -> None:
-        self._db.execute("DELETE FROM held WHERE session = ?", [name])
+        self._db.execute(_LET_GO, [name])
         row = self._db.execute("SELECT id FROM session WHERE name = ?", [name]).fetchone()
         if not places:
             if row is not None:
@@ -106,6 +107,8 @@ class _Session:
         self._name = name
         self._feeds = feeds
         self._directory = ""
+        self._new: set[str] = set()
+        """Messages that the index did not have."""
         sql = "SELECT name, id, mark, role, time FROM message WHERE session = ?"
         self._known = {each: _Message(*rest) for each, *rest in self._db.execute(sql, [number])}
 
@@ -154,8 +157,8 @@ class _Session:
         values = [found, *texts, moment, extract.is_unfinished(info)]
         old = self._known.get(name)
         if old is None:
-            sql = "INSERT INTO message VALUES (NULL, ?, ?, ?, ?, ?, ?, ?, ?)"
-            number = self._db.execute(sql, [self._number, name, *values]).lastrowid or 0
+            number = self._rows.add_message(self._number, name, values)
+            self._new.add(name)
             error = None
         else:
             sql = "UPDATE message SET mark = ?, role = ?, agent = ?, model = ?, time = ?, unfinished = ? WHERE id = ?"
@@ -169,7 +172,8 @@ class _Session:
         """Add the parts to read again, with their new marks, to ``wanted``; bury those that are gone."""
         if look.parts is None:
             return
-        known = self._rows.known("message = ? AND name != ''", self._known[look.name].id)
+        is_new = look.name in self._new
+        known = {} if is_new else self._rows.known("message = ? AND name != ''", self._known[look.name].id)
         for name, found in look.parts.items():
             old = known.pop(name, None)
             if old is None or UNSURE in (found, old.mark) or old.mark != found:

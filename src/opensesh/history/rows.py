@@ -20,10 +20,11 @@ if TYPE_CHECKING:
     from .extract import Extract
 
 _LAST = "SELECT max(ifnull((SELECT max(id) FROM part), 0), ifnull((SELECT max(id) FROM dead), 0))"
+_LAST_MESSAGE = "SELECT ifnull(max(id), 0) FROM message"
 _TOGETHER = 500
 _TOGETHER_SIZE = 4_000_000
 _MOST_PATHS = 10_000
-_COLUMNS = "rowid, said, tool, input, output, error, paths"
+_NEW_WORDS = "INSERT INTO words (rowid, said, tool, input, output, error, paths) VALUES (?, ?, ?, ?, ?, ?, ?)"
 
 
 class Known(NamedTuple):
@@ -47,17 +48,22 @@ class Owner(NamedTuple):
 
 
 class Rows:
-    """Writes parts and their words."""
+    """Writes messages, parts and their words. What is new is written together, now and then and with :meth:`commit`:
+    until then it cannot be asked for."""
 
     def __init__(self, db: Connection) -> None:
         self.db = db
         self.written = 0
         """How many since the last commit."""
         self._words = Words(gathering=has_vocabulary(db))
+        self._messages: list[list[Any]] = []
+        self._parts: list[list[Any]] = []
+        self._touched: list[tuple[int, int]] = []
         self._waiting: list[list[Any]] = []
         self._waiting_size = 0
         self._paths: dict[str, int] = {}
         self._last: int = db.execute(_LAST).fetchone()[0]
+        self._last_message: int = db.execute(_LAST_MESSAGE).fetchone()[0]
 
     def begin(self) -> None:
         """Open a transaction."""
@@ -75,6 +81,12 @@ class Rows:
         """Parts that the index has, by name."""
         sql = " ".join(("SELECT name, id, mark, digest FROM part WHERE", condition))
         return {name: Known(*rest) for name, *rest in self.db.execute(sql, values)}
+
+    def add_message(self, session: int, name: str, values: Iterable[Any]) -> int:
+        """A message that the index does not have; its number."""
+        self._last_message += 1
+        self._messages.append([self._last_message, session, name, *values])
+        return self._last_message
 
     def write(
         self, owner: Owner, name: str, found: Extract | None, mark: int = UNSURE, old: Known | None = None
@@ -99,9 +111,12 @@ class Rows:
         self.written += 1
         row: list[Any] = [self._last, owner.session, owner.message, name, mark, digest]
         row += [found.kind, clean(found.tool), found.time or owner.time, found.unfinished] if found else ["", "", 0, 0]
-        self.db.execute("INSERT INTO part VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", row)
+        self._parts.append(row)
         if found is not None:
             self._write_words(found, owner.directory)
+        # Together and on their own: FTS5 writes out what it holds whenever some other kinds of statement begin.
+        if len(self._parts) >= _TOGETHER or self._waiting_size > _TOGETHER_SIZE:
+            self._flush()
 
     def bury(self, parts: Iterable[int]) -> None:
         """Parts that are gone."""
@@ -123,20 +138,22 @@ class Rows:
         self.db.execute("DELETE FROM session WHERE id = ?", [session])
 
     def _write_words(self, found: Extract, directory: str) -> None:
-        fields = [self._words.take(text) for text in found.fields]
+        take = self._words.take
+        fields = [take(text) if text else "" for text in found.fields]
         self._waiting.append([self._last, *fields])
         self._waiting_size += sum(map(len, fields))
-        # Together and on their own: FTS5 writes out what it holds whenever some other kinds of statement begin.
-        if len(self._waiting) >= _TOGETHER or self._waiting_size > _TOGETHER_SIZE:
-            self._flush()
         for given in found.paths:
-            path = self._path(_absolute(clean(given), directory))
-            self.db.execute("INSERT OR IGNORE INTO touched VALUES (?, ?)", [path, self._last])
+            self._touched.append((self._path(_absolute(clean(given), directory)), self._last))
 
     def _flush(self) -> None:
-        sql = " ".join(("INSERT INTO words (", _COLUMNS, ") VALUES (?, ?, ?, ?, ?, ?, ?)"))
-        self.db.executemany(sql, self._waiting)
-        self._waiting.clear()
+        for sql, rows in (
+            ("INSERT INTO message VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", self._messages),
+            ("INSERT INTO part VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", self._parts),
+            ("INSERT OR IGNORE INTO touched VALUES (?, ?)", self._touched),
+            (_NEW_WORDS, self._waiting),
+        ):
+            self.db.executemany(sql, rows)
+            rows.clear()
         self._waiting_size = 0
 
     def _path(self, path: str) -> int:
