@@ -188,6 +188,19 @@ class FileEdited(Event, frozen=True, kw_only=True, tag="file.edited"):
     file: str
 
 
+class McpToolsChanged(Event, frozen=True, kw_only=True, tag="mcp.tools.changed"):
+    """An MCP server has other tools than it had."""
+
+    server: str
+
+
+class McpFailed(Event, frozen=True, kw_only=True, tag="opensesh.mcp.failed"):
+    """Ours: an MCP server cannot be used, and why; everything else goes on without its tools."""
+
+    server: str
+    error: str
+
+
 class ProjectUpdated(Event, frozen=True, kw_only=True, tag="project.updated"):
     """A project record changed; the payload is the record itself."""
 

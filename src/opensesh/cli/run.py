@@ -213,7 +213,7 @@ def _directory(options: Namespace, session: Session | None) -> str:
 def _check(engine: Engine, options: Namespace, session: Session | None) -> None:
     """Find out what cannot work before a session is made for it."""
     runtime = engine.runtime
-    if options.command is not None:
+    if options.command is not None and not runtime.mcp.owns(options.command):
         from ..engine.commands import find_command
 
         find_command(runtime, options.command)

@@ -32,6 +32,13 @@ def find_command(runtime: Runtime, name: str) -> Command:
     return found
 
 
+async def fetch_command(runtime: Runtime, name: str) -> Command:
+    """Like :func:`find_command`; the prompts of MCP servers are commands too, ``server:prompt``."""
+    if runtime.mcp.owns(name.removeprefix("/")):
+        return await runtime.mcp.prompt(name.removeprefix("/"))
+    return find_command(runtime, name)
+
+
 async def prompt_of(runtime: Runtime, command: Command, arguments: str, asked: Prompt) -> Prompt:
     """The prompt that ``command`` stands for. ``asked`` says by which agent and model, and what is attached.
 

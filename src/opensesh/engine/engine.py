@@ -23,7 +23,7 @@ from ..storage import open_store
 from ..storage.leases import HEARTBEAT_MS, Lease, Leases
 from ..tools.filetimes import FileLocks, FileTimes
 from .answering import Answering
-from .commands import find_command, prompt_of
+from .commands import fetch_command, prompt_of
 from .compaction import request_compaction
 from .failures import failure_of
 from .history import History
@@ -116,6 +116,7 @@ class Engine:
         await self._group.__aenter__()
         self._heart = self._group.create_task(self._beat())
         self._answering.begin(self._group)
+        self.runtime.mcp.begin(self._group)
         return self
 
     async def __aexit__(
@@ -131,6 +132,7 @@ class Engine:
             for task in (*self._titles, *([self._heart] if self._heart is not None else [])):
                 task.cancel()
             self._answering.end()
+            self.runtime.mcp.end()
             try:
                 await self._group.__aexit__(None, None, None)
             finally:
@@ -184,7 +186,7 @@ class Engine:
         ``more`` are the fields of :class:`Prompt`, and ``parts`` is what is attached. The shell commands of a template
         run first, in the session's directory; cancelled while they do, nothing is stored.
         """
-        command = find_command(self.runtime, name)
+        command = await fetch_command(self.runtime, name)
         try:
             prompt = await prompt_of(self.runtime, command, arguments, Prompt(parts=tuple(parts), **more))
             prompt = replace(prompt, message_id=ids.ascending("msg", prompt.message_id))

@@ -192,7 +192,9 @@ class Loop:
 
     async def _step(self, user: StoredMessage, subtask: Document | None) -> None:
         try:
-            plan = (await self._planner()).plan(user.info, self._count(user.info))
+            steps = await self._planner()
+            await steps.prepare(user.info)
+            plan = steps.plan(user.info, self._count(user.info))
         except OpenseshError as error:
             await self._cannot_begin(user.info, error)
             return

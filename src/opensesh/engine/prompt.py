@@ -229,6 +229,9 @@ class PromptWriter:
     async def _file(self, part: Document, message_id: str) -> list[Document]:
         url = str(part.get("url", ""))
         scheme = url.partition(":")[0].lower()
+        source = as_object(part.get("source")) or {}
+        if source.get("type") == "resource":
+            return await self._resource(part, message_id, source)
         if scheme == "data" and part.get("mime") == "text/plain":
             shown = _decode_data_url(url)
             said = [self._called(message_id, {"filePath": part.get("filename", "")}), self._text(message_id, shown)]
@@ -236,6 +239,18 @@ class PromptWriter:
         if scheme == "file":
             return await self._local(part, message_id, url)
         return [self._kept(part, message_id, url, part.get("mime", ""))]
+
+    async def _resource(self, part: Document, message_id: str, source: Document) -> list[Document]:
+        """A resource of an MCP server's, read as the user saw it."""
+        server, uri = str(source.get("clientName", "")), str(source.get("uri", ""))
+        said = self._text(message_id, f"Reading the MCP resource {part.get('filename') or uri} ({uri})")
+        try:
+            found = await self._runtime.mcp.read(server, uri)
+        except OpenseshError as error:
+            return [said, self._text(message_id, f"Reading the MCP resource {uri} failed: {error.message}")]
+        shown = [each.text if each.text is not None else f"[Binary content: {each.mime}]" for each in found]
+        kept = self._kept(part, message_id, str(part.get("url", "")), str(part.get("mime", "")))
+        return [said, *(self._text(message_id, text) for text in shown), kept]
 
     async def _local(self, part: Document, message_id: str, url: str) -> list[Document]:
         from urllib.parse import urlsplit

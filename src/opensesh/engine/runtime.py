@@ -17,6 +17,7 @@ from ..models.connect import SCRIPTED, Connections
 from ..models.model import Capabilities, Limit, Model, Price, Rates
 from ..permissions import Permissions
 from ..records import as_object
+from ..tools.mcp import Servers
 from .answering import WhichOne
 from .questions import Questions
 from .repetition import Limits
@@ -86,6 +87,7 @@ class Runtime:
         )
         self.kept = Kept(sessions.store)
         self.custom_tools = tools
+        self.mcp = Servers(self.config, self.publish)
         self.run_child: RunChild = _nobody
 
     def publish(self, event: Event) -> None:

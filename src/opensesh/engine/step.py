@@ -52,10 +52,19 @@ class Steps:
         self._files = files
         self._queue = queue
         self._registry = Registry.standard(features(runtime), runtime.custom_tools)
+        self._prepared: Document | None = None
         self._plans: tuple[Document, Plan] | None = None
         self._skills = tuple(skills(runtime.config).values())
         self._instructions = [each.text for each in system_instructions(runtime.config)]
         self._known = set(system_paths(runtime.config)) | _loaded(history)
+
+    async def prepare(self, user: Document) -> None:
+        """Before the first step of a prompt: have the MCP servers ready. What they offer stays the same for all steps
+        of the prompt, as the beginning of a request must."""
+        if self._prepared is not user:
+            remote = await self._runtime.mcp.tools()
+            self._registry = Registry.standard(features(self._runtime), self._runtime.custom_tools, remote)
+            self._prepared = user
 
     def plan(self, user: Document, step: int) -> Step:
         """The next step. What cannot be had (a model, an agent, a key) raises what says so."""

@@ -116,7 +116,7 @@ class Transport:
             import httpx2
 
             limits = httpx2.Limits(max_connections=None, max_keepalive_connections=20, keepalive_expiry=30)
-            self._client = httpx2.AsyncClient(verify=_certificates(), limits=limits)
+            self._client = httpx2.AsyncClient(verify=certificates(), limits=limits)
         return self._client
 
     def _request(self, url: str, headers: Mapping[str, str], content: bytes) -> httpx2.Request:
@@ -206,7 +206,7 @@ def _within(deadline: float | None) -> asyncio.Timeout:
     return asyncio.timeout(None if deadline is None else max(0.0, deadline - time.monotonic()))
 
 
-def _certificates() -> ssl.SSLContext:
+def certificates() -> ssl.SSLContext:
     """The system's certificates, or those of ``SSL_CERT_FILE``; and ``NODE_EXTRA_CA_CERTS`` in addition."""
     import httpx2
 

@@ -120,7 +120,7 @@ def _mend(arguments: dict[str, Any], schema: dict[str, Any]) -> dict[str, Any]:
 
 def _mend_value(value: Any, schema: dict[str, Any]) -> Any:
     if not isinstance(value, str):
-        return _whole(value)
+        return whole(value)
     wanted = {"array": list, "object": dict}.get(schema.get("type", ""))
     if wanted is not None:
         try:
@@ -128,18 +128,18 @@ def _mend_value(value: Any, schema: dict[str, Any]) -> Any:
         except (msgspec.MsgspecError, UnicodeEncodeError):
             return value
         return cast("Any", read) if isinstance(read, wanted) else value
-    return _whole(value)
+    return whole(value)
 
 
-def _whole(value: Any) -> Any:
+def whole(value: Any) -> Any:
     """``value`` without half characters, which no file and no record can hold."""
     match value:
         case str():
             return value if value.isascii() else whole_characters(value)
         case list():
-            return [_whole(item) for item in cast("list[Any]", value)]
+            return [whole(item) for item in cast("list[Any]", value)]
         case dict():
-            return {key: _whole(item) for key, item in cast("dict[str, Any]", value).items()}
+            return {key: whole(item) for key, item in cast("dict[str, Any]", value).items()}
         case _:
             return value
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 
     from .tool import Tool
 
+log = logging.getLogger("opensesh.tools")
 _PLACEHOLDER = re.compile(r"\{\{(\w+)\}\}")
 _EXA = frozenset(("websearch", "codesearch"))
 
@@ -76,10 +78,16 @@ class Registry:
         self._exa = False
 
     @classmethod
-    def standard(cls, features: Features | None = None, custom: Iterable[Tool] = ()) -> Registry:
-        """OpenCode's tools as ``features`` has them, and then one's own."""
+    def standard(
+        cls, features: Features | None = None, custom: Iterable[Tool] = (), remote: Iterable[Tool] = ()
+    ) -> Registry:
+        """OpenCode's tools as ``features`` has them, one's own, and then those of MCP servers, which take the place of
+        no other."""
         features = features or Features()
         registry = cls((*builtin(features), *custom))
+        for tool in remote:
+            if registry._tools.setdefault(tool.id, tool) is not tool:
+                log.warning("a tool of an MCP server is left out: there is one called %s already", tool.id)
         registry._exa = features.exa
         return registry
 

@@ -1,0 +1,139 @@
+"""All servers of a configuration."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from ...config.commands import Command, hints
+from ...errors import NotFound, OpenseshError
+from .answers import sanitize
+from .server import Server
+
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Mapping
+
+    from mcp_types import Prompt
+
+    from ...config import Config
+    from ...events import Publish
+    from .answers import Content, McpTool
+    from .server import State
+
+log = logging.getLogger("opensesh.tools")
+
+
+class Servers:
+    """They are started when first something is asked of them, all at the same time; each that fails costs its own
+    tools alone, and is named in a warning and an event.
+
+    :meth:`begin` comes first, :meth:`end` last: the tasks that hold the connections belong to the group of whoever
+    calls, and leaving the group waits for every server's end.
+    """
+
+    def __init__(self, config: Config, publish: Publish) -> None:
+        timeout = config.settings.experimental.mcp_timeout
+        self._group: asyncio.TaskGroup | None = None
+        self._servers = {
+            name: Server(
+                name,
+                section,
+                directory=config.directory,
+                variables=config.variables,
+                publish=publish,
+                timeout_ms=timeout,
+            )
+            for name, section in config.settings.mcp.items()
+        }
+
+    def begin(self, group: asyncio.TaskGroup) -> None:
+        """From now on servers may be started, in this group."""
+        self._group = group
+
+    def end(self) -> None:
+        """Let all of them go."""
+        self._group = None
+        for server in self._servers.values():
+            server.end()
+
+    @property
+    def states(self) -> Mapping[str, State]:
+        """How each is."""
+        return {name: server.state for name, server in self._servers.items()}
+
+    async def tools(self) -> tuple[McpTool, ...]:
+        """The tools of all that can be reached, in the order of the configuration. What a server changed since the
+        last time is taken up now."""
+        await self._ready(list(self._servers.values()))
+        found: dict[str, McpTool] = {}
+        for server in self._servers.values():
+            for tool in server.tools:
+                first = found.setdefault(tool.id, tool)
+                if first is not tool:
+                    told = "the MCP servers %s and %s both have a tool that is called %s; the first one's counts"
+                    log.warning(told, first.server, tool.server, tool.id)
+        return tuple(found.values())
+
+    async def prompts(self) -> list[Command]:
+        """The prompts of all servers as commands, ``server:prompt``, without their templates (:meth:`prompt`)."""
+        await self._ready(list(self._servers.values()))
+        found: list[Command] = []
+        for name, server in self._servers.items():
+            found += [_command(name, each) for each in await _prompts(server)]
+        return found
+
+    def owns(self, name: str) -> bool:
+        """Whether a command of that name would be a prompt of one of the servers; whether it has it is not said."""
+        return any(name.startswith(f"{sanitize(each)}:") for each in self._servers)
+
+    async def prompt(self, name: str) -> Command:
+        """The command ``server:prompt``, complete."""
+        for server_name, server in self._servers.items():
+            if name.startswith(f"{sanitize(server_name)}:"):
+                await self._ready([server], wanted=True)
+                for each in await server.prompts():
+                    command = _command(server_name, each)
+                    if command.name == name:
+                        places = {part.name: f"${place}" for place, part in enumerate(each.arguments or (), 1)}
+                        # What a server says is text: only what the user wrote may name commands to run.
+                        template = (await server.prompt(each.name, places)).replace("!`", "! `")
+                        return Command(
+                            name=name,
+                            description=command.description,
+                            source="mcp",
+                            template=template,
+                            hints=hints(template),
+                        )
+        raise NotFound(f"no MCP server has a prompt {name!r}", command=name)
+
+    async def read(self, name: str, uri: str) -> list[Content]:
+        """A resource of the server ``name``."""
+        server = self._servers.get(name)
+        if server is None:
+            raise NotFound(f"the configuration has no MCP server {name!r}", server=name)
+        await self._ready([server], wanted=True)
+        return await server.read(uri)
+
+    async def _ready(self, servers: list[Server], *, wanted: bool = False) -> None:
+        for server in servers:
+            await server.buried()
+            if self._group is not None:
+                server.start(self._group, wanted=wanted)
+        for server in servers:
+            await server.settled()
+            await server.refresh()
+
+
+async def _prompts(server: Server) -> list[Prompt]:
+    try:
+        return await server.prompts()
+    except OpenseshError as error:
+        log.warning("%s", error.message)
+        return []
+
+
+def _command(server: str, prompt: Prompt) -> Command:
+    places = tuple(f"${place}" for place in range(1, len(prompt.arguments or ()) + 1))
+    name = f"{sanitize(server)}:{sanitize(prompt.name)}"
+    return Command(name=name, description=prompt.description, source="mcp", template="", hints=places)
