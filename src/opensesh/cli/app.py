@@ -26,6 +26,7 @@ COMMANDS = {
     "session": ("fork, rename, compact, diff, revert, archive, move, remove or restore sessions", "session"),
     "models": ("models that can be used, with limits and prices", "models"),
     "agents": ("agents, and what they may do", "agents"),
+    "tools": ("tools, and where they come from", "tools"),
     "config": ("every setting, and who made it", "config"),
     "demo": ("see it work in a throw-away folder", "demo"),
     "completion": ("completion for bash, zsh or fish", "completion"),

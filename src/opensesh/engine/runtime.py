@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from ..project import Place
     from ..records import Document, ModelRef, Session
     from ..sessions import Sessions
+    from ..tools.installed import Installed
     from ..tools.tool import Tool
     from .loop import Outcome
     from .prompt import Prompt
@@ -89,6 +91,13 @@ class Runtime:
         self.custom_tools = tools
         self.mcp = Servers(self.config, self.publish)
         self.run_child: RunChild = _nobody
+
+    @cached_property
+    def installed(self) -> Installed:
+        """The tools that installed packages bring along; loaded when a session first runs."""
+        from ..tools.installed import installed
+
+        return installed()
 
     def publish(self, event: Event) -> None:
         """Tell everyone."""

@@ -23,7 +23,7 @@ from .system import system_prompt
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Sequence
 
-    from ..config import Agent
+    from ..config import Agent, Config
     from ..models.events import StreamEvent
     from ..models.model import Model
     from ..models.request import Provider, System, Turn
@@ -51,7 +51,7 @@ class Steps:
         self._history = history
         self._files = files
         self._queue = queue
-        self._registry = Registry.standard(features(runtime), runtime.custom_tools)
+        self._registry = self._tools_with(())
         self._prepared: Document | None = None
         self._plans: tuple[Document, Plan] | None = None
         self._skills = tuple(skills(runtime.config).values())
@@ -62,9 +62,14 @@ class Steps:
         """Before the first step of a prompt: have the MCP servers ready. What they offer stays the same for all steps
         of the prompt, as the beginning of a request must."""
         if self._prepared is not user:
-            remote = await self._runtime.mcp.tools()
-            self._registry = Registry.standard(features(self._runtime), self._runtime.custom_tools, remote)
+            self._registry = self._tools_with(await self._runtime.mcp.tools())
             self._prepared = user
+
+    def _tools_with(self, remote: Sequence[Tool]) -> Registry:
+        runtime = self._runtime
+        on = features(runtime.config, interactive=runtime.settings.interactive)
+        brought = [each.tool for each in runtime.installed.tools]
+        return Registry.standard(on, runtime.custom_tools, (*brought, *remote))
 
     def plan(self, user: Document, step: int) -> Step:
         """The next step. What cannot be had (a model, an agent, a key) raises what says so."""
@@ -236,14 +241,14 @@ class _Silent:
         yield
 
 
-def features(runtime: Runtime) -> Features:
+def features(config: Config, *, interactive: bool) -> Features:
     """Which tools the configuration and the flags switch on."""
-    flags = runtime.config.flags
+    flags = config.flags
     return Features(
-        question=runtime.settings.interactive,
+        question=interactive,
         plan=flags.plan_mode,
         recall=True,
-        batch=bool(runtime.config.settings.experimental.batch_tool),
+        batch=bool(config.settings.experimental.batch_tool),
         exa=flags.enable_exa,
         bash_timeout_ms=flags.bash_default_timeout_ms or 120_000,
     )

@@ -79,15 +79,15 @@ class Registry:
 
     @classmethod
     def standard(
-        cls, features: Features | None = None, custom: Iterable[Tool] = (), remote: Iterable[Tool] = ()
+        cls, features: Features | None = None, custom: Iterable[Tool] = (), outside: Iterable[Tool] = ()
     ) -> Registry:
-        """OpenCode's tools as ``features`` has them, one's own, and then those of MCP servers, which take the place of
-        no other."""
+        """OpenCode's tools as ``features`` has them, one's own, and then those from outside (of installed packages, of
+        MCP servers), which take the place of no other."""
         features = features or Features()
         registry = cls((*builtin(features), *custom))
-        for tool in remote:
+        for tool in outside:
             if registry._tools.setdefault(tool.id, tool) is not tool:
-                log.warning("a tool of an MCP server is left out: there is one called %s already", tool.id)
+                log.warning("a tool from outside is left out: there is one called %s already", tool.id)
         registry._exa = features.exa
         return registry
 

@@ -233,6 +233,8 @@ class Server:
             if (error.name or "").partition(".")[0] != "mcp":
                 raise
             raise ToolFailed("MCP servers need the extra 'mcp': pip install 'opensesh[mcp]'") from None
+        for name in ("mcp", "client"):  # the SDK's loggers: what matters of it is told by us, and not across the screen
+            logging.getLogger(name).addHandler(logging.NullHandler())
         return wires(self.name, self._config, self._directory, self._variables)
 
     async def _hold(self, wire: Wire, *, last: bool) -> bool:

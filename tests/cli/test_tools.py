@@ -1,0 +1,51 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from opensesh.cli import app
+
+from ..tools.mcp.test_servers import ANTIQUE, local
+
+
+def configure(**mcp: Any) -> None:
+    Path("opencode.json").write_text(json.dumps({"mcp": mcp}))
+
+
+def test_without_servers_the_built_in_tools_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert app.run(["tools"]) == 0
+    shown = capsys.readouterr().out
+    assert "bash" in shown
+    assert "built in" in shown
+    assert "invalid" not in shown
+    assert "MCP" not in shown
+
+
+def test_servers_are_listed_with_their_tools_and_their_state(capsys: pytest.CaptureFixture[str]) -> None:
+    configure(box=local(*ANTIQUE), dead=local(*ANTIQUE, "dead"), off=local("x", enabled=False))
+    assert app.run(["tools"]) == 1
+    shown = capsys.readouterr().out
+    assert "MCP server box: connected, 7 tools" in shown
+    assert "box_hang" in shown
+    assert "MCP server dead: failed: it ended before it was ready: no licence found" in shown
+    assert "MCP server off: disabled" in shown
+
+
+def test_the_json_form_has_it_all(capsys: pytest.CaptureFixture[str]) -> None:
+    configure(box=local(*ANTIQUE), dead=local("no-such-program"))
+    assert app.run(["tools", "--json"]) == 1
+    document = json.loads(capsys.readouterr().out)
+    tools = {tool["id"]: tool for tool in document["tools"]}
+    assert tools["read"]["origin"] == {"kind": "built-in"}
+    assert tools["box_pid"]["origin"] == {"kind": "mcp", "name": "box"}
+    assert tools["box_pid"]["parameters"]["type"] == "object"
+    assert document["servers"]["box"]["status"] == "connected"
+    assert document["servers"]["dead"] == {
+        "status": "failed",
+        "tools": [],
+        "error": "there is no program no-such-program",
+    }
+    assert document["unusable"] == []
