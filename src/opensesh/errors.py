@@ -27,6 +27,7 @@
      │   ├─ PermissionDenied     by a rule: the model is told, and goes on without
      │   ├─ PermissionCorrected  by the user, who said what to do instead
      │   └─ PermissionRejected   by the user, who wants the turn to stop
+     ├─ ShareFailed            a share server could not be reached, or said no; says whether to try again
      ├─ QuestionRejected       the user would not answer, and wants the turn to stop
      └─ StoreError
          ├─ ReadOnlyStore      this store is never written in place
@@ -212,6 +213,24 @@ class PermissionRejected(PermissionRefused):
 
 class QuestionRejected(OpenseshError):
     """The user dismissed a question. The turn ends."""
+
+
+class ShareFailed(OpenseshError):
+    """A share server did not do what it was asked. ``retryable`` says whether it may well do it later."""
+
+    def __init__(
+        self, message: str, *, status: int | None = None, retryable: bool = False, wait: float | None = None
+    ) -> None:
+        super().__init__(message, status=status, retryable=retryable)
+        self.status = status
+        self.retryable = retryable
+        self.wait = wait
+        """Seconds, if the server said how long to leave it alone."""
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether the server holds no such share."""
+        return self.status in (404, 410)
 
 
 class StoreError(OpenseshError):

@@ -198,6 +198,11 @@ class Flags:
         return self.on("DISABLE_SHARE")
 
     @property
+    def share_raw(self) -> bool:
+        """What is shared is sent as it is, secrets included."""
+        return self.on("SHARE_RAW")
+
+    @property
     def server_username(self) -> str:
         """Who may use the server: ``opencode`` unless said otherwise."""
         return self.text("SERVER_USERNAME") or "opencode"

@@ -44,6 +44,15 @@ def waiting(*, report: Callable[[Damage], None] = log_damage) -> Iterator[tuple[
                 yield name.removesuffix(".json"), share
 
 
+def find(session_id: str) -> Share | None:
+    """The share of this session that is still to be revoked, if there is one that can be read."""
+    path = _file(session_id)
+    try:
+        return view(codec.loads_object(read_file(path), path), Share, path)
+    except (OSError, RecordError):
+        return None
+
+
 def done(session_id: str) -> None:
     """The server has taken the share down."""
     Disk().remove(_file(session_id))

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from . import Exported, Options
     from .turns import Block, Turn
 
+_NOTE = "Exported by opensesh. This page holds everything it shows and asks nothing of the network."
 _FOLDER = os.path.join(os.path.dirname(__file__), "page")
 
 
@@ -39,12 +40,17 @@ class Html:
     together = None
     nests = True
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: Options, *, note: str = "") -> None:
+        """``note`` is what the foot of the page says."""
         self._options = options
+        self._note = (
+            note or "Exported by opensesh. This page holds everything it shows and asks nothing of the network."
+        )
 
     def pieces(self, session: Exported) -> Iterator[bytes]:
         """One page, a piece at a time."""
-        for piece in _template("session.html").generate(page=self._page(session), policy=_policy()):
+        parts = {"page": self._page(session), "policy": page_policy(), "note": self._note}
+        for piece in _template("session.html").generate(parts):
             yield piece.encode(errors="replace")
 
     def _page(self, session: Exported) -> Document:
@@ -133,7 +139,7 @@ def index_page(entries: Iterable[IndexEntry], *, utc: bool = False) -> Iterator[
         }
         for entry in sorted(entries, key=lambda entry: (-entry.updated, entry.id))
     ]
-    for piece in _template("index.html").generate(rows=rows, policy=_policy()):
+    for piece in _template("index.html").generate(rows=rows, policy=page_policy()):
         yield piece.encode(errors="replace")
 
 
@@ -156,7 +162,7 @@ def _environment() -> Environment:
 
 
 @cache
-def _policy() -> str:
+def page_policy() -> str:
     """What a page may do: show pictures it holds, and run the one script it was given."""
     script = _environment().get_template("page.js").render()
     digest = b64encode(sha256(script.encode()).digest()).decode()

@@ -1,0 +1,207 @@
+"""The share server's answers: OpenCode's share protocol, and a page to read for each share.
+
+::
+
+    POST   /api/share            {sessionID}      -> {id, url, secret}
+    POST   /api/share/ID/sync    {secret, data}
+    DELETE /api/share/ID         {secret}
+    GET    /api/share/ID/data                     -> [{type, data}, ...]
+    GET    /share/ID                              a page for people
+
+Nothing lists shares: whoever does not know a name does not find it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.responses import HTMLResponse, Response
+from starlette.routing import Route
+
+from ..errors import RecordError
+from ..records import as_list, as_object, dumps_compact, loads
+from .items import read_item
+from .page import PLAIN_POLICY, about_page, missing_page, policy, session_page
+from .rates import Rates
+from .shelf import Refused
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from starlette.requests import Request
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+    from ..records import Document
+    from .shelf import Shelf
+
+    Handler = Callable[[Request], Awaitable[Response]]
+
+_NAME = re.compile(r"[A-Za-z0-9_-]{8,64}")
+_SESSION = re.compile(r"[A-Za-z0-9_-]{1,200}")
+_PATIENCE = 60.0
+"""Seconds for a request to arrive whole."""
+_HEADERS = (
+    (b"x-content-type-options", b"nosniff"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"x-robots-tag", b"noindex, nofollow"),
+    (b"cache-control", b"no-store"),  # a share that was taken down is gone at once
+    (b"cross-origin-resource-policy", b"same-origin"),
+    (b"cross-origin-opener-policy", b"same-origin"),
+)
+
+
+def share_app(shelf: Shelf, *, hosts: frozenset[str], public: str = "", rates: Rates | None = None) -> ASGIApp:
+    """An ASGI application that serves a shelf.
+
+    ``hosts`` are the names under which it may be asked, with their ports, so that no page elsewhere can reach it under
+    a name of its own. ``public`` is the address that links begin with; without one, the address that was asked.
+    """
+    answers = _Answers(shelf, public, rates or Rates())
+    routes = [
+        Route("/", answers.about, methods=["GET"]),
+        Route("/share/{name}", answers.page, methods=["GET"]),
+        Route("/api/share", answers.create, methods=["POST"]),
+        Route("/api/share/{name}", answers.remove, methods=["DELETE"]),
+        Route("/api/share/{name}/sync", answers.sync, methods=["POST"]),
+        Route("/api/share/{name}/data", answers.data, methods=["GET"]),
+    ]
+    return _Door(Starlette(routes=routes, exception_handlers={Refused: _refused}), hosts)
+
+
+class _Door:
+    """Turns away who asks for another host or comes from another site, and sends the headers that all answers have."""
+
+    def __init__(self, app: ASGIApp, hosts: frozenset[str]) -> None:
+        self._app = app
+        self._hosts = hosts
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+
+        async def marked(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                message["headers"] = [*message.get("headers", ()), *_HEADERS]
+            await send(message)
+
+        refusal = self._refusal(dict(scope["headers"]))
+        await (refusal or self._app)(scope, receive, marked)
+
+    def _refusal(self, headers: dict[bytes, bytes]) -> Response | None:
+        if headers.get(b"host", b"").decode("latin-1").lower() not in self._hosts:
+            return _json({"error": "this server does not go by that name"}, 421)
+        origin = headers.get(b"origin", b"").decode("latin-1")
+        if origin and urlsplit(origin).netloc.lower() not in self._hosts:
+            return _json({"error": "not from another site"}, 403)
+        return None
+
+
+class _Answers:
+    def __init__(self, shelf: Shelf, public: str, rates: Rates) -> None:
+        self._shelf = shelf
+        self._public = public
+        self._rates = rates
+
+    async def about(self, request: Request) -> Response:
+        return HTMLResponse(about_page(), headers={"content-security-policy": PLAIN_POLICY})
+
+    async def create(self, request: Request) -> Response:
+        self._admit(request, "create")
+        session = (await self._body(request, 4096)).get("sessionID")
+        if not isinstance(session, str) or not _SESSION.fullmatch(session):
+            raise Refused(400, "sessionID should be the id of a session")
+        name, secret = await run_in_threadpool(self._shelf.create, session)
+        base = self._public or f"{request.url.scheme}://{request.headers['host']}"
+        return _json({"id": name, "url": f"{base}/share/{name}", "secret": secret})
+
+    async def sync(self, request: Request) -> Response:
+        self._admit(request, "sync")
+        body = await self._body(request, self._shelf.limits.body)
+        sent = as_list(body.get("data"))
+        if sent is None:
+            raise Refused(400, "data should be a list of items")
+        items = [item for item in map(read_item, sent) if item is not None]  # newer kinds are passed over
+        await run_in_threadpool(self._shelf.put, _name(request), _secret(body), items)
+        return _json({})
+
+    async def remove(self, request: Request) -> Response:
+        self._admit(request, "sync")
+        body = await self._body(request, 4096)
+        await run_in_threadpool(self._shelf.remove, _name(request), _secret(body))
+        return _json({})
+
+    async def data(self, request: Request) -> Response:
+        self._admit(request, "read")
+        content = await run_in_threadpool(self._shelf.data, _name(request))
+        return Response(content, media_type="application/json")
+
+    async def page(self, request: Request) -> Response:
+        self._admit(request, "read")
+        try:
+            content = await run_in_threadpool(lambda: session_page(self._shelf.items(_name(request))))
+        except Refused as refused:
+            headers = {"content-security-policy": PLAIN_POLICY}
+            return HTMLResponse(missing_page(), status_code=refused.status, headers=headers)
+        return HTMLResponse(content, headers={"content-security-policy": policy()})
+
+    def _admit(self, request: Request, kind: str) -> None:
+        wait = self._rates.wait(kind, request.client.host if request.client else "")
+        if wait:
+            raise Refused(429, f"too many requests; try again in {wait} s")
+
+    async def _body(self, request: Request, most: int) -> Document:
+        length = request.headers.get("content-length", "")
+        if length.isdigit() and int(length) > most:
+            raise Refused(413, f"more than {most:,} bytes")
+        pieces: list[bytes] = []
+        size = 0
+        try:
+            async with asyncio.timeout(_PATIENCE):
+                async for piece in request.stream():
+                    size += len(piece)
+                    if size > most:
+                        raise Refused(413, f"more than {most:,} bytes")
+                    pieces.append(piece)
+        except TimeoutError:
+            raise Refused(408, "the request did not arrive in time") from None
+        return await run_in_threadpool(_decoded, b"".join(pieces))
+
+
+def _decoded(content: bytes) -> Document:
+    try:
+        body = as_object(loads(content))
+    except RecordError:
+        body = None
+    if body is None:
+        raise Refused(400, "expected a JSON object")
+    return body
+
+
+def _name(request: Request) -> str:
+    name = request.path_params["name"]
+    if not _NAME.fullmatch(name):
+        raise Refused(404, "there is no such share")
+    return name
+
+
+def _secret(body: Document) -> str:
+    secret = body.get("secret")
+    if not isinstance(secret, str):
+        raise Refused(403, "that is not the secret of this share")
+    return secret
+
+
+async def _refused(request: Request, error: Exception) -> Response:
+    status, reason = (error.status, error.reason) if isinstance(error, Refused) else (500, "something went wrong")
+    return _json({"error": reason}, status)
+
+
+def _json(value: Any, status: int = 200) -> Response:
+    headers = {"retry-after": "2"} if status == 429 else None
+    return Response(dumps_compact(value), status, headers, "application/json")

@@ -1,0 +1,312 @@
+"""Shares sessions and takes shares back, for whoever asks: a command, or the sharer of a running engine.
+
+What is stored is what OpenCode stores: ``session_share/<sessionID>``, and ``share.url`` in the session's record. A
+share that is to go is noted first (:mod:`opensesh.storage.revocations`) and forgotten when the server has let go of it,
+so that it can be tried again at any time, by anyone, also when the session is gone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from contextlib import contextmanager, suppress
+from random import SystemRandom
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
+
+import msgspec
+
+from ..errors import Busy, NotFound, OpenseshError, ReadOnlyStore, RecordError, ShareFailed
+from ..records import Share, as_object, view
+from ..storage import keys, paths, revocations
+from ..storage.leases import Leases
+from ..storage.locks import open_lock_file, try_lock_file
+from . import journal
+from .channel import Channel
+from .cleaning import Cleaner
+from .client import ShareServer, server_of
+from .items import Item, everything, is_growing
+from .journal import Standing
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Generator, Iterable
+    from types import TracebackType
+
+    from ..records import Document
+    from ..sessions import Sessions
+    from ..storage.store import Key
+    from .channel import Describe
+    from .terms import Terms
+
+T = TypeVar("T")
+_CHANCE = SystemRandom()
+
+
+class Tries(NamedTuple):
+    """How often to try, and how many seconds to wait in between: twice as many each time."""
+
+    most: int = 4
+    first: float = 0.5
+    longest: float = 60.0
+
+    def wait(self, failures: int, asked: float | None) -> float:
+        """How long to wait after so many failures; a little less or more, so that not all come at once."""
+        own = min(self.first * 2 ** min(failures - 1, 20), self.longest)
+        return max(own * _CHANCE.uniform(0.75, 1.25), min(asked or 0, self.longest))
+
+
+class Shared(NamedTuple):
+    """A session that is shared."""
+
+    session: str
+    url: str
+    is_new: bool
+    sent: int
+    """How many items went to the server."""
+    redacted: dict[str, int]
+    """What was taken out of them, by rule."""
+    too_large: list[str]
+    """What the server would not take, by key."""
+    behind: str = ""
+    """Why the server does not have all of it yet; empty if it does."""
+
+
+class TakenBack(NamedTuple):
+    """A share that was to go."""
+
+    session: str
+    url: str
+    error: str = ""
+    """Why it still stands; empty if it is gone."""
+
+
+class Publisher:
+    """Shares the sessions of one store. An async context manager; every method may be called again after a failure."""
+
+    def __init__(
+        self,
+        sessions: Sessions,
+        terms: Terms,
+        *,
+        known: Callable[[], Iterable[str]] = tuple,
+        describe: Describe | None = None,
+        tries: Tries | None = None,
+        timeout: float = 30.0,
+    ) -> None:
+        """``known`` gives the secrets to take out beside those that look like one."""
+        self.sessions = sessions
+        self.terms = terms
+        self.tries = tries or Tries()
+        self._known = known
+        self._describe = describe
+        self._timeout = timeout
+        self._servers: dict[str, ShareServer] = {}
+
+    async def __aenter__(self) -> Publisher:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for server in self._servers.values():
+            await server.aclose()
+
+    # -- sharing -------------------------------------------------------------------------------------------------------
+
+    async def share(self, session_id: str, *, redact: bool | None = None) -> Shared:
+        """Share a session, or bring its share up to date. ``redact`` says otherwise than the terms do."""
+        share, is_new = await self.create(session_id, redact=redact)
+        channel = await self.channel(session_id, share)
+        sent, behind = 0, ""
+        try:
+            sent = await self.patiently(lambda: self.update(session_id, channel))
+        except ShareFailed as error:
+            behind = error.message
+        counts = dict(channel.redactor.counts) if channel.redactor else {}
+        return Shared(session_id, share.url, is_new, sent, counts, channel.too_large, behind)
+
+    async def create(self, session_id: str, *, redact: bool | None = None) -> tuple[Share, bool]:
+        """The share of a session, empty if it is new; and whether it is."""
+        self.terms.check()
+        if revocations.find(session_id) is not None:
+            await self.unshare(session_id)
+        with _alone(session_id):
+            held = await asyncio.to_thread(self.find, session_id)
+            if held is not None:
+                if redact is not None:
+                    await asyncio.to_thread(self._note, session_id, held, redact)
+                return held, False
+            # Whatever keeps it from being stored should be known before anything is told to anyone.
+            await asyncio.to_thread(self.sessions.update, session_id, lambda info: None, touch=False)
+            server = self._server(self.terms.server)
+            share = await self.patiently(lambda: server.create(session_id))
+            await asyncio.to_thread(self._store, session_id, share, self.terms.redact if redact is None else redact)
+            return share, True
+
+    async def channel(self, session_id: str, share: Share) -> Channel:
+        """The way to a share, on the terms that were agreed on when it was made."""
+        standing = await asyncio.to_thread(self._note, session_id, share)
+        redactor = Cleaner(self._known()) if standing.redact else None
+        return Channel(self._server(standing.server), share, redactor=redactor, describe=self._describe)
+
+    async def update(self, session_id: str, channel: Channel) -> int:
+        """Tell the server everything it does not know yet; how many items that was."""
+        items, later = await asyncio.to_thread(self._everything, session_id)
+        await asyncio.to_thread(journal.mark, session_id, unsent=True)
+        sent = await channel.bring_up_to_date(items, later=later)
+        await asyncio.to_thread(journal.mark, session_id, unsent=False)
+        return sent
+
+    def find(self, session_id: str) -> Share | None:
+        """The share of a session that stands, by its record in the store."""
+        share = self._read(keys.share(session_id))
+        return share if share is not None and share.id and share.secret else None
+
+    # -- taking back ---------------------------------------------------------------------------------------------------
+
+    async def unshare(self, session_id: str) -> TakenBack:
+        """Take the share of a session down, whether the session is still there or not.
+
+        Where the server does not, :class:`ShareFailed`; the share stays noted, and :meth:`retry` comes back to it.
+        """
+        shares = await asyncio.to_thread(self._shares, session_id)
+        if not shares:
+            raise NotFound(f"session {session_id} is not shared, as far as is known here", session=session_id)
+        for share in shares:
+            await asyncio.to_thread(revocations.note, session_id, share)
+            server = self._server(self._base(session_id, share))
+            await self.patiently(lambda server=server, share=share: server.remove(share, session_id))
+            await asyncio.to_thread(self._forget, session_id, share)
+        revocations.done(session_id)
+        return TakenBack(session_id, shares[0].url)
+
+    async def retry(self) -> list[TakenBack]:
+        """Take down every share that is still to go; what became of each."""
+        found: list[TakenBack] = []
+        for session_id, share in list(revocations.waiting()):
+            try:
+                found.append(await self.unshare(session_id))
+            except OpenseshError as error:
+                found.append(TakenBack(session_id, share.url, error.message))
+        return found
+
+    async def patiently(self, act: Callable[[], Awaitable[T]]) -> T:
+        """Do it, again and again for a while if that may help."""
+        failures = 0
+        while True:
+            try:
+                return await act()
+            except ShareFailed as error:
+                failures += 1
+                if not error.retryable or failures >= self.tries.most:
+                    raise
+                await asyncio.sleep(self.tries.wait(failures, error.wait))
+
+    # -- inside --------------------------------------------------------------------------------------------------------
+
+    def _server(self, base: str) -> ShareServer:
+        if base not in self._servers:
+            self._servers[base] = ShareServer(base, timeout=self._timeout)
+        return self._servers[base]
+
+    def _base(self, session_id: str, share: Share) -> str:
+        standing = journal.find(session_id)
+        if standing is not None and standing.id == share.id:
+            return standing.server
+        return server_of(share, otherwise=self.terms.server)
+
+    def _note(self, session_id: str, share: Share, redact: bool | None = None) -> Standing:
+        """What is agreed on about a share; noted, if it was not, since OpenCode may have made it."""
+        standing = journal.find(session_id)
+        if standing is None or standing.id != share.id:
+            standing = Standing(
+                session=session_id,
+                id=share.id or "",
+                secret=share.secret,
+                url=share.url,
+                server=server_of(share, otherwise=self.terms.server),
+                store=self.sessions.store.place,
+                redact=self.terms.redact if redact is None else redact,
+                unsent=True,
+            )
+            journal.note(standing)
+        elif redact is not None and redact != standing.redact:
+            standing = msgspec.structs.replace(standing, redact=redact)
+            journal.note(standing)
+        return standing
+
+    def _store(self, session_id: str, share: Share, redact: bool) -> None:
+        journal.note(
+            Standing(
+                session=session_id,
+                id=share.id or "",
+                secret=share.secret,
+                url=share.url,
+                server=self.terms.server,
+                store=self.sessions.store.place,
+                redact=redact,
+                unsent=True,
+            )
+        )
+        try:
+            self.sessions.store.write(keys.share(session_id), share.document)
+            self.sessions.update(session_id, lambda info: info.update(share={"url": share.url}), touch=False)
+        except BaseException:
+            revocations.note(session_id, share)  # nobody would know of it
+            raise
+
+    def _everything(self, session_id: str) -> tuple[list[Item], list[str]]:
+        """All there is of a session, and the keys of what is left out while it runs, since more of it is to come."""
+        found = list(everything(self.sessions, session_id))
+        if Leases(self.sessions.store).holder(session_id) is None:
+            return found, []
+        growing = {item.key for item in found if item.type == "part" and is_growing(item.data)}
+        return [item for item in found if item.key not in growing], list(growing)
+
+    def _shares(self, session_id: str) -> list[Share]:
+        """Every share of a session that is known of, from wherever, each once."""
+        standing = journal.find(session_id)
+        found = [
+            self._read(keys.share(session_id)),
+            self._read(("share", session_id)),
+            standing.share if standing else None,
+            revocations.find(session_id),
+        ]
+        return list({(share.id, share.secret): share for share in found if share is not None and share.secret}.values())
+
+    def _read(self, key: Key) -> Share | None:
+        try:
+            return view(self.sessions.store.read(key), Share)
+        except (NotFound, RecordError):
+            return None
+
+    def _forget(self, session_id: str, share: Share) -> None:
+        """The share is gone: nothing here may say otherwise, but for a database that is only read."""
+        for key in (keys.share(session_id), ("share", session_id)):
+            held = self._read(key)
+            try:
+                if held is not None and held.id == share.id:
+                    self.sessions.store.remove(key)
+            except ReadOnlyStore:
+                continue
+        with suppress(NotFound, RecordError, ReadOnlyStore):
+            self.sessions.update(session_id, lambda info: _without_link(info, share.url), touch=False)
+        standing = journal.find(session_id)
+        if standing is not None and standing.id == share.id:
+            journal.forget(session_id)
+
+
+def _without_link(info: Document, url: str) -> None:
+    if (as_object(info.get("share")) or {}).get("url") == url:
+        del info["share"]
+
+
+@contextmanager
+def _alone(session_id: str) -> Generator[None]:
+    """Keep two from sharing a session at the same time: the secret of one of the shares would be lost."""
+    descriptor = open_lock_file(os.path.join(paths.state(), "locks", "sharing", *keys.check_key((session_id,))))
+    try:
+        if not try_lock_file(descriptor):
+            raise Busy(f"session {session_id} is being shared at this moment; try again", session=session_id)
+        yield
+    finally:
+        os.close(descriptor)

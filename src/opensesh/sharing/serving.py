@@ -1,0 +1,147 @@
+"""Running a share server, by itself or inside of another program."""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import os
+import socket
+from contextlib import asynccontextmanager, contextmanager
+from typing import TYPE_CHECKING, NamedTuple
+from urllib.parse import urlsplit
+
+from ..errors import OpenseshError, UsageError
+from ..storage import paths
+from .terms import address
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Callable, Generator
+
+    import uvicorn
+
+    from .rates import Rates
+    from .shelf import Limits
+
+PORT = 4097
+
+
+class Serving(NamedTuple):
+    """How to serve."""
+
+    folder: str
+    host: str = "127.0.0.1"
+    port: int = PORT
+    """0 for any that is free."""
+    public: str = ""
+    """The address under which others reach it, which links then begin with."""
+    remote: bool = False
+    """Whether others than this machine may reach it; without, only a loopback address will do."""
+    limits: Limits | None = None
+    rates: Rates | None = None
+
+
+def default_folder() -> str:
+    """Where shares are kept unless the user says otherwise."""
+    return os.path.join(os.path.dirname(paths.data()), "opensesh", "shares")
+
+
+@asynccontextmanager
+async def serving(how: Serving) -> AsyncGenerator[str]:
+    """Serve until the block ends; the address to configure as ``enterprise.url``."""
+    server, listener, url = _prepare(how, signals=False)
+    async with asyncio.TaskGroup() as group:
+        group.create_task(server.serve(sockets=[listener]))
+        try:
+            while not server.started:
+                await asyncio.sleep(0.005)
+            yield url
+        finally:
+            server.should_exit = True
+
+
+def serve(how: Serving, ready: Callable[[str], None]) -> None:
+    """Serve until interrupted; ``ready`` is called with the address once connections are taken."""
+    server, listener, url = _prepare(how, signals=True)
+    ready(url)  # the socket listens already: whoever connects now is served in a moment
+    server.run(sockets=[listener])
+
+
+def _prepare(how: Serving, *, signals: bool) -> tuple[uvicorn.Server, socket.socket, str]:
+    import uvicorn
+
+    from .app import share_app
+    from .shelf import Shelf
+
+    public = address(how.public) if how.public else ""
+    listener = _listen(how)
+    port = listener.getsockname()[1]
+    url = f"http://{_bracketed(how.host)}:{port}"
+    shelf = Shelf(how.folder, how.limits)
+    app = share_app(shelf, hosts=_hosts(how.host, port, public), public=public, rates=how.rates)
+    config = uvicorn.Config(
+        app,
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        date_header=False,
+        proxy_headers=False,
+        lifespan="off",
+        ws="none",
+        limit_concurrency=200,
+        timeout_keep_alive=30,
+        timeout_graceful_shutdown=5,
+    )
+
+    class Server(uvicorn.Server):
+        @contextmanager
+        def capture_signals(self) -> Generator[None]:
+            if not signals:
+                yield
+                return
+            with super().capture_signals():
+                yield
+
+        async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+            await super().shutdown(sockets)
+            shelf.close()
+
+    return Server(config), listener, public or url
+
+
+def _listen(how: Serving) -> socket.socket:
+    if not how.remote and not _is_loopback(how.host):
+        raise UsageError(
+            f"{how.host} can be reached by others, who could then store what they like here. If that is meant, say "
+            "--allow-remote, and put a server with TLS in front of it"
+        )
+    family = socket.AF_INET6 if ":" in how.host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((how.host, how.port))
+        listener.listen(128)
+    except OSError as error:
+        listener.close()
+        reason = error.strerror or error
+        raise OpenseshError(f"cannot listen at {how.host} port {how.port}: {reason}; --port takes another") from None
+    return listener
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _hosts(host: str, port: int, public: str) -> frozenset[str]:
+    """The names that requests may ask for."""
+    names = {"127.0.0.1", "localhost", "[::1]", _bracketed(host).lower()}
+    asked = {f"{name}:{port}" for name in names}
+    if port == 80:
+        asked |= names
+    return frozenset(asked | ({urlsplit(public).netloc.lower()} if public else set[str]()))
+
+
+def _bracketed(host: str) -> str:
+    return f"[{host}]" if ":" in host else host

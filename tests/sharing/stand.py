@@ -1,0 +1,147 @@
+"""A share server to try things on, which can be stopped, started again, and told to fail; and sessions to share."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+from collections import deque
+from collections.abc import AsyncGenerator, Callable, Generator
+from contextlib import asynccontextmanager, contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import uvicorn
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from opensesh.bus import Bus
+from opensesh.project import Place
+from opensesh.sessions import Sessions
+from opensesh.sharing.app import share_app
+from opensesh.sharing.publisher import Publisher, Tries
+from opensesh.sharing.rates import Rates
+from opensesh.sharing.shelf import Limits, Shelf
+from opensesh.sharing.terms import Terms
+from opensesh.storage.json_tree import JsonTree
+
+from ..history.sample_tree import Sample
+
+Json = dict[str, Any]
+QUICK = Tries(most=4, first=0.01, longest=0.05)
+
+
+class _Server(uvicorn.Server):
+    @contextmanager
+    def capture_signals(self) -> Generator[None]:
+        yield
+
+
+class Stand:
+    """The server. ``faults`` are taken one a request: a status to answer, seconds to wait, or ``"drop"``."""
+
+    def __init__(self, folder: Path, *, limits: Limits | None = None, rates: Rates | None = None) -> None:
+        self.faults: deque[int | float | str] = deque()
+        self.requests: list[tuple[str, str, Json]] = []
+        self.port = 0
+        self._folder = folder
+        self._limits = limits
+        self._rates = rates
+        self._server: _Server | None = None
+        self._group = asyncio.TaskGroup()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    @property
+    def syncs(self) -> list[list[Json]]:
+        """What was sent, a list a request."""
+        return [body["data"] for method, path, body in self.requests if path.endswith("/sync") and method == "POST"]
+
+    async def start(self) -> None:
+        listener = socket.socket()
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(("127.0.0.1", self.port))
+        listener.listen()
+        self.port = listener.getsockname()[1]
+        shelf = Shelf(str(self._folder), self._limits)
+        app = share_app(shelf, hosts=frozenset({f"127.0.0.1:{self.port}"}), rates=self._rates)
+        options: Json = {"log_level": "critical", "lifespan": "off", "ws": "none", "timeout_graceful_shutdown": 1}
+        self._server = _Server(uvicorn.Config(self._faulty(app), **options))
+        self._group = asyncio.TaskGroup()
+        await self._group.__aenter__()
+        self._group.create_task(self._server.serve(sockets=[listener]))
+        while not self._server.started:
+            await asyncio.sleep(0.005)
+        self._shelf = shelf
+
+    async def stop(self) -> None:
+        if self._server is not None:
+            self._server.should_exit = True
+            await self._group.__aexit__(None, None, None)
+            self._shelf.close()
+            self._server = None
+
+    def _faulty(self, app: ASGIApp) -> ASGIApp:
+        async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+            body = b""
+            more = True
+            while more:
+                message = await receive()
+                body += message.get("body", b"")
+                more = message.get("more_body", False)
+            said: Json = {}
+            with suppress(ValueError, RecursionError):
+                said = json.loads(body)
+            self.requests.append((scope["method"], scope["path"], said))
+            fault = self.faults.popleft() if self.faults else None
+            if isinstance(fault, int):
+                await Response(b"out of order", fault)(scope, receive, send)
+                return
+            if fault == "drop":
+                await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"9")]})
+                raise ConnectionResetError
+            if isinstance(fault, float):
+                await asyncio.sleep(fault)
+
+            async def again() -> Message:
+                return {"type": "http.request", "body": body, "more_body": False}
+
+            await app(scope, again, send)
+
+        return answer
+
+
+@asynccontextmanager
+async def standing(folder: Path, **options: Any) -> AsyncGenerator[Stand]:
+    stand = Stand(folder, **options)
+    await stand.start()
+    try:
+        yield stand
+    finally:
+        await stand.stop()
+
+
+class Desk:
+    """A store with sessions, and a publisher for them."""
+
+    def __init__(self, root: Path, server: str, **terms: Any) -> None:
+        root.mkdir(parents=True, exist_ok=True)
+        self.sample = Sample(root)
+        self.bus = Bus()
+        place = Place(
+            id="proj", worktree="/srv/dev/shop", sandbox="/srv/dev/shop", directory="/srv/dev/shop", vcs="git"
+        )
+        self.sessions = Sessions(JsonTree(root), place, bus=self.bus)
+        self.terms = Terms(server=server, named_by="a test", own=True)._replace(**terms)
+
+    def publisher(self, **options: Any) -> Publisher:
+        given: Json = {"tries": QUICK, **options}
+        return Publisher(self.sessions, self.terms, **given)
+
+
+async def until(condition: Callable[[], object], seconds: float = 10) -> None:
+    async with asyncio.timeout(seconds):
+        while not condition():
+            await asyncio.sleep(0.01)
