@@ -129,7 +129,7 @@ def test_a_provider_of_ones_own_is_asked_over_the_wire(terminal: Terminal) -> No
         )
         assert terminal.run("run", "hello") == "Over the wire.\n"
     assert terminal.code == 0
-    assert "cost unknown  1,000 tokens in" in terminal.error
+    assert "cost unknown  2,000 tokens in" in terminal.error  # the answer, and the title
 
 
 def test_an_interruption_while_only_the_title_is_missing_keeps_the_answer(screen: Callable[..., Screen]) -> None:
@@ -142,7 +142,8 @@ def test_an_interruption_while_only_the_title_is_missing_keeps_the_answer(screen
 
 
 def test_json_is_one_event_a_line_and_the_result_at_the_end(terminal: Terminal) -> None:
-    model = write_script("SAY Odd\u2028line \u0085ends.\nUSAGE input=1000 output=100\n---\nTITLE A title")
+    said = "SAY Odd\u2028line \u0085ends.\nUSAGE input=1000 output=100"
+    model = write_script(f"{said}\n---\nTITLE A title\nUSAGE input=100 output=10")
     events = lines(terminal.run("run", "--format", "json", "-m", model, "hello"))
     *heard, result = events
     sequence = [event["sequence"] for event in heard]
@@ -156,8 +157,8 @@ def test_json_is_one_event_a_line_and_the_result_at_the_end(terminal: Terminal) 
         "sessionID": session,
         "outcome": "answered",
         "text": "Odd\u2028line \u0085ends.",
-        "cost": 0.0045,
-        "tokens": {"input": 1000, "output": 100, "reasoning": 0, "cache": {"read": 0, "write": 0}},
+        "cost": 0.00495,
+        "tokens": {"input": 1100, "output": 110, "reasoning": 0, "cache": {"read": 0, "write": 0}},
     }
     model = write_script(HELLO)
     assert terminal.json("run", "-m", model, "hello")["text"] == "Hello there."

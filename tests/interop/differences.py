@@ -99,6 +99,11 @@ EXPECTED: dict[str, Expected] = {
             Place("*-step-finish.cost", 0.00315, 0.00285),
         ),
     ),
+    "a title is paid for": Expected(
+        "more",
+        "the model that names a session is paid like any other; what it used is noted with the prompt",
+        (Place("session.0.messages.0-user.opensesh", MISSING, ...),),
+    ),
     "parts are in the order of the words": Expected(
         "fix",
         "words after thoughts after words are one text in OpenCode, before the thoughts",
@@ -368,6 +373,7 @@ EXPECTED: dict[str, Expected] = {
 }
 
 USED_BY: dict[str, tuple[str, ...]] = {
+    "a title": ("a title is paid for",),
     "thought that is charged": ("reasoning is counted once",),
     "words after thought after words": ("parts are in the order of the words",),
     "looking around": ("where a file goes on",),

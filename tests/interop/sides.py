@@ -13,6 +13,7 @@ from opensesh.config import load
 from opensesh.engine.engine import Engine, open_engine
 from opensesh.engine.projection import clean
 from opensesh.engine.prompt import Prompt
+from opensesh.engine.titles import is_provisional
 from opensesh.models.request import Text, User
 from opensesh.models.script import Tokens
 from opensesh.models.scripted import Cue, ScriptedModel
@@ -298,7 +299,8 @@ async def _say(side: Side, session: str, act: Ask | Stop | Interject | Refuse | 
 
 
 async def _has_title(side: Side, session: str) -> bool:
-    return not whole(lambda: side.sessions.get(session)).has_default_title
+    found = whole(lambda: side.sessions.get(session))
+    return not found.has_default_title and not is_provisional(found)
 
 
 async def _happens(side: Side, session: str, what: str) -> bool:

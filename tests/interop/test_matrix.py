@@ -115,6 +115,17 @@ async def test_opencode_continues_what_opensesh_ran(theirs: Original, wire: Wire
     assert [part["text"] for part in last.parts if part["type"] == "text"] == ["Carried on."]
 
 
+async def test_opencode_continues_a_session_that_opensesh_named(theirs: Original, wire: WireServer) -> None:
+    named = next(each for each in SCENARIOS if not each.titled)
+    async with Ours(theirs.opencode.root, theirs.project, theirs.config) as ours:
+        [session] = (await play(ours, named, wire)).sessions
+        assert "calls" in (await ours.messages(session))[0].info["opensesh"]
+    title = theirs.opencode.get(session)["title"]
+    assert theirs.opencode.export(session)["info"]["title"] == title
+    await put(theirs, session, "SAY Carried on.")
+    assert theirs.opencode.get(session)["title"] == title
+
+
 async def test_opensesh_continues_what_opencode_ran_with_the_same_request(theirs: Original, wire: WireServer) -> None:
     [session] = (await play(theirs, SAME_WORDS, wire)).sessions
     ran = await theirs.messages(session)

@@ -1,4 +1,4 @@
-"""What a run cost: tokens and money of every answer it brought about, those of subagents too."""
+"""What a run cost: tokens and money of every answer it brought about, those of subagents and the title too."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from .. import ids
-from ..records import Document, as_object
+from ..records import Document, as_list, as_object
 
 if TYPE_CHECKING:
     from ..engine.engine import Engine
@@ -24,10 +24,17 @@ class Tally:
         """Take an event into account. Answers of earlier runs do not count."""
         from ..events import MessageUpdated
 
-        if isinstance(event, MessageUpdated) and event.info.get("role") == "assistant":
-            created = (as_object(event.info.get("time")) or {}).get("created", 0)
-            if created >= self._begun:
-                self._answers[event.info["id"]] = event.info
+        if not isinstance(event, MessageUpdated):
+            return
+        if event.info.get("role") == "assistant":
+            self._note(event.info["id"], event.info)
+        ours = as_object(event.info.get("opensesh")) or {}
+        for number, call in enumerate(as_list(ours.get("calls")) or ()):
+            self._note(f"{event.info['id']}#{number}", as_object(call) or {})
+
+    def _note(self, name: str, info: Document) -> None:
+        if (as_object(info.get("time")) or {}).get("created", 0) >= self._begun:
+            self._answers[name] = info
 
     @property
     def seconds(self) -> float:

@@ -107,10 +107,6 @@ class Runtime:
         """The session's record."""
         return await asyncio.to_thread(self.sessions.get, session_id)
 
-    async def rename(self, session_id: str, title: str) -> Session:
-        """Give a session a title."""
-        return await asyncio.to_thread(self.sessions.rename, session_id, title)
-
     async def edit(self, session_id: str, edit: Callable[[Document], None], *, touch: bool = True) -> Session:
         """Change a session's record."""
         return await asyncio.to_thread(self.sessions.update, session_id, edit, touch=touch)
@@ -132,12 +128,18 @@ class Runtime:
         return choice.default_model(self.catalogue, self.keyring, self.config.document, choice.recent_models())
 
     def small_model(self, agent: Agent, main: Model) -> Model:
-        """A quick, cheap model for side work of the main one; the main one itself if there is none."""
+        """A quick, cheap model for side work of the main one: the one that the configuration names, or of the same
+        provider; the main one itself if there is none."""
         if agent.model is not None:
             return self.model(agent.model.provider_id, agent.model.model_id)
-        if main.provider_id == SCRIPTED:
+        named = self.config.settings.small_model
+        if named and named.startswith(f"{SCRIPTED}/"):
+            return self.model(SCRIPTED, named.removeprefix(f"{SCRIPTED}/"))
+        if main.provider_id == SCRIPTED and not named:
             return main
-        return choice.small_model(self.catalogue, self.keyring, self.config.document, main.provider_id) or main
+        found = choice.small_model(self.catalogue, self.keyring, self.config.document, main.provider_id)
+        # What is said to one provider is nothing for another, unless the user wants it so.
+        return found if found is not None and (named or found.provider_id == main.provider_id) else main
 
     def model(self, provider_id: str, model_id: str) -> Model:
         """A model by name."""

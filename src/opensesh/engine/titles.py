@@ -1,19 +1,32 @@
-"""A title for a session that nobody has named, by the small model. Whatever goes wrong with it harms nothing."""
+"""A title for a session that nobody has named: at once from its first prompt, then by the small model.
+
+The first is provisional. The record remembers it, so that the model's title takes its place, and so that a title that
+anybody else gave in the meantime, in whichever program, does not. Whatever goes wrong with it harms nothing; what the
+call cost is noted with the prompt.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import re
 from typing import TYPE_CHECKING
 
+from .. import ids
 from ..errors import OpenseshError
-from ..models import options
-from ..models.events import TextDelta
+from ..events import MessageUpdated
+from ..models import options, pricing
+from ..models.events import FinishStep, TextDelta
 from ..models.request import Request, System, Text, User
+from ..records import as_list, as_object, document_of
+from ..storage import keys
 from .turn import closed_after
 
 if TYPE_CHECKING:
-    from ..records import Session
+    from ..config import Agent
+    from ..models.events import Usage
+    from ..models.model import Model
+    from ..records import Document, Session
     from ..storage.store import StoredMessage
     from .history import History
     from .runtime import Runtime
@@ -21,13 +34,41 @@ if TYPE_CHECKING:
 log = logging.getLogger("opensesh.engine")
 _THOUGHT = re.compile(r"<think>.*?</think>\s*", re.DOTALL)
 _ASK = "Write a title for the conversation that begins like this:\n\n"
+_ORNAMENT = re.compile(r"^[\s#>*\-`_]+|[\s*`_]+$")
+_LONGEST = 50
+_OURS = "opensesh"
 
 
 def wants_title(session: Session, history: History) -> bool:
     """Whether this is the first real prompt of a root session that still has its default title."""
     if session.parent_id is not None or not session.has_default_title:
         return False
-    return sum(message.info.get("role") == "user" and bool(prompt_text(message)) for message in history) == 1
+    return sum(message.info.get("role") == "user" and bool(_subject(message)) for message in history) == 1
+
+
+def is_provisional(session: Session) -> bool:
+    """Whether the title is still the one that was made from the first prompt."""
+    ours = as_object(session.document.get(_OURS)) or {}
+    return bool(session.title) and ours.get("title") == session.title
+
+
+def provisional_title(prompt: StoredMessage) -> str:
+    """What a prompt is about, as far as its first words tell: a line, cut between words."""
+    lines = (_ORNAMENT.sub("", line) for line in _subject(prompt).splitlines())
+    line = " ".join(next((line for line in lines if line), "").split())
+    if len(line) <= _LONGEST:
+        return line
+    cut = line[: _LONGEST + 1].rfind(" ")
+    # Some languages have no spaces between words, and some words no end.
+    return f"{line[: cut if cut > _LONGEST // 2 else _LONGEST].rstrip(' ,;:.')}…"
+
+
+def _subject(message: StoredMessage) -> str:
+    """What the user typed; or what they ordered, or attached, without a word."""
+    said = prompt_text(message)
+    for kind, field in (("subtask", "prompt"), ("file", "filename")):
+        said = said or ", ".join(str(part.get(field) or "") for part in message.parts if part.get("type") == kind)
+    return said
 
 
 def prompt_text(message: StoredMessage) -> str:
@@ -44,29 +85,73 @@ def as_title(text: str) -> str:
 
 
 async def give_title(runtime: Runtime, session: Session, prompt: StoredMessage) -> None:
-    """Ask for a title and store it, unless somebody named the session meanwhile."""
+    """Name a session after its first prompt, and have the small model do better if it may; unless somebody names the
+    session meanwhile."""
     try:
-        title = await _ask(runtime, prompt)
-        if title and (await runtime.session(session.id)).has_default_title:
-            await runtime.rename(session.id, title)
+        await _rename(runtime, session.id, provisional_title(prompt), provisional=True)
+        agent = runtime.agents.get("title")
+        if agent is not None:
+            await _rename(runtime, session.id, await _ask(runtime, agent, prompt), provisional=False)
     except OpenseshError as error:
         log.warning("no title for %s: %s", session.id, error)
     except Exception:
         log.exception("no title for %s", session.id)
 
 
-async def _ask(runtime: Runtime, prompt: StoredMessage) -> str:
-    agent = runtime.agent("title")
+async def _rename(runtime: Runtime, session_id: str, title: str, *, provisional: bool) -> None:
+    session = await runtime.session(session_id)
+    if not title or not (session.has_default_title or is_provisional(session)):
+        return
+
+    def change(info: Document) -> None:
+        if info.get("title") != session.title:
+            return  # somebody was quicker
+        ours = {key: value for key, value in (as_object(info.pop(_OURS, None)) or {}).items() if key != "title"}
+        ours |= {"title": title} if provisional else {}
+        info.update({"title": title} | ({_OURS: ours} if ours else {}))
+
+    await runtime.edit(session_id, change, touch=False)
+
+
+async def _ask(runtime: Runtime, agent: Agent, prompt: StoredMessage) -> str:
     main = runtime.model_of(prompt.info)
     model = runtime.small_model(agent, main)
-    text = prompt_text(prompt) or " ".join(str(part.get("prompt", "")) for part in prompt.parts)
     request = Request(
         model=model,
-        messages=(System(text=agent.prompt or ""), User(content=(Text(text=_ASK + text[:4000]),))),
+        messages=(System(text=agent.prompt or ""), User(content=(Text(text=_ASK + _subject(prompt)[:4000]),))),
         max_output_tokens=options.max_output_tokens(model),
         temperature=agent.temperature if model.capabilities.temperature else None,
         options=options.merged(options.small_options(model), model.options, agent.options),
         headers=model.headers,
     )
+    begun = ids.now_ms()
+    texts: list[str] = []
     async with closed_after(runtime.connections.provider(model).stream(request)) as events:
-        return as_title("".join([event.text async for event in events if isinstance(event, TextDelta)]))
+        async for event in events:
+            match event:
+                case TextDelta(text=text):
+                    texts.append(text)
+                case FinishStep(usage=usage):
+                    await asyncio.to_thread(_note_cost, runtime, prompt.info, model, usage, begun)
+                case _:
+                    pass
+    return as_title("".join(texts))
+
+
+def _note_cost(runtime: Runtime, prompt: Document, model: Model, usage: Usage, begun: int) -> None:
+    """A call that led to no answer is noted with the prompt that it was made for."""
+    call: Document = {
+        "agent": "title",
+        "providerID": model.provider_id,
+        "modelID": model.id,
+        "time": {"created": begun, "completed": ids.now_ms()},
+        "cost": pricing.charge(model.price, usage).stored,
+        "tokens": document_of(pricing.tokens(usage)),
+    }
+
+    def edit(info: Document) -> None:
+        ours = as_object(info.get(_OURS)) or {}
+        info[_OURS] = ours | {"calls": [*(as_list(ours.get("calls")) or ()), call]}
+
+    info = runtime.sessions.store.update(keys.message(prompt["sessionID"], prompt["id"]), edit)
+    runtime.publish(MessageUpdated(info=info))

@@ -22,10 +22,11 @@ QUARTER = 900_000
 
 
 class Entry(NamedTuple):
-    """One message: who, when, with which model, and what it used."""
+    """One message, or a call beside it: who, when, with which model, and what it used."""
 
     id: str
     role: str
+    """``user``, ``assistant``, or ``call`` for a model call that led to no answer: it made a title."""
     created: int
     completed: int
     """0 for a prompt, and for an answer that never ended."""
@@ -87,11 +88,13 @@ class Figures:
         """Answers that it has none for."""
 
     def count(self, entry: Entry) -> None:
-        """Add one message."""
-        self.messages += 1
-        if entry.role != "assistant":
+        """Add one message, or a call that led to none."""
+        if entry.role == "user":
+            self.messages += 1
             return
-        self.answers += 1
+        if entry.role == "assistant":
+            self.messages += 1
+            self.answers += 1
         self.input += entry.input
         self.output += entry.output
         self.reasoning += entry.reasoning

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     Report = Callable[[Damage], None]
 
-_VERSION = 2
+_VERSION = 3
 
 
 class Facts(NamedTuple):

@@ -87,17 +87,17 @@ class TreeReading:
         for name in records(folder):
             path = f"{folder}{os.sep}{name}"
             try:
-                entry = self._reader.parse(name[:-5], _content(path), path)
-                if entry.role == "assistant" and not entry.completed:
+                found = self._reader.parse(name[:-5], _content(path), path)
+                if found[0].role == "assistant" and not found[0].completed:
                     watched.append((name, *mark(path)))
-                    entry = self._reader.parse(name[:-5], _content(path), path)  # as it was at that mark, or later
+                    found = self._reader.parse(name[:-5], _content(path), path)  # as it was at that mark, or later
             except FileNotFoundError:
                 continue
             except (OSError, RecordError) as error:
                 damage.append((path, error.reason if isinstance(error, RecordError) else str(error.strerror or error)))
                 watched.append((name, *mark(path)))
             else:
-                entries.append(entry)
+                entries += found
         return entries, watched, damage
 
     def _parts(self, message: str) -> Iterator[Any]:
@@ -123,8 +123,7 @@ class StoreReading:
     def entries(self, session: str) -> list[Entry]:
         """The messages of one session."""
         found = self._store.scan(("message", session), report=_listener([]))
-        entries = (self._entry(key[-1], value, []) for key, value in found)
-        return [entry for entry in entries if entry]
+        return [entry for key, value in found for entry in self._entries(key[-1], value, [])]
 
     def facts(self, project: str, path: str, report: Report) -> Facts | None:
         """Only a tree has files."""
@@ -139,19 +138,17 @@ class StoreReading:
             facts[found.id] = max(facts.get(found.id, found), found, key=lambda each: each.updated)
         sessions: dict[str, list[Entry]] = {}
         for key, value in self._store.scan(("message",), report=_listener(damage)):
-            entry = self._entry(key[-1], value, damage)
-            if entry:
-                sessions.setdefault(key[1], []).append(entry)
-        held = {name: _held(name, entries, facts.get(name)) for name, entries in sessions.items()}
+            sessions.setdefault(key[1], []).extend(self._entries(key[-1], value, damage))
+        held = {name: _held(name, entries, facts.get(name)) for name, entries in sessions.items() if entries}
         return {name: (0, 0, found) for name, found in facts.items()}, held, damage
 
-    def _entry(self, name: str, value: Any, damage: Told) -> Entry | None:
+    def _entries(self, name: str, value: Any, damage: Told) -> list[Entry]:
         place = f"{self._store.place}#message/{name}"
         try:
             return self._reader.read(name, as_object(value) or {}, place)
         except RecordError as error:
             damage.append((place, error.reason))
-            return None
+            return []
 
     def _parts(self, message: str) -> Iterator[Any]:
         for _, part in self._store.scan(("part", message), report=_listener([])):

@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..errors import NotFound, RecordError
-from ..records import Project, Session, as_object, order, view
+from ..records import Project, Session, as_list, as_object, order, view
 from ..storage import find_stores, open_store
 from ..storage.store import Damage, Key, Store
 from . import discovery
@@ -336,8 +336,10 @@ def figures(store: Store, session_id: str, report: Callable[[Damage], None]) -> 
             prompts += 1
             place = (_position(info), str(info.get("id", "")))
             first, last = min(first or place, place), max(last or place, place)
-        elif isinstance(own := info.get("cost"), (int, float)):
-            cost += Decimal(str(own))
+        ours = as_object(info.get("opensesh")) or {}
+        for paid in (info, *filter(None, map(as_object, as_list(ours.get("calls")) or ()))):
+            if isinstance(own := paid.get("cost"), (int, float)):
+                cost += Decimal(str(own))
     return Figures(messages, prompts, cost, first[1] if first else "", last[1] if last else "")
 
 

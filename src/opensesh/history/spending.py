@@ -45,6 +45,19 @@ class _Model(View, frozen=True, kw_only=True, gc=False):
     model_id: str = ""
 
 
+class _Call(View, frozen=True, kw_only=True, gc=False):
+    time: _Time
+    agent: str = ""
+    provider_id: str = ""
+    model_id: str = ""
+    cost: Number | None = None
+    tokens: _Tokens = _Tokens()
+
+
+class _Ours(View, frozen=True, kw_only=True, gc=False):
+    calls: list[_Call] = []
+
+
 class _Info(View, frozen=True, kw_only=True, gc=False):
     role: Literal["user", "assistant"]
     time: _Time
@@ -56,6 +69,7 @@ class _Info(View, frozen=True, kw_only=True, gc=False):
     cost: Number | None = None
     tokens: _Tokens | None = None
     finish: str | None = None
+    opensesh: _Ours | None = None
 
 
 class _Step(View, frozen=True, kw_only=True, gc=False):
@@ -79,17 +93,31 @@ class Reader:
         self._repricer = repricer
         self._steps = steps
 
-    def parse(self, name: str, data: bytes, path: str) -> Entry:
-        """The entry of a message as stored; :class:`RecordError` if it is no message."""
+    def parse(self, name: str, data: bytes, path: str) -> list[Entry]:
+        """The entry of a message as stored, and those of other calls that it notes (for a title, say);
+        :class:`RecordError` if it is no message."""
         try:
-            return self._entry(name, _decode(data))
+            return self._entries(name, _decode(data))
         except (msgspec.MsgspecError, UnicodeError):
             return self.read(name, loads_object(data, path), path)
 
-    def read(self, name: str, document: Document, path: str) -> Entry:
+    def read(self, name: str, document: Document, path: str) -> list[Entry]:
         """The same for one that is already decoded. A field of the wrong kind costs that field alone."""
         info = _convert(document, _Info)
-        return self._entry(name, info if info is not None else _salvaged(document, path))
+        return self._entries(name, info if info is not None else _salvaged(document, path))
+
+    def _entries(self, name: str, info: _Info) -> list[Entry]:
+        entry = self._entry(name, info)
+        if info.opensesh is None:
+            return [entry]
+        return [entry, *(self._call(f"{name}#{at}", call) for at, call in enumerate(info.opensesh.calls))]
+
+    def _call(self, name: str, call: _Call) -> Entry:
+        used = _used(call.tokens)
+        repriced = self._repricer.cost(call.provider_id, call.model_id, used, call.tokens.total)
+        created, completed = int(call.time.created), int(call.time.completed or 0)
+        who = (call.provider_id, call.model_id, call.agent)
+        return Entry(name, "call", created, completed, *who, *used, units(call.cost) if call.cost else 0, repriced)
 
     def _entry(self, name: str, info: _Info) -> Entry:
         agent, created = info.agent or info.mode or "", int(info.time.created)
