@@ -15,7 +15,7 @@ from opensesh.storage.memory import Memory
 from opensesh.storage.store import Key
 from opensesh.workspace import Reverts
 
-from .desk import Desk, contents, creates, deletes, edits, git, new_repository, shell, write, writes
+from .desk import Desk, call, contents, creates, deletes, edits, git, new_repository, shell, write, writes
 
 START = {"README.md": "hello\n", "src/main.py": "print(1)\n"}
 
@@ -229,6 +229,20 @@ def test_a_step_that_nobody_brought_to_an_end_ended_with_its_last_tool(desk: Des
     desk.step(session, prompt, act, abort=True)
     desk.reverts.revert(session, prompt)
     assert contents(desk.folder) == START
+
+
+def test_a_command_of_a_step_that_died_is_named_for_nobody_knows_what_it_changed(desk: Desk) -> None:
+    session = desk.session()
+    prompt = desk.prompt(session)
+    message = desk.open_step(session, prompt)
+    desk.part(session, message, {"type": "step-start", "snapshot": desk.snapshots.track()})
+    write(desk.folder, {"made.txt": "x"})
+    desk.part(session, message, call("bash", {"command": "make"}, {}))
+    preview = desk.reverts.preview(session, prompt)
+    assert preview.unwatched == ("make",)
+    assert preview.plan.files == ()
+    desk.close_step(session, message, None)
+    assert desk.reverts.preview(session, prompt).unwatched == ()
 
 
 def test_part_of_an_answer_can_stay(desk: Desk) -> None:

@@ -68,6 +68,7 @@ class Collector:
 
     def _of_message(self, message: StoredMessage, start: int) -> Iterator[Change]:
         made: list[Edit] = []
+        cut_off = _cut_off(message)
         for number, part in enumerate(message.parts):
             if number < start:
                 continue
@@ -76,13 +77,9 @@ class Collector:
                 made = []
             else:
                 made += self._edits([part], message.info)
-                self._note_command(part)
+                if (self._objects is None or number > cut_off) and is_unwatched(part):
+                    self.unwatched.append(str(_given(part).get("command", "")))
         yield from _recorded(message, made)
-
-    def _note_command(self, part: Document) -> None:
-        if self._objects is None and is_unwatched(part):
-            given = as_object((as_object(part.get("state")) or {}).get("input")) or {}
-            self.unwatched.append(str(given.get("command", "")))
 
     def _of_step(self, message: StoredMessage, number: int, start: int, made: list[Edit]) -> Iterator[Change]:
         """What a patch part lists; its tools are looked at for files it does not know, and for half a step."""
@@ -127,6 +124,17 @@ class Collector:
         if self._objects is None or not isinstance(tree, str):
             return None
         return self._objects.state(tree, name)
+
+
+def _cut_off(message: StoredMessage) -> int:
+    """Where a step begins whose process died before it could note what had changed; beyond the end if none did."""
+    began = _last(message.parts, "step-start")
+    ended = any(part.get("type") in ("step-finish", "patch") for part in message.parts[began:])
+    return len(message.parts) if ended or "error" in message.info else began
+
+
+def _given(part: Document) -> Document:
+    return as_object((as_object(part.get("state")) or {}).get("input")) or {}
 
 
 def _recorded(message: StoredMessage, made: Sequence[Edit]) -> Iterator[Change]:

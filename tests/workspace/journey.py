@@ -1,0 +1,391 @@
+"""A journey: random prompts, edits, reverts, forks, compactions and crashes, and what must hold all the way."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from opensesh.engine.engine import open_engine
+from opensesh.errors import Conflict, OpenseshError, WriteFailed
+from opensesh.models.scripted import ScriptedModel
+from opensesh.project import resolve
+from opensesh.records import Rule
+from opensesh.sessions import Sessions
+from opensesh.storage.disk import Disk
+from opensesh.storage.json_tree import JsonTree
+from opensesh.workspace import Done, Preview, Reverts, Snapshots, data_of
+from opensesh.workspace.states import State, name_of
+
+from .desk import git
+from .test_revert_crash import Died, DyingDisk
+
+Tree = dict[str, tuple[bytes, bool]]
+
+ALLOW = [Rule(permission="*", pattern="*", action="allow")]
+NAMES = ("a.txt", "b.txt", "sub/c.txt", "sub/deep/d.txt", "e.env", "f.sh")
+MINE = ("mine.txt", "sub/mine.bin", "mine.env")
+"""Files that no tool is ever told of."""
+TEXTS = ("", "one\n", "two\n", "no end", "crlf\r\nlines\r\n", "ünïcødé 漢字\n", "long\n" * 300)
+BYTES = (b"", b"one\n", b"user\n", b"caf\xe9\r\n", b"\xff\xfeh\x00i\x00", b"\x00\x01binary", b"\xef\xbb\xbfmarked\n")
+
+
+class Doing(NamedTuple):
+    """What one tool call does."""
+
+    tool: str
+    name: str
+    text: str = ""
+
+
+class Said(NamedTuple):
+    """A prompt of a session: what it touched, and what all files were before it."""
+
+    touched: frozenset[str]
+    before: Tree
+
+
+doings = st.builds(
+    Doing,
+    st.sampled_from(("write", "write", "edit", "shell", "remove", "chmod")),
+    st.sampled_from(NAMES),
+    st.sampled_from(TEXTS),
+)
+patches = st.builds(
+    Doing, st.sampled_from(("add", "update", "delete", "move")), st.sampled_from(NAMES), st.sampled_from(TEXTS)
+)
+
+
+class FullDisk(Disk):
+    """Takes so many files and no more."""
+
+    def __init__(self, room: int) -> None:
+        super().__init__(durable=False)
+        self.room = room
+
+    def open_new(self, path: str) -> int:
+        self.room -= 1
+        if self.room < 0:
+            raise WriteFailed(f"{path}: no room", path=path)
+        return super().open_new(path)
+
+
+class Journey(RuleBasedStateMachine):
+    """In a folder that no version control knows; :class:`GitJourney` in a repository."""
+
+    in_git = False
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.home = Path(tempfile.mkdtemp(prefix="journey", dir=os.environ["HOME"]))
+        self.folder = self.home / "work"
+        self.folder.mkdir()
+        self.state = self.home / "state"
+        self.said: dict[str, dict[str, Said]] = {}
+        """What each session was told, by the prompt's id, in order."""
+        self.origin: dict[str, Tree] = {}
+        """Of sessions that are reverted: the files that the revert took, as they were before."""
+        self.rested: dict[str, Tree] = {}
+        """Of those: all files right after the revert."""
+
+    def teardown(self) -> None:
+        shutil.rmtree(self.home, ignore_errors=True)
+
+    @initialize(data=st.data())
+    def _begin(self, data: st.DataObject) -> None:
+        for name in (*NAMES[:4], *MINE):
+            self._put(name, data.draw(st.sampled_from(BYTES)))
+        (self.folder / ".gitignore").write_text("*.env\n")
+        if self.in_git:
+            git(self.folder, "init", "-q")
+            git(self.folder, "add", "-A")
+            git(self.folder, "commit", "-q", "-m", "first")
+        session = self._sessions().create(title="T", permission=ALLOW)
+        self.said[session.id] = {}
+
+    # -- what happens --------------------------------------------------------------------------------------------------
+
+    @rule(data=st.data(), steps=st.lists(st.lists(doings, min_size=1, max_size=2), min_size=1, max_size=2))
+    def prompt(self, data: st.DataObject, steps: list[list[Doing]]) -> None:
+        self._ask(self._any(data), steps)
+
+    @rule(data=st.data(), steps=st.lists(patches, min_size=1, max_size=2))
+    def patch(self, data: st.DataObject, steps: list[Doing]) -> None:
+        self._ask(self._any(data), [[each] for each in steps], model="gpt-5")
+
+    @rule(data=st.data(), steps=st.lists(st.lists(doings, min_size=1, max_size=2), min_size=1, max_size=2))
+    def prompt_and_crash(self, data: st.DataObject, steps: list[list[Doing]]) -> None:
+        self._ask(self._any(data), steps, disk=FullDisk(data.draw(st.integers(3, 25))))
+
+    @rule(name=st.sampled_from((*NAMES, *MINE)), content=st.sampled_from(BYTES))
+    def user_writes(self, name: str, content: bytes) -> None:
+        self._put(name, content)
+
+    @rule(name=st.sampled_from((*NAMES, *MINE)))
+    def user_deletes(self, name: str) -> None:
+        (self.folder / name).unlink(missing_ok=True)
+
+    @rule(name=st.sampled_from((*NAMES, *MINE)), executable=st.booleans())
+    def user_changes_mode(self, name: str, executable: bool) -> None:
+        if (self.folder / name).exists():
+            (self.folder / name).chmod(0o755 if executable else 0o644)
+
+    @precondition(lambda self: any(self.said.values()))
+    @rule(data=st.data(), force=st.booleans(), crash=st.integers(0, 40))
+    def revert(self, data: st.DataObject, force: bool, crash: int) -> None:
+        session = data.draw(st.sampled_from([name for name, said in self.said.items() if said]))
+        target = data.draw(st.sampled_from(list(self.said[session])))
+        self._reverts().recover(session)
+        before, preview = self._tree(), self._reverts().preview(session, target)
+        assert self._tree() == before
+        known = self._known(session, target)
+        try:
+            done = self._dying(crash).revert(session, target, force=force)
+        except Conflict:
+            assert not force
+            assert self._tree() == before
+            return
+        except Died:
+            if not self._finished(session, target, preview, before):
+                return
+            done = None
+        self._check_revert(session, preview, before, done, known if not force else {})
+
+    @precondition(lambda self: bool(self.origin))
+    @rule(data=st.data(), force=st.booleans(), crash=st.integers(0, 40))
+    def unrevert(self, data: st.DataObject, force: bool, crash: int) -> None:
+        session = data.draw(st.sampled_from(list(self.origin)))
+        before, preview = self._tree(), self._reverts().preview_undo(session)
+        try:
+            done = self._dying(crash).unrevert(session, force=force)
+        except Conflict:
+            assert not force
+            assert self._tree() == before != self.rested[session]
+            return
+        except Died:
+            self._reverts().recover(session)
+            if self._sessions().get(session).revert is not None:
+                assert self._tree() == before
+                return
+            done = None
+        after = self._tree()
+        left = {each.name for each in (done.left_alone if done else preview.plan.lost)}
+        for name in before.keys() | after.keys():
+            wanted = self.origin[session] if name in self.origin[session] and name not in left else before
+            assert self._same(after.get(name), wanted.get(name)), name
+        if before == self.rested[session]:
+            assert not left, "what nobody has touched since comes back, all of it"
+        del self.origin[session], self.rested[session]
+
+    @precondition(lambda self: any(self.said.values()))
+    @rule(data=st.data())
+    def fork(self, data: st.DataObject) -> None:
+        session = data.draw(st.sampled_from([name for name, said in self.said.items() if said]))
+        sessions = self._sessions()
+        copy = sessions.fork(session).id
+        sessions.update(
+            copy, lambda info: info.update(permission=[{"permission": "*", "pattern": "*", "action": "allow"}])
+        )
+        names = {
+            old.info["id"]: new.info["id"]
+            for old, new in zip(sessions.messages(session), sessions.messages(copy), strict=True)
+        }
+        self.said[copy] = {names[prompt]: said for prompt, said in self.said[session].items()}
+
+    @precondition(lambda self: any(self.said.values()))
+    @rule(data=st.data())
+    def compact(self, data: st.DataObject) -> None:
+        session = data.draw(st.sampled_from([name for name, said in self.said.items() if said]))
+        before = self._tree()
+        revert = self._sessions().get(session).revert
+        if revert is not None and revert.message_id == next(iter(self.said[session])):
+            return  # nothing is left to sum up
+        self._forget_reverted(session)
+
+        async def work() -> None:
+            async with self._engine("SAY All of it, in short.") as engine:
+                await (await engine.compact(session))
+
+        asyncio.run(work())
+        self._settle(session)
+        assert self._tree() == before
+
+    @invariant()
+    def every_session_can_be_read(self) -> None:
+        sessions = self._sessions()
+        for session, said in self.said.items():
+            stored = [message.info["id"] for message in sessions.messages(session)]
+            assert set(said) <= set(stored)
+
+    # -- what must hold ------------------------------------------------------------------------------------------------
+
+    def _check_revert(self, session: str, preview: Preview, before: Tree, done: Done | None, known: Tree) -> None:
+        after = self._tree()
+        touched = frozenset[str]().union(*(said.touched for said in self.said[session].values()))
+        lost = {each.name for each in (done.left_alone if done else preview.plan.lost)}
+        planned = {each.name: each for each in preview.plan.files if each.name not in lost}
+        assert planned.keys() <= touched, "only what the session touched is touched"
+        for name in before.keys() | after.keys() | planned.keys():
+            if name not in planned:
+                assert after.get(name) == before.get(name), f"{name} is none of this session's business"
+            else:
+                assert self._is(after.get(name), planned[name].becomes), name
+            if name in planned and name in known:
+                assert self._same(after.get(name), known.get(name)), f"{name} is not what it was before the prompt"
+        origin = self.origin.setdefault(session, {})
+        for name in planned:
+            if name not in origin:
+                origin[name] = before.get(name, (b"(none)", False))
+        self.rested[session] = after
+
+    def _known(self, session: str, target: str) -> Tree:
+        """What the files were before the first prompt from ``target`` on that touched them; absent ones too."""
+        known: Tree = {}
+        for said in list(self.said[session].values())[list(self.said[session]).index(target) :]:
+            for name in said.touched:
+                known.setdefault(name, said.before.get(name, (b"(none)", False)))
+        return known
+
+    def _finished(self, session: str, target: str, preview: Preview, before: Tree) -> bool:
+        """Whether a revert that died happened after all; one that did not has touched nothing."""
+        standing = self._sessions().get(session).revert
+        self._reverts().recover(session)
+        revert = self._sessions().get(session).revert
+        if revert is not None and revert.message_id == target and (standing is None or session not in self.origin):
+            return True
+        if revert is not None and revert.message_id == target and self._tree() != before:
+            return True
+        assert self._tree() == before
+        if revert is not None and revert.message_id == target:
+            return True
+        assert (revert is not None) == (session in self.origin)
+        return False
+
+    # -- how it is done ------------------------------------------------------------------------------------------------
+
+    def _ask(self, session: str, steps: list[list[Doing]], *, model: str = "it", disk: Disk | None = None) -> None:
+        self._forget_reverted(session)
+        before = self._tree()
+        seen = self._prompts(session)
+        script = "\n---\n".join(["\n".join(map(self._call, step)) for step in steps] + ["SAY done"])
+
+        async def work() -> None:
+            async with self._engine(script, disk) as engine:
+                await engine.run(session, "Go.", model=f"scripted/{model}")
+
+        try:
+            asyncio.run(work())
+        except (OpenseshError, ExceptionGroup):
+            assert disk is not None
+        self._settle(session)
+        touched = frozenset(name for step in steps for each in step for name in (each.name, f"{each.name}.moved"))
+        after = self._tree()
+        for name in before.keys() | after.keys():
+            assert name in touched or after.get(name) == before.get(name)
+        for prompt in self._prompts(session):
+            if prompt not in seen:
+                self.said[session][prompt] = Said(touched, before)
+
+    def _prompts(self, session: str) -> list[str]:
+        return [each.info["id"] for each in self._sessions().messages(session) if each.info["role"] == "user"]
+
+    def _forget_reverted(self, session: str) -> None:
+        """The next prompt makes a revert final."""
+        revert = self._sessions().get(session).revert
+        if revert is not None:
+            prompts = list(self.said[session])
+            for prompt in prompts[prompts.index(revert.message_id) :]:
+                del self.said[session][prompt]
+        self.origin.pop(session, None)
+        self.rested.pop(session, None)
+
+    def _settle(self, session: str) -> None:
+        """Whether the crash left the revert standing or not, it is finished now."""
+        self._reverts().cleanup(session)
+
+    def _call(self, doing: Doing) -> str:
+        tool, name, text = doing
+        path = str(self.folder / name)
+        quoted = json.dumps(text)[1:-1].replace("'", "")
+        match tool:
+            case "write":
+                given: dict[str, Any] = {"filePath": path, "content": text}
+            case "edit":
+                tool, given = "edit", {"filePath": path, "oldString": "one", "newString": f"1{text}"}
+            case "shell":
+                command = f"mkdir -p $(dirname {path}); printf '%b' '{quoted}' > {path}"
+                tool, given = "bash", {"command": command, "description": "d"}
+            case "remove":
+                tool, given = "bash", {"command": f"rm -f {path}", "description": "d"}
+            case "chmod":
+                tool, given = "bash", {"command": f"chmod +x {path}", "description": "d"}
+            case _:
+                tool, given = "apply_patch", {"patchText": self._patch(doing)}
+        return f"CALL {tool} {json.dumps(given)}"
+
+    def _patch(self, doing: Doing) -> str:
+        name = doing.name
+        change = ["@@", "-one", f"+{doing.text.splitlines()[0] if doing.text else 'gone'}"]
+        body = {
+            "add": [f"*** Add File: {name}", "+added"],
+            "delete": [f"*** Delete File: {name}"],
+            "update": [f"*** Update File: {name}", *change],
+            "move": [f"*** Update File: {name}", f"*** Move to: {name}.moved", *change],
+        }[doing.tool]
+        return "\n".join(["*** Begin Patch", *body, "*** End Patch"])
+
+    def _engine(self, script: str, disk: Disk | None = None) -> Any:
+        models = {"it": ScriptedModel(script), "gpt-5": ScriptedModel(script)}
+        return open_engine(str(self.folder), store=self._store(disk), scripts=models)
+
+    def _any(self, data: st.DataObject) -> str:
+        return data.draw(st.sampled_from(list(self.said)))
+
+    def _store(self, disk: Disk | None = None) -> JsonTree:
+        return JsonTree(self.home / "data" / "storage", disk=disk or Disk(durable=False))
+
+    def _sessions(self, disk: Disk | None = None) -> Sessions:
+        return Sessions(self._store(disk), resolve(self.folder))
+
+    def _reverts(self, disk: Disk | None = None) -> Reverts:
+        sessions = self._sessions(disk)
+        snapshots = Snapshots(sessions.place, data=data_of(sessions.store))
+        return Reverts(sessions, snapshots, disk=disk or Disk(durable=False))
+
+    def _dying(self, point: int) -> Reverts:
+        """Dies at its ``point``-th operation; mostly it does not."""
+        return self._reverts(DyingDisk(point) if 0 < point < 20 else None)
+
+    def _tree(self) -> Tree:
+        found: Tree = {}
+        for path in sorted(self.folder.rglob("*")):
+            if path.is_file() and ".git" not in path.relative_to(self.folder).parts:
+                found[path.relative_to(self.folder).as_posix()] = (
+                    path.read_bytes(),
+                    os.access(path, os.X_OK) and bool(path.stat().st_mode & 0o100),
+                )
+        return found
+
+    def _same(self, one: tuple[bytes, bool] | None, other: tuple[bytes, bool] | None) -> bool:
+        return (one or (b"(none)", False)) == (other or (b"(none)", False))
+
+    def _is(self, found: tuple[bytes, bool] | None, state: State) -> bool:
+        return (name_of(found[0]) if found else "") == state.oid
+
+    def _put(self, name: str, content: bytes) -> None:
+        path = self.folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+
+
+class GitJourney(Journey):
+    """The same in a repository."""
+
+    in_git = True
