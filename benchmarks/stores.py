@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
+import sqlite3
 from collections.abc import Sequence
+from glob import iglob
 from typing import Any
 
 from opensesh import ids
@@ -93,3 +96,42 @@ class Builder:
         with open(path, "wb") as file:
             file.write(dumps(value))
         self.files += 1
+
+
+def to_database(root: str, path: str) -> None:
+    """The sessions of a tree as OpenCode 1.18 keeps them, in tables that it made itself."""
+    made = os.path.join(os.path.dirname(__file__), "..", "tests", "fixtures", "opencode-1.18.33", "opencode.db")
+    theirs, database = sqlite3.connect(made), sqlite3.connect(path)
+    for (sql,) in theirs.execute("SELECT sql FROM sqlite_master WHERE sql IS NOT NULL AND name NOT LIKE 'sqlite_%'"):
+        database.execute(sql)
+    theirs.close()
+    project = "INSERT INTO project (id, worktree, time_created, time_updated, sandboxes) VALUES (?, ?, 1, 1, '[]')"
+    database.execute(project, ["global", "/"])
+    for kind, row in (("session", _session_row), ("message", _message_row), ("part", _part_row)):
+        for file in iglob(os.path.join(root, kind, "*", "*.json")):
+            with open(file, "rb") as stream:
+                values = row(json.load(stream))
+            words = ("INSERT INTO", kind, "(", ", ".join(values), ") VALUES (", ", ".join("?" * len(values)), ")")
+            database.execute(" ".join(words), [*values.values()])
+    database.commit()
+    database.close()
+
+
+def _session_row(record: dict[str, Any]) -> dict[str, Any]:
+    same = {name: record[name] for name in ("id", "slug", "directory", "title", "version")}
+    return same | {"project_id": record["projectID"]} | _times(record["time"])
+
+
+def _message_row(record: dict[str, Any]) -> dict[str, Any]:
+    own = {"id": record.pop("id"), "session_id": record.pop("sessionID")}
+    return own | _times(record["time"]) | {"data": json.dumps(record)}
+
+
+def _part_row(record: dict[str, Any]) -> dict[str, Any]:
+    own = {"id": record.pop("id"), "session_id": record.pop("sessionID"), "message_id": record.pop("messageID")}
+    return own | _times({}) | {"data": json.dumps(record)}
+
+
+def _times(time: dict[str, int]) -> dict[str, int]:
+    created = time.get("created", 1)
+    return {"time_created": created, "time_updated": time.get("updated", created)}

@@ -454,4 +454,5 @@ def test_secrets_are_taken_out_of_every_form(sample: Sample, tmp_path: Path) -> 
         path = tmp_path / f"out-{form}"
         to_file(export, str(path), silent)
         assert secret.encode() not in path.read_bytes(), form
-        assert redactor.counts["github-token"] >= 4
+        # of forms that leave something out, only what is in them counts
+        assert redactor.counts["github-token"] >= {"jsonl": 3, "prompts": 2}.get(form, 6)

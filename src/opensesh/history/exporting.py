@@ -80,10 +80,12 @@ class Export:
         return session._replace(messages=self._messages(session, watch))
 
     def _messages(self, session: Exported, watch: Watch | None) -> Iterator[StoredMessage]:
+        reads = self.format.reads
         for message in conversation(self.store, session.id, report=self._report):
             cleaned = message
             if self._redactor is not None:
-                parts = [self._redactor.document(part) for part in message.parts]
+                wanted = [part for part in message.parts if reads is None or part.get("type") in reads]
+                parts = [self._redactor.document(part) for part in wanted]
                 cleaned = StoredMessage(self._redactor.document(message.info), parts)
             if watch is not None:
                 watch(session, cleaned.info, cleaned.parts)

@@ -13,7 +13,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from ..records import as_list, as_object
-from .redaction_rules import HOMES, NAMED, NAMES, RULES, SECRET_FIELDS, WORDS
+from .redaction_rules import HOMES, NAMED, RULES, SECRET_FIELDS, WORDS, is_named
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from .redaction_rules import Rule
 
 _SHORTEST = 8
+_MOST_NAMES = 10_000
 _DATA_URL = re.compile(r"data:(?P<kind>[^,;]*)(?P<options>[^,]*),")
 _READABLE = re.compile(r"text/|application/(?:json|xml|x-|javascript|toml|yaml)|\Z")
 
@@ -31,8 +32,9 @@ class Redactor:
 
     def __init__(self, *, paths: bool = False, rules: Sequence[Rule] = RULES) -> None:
         """With ``paths``, home folders become ``~`` as well."""
-        self._rules = rules
-        self._word_rules = [(hint, rule) for rule in rules if rule.word for hint in rule.hint.split("|")]
+        self._text_rules = [rule for rule in rules if not rule.word]
+        self._word_hints = [(hint, rule) for rule in rules if rule.word for hint in rule.hint.split("|")]
+        self._secret_names: dict[str, bool] = {}
         self._paths = paths
         self.counts: Counter[str] = Counter()
 
@@ -52,13 +54,28 @@ class Redactor:
         """An object without secrets. A field that is named like a secret has its text taken out whole."""
         changed: Document = {}
         for name, held in document.items():
-            if isinstance(held, str) and held and SECRET_FIELDS.fullmatch(name):
-                cleaned: Any = self._replaced("secret-field") if not held.startswith("[redacted:") else held
+            if isinstance(held, str):
+                if not held or (len(held) < _SHORTEST and not self._is_secret(name)):
+                    continue
+                cleaned: Any = self._field(name, held)
             else:
                 cleaned = self.value(held)
             if cleaned is not held:
                 changed[name] = cleaned
         return {**document, **changed} if changed else document
+
+    def _field(self, name: str, held: str) -> str:
+        if not self._is_secret(name):
+            return self.text(held)
+        return held if held.startswith("[redacted:") else self._replaced("secret-field")
+
+    def _is_secret(self, name: str) -> bool:
+        known = self._secret_names.get(name)
+        if known is None:
+            known = SECRET_FIELDS.fullmatch(name) is not None
+            if len(self._secret_names) < _MOST_NAMES:
+                self._secret_names[name] = known
+        return known
 
     def text(self, text: str) -> str:
         """Text without secrets. Of an attachment, which is text in disguise, only what can be read is looked at."""
@@ -66,22 +83,24 @@ class Redactor:
             return self._attachment(text, head)
         if len(text) < _SHORTEST:
             return text
-        text = WORDS.sub(self._word, text)
+        # Most texts hold no secret, and the hints say so without a pattern being tried.
+        if words := WORDS.findall(text):
+            long = " ".join(words).lower()
+            likely = [rule for hint, rule in self._word_hints if hint in long]
+            if likely:
+                text = WORDS.sub(lambda found: self._word(found[0], likely), text)
         lowered = text.lower()
-        for rule in self._rules:
-            if not rule.word and (NAMES.search(lowered) if rule.hint is NAMED else rule.hint in lowered):
+        for rule in self._text_rules:
+            if is_named(lowered) if rule.hint is NAMED else rule.hint in lowered:
                 text = rule.pattern.sub(lambda found, name=rule.name: self._without(found, name), text)
         if self._paths and ("/" in text or "\\" in text):
             text = HOMES.sub(self._home, text)
         return text
 
-    def _word(self, found: re.Match[str]) -> str:
-        """A long word without the tokens in it. Most hold none, and the hints say so without a pattern being tried."""
-        word = found[0]
-        lowered = word.lower()
-        for hint, rule in self._word_rules:
-            if hint in lowered:
-                word = rule.pattern.sub(lambda found, name=rule.name: self._without(found, name), word)
+    def _word(self, word: str, likely: Sequence[Rule]) -> str:
+        """A long word without the tokens in it."""
+        for rule in likely:
+            word = rule.pattern.sub(lambda found, name=rule.name: self._without(found, name), word)
         return word
 
     def _attachment(self, url: str, head: re.Match[str]) -> str:

@@ -44,10 +44,18 @@ _NAMED_VALUE = (
 )
 
 NAMED = "a name"
-"""The hint of rules that go by a secret's name rather than its looks; see :data:`NAMES`."""
+"""The hint of rules that go by a secret's name rather than its looks; see :func:`is_named`."""
 
-NAMES = re.compile(r"(?:key|secret|token|passw(?:or)?d|credentials?)[\"']?\s*[:=]")
-"""Something named like a secret is given a value; to be looked for in lower case."""
+_NAMES = re.compile(r"(?:key|secret|token|passw(?:or)?d|credentials?)[\"']?\s*[:=]")
+_NAME_HINTS = ("key", "secret", "token", "passw", "credential")
+
+
+def is_named(lowered: str) -> bool:
+    """Whether something named like a secret is given a value in a text in lower case."""
+    if (":" in lowered or "=" in lowered) and any(name in lowered for name in _NAME_HINTS):
+        return _NAMES.search(lowered) is not None
+    return False
+
 
 RULES: tuple[Rule, ...] = (
     # keys in blocks, which hold everything between two lines

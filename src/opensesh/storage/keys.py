@@ -10,8 +10,8 @@ from ..errors import InvalidKey
 if TYPE_CHECKING:
     from .store import Key
 
-_COMPONENT = re.compile(r"[A-Za-z0-9_-]{1,200}")
-_DEVICES = re.compile(r"(?:con|prn|aux|nul|com\d|lpt\d)", re.IGNORECASE)
+_PLAIN = re.compile(r"(?!(?i:con|prn|aux|nul|com\d|lpt\d)\Z)[A-Za-z0-9_-]{1,200}")
+"""Letters, digits, ``_`` and ``-``, but no name of a device of Windows."""
 
 
 def check_key(key: Key) -> Key:
@@ -27,7 +27,7 @@ def check_key(key: Key) -> Key:
 
 def is_plain(component: str) -> bool:
     """Whether a name can be part of a key."""
-    return bool(_COMPONENT.fullmatch(component)) and not _DEVICES.fullmatch(component)
+    return _PLAIN.fullmatch(component) is not None
 
 
 def project(project_id: str) -> Key:

@@ -95,8 +95,9 @@ class Source(NamedTuple):
         sql = " ".join((*words, "ORDER BY", order) if order else words)
         cursor = connection.execute(sql, values)
         try:
+            names = tuple(self.columns)
             for each in cursor:
-                yield dict(zip(self.columns, each, strict=True))
+                yield dict(zip(names, each, strict=True))
         finally:
             cursor.close()  # an open one would go on holding its view of the database
 

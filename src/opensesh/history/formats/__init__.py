@@ -36,6 +36,8 @@ class Format(Protocol):
     """What stands before, between and after several sessions in one file; ``None`` if a file holds just one."""
     nests: bool
     """Whether subagents' sessions appear inside of the one that started them."""
+    reads: frozenset[str] | None
+    """The types of the parts it looks at; ``None`` for all. No other is cleaned, or counted as cleaned."""
 
     def pieces(self, session: Exported) -> Iterator[bytes]:
         """One session, a piece at a time."""

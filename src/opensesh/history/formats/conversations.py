@@ -30,6 +30,7 @@ class Jsonl:
 
     def __init__(self, options: Options) -> None:
         self._summarise = options.tools == "summary"
+        self.reads = frozenset(("text", "reasoning", "tool") if self._summarise else ("text", "reasoning"))
 
     def pieces(self, session: Exported) -> Iterator[bytes]:
         """A line, with its end."""

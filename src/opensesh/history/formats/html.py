@@ -39,6 +39,7 @@ class Html:
     suffix = ".html"
     together = None
     nests = True
+    reads = None
 
     def __init__(self, options: Options, *, note: str = "") -> None:
         """``note`` is what the foot of the page says."""

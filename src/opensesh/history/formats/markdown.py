@@ -24,6 +24,7 @@ class Markdown:
     suffix = ".md"
     together = (b"", b"\n", b"")
     nests = True
+    reads = None
 
     def __init__(self, options: Options) -> None:
         self._options = options

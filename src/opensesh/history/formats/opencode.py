@@ -21,6 +21,7 @@ class Json:
     suffix = ".json"
     together: tuple[bytes, bytes, bytes] | None = (b"[\n", b",\n", b"]\n")
     nests = False
+    reads = None
 
     def __init__(self, options: Options) -> None:
         pass

@@ -64,6 +64,7 @@ class Parquet:
     suffix = ".parquet"
     together = (b"", b"", b"")
     nests = False
+    reads = None
 
     def __init__(self, options: Options) -> None:
         pass

@@ -19,6 +19,7 @@ class Prompts:
     suffix = ".txt"
     together = (b"", b"", b"")
     nests = False
+    reads = frozenset(("text", "file", "subtask"))
 
     def __init__(self, options: Options) -> None:
         self._options = options

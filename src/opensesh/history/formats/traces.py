@@ -27,6 +27,7 @@ class Traces:
     suffix = ".jsonl"
     together = None
     nests = False
+    reads = None
 
     def __init__(self, options: Options) -> None:
         self._reasoning = options.reasoning
