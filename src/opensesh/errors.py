@@ -20,6 +20,7 @@
      │   ├─ RateLimited        too much in too short a time
      │   ├─ Overloaded         the provider is out of breath
      │   ├─ ContentFiltered    the provider withheld the answer
+     │   ├─ BudgetExceeded     not sent: as much has been spent as was allowed
      │   └─ ConnectionBroken   the wire, not the provider: refused, reset, timed out, cut off
      ├─ ToolFailed             a tool could not do what it was asked; the model is told why
      │   └─ InvalidArguments   it was asked something that does not fit its schema
@@ -43,6 +44,7 @@ from __future__ import annotations
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from decimal import Decimal
     from typing import Any
 
 
@@ -179,6 +181,18 @@ class Overloaded(ModelError):
 
 class ContentFiltered(ModelError):
     """The provider withheld the answer."""
+
+
+class BudgetExceeded(ModelError):
+    """A request that was not sent, because as much has been spent as was allowed, or because nobody can say."""
+
+    def __init__(self, message: str, *, scope: str, spent: Decimal, budget: Decimal) -> None:
+        super().__init__(message)
+        self.data |= {"scope": scope, "spent": str(spent), "budget": str(budget)}
+        self.scope = scope
+        """``run`` or ``session``."""
+        self.spent = spent
+        self.budget = budget
 
 
 class ConnectionBroken(ModelError):

@@ -574,3 +574,12 @@ def test_a_command_that_is_not_there_leaves_no_session_behind(terminal: Terminal
     assert terminal.code == 3
     assert "init, review" in terminal.error
     assert terminal.json("list")["total"] == 0
+
+
+def test_a_budget_ends_the_run_and_says_so(terminal: Terminal) -> None:
+    model = write_script('CALL read {"filePath": "model.script"}\nUSAGE input=1000000 output=1\n---\nSAY never')
+    assert "never" not in terminal.run("run", "-m", model, "--title", "T", "--budget", "2.50", "Go.")
+    assert terminal.code == 1
+    assert "the budget of this run, $2.50, is used up: $3.000015 are spent" in " ".join(terminal.error.split())
+    terminal.run("run", "-m", model, "--budget", "lots", "Go.")
+    assert terminal.code == 2

@@ -17,6 +17,7 @@ from ..errors import NotFound, UsageError
 if TYPE_CHECKING:
     from argparse import Namespace
 
+    from ..engine.budget import Budget
     from ..engine.engine import Engine
     from ..engine.loop import Outcome
     from ..models.model import Model
@@ -45,6 +46,7 @@ def configure(parser: Parser) -> None:
     parser.add_argument("-f", "--file", action="append", default=[], metavar="F", help="attach a file; may be repeated")
     parser.add_argument("--command", metavar="NAME", help="give this command; PROMPT is what it is given")
     parser.add_argument("--title", metavar="T", help="a title for a new session")
+    parser.add_argument("--budget", metavar="DOLLARS", help="ask no model any more once this run has cost so much")
     parser.add_argument("--yes", action="store_true", help="allow what would be asked for, but not to go on in circles")
     parser.add_argument(
         "--format", choices=("text", "json"), default="text", help="json: one event a line, the last one the result"
@@ -75,13 +77,24 @@ def _run(options: Namespace, words: str) -> int:
     from .terminal import Keyboard
 
     keyboard = Keyboard.find()
-    settings = Settings(owner="opensesh run", interactive=keyboard is not None)
+    settings = Settings(owner="opensesh run", interactive=keyboard is not None, budget=_budget(options))
     engine = open_engine(directory, store=store, settings=settings)
     _check(engine, options, session)
     try:
         return asyncio.run(_converse(options, engine, session, words, keyboard))
     except asyncio.CancelledError:  # stopped before there was anything to stop
         return 130
+
+
+def _budget(options: Namespace) -> Budget | None:
+    """That of the command line for the run, and that of the environment for the session."""
+    if options.budget is None:
+        return None
+    from msgspec.structs import replace
+
+    from ..engine.budget import amount, from_environment
+
+    return replace(from_environment(os.environ), run=amount(options.budget))
 
 
 async def _converse(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from .. import ids
@@ -51,23 +50,10 @@ class Tally:
 
     def cost(self, engine: Engine) -> float | None:
         """US dollars; ``None`` if the price of some of it is not known."""
-        if any(self._is_unpriced(info, engine) for info in self._answers.values()):
-            return None
-        return float(sum((Decimal(repr(info.get("cost") or 0)) for info in self._answers.values()), Decimal(0)))
+        from ..engine.costs import spent
 
-    def _is_unpriced(self, info: Document, engine: Engine) -> bool:
-        from ..errors import ModelNotFound
-        from ..models import pricing
-        from ..models.events import Usage
-
-        used = _flat(info)
-        if not any(used.values()):
-            return False
-        try:
-            model = engine.runtime.model(str(info.get("providerID")), str(info.get("modelID")))
-        except ModelNotFound:
-            return True
-        return pricing.cost(model.price, Usage(**used)) is None
+        total = spent(self._answers.values(), engine.runtime).cost
+        return None if total is None else float(total)
 
 
 def in_words(tally: Tally, cost: float | None) -> str:

@@ -23,8 +23,10 @@ from ..storage import open_store
 from ..storage.leases import HEARTBEAT_MS, Lease, Leases
 from ..tools.filetimes import FileLocks, FileTimes
 from .answering import Answering
+from .budget import accounting
 from .commands import fetch_command, prompt_of
 from .compaction import request_compaction
+from .costs import Costs, costs
 from .failures import failure_of
 from .history import History
 from .loop import Loop, Outcome
@@ -233,6 +235,10 @@ class Engine:
             run.abort()
         return run is not None
 
+    async def cost(self, session_id: str) -> Costs:
+        """What a session has cost, of its own and with its subagents."""
+        return await asyncio.to_thread(costs, self.runtime, session_id)
+
     def status(self) -> Mapping[str, dict[str, Any]]:
         """The sessions at work in this process."""
         return self.runtime.statuses.all()
@@ -359,13 +365,18 @@ class Engine:
 
     async def _drive(self, session_id: str, run: Run) -> None:
         try:
-            self._begin_title(run)
+            outcome = await self._paid(session_id, run)
             # Nothing may come between the end of the loop and this: a prompt that did would have nobody to take it in.
-            self._end(session_id, run, await run.drive())
+            self._end(session_id, run, outcome)
         except Exception:
             # Every other session runs in the same group, and must not end because this one did.
             log.exception("the run of %s broke off", session_id)
             self._end(session_id, run, Outcome("failed"))
+
+    async def _paid(self, session_id: str, run: Run) -> Outcome:
+        with accounting(self.runtime, session_id):
+            self._begin_title(run)
+            return await run.drive()
 
     def _end(self, session_id: str, run: Run, outcome: Outcome) -> None:
         """A run is over: free the session, and then tell. Done once, however it ended."""

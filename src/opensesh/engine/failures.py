@@ -7,6 +7,7 @@ from typing import cast
 from .. import errors
 from ..records import (
     APIError,
+    BudgetExceededError,
     ContentFilterError,
     ContextOverflowError,
     Failure,
@@ -26,7 +27,7 @@ def failure_of(error: BaseException, provider_id: str) -> Failure:
         case errors.ContentFiltered():
             return ContentFilterError(message=error.message)
         case errors.ModelError():
-            return _api_error(error)
+            return _of_model(error)
         case errors.OpenseshError():
             return UnknownError(message=error.message)
         case _:
@@ -41,7 +42,10 @@ def first_of(error: BaseException) -> BaseException:
     return error
 
 
-def _api_error(error: errors.ModelError) -> APIError:
+def _of_model(error: errors.ModelError) -> Failure:
+    if isinstance(error, errors.BudgetExceeded):
+        spent, budget = float(error.spent), float(error.budget)
+        return BudgetExceededError(message=error.message, scope=error.scope, spent=spent, budget=budget)
     metadata = {"url": error.url} if error.url else {}
     if isinstance(error, errors.ConnectionBroken):
         metadata = {"code": "ECONNRESET", "message": error.message} | metadata

@@ -20,6 +20,7 @@ from ..permissions import Permissions
 from ..records import as_object
 from ..tools.mcp import Servers
 from .answering import WhichOne
+from .budget import Budget, PaidConnections, from_environment
 from .questions import Questions
 from .repetition import Limits
 from .retry import Policy
@@ -53,6 +54,8 @@ class Settings(Struct, frozen=True, kw_only=True):
     """Whether someone is there to answer questions."""
     question: WhichOne | None = None
     """Who answers them; without it they wait until someone calls ``questions.reply``."""
+    budget: Budget | None = None
+    """What may be spent; without it, what the environment says (``OPENSESH_BUDGET``)."""
     sleep: Callable[[float], Awaitable[object]] = asyncio.sleep
     """How to wait before a model is asked again, given seconds."""
 
@@ -80,7 +83,9 @@ class Runtime:
         self.agents: dict[str, Agent] = agents(self.config)
         self.catalogue = Catalogue(self.config.document)
         self.keyring = Keyring(self.config.document)
-        self.connections = Connections(self.catalogue, self.keyring, scripts=scripts)
+        self.budget = self.settings.budget or from_environment(self.config.flags.environ)
+        connected = PaidConnections if self.budget.is_set else Connections
+        self.connections = connected(self.catalogue, self.keyring, scripts=scripts)
         self.permissions = Permissions(self.publish)
         self.questions = Questions(self.publish)
         self.statuses = Statuses(self.publish)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from .codec import Document, as_list, as_object, dumps, dumps_compact, loads, loads_object
 from .failure import (
     APIError,
+    BudgetExceededError,
     ContentFilterError,
     ContextOverflowError,
     Failure,
@@ -66,6 +67,7 @@ __all__ = [
     "APIError",
     "AgentPart",
     "AssistantMessage",
+    "BudgetExceededError",
     "CacheTokens",
     "Commands",
     "CompactionPart",

@@ -61,6 +61,16 @@ class ContentFilterError(View, frozen=True, kw_only=True):
     message: str = ""
 
 
+class BudgetExceededError(View, frozen=True, kw_only=True):
+    """Ours: nothing was sent, since as much had been spent as was allowed. Amounts are US dollars."""
+
+    message: str = ""
+    scope: str = "run"
+    """``run`` or ``session``."""
+    spent: float = 0
+    budget: float = 0
+
+
 class APIError(View, frozen=True, kw_only=True):
     """The provider said no."""
 
@@ -92,6 +102,7 @@ Failure: TypeAlias = (
     | StructuredOutputError
     | ContextOverflowError
     | ContentFilterError
+    | BudgetExceededError
     | APIError
     | OtherError
 )
@@ -104,6 +115,7 @@ _NAMED: tuple[type[View], ...] = (
     StructuredOutputError,
     ContextOverflowError,
     ContentFilterError,
+    BudgetExceededError,
     APIError,
 )
 _KINDS = {kind.__name__: kind for kind in _NAMED} | {"Unknown": UnknownError}

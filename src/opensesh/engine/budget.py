@@ -1,0 +1,183 @@
+"""How much may be spent: looked at before every request, whoever makes it (steps, summaries, titles, subagents).
+
+What is over its budget is not sent. The request that crosses the line is not known beforehand and goes through, so the
+last one may overshoot. Amounts are decimal, and are US dollars.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from contextlib import contextmanager
+from contextvars import ContextVar
+from decimal import Decimal, InvalidOperation
+from typing import TYPE_CHECKING, Literal
+
+from msgspec import Struct
+
+from ..errors import BudgetExceeded, UsageError
+from ..models import pricing
+from ..models.connect import Connections
+from ..models.events import FinishStep
+from .costs import costs
+from .turn import closed_after
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Generator, Mapping
+
+    from ..models.events import StreamEvent, Usage
+    from ..models.model import Model
+    from ..models.request import Provider, Request
+    from .runtime import Runtime
+
+log = logging.getLogger("opensesh.engine")
+VARIABLE = "OPENSESH_BUDGET"
+"""What a session may cost, for whoever sets nothing else. It is not a key of the configuration file: that is shared
+with OpenCode, which refuses a file with a key it does not know."""
+
+
+class Budget(Struct, frozen=True, kw_only=True):
+    """What may be spent. ``None`` is no limit."""
+
+    run: Decimal | None = None
+    """By one run: from a prompt to its outcome, with the subagents it starts."""
+    session: Decimal | None = None
+    """By a session with its subagents, in all its life."""
+    unpriced: Literal["refuse", "warn"] = "refuse"
+    """What to do about a model whose price nobody knows: a budget cannot be held with it."""
+
+    @property
+    def is_set(self) -> bool:
+        """Whether there is any limit."""
+        return self.run is not None or self.session is not None
+
+
+def amount(text: str) -> Decimal:
+    """Dollars, as someone typed them."""
+    try:
+        value = Decimal(text.strip().removeprefix("$"))
+    except InvalidOperation:
+        value = Decimal("NaN")
+    if not value.is_finite() or value < 0:
+        raise UsageError(f"{text!r} is no amount of money; a budget is written like 0.50")
+    return value
+
+
+def from_environment(environ: Mapping[str, str]) -> Budget:
+    """The budget that the environment sets."""
+    said = environ.get(VARIABLE, "").strip()
+    return Budget(session=amount(said)) if said else Budget()
+
+
+class Account:
+    """What one run has spent, subagents included."""
+
+    def __init__(self, budget: Budget, runtime: Runtime, session_id: str) -> None:
+        self._budget = budget
+        self._runtime = runtime
+        self._session_id = session_id
+        self._spent = Decimal(0)
+        self._before: Decimal | None = None
+        self._warned: set[str] = set()
+
+    @property
+    def spent(self) -> Decimal:
+        """By the run so far."""
+        return self._spent
+
+    async def check(self, model: Model) -> None:
+        """Return if ``model`` may be asked; otherwise raise :class:`~opensesh.errors.BudgetExceeded`."""
+        rates = model.price.rates if model.price is not None else None
+        if rates is None or rates.input is None or rates.output is None:
+            self._object((model.ref,))
+        if self._budget.session is not None:
+            if self._before is None:
+                self._before = await asyncio.to_thread(self._stored)
+            self._hold("session", self._before + self._spent, self._budget.session)
+        if self._budget.run is not None:
+            self._hold("run", self._spent, self._budget.run)
+
+    def charge(self, model: Model, usage: Usage) -> None:
+        """A request was answered."""
+        self._spent += pricing.charge(model.price, usage).known
+
+    def _stored(self) -> Decimal:
+        """What the session had cost before this run; that of a subagent counts as its root's."""
+        sessions = self._runtime.sessions
+        root = sessions.get(self._session_id)
+        while root.parent_id is not None:
+            root = sessions.get(root.parent_id)
+        total = costs(self._runtime, root.id).total
+        if total.unpriced:
+            self._object(total.unpriced)
+        return total.known
+
+    def _hold(self, scope: Literal["run", "session"], spent: Decimal, budget: Decimal) -> None:
+        if spent >= budget:
+            raise BudgetExceeded(
+                f"the budget of this {scope}, ${budget}, is used up: ${spent.normalize():f} are spent. Nothing more "
+                "was sent. Raise the budget to go on.",
+                scope=scope,
+                spent=spent,
+                budget=budget,
+            )
+
+    def _object(self, models: tuple[str, ...]) -> None:
+        """A price that is not known stands against every budget."""
+        listed = ", ".join(models)
+        if self._budget.unpriced == "warn":
+            if listed not in self._warned:
+                self._warned.add(listed)
+                log.warning("the budget cannot be held: the price of %s is not known", listed)
+            return
+        scope, budget = ("run", self._budget.run) if self._budget.run is not None else ("session", self._budget.session)
+        raise BudgetExceeded(
+            f"the budget of this {scope}, ${budget}, cannot be held: the price of {listed} is not known. Nothing was "
+            "sent. Give the model a price in the configuration (provider.<id>.models.<id>.cost), or set no budget.",
+            scope=scope,
+            spent=self._spent,
+            budget=budget or Decimal(0),
+        )
+
+
+_account: ContextVar[Account | None] = ContextVar("account", default=None)
+
+
+@contextmanager
+def accounting(runtime: Runtime, session_id: str) -> Generator[None]:
+    """All that is asked of models in here, and in tasks that begin in here, is one run's; a run within a run is not
+    another."""
+    if not runtime.budget.is_set or _account.get() is not None:
+        yield
+        return
+    token = _account.set(Account(runtime.budget, runtime, session_id))
+    try:
+        yield
+    finally:
+        _account.reset(token)
+
+
+class PaidConnections(Connections):
+    """Connections that are paid for."""
+
+    def provider(self, model: Model) -> Provider:
+        """What to ask for ``model``, as long as there is money."""
+        return Metered(super().provider(model))
+
+
+class Metered:
+    """A provider whose requests are paid from the account of the run that makes them."""
+
+    def __init__(self, provider: Provider) -> None:
+        self._provider = provider
+
+    async def stream(self, request: Request) -> AsyncGenerator[StreamEvent]:
+        """Look at the budget, ask, and note what it cost."""
+        account = _account.get()
+        if account is not None:
+            await account.check(request.model)
+        async with closed_after(self._provider.stream(request)) as events:
+            async for event in events:
+                if account is not None and isinstance(event, FinishStep):
+                    account.charge(request.model, event.usage)
+                yield event

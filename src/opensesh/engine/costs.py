@@ -1,0 +1,101 @@
+"""What sessions have cost: of their own, and with all that they set in motion.
+
+The sums are decimal, and of what the answers on record say. What has no known price is never taken for free: a sum with
+such an answer in it says so. A fork's own cost includes that of the answers it was made with.
+"""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+
+from ..errors import ModelNotFound
+from ..models import pricing
+from ..models.events import Usage
+from ..records import as_object
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from ..records import Document
+    from .runtime import Runtime
+
+_BUCKETS = ("input", "output", "reasoning", "cache_read", "cache_write")
+
+
+class Spent(Struct, frozen=True, kw_only=True):
+    """A sum of answers."""
+
+    known: Decimal = Decimal(0)
+    """US dollars, of what has a price."""
+    unpriced: tuple[str, ...] = ()
+    """The models among them whose price is not known, as ``provider/model``."""
+    tokens: Usage = Usage()
+
+    @property
+    def cost(self) -> Decimal | None:
+        """US dollars; ``None`` if the price of some of it is not known."""
+        return None if self.unpriced else self.known
+
+    def __add__(self, other: Spent) -> Spent:
+        both = {name: getattr(self.tokens, name) + getattr(other.tokens, name) for name in _BUCKETS}
+        unpriced = tuple(dict.fromkeys((*self.unpriced, *other.unpriced)))
+        return Spent(known=self.known + other.known, unpriced=unpriced, tokens=Usage(**both))
+
+
+class Costs(Struct, frozen=True, kw_only=True):
+    """What one session cost."""
+
+    own: Spent
+    children: Spent
+    """Those of its subagents, and of theirs."""
+
+    @property
+    def total(self) -> Spent:
+        """Both."""
+        return self.own + self.children
+
+
+def costs(runtime: Runtime, session_id: str) -> Costs:
+    """The costs of a session, as the store has them."""
+    sessions = runtime.sessions
+    below = [each.id for each in sessions.descendants(session_id)]
+    return Costs(
+        own=_session(runtime, session_id),
+        children=sum((_session(runtime, each) for each in below), Spent()),
+    )
+
+
+def spent(answers: Iterable[Document], runtime: Runtime) -> Spent:
+    """The sum of some answers."""
+    known, unpriced = Decimal(0), dict[str, None]()
+    tokens = dict.fromkeys(_BUCKETS, 0)
+    for info in answers:
+        used = _used(info)
+        known += Decimal(repr(info.get("cost") or 0))
+        tokens = {name: tokens[name] + used[name] for name in _BUCKETS}
+        if any(used.values()) and _is_unpriced(info, used, runtime):
+            unpriced[f"{info.get('providerID')}/{info.get('modelID')}"] = None
+    return Spent(known=known, unpriced=tuple(unpriced), tokens=Usage(**tokens))
+
+
+def _session(runtime: Runtime, session_id: str) -> Spent:
+    messages = (message.info for message in runtime.sessions.messages(session_id))
+    return spent((info for info in messages if info.get("role") == "assistant"), runtime)
+
+
+def _is_unpriced(info: Document, used: dict[str, int], runtime: Runtime) -> bool:
+    try:
+        model = runtime.model(str(info.get("providerID")), str(info.get("modelID")))
+    except ModelNotFound:
+        return True
+    return pricing.cost(model.price, Usage(**used)) is None
+
+
+def _used(info: Document) -> dict[str, int]:
+    tokens = as_object(info.get("tokens")) or {}
+    cache = as_object(tokens.get("cache")) or {}
+    counts: dict[str, Any] = {**tokens, "cache_read": cache.get("read"), "cache_write": cache.get("write")}
+    return {name: int(counts.get(name) or 0) for name in _BUCKETS}
