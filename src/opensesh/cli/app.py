@@ -20,10 +20,11 @@ COMMANDS = {
     "search": ("find what was said and done, in all sessions", "search"),
     "projects": ("projects, found by name or folder", "projects"),
     "export": ("sessions in a form to keep, read, study or import", "export"),
-    "import": ("exported sessions, or another store's", "importing"),
+    "import": ("exported or shared sessions, or another store's", "importing"),
     "stats": ("tokens and cost, by day, project, model, agent, tool or session", "stats"),
     "doctor": ("check a store, and repair it", "doctor"),
-    "session": ("fork, rename, compact, diff, revert, archive, move, remove or restore sessions", "session"),
+    "session": ("fork, rename, compact, diff, revert, share, archive, move, remove or restore sessions", "session"),
+    "serve-share": ("a server for shared sessions, with a page for each", "serve_share"),
     "models": ("models that can be used, with limits and prices", "models"),
     "agents": ("agents, and what they may do", "agents"),
     "tools": ("tools, and where they come from", "tools"),
@@ -31,7 +32,7 @@ COMMANDS = {
     "demo": ("see it work in a throw-away folder", "demo"),
     "completion": ("completion for bash, zsh or fish", "completion"),
 }
-_BEGINNERS = ("run", "import", "demo", "config", "agents", "models", "completion")
+_BEGINNERS = ("run", "import", "serve-share", "demo", "config", "agents", "models", "completion")
 """Commands that may be given a store which is not there yet, or need none."""
 _EXIT: tuple[tuple[type[errors.OpenseshError], int], ...] = (
     (errors.UsageError, 2),

@@ -1,4 +1,4 @@
-"""Bring sessions in: from OpenCode's export JSON, from another storage folder, or from an opencode.db.
+"""Bring sessions in: from OpenCode's export JSON, another storage folder, an opencode.db, or a link to a shared one.
 
 Running it twice changes nothing. A session that both sides have gone on with separately is kept twice: the one that
 is here stays, the other becomes a fork of it. Where a session's folder is elsewhere on this machine, say so with --map.
@@ -17,9 +17,10 @@ from . import output
 
 if TYPE_CHECKING:
     from argparse import Namespace
+    from collections.abc import Callable, Iterable
 
     from ..history.importing import Imported
-    from ..history.sources import PathMap
+    from ..history.sources import Incoming, PathMap
     from ..storage.json_tree import JsonTree
     from ..storage.store import Damage
     from .app import Parser
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
 def configure(parser: Parser) -> None:
     """Declare the arguments."""
-    parser.add_argument("place", nargs="+", metavar="FILE", help="export JSON, a storage or data folder, or a database")
+    parser.add_argument("place", nargs="+", metavar="FILE", help="export JSON, a folder, a database, or a link")
     parser.add_argument("--map", action="append", default=[], metavar="OLD=NEW", help="a folder is elsewhere here")
     parser.add_argument("--keep-paths", action="store_true", help="do not ask where folders are that are not here")
     parser.add_argument("--dry-run", action="store_true", help="only say what would be done")
@@ -36,21 +37,38 @@ def configure(parser: Parser) -> None:
 def run(options: Namespace) -> int:
     """Bring them in, and say what became of each."""
     from ..history.importing import Importer
-    from ..history.sources import incoming
     from ..history.trash import writable_tree
 
     tree = writable_tree(open_store(options.store))
     damage: list[Damage] = []
     pairs = dict(_pair(text) for text in options.map)
+    found = _fetched(options.place, damage)
     if not options.keep_paths and not options.json and sys.stdin.isatty():
-        pairs |= _asked(options.place, pairs)
+        pairs |= _asked(options.place, found, pairs)
     _refuse_itself(tree, options.place)
     importer = Importer(tree, paths=_paths(pairs), dry_run=options.dry_run, report=damage.append)
     done: list[Imported] = []
     for place in options.place:
-        done += importer.take(incoming(place, report=damage.append))
+        done += importer.take(_incoming(place, found, damage.append))
     _tell(done, damage, options)
     return 1 if any(each.act == "skipped" for each in done) else 0
+
+
+def _fetched(places: list[str], damage: list[Damage]) -> dict[str, Incoming]:
+    """The sessions behind links, fetched once."""
+    if not any("://" in place for place in places):
+        return {}
+    import asyncio
+
+    from ..sharing.links import fetch, is_link
+
+    return {place: asyncio.run(fetch(place, report=damage.append)) for place in places if is_link(place)}
+
+
+def _incoming(place: str, found: dict[str, Incoming], report: Callable[[Damage], None]) -> Iterable[Incoming]:
+    from ..history.sources import incoming
+
+    return [found[place]] if place in found else incoming(place, report=report)
 
 
 def _pair(text: str) -> tuple[str, str]:
@@ -74,14 +92,14 @@ def _refuse_itself(tree: JsonTree, places: list[str]) -> None:
             raise UsageError(f"{place} is where sessions are brought in{databases}")
 
 
-def _asked(places: list[str], pairs: dict[str, str]) -> dict[str, str]:
+def _asked(places: list[str], found: dict[str, Incoming], pairs: dict[str, str]) -> dict[str, str]:
     """Ask, for each folder that is not here, where it is now."""
-    from ..history.sources import PathMap, incoming
+    from ..history.sources import PathMap
 
     known = PathMap(pairs)
     missing: Counter[str] = Counter()
     for place in places:
-        for session in incoming(place, report=lambda damage: None):
+        for session in _incoming(place, found, lambda damage: None):
             folder = known.folder(str(session.info.get("directory") or ""))
             if folder and not os.path.isdir(folder):
                 missing[folder] += 1

@@ -47,6 +47,7 @@ def configure(parser: Parser) -> None:
     parser.add_argument("--command", metavar="NAME", help="give this command; PROMPT is what it is given")
     parser.add_argument("--title", metavar="T", help="a title for a new session")
     parser.add_argument("--budget", metavar="DOLLARS", help="ask no model any more once this run has cost so much")
+    parser.add_argument("--share", action="store_true", help="let others read the session, at a link that is told")
     parser.add_argument("--yes", action="store_true", help="allow what would be asked for, but not to go on in circles")
     parser.add_argument(
         "--format", choices=("text", "json"), default="text", help="json: one event a line, the last one the result"
@@ -104,6 +105,7 @@ async def _converse(
     from .driving import Drive, warnings_told
     from .run_json import EventLines, Nothing
     from .run_screen import Screen
+    from .run_share import shares_kept
     from .terminal import Stream
 
     out = Stream(sys.stdout)
@@ -115,12 +117,16 @@ async def _converse(
         answers = Person(engine, screen, keyboard, allow=options.yes)
     drive = Drive(engine, view, answers, screen.note)
 
-    async def chosen() -> str:
-        return session.id if session is not None else (await engine.create(title=_title(options, words))).id
-
     with warnings_told(screen.note):
-        outcome = await drive.run(chosen, _asking(engine, words, options))
-    _tell_result(options, drive, outcome, screen, out)
+        async with shares_kept(engine, options, keyboard, screen.note) as begin:
+
+            async def chosen() -> str:
+                if session is not None:
+                    return begin(session.id)
+                return begin((await engine.create(title=_title(options, words))).id)
+
+            outcome = await drive.run(chosen, _asking(engine, words, options))
+            _tell_result(options, drive, outcome, screen, out)
     return _EXIT[outcome.kind]
 
 

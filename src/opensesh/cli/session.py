@@ -1,4 +1,4 @@
-"""Fork, rename, compact, diff or revert a session; archive, move or remove one or many, and take that back."""
+"""Fork, rename, compact, diff, revert or share a session; archive, move or remove one or many, and take that back."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ..errors import Busy, NotFound
 from ..project import resolve
 from ..sessions import Sessions
 from ..storage import open_store
-from . import output, session_bulk, session_diff, session_revert, session_trash
+from . import output, session_bulk, session_diff, session_revert, session_share, session_trash
 from .choose import find_session
 
 if TYPE_CHECKING:
@@ -19,6 +19,13 @@ if TYPE_CHECKING:
     from ..engine.loop import Outcome
     from ..records import Session
     from .app import Parser
+
+_ELSEWHERE = {
+    "diff": session_diff.run,
+    "revert": session_revert.run_revert,
+    "unrevert": session_revert.run_unrevert,
+    "share": session_share.run_share,
+}
 
 
 def configure(parser: Parser) -> None:
@@ -35,6 +42,8 @@ def configure(parser: Parser) -> None:
     session_diff.configure(parser.add_action("diff", "show the files it changed"))
     session_revert.configure_revert(parser.add_action("revert", "go back to before a prompt, its files included"))
     session_revert.configure_unrevert(parser.add_action("unrevert", "bring back what a revert took"))
+    session_share.configure_share(parser.add_action("share", "let others read it, at a link"))
+    session_share.configure_unshare(parser.add_action("unshare", "take the link down, also of a session that is gone"))
     session_bulk.configure(parser)
     session_trash.configure(parser)
 
@@ -46,18 +55,16 @@ def run(options: Namespace) -> int:
             return several.run(options)
     store = open_store(options.store)
     sessions = Sessions(store, resolve(os.getcwd()))
+    if options.action == "unshare":
+        return session_share.run_unshare(options, sessions)
     session = find_session(store, options.session)
+    if options.action in _ELSEWHERE:
+        return _ELSEWHERE[options.action](options, sessions, session)
     match options.action:
         case "fork":
             _answer(sessions.fork(session.id, before=options.before), "forked", options)
         case "rename":
             _answer(sessions.rename(session.id, " ".join(options.title)), "renamed", options)
-        case "diff":
-            return session_diff.run(options, sessions, session)
-        case "revert":
-            return session_revert.run_revert(options, sessions, session)
-        case "unrevert":
-            return session_revert.run_unrevert(options, sessions, session)
         case _:
             return _compact(sessions, session, options)
     return 0

@@ -79,6 +79,7 @@ def _trash(options: Namespace) -> int:
         if not options.yes:
             _ask_to_empty(held)
         held = trash.empty(before)
+        _take_down_shares(options)
     if options.json:
         entries = [{"undo": each.undo, "time": each.header.time, "sessions": titles[each.undo]} for each in held]
         output.print_json({"emptied": bool(options.empty), "trash": entries})
@@ -97,6 +98,15 @@ def _print_trashed(each: Trashed, titles: dict[str, str], *, utc: bool) -> None:
         print(f"  {name}  {output.clip(title, 60)}")
     if len(titles) > _SHOWN:
         print(f"  ... and {len(titles) - _SHOWN:,} more")
+
+
+def _take_down_shares(options: Namespace) -> None:
+    from ..project import resolve
+    from ..sessions import Sessions
+    from ..storage import open_store
+    from .session_share import take_down_removed
+
+    take_down_removed(Sessions(open_store(options.store), resolve(os.getcwd())))
 
 
 def _ask_to_empty(held: list[Trashed]) -> None:

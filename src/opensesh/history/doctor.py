@@ -14,6 +14,7 @@ from ..storage.json_tree import JsonTree, read_file
 from ..storage.union import Union
 from .checks_places import check_places, running
 from .checks_records import check_records
+from .checks_shares import check_shares
 from .comparison import Holding, check_stores, compare_stores
 from .inventory import take_inventory
 from .undo import Change, perform
@@ -64,6 +65,7 @@ def diagnose(store: Store, *, step: Step = lambda count: None) -> Diagnosis:
             found = take_inventory(tree, step)
             findings += check_records(tree, found, running(tree, found))
             findings += check_places(tree, found)
+    findings += check_shares()
     return Diagnosis(store.place, holdings, findings)
 
 

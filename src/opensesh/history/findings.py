@@ -19,7 +19,7 @@ class Finding(NamedTuple):
 
     kind: str
     """``torn``, ``orphan``, ``duplicate``, ``misplaced``, ``foreign``, ``stale``, ``lease``, ``leftover``, ``project``,
-    ``folder``, ``permissions``, ``migration`` or ``stores``."""
+    ``folder``, ``permissions``, ``migration``, ``stores`` or ``share``."""
     path: str
     message: str
     level: Level = "odd"

@@ -141,15 +141,22 @@ def _from_store(store: Store, report: Report) -> Iterator[Incoming]:
 
 def _from_file(path: str, report: Report) -> Iterator[Incoming]:
     for document in _documents(path, report):
-        info, messages = as_object(document.get("info")), as_list(document.get("messages"))
-        if info is None or messages is None:
-            raise UsageError(f"{path}: {_explain(document)} What can be brought in: {_LOSSLESS}.")
-        name = info.get("id")
-        if not isinstance(name, str):
-            report(Damage(path, "a session without an id"))
-            continue
-        found = [message for held in messages if (message := _stored(held, name, path, report)) is not None]
-        yield Incoming(name, path, info, _Held(found))
+        incoming = from_document(document, path, report=report)
+        if incoming is not None:
+            yield incoming
+
+
+def from_document(document: Document, place: str, *, report: Report = log_damage) -> Incoming | None:
+    """A session in OpenCode's export shape; ``None`` if it has no name to go by."""
+    info, messages = as_object(document.get("info")), as_list(document.get("messages"))
+    if info is None or messages is None:
+        raise UsageError(f"{place}: {_explain(document)} What can be brought in: {_LOSSLESS}.")
+    name = info.get("id")
+    if not isinstance(name, str):
+        report(Damage(place, "a session without an id"))
+        return None
+    found = [message for held in messages if (message := _stored(held, name, place, report)) is not None]
+    return Incoming(name, place, info, _Held(found))
 
 
 def _documents(path: str, report: Report) -> Iterator[Document]:

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 _SHORTEST = 12
 """What is shorter may stand in a text by chance."""
 _VARIABLE = re.compile(r"(?:KEY|TOKEN|SECRET|PASSWORD|PASSWD|PAT|CREDENTIALS?)\Z", re.IGNORECASE)
-_FIELD = re.compile(r"(?:api_?)?key|token|access|refresh|secret|password", re.IGNORECASE)
+_FIELD = re.compile(r"access|refresh|authorization", re.IGNORECASE)
+"""Names of fields that hold secrets beside those that a variable of that name would hold."""
 
 
 class Cleaner(Redactor):
@@ -56,7 +57,7 @@ def known_secrets(config: Mapping[str, Any], environ: Mapping[str, str] = os.env
 
 
 def _secrets(value: Any, name: str = "") -> Iterator[str]:
-    if isinstance(value, str) and _FIELD.fullmatch(name):
+    if isinstance(value, str) and (_VARIABLE.search(name) or _FIELD.fullmatch(name)):
         yield value
     for inner, held in (as_object(value) or {}).items():
         yield from _secrets(held, inner)

@@ -5,24 +5,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from ..models.catalogue import Catalogue
+    from ..config import Config
     from ..models.model import Model
     from ..records import Document
 
 
-def describer(catalogue: Callable[[], Catalogue]) -> Callable[[str, str], Document]:
-    """Describes models by their names. The catalogue is opened for the first of them."""
-    opened: list[Catalogue] = []
+def described(config: Config, provider_id: str, model_id: str) -> Document:
+    """What is known of a model, by its provider's name and its own."""
+    from ..models.catalogue import Catalogue
 
-    def describe(provider_id: str, model_id: str) -> Document:
-        if not opened:
-            opened.append(catalogue())
-        model = opened[0].known(provider_id, model_id)
-        return {"id": model_id, "providerID": provider_id, "name": model_id} if model is None else _document(model)
-
-    return describe
+    model = Catalogue(config.document).known(provider_id, model_id)
+    return {"id": model_id, "providerID": provider_id, "name": model_id} if model is None else _document(model)
 
 
 def _document(model: Model) -> Document:

@@ -22,20 +22,20 @@ from ..storage.leases import Leases
 from ..storage.locks import open_lock_file, try_lock_file
 from . import journal
 from .channel import Channel
-from .cleaning import Cleaner
 from .client import ShareServer, server_of
 from .items import Item, everything, is_growing
 from .journal import Standing
+from .terms import Terms, terms
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Generator, Iterable
     from types import TracebackType
 
+    from ..config import Config
     from ..records import Document
     from ..sessions import Sessions
     from ..storage.store import Key
     from .channel import Describe
-    from .terms import Terms
 
 T = TypeVar("T")
 _CHANCE = SystemRandom()
@@ -144,6 +144,8 @@ class Publisher:
 
     async def channel(self, session_id: str, share: Share) -> Channel:
         """The way to a share, on the terms that were agreed on when it was made."""
+        from .cleaning import Cleaner  # its rules take a while to be made ready
+
         standing = await asyncio.to_thread(self._note, session_id, share)
         redactor = Cleaner(self._known()) if standing.redact else None
         return Channel(self._server(standing.server), share, redactor=redactor, describe=self._describe)
@@ -293,6 +295,22 @@ class Publisher:
         standing = journal.find(session_id)
         if standing is not None and standing.id == share.id:
             journal.forget(session_id)
+
+
+def open_publisher(sessions: Sessions, config: Config, *, tries: Tries | None = None) -> Publisher:
+    """A publisher on the terms of a configuration, which takes out every secret that this machine is known to hold."""
+
+    def known() -> Iterable[str]:
+        from .cleaning import known_secrets
+
+        return known_secrets(config.document, config.flags.environ)
+
+    def describe(provider_id: str, model_id: str) -> Document:
+        from .models import described
+
+        return described(config, provider_id, model_id)
+
+    return Publisher(sessions, terms(config), known=known, describe=describe, tries=tries)
 
 
 def _without_link(info: Document, url: str) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ParamSpec
 
 from ..errors import Busy, OpenseshError, ShareFailed
 from ..events import Missed, SessionCreated, SessionDeleted
@@ -20,7 +20,7 @@ from .items import concerned, is_growing, read_key
 from .publisher import Tries
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
+    from collections.abc import Awaitable, Callable
     from types import TracebackType
 
     from ..bus import Bus, Subscription
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from .items import Item
     from .publisher import Publisher
 
+P = ParamSpec("P")
 log = logging.getLogger("opensesh.sharing")
 _MOMENT = 1.0
 """Seconds between two tries when the end has come; and for errands that can be run another time."""
@@ -110,9 +111,9 @@ class Sharer:
     async def __aenter__(self) -> Sharer:
         await self._group.__aenter__()
         self._subscription = self._bus.subscribe()
-        self._listener = self._start(self._listen(self._subscription))
-        self._errand = self._group.create_task(_unharmed(self._revoke()))
-        self._start(self._take_up())
+        self._listener = self._start(self._listen, self._subscription)
+        self._errand = self._group.create_task(_unharmed(self._revoke))
+        self._start(self._take_up)
         return self
 
     async def __aexit__(
@@ -150,8 +151,8 @@ class Sharer:
         if self._errand is not None:
             await asyncio.wait([self._errand], timeout=_MOMENT)
 
-    def _start(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
-        task = self._group.create_task(_unharmed(work))
+    def _start(self, work: Callable[P, Awaitable[None]], *given: P.args, **named: P.kwargs) -> asyncio.Task[None]:
+        task = self._group.create_task(_unharmed(work, *given, **named))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
@@ -162,7 +163,7 @@ class Sharer:
 
     def _hear(self, event: Event) -> None:
         if isinstance(event, Missed):
-            self._start(self._take_up(everything=True))
+            self._start(self._take_up, True)
         elif isinstance(event, SessionDeleted):
             self._removed.set()
         elif isinstance(event, SessionCreated):
@@ -174,7 +175,7 @@ class Sharer:
     def _line(self, session_id: str) -> _Line:
         line = self._lines.setdefault(session_id, _Line(session_id))
         if line.task is None or line.task.done():
-            line.task = self._start(self._tend(line))
+            line.task = self._start(self._tend, line)
         return line
 
     async def _tend(self, line: _Line) -> None:
@@ -288,7 +289,7 @@ class Sharer:
             await self._removed.wait()
             self._removed.clear()
 
-    async def _take_up(self, *, everything: bool = False) -> None:
+    async def _take_up(self, everything: bool = False) -> None:
         """Send what an earlier sharer of this store could not; or look after every share of it."""
         if self._publisher.terms.off:
             return
@@ -298,9 +299,9 @@ class Sharer:
                 self._line(each.session).note(None)
 
 
-async def _unharmed(work: Coroutine[None, None, None]) -> None:
+async def _unharmed(work: Callable[P, Awaitable[None]], *given: P.args, **named: P.kwargs) -> None:
     """Sharing may fail; what is shared must not fail with it."""
     try:
-        await work
+        await work(*given, **named)
     except Exception:
         log.exception("sharing broke off")

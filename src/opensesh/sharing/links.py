@@ -1,0 +1,45 @@
+"""A shared session by its link, to be brought in."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..errors import NotFound, ShareFailed, UsageError
+from ..history.sources import from_document
+from ..storage import keys
+from ..storage.store import Damage, log_damage
+from .client import LINK, ShareServer
+from .items import assemble
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ..history.sources import Incoming
+
+
+def is_link(place: str) -> bool:
+    """Whether a place is an address rather than a path."""
+    return place.startswith(("https://", "http://"))
+
+
+async def fetch(link: str, *, report: Callable[[Damage], None] = log_damage) -> Incoming:
+    """The session behind a link, from the server that the link names."""
+    found = LINK.fullmatch(link)
+    if found is None:
+        raise UsageError(f"{link} is no link to a shared session; one looks like https://example.org/share/NAME")
+    async with ShareServer(found["server"]) as server:
+        try:
+            items = await server.data(found["id"])
+        except ShareFailed as error:
+            if error.is_gone:
+                raise NotFound(f"nothing is shared at {link}, or not any more", url=link) from None
+            raise
+    session = assemble(items, report=report)
+    if session is None:
+        raise NotFound(f"there is no session at {link} yet", url=link)
+    messages = [{"info": message.info, "parts": message.parts} for message in session.messages]
+    incoming = from_document({"info": session.info, "messages": messages}, link, report=report)
+    if incoming is None:
+        raise NotFound(f"there is no session at {link}", url=link)
+    beside = [(keys.diff(incoming.id), session.diff)] if session.diff else []
+    return incoming._replace(beside=beside)

@@ -1,0 +1,334 @@
+from __future__ import annotations
+
+import io
+import json
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+
+from opensesh.project import resolve
+from opensesh.sessions import Sessions
+from opensesh.storage import open_store, revocations
+from opensesh.storage.json_tree import JsonTree
+
+from ..cli.running import Screen, write_script
+from ..cli.test_cli import Terminal
+from ..history.sample_tree import Sample
+
+KEY = "sk-ant-api03-" + "Zz9" * 20
+
+
+class Server:
+    """``opensesh serve-share`` as a process of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._process: subprocess.Popen[str] | None = None
+        self.port = 0
+        self.url = ""
+
+    def start(self) -> None:
+        words = ("serve-share", "--port", str(self.port), "--data", str(self._folder), "--json")
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "opensesh", *words], stdout=subprocess.PIPE, text=True, start_new_session=True
+        )
+        assert self._process.stdout is not None
+        said = ""
+        while not said.rstrip().endswith("}"):
+            line = self._process.stdout.readline()
+            assert line, "the server ended"
+            said += line
+        self.url = json.loads(said)["url"]
+        self.port = int(self.url.rsplit(":", 1)[1])
+
+    def stop(self, number: int = signal.SIGTERM) -> int | None:
+        process, self._process = self._process, None
+        if process is None:
+            return None
+        process.send_signal(number)
+        code = process.wait(timeout=20)
+        if process.stdout is not None:
+            process.stdout.close()
+        return code
+
+
+@pytest.fixture
+def server(tmp_path: Path, isolated: Path) -> Iterator[Server]:
+    found = Server(tmp_path / "shares")
+    found.start()
+    folder = isolated / ".config" / "opencode"
+    folder.mkdir(parents=True)
+    (folder / "opencode.json").write_text(json.dumps({"enterprise": {"url": found.url}}))
+    yield found
+    found.stop()
+
+
+@pytest.fixture
+def terminal(capfdbinary: pytest.CaptureFixture[bytes], monkeypatch: pytest.MonkeyPatch) -> Terminal:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO()))
+    return Terminal(capfdbinary)
+
+
+@pytest.fixture
+def sample(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Sample:
+    root = tmp_path / "data" / "storage"
+    root.mkdir(parents=True)
+    monkeypatch.setenv("OPENSESH_STORE", str(root))
+    return Sample(root)
+
+
+@pytest.fixture
+def screen() -> Iterator[Callable[..., Screen]]:
+    opened: list[Screen] = []
+
+    def start(*words: str) -> Screen:
+        opened.append(Screen(*words))
+        return opened[-1]
+
+    yield start
+    for each in opened:
+        each.close()
+
+
+def status(url: str) -> int:
+    return httpx2.get(url).status_code
+
+
+def test_a_session_goes_out_comes_back_equal_and_is_taken_down(
+    terminal: Terminal, server: Server, sample: Sample, tmp_path: Path
+) -> None:
+    session = sample.talk("Fix the parser")
+    answer = sample.answer(session, "# Done\n\n- one\n- two")
+    sample.tool(answer, "edit", input={"filePath": "a.py"}, metadata={"diff": "--- a\n+++ b\n-x\n+y"})
+    diff = [{"file": "a.py", "before": "x\n", "after": "y\n", "additions": 1, "deletions": 1}]
+    sample.write(("session_diff", session["id"]), diff)
+    url = terminal.run("session", "share", session["id"]).strip()
+    assert url.startswith(f"{server.url}/share/")
+    assert "Fix the parser" in httpx2.get(url).text
+
+    copy = tmp_path / "copy"
+    there = terminal.json("import", url, "--store", str(copy))
+    assert there["counts"] == {"added": 1}
+    ours, theirs = JsonTree(sample.root), JsonTree(copy / "storage")
+    key = ("session", "proj", session["id"])
+    assert theirs.read(key) == ours.read(key)
+    assert theirs.messages(session["id"]) == ours.messages(session["id"])
+    assert theirs.read(("session_diff", session["id"])) == diff
+    assert terminal.json("import", url, "--store", str(copy))["counts"] == {"unchanged": 1}
+    assert terminal.json("import", url)["counts"] == {"unchanged": 1}
+
+    again = terminal.json("session", "share", session["id"])
+    assert (again["url"], again["new"], again["sent"]) == (url, False, 0)
+    assert "taken down" in terminal.run("session", "unshare", session["id"])
+    assert status(url) == 404
+    assert terminal.run("session", "unshare", session["id"]) == ""
+    assert terminal.code == 3
+    assert terminal.run("import", url) == ""
+    assert terminal.code == 3
+    assert "not any more" in terminal.error
+
+
+def test_what_is_taken_out_is_told(terminal: Terminal, server: Server, sample: Sample) -> None:
+    session = sample.session("x")
+    sample.prompt(session, f"use {KEY}")
+    shared = terminal.json("session", "share", session["id"])
+    assert shared["redacted"] == {"anthropic-key": 1}
+    assert KEY not in httpx2.get(shared["url"]).text
+    terminal.run("session", "share", session["id"], "--no-redact")
+    assert KEY in httpx2.get(shared["url"]).text
+    terminal.run("session", "share", session["id"])
+    assert KEY in httpx2.get(shared["url"]).text
+
+
+def test_a_key_that_looks_like_nothing_is_known_from_where_it_is_kept(
+    terminal: Terminal, server: Server, sample: Sample, isolated: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SHOP_DATABASE_PASSWORD", "correct horse battery")
+    folder = isolated / ".local" / "share" / "opencode"
+    folder.mkdir(parents=True)
+    (folder / "auth.json").write_text(json.dumps({"shop": {"type": "api", "key": "plain-old-words"}}))
+    session = sample.session("x")
+    sample.prompt(session, "it said: correct horse battery, and plain-old-words")
+    shared = terminal.json("session", "share", session["id"])
+    assert shared["redacted"] == {"known-secret": 2}
+
+
+def test_a_server_nobody_named_is_asked_about_first(
+    terminal: Terminal, sample: Sample, screen: Callable[..., Screen]
+) -> None:
+    session = sample.talk("Mine")
+    assert terminal.run("session", "share", session["id"]) == ""
+    assert terminal.code == 2
+    assert "opncd.ai" in terminal.error
+    assert "--yes" in terminal.error
+    shown = screen("session", "share", session["id"])
+    shown.until("Share it? [y/N]")
+    assert "https://opncd.ai" in shown.text
+    assert "everyone who has the link" in shown.text
+    shown.type("n\n")
+    assert shown.end() == 2
+    assert "nothing was shared" in shown.text
+
+
+def test_a_server_that_the_project_names_is_asked_about_first(
+    terminal: Terminal, sample: Sample, tmp_path: Path, server: Server
+) -> None:
+    project = tmp_path / "project"
+    project.mkdir()
+    (project / "opencode.json").write_text(json.dumps({"share": "auto", "enterprise": {"url": "http://127.0.0.1:9"}}))
+    session = sample.talk("x", directory=str(project))
+    assert terminal.run("session", "share", session["id"]) == ""
+    assert terminal.code == 2
+    assert "opencode.json" in terminal.error
+
+
+@pytest.mark.parametrize("how", ["flag", "config"])
+def test_sharing_can_be_forbidden(
+    terminal: Terminal, sample: Sample, server: Server, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    session = sample.talk()
+    url = terminal.run("session", "share", session["id"]).strip()
+    if how == "flag":
+        monkeypatch.setenv("OPENCODE_DISABLE_SHARE", "1")
+    else:
+        monkeypatch.setenv("OPENCODE_CONFIG_CONTENT", '{"share": "disabled"}')
+    assert terminal.run("session", "share", session["id"], "--yes") == ""
+    assert terminal.code == 2
+    assert "switched off" in terminal.error
+    terminal.run("session", "unshare", session["id"])
+    assert status(url) == 404
+
+
+def test_removing_a_session_takes_its_share_down(terminal: Terminal, sample: Sample, server: Server) -> None:
+    session = sample.talk()
+    url = terminal.run("session", "share", session["id"]).strip()
+    terminal.run("session", "remove", session["id"], "--yes")
+    assert f"{url} was taken down" in terminal.error
+    assert status(url) == 404
+
+
+def test_a_share_outlives_neither_its_session_nor_a_server_that_was_down(
+    terminal: Terminal, sample: Sample, server: Server
+) -> None:
+    names = [sample.talk()["id"] for _ in range(3)]
+    urls = {name: terminal.run("session", "share", name).strip() for name in names}
+    server.stop()
+    terminal.run("session", "remove", names[0], "--yes")
+    assert terminal.code == 0
+    assert "still stands" in terminal.error
+    terminal.run("session", "unshare", names[1])
+    assert terminal.code == 1
+    assert "cannot be reached" in terminal.error
+    Sessions(open_store(), resolve(".")).remove(names[2])
+    told = terminal.run("doctor")
+    assert all(url in told for url in urls.values())
+    assert "unshare --pending" in told
+    pending = terminal.json("session", "unshare", "--pending")
+    assert pending["takenDown"] == 0
+    assert terminal.code == 1
+
+    server.start()
+    assert "taken down" in terminal.run("session", "unshare", names[2][:-2])
+    pending = terminal.json("session", "unshare", "--pending")
+    assert pending["takenDown"] == 2
+    assert {status(url) for url in urls.values()} == {404}
+    assert list(revocations.waiting()) == []
+    assert "No share waits" in terminal.run("session", "unshare", "--pending")
+    assert names[1] in terminal.run("list", "--json")
+
+
+def test_a_share_is_taken_down_by_its_link(terminal: Terminal, sample: Sample, server: Server) -> None:
+    session = sample.talk()
+    url = terminal.run("session", "share", session["id"]).strip()
+    assert "taken down" in terminal.run("session", "unshare", url)
+    assert status(url) == 404
+
+
+def test_words_that_make_no_sense_are_told_so(terminal: Terminal, sample: Sample, server: Server) -> None:
+    for words in (("session", "unshare"), ("session", "unshare", "x", "--pending"), ("import", f"{server.url}/x")):
+        terminal.run(*words)
+        assert terminal.code == 2, words
+    terminal.run("session", "unshare", "ses_unknown")
+    assert terminal.code == 3
+    terminal.run("import", f"{server.url}/share/unknown-name")
+    assert terminal.code == 3
+    terminal.run("serve-share", "--host", "0.0.0.0")
+    assert (terminal.code, "--allow-remote" in terminal.error) == (2, True)
+    terminal.run("serve-share", "--port", "99999")
+    assert terminal.code == 2
+    terminal.run("serve-share", "--port", str(server.port))
+    assert (terminal.code, "--port takes another" in terminal.error) == (1, True)
+    terminal.run("serve-share", "--url", "ftp://x", "--port", "0")
+    assert terminal.code == 2
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_the_server_ends_when_told_to(server: Server, number: signal.Signals) -> None:
+    began = time.monotonic()
+    server.stop(number)
+    assert time.monotonic() - began < 10
+
+
+# -- runs --------------------------------------------------------------------------------------------------------------
+
+
+def last(terminal: Terminal) -> Any:
+    return terminal.json("show", "last")
+
+
+def test_a_run_is_shared_when_asked(terminal: Terminal, server: Server) -> None:
+    model = write_script(f"SAY The key is {KEY}.")
+    assert "The key" in terminal.run("run", "--share", "-m", model, "Hello")
+    told = terminal.error
+    url = last(terminal)["info"]["share"]["url"]
+    assert f"shared at {url}" in told
+    page = httpx2.get(url).text
+    assert "The key is [redacted:anthropic-key]." in page
+    assert "Hello" in page
+    terminal.run("run", "--continue", "-m", write_script("SAY More of it."), "Go on")
+    assert "More of it." in httpx2.get(url).text
+
+
+def test_a_run_that_nobody_asked_to_share_stays_here(terminal: Terminal, server: Server, tmp_path: Path) -> None:
+    terminal.run("run", "-m", write_script("SAY hi"), "Hello")
+    assert "share" not in last(terminal)["info"]
+    with closing(sqlite3.connect(tmp_path / "shares" / "shares.db")) as held:
+        assert held.execute("SELECT count(*) FROM share").fetchone() == (0,)
+
+
+def test_runs_are_shared_where_the_user_says_so_and_not_where_a_project_does(
+    terminal: Terminal, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Path("opencode.json").write_text('{"share": "auto"}')
+    terminal.run("run", "-m", write_script("SAY hi"), "Hello")
+    assert "wants every session shared" in terminal.error
+    assert "share" not in last(terminal)["info"]
+    monkeypatch.setenv("OPENCODE_AUTO_SHARE", "1")
+    terminal.run("run", "-m", write_script("SAY hi"), "Hello")
+    assert status(last(terminal)["info"]["share"]["url"]) == 200
+
+
+def test_a_run_goes_on_without_its_share_server(terminal: Terminal, server: Server) -> None:
+    server.stop()
+    began = time.monotonic()
+    assert terminal.run("run", "--share", "-m", write_script("SAY hi"), "Hello").strip() == "hi"
+    assert terminal.code == 0
+    assert "is not shared" in terminal.error
+    assert time.monotonic() - began < 15
+
+
+def test_a_run_asks_before_it_shares_with_strangers(terminal: Terminal, isolated: Path) -> None:
+    terminal.run("run", "--share", "-m", write_script("SAY hi"), "Hello")
+    assert terminal.code == 2
+    assert "opncd.ai" in terminal.error
+    assert not os.path.exists(isolated / ".local" / "share" / "opencode" / "storage" / "message")

@@ -1,0 +1,110 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from opensesh.config import load
+from opensesh.errors import UsageError
+from opensesh.sharing.cleaning import Cleaner, known_secrets
+from opensesh.sharing.terms import PUBLIC, Terms, address, terms
+
+SERVER = {"enterprise": {"url": "https://share.example.org/"}}
+
+
+def written(path: Path, **settings: object) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(settings))
+
+
+def found(folder: Path, **environ: str) -> Terms:
+    return terms(load(str(folder), str(folder), environ=environ))
+
+
+@pytest.fixture
+def own(isolated: Path) -> Path:
+    return isolated / ".config" / "opencode" / "opencode.json"
+
+
+def test_nothing_is_shared_by_itself_and_opencodes_server_is_the_last_resort(tmp_path: Path) -> None:
+    nobody = found(tmp_path)
+    assert nobody == Terms("manual", PUBLIC, "", False, True, "", "")
+    assert not nobody.automatic
+    nobody.check()
+    assert "everyone who has the link" in nobody.in_words()
+
+
+def test_the_users_own_words_count(tmp_path: Path, own: Path) -> None:
+    written(own, share="auto", **SERVER)
+    said = found(tmp_path)
+    assert (said.server, said.own, said.automatic) == ("https://share.example.org", True, True)
+    assert str(own) in said.in_words()
+
+
+@pytest.mark.parametrize("name", ["opencode.json", "opencode.jsonc", ".opencode/opencode.json"])
+def test_a_project_cannot_have_sessions_shared_or_say_where(tmp_path: Path, own: Path, name: str) -> None:
+    written(tmp_path / name, share="auto", **SERVER)
+    theirs = found(tmp_path)
+    assert (theirs.automatic, theirs.own) == (False, False)
+    assert theirs.unheard.startswith(str(tmp_path / name))
+    written(own, share="auto")
+    (tmp_path / name).write_text(json.dumps(SERVER))
+    mixed = found(tmp_path)
+    assert (mixed.automatic, mixed.server, mixed.own) == (False, "https://share.example.org", False)
+    written(own, share="auto", **SERVER)
+    (tmp_path / name).write_text('{"share": "disabled"}')
+    assert found(tmp_path).off.startswith(str(tmp_path / name))
+
+
+def test_variables_are_the_users_own_words(tmp_path: Path) -> None:
+    assert found(tmp_path, OPENCODE_AUTO_SHARE="1").automatic
+    assert found(tmp_path, OPENCODE_CONFIG_CONTENT=json.dumps(SERVER)).own
+    assert not found(tmp_path, OPENSESH_SHARE_RAW="1").redact
+    off = found(tmp_path, OPENCODE_DISABLE_SHARE="true", OPENCODE_AUTO_SHARE="1")
+    assert not off.automatic
+    with pytest.raises(UsageError, match="OPENCODE_DISABLE_SHARE"):
+        off.check()
+
+
+def test_a_file_that_a_variable_names_is_the_users_own_even_in_a_project(tmp_path: Path) -> None:
+    written(tmp_path / "mine.json", **SERVER)
+    assert found(tmp_path, OPENCODE_CONFIG=str(tmp_path / "mine.json")).own
+
+
+@pytest.mark.parametrize("url", ["", "share.example.org", "ftp://x", "https://", "https://x/?q", "file:///etc/passwd"])
+def test_what_is_no_address_of_a_server_is_refused(url: str) -> None:
+    with pytest.raises(UsageError):
+        address(url)
+
+
+def test_an_open_connection_is_mentioned(tmp_path: Path) -> None:
+    for url, is_private in (("http://share.example.org", False), ("http://127.0.0.1:4097", True)):
+        said = found(tmp_path, OPENCODE_CONFIG_CONTENT=json.dumps({"enterprise": {"url": url}}))
+        assert said.is_private is is_private
+        assert ("not encrypted" in said.in_words()) is not is_private
+
+
+def test_known_secrets_come_from_the_environment_the_logins_and_the_configuration(isolated: Path) -> None:
+    written(
+        isolated / ".local" / "share" / "opencode" / "auth.json",
+        a={"type": "oauth", "access": "an-access-word", "refresh": "a-refresh-word", "expires": 5},
+    )
+    config = {
+        "provider": {"x": {"options": {"apiKey": "configured-word", "baseURL": "https://not-a-secret.example"}}},
+        "mcp": {"y": {"environment": {"SHOP_TOKEN": "a-word-for-mcp", "HOST": "not-a-secret.example"}}},
+    }
+    environ = {
+        "MY_API_KEY": "environment-word",
+        "SHORT_TOKEN": "short",
+        "KEY": "/home/me/.ssh/id",
+        "PATH": "/usr/bin:/bin",
+    }
+    found = known_secrets(config, environ)
+    assert found == {"an-access-word", "a-refresh-word", "configured-word", "a-word-for-mcp", "environment-word"}
+    cleaner = Cleaner(found)
+    assert cleaner.text("say environment-word twice: environment-word") == (
+        "say [redacted:known-secret] twice: [redacted:known-secret]"
+    )
+    assert cleaner.counts == {"known-secret": 2}
+    assert Cleaner().text("environment-word") == "environment-word"
