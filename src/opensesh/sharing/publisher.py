@@ -150,9 +150,10 @@ class Publisher:
         redactor = Cleaner(self._known()) if standing.redact else None
         return Channel(self._server(standing.server), share, redactor=redactor, describe=self._describe)
 
-    async def update(self, session_id: str, channel: Channel) -> int:
-        """Tell the server everything it does not know yet; how many items that was."""
-        items, later = await asyncio.to_thread(self._everything, session_id)
+    async def update(self, session_id: str, channel: Channel, *, running: bool = False) -> int:
+        """Tell the server everything it does not know yet; how many items that was. While the session is ``running``,
+        here or elsewhere, parts that still grow are left out."""
+        items, later = await asyncio.to_thread(self._everything, session_id, running)
         await asyncio.to_thread(journal.mark, session_id, unsent=True)
         sent = await channel.bring_up_to_date(items, later=later)
         await asyncio.to_thread(journal.mark, session_id, unsent=False)
@@ -256,10 +257,10 @@ class Publisher:
             revocations.note(session_id, share)  # nobody would know of it
             raise
 
-    def _everything(self, session_id: str) -> tuple[list[Item], list[str]]:
+    def _everything(self, session_id: str, running: bool) -> tuple[list[Item], list[str]]:
         """All there is of a session, and the keys of what is left out while it runs, since more of it is to come."""
         found = list(everything(self.sessions, session_id))
-        if Leases(self.sessions.store).holder(session_id) is None:
+        if not running and Leases(self.sessions.store).holder(session_id) is None:
             return found, []
         growing = {item.key for item in found if item.type == "part" and is_growing(item.data)}
         return [item for item in found if item.key not in growing], list(growing)

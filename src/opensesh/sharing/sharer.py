@@ -253,7 +253,7 @@ class Sharer:
         """Send what is under these keys; everything, if single keys no longer tell."""
         found = None if keys is None else await asyncio.to_thread(self._read, keys)
         if found is None:
-            await self._publisher.update(line.session, channel)
+            await self._publisher.update(line.session, channel, running=True)
         else:
             await asyncio.to_thread(journal.mark, line.session, unsent=True)
             await channel.send(found)
