@@ -30,9 +30,9 @@ def _store(root: str, sessions: int) -> str:
     return root
 
 
-def peak(*words: str) -> float:
+def peak(*words: str, environment: dict[str, str] | None = None) -> float:
     """The largest resident size, in kilobytes, that a command reached."""
-    done = subprocess.run([python(), "-c", _PEAK, *words], capture_output=True, text=True, check=True)
+    done = subprocess.run([python(), "-c", _PEAK, *words], env=environment, capture_output=True, text=True, check=True)
     if not done.stdout.strip().isdigit():
         sys.exit(f"no figure from {words}: {done.stdout!r} {done.stderr!r}")
     return float(done.stdout)

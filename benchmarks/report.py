@@ -19,15 +19,20 @@ def line(what: str, ratio: float, against: str, budget: float | None = None, *, 
     print(f"  {what:<56} {ratio:8.2f}x  {against}{verdict}")
 
 
+def children_cpu() -> float:
+    """The CPU time in seconds of all children that have ended."""
+    spent = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return spent.ru_utime + spent.ru_stime
+
+
 def child_cpu(words: Sequence[str], rounds: int = 9) -> float:
     """The least CPU time in seconds that a child process took, byte code warm."""
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     best = float("inf")
     for _ in range(rounds + 1):
-        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        before = children_cpu()
         subprocess.run(words, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)
-        after = resource.getrusage(resource.RUSAGE_CHILDREN)
-        best = min(best, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
+        best = min(best, children_cpu() - before)
     return best
 
 

@@ -15,7 +15,7 @@ from opensesh.history.search import Query, search
 from opensesh.storage.found import find_stores
 
 from .report import interleaved, line, opensesh, python
-from .stores import WORDS, Builder
+from .stores import WORDS, Builder, plant
 
 SESSIONS = 1_000
 NEEDLE = "xylophone"
@@ -55,13 +55,7 @@ def store(root: str, sessions: int) -> int:
     last = ""
     for _ in range(sessions):
         last = builder.session(40)
-    message = sorted(os.listdir(os.path.join(root, "message", last)))[0].removesuffix(".json")
-    (name,) = os.listdir(os.path.join(root, "part", message))
-    path = os.path.join(root, "part", message, name)
-    with open(path, encoding="utf-8") as file:
-        part = json.load(file)
-    with open(path, "w", encoding="utf-8") as file:
-        json.dump(part | {"text": f"where is the {NEEDLE}?"}, file)
+    plant(root, last, f"where is the {NEEDLE}?")
     return builder.files
 
 

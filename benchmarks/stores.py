@@ -98,6 +98,17 @@ class Builder:
         self.files += 1
 
 
+def plant(root: str, session: str, text: str) -> None:
+    """Make ``text`` the first prompt of a session."""
+    message = sorted(os.listdir(os.path.join(root, "message", session)))[0].removesuffix(".json")
+    (name,) = os.listdir(os.path.join(root, "part", message))
+    path = os.path.join(root, "part", message, name)
+    with open(path, encoding="utf-8") as file:
+        part = json.load(file)
+    with open(path, "w", encoding="utf-8") as file:
+        json.dump(part | {"text": text}, file)
+
+
 def to_database(root: str, path: str) -> None:
     """The sessions of a tree as OpenCode 1.18 keeps them, in tables that it made itself."""
     made = os.path.join(os.path.dirname(__file__), "..", "tests", "fixtures", "opencode-1.18.33", "opencode.db")

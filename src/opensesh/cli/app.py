@@ -6,9 +6,10 @@ import argparse
 import os
 import sys
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, NoReturn, Protocol
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol, cast
 
 from .. import errors
+from .output import terminal_columns
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -34,6 +35,8 @@ COMMANDS = {
 }
 _BEGINNERS = ("run", "import", "serve-share", "demo", "config", "agents", "models", "completion")
 """Commands that may be given a store which is not there yet, or need none."""
+_LEAN = ("search", "stats", "completion")
+"""Commands that most of the time need not decode a record."""
 _EXIT: tuple[tuple[type[errors.OpenseshError], int], ...] = (
     (errors.UsageError, 2),
     (errors.Ambiguous, 2),
@@ -59,11 +62,19 @@ class Command(Protocol):
         ...
 
 
+class _Help(argparse.RawDescriptionHelpFormatter):
+    """Help as wide as the terminal. One is made for every argument that is declared, so it must cost nothing."""
+
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, width=terminal_columns() - 2)
+
+
 class Parser(argparse.ArgumentParser):
     """An argument parser that raises instead of printing and leaving, and remembers what it was told, for
     completion."""
 
     def __init__(self, **options: Any) -> None:
+        options.setdefault("formatter_class", _Help)
         self.declared: list[argparse.Action] = []
         self.actions: dict[str, Parser] = {}
         self.words: str | None = None
@@ -134,13 +145,27 @@ def _understood(error: Exception, words: Sequence[str]) -> errors.OpenseshError:
 
 def command_parser(name: str) -> tuple[Command, Parser]:
     """A command's module, and a parser for its words."""
+    if name not in _LEAN:
+        _load_msgspec()
     module: Any = import_module(f".{COMMANDS[name][1]}", __package__)
     parser = Parser(prog=f"opensesh {name}", description=(module.__doc__ or "").strip(), allow_abbrev=False)
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
     module.configure(parser)
     for each in parser.actions.values() or (parser,):
         _declare_everywhere(each)
     return module, parser
+
+
+def _load_msgspec() -> None:
+    """Load msgspec without ``typing_extensions``, which it asks for what ``typing`` has, and which takes as long to
+    load as itself. Nothing else runs yet that could miss it meanwhile."""
+    if "msgspec" in sys.modules or "typing_extensions" in sys.modules:
+        return
+    loaded: dict[str, Any] = cast("dict[str, Any]", sys.modules)
+    loaded["typing_extensions"] = None
+    try:
+        import_module("msgspec")
+    finally:
+        del loaded["typing_extensions"]
 
 
 def _declare_everywhere(parser: Parser) -> None:
