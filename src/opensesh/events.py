@@ -212,6 +212,15 @@ class ProjectUpdated(Event, frozen=True, kw_only=True, tag="project.updated"):
         return self.info
 
 
+class PluginFailed(Event, frozen=True, kw_only=True, tag="opensesh.plugin.failed"):
+    """Ours: a hook of a plugin failed and was passed over."""
+
+    plugin: str
+    hook: str
+    error: str
+    session_id: str | None = None
+
+
 class Missed(Event, frozen=True, kw_only=True, tag="opensesh.missed"):
     """Ours: a subscriber was too slow, or joined too late, for these; it should read the records again."""
 

@@ -17,12 +17,15 @@ from .records import Rule
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
     from .events import Publish
     from .records import Document
 
+    Judge = Callable[[PermissionAsked, "Leave"], Awaitable["Leave"]]
+
 Answer = Literal["once", "always", "reject"]
+Leave = Literal["allow", "ask"]
 
 EDITING = frozenset(("edit", "write", "patch", "multiedit", "apply_patch"))
 """Tools that change files; the permission of all of them is ``edit``."""
@@ -62,6 +65,8 @@ class Permissions:
 
     For one project, in one event loop. What was allowed "always" holds for every session until the program ends;
     ``remember`` is given the new rules, for whoever wants to keep them longer and pass them as ``approved`` next time.
+    ``judge`` is told what the rules say of each request that they do not forbid, and has the last word on whether the
+    user is asked; it raises :class:`PermissionDenied` to forbid it.
     """
 
     def __init__(
@@ -70,10 +75,12 @@ class Permissions:
         *,
         approved: Iterable[Rule] = (),
         remember: Callable[[Sequence[Rule]], object] | None = None,
+        judge: Judge | None = None,
     ) -> None:
         self._publish = publish
         self._approved: list[Rule] = list(approved)
         self._remember = remember
+        self._judge = judge
         self._waiting: dict[str, _Waiting] = {}
         self._closed = False
 
@@ -109,7 +116,8 @@ class Permissions:
             if decide(permission, pattern, rules).action == "deny":
                 raise _denied(permission, pattern, rules)
         decided = [decide(permission, pattern, rules, self._approved) for pattern in patterns]
-        if any(rule.action == "ask" for rule in decided):
+        leave: Leave = "ask" if any(rule.action == "ask" for rule in decided) else "allow"
+        if leave == "ask" or self._judge is not None:
             asked = PermissionAsked(
                 id=ids.ascending("per"),
                 session_id=session_id,
@@ -119,7 +127,10 @@ class Permissions:
                 always=list(always),
                 tool=tool,
             )
-            await self._wait(asked, tuple(rules))
+            judged = leave if self._judge is None else await self._judge(asked, leave)
+            if judged == "ask":
+                # Where the rules allow it and someone else wants it asked, only the user's own word settles it.
+                await self._wait(asked, tuple(rules) if leave == "ask" else ())
         return decided
 
     async def _wait(self, asked: PermissionAsked, rules: tuple[Rule, ...]) -> None:

@@ -20,6 +20,7 @@ from opensesh.models.events import StreamEvent
 from opensesh.models.request import Provider, Request
 from opensesh.models.script import Script
 from opensesh.models.scripted import ScriptedModel
+from opensesh.plugins import Pluggable
 from opensesh.records import Rule
 from opensesh.storage.memory import Memory
 from opensesh.storage.store import Key, Store, StoredMessage
@@ -122,6 +123,7 @@ async def stage(
     store: Store | None = None,
     settings: Settings = IMPATIENT,
     tools: Sequence[Tool] = (),
+    plugins: Sequence[Pluggable] = (),
     rules: Sequence[Rule] | None = None,
     title: str | None = "A title",
     **models: Provider,
@@ -131,7 +133,8 @@ async def stage(
     provider = ScriptedModel(script) if isinstance(script, (str, Script)) else script
     kept = store or Ledger()
     scripts = {"it": provider} | models
-    async with open_engine(".", store=kept, settings=settings, tools=tools, scripts=scripts) as engine:
+    opened = open_engine(".", store=kept, settings=settings, tools=tools, scripts=scripts, plugins=plugins)
+    async with opened as engine:
         session = await engine.create(title=title, permission=rules)
         yield Stage(engine, provider, kept, session.id)
 

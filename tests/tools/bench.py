@@ -172,7 +172,7 @@ class Bench:
         self.watched += 1
         yield
 
-    async def shell_env(self) -> Mapping[str, str]:
+    async def shell_env(self, cwd: str) -> Mapping[str, str]:
         return self.variables
 
     # For tests.

@@ -18,6 +18,7 @@ from .folders import Folders
 from .instructions import Instruction, nearby, system_instructions, system_paths
 from .layers import load
 from .merged import Config, Origin
+from .replacing import replaced
 from .rules import Rules, evaluate, matches, rule, rules
 from .schema import (
     Action,
@@ -64,6 +65,7 @@ __all__ = [
     "mentions",
     "model_ref",
     "nearby",
+    "replaced",
     "rule",
     "rules",
     "skills",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ..records import Document, as_list, as_object
+from ..records import Document, as_list, as_object, dumps_compact
 from . import jsonc
 from .merged import Layer, Merge, Origin
 from .normal import normalise, permission_of, tool_permissions
@@ -81,9 +81,15 @@ def _plugins(merge: Merge) -> None:
 
 
 def _plugin_name(plugin: Any) -> str:
-    """``@scope/name@1.2.3`` without its version; the name of a file without folder and ending."""
+    """``@scope/name@1.2.3`` without its version; the name of a file without folder and ending.
+
+    A Python file, or what may be a Python module, is only ever replaced by the very same entry: whose code runs is
+    decided by who trusts it, and a project must not be able to push out what the user has set up.
+    """
     pair = as_list(plugin)
     text = str(pair[0] if pair else plugin)
+    if text.endswith(".py") or text.replace(".", "_").isidentifier():
+        return dumps_compact(plugin).decode()
     if text.startswith("file:"):
         return text.rsplit("/", 1)[-1].rsplit(".", 1)[0]
     at = text.rfind("@")

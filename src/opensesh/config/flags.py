@@ -85,6 +85,16 @@ class Flags:
         return self.on("DISABLE_DEFAULT_PLUGINS")
 
     @property
+    def disable_plugins(self) -> bool:
+        """No plugin but those that a Python program hands in."""
+        return self.on("DISABLE_PLUGINS")
+
+    @property
+    def trust_plugins(self) -> bool:
+        """The plugins that come with a project run as the user's own do."""
+        return self.on("TRUST_PLUGINS")
+
+    @property
     def test_home(self) -> str | None:
         """Another home folder."""
         return self.text("TEST_HOME")

@@ -51,7 +51,7 @@ class CallRunner:
         context = self._surroundings.context(self, part["id"], call.id)
         try:
             await self._mind_circles(context, tool.id, given)
-            answer = await invoke(tool, given, context)
+            answer = await self._perform(part, call, tool, given, context)
         except asyncio.CancelledError:
             await to_the_end(self._gave_up(part["id"], ABORTED, context))
             raise
@@ -71,10 +71,11 @@ class CallRunner:
     async def run_nested(self, tool: str, given: Mapping[str, Any]) -> ToolOutput:
         """A call that another call makes, with a part of its own."""
         part = self._pen.new_call(tool)
-        await self.running(part, stream.ToolCall(part["callID"], tool, dict(given)))
+        call = stream.ToolCall(part["callID"], tool, dict(given))
+        await self.running(part, call)
         context = self._surroundings.context(self, part["id"], part["callID"])
         try:
-            answer = await invoke(self._tools[tool], given, context)
+            answer = await self._perform(part, call, self._tools[tool], given, context)
         except BaseException as error:
             self._note_refusal(error)
             words = _words(error) if isinstance(error, Exception) else ABORTED
@@ -82,6 +83,19 @@ class CallRunner:
             raise
         await self._answered(part["id"], answer, context)
         return answer
+
+    async def _perform(
+        self, part: Document, call: stream.ToolCall, tool: Tool, given: Mapping[str, Any], context: CallContext
+    ) -> ToolOutput:
+        """What the tool answers, after plugins had their say about what it is given, and before about the answer."""
+        hooks = self._surroundings.runtime.hooks
+        if not hooks.plugins:
+            return await invoke(tool, given, context)
+        told = self._surroundings.told(tool.id, call.id)
+        changed = await hooks.before(told, given)
+        if changed is not given:  # what runs is what is on record
+            await self.running(part, call, tool.id, changed)
+        return await hooks.after(told, changed, await invoke(tool, changed, context))
 
     async def running(
         self, part: Document, call: stream.ToolCall, name: str | None = None, given: Mapping[str, Any] | None = None

@@ -82,7 +82,7 @@ async def _printed(runtime: Runtime, lines: Sequence[str]) -> list[str]:
 
 
 async def _print(runtime: Runtime, line: str) -> str:
-    environment = os.environ | runtime.config.variables
+    environment = os.environ | await runtime.hooks.shell_env(runtime.place.directory)
     running = Running(Outputs(directory=os.path.dirname(runtime.config.folders.tool_output)))
     try:
         arguments = choose(environment).arguments(line)

@@ -95,6 +95,7 @@ class Compaction:
         self._request = request
         agent = runtime.agents["compaction"]
         self._agent = agent
+        self._words = question()
         self._model: Model = runtime.model_named(agent.model) if agent.model else runtime.model_of(request.info)
         self._spent = stream.Usage()
         self._room = request_room(self._model, runtime.config)
@@ -105,7 +106,7 @@ class Compaction:
         pen = Pen(self._runtime.sessions, self._new_summary(), self._runtime.publish)
         await pen.save()
         try:
-            draft = await self._draft(visible(messages))
+            draft = await self._draft(await self._shown(visible(messages)))
         except (NotCompacted, ModelError) as error:
             failure = failure_of(error, self._model.provider_id)
             pen.charge(self._spent, self._model)
@@ -121,6 +122,17 @@ class Compaction:
         await pen.finish()
         self._runtime.publish(events.SessionCompacted(session_id=self._session.id))
         return pen.message, None
+
+    async def _shown(self, view: Sequence[StoredMessage]) -> Sequence[StoredMessage]:
+        """What is summed up, and the words that ask for it, as the plugins want them."""
+        hooks = self._runtime.hooks
+        if hooks.plugins:
+            auto = bool((compaction_part(self._request) or {}).get("auto"))
+            self._words = await hooks.compaction_words(self._session.id, self._model, self._words, auto=auto)
+            self._room = max(self._room + estimate(question()) - estimate(self._words), _SMALLEST)
+            call = hooks.call(self._request.info, self._agent.name, self._model, "summary")
+            view = await hooks.conversation(call, view) or view
+        return view
 
     async def _draft(self, view: Sequence[StoredMessage]) -> str:
         """A summary that counts, or why there is none."""
@@ -155,7 +167,7 @@ class Compaction:
     async def _ask(self, text: str, summary: str, objection: str) -> str:
         before = f"<summary-so-far>\n{summary}\n</summary-so-far>\n\n" if summary else ""
         again = f"\n\nYour last attempt did not count: {objection}." if objection else ""
-        ask = f"{before}<conversation>\n{text}\n</conversation>\n\n{question()}{again}"
+        ask = f"{before}<conversation>\n{text}\n</conversation>\n\n{self._words}{again}"
         model, agent = self._model, self._agent
         request = Request(
             model=model,
@@ -164,6 +176,7 @@ class Compaction:
             options=options.merged(options.options(model, self._session.id), model.options, agent.options),
             headers=model.headers,
         )
+        request = await self._runtime.hooks.side_request(self._request.info, agent.name, "summary", request)
         return await self._patiently(request)
 
     async def _patiently(self, request: Request) -> str:

@@ -11,6 +11,7 @@ from msgspec import convert
 from .. import events
 from ..config import Skill as ConfigSkill
 from ..config import evaluate, nearby
+from ..plugins.vocabulary import ToolCall
 from ..records import Rule, Todo, document_of
 from ..tools.services import Skill
 from ..tools.truncation import Outputs
@@ -46,6 +47,16 @@ class Surroundings(NamedTuple):
     skills: tuple[ConfigSkill, ...]
     known_instructions: set[str]
     """The instruction files that the model has been given."""
+
+    def told(self, tool: str, call_id: str) -> ToolCall:
+        """What plugins are told of a call."""
+        return ToolCall(
+            session_id=self.session_id,
+            message_id=self.message_id,
+            call_id=call_id,
+            tool=tool,
+            agent=self.agent.name,
+        )
 
     def context(self, runner: CallRunner, part_id: str, call_id: str) -> CallContext:
         """One call's view."""
@@ -116,9 +127,9 @@ class CallContext:
         """Around something that may change any file."""
         return self.writes.watching()
 
-    async def shell_env(self) -> Mapping[str, str]:
-        """Variables to add to the environment of a command."""
-        return self._around.runtime.config.variables
+    async def shell_env(self, cwd: str) -> Mapping[str, str]:
+        """Variables to add to the environment of a command that runs in ``cwd``."""
+        return await self._around.runtime.hooks.shell_env(cwd, self.session_id, self.call_id)
 
 
 class _Calls:

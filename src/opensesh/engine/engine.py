@@ -17,6 +17,8 @@ from .. import ids, project
 from ..bus import Bus, Envelope
 from ..errors import Busy, OpenseshError, UsageError
 from ..events import CommandExecuted, Missed, SessionError
+from ..plugins import Feed
+from ..plugins import hooks as plugin_hooks
 from ..records import as_object, write_failure
 from ..sessions import Sessions
 from ..storage import open_store
@@ -45,6 +47,7 @@ if TYPE_CHECKING:
 
     from ..config import Config
     from ..models.request import Provider
+    from ..plugins import Pluggable
     from ..records import Document, Rule, Session
     from ..storage.store import Store, StoredMessage
     from ..tools.tool import Tool
@@ -111,10 +114,12 @@ class Engine:
         self._heart: asyncio.Task[None] | None = None
         self._titles: set[asyncio.Task[None]] = set()
         self._closing = False
+        self._feed = Feed(runtime.hooks.plugins, runtime.bus)
         self._answering = Answering(runtime, permission, runtime.settings.question)
         runtime.run_child = self.run
 
     async def __aenter__(self) -> Engine:
+        await self._feed.__aenter__()
         await self._group.__aenter__()
         self._heart = self._group.create_task(self._beat())
         self._answering.begin(self._group)
@@ -138,7 +143,18 @@ class Engine:
             try:
                 await self._group.__aexit__(None, None, None)
             finally:
-                await self.runtime.aclose()
+                await self._close()
+
+    async def _close(self) -> None:
+        """Let plugins hear of what is left and of the end, and close what is open."""
+        try:
+            await self._feed.__aexit__(None, None, None)
+            async with asyncio.timeout(_PATIENCE):
+                await self.runtime.hooks.plugins.dispose(plugin_hooks.dispose)
+        except TimeoutError:
+            log.warning("a plugin took too long to come to an end")
+        finally:
+            await self.runtime.aclose()
 
     async def create(
         self, *, title: str | None = None, parent_id: str | None = None, permission: Sequence[Rule] | None = None
@@ -191,7 +207,8 @@ class Engine:
         command = await fetch_command(self.runtime, name)
         try:
             prompt = await prompt_of(self.runtime, command, arguments, Prompt(parts=tuple(parts), **more))
-            prompt = replace(prompt, message_id=ids.ascending("msg", prompt.message_id))
+            parts = await self.runtime.hooks.command(session_id, command.name, arguments, prompt.parts)
+            prompt = replace(prompt, message_id=ids.ascending("msg", prompt.message_id), parts=tuple(parts))
             outcome = await self.submit(session_id, prompt)
         except OpenseshError as error:
             self.runtime.publish(SessionError(session_id=session_id, error=write_failure(failure_of(error, ""))))
@@ -406,7 +423,7 @@ class Engine:
                 await asyncio.to_thread(run.lease.beat)
 
 
-def open_engine(
+def open_engine(  # noqa: PLR0913 - the front door: each is a name that a caller may give
     directory: str = ".",
     *,
     store: Store | str | None = None,
@@ -415,20 +432,23 @@ def open_engine(
     tools: Sequence[Tool] = (),
     scripts: Mapping[str, Provider] | None = None,
     permission: MayIt | None = None,
+    plugins: Sequence[Pluggable] = (),
 ) -> Engine:
     """An engine for the sessions of a directory, to be entered with ``async with``.
 
     ``tools`` are added to the built-in ones. ``permission`` is asked where the rules say so: an async function that is
     given the request and answers ``"once"``, ``"always"`` or ``"reject"``, or raises
     :class:`~opensesh.errors.PermissionCorrected` with what to do instead. Without it a request waits, as an event on
-    the bus, until someone calls ``engine.runtime.permissions.reply``.
+    the bus, until someone calls ``engine.runtime.permissions.reply``. ``plugins`` come after those that are found.
     """
     place = project.resolve(directory)
     opened = open_store(store) if store is None or isinstance(store, str) else store
     bus = Bus(keep=16_384)
     sessions = Sessions(opened, place, bus=bus)
     project.register(opened, place)
-    runtime = Runtime(sessions, bus, settings=settings, config=config, scripts=scripts, tools=tuple(tools))
+    runtime = Runtime(
+        sessions, bus, settings=settings, config=config, scripts=scripts, tools=tuple(tools), plugins=plugins
+    )
     return Engine(runtime, opened, permission=permission)
 
 

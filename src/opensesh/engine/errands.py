@@ -112,11 +112,14 @@ class Compactions:
         if failure is None:
             everything = await asyncio.to_thread(self._runtime.sessions.messages, self._session.id)
             self._history.reset(visible(everything))
-            if part.get("auto"):
+            if part.get("auto") and await self._goes_on(request.info):
                 self._history.add(await continue_prompt(self._runtime, self._session, request.info))
         else:
             self._history.add(summary)
         return Compacted(summary, failure)
+
+    async def _goes_on(self, request: Document) -> bool:
+        return await self._runtime.hooks.goes_on(request, self._runtime.model_of(request))
 
 
 def too_full(request: Request, runtime: Runtime) -> UnknownError:

@@ -45,6 +45,11 @@ class Growing:
         """Whether some of it is not on disk."""
         return self._length > self._stored
 
+    @property
+    def text(self) -> str:
+        """What there is of it, as it would be stored if this were its end."""
+        return self._text.getvalue().rstrip()
+
     def add(self, text: str, metadata: Metadata | None) -> None:
         """Append a piece; the newest metadata counts."""
         self._text.write(text)

@@ -29,6 +29,7 @@ class History:
     def __init__(self, messages: Iterable[StoredMessage]) -> None:
         self._messages: list[StoredMessage] = []
         self._projection: Projection | None = None
+        self._instead: tuple[Projection, Sequence[StoredMessage]] | None = None
         self._masked: dict[str, set[str]] = {}
         self._prompt: StoredMessage | None = None
         self._answers: list[StoredMessage] = []
@@ -96,16 +97,21 @@ class History:
         last = self._answers[-1].info if self._answers else {}
         return "error" in last or last.get("finish") not in _GOES_ON
 
-    def turns(self, model: Model) -> tuple[Turn, ...]:
-        """The conversation as ``model`` sees it."""
+    def turns(self, model: Model, instead: Sequence[StoredMessage] | None = None) -> tuple[Turn, ...]:
+        """The conversation as ``model`` sees it; that of other messages, if it gets others to see for once."""
+        self._instead = None
+        if instead is not None:
+            self._instead = Projection(model, instead, self._masked_for(model)), instead
+            return self._instead[0].turns()
         if self._projection is None or self._projection.model.ref != model.ref:
             self._projection = Projection(model, self._messages, self._masked_for(model))
         return self._projection.turns()
 
     def origins(self) -> list[tuple[Turn, StoredMessage]]:
         """The turns that were last sent, each with the message it comes from."""
-        messages = {str(message.info.get("id")): message for message in self._messages}
-        return [(turn, messages[name]) for turn, name in (self._projection.origins() if self._projection else ())]
+        sent, shown = self._instead or (self._projection, self._messages)
+        messages = {str(message.info.get("id")): message for message in shown}
+        return [(turn, messages[name]) for turn, name in (sent.origins() if sent else ())]
 
     def mask(self, parts: Iterable[str], provider_id: str) -> None:
         """Leave these parts out of what is sent to this provider from now on."""

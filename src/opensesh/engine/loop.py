@@ -192,6 +192,7 @@ class Loop:
 
     async def _step(self, user: StoredMessage, subtask: Document | None) -> None:
         try:
+            await self._runtime.hooks.authorise_for(user.info)
             steps = await self._planner()
             await steps.prepare(user.info)
             plan = steps.plan(user.info, self._count(user.info))
@@ -225,14 +226,14 @@ class Loop:
 
     async def _ask(self, plan: Step, pen: Pen, calls: CallRunner) -> Ended:
         """The model call; once more without the part of the history that the provider would not take."""
-        ended = await self._turn(pen, calls).run(plan.provider, plan.request())
+        ended = await self._turn(pen, calls).run(plan.provider, await plan.shaped())
         refused = suspects(ended.error, self.history) if ended.error is not None else []
         if refused and ended.error is not None:
             self.history.mask(refused, plan.model.provider_id)
             note(pen.info, refused)
             told = failure_of(ended.error, plan.model.provider_id)
             self._tell(told)
-            ended = await self._turn(pen, calls).run(plan.provider, plan.request())
+            ended = await self._turn(pen, calls).run(plan.provider, await plan.shaped())
         return ended
 
     def _turn(self, pen: Pen, calls: CallRunner) -> Turn:
@@ -243,6 +244,7 @@ class Loop:
             status=self._status,
             files=StepFiles(self._runtime.snapshots),
             sleep=self._runtime.settings.sleep,
+            complete=self._runtime.hooks.text,
         )
 
     async def _conclude(self, plan: Step, ended: Ended) -> None:

@@ -32,6 +32,7 @@ from ..records import (
 from ..storage import keys
 from ..storage.store import StoredMessage
 from .prompts import words
+from .shell import is_by_user
 from .system import day
 
 if TYPE_CHECKING:
@@ -139,7 +140,10 @@ class PromptWriter:
         )
         if not all(part.get("synthetic") for part in parts):
             parts += [self._text(info.id, reminder) for reminder in self._reminders(info)]
-        return await asyncio.to_thread(self._store, info.document, parts)
+        stored = info.document
+        if not is_by_user(StoredMessage(stored, parts)):
+            stored, parts = await self._runtime.hooks.prompt(stored, parts)
+        return await asyncio.to_thread(self._store, stored, parts)
 
     def _store(self, info: Document, parts: list[Document]) -> StoredMessage:
         """The message last: one whose parts are not all there must not be taken for a prompt."""

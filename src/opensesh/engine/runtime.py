@@ -17,21 +17,27 @@ from ..models.catalogue import Catalogue
 from ..models.connect import SCRIPTED, Connections
 from ..models.model import Capabilities, Limit, Model, Price, Rates
 from ..permissions import Permissions
+from ..plugins import Host, configured
+from ..plugins import hooks as plugin_hooks
+from ..plugins import load as load_plugins
+from ..plugins import tools as tools_of
 from ..records import as_object
 from ..tools.mcp import Servers
 from .answering import WhichOne
 from .budget import Budget, PaidConnections, from_environment
+from .hooks import Hooks
 from .questions import Questions
 from .repetition import Limits
 from .retry import Policy
 from .status import Statuses
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from ..bus import Bus
     from ..events import Event
     from ..models.request import Provider
+    from ..plugins import Pluggable
     from ..project import Place
     from ..records import Document, ModelRef, Session
     from ..sessions import Sessions
@@ -58,6 +64,8 @@ class Settings(Struct, frozen=True, kw_only=True):
     """What may be spent; without it, what the environment says (``OPENSESH_BUDGET``)."""
     sleep: Callable[[float], Awaitable[object]] = asyncio.sleep
     """How to wait before a model is asked again, given seconds."""
+    find_plugins: bool = True
+    """Whether plugins are looked for, besides those that are handed in."""
 
 
 class Runtime:
@@ -72,6 +80,7 @@ class Runtime:
         config: Config | None = None,
         scripts: Mapping[str, Provider] | None = None,
         tools: tuple[Tool, ...] = (),
+        plugins: Sequence[Pluggable] = (),
     ) -> None:
         from ..workspace import Kept, Snapshots, data_of
 
@@ -79,21 +88,26 @@ class Runtime:
         self.place: Place = sessions.place
         self.bus = bus
         self.settings = settings or Settings()
-        self.config = config or load(self.place.directory, self.place.sandbox)
+        config = config or load(self.place.directory, self.place.sandbox)
+        host = Host(directory=self.place.directory, worktree=self.place.sandbox, project_id=self.place.id)
+        loaded = load_plugins(config, host, plugins, look=self.settings.find_plugins, tell=self.publish)
+        self.hooks = Hooks(loaded, self)
+        self.config = configured(loaded, config)
         self.agents: dict[str, Agent] = agents(self.config)
         self.catalogue = Catalogue(self.config.document)
         self.keyring = Keyring(self.config.document)
         self.budget = self.settings.budget or from_environment(self.config.flags.environ)
         connected = PaidConnections if self.budget.is_set else Connections
         self.connections = connected(self.catalogue, self.keyring, scripts=scripts)
-        self.permissions = Permissions(self.publish)
+        judged = loaded.wants(plugin_hooks.permission_ask)
+        self.permissions = Permissions(self.publish, judge=self.hooks.judge if judged else None)
         self.questions = Questions(self.publish)
         self.statuses = Statuses(self.publish)
         self.snapshots = Snapshots(
             self.place, data=data_of(sessions.store), enabled=self.config.settings.snapshot is not False
         )
         self.kept = Kept(sessions.store)
-        self.custom_tools = tools
+        self.custom_tools = (*tools_of(loaded), *tools)
         self.mcp = Servers(self.config, self.publish)
         self.run_child: RunChild = _nobody
 

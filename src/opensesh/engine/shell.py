@@ -48,8 +48,9 @@ async def run_for_user(runtime: Runtime, pen: Pen, command: str) -> bool:
         await put("running", output, {}, {})
 
     running = Running(Outputs(directory=os.path.dirname(runtime.config.folders.tool_output)), show=show)
-    environment = os.environ | runtime.config.variables | {"TERM": "dumb"}
     try:
+        added = await runtime.hooks.shell_env(runtime.place.directory, pen.info["sessionID"], call["callID"])
+        environment = os.environ | added | {"TERM": "dumb"}
         arguments = of_user(environment).as_in_a_terminal(command)
         preview = await running.through(arguments, runtime.place.directory, environment)
     except asyncio.CancelledError:

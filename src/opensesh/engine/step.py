@@ -141,9 +141,18 @@ class Steps:
             structured=structured,
         )
 
-    def turns(self, model: Model) -> tuple[Turn, ...]:
-        """The conversation so far."""
-        return self._history.turns(model)
+    def turns(self, model: Model, instead: Sequence[StoredMessage] | None = None) -> tuple[Turn, ...]:
+        """The conversation so far, or what is shown in its place."""
+        return self._history.turns(model, instead)
+
+    async def shaped(self, step: Step) -> Request:
+        """A step's request as the plugins want it."""
+        hooks = self._runtime.hooks
+        if not hooks.plugins:
+            return step.request()
+        call = hooks.call(step.user, step.agent.name, step.model)
+        instead = await hooks.conversation(call, self._history)
+        return await hooks.request(call, step.request(instead))
 
     def surroundings(self, step: Step, message_id: str) -> CallSurroundings:
         """What the step's calls see."""
@@ -194,9 +203,13 @@ class Step:
         if self.structured is not None:
             self.tools[self.structured.id] = self.structured
 
-    def request(self) -> Request:
+    async def shaped(self) -> Request:
+        """What to send, as the plugins want it."""
+        return await self._steps.shaped(self)
+
+    def request(self, instead: Sequence[StoredMessage] | None = None) -> Request:
         """What to send. The same history gives the same request, byte for byte."""
-        turns = self._steps.turns(self.model)
+        turns = self._steps.turns(self.model, instead)
         if "recall" in self.tools:
             turns = point_to_recall(turns)
         turns = (self._plan.system, *turns, *self._last_words(turns))

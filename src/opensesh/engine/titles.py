@@ -115,7 +115,7 @@ async def _rename(runtime: Runtime, session_id: str, title: str, *, provisional:
 
 async def _ask(runtime: Runtime, agent: Agent, prompt: StoredMessage) -> str:
     main = runtime.model_of(prompt.info)
-    model = runtime.small_model(agent, main)
+    model = await runtime.hooks.small_model(prompt.info["sessionID"], agent, main)
     request = Request(
         model=model,
         messages=(System(text=agent.prompt or ""), User(content=(Text(text=_ASK + _subject(prompt)[:4000]),))),
@@ -124,6 +124,7 @@ async def _ask(runtime: Runtime, agent: Agent, prompt: StoredMessage) -> str:
         options=options.merged(options.small_options(model), model.options, agent.options),
         headers=model.headers,
     )
+    request = await runtime.hooks.side_request(prompt.info, agent.name, "title", request)
     begun = ids.now_ms()
     texts: list[str] = []
     async with closed_after(runtime.connections.provider(model).stream(request)) as events:

@@ -64,6 +64,7 @@ class Turn:
         status: Status,
         files: StepFiles,
         sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
+        complete: Callable[[Document, str, str], Awaitable[str]] | None = None,
     ) -> None:
         self._pen = pen
         self._calls = calls
@@ -72,6 +73,7 @@ class Turn:
         self._files = files
         self._step_start: str | None = None
         self._sleep = sleep
+        self._complete = complete
         self._growing: dict[str, Growing] = {}
         self._tools: dict[str, Document] = {}
         self._finished: stream.FinishStep | None = None
@@ -204,13 +206,19 @@ class Turn:
 
     async def _ended(self, event: stream.TextEnd | stream.ReasoningEnd) -> None:
         kind = "text" if isinstance(event, stream.TextEnd) else "reasoning"
-        part = self._growing.pop(f"{kind} {event.id}", None)
+        part = self._growing.get(f"{kind} {event.id}")
         if part is not None:
             part.add("", event.metadata)
-            await self._close(part)
+            said = part.text
+            text = await self._complete(self._pen.info, part.id, said) if self._complete and kind == "text" else said
+            # Only now: whoever is cancelled in between keeps what was said.
+            del self._growing[f"{kind} {event.id}"]
+            await self._close(part, None if text == said else text)
 
-    async def _close(self, part: Growing) -> None:
+    async def _close(self, part: Growing, instead: str | None = None) -> None:
         document = part.document(end=True)
+        if instead is not None:
+            document["text"] = instead
         if document["text"] or document.get("metadata"):
             await self._pen.put(document)
         else:

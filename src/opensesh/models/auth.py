@@ -1,7 +1,7 @@
 """Keys: which provider one is there for, where it was found, and nothing that would show it.
 
-A key is taken from the configuration (``provider.<id>.options.apiKey``), else from OpenCode's ``auth.json``, else from
-the environment. ``auth.json`` is OpenCode's own: it is read, and never written.
+A key is taken from the plugin that has one, else from the configuration (``provider.<id>.options.apiKey``), else from
+OpenCode's ``auth.json``, else from the environment. ``auth.json`` is OpenCode's own: it is read, and never written.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Secret:
 class KeySource(Struct, frozen=True):
     """Where a key was found; fit to be shown."""
 
-    kind: Literal["config", "auth.json", "environment", "public", "none"]
+    kind: Literal["plugin", "config", "auth.json", "environment", "public", "none"]
     """``public``: a key anyone may use. ``none``: no key is needed."""
     name: str
     """The variable, the file, or the place in the configuration."""
@@ -149,6 +149,14 @@ class Keyring:
         self._lock = Lock()
         self._stamp: tuple[int, int] | None = None
         self._entries: dict[str, _Entry] = {}
+        self._granted: dict[str, Credential] = {}
+
+    def grant(self, provider_id: str, credential: Credential | None) -> None:
+        """Use this one for a provider from now on, before all others; ``None`` takes it back."""
+        if credential is None:
+            self._granted.pop(provider_id, None)
+        else:
+            self._granted[provider_id] = credential
 
     def credential(self, provider: ProviderInfo) -> Credential | None:
         """The credential to use, or ``None``. Expired tokens are passed over."""
@@ -169,6 +177,8 @@ class Keyring:
 
     def _candidates(self, provider: ProviderInfo) -> Iterator[Credential]:
         entries = self._stored()
+        if provider.id in self._granted:
+            yield self._granted[provider.id]
         yield from self._from_config(provider)
         yield from self._from_file(provider, entries.get(provider.id))
         yield from self._from_environment(provider, entries)

@@ -40,7 +40,7 @@ _BEDROCK = "amazon-bedrock"
 _BEDROCK_REGIONS = ("global.", "us.", "eu.", "apac.", "jp.", "au.", "ca.", "in.", "us-gov.")
 
 # In which order OpenCode comes to know of its providers.
-_KEY_ORDER = ("environment", "auth.json", "config", "none")
+_KEY_ORDER = ("environment", "auth.json", "plugin", "config", "none")
 
 _SHARED = ("GITHUB_TOKEN",)
 """Variables that many set for other reasons; so it is with a cloud's own credentials."""

@@ -68,7 +68,7 @@ class Bash(BuiltinTool[BashArguments]):
         if not os.path.isdir(directory):
             raise ToolFailed(f"The working directory {directory} does not exist")
         environment = dict(os.environ if self._environment is None else self._environment)
-        environment |= await ctx.shell_env()
+        environment |= await ctx.shell_env(directory)
         shell = choose(environment)
         posix, readable = shell.language == "posix", shell.language != "other"
         await _ask(ctx, intent.study(args.command, directory, posix=posix, readable=readable), directory)

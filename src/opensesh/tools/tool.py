@@ -138,8 +138,8 @@ class Context(Protocol):
         """Around something that may change any file: which ones it changed is found out, where nothing else does."""
         ...
 
-    async def shell_env(self) -> Mapping[str, str]:
-        """Variables to add to the environment of a command."""
+    async def shell_env(self, cwd: str) -> Mapping[str, str]:
+        """Variables to add to the environment of a command that runs in ``cwd``."""
         ...
 
 

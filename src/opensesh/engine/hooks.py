@@ -1,0 +1,331 @@
+"""Where the engine lets plugins have their say: turns what it has at hand into what hooks are told, and back.
+
+Where no plugin has a hook, what goes in comes out, the very same object, and nothing is copied.
+"""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from msgspec.structs import replace
+
+from .. import ids
+from ..errors import PermissionDenied, PermissionRefused, ToolFailed
+from ..models.auth import Credential, KeySource, Secret
+from ..models.request import System
+from ..plugins import hooks
+from ..plugins import vocabulary as v
+from ..records import UserMessage, as_object, read_message, read_part
+from ..tools.tool import ToolOutput
+from .projection import Projection, clean, mark_cache_points
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from ..config import Agent
+    from ..events import PermissionAsked
+    from ..models.model import Model
+    from ..models.request import Request, ToolSpec, Turn
+    from ..permissions import Leave
+    from ..plugins import Plugins
+    from ..records import Document
+    from ..storage.store import StoredMessage
+    from .runtime import Runtime
+
+_REFUSALS = (ToolFailed, PermissionRefused)
+_NEEDED = {"text": "text", "file": "url", "agent": "name", "subtask": "prompt"}
+"""What each kind of part of a prompt must have, as text."""
+_FIXED = ("id", "sessionID", "role", "time")
+"""What no plugin changes in a message."""
+
+
+class Hooks:
+    """The plugins of one engine."""
+
+    def __init__(self, plugins: Plugins, runtime: Runtime) -> None:
+        self.plugins = plugins
+        self._runtime = runtime
+
+    # -- prompts -------------------------------------------------------------------------------------------------------
+
+    async def prompt(self, info: Document, parts: list[Document]) -> tuple[Document, list[Document]]:
+        """A prompt as it is to be stored."""
+        if not self.plugins.wants(hooks.chat_message):
+            return info, parts
+        model = as_object(info.get("model")) or {}
+        given = v.Prompted(
+            session_id=info["sessionID"],
+            message_id=info["id"],
+            agent=str(info.get("agent")),
+            model=f"{model.get('providerID')}/{model.get('modelID')}",
+            variant=info.get("variant"),
+        )
+        output = v.PromptParts(message=deepcopy(info), parts=deepcopy(parts))
+
+        def check(changed: v.PromptParts) -> None:
+            self._check_message(info, changed.message)
+            changed.parts = [_complete(part, info) for part in changed.parts]
+            _check_parts(changed.parts)
+
+        applied = await self.plugins.apply(hooks.chat_message, given, output, check=check)
+        return (applied.output.message, applied.output.parts) if applied.by else (info, parts)
+
+    def _check_message(self, before: Document, after: Document) -> None:
+        changed = [name for name in _FIXED if after.get(name) != before.get(name)]
+        if changed:
+            raise ValueError(f"{', '.join(changed)} of a message cannot be changed")
+        if not isinstance(read_message(after), UserMessage):
+            raise TypeError("a prompt is a message of the user's")
+        self._runtime.agent(after.get("agent"))
+        self._runtime.model_of(after)
+
+    async def command(self, session_id: str, command: str, arguments: str, parts: Sequence[Document]) -> list[Document]:
+        """The parts of the prompt that a command becomes."""
+        if not self.plugins.wants(hooks.command_execute_before):
+            return list(parts)
+        given = v.CommandCall(session_id=session_id, command=command, arguments=arguments)
+        output = v.CommandParts(parts=deepcopy(list(parts)))
+        applied = await self.plugins.apply(
+            hooks.command_execute_before, given, output, check=lambda changed: _check_handed_in(changed.parts)
+        )
+        return applied.output.parts
+
+    # -- requests ------------------------------------------------------------------------------------------------------
+
+    def call(self, user: Document, agent: str, model: Model, purpose: v.Purpose = "answer") -> v.ChatCall:
+        """What hooks are told of a model call."""
+        return v.ChatCall(
+            session_id=user["sessionID"], agent=agent, model=model, message=deepcopy(user), purpose=purpose
+        )
+
+    async def conversation(self, call: v.ChatCall, messages: Iterable[StoredMessage]) -> list[StoredMessage] | None:
+        """What to show the model in place of ``messages``; ``None`` if nobody changed them.
+
+        What the model gets is projected from it, so it is valid whatever a plugin did. If it cannot be projected at
+        all, the plugin is to blame.
+        """
+        if not self.plugins.wants(hooks.experimental_chat_messages_transform):
+            return None
+        applied = await self.plugins.apply(
+            hooks.experimental_chat_messages_transform,
+            call,
+            v.Conversation(messages=deepcopy(list(messages))),
+            check=lambda changed: Projection(call.model, changed.messages),
+        )
+        return applied.output.messages if applied.by else None
+
+    async def request(self, call: v.ChatCall, request: Request) -> Request:
+        """A request as it is to be sent: system prompt, tools, parameters, headers."""
+        request = await self._system(call, request)
+        request = await self._tools(call, request)
+        if self.plugins.wants(hooks.chat_params):
+            params = v.ChatParams(
+                temperature=request.temperature,
+                top_p=request.top_p,
+                top_k=request.top_k,
+                max_output_tokens=request.max_output_tokens,
+                options=deepcopy(request.options),
+            )
+            applied = await self.plugins.apply(hooks.chat_params, call, params)
+            request = replace(request, **msgspec.structs.asdict(applied.output)) if applied.by else request
+        if self.plugins.wants(hooks.chat_headers):
+            headers = v.ChatHeaders(headers=dict(request.headers))
+            applied = await self.plugins.apply(hooks.chat_headers, call, headers)
+            request = replace(request, headers=applied.output.headers) if applied.by else request
+        return request
+
+    async def side_request(self, user: Document, agent: str, purpose: v.Purpose, request: Request) -> Request:
+        """A request for side work as it is to be sent, its provider's key at hand."""
+        if not self.plugins:
+            return request
+        await self.authorise(request.model)
+        return await self.request(self.call(user, agent, request.model, purpose), request)
+
+    async def _system(self, call: v.ChatCall, request: Request) -> Request:
+        if not self.plugins.wants(hooks.experimental_chat_system_transform):
+            return request
+        blocks = [turn.text for turn in request.messages if isinstance(turn, System)]
+        applied = await self.plugins.apply(
+            hooks.experimental_chat_system_transform, call, v.SystemPrompt(system=list(blocks))
+        )
+        said = [clean(text) for text in applied.output.system if text.strip()]
+        if not applied.by or not said:
+            return request
+        # At most two blocks, for there are two points after which a system prompt is cached.
+        kept = said if len(said) < 3 else [said[0], "\n".join(said[1:])]
+        system: list[Turn] = [System(text=text) for text in kept]
+        rest = [turn for turn in request.messages if not isinstance(turn, System)]
+        cached = any(turn.cache for turn in request.messages)
+        turns = (*system, *rest)
+        return replace(request, messages=mark_cache_points(turns, request.model) if cached else turns)
+
+    async def _tools(self, call: v.ChatCall, request: Request) -> Request:
+        if not self.plugins.wants(hooks.tool_definition) or not request.tools:
+            return request
+        return replace(request, tools=tuple([await self._tool(call, spec) for spec in request.tools]))
+
+    async def _tool(self, call: v.ChatCall, spec: ToolSpec) -> ToolSpec:
+        given = v.ToolShown(**_fields(call), tool=spec.name)
+        output = v.ToolDefinition(description=spec.description, parameters=deepcopy(spec.parameters))
+        applied = await self.plugins.apply(hooks.tool_definition, given, output)
+        return replace(spec, **_fields(applied.output)) if applied.by else spec
+
+    # -- models --------------------------------------------------------------------------------------------------------
+
+    async def authorise(self, model: Model) -> None:
+        """See that the key which a plugin has for a provider is the one that is used."""
+        if not self.plugins.wants(hooks.auth):
+            return
+        given = v.AuthNeeded(provider_id=model.provider_id, model=model)
+        applied = await self.plugins.apply(hooks.auth, given, v.Login())
+        login = applied.output
+        credential = None
+        if login.key:
+            credential = Credential(
+                provider_id=model.provider_id,
+                source=KeySource("plugin", f"the plugin {applied.by[-1]}"),
+                kind="oauth" if login.bearer else "api",
+                secret=Secret(login.key),
+            )
+        self._runtime.keyring.grant(model.provider_id, credential)
+
+    async def authorise_for(self, user: Document) -> None:
+        """The same, for the model that a prompt asks for."""
+        if self.plugins.wants(hooks.auth):
+            await self.authorise(self._runtime.model_of(user))
+
+    async def small_model(self, session_id: str, agent: Agent, main: Model) -> Model:
+        """A quick, cheap model for side work of the main one."""
+        usual = self._runtime.small_model(agent, main)
+        if not self.plugins.wants(hooks.experimental_provider_small_model):
+            return usual
+        given = v.SmallModelWanted(session_id=session_id, agent=agent.name, model=main)
+
+        def check(chosen: v.SmallModel) -> None:
+            if chosen.model is not None:
+                self._runtime.find_model(chosen.model)
+
+        applied = await self.plugins.apply(
+            hooks.experimental_provider_small_model, given, v.SmallModel(model=usual.ref), check=check
+        )
+        named = applied.output.model
+        return self._runtime.find_model(named) if applied.by and named else usual
+
+    # -- tools ---------------------------------------------------------------------------------------------------------
+
+    async def before(self, call: v.ToolCall, given: Mapping[str, Any]) -> Mapping[str, Any]:
+        """A call's arguments as it is to run; what refuses the call comes out of here."""
+        output = v.ToolArguments(args=deepcopy(dict(given)))
+        applied = await self.plugins.apply(hooks.tool_execute_before, call, output, passing=_REFUSALS)
+        return applied.output.args if applied.by else given
+
+    async def after(self, call: v.ToolCall, given: Mapping[str, Any], answer: ToolOutput) -> ToolOutput:
+        """A tool's answer as it is to be stored and shown to the model."""
+        if not self.plugins.wants(hooks.tool_execute_after):
+            return answer
+        ran = v.ToolRan(**_fields(call), args=deepcopy(dict(given)))
+        output = v.ToolAnswer(
+            title=answer.title,
+            output=answer.output,
+            metadata=msgspec.to_builtins(answer.metadata),
+            attachments=[deepcopy(each) for each in answer.attachments],
+        )
+        applied = await self.plugins.apply(hooks.tool_execute_after, ran, output, passing=_REFUSALS)
+        changed = applied.output
+        if not applied.by:
+            return answer
+        return ToolOutput(changed.title, changed.output, changed.metadata, tuple(changed.attachments))
+
+    async def shell_env(self, cwd: str, session_id: str | None = None, call_id: str | None = None) -> dict[str, str]:
+        """Variables to add to the environment of a command line."""
+        variables = self._runtime.config.variables
+        if not self.plugins.wants(hooks.shell_env):
+            return variables
+        given = v.ShellCall(cwd=cwd, session_id=session_id, call_id=call_id)
+        applied = await self.plugins.apply(hooks.shell_env, given, v.ShellEnvironment(env=dict(variables)))
+        return applied.output.env
+
+    async def judge(self, asked: PermissionAsked, leave: Leave) -> Leave:
+        """Whether the user is to be asked, after the rules said ``leave``; a plugin that forbids it is named."""
+        if not self.plugins.wants(hooks.permission_ask):
+            return leave
+        tool = asked.tool or {}
+        given = v.PermissionAsked(
+            session_id=asked.session_id,
+            permission=asked.permission,
+            patterns=tuple(asked.patterns),
+            always=tuple(asked.always),
+            metadata=deepcopy(asked.metadata),
+            message_id=tool.get("messageID"),
+            call_id=tool.get("callID"),
+        )
+        applied = await self.plugins.apply(hooks.permission_ask, given, v.PermissionAnswer(status=leave))
+        answer = applied.output
+        if answer.status == "deny":
+            who, why = applied.by[-1], f": {answer.message}" if answer.message else ""
+            shown = ", ".join(asked.patterns)
+            raise PermissionDenied(
+                f"The plugin {who} forbids {asked.permission} for {shown}{why}", permission=asked.permission, plugin=who
+            )
+        return answer.status
+
+    # -- words ---------------------------------------------------------------------------------------------------------
+
+    async def compaction_words(self, session_id: str, model: Model, usual: str, *, auto: bool) -> str:
+        """What a model is told to do when it sums up."""
+        if not self.plugins.wants(hooks.experimental_session_compacting):
+            return usual
+        given = v.CompactionCall(session_id=session_id, model=model, auto=auto)
+        applied = await self.plugins.apply(hooks.experimental_session_compacting, given, v.CompactionPrompt())
+        output = applied.output
+        if output.prompt is not None and output.prompt.strip():
+            return clean(output.prompt)
+        return clean("\n\n".join([usual, *(text for text in output.context if text.strip())]))
+
+    async def goes_on(self, user: Document, model: Model) -> bool:
+        """Whether a session that was summed up by itself goes on."""
+        if not self.plugins.wants(hooks.experimental_compaction_autocontinue):
+            return True
+        call = self.call(user, str(user.get("agent")), model, "summary")
+        applied = await self.plugins.apply(hooks.experimental_compaction_autocontinue, call, v.AutoContinue())
+        return applied.output.enabled
+
+    async def text(self, message: Document, part_id: str, text: str) -> str:
+        """A text as it is to be stored."""
+        if not self.plugins.wants(hooks.experimental_text_complete):
+            return text
+        given = v.TextDone(session_id=message["sessionID"], message_id=message["id"], part_id=part_id)
+        applied = await self.plugins.apply(hooks.experimental_text_complete, given, v.CompletedText(text=text))
+        return applied.output.text
+
+
+def _fields(struct: msgspec.Struct) -> dict[str, Any]:
+    return msgspec.structs.asdict(struct)
+
+
+def _complete(part: Document, info: Document) -> Document:
+    """A part that says where it belongs; one that a plugin added does not know."""
+    own = {"id": part.get("id") or ids.ascending("prt"), "sessionID": info["sessionID"], "messageID": info["id"]}
+    return part | own if "id" in part else own | part | own
+
+
+def _check_parts(parts: Sequence[Document]) -> None:
+    if not parts:
+        raise ValueError("a prompt needs a part")
+    for part in parts:
+        read_part(part)
+        if part["type"] not in _NEEDED:
+            raise ValueError(f"a prompt is made of {', '.join(_NEEDED)} parts, not of {part['type']!r}")
+    if len({part["id"] for part in parts}) < len(parts):
+        raise ValueError("two parts have the same id")
+
+
+def _check_handed_in(parts: Sequence[Document]) -> None:
+    for part in parts:
+        needed = _NEEDED.get(str(part.get("type")))
+        if needed is None or not isinstance(part.get(needed), str):
+            raise ValueError(f"a part of type {part.get('type')!r} needs {needed or 'another type'!r}, as text")
+    if not parts:
+        raise ValueError("a prompt needs a part")

@@ -1,0 +1,103 @@
+"""Plugins: code of the user's that takes part in how sessions run.
+
+A plugin is a module with functions in it that are named as hooks are, or decorated with them; a class that derives from
+:class:`Plugin`; a mapping of hooks' names to functions; or a function that is given the :class:`Host` and makes one of
+those. See ``docs/plugins.md``.
+"""
+
+from __future__ import annotations
+
+from . import hooks
+from .calling import Applied, Loaded, Plugins, Skipped, Source
+from .configuring import configured, tools
+from .feeding import Feed
+from .hooks import Done
+from .loading import Pluggable, load, pending
+from .plugin import Plugin
+from .trust import Trust
+from .vocabulary import (
+    AuthNeeded,
+    AutoContinue,
+    ChatCall,
+    ChatHeaders,
+    ChatParams,
+    CommandCall,
+    CommandParts,
+    CompactionCall,
+    CompactionPrompt,
+    CompletedText,
+    Configuration,
+    Conversation,
+    Heard,
+    Host,
+    Login,
+    PermissionAnswer,
+    PermissionAsked,
+    Prompted,
+    PromptParts,
+    Providers,
+    ShellCall,
+    ShellEnvironment,
+    SmallModel,
+    SmallModelWanted,
+    SystemPrompt,
+    TextDone,
+    ToolAnswer,
+    ToolArguments,
+    ToolCall,
+    ToolDefinition,
+    ToolRan,
+    Tools,
+    ToolShown,
+)
+
+__all__ = [
+    "Applied",
+    "AuthNeeded",
+    "AutoContinue",
+    "ChatCall",
+    "ChatHeaders",
+    "ChatParams",
+    "CommandCall",
+    "CommandParts",
+    "CompactionCall",
+    "CompactionPrompt",
+    "CompletedText",
+    "Configuration",
+    "Conversation",
+    "Done",
+    "Feed",
+    "Heard",
+    "Host",
+    "Loaded",
+    "Login",
+    "PermissionAnswer",
+    "PermissionAsked",
+    "Pluggable",
+    "Plugin",
+    "Plugins",
+    "PromptParts",
+    "Prompted",
+    "Providers",
+    "ShellCall",
+    "ShellEnvironment",
+    "Skipped",
+    "SmallModel",
+    "SmallModelWanted",
+    "Source",
+    "SystemPrompt",
+    "TextDone",
+    "ToolAnswer",
+    "ToolArguments",
+    "ToolCall",
+    "ToolDefinition",
+    "ToolRan",
+    "ToolShown",
+    "Tools",
+    "Trust",
+    "configured",
+    "hooks",
+    "load",
+    "pending",
+    "tools",
+]

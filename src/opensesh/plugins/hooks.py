@@ -1,0 +1,98 @@
+"""The hooks, by name. Each is a decorator that makes a function one of it, and the type checker see that it fits.
+
+::
+
+    from opensesh.plugins import ChatCall, ChatParams, hooks
+
+
+    @hooks.chat_params
+    def calm(call: ChatCall, params: ChatParams) -> None:
+        params.temperature = 0.1
+
+Their names are OpenCode's, with ``_`` for the dots. What each is for is said in
+:class:`~opensesh.plugins.plugin.Plugin`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any, Generic, TypeVar
+
+from . import vocabulary as v
+
+Told = TypeVar("Told", bound=v.Given)
+Changed = TypeVar("Changed", bound=v.Output)
+
+Done = Awaitable[None] | None
+"""What a hook returns: nothing, at once or after a while."""
+MARK = "__opensesh_hooks__"
+ALL: dict[str, Named] = {}
+"""Every hook, by OpenCode's name."""
+
+
+class Named:
+    """A hook, whatever it is told."""
+
+    def __init__(self, name: str, *, early: bool = False) -> None:
+        self.name = name
+        """OpenCode's."""
+        self.method = name.replace(".", "_")
+        """Python's."""
+        self.early = early
+        """Whether it is called while the engine is being opened, where nothing can be waited for."""
+        ALL[name] = self
+
+    def _mark(self, function: Any) -> None:
+        setattr(function, MARK, (*getattr(function, MARK, ()), self.name))
+
+
+class Hook(Named, Generic[Told, Changed]):
+    """One that is told something and may change something."""
+
+    def __call__(self, function: Callable[[Told, Changed], Done]) -> Callable[[Told, Changed], Done]:
+        """Make ``function`` one of these."""
+        self._mark(function)
+        return function
+
+
+class Notice(Named, Generic[Told]):
+    """One that is told something."""
+
+    def __call__(self, function: Callable[[Told], Done]) -> Callable[[Told], Done]:
+        """Make ``function`` one of these."""
+        self._mark(function)
+        return function
+
+
+config = Hook[v.Host, v.Configuration]("config", early=True)
+provider = Hook[v.Host, v.Providers]("provider", early=True)
+tool = Hook[v.Host, v.Tools]("tool", early=True)
+event = Notice[v.Heard]("event")
+auth = Hook[v.AuthNeeded, v.Login]("auth")
+chat_message = Hook[v.Prompted, v.PromptParts]("chat.message")
+chat_params = Hook[v.ChatCall, v.ChatParams]("chat.params")
+chat_headers = Hook[v.ChatCall, v.ChatHeaders]("chat.headers")
+permission_ask = Hook[v.PermissionAsked, v.PermissionAnswer]("permission.ask")
+command_execute_before = Hook[v.CommandCall, v.CommandParts]("command.execute.before")
+tool_execute_before = Hook[v.ToolCall, v.ToolArguments]("tool.execute.before")
+tool_execute_after = Hook[v.ToolRan, v.ToolAnswer]("tool.execute.after")
+shell_env = Hook[v.ShellCall, v.ShellEnvironment]("shell.env")
+tool_definition = Hook[v.ToolShown, v.ToolDefinition]("tool.definition")
+experimental_chat_messages_transform = Hook[v.ChatCall, v.Conversation]("experimental.chat.messages.transform")
+experimental_chat_system_transform = Hook[v.ChatCall, v.SystemPrompt]("experimental.chat.system.transform")
+experimental_provider_small_model = Hook[v.SmallModelWanted, v.SmallModel]("experimental.provider.small_model")
+experimental_session_compacting = Hook[v.CompactionCall, v.CompactionPrompt]("experimental.session.compacting")
+experimental_compaction_autocontinue = Hook[v.ChatCall, v.AutoContinue]("experimental.compaction.autocontinue")
+experimental_text_complete = Hook[v.TextDone, v.CompletedText]("experimental.text.complete")
+dispose = Notice[v.Host]("dispose")
+
+
+def named(name: str) -> Named:
+    """A hook by OpenCode's name or by Python's; a ``ValueError`` says what was probably meant."""
+    found = ALL.get(name) or next((each for each in ALL.values() if each.method == name), None)
+    if found is None:
+        from difflib import get_close_matches
+
+        close = get_close_matches(name, ALL, 1)
+        raise ValueError(f"there is no hook {name!r}" + (f"; did you mean {close[0]!r}?" if close else ""))
+    return found
