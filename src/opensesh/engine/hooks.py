@@ -312,20 +312,19 @@ def _complete(part: Document, info: Document) -> Document:
 
 
 def _check_parts(parts: Sequence[Document]) -> None:
-    if not parts:
-        raise ValueError("a prompt needs a part")
+    _check_handed_in(parts)
     for part in parts:
         read_part(part)
-        if part["type"] not in _NEEDED:
-            raise ValueError(f"a prompt is made of {', '.join(_NEEDED)} parts, not of {part['type']!r}")
     if len({part["id"] for part in parts}) < len(parts):
         raise ValueError("two parts have the same id")
 
 
 def _check_handed_in(parts: Sequence[Document]) -> None:
-    for part in parts:
-        needed = _NEEDED.get(str(part.get("type")))
-        if needed is None or not isinstance(part.get(needed), str):
-            raise ValueError(f"a part of type {part.get('type')!r} needs {needed or 'another type'!r}, as text")
     if not parts:
         raise ValueError("a prompt needs a part")
+    for part in parts:
+        kind = str(part.get("type"))
+        if kind not in _NEEDED:
+            raise ValueError(f"a prompt is made of {', '.join(_NEEDED)} parts, not of {kind!r}")
+        if not isinstance(part.get(_NEEDED[kind]), str):
+            raise ValueError(f"a part of type {kind} needs {_NEEDED[kind]!r}, as text")  # noqa: TRY004

@@ -1,0 +1,254 @@
+from __future__ import annotations
+
+import asyncio
+import logging
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from opensesh import events
+from opensesh.plugins import (
+    ChatCall,
+    ChatHeaders,
+    ChatParams,
+    Configuration,
+    Heard,
+    Host,
+    PermissionAnswer,
+    PermissionAsked,
+    Plugin,
+    Prompted,
+    PromptParts,
+    ShellCall,
+    ShellEnvironment,
+    ToolArguments,
+    ToolCall,
+    ToolDefinition,
+    Tools,
+    ToolShown,
+    hooks,
+)
+
+from ..engine.stage import Stage, echo, stage
+from .test_hooks import ECHO, asked, said
+
+
+def failures(on: Stage) -> list[tuple[str, str]]:
+    return [(event.plugin, event.hook) for event in on.told(events.PluginFailed)]
+
+
+def adding(word: str) -> Any:
+    class Adding(Plugin):
+        def chat_params(self, call: ChatCall, params: ChatParams) -> None:
+            params.options["order"] = params.options.get("order", "") + word
+
+    Adding.__name__ = f"Adding_{word}"
+    return Adding
+
+
+async def test_hooks_are_called_in_the_order_of_their_plugins_each_with_what_the_one_before_left() -> None:
+    async with stage("SAY Hello.", plugins=[adding("a"), adding("b"), adding("c")]) as on:
+        await on.ask()
+        assert asked(on).options["order"] == "abc"
+
+
+class Stumbling(Plugin):
+    def chat_params(self, call: ChatCall, params: ChatParams) -> None:
+        params.options["order"] = "half done"
+        raise KeyError("oh no")
+
+
+class Leaving(Plugin):
+    def chat_params(self, call: ChatCall, params: ChatParams) -> None:
+        params.options.clear()
+        sys.exit(3)
+
+
+class Waiting(Plugin):
+    async def chat_params(self, call: ChatCall, params: ChatParams) -> None:
+        params.options.clear()
+        inner = asyncio.get_running_loop().create_future()
+        inner.cancel()
+        await inner
+
+
+class Muddling(Plugin):
+    def chat_params(self, call: ChatCall, params: ChatParams) -> None:
+        params.options["order"] = object()
+
+
+class Guessing(Plugin):
+    def chat_params(self, call: ChatCall, params: ChatParams) -> None:
+        hot: Any = "hot"
+        params.temperature = hot
+
+
+@pytest.mark.parametrize("wrong", [Stumbling, Leaving, Waiting, Muddling, Guessing])
+async def test_a_hook_that_fails_is_named_and_leaves_everything_as_it_was(
+    wrong: type[Plugin], caplog: pytest.LogCaptureFixture
+) -> None:
+    async with stage("SAY Hello.\n---\nSAY Bye.", plugins=[adding("a"), wrong, adding("b")]) as on:
+        await on.ask()
+        await on.ask()
+        assert (asked(on).options["order"], asked(on).temperature) == ("ab", None)
+        assert failures(on) == [(wrong.__name__, "chat.params")] * 2
+        assert on.told(events.PluginFailed)[0].session_id == on.session
+        on.assert_sound()
+    warned = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
+    assert len(warned) == 1, "said once, however often it happens"
+    assert warned[0].startswith(f"the plugin {wrong.__name__} failed in chat.params")
+
+
+async def test_an_error_says_where_in_the_plugin_it_was_raised() -> None:
+    async with stage("SAY Hello.", plugins=[Stumbling]) as on:
+        await on.ask()
+        (failed,) = on.told(events.PluginFailed)
+    line = 1 + Path(__file__).read_text().splitlines().index('        raise KeyError("oh no")')
+    assert failed.error == f"KeyError: 'oh no' (test_containing.py:{line})"
+
+
+async def test_a_stopped_run_is_not_the_fault_of_the_hook_it_waits_for() -> None:
+    reached = asyncio.Event()
+
+    async def chat_params(call: ChatCall, params: ChatParams) -> None:
+        reached.set()
+        await asyncio.sleep(60)
+
+    async with stage("SAY Hello.", plugins=[chat_params]) as on:
+        outcome = await on.submit()
+        await asyncio.wait_for(reached.wait(), 10)
+        on.engine.abort(on.session)
+        assert (await asyncio.wait_for(outcome, 10)).kind == "aborted"
+        assert failures(on) == []
+        on.assert_sound()
+
+
+async def test_an_event_hook_that_fails_does_not_fail_for_ever() -> None:
+    def event(heard: Heard) -> None:
+        raise RuntimeError("no")
+
+    async with stage("SAY Hello.", plugins=[event]) as on:
+        await on.ask()
+        last = on.engine.bus.last
+        await on.until(lambda: len(failures(on)) > 3)
+        await asyncio.sleep(0.1)
+    assert on.engine.bus.last < 3 * last
+
+
+async def test_an_event_hook_that_never_ends_holds_nothing_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("opensesh.plugins.feeding._PATIENCE", 0.05)
+
+    async def event(heard: Heard) -> None:
+        await asyncio.Event().wait()
+
+    async with stage("SAY Hello.", plugins=[event]) as on:
+        assert (await on.ask()).kind == "answered"
+
+
+async def test_a_tool_runs_with_what_it_was_given_if_a_hook_fails() -> None:
+    def tool_execute_before(call: ToolCall, output: ToolArguments) -> None:
+        output.args.clear()
+        raise RuntimeError("no")
+
+    async with stage(ECHO, plugins=[tool_execute_before], tools=[echo()]) as on:
+        await on.ask()
+        assert on.parts("tool")[0]["state"]["output"] == 'echo {"a": 1}'
+        assert failures(on) == [("tool_execute_before", "tool.execute.before")]
+
+
+async def test_a_permission_stays_what_the_rules_made_it_if_a_hook_fails() -> None:
+    def permission_ask(asked: PermissionAsked, answer: PermissionAnswer) -> None:
+        answer.status = "allow"
+        raise RuntimeError("no")
+
+    script = 'CALL write {"filePath": "a.txt", "content": "x"}\n---\nSAY Done.'
+    async with stage(script, plugins=[permission_ask], config={"permission": {"edit": "ask"}}) as on:
+        outcome = await on.submit()
+        await on.until_told(events.PermissionAsked)
+        on.engine.abort(on.session)
+        await outcome
+    assert not Path("a.txt").exists()
+
+
+async def test_a_prompt_that_could_not_be_stored_or_answered_is_not_taken() -> None:
+    def change(what: str, value: Any) -> Any:
+        def chat_message(given: Prompted, output: PromptParts) -> None:
+            output.message[what] = value
+
+        return chat_message
+
+    def part(**fields: Any) -> Any:
+        def chat_message(given: Prompted, output: PromptParts) -> None:
+            output.parts.append(fields)
+
+        return chat_message
+
+    def nothing(given: Prompted, output: PromptParts) -> None:
+        output.parts.clear()
+
+    wrong = [
+        change("id", "msg_0"),
+        change("role", "assistant"),
+        change("agent", "nobody"),
+        change("model", {"providerID": "nowhere", "modelID": "none"}),
+        part(type="tool", text="x"),
+        part(type="text"),
+        part(type="text", text="Fine.", messageID="msg_0"),
+        {"chat.message": nothing},
+    ]
+    async with stage("SAY Hello.", plugins=wrong) as on:
+        assert (await on.ask("Go.")).kind == "answered"
+        prompt = on.messages()[0]
+        assert [each["text"] for each in prompt.parts] == ["Go.", "Fine."]
+        assert {each["messageID"] for each in prompt.parts} == {prompt.info["id"]}
+        assert len(failures(on)) == len(wrong) - 1
+        on.assert_sound()
+
+
+async def test_headers_variables_and_definitions_that_nobody_would_take_are_not_taken() -> None:
+    def chat_headers(call: ChatCall, output: ChatHeaders) -> None:
+        output.headers["X"] = "a\r\nAuthorization: mine"
+
+    def shell_env(call: ShellCall, output: ShellEnvironment) -> None:
+        output.env["A=B"] = "c"
+
+    def tool_definition(shown: ToolShown, output: ToolDefinition) -> None:
+        output.parameters = {"type": "string"}
+
+    plugin = {"chat.headers": chat_headers, "shell.env": shell_env, "tool.definition": tool_definition}
+    async with stage('CALL bash {"command": "echo one"}\n---\nSAY Done.', plugins=[plugin]) as on:
+        await on.ask()
+        assert asked(on).headers == {}
+        assert all(spec.parameters["type"] == "object" for spec in asked(on).tools)
+        assert on.parts("tool")[0]["state"]["output"].strip() == "one"
+        assert set(failures(on)) == {("plugin", each) for each in plugin}
+
+
+async def test_a_configuration_that_no_file_could_hold_is_not_taken() -> None:
+    def config(host: Host, output: Configuration) -> None:
+        output.document["compaction"] = {"auto": "perhaps"}
+
+    def stranger(host: Host, output: Configuration) -> None:
+        output.document["nonsense"] = True
+
+    async with stage("SAY Hello.", plugins=[config, {"config": stranger}]) as on:
+        assert on.engine.runtime.config.settings.compaction.auto is True
+        early = [on.engine.bus.next_after(number) for number in range(2)]
+        assert [each and each.event.type for each in early] == ["opensesh.plugin.failed"] * 2
+
+
+async def test_what_is_no_tool_is_not_offered() -> None:
+    def tool(host: Host, output: Tools) -> None:
+        hammer: Any = "hammer"
+        output.tools.append(hammer)
+
+    async with stage("SAY Hello.", plugins=[tool]) as on:
+        assert (await on.ask("Go.")).kind == "answered"
+        assert "Go." in said(asked(on))
+
+
+def test_every_hook_can_be_a_method() -> None:
+    methods = {name for name in vars(Plugin) if not name.startswith("_")}
+    assert methods == {hook.method for hook in hooks.ALL.values()}

@@ -1,0 +1,424 @@
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import opensesh
+from opensesh import events
+from opensesh.engine.engine import open_engine
+from opensesh.errors import PermissionCorrected, ToolFailed
+from opensesh.models.request import Request, System
+from opensesh.models.scripted import ScriptedModel
+from opensesh.plugins import (
+    AuthNeeded,
+    ChatCall,
+    ChatHeaders,
+    ChatParams,
+    CommandCall,
+    CommandParts,
+    Configuration,
+    Heard,
+    Host,
+    Login,
+    PermissionAnswer,
+    PermissionAsked,
+    Plugin,
+    Prompted,
+    PromptParts,
+    Providers,
+    ShellCall,
+    ShellEnvironment,
+    ToolAnswer,
+    ToolArguments,
+    ToolCall,
+    ToolDefinition,
+    ToolRan,
+    Tools,
+    ToolShown,
+    hooks,
+)
+from opensesh.records import as_object
+from opensesh.testing.wire import WireServer
+
+from ..engine.stage import Stage, echo, stage
+
+ECHO = 'CALL echo {"a": 1}\n---\nSAY Done.'
+
+
+def asked(on: Stage, number: int = -1) -> Request:
+    return on.model.calls[number].request
+
+
+def said(request: Request) -> str:
+    return "\n".join(str(turn) for turn in request.messages)
+
+
+async def test_an_event_hook_hears_of_everything_in_order_up_to_the_end() -> None:
+    heard: list[Heard] = []
+
+    @hooks.event
+    async def listen(given: Heard) -> None:
+        await asyncio.sleep(0)
+        heard.append(given)
+
+    async with stage("SAY Hello.", plugins=[listen]) as on:
+        await on.ask()
+        bus = on.engine.bus
+    assert [each.sequence for each in heard] == list(range(1, bus.last + 1))
+    kinds = [each.event.type for each in heard]
+    assert kinds.index("session.created") < kinds.index("message.updated") < kinds.index("session.idle")
+
+
+async def test_what_an_event_hook_does_to_an_event_reaches_nobody() -> None:
+    def spoil(given: Heard) -> None:
+        given.event.properties.get("info", {}).clear()
+
+    async with stage("SAY Hello.", plugins=[hooks.event(spoil)]) as on:
+        await on.ask()
+        await asyncio.sleep(0.05)
+        assert all(event.info for event in on.told(events.MessageUpdated))
+        on.assert_sound()
+
+
+async def test_a_config_hook_changes_what_holds_and_is_named_as_who_did() -> None:
+    def config(host: Host, output: Configuration) -> None:
+        output.document["agent"] = {"build": {"prompt": f"You are in {host.project_id}."}}
+        output.document["permission"] = "deny"
+
+    async with stage("SAY Hello.", plugins=[config], config={"instructions": ["a.md"]}) as on:
+        await on.ask()
+        settled = on.engine.runtime.config
+        system = asked(on).messages[0]
+        assert isinstance(system, System)
+        assert system.text.startswith(f"You are in {on.engine.runtime.place.id}.")
+        assert settled.settings.permission == {"*": "deny"}
+        assert str(settled.origin("agent.build.prompt")) == "the plugin config"
+        assert "opencode.json" in str(settled.origin("instructions.0"))
+
+
+async def test_a_provider_hook_adds_models() -> None:
+    def provider(host: Host, output: Providers) -> None:
+        output.providers["mine"] = {
+            "npm": "@ai-sdk/openai-compatible",
+            "options": {"baseURL": "http://127.0.0.1:1/v1"},
+            "models": {"m": {"name": "M", "limit": {"context": 1000, "output": 100}}},
+        }
+
+    async with stage("SAY Hello.", plugins=[provider]) as on:
+        assert on.engine.runtime.find_model("mine/m").limit.context == 1000
+
+
+async def test_a_tool_hook_adds_tools_and_may_replace_a_built_in_one() -> None:
+    @opensesh.tool
+    def tickets(project: str) -> str:
+        """List the tickets of a project."""
+        return f"none in {project}"
+
+    @opensesh.tool(name="bash")
+    def no_shell(command: str) -> str:
+        """Run nothing."""
+        return "there is no shell here"
+
+    def tool(host: Host, output: Tools) -> None:
+        output.tools += [tickets, no_shell]
+
+    script = 'CALL tickets {"project": "east"}\nCALL bash {"command": "touch it"}\n---\nSAY Done.'
+    async with stage(script, plugins=[tool]) as on:
+        await on.ask()
+        assert [part["state"]["output"] for part in on.parts("tool")] == ["none in east", "there is no shell here"]
+    assert not Path("it").exists()
+
+
+async def test_an_auth_hook_gives_the_key() -> None:
+    needed: list[AuthNeeded] = []
+
+    async def auth(given: AuthNeeded, output: Login) -> None:
+        needed.append(given)
+        output.key = f"key-{len(needed)}"
+
+    with WireServer("SAY Hello.") as server:
+        mine = {
+            "npm": "@ai-sdk/openai-compatible",
+            "env": ["MINE_KEY"],
+            "options": {"baseURL": server.base_url},
+            "models": {"m": {"limit": {"context": 9000, "output": 100}}},
+        }
+        Path("opencode.json").write_text(json.dumps({"provider": {"mine": mine}}))
+        async with open_engine(".", plugins=[auth]) as engine:
+            session = await engine.create(title="x")
+            assert (await engine.run(session.id, "Go.", model="mine/m")).kind == "answered"
+    assert [each.provider_id for each in needed] == ["mine"]
+    assert server.requests[0].headers["authorization"] == "Bearer key-1"
+
+
+async def test_a_chat_message_hook_changes_what_is_stored_and_asked() -> None:
+    def chat_message(given: Prompted, output: PromptParts) -> None:
+        output.parts[0]["text"] += f" For {given.agent} on {given.model}."
+        output.parts.append({"type": "text", "text": "By the way."})
+        output.message["system"] = "Rhyme."
+
+    async with stage("SAY Hello.", plugins=[chat_message]) as on:
+        await on.ask("Go.")
+        prompt = on.messages()[0]
+        assert [part["text"] for part in prompt.parts] == ["Go. For build on scripted/it.", "By the way."]
+        assert list(prompt.parts[1]) == ["id", "sessionID", "messageID", "type", "text"]
+        assert "By the way." in said(asked(on))
+        assert "Rhyme." in said(asked(on))
+        on.assert_sound()
+
+
+async def test_params_and_headers_are_those_of_the_plugins_for_every_model_call() -> None:
+    seen: list[tuple[str, str]] = []
+
+    def chat_params(call: ChatCall, params: ChatParams) -> None:
+        seen.append((call.purpose, call.agent))
+        params.temperature, params.top_p, params.top_k, params.max_output_tokens = 0.1, 0.2, 3, 44
+        params.options["reasoningEffort"] = "low"
+
+    async def chat_headers(call: ChatCall, output: ChatHeaders) -> None:
+        output.headers["X-Session"] = call.session_id
+
+    plugin = {"chat.params": chat_params, "chat_headers": chat_headers}
+    async with stage("SAY Hello.\n---\nSAY A summary.", plugins=[plugin], title=None) as on:
+        await on.ask()
+        await on.until(lambda: on.model.title_calls)
+        await (await on.engine.compact(on.session))
+        for request in (each.request for each in (*on.model.calls, *on.model.title_calls)):
+            assert (request.temperature, request.top_p, request.top_k) == (0.1, 0.2, 3)
+            assert request.max_output_tokens == 44
+            assert request.options["reasoningEffort"] == "low"
+            assert request.headers == {"X-Session": on.session}
+    assert set(seen) == {("answer", "build"), ("title", "title"), ("summary", "compaction")}
+
+
+@pytest.mark.parametrize("rule", ["allow", "ask"])
+async def test_a_permission_hook_is_told_what_the_rules_say_and_may_forbid_it(rule: str) -> None:
+    given: list[tuple[str, str, str]] = []
+
+    def permission_ask(asked: PermissionAsked, answer: PermissionAnswer) -> None:
+        given.append((asked.permission, Path(asked.patterns[0]).name, answer.status))
+        answer.status, answer.message = "deny", "not on a Friday"
+
+    script = 'CALL write {"filePath": "a.txt", "content": "x"}\n---\nEXPECT last not on a Friday\nSAY Done.'
+    async with stage(script, plugins=[permission_ask], config={"permission": {"edit": rule}}) as on:
+        await on.ask()
+        on.model.assert_complete()
+        assert given == [("edit", "a.txt", rule)]
+        assert "The plugin permission_ask forbids edit for" in on.parts("tool")[0]["state"]["error"]
+    assert not Path("a.txt").exists()
+
+
+async def test_a_permission_hook_may_allow_what_would_be_asked_and_have_asked_what_is_allowed() -> None:
+    def permission_ask(asked: PermissionAsked, answer: PermissionAnswer) -> None:
+        answer.status = "allow" if asked.permission == "edit" else "ask"
+
+    script = """CALL write {"filePath": "a.txt", "content": "x"}
+---
+CALL bash {"command": "touch b.txt"}
+---
+SAY Done."""
+    config = {"permission": {"edit": "ask", "bash": "allow"}}
+    async with stage(script, plugins=[permission_ask], config=config) as on:
+        outcome = await on.submit()
+        request = await on.until_told(events.PermissionAsked)
+        assert (Path("a.txt").read_text(), Path("b.txt").exists()) == ("x", False)
+        while not outcome.done():
+            for waiting in on.engine.runtime.permissions.pending:
+                on.engine.runtime.permissions.reply(waiting["id"], "once")
+            await asyncio.sleep(0.01)
+        assert request.permission != "edit"
+    assert Path("b.txt").exists()
+
+
+async def test_no_plugin_can_allow_what_a_rule_forbids() -> None:
+    def permission_ask(asked: PermissionAsked, answer: PermissionAnswer) -> None:
+        answer.status = "allow"
+
+    config = {"permission": {"edit": {"*": "allow", "*secret*": "deny"}}}
+    script = 'CALL write {"filePath": "secret.txt", "content": "x"}\n---\nSAY Done.'
+    async with stage(script, plugins=[permission_ask], config=config) as on:
+        await on.ask()
+    assert not Path("secret.txt").exists()
+
+
+async def test_a_command_hook_changes_the_prompt_that_a_command_becomes() -> None:
+    def command_execute_before(call: CommandCall, output: CommandParts) -> None:
+        output.parts[0]["text"] = f"{call.command}({call.arguments}) said: {output.parts[0]['text']}"
+
+    config = {"command": {"greet": {"template": "Greet $1."}}}
+    async with stage("SAY Done.", plugins=[command_execute_before], config=config) as on:
+        await (await on.engine.command(on.session, "greet", "you", model="scripted/it"))
+        assert on.parts("text")[0]["text"] == "greet(you) said: Greet you."
+
+
+async def test_tool_hooks_change_what_goes_in_and_what_comes_out() -> None:
+    ran: list[ToolRan] = []
+
+    async def tool_execute_before(call: ToolCall, output: ToolArguments) -> None:
+        output.args["b"] = call.tool
+
+    def tool_execute_after(given: ToolRan, output: ToolAnswer) -> None:
+        ran.append(given)
+        output.output, output.title = output.output.upper(), "Loud"
+        output.metadata["loud"] = True
+
+    plugin = {"tool.execute.before": tool_execute_before, "tool.execute.after": tool_execute_after}
+    async with stage(ECHO, plugins=[plugin], tools=[echo()]) as on:
+        await on.ask()
+        (part,) = on.parts("tool")
+        assert part["state"]["input"] == {"a": 1, "b": "echo"} == ran[0].args
+        assert part["state"]["output"] == 'ECHO {"A": 1, "B": "ECHO"}'
+        assert (part["state"]["title"], part["state"]["metadata"]["loud"]) == ("Loud", True)
+        assert ran[0].call_id == part["callID"]
+        assert 'ECHO {"A": 1' in said(asked(on))
+
+
+@pytest.mark.parametrize("refusal", [ToolFailed("Not that one."), PermissionCorrected("Not that one.")])
+async def test_a_tool_hook_may_keep_a_tool_from_running(refusal: Exception) -> None:
+    def tool_execute_before(call: ToolCall, output: ToolArguments) -> None:
+        raise refusal
+
+    script = 'CALL write {"filePath": "a.txt", "content": "x"}\n---\nEXPECT last Not that one.\nSAY Done.'
+    async with stage(script, plugins=[tool_execute_before]) as on:
+        await on.ask()
+        on.model.assert_complete()
+        assert on.told(events.PluginFailed) == []
+        assert on.parts("tool")[0]["state"]["input"] == {"filePath": "a.txt", "content": "x"}
+    assert not Path("a.txt").exists()
+
+
+async def test_tool_hooks_see_calls_inside_of_calls() -> None:
+    seen: list[str] = []
+
+    def tool_execute_before(call: ToolCall, output: ToolArguments) -> None:
+        seen.append(call.tool)
+
+    calls = {"tool_calls": [{"tool": "bash", "parameters": {"command": "true"}}]}
+    script = f"CALL batch {json.dumps(calls)}\n---\nSAY Done."
+    config = {"experimental": {"batch_tool": True}}
+    async with stage(script, plugins=[tool_execute_before], config=config) as on:
+        await on.ask()
+    assert seen == ["batch", "bash"]
+
+
+async def test_a_shell_hook_adds_variables_for_the_model_the_user_and_templates() -> None:
+    seen: list[ShellCall] = []
+
+    def shell_env(call: ShellCall, output: ShellEnvironment) -> None:
+        seen.append(call)
+        output.env["FLAVOUR"] = "mint"
+
+    Path("inner").mkdir()
+    config = {"command": {"taste": {"template": "It is !`echo $FLAVOUR`."}}}
+    script = 'CALL bash {"command": "echo $FLAVOUR", "workdir": "inner"}\n---\nSAY Done.\n---\nSAY Done.'
+    async with stage(script, plugins=[shell_env], config=config) as on:
+        await on.ask()
+        await on.engine.shell(on.session, "echo user $FLAVOUR", model="scripted/it")
+        await (await on.engine.command(on.session, "taste", model="scripted/it"))
+        outputs = [part["state"]["output"].strip() for part in on.parts("tool")]
+        assert outputs == ["mint", "user mint"]
+        assert "It is mint." in [part["text"].replace("\n", "") for part in on.parts("text")]
+        here = on.engine.runtime.place.directory
+    assert [each.cwd for each in seen] == [f"{here}/inner", here, here]
+    assert seen[0].call_id
+
+
+async def test_a_prompt_that_stands_for_a_command_of_the_users_is_left_alone() -> None:
+    def chat_message(given: Prompted, output: PromptParts) -> None:
+        output.parts.append({"type": "text", "text": "More."})
+
+    async with stage("SAY Done.", plugins=[chat_message]) as on:
+        await on.engine.shell(on.session, "echo hello", model="scripted/it")
+        assert len(on.messages()[0].parts) == 1
+        assert not on.model.calls
+
+
+async def test_a_definition_hook_changes_what_the_model_reads_of_a_tool() -> None:
+    def tool_definition(shown: ToolShown, output: ToolDefinition) -> None:
+        if shown.tool == "bash":
+            output.description = "Do not."
+            output.parameters["properties"]["why"] = {"type": "string"}
+
+    async with stage("SAY Hello.\n---\nSAY Again.", plugins=[tool_definition]) as on:
+        await on.ask()
+        await on.ask()
+        for call in on.model.calls:
+            specs = {spec.name: spec for spec in call.request.tools}
+            assert specs["bash"].description == "Do not."
+            assert "why" in specs["bash"].parameters["properties"]
+            assert specs["read"].description != "Do not."
+
+
+async def test_a_dispose_hook_is_called_once_when_all_is_over() -> None:
+    order: list[str] = []
+
+    class Tidy(Plugin):
+        def event(self, heard: Heard) -> None:
+            order.append(heard.event.type)
+
+        async def dispose(self, host: Host) -> None:
+            order.append(f"dispose {host == self.host}")
+
+    async with stage("SAY Hello.", plugins=[Tidy]) as on:
+        await on.ask()
+    assert order[-1] == "dispose True"
+    assert order.count("dispose True") == 1
+    assert "session.idle" in order
+
+
+async def test_without_plugins_what_goes_in_comes_out() -> None:
+    async with stage(ECHO, tools=[echo()]) as on:
+        await on.ask()
+        hooks_of = on.engine.runtime.hooks
+        info: dict[str, Any] = {"sessionID": on.session}
+        parts: list[dict[str, Any]] = [{"type": "text"}]
+        kept = await hooks_of.prompt(info, parts)
+        assert kept[0] is info
+        assert kept[1] is parts
+        request = asked(on)
+        assert await hooks_of.side_request(info, "build", "title", request) is request
+        assert await hooks_of.shell_env(".") is on.engine.runtime.config.variables
+
+
+async def test_a_plugin_that_changes_nothing_changes_nothing() -> None:
+    class Watching(Plugin):
+        pass
+
+    def watch(*told: object) -> None:
+        pass
+
+    for hook in hooks.ALL.values():
+        setattr(Watching, hook.method, watch)
+
+    async def run(*plugins: Any) -> tuple[list[Request], list[list[str]]]:
+        model = ScriptedModel('CALL bash {"command": "echo one"}\n---\nSAY Done.\n---\nSAY A summary.')
+        async with stage(model, plugins=plugins) as on:
+            await on.ask()
+            await (await on.engine.compact(on.session))
+            shapes = [[json.dumps(_shape(part)) for part in message.parts] for message in on.messages()]
+            assert on.told(events.PluginFailed) == []
+        return [call.request for call in model.calls], shapes
+
+    requests, records = await run()
+    watched, watched_records = await run(Watching)
+    assert [_plain(each) for each in requests] == [_plain(each) for each in watched]
+    assert records == watched_records
+
+
+def _shape(value: Any) -> Any:
+    """A record without its identifiers and moments."""
+    members = as_object(value)
+    if members is not None:
+        varying = ("id", "sessionID", "messageID", "time", "hash", "snapshot")
+        return {key: _shape(item) for key, item in members.items() if key not in varying}
+    return value
+
+
+def _plain(request: Request) -> str:
+    import re
+
+    return re.sub(r"ses_\w+|call_\w+", "", str(request))
