@@ -30,6 +30,7 @@ COMMANDS = {
     "agents": ("agents, and what they may do", "agents"),
     "tools": ("tools, and where they come from", "tools"),
     "config": ("every setting, and who made it", "config"),
+    "plugins": ("plugins at work here, and those that are not", "plugins"),
     "demo": ("see it work in a throw-away folder", "demo"),
     "completion": ("completion for bash, zsh or fish", "completion"),
 }

@@ -48,6 +48,7 @@ def configure(parser: Parser) -> None:
     parser.add_argument("--title", metavar="T", help="a title for a new session")
     parser.add_argument("--budget", metavar="DOLLARS", help="ask no model any more once this run has cost so much")
     parser.add_argument("--share", action="store_true", help="let others read the session, at a link that is told")
+    parser.add_argument("--no-plugins", action="store_true", help="'opensesh plugins' lists those there are")
     parser.add_argument("--yes", action="store_true", help="allow what would be asked for, but not to go on in circles")
     parser.add_argument(
         "--format", choices=("text", "json"), default="text", help="json: one event a line, the last one the result"
@@ -78,7 +79,12 @@ def _run(options: Namespace, words: str) -> int:
     from .terminal import Keyboard
 
     keyboard = Keyboard.find()
-    settings = Settings(owner="opensesh run", interactive=keyboard is not None, budget=_budget(options))
+    settings = Settings(
+        owner="opensesh run",
+        interactive=keyboard is not None,
+        budget=_budget(options),
+        find_plugins=not options.no_plugins,
+    )
     engine = open_engine(directory, store=store, settings=settings)
     _check(engine, options, session)
     try:
@@ -249,8 +255,12 @@ def _check(engine: Engine, options: Namespace, session: Session | None) -> None:
 
 
 def _check_model(engine: Engine, model: Model, variant: str | None) -> None:
+    from ..plugins import hooks as plugin_hooks
+
     if variant and model.variants and variant not in model.variants:
         raise UsageError(f"{model.ref} has no variant {variant!r}; it has: {', '.join(model.variants)}")
+    if engine.runtime.hooks.plugins.wants(plugin_hooks.auth):
+        return  # the key is asked for when it is needed
     try:
         engine.runtime.connections.provider(model)
     except OSError as error:

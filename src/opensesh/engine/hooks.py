@@ -327,4 +327,4 @@ def _check_handed_in(parts: Sequence[Document]) -> None:
         if kind not in _NEEDED:
             raise ValueError(f"a prompt is made of {', '.join(_NEEDED)} parts, not of {kind!r}")
         if not isinstance(part.get(_NEEDED[kind]), str):
-            raise ValueError(f"a part of type {kind} needs {_NEEDED[kind]!r}, as text")  # noqa: TRY004
+            raise TypeError(f"a part of type {kind} needs {_NEEDED[kind]!r}, as text")

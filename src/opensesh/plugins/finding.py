@@ -80,9 +80,9 @@ def _configured(config: Config, skipped: list[Skipped]) -> Iterator[Candidate]:
         text = str(pair[0] if pair else entry)
         options = (as_object(pair[1]) or {}) if pair and len(pair) > 1 else {}
         origin = config.origins.get(("plugin", at))
-        by = str(origin) if origin else ""
-        own = origin is not None and is_own(origin.source, config)
         path = _path(text, config)
+        by = str(origin) if origin and origin.source != path else ""
+        own = origin is not None and is_own(origin.source, config)
         if path is not None and path.endswith(".py"):
             name = os.path.basename(path).removesuffix(".py")
             yield Candidate(name, Source("config", path, by), own, path=path, options=options)
@@ -91,7 +91,9 @@ def _configured(config: Config, skipped: list[Skipped]) -> Iterator[Candidate]:
         else:
             why = "it is an npm package" if path is None else "it is not a Python file"
             reason = f"{why}; OpenCode runs it, opensesh does not"
-            skipped.append(Skipped(text, Source("config", text, by), "foreign", reason))
+            name = os.path.basename(path) if path else text
+            source = Source("config" if by else "folder", path or text, by)
+            skipped.append(Skipped(name, source, "foreign", reason))
 
 
 def _path(text: str, config: Config) -> str | None:

@@ -1,0 +1,141 @@
+"""Plugins at work in this directory: where each comes from, and its hooks; and those that are not at work, and why.
+
+Plugins that come with a project are code from its repository. They run only once they are trusted, and each only for as
+long as its file does not change: look at it, then '--trust' it.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from contextlib import contextmanager, redirect_stdout
+from typing import TYPE_CHECKING, Any
+
+from . import output
+
+if TYPE_CHECKING:
+    from argparse import Namespace
+    from collections.abc import Generator
+
+    from ..config import Config
+    from ..plugins import Loaded, Plugins, Skipped, Source
+    from .app import Parser
+
+_OFF = "plugins are switched off here, by {}"
+
+
+def configure(parser: Parser) -> None:
+    """Declare the arguments."""
+    parser.add_argument("--trust", action="store_true", help="trust the project's plugins, as they are now")
+    parser.add_argument("--untrust", action="store_true", help="trust none of them any more")
+
+
+def run(options: Namespace) -> int:
+    """Print the plugins."""
+    from ..config import load
+    from ..errors import UsageError
+    from ..plugins import Host
+    from ..plugins import load as load_plugins
+    from ..project import resolve
+
+    if options.trust and options.untrust:
+        raise UsageError("--trust and --untrust are opposites: give one of them")
+    place = resolve(os.getcwd())
+    config = load(place.directory, place.sandbox)
+    if options.trust or options.untrust:
+        _change_trust(config, trust=options.trust, quiet=options.json)
+    host = Host(directory=place.directory, worktree=place.sandbox, project_id=place.id)
+    with _silence(), redirect_stdout(sys.stderr):
+        plugins = load_plugins(config, host)
+        tools = [_tools(plugin) for plugin in plugins.loaded]
+    off = config.flags.variable("DISABLE_PLUGINS") if config.flags.disable_plugins else None
+    if options.json:
+        found = [_document(each, own) for each, own in zip(plugins.loaded, tools, strict=True)]
+        left = [_skipped_document(each) for each in plugins.skipped]
+        output.print_json({"directory": config.directory, "off": off, "plugins": found, "skipped": left})
+    else:
+        _print(plugins, tools, off)
+    return 0
+
+
+def _change_trust(config: Config, *, trust: bool, quiet: bool) -> None:
+    from ..plugins import Trust, pending
+
+    found = pending(config)
+    if trust:
+        Trust().grant((each.key, now) for each, now in found)
+        changed = [each.source.place for each, _ in found]
+    else:
+        gone = Trust().revoke(each.key for each, _ in found)
+        changed = [each.source.place for each, _ in found if each.key in gone]
+    if not quiet:
+        verb = "trusted" if trust else "not trusted any more"
+        for path in changed:
+            print(f"{verb}: {_short(path)}")
+        if not changed:
+            print("there is no plugin of this project's to trust" if trust else "none of them was trusted")
+
+
+@contextmanager
+def _silence() -> Generator[None]:
+    """What would be logged is printed here."""
+    import logging
+
+    log = logging.getLogger("opensesh.plugins")
+    was, log.disabled = log.disabled, True
+    try:
+        yield
+    finally:
+        log.disabled = was
+
+
+def _tools(plugin: Loaded) -> list[str]:
+    from ..plugins import Plugins, tools
+
+    return [tool.id for tool in tools(Plugins([plugin]))]
+
+
+def _hooks(plugin: Loaded) -> list[str]:
+    return list(dict.fromkeys(hook for hook, _ in plugin.functions))
+
+
+def _print(plugins: Plugins, tools: list[list[str]], off: str | None) -> None:
+    if off:
+        print(_OFF.format(off))
+    elif not plugins.loaded:
+        print("no plugin is at work here")
+    for plugin, own in zip(plugins.loaded, tools, strict=True):
+        print(f"{output.paint(plugin.name, 1)}  {_from(plugin.source)}")
+        if plugin.functions:
+            print(f"  hooks: {', '.join(_hooks(plugin))}")
+        if own:
+            print(f"  tools: {', '.join(own)}")
+    if plugins.skipped:
+        print("\nnot at work:" if plugins.loaded else "not at work:")
+    for each in plugins.skipped:
+        print(f"  {output.paint(each.name, 1)}  {_from(each.source)}")
+        print(f"    {output.clip(each.reason, 1000)}")
+    if any(each.kind == "untrusted" for each in plugins.skipped):
+        print("\nLook at those that are not trusted; then 'opensesh plugins --trust' has them run.")
+
+
+def _from(source: Source) -> str:
+    by = f", named by {_short(source.named_by)}" if source.named_by else ""
+    return output.paint(f"{source.kind}: {_short(source.place)}{by}", 2)
+
+
+def _short(path: str) -> str:
+    home = os.path.expanduser("~")
+    return f"~{path[len(home) :]}" if path.startswith(os.path.join(home, "")) else path
+
+
+def _document(plugin: Loaded, tools: list[str]) -> dict[str, Any]:
+    return {"name": plugin.name, "source": _source(plugin.source), "hooks": _hooks(plugin), "tools": tools}
+
+
+def _skipped_document(each: Skipped) -> dict[str, Any]:
+    return {"name": each.name, "source": _source(each.source), "kind": each.kind, "reason": each.reason}
+
+
+def _source(source: Source) -> dict[str, Any]:
+    return {"kind": source.kind, "place": source.place, "namedBy": source.named_by or None}
