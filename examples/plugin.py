@@ -1,0 +1,55 @@
+"""A plugin that changes the parameters of a request, adds a tool, and rewrites the prompt that sums a session up.
+
+Put it into ``~/.config/opencode/plugins/``, or name it in ``opencode.json``::
+
+    {"plugin": [["./plugin.py", {"temperature": 0.2, "changelog": "CHANGES.md"}]]}
+
+and look at what it does with ``opensesh plugins``. This file is run by opensesh's own tests.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import opensesh
+from opensesh.errors import ToolFailed
+from opensesh.plugins import ChatCall, ChatParams, CompactionCall, CompactionPrompt, Host, Plugin, Tools
+
+SUMMARY = """\
+Write a hand-over note for a colleague who goes on with this work tomorrow and has not seen the conversation.
+Use these headings, and leave none out:
+
+## What was asked
+## What was decided, and why
+## What is done, file by file
+## What is left, in order
+"""
+
+
+class HouseStyle(Plugin):
+    """How this house works with models."""
+
+    def chat_params(self, call: ChatCall, params: ChatParams) -> None:
+        """Calm answers; and titles need no effort."""
+        params.temperature = float(self.host.options.get("temperature", 0.3))
+        if call.purpose == "title":
+            params.max_output_tokens = 100
+
+    def tool(self, host: Host, output: Tools) -> None:
+        """The model may note a change where this house notes changes."""
+        path = Path(host.directory, str(host.options.get("changelog", "CHANGELOG.md")))
+
+        @opensesh.tool
+        def note_change(line: str) -> str:
+            """Add one line to the changelog. Call it once for each change that a user would notice."""
+            if "\n" in line:
+                raise ToolFailed("A change is noted in one line; call this once for each change.")
+            with path.open("a", encoding="utf-8") as file:
+                file.write(f"- {line}\n")
+            return f"Noted in {path.name}."
+
+        output.tools.append(note_change)
+
+    def experimental_session_compacting(self, call: CompactionCall, output: CompactionPrompt) -> None:
+        """Summaries that a colleague can work with."""
+        output.prompt = SUMMARY

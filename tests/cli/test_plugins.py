@@ -1,0 +1,103 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from opensesh.cli.app import run
+
+HOOK = "print('loaded')\ndef chat_params(call, params): pass\n"
+TOOL = 'import opensesh\n@opensesh.tool\ndef tickets() -> str:\n    "List tickets."\n    return ""\n'
+
+
+@pytest.fixture
+def project(isolated: Path) -> Path:
+    place = isolated / "work"
+    (place / ".git").mkdir()
+    (place / ".opencode" / "plugin").mkdir(parents=True)
+    (place / ".opencode" / "plugin" / "theirs.py").write_text(HOOK)
+    own = isolated / ".config" / "opencode" / "plugin"
+    own.mkdir(parents=True)
+    (own / "mine.py").write_text(TOOL)
+    (own / "broken.py").write_text("raise ValueError('oh no')")
+    (own / "other.ts").write_text("")
+    return place
+
+
+def test_plugins_lists_what_is_at_work_and_what_is_not_and_why(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["plugins"]) == 0
+    out, error = capsys.readouterr()
+    assert error == ""
+    assert out.splitlines() == [
+        "mine  folder: ~/.config/opencode/plugin/mine.py",
+        "  tools: tickets",
+        "",
+        "not at work:",
+        "  other.ts  folder: ~/.config/opencode/plugin/other.ts",
+        "    it is not a Python file; OpenCode runs it, opensesh does not",
+        "  broken  folder: ~/.config/opencode/plugin/broken.py",
+        "    ValueError: oh no (broken.py:1)",
+        "  theirs  folder: ~/work/.opencode/plugin/theirs.py",
+        "    it came with the project, and nobody has trusted it",
+        "",
+        "Look at those that are not trusted; then 'opensesh plugins --trust' has them run.",
+    ]
+
+
+def test_trusting_lets_a_projects_plugins_run_until_that_is_taken_back(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["plugins", "--trust"]) == 0
+    out, error = capsys.readouterr()
+    assert out.startswith("trusted: ~/work/.opencode/plugin/theirs.py\n")
+    assert "  hooks: chat.params" in out
+    assert error == "loaded\n", "what a plugin prints is not part of the answer"
+    assert run(["plugins", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert [(each["name"], each["hooks"], each["tools"]) for each in told["plugins"]] == [
+        ("mine", [], ["tickets"]),
+        ("theirs", ["chat.params"], []),
+    ]
+    assert told["plugins"][1]["source"] == {
+        "kind": "folder",
+        "place": str(project / ".opencode/plugin/theirs.py"),
+        "namedBy": None,
+    }
+    assert run(["plugins", "--untrust"]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith("not trusted any more: ~/work/.opencode/plugin/theirs.py\n")
+    assert run(["plugins", "--untrust"]) == 0
+    assert capsys.readouterr().out.startswith("none of them was trusted")
+    assert run(["plugins", "--trust", "--untrust"]) == 2
+
+
+def test_plugins_says_that_they_are_switched_off(
+    project: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENCODE_DISABLE_PLUGINS", "true")
+    assert run(["plugins"]) == 0
+    assert capsys.readouterr().out == "plugins are switched off here, by OPENCODE_DISABLE_PLUGINS\n"
+    assert run(["plugins", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert (told["off"], told["plugins"], told["skipped"]) == ("OPENCODE_DISABLE_PLUGINS", [], [])
+
+
+def test_run_tells_of_plugins_that_do_not_run_and_leaves_all_out_if_asked_to(
+    project: Path,
+    capsys: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    Path("model.script").write_text("SAY Hello.")
+    monkeypatch.setattr("sys.stdin", None)
+    words = ["run", "-m", "scripted/model.script", "--title", "x", "--store", "store", "Go."]
+    assert run([*words, "--no-plugins"]) == 0
+    out, error = capsys.readouterr()
+    assert out.strip() == "Hello."
+    assert "plugin" not in error + caplog.text
+    assert run(words) == 0
+    assert "the plugin broken could not be loaded: ValueError: oh no" in caplog.text
+    assert "plugins of this project that nobody has trusted do not run: theirs" in caplog.text

@@ -1,0 +1,118 @@
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from opensesh.plugins import hooks, vocabulary
+from opensesh.plugins.plugin import Plugin
+
+from ..engine.stage import stage
+from .test_hooks import asked, said
+from .test_loading import loaded
+
+ROOT = Path(__file__).parents[2]
+EXAMPLE = ROOT / "examples" / "plugin.py"
+PAGE = (ROOT / "docs" / "plugins.md").read_text()
+
+
+async def test_the_example_changes_parameters_adds_a_tool_and_rewrites_the_compaction_prompt(isolated: Path) -> None:
+    home = isolated / ".config" / "opencode"
+    home.mkdir(parents=True)
+    options = {"temperature": 0.2, "changelog": "CHANGES.md"}
+    (home / "opencode.json").write_text(json.dumps({"plugin": [[str(EXAMPLE), options]]}))
+    script = """EXPECT tools note_change
+CALL note_change {"line": "Commas are parsed."}
+CALL note_change {"line": "one\\ntwo"}
+---
+EXPECT last Noted in CHANGES.md.
+SAY Done.
+---
+SAY A summary."""
+    async with stage(script, title=None) as on:
+        await on.ask()
+        assert Path("CHANGES.md").read_text() == "- Commas are parsed.\n"
+        assert [part["state"]["status"] for part in on.parts("tool")] == ["completed", "error"]
+        assert asked(on).temperature == 0.2
+        await on.until(lambda: on.model.title_calls)
+        assert on.model.title_calls[0].request.max_output_tokens == 100
+        await (await on.engine.compact(on.session))
+        assert "## What was decided, and why" in said(asked(on))
+        on.model.assert_complete()
+
+
+# -- the page ----------------------------------------------------------------------------------------------------------
+
+
+def test_the_page_has_every_hook_with_what_it_gets_and_what_it_may_change() -> None:
+    rows = dict(re.findall(r"^\| `([\w.]+)` \| (.+) \|$", PAGE, re.MULTILINE))
+    assert {name for name in rows if name in hooks.ALL} == set(hooks.ALL)
+    for hook in hooks.ALL.values():
+        method = getattr(Plugin, hook.method)
+        kinds = [str(kind).removeprefix("v.") for name, kind in method.__annotations__.items() if name != "return"]
+        for kind in kinds:
+            assert f"`{kind}`" in rows[hook.name], f"{hook.name} and {kind}"
+            assert hasattr(vocabulary, kind)
+
+
+def test_the_python_on_the_page_is_a_plugin_each(tmp_path: Path) -> None:
+    blocks = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+    assert len(blocks) >= 3
+    for number, block in enumerate(blocks):
+        path = tmp_path / f"block{number}.py"
+        path.write_text(block)
+        assert loaded(str(path)).skipped == ()
+
+
+@pytest.mark.timeout(240)
+def test_a_type_checker_sees_a_hook_that_does_not_fit(tmp_path: Path) -> None:
+    good = EXAMPLE.read_text() + "\n\n" + "\n".join(_good())
+    bad = "\n".join(_bad())
+    (tmp_path / "good.py").write_text(good)
+    (tmp_path / "bad.py").write_text(bad)
+    config = {"include": ["."], "strict": ["."], "pythonVersion": "3.11"}
+    (tmp_path / "pyrightconfig.json").write_text(json.dumps(config))
+    command = [sys.executable, "-m", "pyright", "--outputjson", "--pythonpath", sys.executable, "-p", str(tmp_path)]
+    done = subprocess.run(command, check=False, capture_output=True, text=True, cwd=ROOT)
+    found = [
+        (Path(each["file"]).name, each["range"]["start"]["line"], each["rule"])
+        for each in json.loads(done.stdout)["generalDiagnostics"]
+    ]
+    expected = [number for number, line in enumerate(bad.splitlines()) if line.startswith(("@", "    def "))]
+    assert [name for name, _, _ in found if name == "good.py"] == [], found
+    assert sorted({line for name, line, _ in found if name == "bad.py"}) == expected, found
+
+
+def _good() -> list[str]:
+    return [
+        "from opensesh.plugins import Heard, ToolArguments, ToolCall, hooks",
+        "",
+        "@hooks.tool_execute_before",
+        "async def check(call: ToolCall, output: ToolArguments) -> None:",
+        "    output.args['by'] = call.tool",
+        "",
+        "@hooks.event",
+        "def listen(heard: Heard) -> None:",
+        "    print(heard.event.type)",
+        "",
+        "class Later(Plugin):",
+        "    async def chat_params(self, call: ChatCall, params: ChatParams) -> None:",
+        "        params.top_k = 3",
+    ]
+
+
+def _bad() -> list[str]:
+    return [
+        "from __future__ import annotations",
+        "from opensesh.plugins import ChatCall, ChatHeaders, ChatParams, Plugin, hooks",
+        "",
+        "@hooks.chat_params",
+        "def wrong(call: ChatCall, output: ChatHeaders) -> None: ...",
+        "",
+        "class Wrong(Plugin):",
+        "    def chat_headers(self, call: ChatCall, output: ChatParams) -> None: ...",
+    ]
