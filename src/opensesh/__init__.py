@@ -33,6 +33,7 @@ _NAMES = {
     "Settings": ("engine.runtime", "Settings"),
     "tool": ("tools.custom", "tool"),
     "OpenseshError": ("errors", "OpenseshError"),
+    "plugins": ("plugins", ""),
     "errors": ("errors", ""),
     "events": ("events", ""),
 }

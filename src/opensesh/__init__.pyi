@@ -1,4 +1,4 @@
-from . import errors, events
+from . import errors, events, plugins
 from .engine.engine import Engine
 from .engine.engine import open_engine as open  # noqa: A004
 from .engine.loop import Outcome
@@ -17,6 +17,7 @@ __all__ = [
     "errors",
     "events",
     "open",
+    "plugins",
     "tool",
 ]
 

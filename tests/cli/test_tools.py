@@ -24,6 +24,21 @@ def test_without_servers_the_built_in_tools_are_listed(capsys: pytest.CaptureFix
     assert "MCP" not in shown
 
 
+def test_a_plugins_tool_is_listed_and_takes_the_place_of_another(
+    isolated: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = isolated / ".config" / "opencode" / "plugin"
+    folder.mkdir(parents=True)
+    text = 'import opensesh\n@opensesh.tool(name="{0}")\ndef f() -> str:\n    "Mine."\n    return ""\n'
+    (folder / "mine.py").write_text(text.format("bash"))
+    (folder / "other.py").write_text(text.format("tickets"))
+    assert app.run(["tools", "--json"]) == 0
+    tools = {tool["id"]: tool["origin"] for tool in json.loads(capsys.readouterr().out)["tools"]}
+    assert tools["bash"] == {"kind": "plugin", "name": "mine"}
+    assert tools["tickets"] == {"kind": "plugin", "name": "other"}
+    assert list(tools)[-1] == "tickets"
+
+
 def test_servers_are_listed_with_their_tools_and_their_state(capsys: pytest.CaptureFixture[str]) -> None:
     configure(box=local(*ANTIQUE), dead=local(*ANTIQUE, "dead"), off=local("x", enabled=False))
     assert app.run(["tools"]) == 1

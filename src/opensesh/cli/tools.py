@@ -1,5 +1,6 @@
-"""List the tools that a model can be offered here: built in, brought along by installed packages, and those of the MCP
-servers that the configuration names, which are started for it. Which of them an agent may use, its rules say."""
+"""List the tools that a model can be offered here: built in, brought along by installed packages and plugins, and those
+of the MCP servers that the configuration names, which are started for it. Which of them an agent may use, its rules
+say."""
 
 from __future__ import annotations
 
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from ..config import Config
+    from ..project import Place
     from ..tools.installed import Installed, Unusable
     from ..tools.mcp import State
     from ..tools.mcp.answers import McpTool
@@ -40,8 +42,9 @@ def run(options: Namespace) -> int:
     config = load(place.directory, place.sandbox)
     with warnings_told(lambda text: None):  # each is told of below
         brought = installed()
+        plugged = _plugged(config, place)
         remote, states = asyncio.run(_remote(config))
-    tools = list(_all(config, brought, remote))
+    tools = list(_all(config, brought, plugged, remote))
     if options.json:
         output.print_json(_document(tools, states, brought))
     else:
@@ -64,21 +67,34 @@ async def _remote(config: Config) -> tuple[tuple[McpTool, ...], Mapping[str, Sta
             servers.end()
 
 
-def _all(config: Config, brought: Installed, remote: Iterable[McpTool]) -> Iterable[tuple[Tool, str, str]]:
-    """Every tool, the kind of its origin, and the name of that."""
+def _plugged(config: Config, place: Place) -> list[tuple[Tool, str, str]]:
+    from ..plugins import Host, Plugins, tools
+    from ..plugins import load as load_plugins
+
+    host = Host(directory=place.directory, worktree=place.sandbox, project_id=place.id)
+    return [
+        (tool, "plugin", plugin.name)
+        for plugin in load_plugins(config, host).loaded
+        for tool in tools(Plugins([plugin]))
+    ]
+
+
+def _all(
+    config: Config, brought: Installed, plugged: Iterable[tuple[Tool, str, str]], remote: Iterable[McpTool]
+) -> Iterable[tuple[Tool, str, str]]:
+    """Every tool, the kind of its origin, and the name of that. A plugin's takes the place of any other."""
     from ..engine.step import features
     from ..tools.registry import builtin
 
-    seen: set[str] = set()
     origins: list[tuple[Tool, str, str]] = [
         *((tool, "built-in", "") for tool in builtin(features(config, interactive=True)) if tool.id != "invalid"),
         *((each.tool, "package", each.package) for each in brought.tools),
         *((tool, "mcp", tool.server) for tool in remote),
     ]
-    for tool, kind, name in origins:
-        if tool.id not in seen:
-            seen.add(tool.id)
-            yield tool, kind, name
+    found: dict[str, tuple[Tool, str, str]] = {}
+    for each in origins:
+        found.setdefault(each[0].id, each)
+    return (found | {each[0].id: each for each in plugged}).values()
 
 
 def _document(tools: list[tuple[Tool, str, str]], states: Mapping[str, State], brought: Installed) -> dict[str, Any]:
@@ -103,7 +119,7 @@ def _document(tools: list[tuple[Tool, str, str]], states: Mapping[str, State], b
 def _print(tools: list[tuple[Tool, str, str]], states: Mapping[str, State], unusable: Iterable[Unusable]) -> None:
     from .terminal import tame
 
-    said = {"built-in": "built in", "package": "package ", "mcp": "MCP server "}
+    said = {"built-in": "built in", "package": "package ", "plugin": "plugin ", "mcp": "MCP server "}
     rows = [(tool.id, f"{said[kind]}{name}", _first_line(tool.description)) for tool, kind, name in tools]
     output.table(("TOOL", "FROM", "WHAT IT DOES"), rows)
     if states or unusable:
