@@ -89,7 +89,7 @@ class Plugins:
 
     def wants(self, *hooks: Named) -> bool:
         """Whether any plugin has one of these hooks."""
-        return any(hook.name in self._functions for hook in hooks)
+        return bool(self._functions) and any(hook.name in self._functions for hook in hooks)
 
     async def apply(
         self,
