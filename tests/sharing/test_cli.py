@@ -5,7 +5,6 @@ import json
 import os
 import signal
 import sqlite3
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -24,42 +23,9 @@ from opensesh.storage.json_tree import JsonTree
 from ..cli.running import Screen, write_script
 from ..cli.test_cli import Terminal
 from ..history.sample_tree import Sample
+from .process import Server
 
 KEY = "sk-ant-api03-" + "Zz9" * 20
-
-
-class Server:
-    """``opensesh serve-share`` as a process of its own."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._process: subprocess.Popen[str] | None = None
-        self.port = 0
-        self.url = ""
-
-    def start(self) -> None:
-        words = ("serve-share", "--port", str(self.port), "--data", str(self._folder), "--json")
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "opensesh", *words], stdout=subprocess.PIPE, text=True, start_new_session=True
-        )
-        assert self._process.stdout is not None
-        said = ""
-        while not said.rstrip().endswith("}"):
-            line = self._process.stdout.readline()
-            assert line, "the server ended"
-            said += line
-        self.url = json.loads(said)["url"]
-        self.port = int(self.url.rsplit(":", 1)[1])
-
-    def stop(self, number: int = signal.SIGTERM) -> int | None:
-        process, self._process = self._process, None
-        if process is None:
-            return None
-        process.send_signal(number)
-        code = process.wait(timeout=20)
-        if process.stdout is not None:
-            process.stdout.close()
-        return code
 
 
 @pytest.fixture

@@ -1,0 +1,184 @@
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+
+from opensesh.history.importing import Importer
+from opensesh.project import resolve
+from opensesh.sessions import Sessions
+from opensesh.sharing.client import ShareServer
+from opensesh.sharing.items import Assembled, assemble
+from opensesh.sharing.links import fetch
+from opensesh.sharing.publisher import Publisher, Shared, TakenBack
+from opensesh.sharing.terms import Terms
+from opensesh.storage import keys
+from opensesh.storage.json_tree import JsonTree
+from opensesh.testing.wire import WireServer
+
+from ..sharing.process import Server
+from .opencode import DATABASE, JSON_FILES, OpenCode
+
+pytestmark = pytest.mark.interop
+
+TALK = 'THINK hm\nCALL bash {"command":"echo hi","description":"greet"}\n---\nSAY done'
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    found = Server(tmp_path_factory.mktemp("shares"))
+    found.start()
+    yield found
+    found.stop()
+
+
+@pytest.fixture(scope="module")
+def sharing(wire: WireServer, server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[OpenCode]:
+    config = {"share": "manual", "enterprise": {"url": server.url}}
+    with OpenCode(tmp_path_factory.mktemp("opencode"), wire, config=config) as found:
+        yield found
+
+
+def seen(link: str) -> Assembled | None:
+    base, _, name = link.partition("/share/")
+
+    async def read() -> Assembled | None:
+        async with ShareServer(base) as server:
+            return assemble(await server.data(name))
+
+    return asyncio.run(read())
+
+
+def until_seen(link: str, condition: Callable[[Assembled], bool]) -> Assembled:
+    deadline = time.monotonic() + 20
+    while time.monotonic() < deadline:
+        found = seen(link)
+        if found is not None and condition(found):
+            return found
+        time.sleep(0.1)
+    raise TimeoutError(f"{link} did not become what it should be: {seen(link)}")
+
+
+def words(session: Assembled) -> list[str]:
+    return [part["text"] for message in session.messages for part in message.parts if part["type"] == "text"]
+
+
+def publisher(opencode: OpenCode, server: Server) -> Publisher:
+    sessions = Sessions(JsonTree(opencode.storage), resolve(opencode.directory))
+    return Publisher(sessions, Terms(server=server.url, named_by="a test", own=True))
+
+
+def share(opencode: OpenCode, server: Server, session: str) -> Shared:
+    async def act() -> Shared:
+        async with publisher(opencode, server) as found:
+            return await found.share(session)
+
+    return asyncio.run(act())
+
+
+def unshare(opencode: OpenCode, server: Server, session: str) -> TakenBack:
+    async def act() -> TakenBack:
+        async with publisher(opencode, server) as found:
+            return await found.unshare(session)
+
+    return asyncio.run(act())
+
+
+def plain(messages: Any) -> Any:
+    return [{"info": message.info, "parts": message.parts} for message in messages]
+
+
+def test_what_opencode_shares_is_held_whole_brought_in_and_taken_down_by_opensesh(
+    sharing: OpenCode, server: Server, tmp_path: Path
+) -> None:
+    session = sharing.create("Shared by OpenCode")["id"]
+    sharing.prompt(session, TALK)
+    link = sharing.request("POST", f"/session/{session}/share")["share"]["url"]
+    assert link.startswith(f"{server.url}/share/")
+    sharing.prompt(session, "SAY more")
+    sharing.settle()
+    stored = sharing.messages(session)
+    found = until_seen(link, lambda each: plain(each.messages) == stored)
+    assert found.info["share"] == {"url": link}
+    page = httpx2.get(link)
+    assert page.status_code == 200
+    assert "Shared by OpenCode" in page.text
+    assert "more" in page.text
+
+    tree = JsonTree(tmp_path / "brought")
+    [done] = Importer(tree).take([asyncio.run(fetch(link))])
+    assert done.act == "added"
+    assert plain(tree.messages(session)) == stored
+
+    assert unshare(sharing, server, session).url == link
+    assert httpx2.get(link).status_code == 404
+    assert "share" not in sharing.get(session)
+    assert not (sharing.storage / "session_share" / f"{session}.json").exists()
+    assert sharing.prompt(session, "SAY still here")["info"]["finish"] == "stop"
+
+
+def test_what_opensesh_shares_is_gone_on_with_and_taken_down_by_opencode(sharing: OpenCode, server: Server) -> None:
+    session = sharing.create("Shared by opensesh")["id"]
+    sharing.prompt(session, TALK)
+    sharing.settle()
+    link = share(sharing, server, session).url
+    assert sharing.get(session)["share"] == {"url": link}
+    assert list(JsonTree(sharing.storage).read(keys.share(session))) == ["id", "url", "secret"]
+    sharing.prompt(session, "SAY and OpenCode goes on")
+    until_seen(link, lambda each: words(each)[-1] == "and OpenCode goes on")
+    assert "share" not in sharing.request("DELETE", f"/session/{session}/share")
+    assert httpx2.get(link).status_code == 404
+    assert unshare(sharing, server, session).error == ""  # the journal still knew of it, and the server says it is gone
+
+
+def test_a_session_that_opencode_deletes_is_no_longer_shared(sharing: OpenCode, server: Server) -> None:
+    session = sharing.create("Short-lived")["id"]
+    sharing.prompt(session, "SAY hello")
+    link = share(sharing, server, session).url
+    assert httpx2.get(link).status_code == 200
+    sharing.delete(session)
+    assert httpx2.get(link).status_code == 404
+
+
+def test_a_secret_that_opencode_lost_with_its_session_is_still_known(sharing: OpenCode, server: Server) -> None:
+    session = sharing.create("Deleted while the server was down")["id"]
+    sharing.prompt(session, "SAY hello")
+    link = share(sharing, server, session).url
+    server.stop()
+    sharing.delete(session)
+    server.start()
+    assert httpx2.get(link).status_code == 200
+    unshare(sharing, server, session)
+    assert httpx2.get(link).status_code == 404
+
+
+def test_opencode_run_shares_to_the_server(sharing: OpenCode, server: Server) -> None:
+    done = sharing.cli("run", "--share", prompt="SAY from a run")
+    said = done.stdout + done.stderr
+    link = server.url + "/share/" + said.partition(f"{server.url}/share/")[2].split()[0].partition("\x1b")[0]
+    until_seen(link, lambda each: bool(each.messages))
+
+
+@pytest.mark.parametrize("version", [JSON_FILES, DATABASE])
+def test_opencode_imports_from_a_link_of_opensesh(
+    sharing: OpenCode, server: Server, tmp_path: Path, version: str
+) -> None:
+    session = sharing.create("To be imported")["id"]
+    sharing.prompt(session, TALK)
+    sharing.settle()
+    stored = sharing.messages(session)
+    link = share(sharing, server, session).url
+    other = OpenCode(
+        tmp_path / "other", "http://127.0.0.1:9/v1", version=version, config={"enterprise": {"url": server.url}}
+    )
+    assert f"Imported session: {session}" in other.cli("import", link).stdout
+    again = other.export(session)["messages"]
+    assert [message["info"]["id"] for message in again] == [message["info"]["id"] for message in stored]
+    if version == JSON_FILES:
+        assert json.dumps(again, sort_keys=True) == json.dumps(stored, sort_keys=True)

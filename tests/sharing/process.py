@@ -1,0 +1,41 @@
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+
+class Server:
+    """``opensesh serve-share`` as a process of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._process: subprocess.Popen[str] | None = None
+        self.port = 0
+        self.url = ""
+
+    def start(self) -> None:
+        words = ("serve-share", "--port", str(self.port), "--data", str(self._folder), "--json")
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "opensesh", *words], stdout=subprocess.PIPE, text=True, start_new_session=True
+        )
+        assert self._process.stdout is not None
+        said = ""
+        while not said.rstrip().endswith("}"):
+            line = self._process.stdout.readline()
+            assert line, "the server ended"
+            said += line
+        self.url = json.loads(said)["url"]
+        self.port = int(self.url.rsplit(":", 1)[1])
+
+    def stop(self, number: int = signal.SIGTERM) -> int | None:
+        process, self._process = self._process, None
+        if process is None:
+            return None
+        process.send_signal(number)
+        code = process.wait(timeout=20)
+        if process.stdout is not None:
+            process.stdout.close()
+        return code
