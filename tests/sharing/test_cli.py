@@ -3,6 +3,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import shutil
 import signal
 import sqlite3
 import sys
@@ -175,12 +176,30 @@ def test_sharing_can_be_forbidden(
     assert status(url) == 404
 
 
-def test_removing_a_session_takes_its_share_down(terminal: Terminal, sample: Sample, server: Server) -> None:
+def test_a_share_is_down_when_its_session_is_gone_for_good(terminal: Terminal, sample: Sample, server: Server) -> None:
     session = sample.talk()
     url = terminal.run("session", "share", session["id"]).strip()
     terminal.run("session", "remove", session["id"], "--yes")
+    assert "still shared" in terminal.error
+    assert status(url) == 200
+    terminal.run("session", "trash", "--empty", "--yes")
     assert f"{url} was taken down" in terminal.error
     assert status(url) == 404
+
+
+def test_the_share_of_a_session_in_the_trash_is_taken_down_and_made_anew_when_it_is_back(
+    terminal: Terminal, sample: Sample, server: Server, isolated: Path
+) -> None:
+    session = sample.talk()
+    url = terminal.run("session", "share", session["id"]).strip()
+    shutil.rmtree(isolated / ".local" / "state" / "opensesh" / "shares")  # as if OpenCode had shared it
+    terminal.run("session", "remove", session["id"], "--yes")
+    assert "taken down" in terminal.run("session", "unshare", session["id"])
+    assert status(url) == 404
+    terminal.run("session", "restore", "last")
+    again = terminal.json("session", "share", session["id"])
+    assert (again["new"], again["behind"]) == (True, None)
+    assert (again["url"] != url, status(again["url"])) == (True, 200)
 
 
 def test_a_share_outlives_neither_its_session_nor_a_server_that_was_down(
@@ -190,6 +209,7 @@ def test_a_share_outlives_neither_its_session_nor_a_server_that_was_down(
     urls = {name: terminal.run("session", "share", name).strip() for name in names}
     server.stop()
     terminal.run("session", "remove", names[0], "--yes")
+    terminal.run("session", "trash", "--empty", "--yes")
     assert terminal.code == 0
     assert "still stands" in terminal.error
     terminal.run("session", "unshare", names[1])

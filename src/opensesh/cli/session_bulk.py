@@ -191,7 +191,8 @@ def _tell(done: Bulk, store: Store, options: Namespace) -> None:
 def _tell_what_stays(done: Bulk, store: Store, options: Namespace) -> None:
     shared = sum(bool(each.share and each.share.url) for each in done.sessions)
     if shared:
-        print(f"{shared:,} of them are still shared; that ends when the trash is emptied.", file=sys.stderr)
+        how = "'opensesh session unshare' takes a link down now, and emptying the trash all of them"
+        print(f"{shared:,} of them are still shared: {how}.", file=sys.stderr)
     if options.dry_run:
         return
     removed = {each.id for each in done.sessions}

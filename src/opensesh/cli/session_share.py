@@ -119,11 +119,13 @@ def _ask(terms: Terms, session: Session, *, redact: bool) -> None:
 
 def _named(sessions: Sessions, word: str) -> str:
     """The session that a word names, also if only its share is left of it."""
+    from ..history import trash
     from ..sharing import journal
     from ..storage import revocations
 
-    known = {each.session: each.url for each in journal.standing()}
-    known |= {name: share.url for name, share in revocations.waiting()}
+    removed = trash.shares()
+    known = {name: share.url for name, share in (*removed.items(), *revocations.waiting())}
+    known |= {each.session: each.url for each in journal.standing()}
     fits = [name for name, url in known.items() if word in (name, url) or _is_part(word, name)]
     try:
         return find_session(sessions.store, word).id
@@ -132,7 +134,9 @@ def _named(sessions: Sessions, word: str) -> str:
             raise Ambiguous(word, fits) from None
         if not fits:
             raise
-        return fits[0]
+    if fits[0] in removed:
+        revocations.note(fits[0], removed[fits[0]])  # where it is found, although its session is in the trash
+    return fits[0]
 
 
 def _is_part(word: str, name: str) -> bool:

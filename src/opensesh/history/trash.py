@@ -125,6 +125,13 @@ def empty(before: int | None = None) -> list[Trashed]:
     return gone
 
 
+def shares() -> dict[str, Share]:
+    """The shares of sessions in the trash, which still stand: by session, the live one of each."""
+    folders = [os.path.join(os.path.dirname(each.undo), _KEPT) for each in contents()]
+    found = [pair for folder in folders for pair in _shares(folder)]
+    return {session: share for session, share in found[::-1] if share.secret}
+
+
 def session_files(tree: JsonTree, session: str) -> Iterator[str]:
     """Every file that belongs to a session but its own record, by its path below the root."""
     messages = os.path.join("message", session)

@@ -37,7 +37,8 @@ def session_page(items: list[Item]) -> bytes:
         return _plain("Nothing here yet", "This session was shared a moment ago, and its content is on its way.")
     name = str(session.info.get("id", ""))
     exported = Exported(name, str(session.info.get("projectID", "")), session.info, session.messages)
-    return b"".join(Html(Options(utc=True), note="Shared with opensesh. Times are in UTC.").pieces(exported))
+    form = Html(Options(utc=True), note="Shared with opensesh. Times are in UTC.", user="User")
+    return b"".join(form.pieces(exported))
 
 
 def policy() -> str:

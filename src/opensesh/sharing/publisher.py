@@ -120,6 +120,9 @@ class Publisher:
         try:
             sent = await self.patiently(lambda: self.update(session_id, channel))
         except ShareFailed as error:
+            if error.is_gone and not is_new:
+                await self.unshare(session_id)  # which forgets a share that is no more
+                return await self.share(session_id, redact=redact)
             behind = error.message
         counts = dict(channel.redactor.counts) if channel.redactor else {}
         return Shared(session_id, share.url, is_new, sent, counts, channel.too_large, behind)

@@ -41,12 +41,11 @@ class Html:
     nests = True
     reads = None
 
-    def __init__(self, options: Options, *, note: str = "") -> None:
-        """``note`` is what the foot of the page says."""
+    def __init__(self, options: Options, *, note: str = _NOTE, user: str = "You") -> None:
+        """``note`` is what the foot of the page says, ``user`` what it calls whoever prompted."""
         self._options = options
-        self._note = (
-            note or "Exported by opensesh. This page holds everything it shows and asks nothing of the network."
-        )
+        self._note = note
+        self._user = user
 
     def pieces(self, session: Exported) -> Iterator[bytes]:
         """One page, a piece at a time."""
@@ -70,7 +69,7 @@ class Html:
         shown: Document = {
             "id": turn.id,
             "role": "prompt" if isinstance(turn, Prompt) else "answer",
-            "who": "You" if isinstance(turn, Prompt) else turn.who,
+            "who": self._user if isinstance(turn, Prompt) else turn.who,
             "when": when(turn.created, utc=self._options.utc),
             "blocks": [self._block(block) for block in turn.blocks],
         }

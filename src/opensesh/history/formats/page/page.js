@@ -1,6 +1,7 @@
 (function () {
   "use strict";
   var box = document.getElementById("find"), told = document.getElementById("found");
+  box.parentNode.classList.remove("hidden"); // useless without a script, so shown by it
   var items = Array.prototype.slice.call(document.querySelectorAll("[data-find]"));
   var texts = items.map(function (item) { return item.textContent.toLowerCase(); });
   var opened = [];
