@@ -23,6 +23,7 @@
      │   ├─ BudgetExceeded     not sent: as much has been spent as was allowed
      │   └─ ConnectionBroken   the wire, not the provider: refused, reset, timed out, cut off
      ├─ ToolFailed             a tool could not do what it was asked; the model is told why
+     │   ├─ SubtaskFailed      another agent did not finish what it was given; says in which way
      │   └─ InvalidArguments   it was asked something that does not fit its schema
      ├─ PermissionRefused      a tool was not allowed to go on
      │   ├─ PermissionDenied     by a rule: the model is told, and goes on without
@@ -190,7 +191,7 @@ class BudgetExceeded(ModelError):
         super().__init__(message)
         self.data |= {"scope": scope, "spent": str(spent), "budget": str(budget)}
         self.scope = scope
-        """``run`` or ``session``."""
+        """``run``, ``session`` or ``task``."""
         self.spent = spent
         self.budget = budget
 
@@ -203,6 +204,18 @@ class ConnectionBroken(ModelError):
 
 class ToolFailed(OpenseshError):
     """A tool could not do what it was asked. The message is written for the model."""
+
+
+class SubtaskFailed(ToolFailed):
+    """A subagent did not finish. ``state`` says in which way: one of :data:`SUBTASK_STATES`."""
+
+    def __init__(self, message: str, *, state: str, **data: Any) -> None:
+        super().__init__(message, state=state, **data)
+        self.state = state
+
+
+SUBTASK_STATES = ("failed", "aborted", "refused", "over budget", "timed out", "too deep", "no such agent")
+"""``refused``: the user would not allow something that the subagent wanted to do."""
 
 
 class InvalidArguments(ToolFailed):

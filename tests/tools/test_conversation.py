@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from opensesh.errors import PermissionDenied, PermissionRejected, QuestionRejected, ToolFailed
+from opensesh.errors import PermissionDenied, PermissionRejected, QuestionRejected, SubtaskFailed, ToolFailed
 from opensesh.records import loads_object
 from opensesh.tools import Skill as SkillText
 from opensesh.tools.batch import Batch
@@ -50,9 +50,10 @@ async def test_a_task_can_be_taken_up_again(bench: Bench) -> None:
 
 
 async def test_a_task_that_fails_can_still_be_taken_up(bench: Bench) -> None:
-    bench.subtasks.fails = ToolFailed("The model did not answer")
+    bench.subtasks.fails = SubtaskFailed("The model did not answer", state="failed")
     with pytest.raises(ToolFailed, match=r"The model did not answer\n\ntask_id: ses_child"):
         await bench.run(Task(), **ONE_TASK)
+    assert bench.shown[-1][1]["state"] == "failed"
 
 
 async def test_a_task_that_is_not_allowed_opens_no_session(bench: Bench) -> None:

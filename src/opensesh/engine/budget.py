@@ -43,13 +43,15 @@ class Budget(Struct, frozen=True, kw_only=True):
     """By one run: from a prompt to its outcome, with the subagents it starts."""
     session: Decimal | None = None
     """By a session with its subagents, in all its life."""
+    task: Decimal | None = None
+    """By one subagent, each time it is given work."""
     unpriced: Literal["refuse", "warn"] = "refuse"
     """What to do about a model whose price nobody knows: a budget cannot be held with it."""
 
     @property
     def is_set(self) -> bool:
         """Whether there is any limit."""
-        return self.run is not None or self.session is not None
+        return any(limit is not None for limit in (self.run, self.session, self.task))
 
 
 def amount(text: str) -> Decimal:
@@ -70,10 +72,12 @@ def from_environment(environ: Mapping[str, str]) -> Budget:
 
 
 class Account:
-    """What one run has spent, subagents included."""
+    """What one run has spent, subagents included; or one subagent, on the account of whoever gave it work."""
 
-    def __init__(self, budget: Budget, runtime: Runtime, session_id: str) -> None:
+    def __init__(self, budget: Budget, runtime: Runtime, session_id: str, payer: Account | None = None) -> None:
+        """With a ``payer``, only the budget for tasks is this account's own."""
         self._budget = budget
+        self._payer = payer
         self._runtime = runtime
         self._session_id = session_id
         self._spent = Decimal(0)
@@ -87,6 +91,11 @@ class Account:
 
     async def check(self, model: Model) -> None:
         """Return if ``model`` may be asked; otherwise raise :class:`~opensesh.errors.BudgetExceeded`."""
+        if self._payer is not None:
+            await self._payer.check(model)
+            if self._budget.task is not None:
+                self._hold("task", self._spent, self._budget.task)
+            return
         rates = model.price.rates if model.price is not None else None
         if rates is None or rates.input is None or rates.output is None:
             self._object((model.ref,))
@@ -100,6 +109,8 @@ class Account:
     def charge(self, model: Model, usage: Usage) -> None:
         """A request was answered."""
         self._spent += pricing.charge(model.price, usage).known
+        if self._payer is not None:
+            self._payer.charge(model, usage)
 
     def _stored(self) -> Decimal:
         """What the session had cost before this run; that of a subagent counts as its root's."""
@@ -112,7 +123,7 @@ class Account:
             self._object(total.unpriced)
         return total.known
 
-    def _hold(self, scope: Literal["run", "session"], spent: Decimal, budget: Decimal) -> None:
+    def _hold(self, scope: Literal["run", "session", "task"], spent: Decimal, budget: Decimal) -> None:
         if spent >= budget:
             raise BudgetExceeded(
                 f"the budget of this {scope}, ${budget}, is used up: ${spent.normalize():f} are spent. Nothing more "
@@ -130,13 +141,14 @@ class Account:
                 self._warned.add(listed)
                 log.warning("the budget cannot be held: the price of %s is not known", listed)
             return
-        scope, budget = ("run", self._budget.run) if self._budget.run is not None else ("session", self._budget.session)
+        limits = {"run": self._budget.run, "session": self._budget.session, "task": self._budget.task}
+        scope, budget = next((scope, limit) for scope, limit in limits.items() if limit is not None)
         raise BudgetExceeded(
             f"the budget of this {scope}, ${budget}, cannot be held: the price of {listed} is not known. Nothing was "
             "sent. Give the model a price in the configuration (provider.<id>.models.<id>.cost), or set no budget.",
             scope=scope,
             spent=self._spent,
-            budget=budget or Decimal(0),
+            budget=budget,
         )
 
 
@@ -150,7 +162,24 @@ def accounting(runtime: Runtime, session_id: str) -> Generator[None]:
     if not runtime.budget.is_set or _account.get() is not None:
         yield
         return
-    token = _account.set(Account(runtime.budget, runtime, session_id))
+    with _charged(Account(runtime.budget, runtime, session_id)):
+        yield
+
+
+@contextmanager
+def accounting_task(runtime: Runtime, session_id: str) -> Generator[None]:
+    """What a subagent spends in here is limited by itself, and charged to the run that gave it the work."""
+    payer = _account.get()
+    if payer is None or runtime.budget.task is None:
+        yield
+        return
+    with _charged(Account(runtime.budget, runtime, session_id, payer)):
+        yield
+
+
+@contextmanager
+def _charged(account: Account) -> Generator[None]:
+    token = _account.set(account)
     try:
         yield
     finally:

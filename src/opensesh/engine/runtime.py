@@ -62,6 +62,9 @@ class Settings(Struct, frozen=True, kw_only=True):
     """Who answers them; without it they wait until someone calls ``questions.reply``."""
     budget: Budget | None = None
     """What may be spent; without it, what the environment says (``OPENSESH_BUDGET``)."""
+    task_seconds: float | None = 3600.0
+    """How long a subagent may take over a piece of work, not counting the time that someone is being asked something.
+    It can be taken up again."""
     sleep: Callable[[float], Awaitable[object]] = asyncio.sleep
     """How to wait before a model is asked again, given seconds."""
     find_plugins: bool = True
@@ -121,6 +124,11 @@ class Runtime:
     def publish(self, event: Event) -> None:
         """Tell everyone."""
         self.bus.publish(event, directory=self.place.directory)
+
+    @property
+    def is_asking(self) -> bool:
+        """Whether someone is being asked something, and has not answered."""
+        return bool(self.permissions.pending or self.questions.pending)
 
     async def session(self, session_id: str) -> Session:
         """The session's record."""

@@ -3,23 +3,33 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from ..config import evaluate
-from ..errors import InvalidID, NotFound, ToolFailed
+from ..errors import InvalidID, NotFound, SubtaskFailed
 from ..records import Rule
 from ..tools.services import Child, Subtask
+from .budget import accounting_task
 from .prompt import Prompt
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Generator, Sequence
 
     from ..config import Agent
     from ..records import Document
     from ..storage.store import StoredMessage
+    from .loop import Outcome
     from .runtime import Runtime
 
 
+DEPTH = 3
+"""How many subagents may be subagents of each other, where the configuration (``subagent_depth``) does not say.
+OpenCode 1.1.65 has no limit, and later versions one of 1; but only an agent whose rules speak of ``task`` can start
+any, and who wrote such rules means them."""
+_LOOK = 1.0
+"""Seconds between two looks at the clock."""
+_STATES = {"aborted": "aborted", "blocked": "refused"}
 _NOT_INHERITED = ("*", "question", "plan_enter", "plan_exit", "todowrite", "todoread", "task", "doom_loop")
 
 
@@ -36,6 +46,7 @@ class ChildSessions:
     async def open(self, task: Subtask) -> Child:
         """The child session: a new one, or the one that ``task_id`` names."""
         agent = self._agent(task.agent)
+        await asyncio.to_thread(self._mind_depth)
         session_id = await self._existing(task.task_id) if task.task_id else None
         if session_id is None:
             title = f"{task.description} (@{agent.name} subagent)"
@@ -57,18 +68,74 @@ class ChildSessions:
             agent=task.agent,
             model=f"{child.model['providerID']}/{child.model['modelID']}",
         )
-        outcome = await self._runtime.run_child(child.session_id, prompt)
+        with accounting_task(self._runtime, child.session_id):
+            outcome = await self._in_time(child.session_id, prompt)
         if outcome.kind != "answered":
-            raise ToolFailed(f"the subagent did not finish: {outcome.words}")
+            state = _STATES.get(outcome.kind, "failed")
+            if (outcome.error or {}).get("name") == "BudgetExceededError":
+                state = "over budget"
+            raise SubtaskFailed(f"the subagent did not finish: {outcome.words}{_so_far(outcome.message)}", state=state)
         return last_words(outcome.message)
 
-    def _agent(self, name: str) -> Agent:
+    async def _in_time(self, session_id: str, prompt: Prompt) -> Outcome:
+        """Run the child for as long as it may take; the time in which a person is waited for is not the child's."""
+        limit, timer = self._runtime.settings.task_seconds, asyncio.timeout(None)
         try:
-            agent = self._runtime.agent(name)
-        except NotFound as error:
-            raise ToolFailed(error.message) from error
-        if agent.mode == "primary":
-            raise ToolFailed(f"{name} is not a subagent")
+            async with timer:
+                with self._clock(timer, limit):
+                    return await self._runtime.run_child(session_id, prompt)
+        except TimeoutError:
+            if not timer.expired():
+                raise
+            why = f"the subagent was stopped: it took longer than {limit:g} s"
+            raise SubtaskFailed(why, state="timed out") from None
+
+    @contextmanager
+    def _clock(self, timer: asyncio.Timeout, limit: float | None) -> Generator[None]:
+        """Run ``timer`` out after ``limit`` seconds in which nobody was being asked anything."""
+        loop, used = asyncio.get_running_loop(), 0.0
+        look = min(_LOOK, limit or _LOOK)
+        ticking: asyncio.TimerHandle | None = None
+
+        def tick() -> None:
+            nonlocal used, ticking
+            used += 0 if self._runtime.is_asking else look
+            if limit is not None and used >= limit:
+                timer.reschedule(loop.time())
+            else:
+                ticking = loop.call_later(look, tick)
+
+        if limit is not None:
+            ticking = loop.call_later(look, tick)
+        try:
+            yield
+        finally:
+            if ticking is not None:
+                ticking.cancel()
+
+    def _mind_depth(self) -> None:
+        sessions, limit = self._runtime.sessions, self._runtime.config.settings.subagent_depth
+        depth, above = 1, sessions.get(self._parent_id)
+        while above.parent_id is not None:
+            depth, above = depth + 1, sessions.get(above.parent_id)
+        if depth > (DEPTH if limit is None else limit):
+            raise SubtaskFailed(
+                f"a subagent cannot hand on its work here: it is {depth - 1} deep (subagent_depth in the configuration "
+                "sets how deep it may be). Do it yourself.",
+                state="too deep",
+            )
+
+    def _agent(self, name: str) -> Agent:
+        agent = self._runtime.agents.get(name)
+        if agent is None or agent.mode == "primary":
+            rules = tuple(self._rules)
+            there = [
+                each.name
+                for each in self._runtime.agents.values()
+                if each.mode != "primary" and not each.hidden and evaluate("task", each.name, rules) != "deny"
+            ]
+            what = f"there is no agent {name!r}" if agent is None else f"{name} is not a subagent"
+            raise SubtaskFailed(f"{what}; there are: {', '.join(there) or 'none'}", state="no such agent")
         return agent
 
     def _holds(self, rule: Rule) -> bool:
@@ -99,6 +166,11 @@ def last_words(message: StoredMessage | None) -> str:
     """The last text of an answer."""
     texts = [part["text"] for part in (message.parts if message else []) if part.get("type") == "text"]
     return texts[-1] if texts else ""
+
+
+def _so_far(message: StoredMessage | None) -> str:
+    said = last_words(message)
+    return f"\n\nWhat it had said until then:\n{said}" if said else ""
 
 
 def _rule(permission: str, action: str) -> Rule:

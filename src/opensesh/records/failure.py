@@ -66,7 +66,7 @@ class BudgetExceededError(View, frozen=True, kw_only=True):
 
     message: str = ""
     scope: str = "run"
-    """``run`` or ``session``."""
+    """``run``, ``session`` or ``task``."""
     spent: float = 0
     budget: float = 0
 

@@ -78,14 +78,16 @@ class Subtasks(Protocol):
     async def open(self, task: Subtask) -> Child:
         """The child session: a new one, or the one that ``task_id`` names.
 
-        An agent that does not exist, or is not for subtasks, is :class:`~opensesh.errors.ToolFailed`.
+        An agent that does not exist or is not for subtasks, and a subagent of too many subagents, is
+        :class:`~opensesh.errors.SubtaskFailed`.
         """
         ...
 
     async def run(self, child: Child, task: Subtask) -> str:
         """Run the child until it is done, and answer with its last words.
 
-        A child that fails raises :class:`~opensesh.errors.ToolFailed`. Cancelling this cancels the child.
+        A child that does not finish raises :class:`~opensesh.errors.SubtaskFailed`, which says why. Cancelling this
+        cancels the child.
         """
         ...
 
