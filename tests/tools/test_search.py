@@ -12,6 +12,7 @@ from opensesh.tools import globs, search
 from opensesh.tools.glob import Glob
 from opensesh.tools.grep import Grep
 from opensesh.tools.list import List
+from opensesh.tools.ripgrep import ripgrep
 
 from .bench import Bench, older
 
@@ -28,8 +29,10 @@ def backend(request: pytest.FixtureRequest, bench: Bench, monkeypatch: pytest.Mo
     programs = tmp_path / "programs"
     programs.mkdir()
     wanted = {"ripgrep": ["rg", "git"], "git": ["git"], "python": []}[name]
+    if name != "ripgrep":
+        monkeypatch.setattr(search, "ripgrep", lambda: None)
     for program in wanted:
-        found = shutil.which(program)
+        found = ripgrep() if program == "rg" else shutil.which(program)
         if found is None:
             pytest.skip(f"needs {program}")
         os.symlink(found, programs / program)
@@ -139,6 +142,12 @@ async def test_patterns_are_spelled_as_for_ripgrep(bench: Bench, backend: str) -
         assert (await bench.run(Grep(), pattern=pattern)).metadata["matches"] == 1, pattern
 
 
+async def test_patterns_that_look_around_or_back_work_with_every_program(bench: Bench, backend: str) -> None:
+    bench.put("a", "one one\none two\n{\n")
+    for pattern, count in ((r"(\w+) \1", 1), ("one(?= two)", 1), ("(?<!one )two", 0), ("{", 1)):
+        assert (await bench.run(Grep(), pattern=pattern)).metadata["matches"] == count, pattern
+
+
 async def test_an_absolute_pattern_says_where_to_look(bench: Bench, backend: str) -> None:
     path = bench.put("src/a.py", "")
     answer = await bench.run(Glob(), pattern=f"{bench.directory}/src/**/*.py")
@@ -178,7 +187,7 @@ async def test_a_listing_is_a_tree_without_what_is_made(bench: Bench, backend: s
 async def test_a_search_that_never_ends_is_stopped(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(search, "ripgrep", lambda: None)
     monkeypatch.setattr(search, "_PATIENCE", 0.5)
     bench.put("a", "a" * 40 + "b\n")
     with pytest.raises(ToolFailed, match="took longer"):

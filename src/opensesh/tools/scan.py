@@ -47,7 +47,8 @@ def main() -> int:
             continue
         if b"\0" in data:
             continue  # no text
-        for number, line in enumerate(data.split(b"\n"), 1):
+        # What follows the last line end is no line, unless there is something.
+        for number, line in enumerate(data.removesuffix(b"\n").split(b"\n") if data else (), 1):
             if find(line.decode("utf-8", "replace").rstrip("\r")):
                 found = True
                 out.write(b"%s\0%d:%s\n" % (name, number, line))

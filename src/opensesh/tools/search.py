@@ -1,13 +1,15 @@
-"""Finding files and lines in them, by ripgrep if there is one, else by git, else by walking.
+r"""Finding files and lines in them, by ripgrep if there is one, else by git, else by walking.
 
-All three pass over what the repository ignores, over ``.git`` and over symbolic links, and give the same answers; only
-``.ignore`` files, which are ripgrep's own, need ripgrep.
+All three pass over what the repository ignores, over ``.git`` and over symbolic links, and give the same answers. Only
+``.ignore`` files, which are ripgrep's own, need ripgrep, and so do the few things that its regular expressions have and
+Python's have not, such as ``\p{Greek}``. What Python's have and ripgrep's have not is left to Python.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
+import re
 import shutil
 import stat
 import subprocess
@@ -16,6 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ..errors import ToolFailed
 from . import globs, scan
+from .ripgrep import ripgrep
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -25,6 +28,9 @@ _MOST_OUTPUT = 32 * 1024 * 1024
 _PATIENCE = 60.0
 _MISLEADING = frozenset(("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX", "RIPGREP_CONFIG_PATH"))
 """Variables that would make git or ripgrep look elsewhere, or otherwise, than they are told to."""
+
+
+_NAMED_GROUP = re.compile(r"\(\?<(?=[A-Za-z_])")
 
 
 class Match(NamedTuple):
@@ -44,7 +50,7 @@ class Found(NamedTuple):
 
 async def files(directory: str) -> list[str]:
     """The files below ``directory``, as paths relative to it, with ``/``; in no order."""
-    rg = shutil.which("rg")
+    rg = ripgrep()
     if rg:
         listed = await _lines([rg, "--files", "--hidden", "--null", "--no-messages", "--glob=!**/.git"], directory)
         return [name.replace(os.sep, "/") for name in listed]
@@ -60,7 +66,7 @@ async def files(directory: str) -> list[str]:
 
 async def grep(pattern: str, directory: str, include: str | None = None) -> Found:
     """The lines below ``directory`` (or in the file of that name) that match a regular expression."""
-    rg = shutil.which("rg")
+    rg = ripgrep()
     if rg:
         return await _with_ripgrep(rg, pattern, directory, include)
     return await _with_python(pattern, directory, include)
@@ -87,14 +93,18 @@ async def _with_ripgrep(rg: str, pattern: str, directory: str, include: str | No
         "--no-messages",
         "--no-heading",
         "--color=never",
+        "--crlf",
     ]
     options.append("--glob=!**/.git")
     if include and "/" not in include:
         # As a type, not as a glob: a glob would bring back what the repository ignores.
         options += [f"--type-add=wanted:{include}", "--type=wanted"]
-    run = await _run([rg, *options, "--regexp", pattern, "--", directory], os.path.dirname(directory))
+    # Older ones know a named group only by the longer spelling.
+    spelled = _NAMED_GROUP.sub("(?P<", pattern)
+    run = await _run([rg, *options, "--regexp", spelled, "--", directory], os.path.dirname(directory))
     if run.exit_code == 2 and not run.output:
-        raise _bad_pattern(pattern, run.errors)
+        # It refuses what looks around or back; Python does not.
+        return await _with_python(pattern, directory, include)
     return _parse(run, directory, include)
 
 
