@@ -93,7 +93,7 @@ def test_tools_are_counted_and_drawn(terminal: Terminal, store: Path) -> None:
 
 def test_time_and_project_choose_what_counts(terminal: Terminal, sample: Sample) -> None:
     sample.talk()
-    sample.talk(project="global")
+    sample.talk(project="global", directory="/srv/dev/elsewhere")
     sample.write(("project", "global"), {"id": "global", "worktree": "/", "sandboxes": []})
     assert terminal.json("stats", "--project", "shop")["total"]["cost"] == 0.5
     assert terminal.json("stats", "--until", "2026-01-01")["rows"] == []

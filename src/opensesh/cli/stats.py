@@ -78,15 +78,11 @@ def _anything(_: Facts | None) -> bool:
 
 
 def in_project(store: Store, name: str) -> Callable[[Facts | None], bool]:
-    """Whether a session belongs to a project that ``name`` means."""
-    from ..errors import NotFound
-    from .choose import find_projects
-    from .listing import read_projects
+    """Whether a session belongs to what ``name`` means, as for every command that takes ``--project``."""
+    from ..history.library import Library
 
-    found = {each.id for each in find_projects(read_projects(store, []), name)}
-    if not found:
-        raise NotFound(f"no project resembles {name!r}. 'opensesh projects' shows them.", name=name)
-    return lambda facts: facts is not None and facts.project in found
+    chosen = Library(store=store).choose(name)
+    return lambda facts: facts is not None and chosen.belongs(facts.project, facts.directory, facts.title)
 
 
 def _print(found: Statistics, options: Namespace) -> None:

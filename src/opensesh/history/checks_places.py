@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections import Counter, defaultdict
 from typing import TYPE_CHECKING
 
@@ -111,7 +112,7 @@ def _folders(found: Inventory) -> Iterator[Finding]:
             folders[directory] += 1
     for folder, count in sorted(folders.items()):
         if not os.path.isdir(folder):
-            remedy = "'opensesh session move' tells them where it is now"
+            remedy = f"opensesh session move --from {shlex.quote(folder)} NEW tells them where it is now"
             yield Finding("folder", folder, f"{count} sessions worked here, and it is gone", "note", remedy=remedy)
 
 
