@@ -12,7 +12,7 @@ from .stores import Builder
 
 _PEAK = (
     "import resource, sys, os; from opensesh.cli.app import run; out = os.dup(1); os.dup2(os.open(os.devnull, 1), 1);"
-    "run(sys.argv[1:]); os.dup2(out, 1); print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)"
+    "run(sys.argv[1:]); sys.stdout.flush(); os.dup2(out, 1); print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)"
 )
 
 

@@ -12,7 +12,7 @@ from ..errors import InvalidKey, NotFound, ReadOnlyStore, RecordError
 from ..records import order
 from ..records.codec import dumps_compact
 from .found import databases
-from .keys import check_key
+from .keys import check_key, is_plain
 from .opencode_tables import DEPTH, PAGE, read_layout, sources
 from .opencode_v2 import messages_of, read_row
 from .sqlite_reader import SqliteReader
@@ -161,8 +161,14 @@ class OpencodeDB:
         for source in sources:
             if source.whole:
                 for row in source.select(connection, "t.message_id IN (SELECT value FROM json_each(?))", [names]):
-                    for key, part in self._records(source, row, report):
-                        parts[key[1]].append(part)
+                    path = self._path(source, row)
+                    try:
+                        part = source.make(row, path)
+                        if not is_plain(part["id"]):
+                            check_key(("part", part["messageID"], part["id"]))
+                        parts[part["messageID"]].append(part)
+                    except (InvalidKey, RecordError) as error:
+                        report(_damage(path, error))
         for info in infos:
             yield StoredMessage(info, order.parts_in_order(parts[info["id"]], order.created(info)))
 
