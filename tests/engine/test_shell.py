@@ -69,7 +69,7 @@ async def test_stopping_it_keeps_what_it_printed() -> None:
     async with stage("SAY on") as on:
         async with asyncio.TaskGroup() as group:
             running = group.create_task(on.engine.shell(on.session, "echo begun; sleep 60", model="scripted/it"))
-            await on.until(lambda: any("begun" in str(part) for part in on.parts("tool")))
+            await on.until(lambda: any("begun" in str(part["state"].get("metadata")) for part in on.parts("tool")))
             assert on.engine.abort(on.session)
             outcome = await running
         assert outcome.kind == "aborted"
@@ -85,7 +85,7 @@ async def test_cancelling_the_caller_ends_the_command() -> None:
     async with stage("SAY on") as on:
         async with asyncio.TaskGroup() as group:
             running = group.create_task(on.engine.shell(on.session, "echo begun; sleep 60", model="scripted/it"))
-            await on.until(lambda: any("begun" in str(part) for part in on.parts("tool")))
+            await on.until(lambda: any("begun" in str(part["state"].get("metadata")) for part in on.parts("tool")))
             running.cancel()
         assert on.parts("tool")[0]["state"]["status"] == "completed"
         await on.until(lambda: on.engine.status() == {})
