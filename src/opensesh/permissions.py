@@ -58,6 +58,7 @@ class _Waiting(NamedTuple):
     asked: PermissionAsked
     rules: tuple[Rule, ...]
     answer: asyncio.Future[None]
+    anew: bool
 
 
 class Permissions:
@@ -101,7 +102,7 @@ class Permissions:
         permission: str,
         patterns: Sequence[str],
         rules: Sequence[Rule],
-        always: Sequence[str] = (),
+        always: Sequence[str] | None = (),
         metadata: Mapping[str, Any] | None = None,
         tool: Document | None = None,
     ) -> Sequence[Rule]:
@@ -109,14 +110,16 @@ class Permissions:
 
         A rule that forbids any of them raises :class:`PermissionDenied` before anyone is asked. The user's no is
         :class:`PermissionRejected`, or :class:`PermissionCorrected` if they said what to do instead. Waits for as
-        long as it takes; cancelling it withdraws the request.
+        long as it takes; cancelling it withdraws the request. Where ``always`` is ``None`` the user is asked in any
+        case, whatever the rules allow and whatever was allowed before, and the answer holds this once.
         """
         for pattern in patterns:
             # What was approved is often wider than what was asked for; it must not undo a rule that forbids.
             if decide(permission, pattern, rules).action == "deny":
                 raise _denied(permission, pattern, rules)
         decided = [decide(permission, pattern, rules, self._approved) for pattern in patterns]
-        leave: Leave = "ask" if any(rule.action == "ask" for rule in decided) else "allow"
+        anew = always is None
+        leave: Leave = "ask" if anew or any(rule.action == "ask" for rule in decided) else "allow"
         if leave == "ask" or self._judge is not None:
             asked = PermissionAsked(
                 id=ids.ascending("per"),
@@ -124,22 +127,22 @@ class Permissions:
                 permission=permission,
                 patterns=list(patterns),
                 metadata=dict(metadata or {}),
-                always=list(always),
+                always=list(always or ()),
                 tool=tool,
             )
             judged = leave if self._judge is None else await self._judge(asked, leave)
-            if judged == "ask":
+            if anew or judged == "ask":
                 # Where the rules allow it and someone else wants it asked, only the user's own word settles it.
-                await self._wait(asked, tuple(rules) if leave == "ask" else ())
+                await self._wait(asked, tuple(rules) if leave == "ask" else (), anew=anew)
         return decided
 
-    async def _wait(self, asked: PermissionAsked, rules: tuple[Rule, ...]) -> None:
+    async def _wait(self, asked: PermissionAsked, rules: tuple[Rule, ...], *, anew: bool) -> None:
         import asyncio
 
         if self._closed:
             raise _rejected(asked, "there is nobody left to ask")
         answer: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting[asked.id] = _Waiting(asked, rules, answer)
+        self._waiting[asked.id] = _Waiting(asked, rules, answer, anew)
         try:
             self._publish(asked)
             await answer
@@ -185,7 +188,7 @@ class Permissions:
             needed = (
                 decide(other.asked.permission, each, other.rules, self._approved) for each in other.asked.patterns
             )
-            if all(rule.action == "allow" for rule in needed):
+            if not other.anew and all(rule.action == "allow" for rule in needed):
                 self._settle(other, "always")
 
     def _others(self, asked: PermissionAsked) -> list[_Waiting]:

@@ -583,3 +583,10 @@ def test_a_budget_ends_the_run_and_says_so(terminal: Terminal) -> None:
     assert "the budget of this run, $2.50, is used up: $3.000015 are spent" in " ".join(terminal.error.split())
     terminal.run("run", "-m", model, "--budget", "lots", "Go.")
     assert terminal.code == 2
+
+
+def test_everything_is_not_what_a_planning_session_may_do_unseen(terminal: Terminal) -> None:
+    model = write_script('CALL bash {"command":"touch new.txt","description":"x"}\n---\nSAY no')
+    terminal.run("run", "--yes", "--agent", "plan", "-m", model, "go")
+    assert not Path("new.txt").exists()
+    assert "while a session plans" in terminal.error

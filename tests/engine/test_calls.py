@@ -126,7 +126,11 @@ async def test_what_was_allowed_for_good_does_not_lift_what_an_agent_must_not_do
         asked = await on.until_told(events.PermissionAsked)
         on.engine.runtime.permissions.reply(asked.id, "always")
         await outcome
-        await on.ask(agent="plan")
+        outcome = await on.submit(agent="plan")
+        asked = await on.until_told(events.PermissionAsked, 2)
+        assert asked.permission == "change"
+        on.engine.runtime.permissions.reply(asked.id, "once")
+        await outcome
         assert states(on) == ["completed", "error"]
 
 

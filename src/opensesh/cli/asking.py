@@ -43,8 +43,9 @@ class Policy:
         waiting = self.engine.runtime.permissions.pending, self.engine.runtime.questions.pending
         match event:
             case events.PermissionAsked() if any(each["id"] == event.id for each in waiting[0]):
-                # To go round in circles for ever is nothing that anybody means by "everything".
-                if self._allow and event.permission != "doom_loop":
+                # To go round in circles for ever is nothing that anybody means by "everything", and who plans is not to
+                # change anything unseen.
+                if self._allow and event.permission != "doom_loop" and event.metadata.get("mode") != "plan":
                     self.reply(event, "once")
                 else:
                     await self.permission(event)
@@ -57,7 +58,9 @@ class Policy:
         """Refuse it."""
         what, _ = describe(asked, {}, self.engine.runtime.place.directory)
         self._tell(f"! refused, since nobody can be asked: {what}")
-        if asked.permission != "doom_loop":
+        if asked.metadata.get("mode") == "plan":
+            self._tell("  while a session plans, only what is known to change nothing is allowed unseen")
+        elif asked.permission != "doom_loop":
             self._tell('  --yes allows everything; "permission" in opencode.json allows what you choose')
         self.reply(asked, "reject")
 

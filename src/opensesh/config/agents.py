@@ -159,7 +159,6 @@ def _builtins(config: Config) -> list[_Builtin]:
                 rule("question", "allow"),
                 rule("plan_exit", "allow"),
                 rule("external_directory", "allow", os.path.join(plans, "*")),
-                rule("bash", "ask"),
                 rule("edit", "deny"),
                 rule("edit", "allow", os.path.join(".opencode", "plans", "*.md")),
                 rule("edit", "allow", plan_files),

@@ -16,6 +16,7 @@ from ..records import Rule, Todo, document_of
 from ..tools.services import Skill
 from ..tools.truncation import Outputs
 from .past import SessionPast
+from .planning import PLAN
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from ..tools.services import Modes, Question, Subtasks
     from ..tools.tool import Tool, ToolOutput
     from .calls import CallRunner
+    from .planning import Gate
     from .runtime import Runtime
 
 
@@ -47,6 +49,8 @@ class Surroundings(NamedTuple):
     skills: tuple[ConfigSkill, ...]
     known_instructions: set[str]
     """The instruction files that the model has been given."""
+    gate: Gate | None = None
+    """What stands before the calls of a session that plans."""
 
     def told(self, tool: str, call_id: str) -> ToolCall:
         """What plugins are told of a call."""
@@ -70,6 +74,7 @@ class CallContext:
         self._around = around
         self._runner = runner
         self._part_id = part_id
+        self._unproven: str | None = None
         self.session_id = around.session_id
         self.message_id = around.message_id
         self.call_id = call_id
@@ -99,15 +104,24 @@ class CallContext:
         metadata: Mapping[str, Any] | None = None,
     ) -> None:
         """Return if every pattern is allowed, by rule or by the user."""
+        gate = self._around.gate
+        anew = gate is not None and permission == self._unproven and not gate.is_lifted(permission, patterns)
         await self._around.runtime.permissions.ask(
             session_id=self.session_id,
             permission=permission,
             patterns=patterns,
-            always=always,
-            metadata=metadata or {},
+            always=None if anew else always,
+            metadata={**(metadata or {}), **({"mode": PLAN} if anew else {})},
             rules=self._around.rules,
             tool={"messageID": self.message_id, "callID": self.call_id},
         )
+
+    async def admit(self, tool: Tool, given: Mapping[str, Any]) -> None:
+        """Have the user's word for a call that nobody knows to be harmless, where only such calls may be made."""
+        self._unproven = self._around.gate.unproven(tool, given) if self._around.gate is not None else None
+        if self._unproven is not None and self._unproven != "bash":  # which asks by itself, for each command in it
+            await self.ask(self._unproven, ["*"], metadata=given)
+            self._unproven = None
 
     async def progress(self, *, title: str | None = None, metadata: Mapping[str, Any] | None = None) -> None:
         """Show how far the call is."""

@@ -31,7 +31,7 @@ from ..records import (
 )
 from ..storage import keys
 from ..storage.store import StoredMessage
-from .prompts import words
+from .modes import reminders
 from .shell import is_by_user
 from .system import day
 
@@ -301,11 +301,7 @@ class PromptWriter:
         """What the model must know of this prompt; stored with it, so that what was sent once stays as it was sent."""
         found: list[str] = []
         last = self._history.last_assistant()
-        planned = last is not None and last.info.get("agent") == "plan"
-        if info.agent == "plan":
-            found.append(words("plan"))
-        elif planned and info.agent == "build":
-            found.append(words("build"))
+        found += reminders(self._runtime, self._session, info.agent, last.info.get("agent") if last else None)
         today = day(info.time.created)
         if today != day(self._session.time.created):  # the system prompt keeps the session's first day
             found.append(f"<system-reminder>\nToday is {today}.\n</system-reminder>")

@@ -12,8 +12,9 @@ from ..permissions import disabled
 from ..records import as_object
 from ..tools.registry import Features, Named, Registry, Surroundings, specify
 from .context import Surroundings as CallSurroundings
-from .modes import SessionModes
+from .modes import SessionModes, plan_file
 from .past import has_past, point_to_recall
+from .planning import gate, narrowed
 from .projection import mark_cache_points
 from .prompts import words
 from .structured import StructuredOutput
@@ -101,7 +102,8 @@ class Steps:
 
     def rules(self, agent: Agent) -> tuple[Rule, ...]:
         """The agent's rules, then the session's."""
-        return (*agent.permission, *(self._session.permission or ()))
+        own = narrowed(agent, self._runtime.config, plan_file(self._runtime, self._session))
+        return (*own, *(self._session.permission or ()))
 
     def _tools(self, agent: Agent, model: Model, user: Document) -> list[Tool]:
         """What the model is offered: not what a rule forbids outright, nor what the prompt switched off."""
@@ -157,6 +159,7 @@ class Steps:
     def surroundings(self, step: Step, message_id: str) -> CallSurroundings:
         """What the step's calls see."""
         runtime, rules = self._runtime, self.rules(step.agent)
+        closed = gate(step.agent, rules, runtime.config)
         invalid = self._registry.get("invalid")
         assert invalid is not None, "the registry always has it"  # noqa: S101
         caller = {"modelID": step.model.id, "providerID": step.model.provider_id}
@@ -168,10 +171,13 @@ class Steps:
             rules=rules,
             files=self._files,
             invalid=invalid,
-            subtasks=ChildSessions(runtime, parent_id=self._session.id, model=caller, rules=rules),
+            subtasks=ChildSessions(
+                runtime, parent_id=self._session.id, model=caller, rules=rules, planning=closed is not None
+            ),
             modes=SessionModes(runtime, self._session, step.user, self._queue),
             skills=self._skills,
             known_instructions=self._known,
+            gate=closed,
         )
 
 

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 
 from ..config import evaluate
 from ..errors import InvalidID, NotFound, SubtaskFailed
-from ..records import Rule
+from ..records import Rule, document_of
 from ..tools.services import Child, Subtask
 from .budget import accounting_task
+from .planning import MARK
 from .prompt import Prompt
 
 if TYPE_CHECKING:
@@ -36,25 +37,32 @@ _NOT_INHERITED = ("*", "question", "plan_enter", "plan_exit", "todowrite", "todo
 class ChildSessions:
     """Runs subagents for one session."""
 
-    def __init__(self, runtime: Runtime, *, parent_id: str, model: Document, rules: Sequence[Rule]) -> None:
-        """``model`` is the caller's, for agents that have none of their own; ``rules`` are the caller's too."""
+    def __init__(
+        self, runtime: Runtime, *, parent_id: str, model: Document, rules: Sequence[Rule], planning: bool = False
+    ) -> None:
+        """``model`` is the caller's, for agents that have none of their own; ``rules`` are the caller's too. What works
+        for a caller that is ``planning`` changes nothing either."""
         self._runtime = runtime
         self._parent_id = parent_id
         self._model = model
         self._rules = rules
+        self._planning = planning
 
     async def open(self, task: Subtask) -> Child:
         """The child session: a new one, or the one that ``task_id`` names."""
         agent = self._agent(task.agent)
         await asyncio.to_thread(self._mind_depth)
         session_id = await self._existing(task.task_id) if task.task_id else None
+        rules = self._child_rules(agent)
         if session_id is None:
             title = f"{task.description} (@{agent.name} subagent)"
-            rules = self._child_rules(agent)
             child = await asyncio.to_thread(
                 self._runtime.sessions.create, title=title, parent_id=self._parent_id, permission=rules
             )
             session_id = child.id
+        else:  # what it may do follows from who calls it now
+            documents = [document_of(rule) for rule in rules]
+            await self._runtime.edit(session_id, lambda info: info.update(permission=documents), touch=False)
         model = self._model
         if agent.model is not None:
             model = {"providerID": agent.model.provider_id, "modelID": agent.model.model_id}
@@ -159,7 +167,8 @@ class ChildSessions:
         if not any(rule.permission == "task" for rule in agent.permission):
             rules.append(_rule("task", "deny"))
         allowed = self._runtime.config.settings.experimental.primary_tools or []
-        return [*rules, *(_rule(tool, "allow") for tool in allowed)]
+        rules += [_rule(tool, "allow") for tool in allowed]
+        return [*rules, MARK] if self._planning else rules
 
 
 def last_words(message: StoredMessage | None) -> str:

@@ -1,0 +1,390 @@
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import os
+import subprocess
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from opensesh import events
+from opensesh.bus import Envelope
+from opensesh.engine.modes import plan_file
+from opensesh.models.scripted import ScriptedModel
+from opensesh.records import Rule
+from opensesh.storage.json_tree import JsonTree
+from opensesh.tools.custom import tool
+from opensesh.tools.multiedit import MultiEdit
+
+from .stage import Acting, Stage, stage
+
+BROAD: list[dict[str, Any]] = [
+    {"permission": "allow"},
+    {"permission": {"*": "allow", "bash": "allow", "edit": "allow", "external_directory": "allow"}},
+    {"permission": {"edit": {"*": "allow"}, "bash": {"*": "allow"}}, "agent": {"general": {"permission": "allow"}}},
+]
+EXTRA = {"experimental": {"batch_tool": True}}
+PATCH = "*** Begin Patch\n*** Update File: a.txt\n@@\n-one\n+two\n*** End Patch"
+DIFF = "diff --git a/a.txt b/a.txt\n--- a/a.txt\n+++ b/a.txt\n@@ -1 +1 @@\n-one\n+two\n"
+
+SHELL = [
+    "echo x > a.txt",
+    "echo x >> new.txt",
+    ": > a.txt",
+    "echo x | tee a.txt",
+    "echo x | tee -a ../outside/b.txt",
+    "echo x > ../outside/b.txt",
+    "sed -i s/one/two/ a.txt",
+    "sed -n 'w new.txt' a.txt",
+    "perl -pi -e s/one/two/ a.txt",
+    "python3 -c 'open(\"a.txt\",\"w\").write(\"x\")'",
+    "python3 - <<'EOF'\nopen('a.txt','w').write('x')\nEOF",
+    "cat <<'EOF' > a.txt\nx\nEOF",
+    f"git apply <<'EOF'\n{DIFF}EOF",
+    "git checkout -q -b other && git commit -q --allow-empty -m x",
+    "git config user.name other",
+    "git diff --output=new.txt HEAD",
+    "cp a.txt new.txt",
+    "mv a.txt new.txt",
+    "rm a.txt",
+    "touch new.txt",
+    "mkdir new",
+    "ln -s a.txt new.txt",
+    "truncate -s 0 a.txt",
+    "dd if=a.txt of=new.txt status=none",
+    "chmod 600 a.txt; echo x > a.txt",
+    "find . -name a.txt -delete",
+    "find . -name a.txt -exec rm {} +",
+    "ls | xargs -I{} sh -c 'echo x > {}'",
+    "bash -c 'echo x > a.txt'",
+    "eval 'echo x > a.txt'",
+    "env X=1 sh -c 'echo x > a.txt'",
+    "cat a.txt; echo x > a.txt",
+    "cat a.txt && (echo x > a.txt)",
+    "echo $(echo x > a.txt)",
+    "ls <(echo x > a.txt)",
+    "f() { echo x > a.txt; }; f",
+    "trap 'echo x > a.txt' EXIT",
+    "sort -o a.txt b.txt",
+    "awk 'BEGIN { print \"x\" > \"a.txt\" }'",
+    "PATH=$PWD/evil:$PATH ls",
+    "cd evil && ./ls",
+    "echo 'unfinished > a.txt",
+    "l\\s a.txt; r\\m a.txt",
+    "$(echo rm) a.txt",
+]  # fmt: skip
+
+
+def digest(*folders: Path) -> dict[str, str]:
+    """Every file of the project and beside it, with what is in it; the repository's references and settings too."""
+    found: dict[str, str] = {}
+    for folder in folders:
+        for path in sorted(folder.rglob("*")):
+            name = str(path.relative_to(folder.parent))
+            inside = ".git/" in f"{name}/"
+            if path.is_file() and (not inside or "refs" in name or path.name in ("HEAD", "config")):
+                found[name] = f"{path.is_symlink()} {path.stat().st_mode} {hashlib.sha1(path.read_bytes()).hexdigest()}"
+            elif path.is_dir() and not inside:
+                found[name] = "folder"
+    return found
+
+
+@pytest.fixture
+def project(isolated: Path) -> Path:
+    work = isolated / "work"
+    (work / "a.txt").write_text("one\n")
+    (work / "b.txt").write_text("two\n")
+    (work / "opencode.json").write_text("{}")
+    (work / "evil").mkdir()
+    (work / "evil" / "ls").write_text("#!/bin/sh\necho x > a.txt\necho x > ../a.txt\n")
+    (work / "evil" / "ls").chmod(0o755)
+    (isolated / "outside").mkdir()
+    (isolated / "outside" / "b.txt").write_text("b\n")
+    for command in (["init", "-q"], ["add", "-A"], ["commit", "-qm", "begin"]):
+        subprocess.run(["git", *command], check=True, cwd=work)
+    return work
+
+
+class Refused:
+    """Somebody who says no to everything, and remembers to what."""
+
+    def __init__(self, on: Stage) -> None:
+        self.asked: list[events.PermissionAsked] = []
+        self._on = on
+        on.engine.bus.listen(self._hear)
+
+    def _hear(self, envelope: Envelope) -> None:
+        if isinstance(envelope.event, events.PermissionAsked):
+            self.asked.append(envelope.event)
+            asked = envelope.event.id
+            asyncio.get_running_loop().call_soon(self._on.engine.runtime.permissions.reply, asked, "reject")
+
+
+def call(name: str, **given: Any) -> str:
+    return f"CALL {name} {json.dumps(given)}"
+
+
+def of_child(request: Any) -> str | None:
+    first = next(message for message in request.messages if type(message).__name__ == "User")
+    return "CHILD" if first.content[0].text.startswith("CHILD") else None
+
+
+@asynccontextmanager
+async def planning(
+    project: Path, script: Any, config: dict[str, Any], **more: Any
+) -> AsyncGenerator[tuple[Stage, Refused]]:
+    config = config | EXTRA
+    (project / "opencode.json").write_text(json.dumps(config))
+    store = JsonTree(project.parent / "data" / "storage")
+    async with stage(script, config=config, store=store, **more) as on:
+        yield on, Refused(on)
+
+
+def folders(project: Path) -> tuple[Path, Path]:
+    return project, project.parent / "outside"
+
+
+@pytest.mark.parametrize("config", BROAD)
+async def test_no_shell_trick_writes_anything_however_much_is_allowed(project: Path, config: dict[str, Any]) -> None:
+    turns = [f"{call('bash', command=command, description='x')}\n---\nSAY tried" for command in SHELL]
+    async with planning(project, "\n---\n".join(turns), config) as (on, refused):
+        before = digest(*folders(project))
+        for command in SHELL:
+            await on.ask("Try.", agent="plan")
+            assert digest(*folders(project)) == before, command
+            assert on.parts("tool")[-1]["state"]["status"] == "error", command
+        assert {asked.permission for asked in refused.asked} <= {"bash", "external_directory", "doom_loop"}
+        assert all(asked.metadata["mode"] == "plan" for asked in refused.asked if asked.permission == "bash")
+
+
+def hostile_calls(project: Path) -> list[str]:
+    target, outside = str(project / "a.txt"), str(project.parent / "outside" / "b.txt")
+    other = str(project / ".opencode" / "plans" / "another.md")
+    edits = [{"filePath": target, "oldString": "one", "newString": "two"}]
+    shell = {"command": "echo x > a.txt", "description": "x"}
+    return [
+        call("write", filePath=target, content="x"),
+        call("write", filePath=str(project / "new" / "file.txt"), content="x"),
+        call("write", filePath=outside, content="x"),
+        call("write", filePath=other, content="somebody else's plan"),
+        call("write", filePath=str(project / ".opencode" / "plans" / ".." / ".." / "a.txt"), content="x"),
+        call("edit", filePath=target, oldString="one", newString="two"),
+        call("multiedit", filePath=target, edits=edits),
+        call("apply_patch", patchText=PATCH),
+        call("batch", tool_calls=[{"tool": "write", "parameters": {"filePath": target, "content": "x"}}]),
+        call("batch", tool_calls=[{"tool": "bash", "parameters": shell}, {"tool": "edit", "parameters": edits[0]}]),
+        call("quiet", path=target),
+        call("asking", path=target),
+        call("read", path=target),
+        call("batch", tool_calls=[{"tool": "quiet", "parameters": {"path": target}}]),
+    ]
+
+
+async def write_at_once(given: dict[str, Any], ctx: Any) -> str:
+    Path(given["path"]).write_text("x")
+    return "written"
+
+
+@tool
+def asking(path: str) -> str:
+    """Writes, once it is allowed to."""
+    Path(path).write_text("x")
+    return "written"
+
+
+def own_tools() -> list[Any]:
+    return [MultiEdit(), Acting("quiet", write_at_once), asking, Acting("read", write_at_once)]
+
+
+@pytest.mark.parametrize("config", BROAD)
+@pytest.mark.parametrize("model", ["it", "gpt-5"])
+async def test_no_tool_writes_anything_but_the_plan(project: Path, config: dict[str, Any], model: str) -> None:
+    calls = hostile_calls(project)
+    script = ScriptedModel("\n---\n".join(f"{each}\n---\nSAY tried" for each in calls))
+    async with planning(project, script, config, tools=own_tools(), **{model: script}) as (on, _):
+        before = digest(*folders(project))
+        for each in calls:
+            await on.ask("Try.", agent="plan", model=f"scripted/{model}")
+            assert digest(*folders(project)) == before, each
+
+
+async def test_a_link_among_the_plans_leads_nowhere(project: Path) -> None:
+    async with planning(project, ScriptedModel(None), BROAD[0]) as (on, _):
+        session = on.engine.sessions.get(on.session)
+        plan = Path(plan_file(on.engine.runtime, session))
+        plan.parent.mkdir(parents=True)
+        plan.symlink_to(project / "a.txt")
+        await on.ask(f"{call('write', filePath=str(plan), content='x')}\n---\nSAY tried", agent="plan")
+        assert (project / "a.txt").read_text() == "one\n"
+
+
+@pytest.mark.parametrize("config", BROAD)
+@pytest.mark.parametrize("agent", ["general", "explore", "loose"])
+async def test_no_subagent_writes_anything_new_or_taken_up_again(
+    project: Path, config: dict[str, Any], agent: str
+) -> None:
+    loose = {"loose": {"mode": "all", "permission": "allow", "description": "May do anything."}}
+    config = config | {"agent": config.get("agent", {}) | loose}
+    child = "\n---\n".join(
+        [
+            "SAY begun",
+            call("bash", command="sed -i s/one/two/ a.txt", description="x"),
+            "SAY tried",
+            call("write", filePath=str(project / "a.txt"), content="x"),
+            "SAY tried",
+            call("quiet", path=str(project / "a.txt")),
+            "SAY tried",
+        ]
+    )
+    task = {"description": "d", "prompt": "CHILD", "subagent_type": agent}
+    models = ScriptedModel(None, route=of_child, sessions={"CHILD": child})
+    async with planning(project, models, config, tools=own_tools()) as (on, refused):
+        await on.ask(f"{call('task', **task)}\n---\nSAY ok", agent="build")
+        (made,) = on.engine.sessions.children(on.session)
+        before = digest(*folders(project))
+        again = task | {"task_id": made.id}
+        for _ in range(3):
+            await on.ask(f"{call('task', **again)}\n---\nSAY ok", agent="plan")
+            assert digest(*folders(project)) == before
+        assert any(part["state"]["status"] == "error" for part in on.parts("tool", made.id))
+        assert refused.asked or agent == "explore"
+
+
+async def test_a_subagent_may_do_its_work_again_once_planning_is_over(project: Path) -> None:
+    child = f"SAY begun\n---\n{call('bash', command='echo x > a.txt', description='x')}\n---\nSAY done"
+    task = {"description": "d", "prompt": "CHILD", "subagent_type": "general"}
+    models = ScriptedModel(None, route=of_child, sessions={"CHILD": child})
+    async with planning(project, models, BROAD[0]) as (on, _):
+        await on.ask(f"{call('task', **task)}\n---\nSAY ok", agent="plan")
+        (made,) = on.engine.sessions.children(on.session)
+        await on.ask(f"{call('task', **(task | {'task_id': made.id}))}\n---\nSAY ok", agent="build")
+        assert (project / "a.txt").read_text() == "x\n"
+
+
+async def test_what_was_allowed_for_good_while_building_is_asked_again_while_planning(project: Path) -> None:
+    run = call("bash", command="touch new.txt", description="x")
+    config = {"permission": {"bash": "ask"}}
+    (project / "opencode.json").write_text(json.dumps(config))
+    async with stage(f"{run}\n---\nSAY ok\n---\n{run}\n---\nSAY ok\n---\nSAY ok", config=config) as on:
+        permissions = on.engine.runtime.permissions
+        outcome = await on.submit(agent="build")
+        permissions.reply((await on.until_told(events.PermissionAsked)).id, "always")
+        await outcome
+        (project / "new.txt").unlink()
+        outcome = await on.submit(agent="plan")
+        asked = await on.until_told(events.PermissionAsked, 2)
+        assert asked.always == []
+        permissions.reply(asked.id, "reject", "not now")
+        await outcome
+        assert not (project / "new.txt").exists()
+
+
+async def test_who_is_asked_can_let_it_pass_once(project: Path) -> None:
+    script = f"{call('bash', command='touch new.txt', description='x')}\n---\nSAY ok"
+    async with stage(script, config={"permission": "allow"}) as on:
+        outcome = await on.submit(agent="plan")
+        on.engine.runtime.permissions.reply((await on.until_told(events.PermissionAsked)).id, "always")
+        await outcome
+        assert (project / "new.txt").exists()
+        assert on.engine.runtime.permissions.approved == ()
+
+
+async def test_what_only_reads_is_not_asked_for(project: Path) -> None:
+    script = f"{call('bash', command='git log --oneline | head -3 && cat a.txt', description='x')}\n---\nSAY ok"
+    async with planning(project, script, {}) as (on, refused):
+        await on.ask("Look.", agent="plan")
+        assert on.parts("tool")[0]["state"]["status"] == "completed"
+        assert refused.asked == []
+
+
+async def test_the_section_of_the_plan_agent_lifts_what_it_names(project: Path) -> None:
+    config = {"agent": {"plan": {"permission": {"bash": {"touch *": "allow"}}}}}
+    turns = [call("bash", command=f"{name} x.txt", description="x") for name in ("touch", "rm")]
+    async with planning(project, "\n---\nSAY ok\n---\n".join([*turns, "SAY end"]), config) as (on, refused):
+        await on.ask("Try.", agent="plan")
+        await on.ask("Try.", agent="plan")
+        assert (project / "x.txt").exists()
+        assert [asked.patterns for asked in refused.asked] == [["rm x.txt"]]
+
+
+async def test_the_plan_itself_can_be_written(project: Path) -> None:
+    async with planning(project, ScriptedModel(None), BROAD[0]) as (on, refused):
+        plan = plan_file(on.engine.runtime, on.engine.sessions.get(on.session))
+        await on.ask(f"{call('write', filePath=plan, content='1. Think.')}\n---\nSAY ok", agent="plan")
+        assert Path(plan).read_text() == "1. Think."
+        assert refused.asked == []
+
+
+# Entering and leaving.
+
+
+def said(on: Stage, number: int) -> list[str]:
+    prompts = [message for message in on.messages() if message.info["role"] == "user"]
+    return [part["text"] for part in prompts[number].parts if part.get("synthetic")]
+
+
+async def test_with_the_flag_who_enters_is_told_of_the_plan_once_and_who_leaves_is_pointed_to_it(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENCODE_EXPERIMENTAL_PLAN_MODE", "1")
+    async with stage("SAY a\n---\nSAY b\n---\nSAY c\n---\nSAY d\n---\nSAY e") as on:
+        plan = Path(plan_file(on.engine.runtime, on.engine.sessions.get(on.session)))
+        assert plan.parent == project / ".opencode" / "plans"
+        await on.ask("one", agent="plan")
+        assert str(plan) in said(on, 0)[0]
+        assert "It does not exist yet." in said(on, 0)[0]
+        assert not plan.parent.exists()
+        await on.ask("two", agent="plan")
+        assert said(on, 1) == []
+        plan.parent.mkdir(parents=True)
+        plan.write_text("1. Do it.")
+        await on.ask("three", agent="build")
+        assert f"The plan is in {plan}" in said(on, 2)[0]
+        await on.ask("four", agent="build")
+        assert said(on, 3) == []
+        await on.ask("five", agent="plan")
+        assert "It exists already" in said(on, 4)[0]
+
+
+async def test_without_the_flag_every_prompt_for_the_planning_agent_says_so(project: Path) -> None:
+    async with stage("SAY a\n---\nSAY b\n---\nSAY c") as on:
+        for agent in ("plan", "plan", "build"):
+            await on.ask("go", agent=agent)
+        assert [len(said(on, number)) for number in range(3)] == [1, 1, 1]
+        assert "Plan mode is on" in said(on, 1)[0]
+        assert "Plan mode is off" in said(on, 2)[0]
+
+
+async def test_the_model_proposes_to_plan_and_to_begin_and_the_user_decides(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENCODE_EXPERIMENTAL_PLAN_MODE", "1")
+    async with stage(f"{call('plan_enter')}\n---\n{call('plan_exit')}\n---\nSAY built") as on:
+        plan = Path(plan_file(on.engine.runtime, on.engine.sessions.get(on.session)))
+        plan.parent.mkdir(parents=True)
+        plan.write_text("1. Do it.")
+        outcome = await on.submit("Big change", agent="build")
+        for number in (1, 2):
+            asked = await on.until_told(events.QuestionAsked, number)
+            on.engine.runtime.questions.reply(asked.id, [["Yes"]])
+        assert (await outcome).kind == "answered"
+        agents = [message.info["agent"] for message in on.messages() if message.info["role"] == "assistant"]
+        assert agents == ["build", "plan", "build"]
+        assert "End your turn only with a question" in said(on, 1)[1]
+        assert f"The plan is in {plan}" in said(on, 2)[1]
+        assert "plan_exit" in on.model.tools_offered(1)
+        assert "plan_exit" not in on.model.tools_offered(2)
+
+
+async def test_a_session_that_only_may_read_by_its_rules_is_held_to_them_too(project: Path) -> None:
+    rules = [Rule(permission="opensesh_plan", pattern="*", action="deny")]
+    script = f"{call('bash', command='touch new.txt', description='x')}\n---\nSAY ok"
+    async with planning(project, script, BROAD[0], rules=rules) as (on, refused):
+        await on.ask("Try.", agent="build")
+        assert len(refused.asked) == 1
+        assert not os.path.exists("new.txt")
