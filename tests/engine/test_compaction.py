@@ -2,6 +2,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from opensesh.engine import compaction, pruning, window
 from opensesh.engine.engine import Engine, open_engine
 from opensesh.engine.retry import Policy
@@ -10,6 +12,9 @@ from opensesh.engine.summary import own_words, pieces, transcript
 from opensesh.models.scripted import ScriptedModel
 from opensesh.storage.memory import Memory
 from opensesh.storage.store import StoredMessage
+from opensesh.tools.tool import ToolOutput
+
+from .stage import Acting, stage
 
 FULL = 'CALL bash {"command":"seq 1 800","description":"count"}\nUSAGE input=199000 output=10'
 
@@ -198,3 +203,44 @@ async def test_compacting_by_hand_can_be_taken_back_exactly() -> None:
 
 def names_of(messages: Any) -> list[str]:
     return [each.info["id"] for each in messages]
+
+
+def switched_off(how: str, setting: str, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    if how == "flag":
+        monkeypatch.setenv({"auto": "OPENCODE_DISABLE_AUTOCOMPACT", "prune": "OPENCODE_DISABLE_PRUNE"}[setting], "1")
+        return {}
+    return {"compaction": {setting: False}} if how == "config" else {}
+
+
+@pytest.mark.parametrize(("how", "compacted"), [("nothing", 1), ("flag", 0), ("config", 0)])
+async def test_a_flag_or_a_setting_turns_automatic_compaction_off(
+    how: str, compacted: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = switched_off(how, "auto", monkeypatch)
+    turns = ["SAY one\nUSAGE input=199000 output=10", *(["SAY in short"] if compacted else []), "SAY two"]
+    async with stage("\n---\n".join(turns), config=config) as on:
+        await on.ask("first")
+        assert (await on.ask("second")).kind == "answered"
+        assert len(on.parts("compaction")) == compacted
+        on.model.assert_complete()
+
+
+async def test_what_is_not_done_by_itself_can_still_be_asked_for() -> None:
+    async with stage("SAY one\n---\nSAY in short", config={"compaction": {"auto": False}}) as on:
+        await on.ask("first")
+        assert (await (await on.engine.compact(on.session))).kind == "answered"
+
+
+@pytest.mark.parametrize(("how", "pruned"), [("nothing", 3), ("flag", 0), ("config", 0)])
+async def test_a_flag_or_a_setting_turns_pruning_off(how: str, pruned: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def much(given: dict[str, Any], ctx: Any) -> ToolOutput:
+        return ToolOutput("much", "x" * 80_000, {"truncated": False})
+
+    config = switched_off(how, "prune", monkeypatch)
+    calls = "\n".join(f'CALL much {{"n":{number}}}' for number in range(5))
+    turns = [calls, "SAY one", "SAY two", "SAY three"]
+    async with stage("\n---\n".join(turns), config=config, tools=[Acting("much", much)]) as on:
+        for words in ("first", "second", "third"):
+            await on.ask(words)
+        marks = [part for part in on.parts("tool") if "compacted" in part["state"]["time"]]
+        assert len(marks) == pruned

@@ -9,7 +9,7 @@ from ..errors import OpenseshError
 from ..models.events import ToolCall
 from ..records import Rule, UnknownError, as_object
 from .compaction import Compaction, continue_prompt, request_compaction, tail_start
-from .weighing import request_tokens
+from .weighing import overhead, request_tokens
 from .window import compaction_part, is_full, usable, visible
 
 if TYPE_CHECKING:
@@ -69,6 +69,7 @@ class Compactions:
         self._session = session
         self._history = history
         self._in_a_row = 0
+        self._complained = False
 
     def step_worked(self) -> None:
         """A step went through: the window is wide enough again."""
@@ -79,11 +80,44 @@ class Compactions:
         last = self._history.last_assistant()
         if last is None or last.info.get("summary") or not last.info.get("finish"):
             return False
-        tokens = as_object(last.info.get("tokens")) or {}
+        if self._is_older_than_summary(last):
+            return False  # it filled a window that has been cleared since
+        return self._fills(last, user) and not self.cannot_help(user)
+
+    def cannot_help(self, user: Document) -> bool:
+        """Whether the window was full again with the very first step after the newest summary: then it is not the
+        conversation that fills it, and no summary will make room. The records say so, so that no later run tries."""
+        first = self._first_step_since()
+        return first is not None and self._fills(first, user)
+
+    def _first_step_since(self) -> StoredMessage | None:
+        first = next(iter(self._history), None)
+        if first is None or compaction_part(first) is None:
+            return None
+        for message in self._history:
+            info = message.info
+            if info["role"] == "assistant" and not info.get("summary") and not self._is_older_than_summary(message):
+                return message
+        return None
+
+    def _is_older_than_summary(self, message: StoredMessage) -> bool:
+        """Whether a message is one of those that a summary left in view word for word."""
+        first = next(iter(self._history))
+        return compaction_part(first) is not None and message.info["time"]["created"] < first.info["time"]["created"]
+
+    def _fills(self, message: StoredMessage, user: Document) -> bool:
+        tokens = as_object(message.info.get("tokens")) or {}
         try:
             return is_full(tokens, self._runtime.model_of(user), self._runtime.config)
         except OpenseshError:
             return False
+
+    def first_complaint(self, user: Document) -> bool:
+        """Whether it is time to say what fills the window: once a run, when a summary could not help."""
+        if self._complained or not self.cannot_help(user):
+            return False
+        self._complained = True
+        return True
 
     async def request(self, user: Document) -> None:
         """Ask for the session to be summed up."""
@@ -120,6 +154,12 @@ class Compactions:
 
     async def _goes_on(self, request: Document) -> bool:
         return await self._runtime.hooks.goes_on(request, self._runtime.model_of(request))
+
+
+def is_hopeless(request: Request, runtime: Runtime) -> bool:
+    """Whether what every request holds fills the window alone, so that there is nothing to gain by summing up."""
+    room = usable(request.model, runtime.config)
+    return 0 < room <= sum(overhead(request).values())
 
 
 def too_full(request: Request, runtime: Runtime) -> UnknownError:

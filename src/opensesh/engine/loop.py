@@ -25,7 +25,7 @@ from ..records import (
     write_failure,
 )
 from .calls import CallRunner
-from .errands import Compactions, ordered_subtask, run_subtask, subtask_rules, too_full
+from .errands import Compactions, is_hopeless, ordered_subtask, run_subtask, subtask_rules, too_full
 from .failures import failure_of
 from .masking import note, suspects
 from .pen import Pen
@@ -259,13 +259,15 @@ class Loop:
         self.history.add(pen.message)
         self._pen = self._calls = None
         overflow = isinstance(ended.error, ContextOverflow) and self._compactions.are_wanted
-        if overflow and not self._compactions.in_vain:
+        if overflow and not self._compactions.in_vain and not is_hopeless(plan.request(), self._runtime):
             await self._compactions.request(plan.user)
             return
         if overflow:
             failure = too_full(plan.request(), self._runtime)
         elif failure is None:
             self._compactions.step_worked()
+            if self._compactions.first_complaint(plan.user):
+                self._tell(too_full(plan.request(), self._runtime))
         self._outcome = self._judge(pen, failure, blocked=self._stops(calls))
         if failure is not None:
             self._tell(failure)

@@ -25,17 +25,30 @@ _PAGE = 2_000
 """A page of a PDF: its words, and its picture."""
 _MOST_PAGES = 1_000
 _PAGES = re.compile(rb"/Type\s*/Page(?![a-zA-Z])")
+_FILES = "\n\nInstructions from: "
 _JPEG_SIZES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
 
 
 def request_tokens(request: Request) -> dict[str, int]:
     """What fills a request, by kind; the largest first."""
-    sizes = {"the tools on offer": sum(map(tool_tokens, request.tools))}
+    sizes = overhead(request)
     for turn in request.messages:
-        name = "the system prompt" if isinstance(turn, System) else "messages"
-        name = "tool results" if isinstance(turn, Tool) else name
-        sizes[name] = sizes.get(name, 0) + turn_tokens(turn)
+        if not isinstance(turn, System):
+            name = "tool results" if isinstance(turn, Tool) else "messages"
+            sizes[name] = sizes.get(name, 0) + turn_tokens(turn)
     return dict(sorted(sizes.items(), key=lambda item: -item[1]))
+
+
+def overhead(request: Request) -> dict[str, int]:
+    """What every request of a session holds, however short the conversation is."""
+    sizes = {"the tools on offer": sum(map(tool_tokens, request.tools)), "the system prompt": 0}
+    for turn in request.messages:
+        if isinstance(turn, System):
+            at = turn.text.find(_FILES)
+            sizes["the system prompt"] += estimate(turn.text if at < 0 else turn.text[:at])
+            if at >= 0:
+                sizes["instruction files"] = estimate(turn.text[at:])
+    return sizes
 
 
 def tool_tokens(spec: ToolSpec) -> int:

@@ -1,0 +1,79 @@
+"""Compaction: the largest request for a summary against the window, for conversations of many sizes."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import tempfile
+from collections.abc import AsyncIterator
+
+from opensesh.engine.compaction import portions
+from opensesh.engine.engine import open_engine
+from opensesh.engine.inspector import inspect
+from opensesh.engine.runtime import scripted
+from opensesh.engine.weighing import request_tokens
+from opensesh.engine.window import usable, visible
+from opensesh.models.events import FinishStep, StartStep, StreamEvent, TextDelta, TextEnd, TextStart, Usage
+from opensesh.models.request import Request
+from opensesh.storage.memory import Memory
+
+from .report import interleaved, line
+
+_WINDOWS = (0.5, 2, 10)
+
+
+class _Brief:
+    """A provider that answers in two words, and remembers how large what it was asked is."""
+
+    def __init__(self) -> None:
+        self.sizes: list[int] = []
+
+    async def stream(self, request: Request) -> AsyncIterator[StreamEvent]:
+        self.sizes.append(sum(request_tokens(request).values()))
+        yield StartStep()
+        yield TextStart("1")
+        yield TextDelta("1", "in short")
+        yield TextEnd("1")
+        yield FinishStep(reason="stop", usage=Usage(input=1, output=1))
+
+
+def run() -> None:
+    for windows in _WINDOWS:
+        largest, requests, room = asyncio.run(_compacted(windows))
+        what = f"request for a summary of {windows:g} windows ({requests} of them)"
+        line(what, largest / room, "the room in the window", 1.0)
+    asyncio.run(_inspected())
+
+
+async def _compacted(windows: float) -> tuple[int, int, int]:
+    brief = _Brief()
+    with tempfile.TemporaryDirectory() as folder:
+        os.chdir(folder)
+        async with open_engine(folder, store=Memory(), scripts={"it": brief}) as engine:
+            room = usable(scripted("it"), engine.runtime.config)
+            session = (await engine.create(title="bench")).id
+            words = "some words of a conversation " * (room * 4 // 29 // 20)
+            for _ in range(int(20 * windows)):
+                await engine.run(session, words, model="scripted/it")
+            before = len(brief.sizes)
+            await (await engine.compact(session))
+        os.chdir("/")
+    return max(brief.sizes[before:]), len(brief.sizes) - before, room
+
+
+async def _inspected() -> None:
+    """What it costs to look at a request, against working out the one that sums the session up."""
+    brief = _Brief()
+    with tempfile.TemporaryDirectory() as folder:
+        os.chdir(folder)
+        async with open_engine(folder, store=Memory(), scripts={"it": brief}) as engine:
+            session = await engine.create(title="bench")
+            for _ in range(200):
+                await engine.run(session.id, "some words of a conversation " * 200, model="scripted/it")
+            messages = visible(engine.sessions.messages(session.id))
+            model, config = scripted("it"), engine.runtime.config
+            looked, cut = interleaved(
+                lambda: inspect(engine.runtime, session), lambda: portions(messages, model, config), rounds=5
+            )
+        os.chdir("/")
+    line("taking a request of 400 messages apart", looked / cut, "cutting them for a summary")
