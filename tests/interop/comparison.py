@@ -32,15 +32,7 @@ MISSING = "(not there)"
 _ID = re.compile(r"\b(ses|msg|prt|per|que|tool)_[0-9a-f]{12}[0-9A-Za-z]{14}\b")
 _MOMENT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")
 
-SET_ASIDE = {
-    ("session", "summary"): "how much a session changed",
-    ("session", "revert"): "taking changes back",
-    ("user", "summary"): "what a prompt changed, and a title for it that nobody sees",
-    ("step-start", "snapshot"): "snapshots of the project's files",
-    ("step-finish", "snapshot"): "snapshots of the project's files",
-    ("patch", "*"): "which files a step changed",
-}
-"""Fields that are compared once files are tracked; ``*`` is the whole part. OpenCode writes them, opensesh not yet."""
+_TREE = re.compile(r"[0-9a-f]{40}")
 
 
 class Difference(NamedTuple):
@@ -76,11 +68,25 @@ def _family(sessions: Sessions, names: Sequence[str]) -> Iterator[str]:
 
 def _session(sessions: Sessions, name: str) -> Json:
     info, stored = whole(lambda: (sessions.get(name).document, sessions.messages(name, report=_give_up)))
+    changed = any(part["type"] == "patch" for message in stored for part in message.parts)
     messages = [
-        {**_kept(message.info["role"], message.info), "parts": [each for part in message.parts for each in _part(part)]}
+        {**_summed_up(message.info, changed=changed), "parts": [_part(part) for part in message.parts]}
         for message in stored
     ]
-    return {**_kept("session", info), "todo": sessions.todos(name), "messages": messages}
+    document = {**_summed_up(info, changed=changed), "todo": sessions.todos(name), "messages": messages}
+    return document | ({"diff": sessions.diff(name)} if changed else {})
+
+
+def _summed_up(info: Json, *, changed: bool) -> Json:
+    """What was changed is told where something was; OpenCode also tells of nothing, and has a title for each prompt
+    that it shows nobody."""
+    kept = {key: value for key, value in info.items() if key != "summary"}
+    if not changed or "summary" not in info:
+        return kept
+    if not isinstance(info["summary"], dict):
+        return info
+    summary = {key: value for key, value in cast("Json", info["summary"]).items() if key != "title"}
+    return kept | ({"summary": summary} if summary.get("diffs", True) else {})
 
 
 def whole(read: Callable[[], T]) -> T:
@@ -97,14 +103,8 @@ def _give_up(damage: Damage) -> None:
     raise RecordError(damage.reason, path=damage.path)
 
 
-def _part(part: Json) -> list[Json]:
-    if (part["type"], "*") in SET_ASIDE:
-        return []
-    return [{key: value for key, value in _kept(part["type"], part).items() if key != "id"}]
-
-
-def _kept(kind: str, document: Json) -> Json:
-    return {key: value for key, value in document.items() if (kind, key) not in SET_ASIDE}
+def _part(part: Json) -> Json:
+    return {key: value for key, value in part.items() if key != "id"}
 
 
 class _Names:
@@ -131,6 +131,8 @@ class _Names:
             return "<moment>"
         if name in ("slug", "version"):
             return f"<{name}>"
+        if name in ("snapshot", "hash") and isinstance(value, str) and _TREE.fullmatch(value):
+            return self._named(value, "tree")
         if name in ("callID", "tool_call_id") or (name == "id" and above == "tool_calls"):
             return self._named(value, "call")
         return self.clean(value, name)

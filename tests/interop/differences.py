@@ -168,6 +168,63 @@ EXPECTED: dict[str, Expected] = {
             Place("session.0.messages.1-assistant.parts.1-text", ..., MISSING),
         ),
     ),
+    # Files, and going back.
+    "writes are accounted for": Expected(
+        "more",
+        "a call says which files it changed, what they held and what they hold: it can be taken back without git",
+        (Place("session.*.state.metadata.opensesh", MISSING, ...),),
+    ),
+    "what was deleted is deleted again": Expected(
+        "fix",
+        "undoing a revert leaves OpenCode with files that the session had deleted",
+        (
+            Place("session.0.summary.*"),
+            Place("session.0.messages.11-assistant.parts.*.snapshot"),
+            Place("session.0.diff.*"),
+        ),
+    ),
+    # Summing up.
+    "a summary has no snapshot": Expected(
+        "fix",
+        "OpenCode takes two snapshots around a summary, in which no file can change",
+        (Place("session.0.messages.*-assistant.parts.*.snapshot", re.compile("tree"), MISSING),),
+    ),
+    "the user's words outlive the summary": Expected(
+        "more",
+        "what the user said is added to the summary, word for word",
+        (
+            Place("session.0.messages.*-assistant.parts.1-text.text", ..., re.compile("The user's own words")),
+            Place("request.*.messages.1-assistant.content", ..., re.compile("The user's own words")),
+        ),
+    ),
+    "what was summed up can be looked up": Expected(
+        "more",
+        "there is a tool to read what a summary stands for, and the model is told so",
+        (
+            Place("request.*.messages.0-user.content", "What did we do so far?", re.compile("recall")),
+            Place("request.*.tools.+*", MISSING, "recall"),
+        ),
+    ),
+    "how to go on": Expected(
+        "words",
+        "what the model is told after a summary that it did not ask for",
+        (
+            Place("session.0.messages.4-user.parts.0-text.text", re.compile("Continue"), re.compile("Go on")),
+            Place("session.0.messages.5-assistant.parts.1-text.text"),
+            Place("request.*.messages.2-user.content", re.compile("Continue"), re.compile("Go on")),
+        ),
+    ),
+    "a command's task needs no words of the user's": Expected(
+        "fix",
+        "after the task of a command OpenCode has the user say that the output is to be summed up; the next request "
+        "ends with that output here, and the answer belongs to the user's own prompt",
+        (
+            Place("session.0.messages.2-user", ..., MISSING),
+            Place("session.0.messages.3-assistant.*"),
+            Place("session.1.messages.*"),
+            Place("request.1.messages.3-user", ..., MISSING),
+        ),
+    ),
     # Errors.
     "who stopped it": Expected(
         "words", "an answer that was stopped says so", (Place(_ABORTED, ..., re.compile("stop")),)
@@ -372,6 +429,12 @@ EXPECTED: dict[str, Expected] = {
     ),
 }
 
+_SUMMED_UP = (
+    "a summary has no snapshot",
+    "the user's words outlive the summary",
+    "what was summed up can be looked up",
+)
+
 USED_BY: dict[str, tuple[str, ...]] = {
     "a title": ("a title is paid for",),
     "thought that is charged": ("reasoning is counted once",),
@@ -422,6 +485,26 @@ USED_BY: dict[str, tuple[str, ...]] = {
     "a question answered": ("answered",),
     "a question dismissed": ("dismissed", "a refusal is the last word"),
     "the same call three times at once": ("circles are refused alone", "a refusal is the last word"),
+    "reading, writing, editing": ("writes are accounted for",),
+    "summed up on request": _SUMMED_UP,
+    "summed up twice": _SUMMED_UP,
+    "summed up with calls": _SUMMED_UP,
+    "a window that is full": (*_SUMMED_UP, "how to go on"),
+    "gone back": ("writes are accounted for",),
+    "gone back to the beginning": ("writes are accounted for",),
+    "gone back in an answer": ("writes are accounted for",),
+    "gone back and on": ("writes are accounted for",),
+    "gone back and forth": ("writes are accounted for", "what was deleted is deleted again"),
+    "gone back step by step": ("writes are accounted for",),
+    "gone back and summed up": ("writes are accounted for", *_SUMMED_UP),
+    "summed up and gone back": ("writes are accounted for", *_SUMMED_UP),
+    "the user's command after going back": ("writes are accounted for",),
+    "a command for another agent": (
+        "a command's task needs no words of the user's",
+        "how to go on with a task",
+        "rules in one order",
+        "a child is held by its rules",
+    ),
     "a connection that breaks": ("a retry is recorded", "a failed try is taken back"),
     "an overloaded provider": ("a retry is recorded",),
 }

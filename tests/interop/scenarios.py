@@ -15,6 +15,8 @@ PIXEL = base64.b64decode(
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNkYPhfDwAChwGA60e6kgAAAABJRU5ErkJggg=="
 )
 SEEING = {"providerID": "fake", "modelID": "seeing"}
+NARROW = {"providerID": "fake", "modelID": "narrow"}
+"""A model with a small window."""
 
 
 class Ask(NamedTuple):
@@ -69,7 +71,37 @@ class Fork(NamedTuple):
     before: int | None = None
 
 
-Act: TypeAlias = Ask | Stop | Interject | Refuse | Dismiss | Answer | Fork
+class Compact(NamedTuple):
+    """Have the session summed up."""
+
+
+class Revert(NamedTuple):
+    """Go back to before the message ``message`` (counted from the start), or to before part ``part`` of it."""
+
+    message: int
+    part: int | None = None
+
+
+class Unrevert(NamedTuple):
+    """Undo that."""
+
+
+class Shell(NamedTuple):
+    """Run a command in the user's name."""
+
+    command: str
+
+
+class Command(NamedTuple):
+    """Give a command of the configuration."""
+
+    name: str
+    arguments: str = ""
+
+
+Act: TypeAlias = (
+    Ask | Stop | Interject | Refuse | Dismiss | Answer | Fork | Compact | Revert | Unrevert | Shell | Command
+)
 
 
 class Scenario(NamedTuple):
@@ -83,7 +115,17 @@ class Scenario(NamedTuple):
     slow: bool = False
     needs: str | None = None
     """A program that OpenCode would otherwise fetch."""
+    shows: str = ""
+    """What must be in the records of both, lest the scenario prove nothing."""
 
+
+COMMANDS: Json = {
+    "say": {"template": "SAY $ARGUMENTS", "description": "Say it"},
+    "first": {"template": "SAY first $1 then $2", "agent": "careful"},
+    "plain": {"template": "SAY only"},
+    "shelled": {"template": "SAY it is !`echo shelled`"},
+    "sub": {"template": "SAY from $ARGUMENTS", "subtask": True, "agent": "general", "description": "elsewhere"},
+}
 
 AGENTS: Json = {
     "brief": {"mode": "primary", "steps": 2, "description": "Has two steps"},
@@ -105,13 +147,35 @@ def config(base_url: str) -> Json:
         "cost": {"input": 3, "output": 15, "cache_read": 0.3, "cache_write": 3.75},
     }
     seeing = model | {"attachment": True, "modalities": {"input": ["text", "image", "pdf"], "output": ["text"]}}
+    narrow = model | {"limit": {"context": 20_000, "output": 8192}}
     provider = {
         "npm": "@ai-sdk/openai-compatible",
         "name": "Fake",
         "options": {"baseURL": base_url, "apiKey": "x"},
-        "models": {"scripted": model, "seeing": seeing},
+        "models": {"scripted": model, "seeing": seeing, "narrow": narrow},
     }
-    return {"provider": {"fake": provider}, "agent": AGENTS}
+    return {"provider": {"fake": provider}, "agent": AGENTS, "command": COMMANDS}
+
+
+AFTER_A_WHILE = "SAY Now.\nWAIT 0.8\n"
+"""OpenCode takes its snapshot when an answer begins, and does not wait for it before it runs the first call."""
+
+
+def _overwrite(name: str, text: str) -> str:
+    return f'{AFTER_A_WHILE}CALL write {{"filePath": "{{at}}/{name}", "content": "{text}"}}\n---\nSAY Done.'
+
+
+_CHANGES = (
+    Ask('CALL read {"filePath": "{at}/a.txt"}\n---\n' + _overwrite("a.txt", "two\\n")),
+    Ask(_overwrite("new.txt", "new\\n")),
+    Ask(AFTER_A_WHILE + 'CALL bash {"command": "rm -v {at}/gone.txt", "description": "remove"}\n---\nSAY Gone.'),
+)
+_CHANGED: dict[str, str | bytes] = {"a.txt": "one\n", "gone.txt": "gone\n", "other.txt": "other\n"}
+_LONG = "".join(
+    f'CALL bash {{"command": "head -c 29000 /dev/zero | tr \'\\\\0\' {letter}", "description": "fill"}}\n---\n'
+    for letter in "abcdefghij"
+)
+"""Outputs that are just short enough to be kept whole, and together more than are kept in view."""
 
 
 def file(name: str, mime: str = "text/plain", query: str = "") -> Json:
@@ -150,10 +214,10 @@ SCENARIOS: tuple[Scenario, ...] = (
             Ask(
                 "SAY I look.\n"
                 'CALL read {"filePath": "{at}/a.txt"}\n'
-                "---\n"
+                f"---\n{AFTER_A_WHILE}"
                 'CALL write {"filePath": "{at}/new.txt", "content": "one\\ntwo\\n"}\n'
                 'CALL edit {"filePath": "{at}/a.txt", "oldString": "hello", "newString": "hello ünïcødé ✓ 漢字 👋"}\n'
-                "---\n"
+                f"---\n{AFTER_A_WHILE}"
                 'CALL write {"filePath": "{at}/a.txt", "content": "all new\\n"}\n'
                 "---\nSAY Done."
             ),
@@ -370,6 +434,51 @@ SCENARIOS: tuple[Scenario, ...] = (
             ),
         ),
     ),
+    Scenario("summed up on request", (Ask("SAY one"), Ask("SAY two"), Compact(), Ask("SAY three"))),
+    Scenario("summed up twice", (Ask("SAY one"), Compact(), Ask("SAY two"), Compact(), Ask("SAY three"))),
+    Scenario(
+        "summed up with calls",
+        (
+            Ask('THINK hm\nSAY I look.\nCALL bash {"command": "echo hi", "description": "look"}\n---\nSAY Seen.'),
+            Compact(),
+            Ask('CALL bash {"command": "echo ho", "description": "look"}\n---\nSAY Seen again.'),
+        ),
+    ),
+    Scenario(
+        "a window that is full",
+        (
+            Ask(
+                'CALL bash {"command": "echo hi", "description": "look"}\nUSAGE input=12000 output=50\n---\nSAY Seen.',
+                (),
+                {"model": NARROW},
+            ),
+        ),
+    ),
+    Scenario(
+        "outputs that nobody reads any more",
+        (Ask(f"{_LONG}SAY counted"), Ask("SAY one"), Ask("SAY two")),
+        shows='"compacted": "<moment>"',
+    ),
+    Scenario("gone back", (*_CHANGES, Revert(5)), files=_CHANGED, shows='"revert": {"messageID": "<msg'),
+    Scenario("gone back to the beginning", (*_CHANGES, Revert(0)), files=_CHANGED),
+    Scenario("gone back in an answer", (*_CHANGES, Revert(2, 2)), files=_CHANGED),
+    Scenario("gone back and on", (*_CHANGES, Revert(5), Ask(_overwrite("late.txt", "late\\n"))), files=_CHANGED),
+    Scenario("gone back and forth", (*_CHANGES, Revert(0), Unrevert(), Ask("SAY Still here.")), files=_CHANGED),
+    Scenario("gone back step by step", (*_CHANGES, Revert(8), Revert(5), Revert(0)), files=_CHANGED),
+    Scenario("gone back and summed up", (*_CHANGES, Revert(5), Compact(), Ask("SAY On.")), files=_CHANGED),
+    Scenario("summed up and gone back", (*_CHANGES[:1], Compact(), *_CHANGES[1:2], Revert(0)), files=_CHANGED),
+    Scenario("the user's own command", (Ask("SAY one"), Shell("echo out; echo err >&2; exit 3"), Ask("SAY two"))),
+    Scenario("the user's command comes first", (Shell("echo hi"), Ask("SAY one"))),
+    Scenario(
+        "the user's command after going back",
+        (*_CHANGES[:2], Revert(4), Shell("echo hi"), Ask("SAY On.")),
+        files=_CHANGED,
+    ),
+    Scenario("a command with arguments", (Command("say", "this and 'that'"), Ask("SAY more"))),
+    Scenario("a command with places", (Command("first", "one 'two three' four"),)),
+    Scenario("a command that takes none", (Command("plain", "and more"),)),
+    Scenario("a command that runs a shell", (Command("shelled"),)),
+    Scenario("a command for another agent", (Command("sub", "the child"),)),
     Scenario("a connection that breaks", (Ask("SAY half\nERROR reset\nSAY whole"),), slow=True),
     Scenario("an overloaded provider", (Ask("ERROR overloaded\nSAY at last"),), slow=True),
 )

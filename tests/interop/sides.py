@@ -20,10 +20,26 @@ from opensesh.models.scripted import Cue, ScriptedModel
 from opensesh.project import resolve
 from opensesh.sessions import Sessions
 from opensesh.storage.json_tree import JsonTree
+from opensesh.workspace import Reverts
 
 from .comparison import whole
 from .opencode import MODEL, OpenCode
-from .scenarios import Answer, Ask, Dismiss, Fork, Interject, Json, Refuse, Scenario, Stop
+from .scenarios import (
+    Answer,
+    Ask,
+    Command,
+    Compact,
+    Dismiss,
+    Fork,
+    Interject,
+    Json,
+    Refuse,
+    Revert,
+    Scenario,
+    Shell,
+    Stop,
+    Unrevert,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -46,7 +62,11 @@ class EvenModel(ScriptedModel):
 
 
 def _whole(request: Request) -> Request:
-    """OpenCode sends half characters as they are. The model plays prompts that can be encoded."""
+    """OpenCode sends half characters as they are. The model plays prompts that can be encoded; a conversation that is
+    to be summed up is none."""
+    last = request.messages[-1]
+    if not request.tools and isinstance(last, User) and "</conversation>" in str(last.content):
+        return replace(request, messages=(User(content=(Text(text="Sum up."),)),))
     messages = [
         User(content=tuple(Text(text=clean(part.text)) if isinstance(part, Text) else part for part in turn.content))
         if isinstance(turn, User)
@@ -72,6 +92,30 @@ class Side(Protocol):
 
     async def fork(self, session: str, before: str | None) -> str:
         """A copy of a session."""
+        ...
+
+    async def compact(self, session: str) -> None:
+        """Sum the session up."""
+        ...
+
+    async def revert(self, session: str, message: str, part: str | None) -> None:
+        """Go back."""
+        ...
+
+    async def unrevert(self, session: str) -> None:
+        """Undo that."""
+        ...
+
+    async def shell(self, session: str, command: str) -> None:
+        """Run a command in the user's name."""
+        ...
+
+    async def command(self, session: str, name: str, arguments: str) -> None:
+        """Give a command of the configuration."""
+        ...
+
+    async def settle(self) -> None:
+        """Wait until nothing more is written."""
         ...
 
     async def begin(self, session: str, parts: Sequence[Json], more: Json) -> None:
@@ -130,14 +174,35 @@ class Original:
     async def fork(self, session: str, before: str | None) -> str:
         return (await asyncio.to_thread(self.opencode.fork, session, before))["id"]
 
+    async def compact(self, session: str) -> None:
+        await asyncio.to_thread(self.opencode.summarize, session)
+
+    async def revert(self, session: str, message: str, part: str | None) -> None:
+        await self.settle()
+        await asyncio.to_thread(self.opencode.revert, session, message, part)
+
+    async def unrevert(self, session: str) -> None:
+        await asyncio.to_thread(self.opencode.unrevert, session)
+
+    async def shell(self, session: str, command: str) -> None:
+        body = {"command": command, "agent": "build", "model": MODEL}
+        await self._do("POST", f"/session/{session}/shell", body)
+
+    async def command(self, session: str, name: str, arguments: str) -> None:
+        body = {"command": name, "arguments": arguments, "model": f"{MODEL['providerID']}/{MODEL['modelID']}"}
+        await self._do("POST", f"/session/{session}/command", body)
+
+    async def settle(self) -> None:
+        await asyncio.to_thread(self.opencode.settle)
+
     async def begin(self, session: str, parts: Sequence[Json], more: Json) -> None:
-        seen = len(self.sessions.messages(session))
+        seen = {message.info["id"] for message in self.sessions.messages(session)}
         await asyncio.to_thread(self.opencode.prompt_async, session, parts, **more)
         # It answers before the prompt is stored.
         await until(lambda: self._has_more_than(seen, session))
 
-    async def _has_more_than(self, count: int, session: str) -> bool:
-        return len(await self.messages(session)) > count
+    async def _has_more_than(self, seen: set[str], session: str) -> bool:
+        return any(message.info["id"] not in seen for message in await self.messages(session))
 
     async def finish(self, session: str) -> None:
         await until(lambda: self._is_at_rest(session))
@@ -202,6 +267,30 @@ class Ours:
     async def fork(self, session: str, before: str | None) -> str:
         return (await asyncio.to_thread(self.sessions.fork, session, before=before)).id
 
+    async def compact(self, session: str) -> None:
+        await asyncio.wait_for(await self.engine.compact(session), PATIENCE)
+
+    async def revert(self, session: str, message: str, part: str | None) -> None:
+        await asyncio.to_thread(self._reverts.revert, session, message, part)
+
+    async def unrevert(self, session: str) -> None:
+        await asyncio.to_thread(self._reverts.unrevert, session)
+
+    async def shell(self, session: str, command: str) -> None:
+        model = f"{MODEL['providerID']}/{MODEL['modelID']}"
+        await asyncio.wait_for(self.engine.shell(session, command, agent="build", model=model), PATIENCE)
+
+    async def command(self, session: str, name: str, arguments: str) -> None:
+        model = f"{MODEL['providerID']}/{MODEL['modelID']}"
+        await asyncio.wait_for(await self.engine.command(session, name, arguments, model=model), PATIENCE)
+
+    async def settle(self) -> None:
+        """Whoever has an outcome has all of it."""
+
+    @property
+    def _reverts(self) -> Reverts:
+        return Reverts(self.sessions, self.engine.runtime.snapshots, publish=self.engine.runtime.publish)
+
     async def begin(self, session: str, parts: Sequence[Json], more: Json) -> None:
         model = more.get("model", MODEL)
         options = {name: value for name, value in more.items() if name != "model"}
@@ -256,11 +345,32 @@ async def play(side: Side, scenario: Scenario, wire: WireServer) -> Played:
             case Fork(before=before):
                 names = [message.info["id"] for message in await side.messages(sessions[-1])]
                 sessions.append(await side.fork(sessions[-1], None if before is None else names[before]))
+            case Compact():
+                await side.compact(sessions[-1])
+            case Revert(message=number, part=part):
+                message = (await side.messages(sessions[-1]))[number]
+                name = None if part is None else message.parts[part]["id"]
+                await side.revert(sessions[-1], message.info["id"], name)
+            case Unrevert():
+                await side.unrevert(sessions[-1])
+            case Shell(command=command):
+                await side.shell(sessions[-1], command)
+            case Command(name=name, arguments=arguments):
+                await side.command(sessions[-1], name, arguments)
             case _:
                 await _say(side, sessions[-1], act, folder)
+    if scenario.files or scenario.shows:
+        await side.settle()
     if not scenario.titled:
         await until(lambda: _has_title(side, sessions[0]))
-    return Played(side, tuple(sessions), [outline(request.body) for request in wire.conversation[seen:]])
+    asked = [request.body for request in wire.conversation[seen:] if not _sums_up(request.body)]
+    return Played(side, tuple(sessions), [outline(body) for body in asked])
+
+
+def _sums_up(body: Json) -> bool:
+    """Whether this asks for a summary: in the words of each side, and not compared."""
+    said = str(body["messages"][-1]["content"])
+    return not body.get("tools") and ("</conversation>" in said or "continuing our conversation" in said)
 
 
 def outline(body: Json) -> Json:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,10 +10,10 @@ import pytest
 from opensesh.testing.wire import WireServer
 
 from . import scenarios
-from .comparison import compare
+from .comparison import compare, normal
 from .differences import EXPECTED, USED_BY, unexplained
 from .opencode import OpenCode, new_repository
-from .scenarios import SCENARIOS, Ask, Interject, Json, Scenario, Stop
+from .scenarios import AFTER_A_WHILE, SCENARIOS, Ask, Compact, Interject, Json, Revert, Scenario, Stop
 from .sides import EvenModel, Original, Ours, Side, folder_of, play
 
 pytestmark = pytest.mark.interop
@@ -53,6 +54,7 @@ async def test_both_store_the_same(scenario: Scenario, theirs: Original, ours_ro
     one = await play(theirs, scenario, wire)
     async with Ours(ours_root, ours_root / "work", theirs.config) as ours:
         other = await play(ours, scenario, wire)
+    assert all(scenario.shows in json.dumps(normal(played)) for played in (one, other))
     expected = [EXPECTED[name] for name in USED_BY.get(scenario.name, ())]
     unexpected, unmet = unexplained(compare(one, other), expected)
     assert not unexpected, "\n".join(map(str, unexpected))
@@ -144,6 +146,43 @@ async def test_opensesh_continues_what_opencode_ran_with_the_same_request(theirs
     check(wire.conversation[-1].outline["messages"])
     last = (await theirs.messages(session))[-1]
     assert [part["text"] for part in last.parts if part["type"] == "text"] == ["And on."]
+
+
+SUMMED_UP = Scenario("summed up and handed over", (Ask("SAY Forgotten."), Compact(), Ask("SAY Kept.")))
+TAKEN_BACK = Scenario(
+    "taken back and handed over",
+    (
+        Ask(f'{AFTER_A_WHILE}CALL write {{"filePath": "{{at}}/a.txt", "content": "kept"}}\n---\nSAY Kept.'),
+        Ask(f'{AFTER_A_WHILE}CALL write {{"filePath": "{{at}}/b.txt", "content": "gone"}}\n---\nSAY Forgotten.'),
+        Revert(3),
+    ),
+    files={"other.txt": "other"},
+)
+
+
+@pytest.mark.parametrize("scenario", [SUMMED_UP, TAKEN_BACK], ids=lambda scenario: scenario.name)
+@pytest.mark.parametrize("ours_first", [True, False], ids=["to OpenCode", "to opensesh"])
+async def test_what_one_summed_up_or_took_back_the_other_goes_on_with(
+    scenario: Scenario, ours_first: bool, theirs: Original, wire: WireServer
+) -> None:
+    scenario = scenario._replace(name=f"{scenario.name} {'there' if ours_first else 'here'}")
+    async with Ours(theirs.opencode.root, theirs.project, theirs.config) as ours:
+        first, second = (ours, theirs) if ours_first else (theirs, ours)
+        [session] = (await play(first, scenario, wire)).sessions
+        await put(second, session, "SAY Carried on.")
+        sent = texts(check(wire.conversation[-1].outline["messages"]))
+        assert "Kept." in sent
+        assert "Forgotten." not in sent
+        said = [part["text"] for part in (await second.messages(session))[-1].parts if part["type"] == "text"]
+        assert said == ["Carried on."]
+        await theirs.settle()
+
+        await put(first, session, "SAY And on.")
+        assert "Carried on." in texts(check(wire.conversation[-1].outline["messages"]))
+        assert theirs.opencode.get(session)["title"] == scenario.name
+        assert "revert" not in theirs.opencode.get(session)
+        files = {path.name for path in (theirs.project / folder_of(scenario)).iterdir()}
+        assert files == ({"a.txt", "other.txt"} if scenario.files else set())
 
 
 def texts(messages: list[Json]) -> list[str]:

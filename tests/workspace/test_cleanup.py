@@ -37,7 +37,7 @@ def test_what_a_revert_hides_is_gone_after_the_next_prompt_and_kept_in_the_trash
 
     assert shape(desk, session) == kept
     assert gone == [name for name, _ in whole[2:]]
-    assert told(desk, heard) == ["message.removed", "message.removed", "session.updated"]
+    assert told(desk, heard) == ["message.removed", "message.removed", "session.diff", "session.updated"]
     assert desk.sessions.get(session).revert is None
     assert not list(desk.sessions.store.list(("part", second)))
     assert contents(desk.folder)["a"] == "1"

@@ -31,13 +31,14 @@ def configure(parser: Parser) -> None:
     parser.add_argument("--fix", action="store_true", help="repair what is safe, put the rest aside, keep an undo file")
     parser.add_argument("--undo", metavar="FILE", help="take back what --fix did; FILE is the undo file it named")
     parser.add_argument("--migrate", action="store_true", help="bring a tree of an older OpenCode to the last layout")
+    parser.add_argument("--tidy", action="store_true", help="give back the room of snapshots that no session needs")
     parser.add_argument("--all", action="store_true", help="every finding by name, however many there are")
 
 
 def run(options: Namespace) -> int:
     """Check, and repair if asked."""
-    if sum(map(bool, (options.fix, options.undo, options.migrate))) > 1:
-        raise UsageError("--fix, --undo or --migrate: one at a time")
+    if sum(map(bool, (options.fix, options.undo, options.migrate, options.tidy))) > 1:
+        raise UsageError("--fix, --undo, --migrate or --tidy: one at a time")
     if options.undo:
         return _undo(options)
     from ..history.doctor import diagnose, repair
@@ -46,12 +47,15 @@ def run(options: Namespace) -> int:
     store = open_store(options.store)
     if options.migrate:
         return _migrate(store, options)
+    if options.tidy:
+        return _tidy(store, options)
     step = _progress()
     found = repair(store, step=step) if options.fix else diagnose(store, step=step)
     if options.json:
-        output.print_json(found.document())
+        output.print_json(found.document() | {"room": _room(store)})
     else:
         _print(found, options)
+        _print_room(_room(store))
     return 5 if found.damaged else 0
 
 
@@ -109,6 +113,47 @@ def _undo(options: Namespace) -> int:
         for path, reason in done.left:
             print(f"left as it is: {path}: {reason}", file=sys.stderr)
     return 1 if done.left else 0
+
+
+def _room(store: Store) -> dict[str, int]:
+    """What is taken beside the sessions, in bytes."""
+    from ..workspace import rooms
+
+    return rooms(store)._asdict()
+
+
+def _print_room(room: dict[str, int]) -> None:
+    from .room import size
+
+    if any(room.values()):
+        print(
+            f"Beside the sessions: snapshots {size(room['snapshots'])}, what tools wrote over {size(room['kept'])}, "
+            f"reverts {size(room['journals'])}. --tidy gives back what no session needs."
+        )
+
+
+def _tidy(store: Store, options: Namespace) -> int:
+    from ..project import resolve
+    from ..sessions import Sessions
+    from ..workspace import tidy_up
+    from .room import size
+
+    done = tidy_up(Sessions(store, resolve(".")))
+    before, after = sum(done.before), sum(done.after)
+    if options.json:
+        output.print_json(
+            {
+                "before": done.before._asdict(),
+                "after": done.after._asdict(),
+                "snapshots": done.snapshots,
+                "notes": list(done.notes),
+            }
+        )
+    else:
+        print(f"{size(before)} before, {size(after)} after; {done.snapshots:,} snapshots let go.")
+        for note in done.notes:
+            print(note, file=sys.stderr)
+    return 0
 
 
 def _migrate(store: Store, options: Namespace) -> int:

@@ -311,7 +311,13 @@ def _together(one: stream.Usage, other: stream.Usage) -> stream.Usage:
         reasoning=one.reasoning + other.reasoning,
         cache_read=one.cache_read + other.cache_read,
         cache_write=one.cache_write + other.cache_write,
+        total=other.total if one == stream.Usage() else _sum(one.total, other.total),
     )
+
+
+def _sum(one: int | None, other: int | None) -> int | None:
+    """What a provider did not count is not known for all of it either."""
+    return None if one is None or other is None else one + other
 
 
 def _user(session: Session, last: Document) -> UserMessage:

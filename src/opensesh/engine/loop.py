@@ -85,6 +85,8 @@ class Loop:
         self._calls: CallRunner | None = None
         self._outcome = Outcome("answered")
         self._step_of: tuple[str, int] = ("", 0)
+        self._changed_by: list[str] = []
+        """The prompts of this run that changed files."""
 
     def queue(self, message: StoredMessage) -> None:
         """Take in a prompt that is stored, before the next step."""
@@ -147,17 +149,25 @@ class Loop:
             await in_thread(self._note_changes)
             if self._runtime.config.settings.compaction.prune:
                 await in_thread(prune, self._runtime.sessions, list(self.history))
+            await in_thread(self._give_back)
         except OpenseshError as error:
             log.warning("%s could not be tidied: %s", self.session.id, error)
 
     def _note_changes(self) -> None:
-        """What the session, and its newest prompt, changed. A session that touched no file has nothing to note."""
+        """What the session, and each prompt of this run, changed. One that touched no file has nothing to note."""
         from ..workspace import summarize
 
         prompt = self.history.last_user()
         if prompt is not None and any(part["type"] == "patch" for each in self.history for part in each.parts):
             runtime = self._runtime
-            summarize(runtime.sessions, runtime.snapshots, self.session.id, prompt.info["id"], publish=runtime.publish)
+            prompts = [*dict.fromkeys((*self._changed_by, prompt.info["id"]))]
+            summarize(runtime.sessions, runtime.snapshots, self.session.id, *prompts, publish=runtime.publish)
+
+    def _give_back(self) -> None:
+        """Have what no session needs any more tidied away now and then; nobody waits for that."""
+        from ..workspace import tidy_in_background
+
+        tidy_in_background(self._runtime.sessions)
 
     def _take_in(self) -> None:
         for message in self._inbox:
@@ -257,6 +267,8 @@ class Loop:
         await calls.abort_open()
         await pen.finish(failure)
         self.history.add(pen.message)
+        if any(part["type"] == "patch" for part in pen.message.parts):
+            self._changed_by.append(plan.user["id"])
         self._pen = self._calls = None
         overflow = isinstance(ended.error, ContextOverflow) and self._compactions.are_wanted
         if overflow and not self._compactions.in_vain and not is_hopeless(plan.request(), self._runtime):

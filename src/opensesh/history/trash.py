@@ -8,17 +8,18 @@ only then: until then the session may come back.
 from __future__ import annotations
 
 import os
+import shutil
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .. import ids
 from ..errors import RecordError, StoreError
 from ..records import Session, Share, as_object, codec, dumps, view
-from ..storage import revocations
-from ..storage.json_tree import JsonTree, read_file
+from ..storage import paths, revocations
+from ..storage.json_tree import JsonTree, read_file, tree_name
 from ..storage.leases import Leases
 from ..storage.store import Damage
 from ..storage.union import Union
-from .undo import Change, Header, Undone, discard, perform, take_back, undo_files
+from .undo import Change, Header, Undone, discard, perform, read_undo_file, take_back, undo_files
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -26,6 +27,9 @@ if TYPE_CHECKING:
     from ..storage.store import Store
 
 _KEPT = "files"
+_BESIDES = "beside"
+_JOURNALS = ("reverts", "trash")
+"""What the state folder has of a session, by store and session."""
 _BESIDE = ("session_diff", "todo", "session_share", "share")
 
 
@@ -74,7 +78,10 @@ def remove(store: Store, sessions: Sequence[Session], *, dry_run: bool = False) 
         return Bulk(chosen, len(files), size, left)
     changes = [Change(path=path, aside=True) for path in files]
     about = {"sessions": {each.id: each.title for each in chosen}}
-    return Bulk(chosen, len(files), size, left, perform(tree, "remove", changes, about))
+    undo = perform(tree, "remove", changes, about)
+    for each in chosen:
+        _take_along(tree, each.id, os.path.dirname(undo))
+    return Bulk(chosen, len(files), size, left, undo)
 
 
 def archive(store: Store, sessions: Sequence[Session], *, dry_run: bool = False) -> Bulk:
@@ -108,9 +115,12 @@ def newest() -> str:
 
 def restore(undo: str, session: str = "") -> Undone:
     """Bring back what an undo file tells of; of what was removed, ``session`` alone if it is given."""
+    folder = os.path.dirname(os.path.join(undo, "") if os.path.isdir(undo) else undo)
+    for name in [session] if session else _names_in(os.path.join(folder, _BESIDES)):
+        _bring_along(folder, name)
     if not session:
         return take_back(undo)
-    kept = JsonTree(os.path.join(os.path.dirname(undo), _KEPT))
+    kept = JsonTree(os.path.join(folder, _KEPT))
     return take_back(undo, {records(kept)[session], *session_files(kept, session)})
 
 
@@ -130,6 +140,31 @@ def shares() -> dict[str, Share]:
     folders = [os.path.join(os.path.dirname(each.undo), _KEPT) for each in contents()]
     found = [pair for folder in folders for pair in _shares(folder)]
     return {session: share for session, share in found[::-1] if share.secret}
+
+
+def _take_along(tree: JsonTree, session: str, folder: str) -> None:
+    """Move what we keep of a session beside the tree to where the session went: its revert, what was taken out."""
+    for kind in _JOURNALS:
+        place = os.path.join(paths.state(), kind, tree_name(tree.root), session)
+        if os.path.isdir(place):
+            aside = os.path.join(folder, _BESIDES, session, kind)
+            os.makedirs(os.path.dirname(aside), mode=0o700, exist_ok=True)
+            shutil.move(place, aside)
+
+
+def _bring_along(folder: str, session: str) -> None:
+    """Move it back to where it was, unless something new is there."""
+    header, _ = read_undo_file(os.path.join(folder, "undo.jsonl"))
+    for kind in _JOURNALS:
+        aside = os.path.join(folder, _BESIDES, session, kind)
+        place = os.path.join(paths.state(), kind, tree_name(header.root), session)
+        if os.path.isdir(aside) and not os.path.exists(place):
+            os.makedirs(os.path.dirname(place), mode=0o700, exist_ok=True)
+            shutil.move(aside, place)
+
+
+def _names_in(folder: str) -> list[str]:
+    return sorted(os.listdir(folder)) if os.path.isdir(folder) else []
 
 
 def session_files(tree: JsonTree, session: str) -> Iterator[str]:

@@ -15,6 +15,7 @@ from .revert import Done, Preview, Reverts
 from .scan import Limits
 from .snapshots import Patch, Snapshots, Taking
 from .summary import diffs_of, span, summarize, totals, turn
+from .tidying import Rooms, Tidying, rooms, tidy_in_background, tidy_up
 from .trash import Thrown, Trash
 
 __all__ = [
@@ -26,17 +27,22 @@ __all__ = [
     "Planned",
     "Preview",
     "Reverts",
+    "Rooms",
     "Snapshots",
     "Taking",
     "Thrown",
     "Tidied",
+    "Tidying",
     "Trash",
     "data_of",
     "diffs_of",
     "referenced",
+    "rooms",
     "span",
     "summarize",
     "tidy",
+    "tidy_in_background",
+    "tidy_up",
     "totals",
     "turn",
 ]

@@ -294,7 +294,7 @@ class Snapshots:
             self.enabled = False
             raise SnapshotError(
                 f"the snapshots of this project take {size / 1e9:.1f} GB, more than the {self.limits.store / 1e9:.1f} "
-                f"GB they may; tidy up {self.repository.store}, or raise the limit"
+                "GB they may; 'opensesh doctor --tidy' gives back what no session needs any more"
             )
 
 

@@ -89,12 +89,11 @@ def summarize(
     sessions: Sessions,
     snapshots: Snapshots,
     session_id: str,
-    prompt_id: str | None = None,
-    *,
+    *prompt_ids: str,
     publish: Publish,
     messages: Sequence[StoredMessage] | None = None,
 ) -> list[Document]:
-    """Store what the session changed, and what the prompt ``prompt_id`` did, and tell of it; the session's files.
+    """Store what the session changed, and what the prompts ``prompt_ids`` did, and tell of it; the session's files.
 
     Done at the end of every step; who has the ``messages`` at hand passes them, and saves reading them again. A
     snapshot that is gone costs the list of files, nothing else.
@@ -103,7 +102,7 @@ def summarize(
     kept = Kept(sessions.store)
     found = known_diffs(messages, snapshots, kept)
     record(sessions, session_id, found, publish=publish)
-    if prompt_id is not None:
+    for prompt_id in prompt_ids:
         of_turn = known_diffs(turn(messages, prompt_id), snapshots, kept)
         _record_turn(sessions, keys.message(session_id, prompt_id), of_turn, publish)
     return found

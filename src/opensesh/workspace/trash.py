@@ -14,6 +14,7 @@ from ..storage.disk import Disk
 from ..storage.json_tree import read_file, tree_name
 from ..storage.keys import check_key
 from ..storage.store import StoredMessage
+from .kept import contents_in
 from .summary import snapshots_in
 
 if TYPE_CHECKING:
@@ -72,6 +73,11 @@ class Trash:
         """Every snapshot that something in the trash names."""
         thrown = [each for session_id in _names(self._folder) for each in self.thrown(session_id)]
         return {name for each in thrown for name in snapshots_in(each.revert, each.messages)}
+
+    def contents(self) -> set[str]:
+        """Every content that something in the trash names as what was written over."""
+        thrown = [each for session_id in _names(self._folder) for each in self.thrown(session_id)]
+        return contents_in(part for each in thrown for message in each.messages for part in message.parts)
 
     def take_back(self, thrown: Thrown) -> int:
         """Put messages and parts back into their session, where there is room for them; how many messages."""

@@ -263,9 +263,17 @@ class Work:
             folder = trash.throw(self.session.id, self.session.document["revert"], hidden)
             gone = self._take_out(hidden, keep_first=bool(point and point.part))
             self._journal.move_to(folder)
-        self._sessions.update(self.session.id, lambda info: info.pop("revert", None))
+        self._tell_what_is_left()
         self._journal.clear()
         return gone
+
+    def _tell_what_is_left(self) -> None:
+        """The revert is no more: what the session changed is what the rest of it did."""
+        rest = self._sessions.messages(self.session.id)
+        if any(part.get("type") == "patch" for message in self.history for part in message.parts):
+            self._record(summary.known_diffs(rest, self._snapshots, self._kept), lambda info: info.pop("revert", None))
+        else:
+            self._sessions.update(self.session.id, lambda info: info.pop("revert", None))
 
     def _take_out(self, hidden: Sequence[StoredMessage], *, keep_first: bool) -> list[str]:
         """The last first: while the first is there, it is known where to go on after an interruption."""

@@ -1,0 +1,175 @@
+"""Giving back the room of what no session can want any more: snapshots, contents put aside, journals of sessions gone.
+
+Nothing that a session names goes, nor what one in the trash names: it may come back. What is dropped has lain unnamed
+for a week. Runs in the background at most once a day, and whenever someone asks for it.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import threading
+import time
+from typing import TYPE_CHECKING, NamedTuple
+
+from ..errors import OpenseshError
+from ..project import GLOBAL, Place
+from ..records import as_object
+from ..storage import paths
+from ..storage.json_tree import JsonTree, tree_name
+from .kept import Kept, contents_in
+from .quota import KEEP_DAYS, tidy
+from .repository import Repository, data_of
+from .summary import snapshots_in
+from .trash import Trash
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ..sessions import Sessions
+    from ..storage.store import Store
+
+log = logging.getLogger("opensesh.workspace")
+_DAY = 86_400
+
+
+class Rooms(NamedTuple):
+    """The bytes that are taken beside the sessions themselves."""
+
+    snapshots: int
+    kept: int
+    """What tools wrote over."""
+    journals: int
+    """Reverts that stand, and messages that were taken out."""
+
+
+class Tidying(NamedTuple):
+    """What was given back."""
+
+    before: Rooms
+    after: Rooms
+    snapshots: int
+    """How many were let go."""
+    notes: tuple[str, ...] = ()
+    """Why no more could be done."""
+
+
+def rooms(store: Store, *, state: str | None = None) -> Rooms:
+    """What is taken now."""
+    name = tree_name(store.place)
+    state = state or paths.state()
+    journals = sum(_weigh(os.path.join(state, kind, name)) for kind in ("reverts", "trash"))
+    return Rooms(_weigh(os.path.join(data_of(store), "snapshot")), Kept(store, state=state).size(), journals)
+
+
+def tidy_up(
+    sessions: Sessions, *, project: str | None = None, state: str | None = None, days: int = KEEP_DAYS
+) -> Tidying:
+    """Give back what can be, of one project's snapshots or of all."""
+    store = sessions.store
+    before = rooms(store, state=state)
+    named = _named(sessions, state)
+    dropped, notes = 0, list[str]()
+    for repository in _repositories(store, project, state):
+        done = tidy(repository, named.snapshots, days=days)
+        dropped += done.dropped
+        notes += [done.note] if done.note else []
+    Kept(store, state=state).drop(named.contents, days=days)
+    _drop_journals(store, named.sessions, state, days)
+    return Tidying(before, rooms(store, state=state), dropped, tuple(notes))
+
+
+def tidy_in_background(sessions: Sessions, *, state: str | None = None) -> threading.Thread | None:
+    """See to it that this project is tidied once a day; the thread that does, if it is time.
+
+    Returns at once. The thread ends with the process, and whatever it did not get to is done another day.
+    """
+    stamp = os.path.join(state or paths.state(), "tidied", sessions.place.id)
+    try:
+        is_time = time.time() - os.stat(stamp).st_mtime > _DAY
+    except FileNotFoundError:
+        is_time = None  # nothing can be a week old where nobody has been yet
+    if is_time is False or not _stamped(stamp) or is_time is None:
+        return None
+    thread = threading.Thread(target=_quietly, args=(sessions, state), name="opensesh-tidying", daemon=True)
+    thread.start()
+    return thread
+
+
+def _stamped(stamp: str) -> bool:
+    """Say that it is seen to, for whoever comes next."""
+    try:
+        os.makedirs(os.path.dirname(stamp), mode=0o700, exist_ok=True)
+        with open(stamp, "ab"):
+            os.utime(stamp)
+    except OSError:
+        return False
+    return True
+
+
+def _quietly(sessions: Sessions, state: str | None) -> None:
+    try:
+        done = tidy_up(sessions, project=sessions.place.id, state=state)
+        log.info("tidied up: %d snapshots let go, %d bytes before, %d after", done.snapshots, *map(sum, done[:2]))
+    except (OpenseshError, OSError) as error:
+        log.info("not tidied up: %s", error)
+
+
+class _Named(NamedTuple):
+    sessions: set[str]
+    snapshots: set[str]
+    contents: set[str]
+
+
+def _named(sessions: Sessions, state: str | None) -> _Named:
+    """All that someone may still ask for."""
+    named = _Named(set(), Trash(sessions, state=state).snapshots(), Trash(sessions, state=state).contents())
+    for store in (sessions.store, *_removed(state)):
+        for key, value in store.scan(("session",), report=lambda damage: None):
+            info = as_object(value) or {}
+            messages = store.messages(key[-1])
+            named.sessions.add(key[-1])
+            named.snapshots.update(snapshots_in(as_object(info.get("revert")) or {}, messages))
+            named.contents.update(contents_in(part for message in messages for part in message.parts))
+    return named
+
+
+def _removed(state: str | None) -> Iterator[Store]:
+    """Sessions that were removed and can be restored: each folder of the trash has a tree of them."""
+    above = os.path.join(state or paths.state(), "trash")
+    for name in sorted(os.listdir(above)) if os.path.isdir(above) else ():
+        folder = os.path.join(above, name, "files")
+        if os.path.isdir(folder):
+            yield JsonTree(folder)
+
+
+def _repositories(store: Store, project: str | None, state: str | None) -> Iterator[Repository]:
+    data = data_of(store)
+    above = os.path.join(data, "snapshot")
+    for name in sorted(os.listdir(above)) if os.path.isdir(above) else ():
+        folder = os.path.join(above, name)
+        if project in (None, name) and os.path.exists(os.path.join(folder, "HEAD")):
+            yield Repository(Place(folder, name or GLOBAL, folder, folder, "git"), data=data, state=state)
+
+
+def _drop_journals(store: Store, known: set[str], state: str | None, days: int) -> None:
+    """Those of sessions that are gone for good."""
+    oldest = time.time() - days * _DAY
+    for kind in ("reverts", "trash"):
+        above = os.path.join(state or paths.state(), kind, tree_name(store.place))
+        for name in os.listdir(above) if os.path.isdir(above) else ():
+            folder = os.path.join(above, name)
+            if name.startswith("ses") and name not in known and os.stat(folder).st_mtime < oldest:
+                shutil.rmtree(folder, ignore_errors=True)
+
+
+def _weigh(folder: str) -> int:
+    total = 0
+    for base, _, names in os.walk(folder):
+        for name in names:
+            try:
+                total += os.lstat(os.path.join(base, name)).st_size
+            except OSError:
+                continue
+    return total
