@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 import io
 import json
 import os
@@ -318,3 +319,11 @@ def test_a_run_asks_before_it_shares_with_strangers(terminal: Terminal, isolated
     assert terminal.code == 2
     assert "opncd.ai" in terminal.error
     assert not os.path.exists(isolated / ".local" / "share" / "opencode" / "storage" / "message")
+
+
+def test_the_example_in_the_documentation_works(sample: Sample, server: Server) -> None:
+    page = Path(__file__).parents[2] / "docs" / "sharing.md"
+    example = page.read_text().partition("```python\n")[2].partition("```")[0]
+    names: dict[str, Any] = {}
+    exec(compile(example, str(page), "exec"), names)  # what the page tells people to write
+    assert status(asyncio.run(names["share"](sample.talk()["id"]))) == 200
