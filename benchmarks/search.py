@@ -14,15 +14,12 @@ from opensesh.history.index import Index
 from opensesh.history.search import Query, search
 from opensesh.storage.found import find_stores
 
-from .report import interleaved, line, opensesh, python
+from .memory import peak
+from .report import interleaved, line, opensesh
 from .stores import WORDS, Builder, plant
 
 SESSIONS = 1_000
 NEEDLE = "xylophone"
-_PEAK = (
-    "import sys; from opensesh.cli.app import run; run(sys.argv[1:]); sys.stdout.flush();"
-    "print([line for line in open('/proc/self/status') if line.startswith('VmHWM')][0])"
-)
 
 
 def run() -> None:
@@ -111,10 +108,7 @@ def _memory(small: str, large: str) -> None:
 
 
 def _peak(root: str) -> float:
-    """The most memory the command had at a time; as the kernel counts it for that program alone."""
-    words = [python(), "-c", _PEAK, "search", NEEDLE, "--store", os.path.dirname(root)]
-    done = subprocess.run(words, capture_output=True, text=True, check=True)
-    return float(done.stdout.split()[-2])
+    return peak("search", NEEDLE, "--store", os.path.dirname(root))
 
 
 def greps(text: str, root: str) -> dict[str, list[str]]:
