@@ -6,7 +6,20 @@ import platform
 import sys
 from importlib import import_module
 
-NAMES = ("startup", "codec", "tail", "listing", "memory", "search", "stats", "engine", "context", "waiting", "peers")
+NAMES = (
+    "startup",
+    "codec",
+    "tail",
+    "listing",
+    "memory",
+    "search",
+    "stats",
+    "engine",
+    "context",
+    "workspace",
+    "waiting",
+    "peers",
+)
 
 
 def main(words: list[str]) -> int:

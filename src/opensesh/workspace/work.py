@@ -7,6 +7,7 @@ import os
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..errors import SnapshotError
+from ..records import as_list, as_object
 from ..storage.store import StoredMessage
 from . import points, states, summary
 from .changes import Collector, stories
@@ -86,7 +87,8 @@ class Work:
         self._snapshots = tools.snapshots
         self._grounds = Grounds(tools.snapshots.place)
         self._journal = Journal(tools.sessions.store, session_id, state=tools.state, disk=tools.disk)
-        self._objects = tools.snapshots.objects() if tools.snapshots.readable else None
+        has_any = tools.snapshots.readable and os.path.isdir(tools.snapshots.repository.store)
+        self._objects = tools.snapshots.objects() if has_any else None
         self._kept = Kept(tools.sessions.store, state=tools.state)
         self._contents = Contents(self._objects, self._journal, self._kept)
         modes = tools.snapshots.repository.trusts_modes() if tools.snapshots.readable else os.name != "nt"
@@ -263,13 +265,15 @@ class Work:
             folder = trash.throw(self.session.id, self.session.document["revert"], hidden)
             gone = self._take_out(hidden, keep_first=bool(point and point.part))
             self._journal.move_to(folder)
-        self._tell_what_is_left()
+        self._tell_what_is_left(hidden)
         self._journal.clear()
         return gone
 
-    def _tell_what_is_left(self) -> None:
-        """The revert is no more: what the session changed is what the rest of it did."""
+    def _tell_what_is_left(self, hidden: Sequence[StoredMessage]) -> None:
+        """The revert is no more: what the session changed, and has to do, is what the rest of it says."""
         rest = self._sessions.messages(self.session.id)
+        if _todos(hidden) is not None:
+            self._sessions.set_todos(self.session.id, _todos(rest) or [])
         if any(part.get("type") == "patch" for message in self.history for part in message.parts):
             self._record(summary.known_diffs(rest, self._snapshots, self._kept), lambda info: info.pop("revert", None))
         else:
@@ -296,3 +300,14 @@ def _hidden(history: Sequence[StoredMessage], point: Point) -> list[StoredMessag
         return [first, *rest]
     parts = first.parts[point.part :]
     return [StoredMessage(first.info, parts), *rest] if parts else rest
+
+
+def _todos(messages: Sequence[StoredMessage]) -> list[Document] | None:
+    """The list of things to do that was written last; ``None`` if none was."""
+    for message in reversed(messages):
+        for part in reversed(message.parts):
+            state = as_object(part.get("state")) or {}
+            todos = as_list((as_object(state.get("metadata")) or {}).get("todos"))
+            if part.get("tool") == "todowrite" and state.get("status") == "completed" and todos is not None:
+                return [todo for todo in map(as_object, todos) if todo is not None]
+    return None
