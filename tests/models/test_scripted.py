@@ -454,3 +454,14 @@ def test_a_script_may_be_text_or_made() -> None:
     for given in ("ERROR reset", script(Fail("reset")), Script.parse("ERROR reset")):
         assert ScriptedModel(given).is_prompted is False
     assert ScriptedModel(None).is_prompted
+
+
+async def test_half_characters_in_a_request_are_no_reason_to_fail() -> None:
+    model = ScriptedModel(None)
+    asked = Request(
+        model=Model(id="it", provider_id="scripted"),
+        messages=(System(text="half \udc00"), User(content=(Text(text="SAY hello \ud83d"),))),
+    )
+    said = [event.text async for event in model.stream(asked) if isinstance(event, TextDelta)]
+    assert "".join(said).startswith("hello")
+    assert len(model.prefix_digest(0)) == 64

@@ -12,7 +12,6 @@ from ..config import commands, expand, skills
 from ..errors import NotFound, OpenseshError
 from ..tools.shell.choice import choose
 from ..tools.shell.running import Running
-from ..tools.truncation import Outputs
 from .prompt import Prompt, mentioned_parts
 
 if TYPE_CHECKING:
@@ -83,7 +82,7 @@ async def _printed(runtime: Runtime, lines: Sequence[str]) -> list[str]:
 
 async def _print(runtime: Runtime, line: str) -> str:
     environment = os.environ | await runtime.hooks.shell_env(runtime.place.directory)
-    running = Running(Outputs(directory=os.path.dirname(runtime.config.folders.tool_output)))
+    running = Running(runtime.outputs())
     try:
         arguments = choose(environment).arguments(line)
         preview = await running.through(arguments, runtime.place.directory, environment, errors=False)

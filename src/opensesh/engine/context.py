@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from msgspec import convert
@@ -11,10 +10,10 @@ from msgspec import convert
 from .. import events
 from ..config import Skill as ConfigSkill
 from ..config import evaluate, nearby
+from ..permissions import disabled
 from ..plugins.vocabulary import ToolCall
 from ..records import Rule, Todo, document_of
 from ..tools.services import Skill
-from ..tools.truncation import Outputs
 from .past import SessionPast
 from .planning import PLAN
 
@@ -82,7 +81,7 @@ class CallContext:
         self.directory = around.runtime.place.directory
         self.worktree = around.runtime.place.sandbox
         self.files = around.files
-        self.outputs = Outputs(directory=os.path.dirname(around.runtime.config.folders.tool_output))
+        self.outputs = around.runtime.outputs(delegate="task" not in disabled(("task",), around.rules))
         self.todos = _Todos(around)
         self.questions = _Questions(around, call_id)
         self.subtasks = around.subtasks

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING, Any, cast
 
 from ..tools.read import Read
-from ..tools.truncation import Outputs
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -32,7 +30,7 @@ class _UserReads:
         self.directory = runtime.place.directory
         self.worktree = runtime.place.sandbox
         self.files = files
-        self.outputs = Outputs(directory=os.path.dirname(runtime.config.folders.tool_output))
+        self.outputs = runtime.outputs()
         self.instructions = _NoInstructions()
 
     async def ask(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Awaitable, Callable
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -23,6 +24,7 @@ from ..plugins import load as load_plugins
 from ..plugins import tools as tools_of
 from ..records import as_object
 from ..tools.mcp import Servers
+from ..tools.truncation import MAX_BYTES, MAX_LINES, Outputs
 from .answering import WhichOne
 from .budget import Budget, PaidConnections, from_environment
 from .hooks import Hooks
@@ -124,6 +126,16 @@ class Runtime:
     def publish(self, event: Event) -> None:
         """Tell everyone."""
         self.bus.publish(event, directory=self.place.directory)
+
+    def outputs(self, *, delegate: bool = False) -> Outputs:
+        """Where long outputs are kept, and how long is too long here; ``delegate`` if another agent may read them."""
+        limits = self.config.settings.tool_output
+        return Outputs(
+            directory=os.path.dirname(self.config.folders.tool_output),
+            max_lines=limits.max_lines or MAX_LINES,
+            max_bytes=limits.max_bytes or MAX_BYTES,
+            delegate=delegate,
+        )
 
     @property
     def is_asking(self) -> bool:

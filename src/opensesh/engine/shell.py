@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 from .. import ids
 from ..tools.shell.choice import of_user
 from ..tools.shell.running import Running
-from ..tools.truncation import Outputs
 from .unbroken import to_the_end
 
 if TYPE_CHECKING:
@@ -47,7 +46,7 @@ async def run_for_user(runtime: Runtime, pen: Pen, command: str) -> bool:
     async def show(output: str) -> None:
         await put("running", output, {}, {})
 
-    running = Running(Outputs(directory=os.path.dirname(runtime.config.folders.tool_output)), show=show)
+    running = Running(runtime.outputs(), show=show)
     try:
         added = await runtime.hooks.shell_env(runtime.place.directory, pen.info["sessionID"], call["callID"])
         environment = os.environ | added | {"TERM": "dumb"}

@@ -116,6 +116,7 @@ class Steps:
     def _specs(self, agent: Agent, tools: list[Tool]) -> tuple[ToolSpec, ...]:
         """The tools as the model reads of them."""
         rules = self.rules(agent)
+        limits = self._runtime.outputs()
         around = Surroundings(
             directory=self._runtime.place.directory,
             agents=tuple(
@@ -128,6 +129,8 @@ class Steps:
                 for each in self._skills
                 if evaluate("skill", each.name, rules) != "deny"
             ),
+            max_lines=limits.max_lines,
+            max_bytes=limits.max_bytes,
         )
         return tuple(specify(tool, around) for tool in tools)
 

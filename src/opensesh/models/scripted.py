@@ -19,8 +19,6 @@ from contextlib import aclosing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self
 
-import msgspec
-
 from ..errors import ModelError
 from .events import Finish
 from .request import Assistant, Request, System, Text, User
@@ -41,6 +39,7 @@ from .script import (
 )
 from .scripted_acts import Act, acts_of, failure
 from .scripted_request import chat_usage, ending, is_title, role_of, text_of
+from .transport import encode
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
@@ -52,8 +51,6 @@ TITLE = "Scripted title for session"
 
 SUMMARY = "Summary: we ran scripted steps. Next: continue."
 """What a prompted model answers when it is offered no tools and the prompt is no script: a request to compact."""
-
-_encode = msgspec.json.Encoder().encode
 
 
 class OutOfScript(ModelError):
@@ -195,9 +192,9 @@ class ScriptedModel:
         it.
         """
         request = self._calls[number].request
-        digest = hashlib.sha256(_encode(request.tools))
+        digest = hashlib.sha256(encode(request.tools))
         for message in request.messages[:messages]:
-            digest.update(_encode((role_of(message), message.text if isinstance(message, System) else message.content)))
+            digest.update(encode((role_of(message), message.text if isinstance(message, System) else message.content)))
         return digest.hexdigest()
 
     def assert_complete(self) -> None:
@@ -326,7 +323,7 @@ class _Prompts:
         if position >= len(calls):
             raise LookupError(f"the prompt scripts {len(calls)} answers, and all were given")
         attempt = self._attempt(request, len(calls[position])) if len(calls[position]) > 1 else 0
-        mark = hashlib.sha256(_encode((len(request.messages), texts, attempt))).hexdigest()[:10]
+        mark = hashlib.sha256(encode((len(request.messages), texts, attempt))).hexdigest()[:10]
         return calls[position][attempt], mark
 
     def left(self) -> list[Turn]:
@@ -334,7 +331,7 @@ class _Prompts:
 
     def _attempt(self, request: Request, attempts: int) -> int:
         """Which attempt this is. After the last one the count begins anew."""
-        key = hashlib.sha256(_encode(request.messages)).digest()
+        key = hashlib.sha256(encode(request.messages)).digest()
         attempt = self._attempts.pop(key, 0)
         if attempt + 1 < attempts:
             self._attempts[key] = attempt + 1

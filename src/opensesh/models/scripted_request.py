@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
 from .request import Assistant, Call, File, Reasoning, Request, Result, System, Text, Tool, User
 from .request import Turn as Message
 from .script import prompt_usage
+from .transport import encode
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from .events import Usage
-
-_encode = msgspec.json.Encoder().encode
 
 
 def is_title(request: Request) -> bool:
@@ -60,7 +57,7 @@ def _readable(part: Text | File | Reasoning | Call | Result) -> str:
         case File():
             return f"({part.mime} {part.filename or ''})"
         case Call():
-            return f"{part.name} {_encode(part.input).decode()}"
+            return f"{part.name} {encode(part.input).decode()}"
         case Result():
             return "\n".join(map(_readable, part.output))
 
@@ -105,7 +102,7 @@ def _spell_answer(message: Assistant) -> dict[str, Any]:
             {
                 "id": call.id,
                 "type": "function",
-                "function": {"name": call.name, "arguments": _encode(call.input).decode()},
+                "function": {"name": call.name, "arguments": encode(call.input).decode()},
             }
             for call in calls
         ]

@@ -179,7 +179,7 @@ def encode(value: object) -> bytes:
     except UnicodeEncodeError:
         import json
 
-        return whole_characters(json.dumps(value, ensure_ascii=False)).encode()
+        return whole_characters(json.dumps(msgspec.to_builtins(value), ensure_ascii=False)).encode()
 
 
 def _lower(headers: Mapping[str, str]) -> dict[str, str]:
