@@ -4,6 +4,7 @@
 python3 dev.py demo      install opensesh in .venv and run its demo
 python3 dev.py test      install the pinned development environment; lint, types, import contract, tests
 python3 dev.py test -k X as above, but only the tests that pytest's own arguments select
+python3 dev.py docs      build the documentation in site/
 python3 dev.py bench     print the benchmarks' ratios
 python3 dev.py pin       write requirements-dev.txt anew from pyproject.toml
 """
@@ -29,6 +30,8 @@ def main(words: list[str]) -> int:
             return demo(rest)
         case ["test", *rest]:
             return test(rest)
+        case ["docs", *rest]:
+            return docs(rest)
         case ["bench", *rest]:
             prepare()
             return run(BIN / "python", "-m", "benchmarks", *rest)
@@ -61,6 +64,12 @@ def test(rest: list[str]) -> int:
     return 1 if failed else tests
 
 
+def docs(rest: list[str]) -> int:
+    prepare()
+    os.environ["NO_MKDOCS_2_WARNING"] = "1"  # the theme speaks of its successor, not of these pages
+    return run(BIN / "python", "scripts/reference.py") or run(BIN / "mkdocs", "build", "--strict", *rest)
+
+
 def prepare() -> None:
     """The pinned environment; made anew only when the pins have changed."""
     stamp, wanted = VENV / "pins", hashlib.sha256(PINS.read_bytes()).hexdigest()
@@ -81,9 +90,9 @@ def create() -> None:
 def pin() -> int:
     prepare()
     return run(
-        BIN / "python", "-m", "uv", "pip", "compile", "pyproject.toml", "--group", "dev", "--all-extras", "--universal",
-        "--python-version", "3.11", "--generate-hashes", "--no-emit-index-url", "--no-header", "--quiet",
-        "--output-file", PINS,
+        BIN / "python", "-m", "uv", "pip", "compile", "pyproject.toml", "--group", "dev", "--group", "docs",
+        "--all-extras", "--universal", "--python-version", "3.11", "--generate-hashes", "--no-emit-index-url",
+        "--no-header", "--quiet", "--output-file", PINS,
     )  # fmt: skip
 
 

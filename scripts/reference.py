@@ -1,0 +1,268 @@
+"""Write the command reference and the manual page from the parsers of the commands themselves.
+
+    python scripts/reference.py            write both
+    python scripts/reference.py --check    say whether both are up to date
+
+Both come from what each command declares, not from what argparse prints, which differs from one Python to the next.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from opensesh import __version__
+from opensesh.cli.app import COMMANDS, Parser, command_parser
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+DOCS = Path(__file__).parent.parent / "docs"
+PAGE = DOCS / "reference" / "commands.md"
+MANUAL = DOCS / "man" / "opensesh.1"
+EVERYWHERE = ("--store", "--json", "--utc", "--quiet", "--debug")
+NAMING = "A session is named by its id, the beginning or end of it, its slug, or `last`."
+MOMENTS = "A moment `T` is a day (`2026-08-01`), a minute (`2026-08-01T12:00`), or an age (`90m`, `12h`, `3d`, `2w`)."
+EXITS = {
+    0: "done",
+    1: "it ran and failed; the outcome says why",
+    2: "bad usage",
+    3: "not found",
+    4: "busy: another process runs that session",
+    5: "the store is damaged or cannot be read or written",
+    130: "interrupted",
+}
+VARIABLES = {
+    "OPENSESH_STORE": "the store to use where `--store` names none",
+    "XDG_DATA_HOME": "where OpenCode's data folder is: `opencode` in it (default: `~/.local/share`)",
+    "XDG_CONFIG_HOME": "where OpenCode's configuration is: `opencode` in it (default: `~/.config`)",
+    "XDG_STATE_HOME": "where opensesh keeps locks, leases, the trash and undo files (default: `~/.local/state`)",
+    "XDG_CACHE_HOME": "where opensesh keeps what can be made again, such as the index (default: `~/.cache`)",
+    "NO_COLOR": "print without colours",
+}
+
+
+class Argument(NamedTuple):
+    """One argument of a command."""
+
+    spelled: str
+    """As it stands in a synopsis: `-o`, `--output FILE`."""
+    brief: str
+    """With the brackets and dots that say how often it may be given."""
+    help: str
+
+
+class Command(NamedTuple):
+    """A command, or an action of one."""
+
+    words: str
+    about: str
+    arguments: list[Argument]
+    options: list[Argument]
+    actions: list[Command]
+
+    @property
+    def synopsis(self) -> str:
+        """How it is called."""
+        if self.actions:
+            return f"{self.words} ACTION ..."
+        given = [each.brief for each in (*self.options, *self.arguments)]
+        return " ".join((self.words, *given))
+
+
+def read_commands() -> list[Command]:
+    """Every command there is, in the order of the overview."""
+    return [read_command(f"opensesh {name}", command_parser(name)[1]) for name in COMMANDS]
+
+
+def read_command(words: str, parser: Parser) -> Command:
+    """What a parser was told."""
+    common = {*EVERYWHERE, "--help"}
+    told = [action for action in parser.declared if not common & set(action.option_strings)]
+    shown = [action for action in told if action.help is not argparse.SUPPRESS]
+    actions = [read_command(f"{words} {name}", each) for name, each in parser.actions.items()]
+    about = (parser.description or "").strip()
+    return Command(
+        words,
+        about if actions or about[:1].isupper() else f"{about[:1].upper()}{about[1:]}.",
+        [read_argument(action) for action in shown if not action.option_strings],
+        [read_argument(action) for action in shown if action.option_strings],
+        actions,
+    )
+
+
+def read_argument(action: argparse.Action) -> Argument:
+    """How an argument is spelled."""
+    choices = "|".join(str(each) for each in action.choices or ())
+    name = choices or str(action.metavar or action.dest.upper())
+    told = action.help or {"S": "the session", "TITLE": "its title"}.get(name, "")
+    if not action.option_strings:
+        many = {"*": f"[{name} ...]", "+": f"{name} [{name} ...]", "?": f"[{name}]"}
+        return Argument(name, many.get(str(action.nargs), name), told)
+    value = "" if action.nargs == 0 else f" {name}"
+    spelled = ", ".join(f"{option}{value if option.startswith('--') else ''}" for option in action.option_strings)
+    return Argument(spelled, f"[{action.option_strings[0]}{value}]", told)
+
+
+# -- the page ----------------------------------------------------------------------------------------------------------
+
+
+def page(commands: list[Command]) -> str:
+    """The reference, in Markdown."""
+    blocks = [
+        "<!-- Written by scripts/reference.py from the commands themselves; change those, and run it again. -->",
+        "# Commands",
+        "`opensesh --help` lists the commands, `opensesh COMMAND --help` says what one takes.",
+        f"{NAMING} {MOMENTS}",
+        "## Everywhere",
+        table("option", everywhere()),
+        "## Exit codes",
+        table("code", [Argument(str(code), "", words) for code, words in EXITS.items()]),
+        "Errors are one or two lines on standard error: what happened, where, and what to do. With `--json` they are "
+        '`{"error": {"name", "message", "data"}}` on standard output.',
+        "## Environment",
+        table("variable", [Argument(name, "", words) for name, words in VARIABLES.items()]),
+    ]
+    for command in commands:
+        blocks += section(command, "##")
+    return "\n\n".join(blocks) + "\n"
+
+
+def everywhere() -> list[Argument]:
+    """The options that every command takes."""
+    _, parser = command_parser("list")
+    return [read_argument(action) for action in parser.declared if set(EVERYWHERE) & set(action.option_strings)]
+
+
+def section(command: Command, mark: str) -> Iterator[str]:
+    """One command, and its actions."""
+    yield f"{mark} {command.words.removeprefix('opensesh ')}"
+    yield f"```text\n{wrapped(command.synopsis)}\n```"
+    yield from paragraphs(command.about)
+    if command.arguments or command.options:
+        yield table("argument", [*command.arguments, *command.options])
+    for action in command.actions:
+        yield from section(action, f"{mark}#")
+
+
+def paragraphs(text: str) -> Iterator[str]:
+    """A description; what is laid out in columns stays so."""
+    for block in text.split("\n\n"):
+        yield f"```text\n{block}\n```" if re.search(r"\S {3,}\S", block) else block
+
+
+def table(head: str, arguments: list[Argument]) -> str:
+    """Arguments and what they do."""
+    rows = [f"| `{code(each.spelled)}` | {each.help.replace('|', chr(92) + '|')} |" for each in arguments]
+    return "\n".join((f"| {head} | |", "| --- | --- |", *rows))
+
+
+def code(text: str) -> str:
+    """Inside a table even code must not hold a bare bar."""
+    return text.replace("|", "\\|")
+
+
+def wrapped(synopsis: str, width: int = 100) -> str:
+    """A synopsis over several lines, broken between arguments."""
+    lines = [""]
+    for word in re.findall(r"\[[^\]]*\]|\S+", synopsis):
+        if lines[-1] and len(lines[-1]) + 1 + len(word) > width:
+            lines.append("   ")
+        lines[-1] = f"{lines[-1]} {word}" if lines[-1] else word
+    return "\n".join(lines)
+
+
+# -- the manual page ---------------------------------------------------------------------------------------------------
+
+
+def manual(commands: list[Command]) -> str:
+    """The manual page, in roff."""
+    lines = [
+        '.\\" Written by scripts/reference.py from the commands themselves.',
+        f'.TH OPENSESH 1 "" "opensesh {__version__}" "User Commands"',
+        ".SH NAME",
+        "opensesh \\- keep, read and run OpenCode's sessions",
+        ".SH SYNOPSIS",
+        ".B opensesh",
+        ".I COMMAND",
+        ".RI [ ARGUMENTS ]",
+        ".SH DESCRIPTION",
+        roff(
+            "Sessions are kept where and how OpenCode keeps them. opensesh finds, reads, searches, prices, exports, "
+            "moves and repairs them, and runs them."
+        ),
+        ".PP",
+        roff(NAMING),
+        roff(MOMENTS),
+        ".SH OPTIONS",
+        "Every command takes these.",
+        *entries(everywhere()),
+        ".SH COMMANDS",
+    ]
+    for command in commands:
+        lines += manual_section(command)
+    lines += [".SH ENVIRONMENT", *entries([Argument(name, "", words) for name, words in VARIABLES.items()])]
+    lines += [".SH EXIT STATUS", *entries([Argument(str(status), "", words) for status, words in EXITS.items()])]
+    lines += [".SH FILES", *entries(FILES)]
+    return "\n".join(lines) + "\n"
+
+
+FILES = [
+    Argument("~/.local/share/opencode", "", "OpenCode's data folder: sessions, keys, snapshots"),
+    Argument("~/.config/opencode", "", "OpenCode's configuration"),
+    Argument("~/.local/state/opensesh", "", "locks, leases, the trash, undo files, the log of what went wrong"),
+    Argument("~/.cache/opensesh", "", "the index and other things that can be made again"),
+]
+
+
+def manual_section(command: Command) -> Iterator[str]:
+    """One command, and its actions."""
+    yield f'.SS "{roff(command.words)}"'
+    if not command.actions:
+        yield ".nf"
+        yield from map(roff, wrapped(command.synopsis, 76).splitlines())
+        yield ".fi"
+        yield ".PP"
+    for number, block in enumerate(command.about.split("\n\n")):
+        yield from [".PP"] if number else []
+        columns = re.search(r"\S {3,}\S", block)
+        yield from [".nf", *map(roff, block.splitlines()), ".fi"] if columns else map(roff, block.splitlines())
+    yield from entries([*command.arguments, *command.options])
+    for action in command.actions:
+        yield from manual_section(action)
+
+
+def entries(arguments: list[Argument]) -> Iterator[str]:
+    """A list of arguments and what they do."""
+    for each in arguments:
+        yield ".TP"
+        yield f".B {roff(each.spelled)}"
+        yield roff(each.help or "-")
+
+
+def roff(text: str) -> str:
+    """Text that roff prints as it stands."""
+    text = text.replace("\\", "\\e").replace("-", "\\-").replace("`", "").replace('"', "\\(dq").replace("'", "\\(aq")
+    return f"\\&{text}" if text.startswith(".") else text
+
+
+def main(words: list[str]) -> int:
+    """Write both, or compare."""
+    commands = read_commands()
+    wanted = {PAGE: page(commands), MANUAL: manual(commands)}
+    stale = [path for path, text in wanted.items() if not path.exists() or path.read_text("utf-8") != text]
+    if words == ["--check"]:
+        for path in stale:
+            print(f"{path} is out of date; run python scripts/reference.py", file=sys.stderr)
+        return 1 if stale else 0
+    for path in stale:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(wanted[path], "utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

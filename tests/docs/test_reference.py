@@ -1,0 +1,45 @@
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from opensesh import __version__
+from opensesh.cli.app import COMMANDS, command_parser
+
+ROOT = Path(__file__).parents[2]
+MANUAL = ROOT / "docs" / "man" / "opensesh.1"
+
+
+def test_the_command_reference_and_the_manual_page_are_up_to_date() -> None:
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "scripts" / "reference.py"), "--check"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_every_command_action_and_option_is_in_the_reference_and_in_the_manual() -> None:
+    page = (ROOT / "docs" / "reference" / "commands.md").read_text("utf-8")
+    manual = MANUAL.read_text("utf-8").replace("\\-", "-")
+    assert f"opensesh {__version__}" in manual
+    for name in COMMANDS:
+        _, parser = command_parser(name)
+        assert f"\n## {name}\n" in page
+        actions = {f"{name} {action}": own for action, own in parser.actions.items()}
+        for words, each in {name: parser, **actions}.items():
+            assert f'.SS "opensesh {words}"' in manual
+            for action in each.declared:
+                for option in set(action.option_strings) - {"-h", "--help"}:
+                    assert option in page
+                    assert option in manual
+
+
+@pytest.mark.skipif(shutil.which("groff") is None, reason="there is no groff")
+def test_the_manual_page_is_set_without_a_warning() -> None:
+    words = ["groff", "-man", "-Tutf8", "-ww", "-rLL=100n", str(MANUAL)]
+    done = subprocess.run(words, capture_output=True, text=True, check=True)
+    assert done.stderr == ""
+    assert "opensesh session revert" in done.stdout
