@@ -70,7 +70,7 @@ async def work(ctx: Context[Any]) -> str:
     """Take longer than a call may, and say so."""
     for done in range(6):
         await ctx.report_progress(done, 6, f"step {done}")
-        await asyncio.sleep(0.25)
+        await asyncio.sleep(0.5)
     return "worked"
 
 

@@ -29,7 +29,7 @@ def free_port() -> int:
 def outside(kind: str, port: int) -> Generator[None]:
     process = subprocess.Popen([*OUTSIDE, kind, str(port)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
-        for _ in range(400):
+        for _ in range(1_200):
             try:
                 socket.create_connection(("127.0.0.1", port), 1).close()
                 break
@@ -53,7 +53,7 @@ def logged_in(name: str, url: str, **tokens: Any) -> None:
 
 async def test_a_server_is_reached_over_http_and_found_again_after_it_was_restarted() -> None:
     port = free_port()
-    async with yard(web=remote(port, timeout=5000)) as it:
+    async with yard(web=remote(port, timeout=20_000)) as it:
         with outside("http", port):
             assert await it.call("web_add", a=20, b=22) == "42"
             assert (await it.servers.prompt("web:greet_someone")).template.startswith("Greet $1")

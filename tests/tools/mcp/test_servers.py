@@ -65,7 +65,7 @@ def alive(pid: int) -> bool:
         return False
 
 
-async def gone(pid: int, seconds: float = 8) -> bool:
+async def gone(pid: int, seconds: float = 20) -> bool:
     deadline = time.monotonic() + seconds
     while alive(pid) and time.monotonic() < deadline:
         await asyncio.sleep(0.05)
@@ -171,7 +171,7 @@ async def test_a_server_that_dies_during_a_call_costs_that_call_and_is_there_for
 async def test_a_server_that_hangs_is_given_up_on_and_one_that_reports_progress_is_not() -> None:
     async with yard(out=local(*OUTSIDE), old=local(*ANTIQUE)) as it:
         found = await it.tools()
-        it.servers._servers["out"]._call_seconds = 1.0  # pyright: ignore[reportPrivateUsage]
+        it.servers._servers["out"]._call_seconds = 2.0  # pyright: ignore[reportPrivateUsage]
         it.servers._servers["old"]._call_seconds = 0.5  # pyright: ignore[reportPrivateUsage]
         assert (await it.bench.run(found["out_work"])).output == "worked"
         assert it.bench.shown[-1][0] == "step 5"
@@ -201,7 +201,7 @@ async def test_a_server_that_cannot_start_is_named_and_costs_only_its_own_tools(
         ) as it:
             begun = time.monotonic()
             found = await it.tools()
-            assert time.monotonic() - begun < 10
+            assert time.monotonic() - begun < 25, "they are waited for at the same time"
             states = it.servers.states
     assert set(found) == {f"good_{name}" for name in ("hang", "die", "pid", "helper", "grow", "huge", "half")}
     assert {name: state.status for name, state in states.items()} == {
