@@ -192,7 +192,7 @@ def test_no_more_is_stored_than_there_is_room_for(desk: Desk) -> None:
     snapshots = desk.open_snapshots(limits=Limits(store=10_000))
     assert snapshots.track() is None
     assert snapshots.note is not None
-    assert "tidy up" in snapshots.note
+    assert "doctor --tidy" in snapshots.note
     assert not snapshots.enabled
 
 

@@ -19,8 +19,10 @@ _TREE = "40000"
 class Objects:
     """Answers questions about snapshots, from git's store, until the end of the ``with`` block."""
 
-    def __init__(self, git: Git) -> None:
+    def __init__(self, git: Git, *, empty: bool = False) -> None:
+        """``empty`` is a store that nobody has made yet: git would refuse to look into it."""
         self._git = git
+        self._empty = empty
         self._process: subprocess.Popen[bytes] | None = None
         self._trees: dict[str, dict[bytes, State] | None] = {}
 
@@ -72,7 +74,7 @@ class Objects:
 
     def _read(self, oid: str) -> tuple[bytes, bytes] | None:
         """The kind and the bytes of an object."""
-        if not oid.isalnum() or not oid.isascii():
+        if self._empty or not oid.isalnum() or not oid.isascii():
             return None
         if self._process is None:
             self._process = self._git.start("cat-file", "--batch", feed=True)

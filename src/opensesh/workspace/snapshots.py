@@ -199,7 +199,7 @@ class Snapshots:
 
     def objects(self) -> Objects:
         """A look into the snapshots."""
-        return Objects(self.repository.reader())
+        return Objects(self.repository.reader(), empty=not os.path.isdir(self.repository.store))
 
     @property
     def git(self) -> Git:
