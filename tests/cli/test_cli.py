@@ -59,8 +59,9 @@ def test_list_equals_what_opencodes_server_answers(terminal: Terminal, store: Pa
     ours = {entry["id"]: entry for entry in answer["sessions"]}
     for theirs in api["/session"]:
         entry = ours[theirs["id"]]
-        assert {"store", "messages", "cost"} <= set(entry)
-        assert {key: entry[key] for key in entry if key not in ("store", "messages", "cost")} == theirs
+        added = ("store", "messages", "cost", "inclusiveCost")
+        assert set(added) <= set(entry)
+        assert {key: entry[key] for key in entry if key not in added} == theirs
     updated = [entry["time"]["updated"] for entry in answer["sessions"]]
     assert updated == sorted(updated, reverse=True)
 

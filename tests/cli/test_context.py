@@ -24,7 +24,9 @@ def words(capfd: pytest.CaptureFixture[str], *given: str, code: int = 0) -> str:
 
 
 def as_json(capfd: pytest.CaptureFixture[str], *given: str) -> Any:
-    return json.loads(words(capfd, *given, "--json"))
+    assert run((*given, "--json")) == 0
+    sys.stdout.flush()
+    return json.loads(capfd.readouterr().out)
 
 
 def test_the_next_request_and_a_past_one_are_shown_for_people_and_programs(capfd: pytest.CaptureFixture[str]) -> None:

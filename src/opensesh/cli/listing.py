@@ -85,7 +85,9 @@ def moment(text: str) -> int:
 def _entry(library: Library, session: Session) -> dict[str, Any]:
     found = figures(library.store, session.id, library.report)
     home = library.store.locate(("session", session.project_id or "global", session.id))
-    return session.document | {"store": home, "messages": found.messages, "cost": float(found.cost)}
+    below = (figures(library.store, each, library.report).cost for each in library.descendants(session.id))
+    costs = {"cost": float(found.cost), "inclusiveCost": float(sum(below, found.cost))}
+    return session.document | {"store": home, "messages": found.messages, **costs}
 
 
 def _print(library: Library, sessions: list[Session], *, utc: bool) -> None:

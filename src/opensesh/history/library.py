@@ -126,6 +126,12 @@ class SessionEntry:
         return self.figures.cost
 
     @cached_property
+    def inclusive_cost(self) -> Decimal:
+        """What it and the subagents that it started cost, and theirs, as stored."""
+        below = self._library.descendants(self.id)
+        return sum((figures(self._library.store, each, self._library.report).cost for each in below), self.cost)
+
+    @cached_property
     def first_prompt(self) -> str:
         """What the user asked first."""
         return self._library.prompt(self.figures.first)
@@ -154,6 +160,7 @@ class Library:
         self._given = store
         self.damage: list[Damage] = []
         """What could not be read so far. It cost itself alone."""
+        self._told: set[Damage] = set()
         self._filed: dict[str, Key] = {}
 
     @cached_property
@@ -174,8 +181,10 @@ class Library:
         return Index(self.found)
 
     def report(self, damage: Damage) -> None:
-        """Hear of something that could not be read."""
-        self.damage.append(damage)
+        """Hear of something that could not be read; once, however often it is tried."""
+        if damage not in self._told:
+            self._told.add(damage)
+            self.damage.append(damage)
 
     # -- sessions ------------------------------------------------------------------------------------------------------
 
@@ -196,6 +205,25 @@ class Library:
                 yield SessionEntry(self, key, view(self.store.read(key), Session))
             except (NotFound, RecordError):
                 continue  # it went, or broke, since it was seen
+
+    def descendants(self, session_id: str) -> list[str]:
+        """The sessions of subagents that a session started, and of those that these did."""
+        found: list[str] = []
+        waiting = [session_id]
+        while waiting:
+            for child in self._children.get(waiting.pop(), ()):
+                if child != session_id and child not in found:  # a damaged tree may run in a circle
+                    found.append(child)
+                    waiting.append(child)
+        return found
+
+    @cached_property
+    def _children(self) -> dict[str, list[str]]:
+        below: dict[str, list[str]] = {}
+        for _, each in self.records():
+            if each.parent_id is not None:
+                below.setdefault(each.parent_id, []).append(each.id)
+        return below
 
     def overview(self, scope: Scope, limit: int = 0) -> Overview:
         """The newest sessions that are meant, at most ``limit`` if that is not 0, and how many there are."""
