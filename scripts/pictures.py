@@ -1,0 +1,136 @@
+"""Make the pictures of the README with the product itself.
+
+    python scripts/pictures.py
+
+``docs/pictures/session.svg`` is the demo as a terminal shows it: it runs in a pseudo-terminal, and what it printed is
+drawn. ``docs/pictures/transcript.png`` is the page that ``opensesh export`` makes of that session, in a real browser.
+Needs a POSIX system, and Chromium for the second.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import io
+import json
+import os
+import pty
+import re
+import shutil
+import struct
+import subprocess
+import sys
+import tempfile
+import termios
+from pathlib import Path
+
+PICTURES = Path(__file__).parent.parent / "docs" / "pictures"
+BIN = Path(sys.executable).parent
+COLUMNS = 96
+BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+MOST = 200_000
+"""Bytes of a picture, at the most."""
+
+
+def main() -> int:
+    """Make both."""
+    PICTURES.mkdir(parents=True, exist_ok=True)
+    printed = demo()
+    (PICTURES / "session.svg").write_text(drawn(printed), "utf-8")
+    found = re.search(r"(\S+opensesh-demo-\S+) is kept", plain(printed))
+    if found is None:
+        print("the demo did not say where it is kept", file=sys.stderr)
+        return 1
+    folder = Path(found[1])
+    try:
+        photograph(transcript(folder), PICTURES / "transcript.png")
+    finally:
+        shutil.rmtree(folder)
+    sizes = {path.name: path.stat().st_size for path in sorted(PICTURES.iterdir())}
+    print(sizes)
+    return 1 if max(sizes.values()) > MOST else 0
+
+
+def demo() -> str:
+    """What the demo prints on a terminal."""
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 60, COLUMNS, 0, 0))
+    environ = {name: value for name, value in os.environ.items() if name not in ("NO_COLOR", "COLUMNS")}
+    process = subprocess.Popen(
+        [BIN / "opensesh", "demo", "--keep", "--utc"],
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        env=environ | {"TERM": "xterm-256color"},
+    )
+    os.close(theirs)
+    pieces: list[bytes] = []
+    while piece := read(ours):
+        pieces.append(piece)
+    os.close(ours)
+    process.wait()
+    return b"".join(pieces).decode()
+
+
+def read(terminal: int) -> bytes:
+    """What comes next; nothing at the end, which a terminal calls an error."""
+    try:
+        return os.read(terminal, 65536)
+    except OSError:
+        return b""
+
+
+def settled(printed: str) -> str:
+    """What stays on the screen: a line that was written over and wiped is gone."""
+    return re.sub(r"[^\n]*\r\x1b\[K", "", printed).replace("\r\n", "\n")
+
+
+def plain(printed: str) -> str:
+    """Without colours."""
+    return re.sub(r"\x1b\[[0-9;]*[A-Za-z]", "", settled(printed))
+
+
+def drawn(printed: str) -> str:
+    """The part of it that tells the story, as a picture."""
+    from rich.console import Console
+    from rich.terminal_theme import SVG_EXPORT_THEME
+    from rich.text import Text
+
+    story = settled(printed).split("\x1b[1m\nWhat is stored")[0]
+    story = re.sub(r"A throw-away project: \S+\s+(\x1b\[1m)?\s*", r"\1", story).strip("\n")
+    console = Console(width=COLUMNS, record=True, file=io.StringIO(), force_terminal=True)
+    console.print(Text.from_ansi(story))
+    svg = console.export_svg(title="opensesh", theme=SVG_EXPORT_THEME, unique_id="session")
+    # Fonts would be fetched from elsewhere; a reader's own will do.
+    svg = re.sub(r"@font-face \{.*?\}\s*", "", svg, flags=re.DOTALL)
+    return svg.replace("Fira Code, monospace", "ui-monospace, Menlo, Consolas, 'DejaVu Sans Mono', monospace")
+
+
+def transcript(folder: Path) -> Path:
+    """The session as a page."""
+    page = folder / "transcript.html"
+    words = ["export", "--format", "html", "--store", str(folder / "data" / "opencode"), "-o", str(page), "--utc"]
+    environ = {**os.environ, "XDG_CACHE_HOME": str(folder / "cache"), "XDG_STATE_HOME": str(folder / "state")}
+    listed = subprocess.run(
+        [BIN / "opensesh", "list", "--json", "--store", str(folder / "data" / "opencode")],
+        env=environ,
+        capture_output=True,
+        check=True,
+    )
+    session = next(each["id"] for each in json.loads(listed.stdout)["sessions"] if "fork" not in each["title"])
+    subprocess.run([BIN / "opensesh", *words, session], env=environ, check=True, capture_output=True)
+    return page
+
+
+def photograph(page: Path, target: Path) -> None:
+    """The page in a browser."""
+    program = next(filter(None, map(shutil.which, BROWSERS)), None)
+    if program is None:
+        raise SystemExit("there is no Chromium (apt-get install chromium)")
+    with tempfile.TemporaryDirectory() as profile:
+        words = [program, "--headless=new", "--no-sandbox", "--disable-gpu", "--hide-scrollbars"]
+        words += [f"--user-data-dir={profile}", "--window-size=1100,850", f"--screenshot={target}", page.as_uri()]
+        subprocess.run(words, check=True, capture_output=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
