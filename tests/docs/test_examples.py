@@ -2,11 +2,9 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from _pytest.mark.structures import ParameterSet
 
 from .examples import Block, Reader, blocks, commands, fits
 from .world import World
@@ -21,18 +19,11 @@ NOT_RUN = {
 """Every block that is not run, by its page and its first line, and why."""
 ELSEWHERE = {"docs/history.md": "tests/test_docs_history.py", "docs/plugins.md": "tests/plugins/test_example.py"}
 """Pages whose examples live in a world of their own, and the tests that run them there."""
-KNOWN_SLIPS = {"README.md": "its export of several pages needs --split in place of -o"}
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="the examples are for a POSIX shell")
 
 
-def _pages() -> Iterator[ParameterSet]:
-    for name in EXAMPLES.keys() - ELSEWHERE.keys():
-        slip = KNOWN_SLIPS.get(name)
-        yield pytest.param(name, marks=[pytest.mark.xfail(reason=slip)] if slip else [])
-
-
-@pytest.mark.parametrize("name", sorted(_pages(), key=str))
+@pytest.mark.parametrize("name", sorted(EXAMPLES.keys() - ELSEWHERE.keys()))
 def test_every_example_of_a_page_does_what_it_says(name: str, tmp_path: Path) -> None:
     reader = Reader(World(tmp_path / "ada"), tmp_path / "state")
     for block in EXAMPLES[name]:

@@ -408,6 +408,7 @@ def _configuration(base_url: str) -> Json:
         "small_model": "fake/scripted",
         "share": "disabled",
         "autoupdate": False,
+        "lsp": False,  # what language servers there are is the machine's affair
         "provider": {"fake": provider},
         "permission": {"bash": "allow", "edit": "allow", "external_directory": "allow"},
     }

@@ -159,7 +159,7 @@ def test_a_secret_that_opencode_lost_with_its_session_is_still_known(sharing: Op
 
 
 def test_opencode_run_shares_to_the_server(sharing: OpenCode, server: Server) -> None:
-    done = sharing.cli("run", "--share", prompt="SAY from a run")
+    done = sharing.cli("run", "--share", prompt="WAIT 3\nSAY from a run")  # what it sends goes a second later
     said = done.stdout + done.stderr
     link = server.url + "/share/" + said.partition(f"{server.url}/share/")[2].split()[0].partition("\x1b")[0]
     until_seen(link, lambda each: bool(each.messages))
