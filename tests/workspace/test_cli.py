@@ -72,7 +72,7 @@ def test_the_diff_can_be_counted_and_read_by_programs(console: Console) -> None:
     session, _, _ = story(console.desk)
     lines = console.diff(session, "--stat").splitlines()
     assert lines[1].split() == ["+0", "-1", "deleted", "README.md"]
-    assert lines[-1] == "2 files, 1 lines added, 1 removed"
+    assert lines[-1] == "2 files, 1 line added, 1 removed"
     found = json.loads(console.diff(session, "--json"))
     assert [each["file"] for each in found] == ["README.md", "a.txt"]
 

@@ -17,7 +17,6 @@ from . import output
 
 if TYPE_CHECKING:
     from argparse import Namespace
-    from collections.abc import Iterator
 
     from ..config import Config
     from .app import Parser
@@ -37,11 +36,12 @@ def configure(parser: Parser) -> None:
 def run(options: Namespace) -> int:
     """Print the settings."""
     from ..config import load
+    from ..config.replacing import values
     from ..project import resolve
 
     place = resolve(os.getcwd())
     config = load(place.directory, place.sandbox)
-    rows = [each for each in _values(config.document, ()) if _is_below(each[0], options.path)]
+    rows = [each for each in values(config.document) if _is_below(each[0], options.path)]
     defaults = [] if rows or not options.path else _defaults(config, options.path)
     if options.path and not rows and not defaults:
         raise NotFound(f"there is no setting {options.path!r}, and nobody made one", path=options.path)
@@ -57,21 +57,13 @@ def run(options: Namespace) -> int:
     return 0
 
 
-def _values(value: Any, path: Path) -> Iterator[tuple[Path, Any]]:
-    """Every value that is not an object with something in it, and its path."""
-    members = as_object(value)
-    if members:
-        for name, member in members.items():
-            yield from _values(member, (*path, name))
-    elif path:
-        yield path, value
-
-
 def _defaults(config: Config, path: str) -> list[tuple[Path, Any]]:
     import msgspec
 
+    from ..config.replacing import values
+
     everything = msgspec.to_builtins(config.settings)
-    return [each for each in _values(everything, ()) if _is_below(each[0], path)]
+    return [each for each in values(everything) if _is_below(each[0], path)]
 
 
 def _is_below(path: Path, wanted: str | None) -> bool:

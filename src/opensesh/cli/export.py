@@ -138,7 +138,7 @@ def _tell(export: Export, written: int, options: Namespace, redactor: Redactor |
     if place:
         same = len(export.chosen) - written
         also = f", {same:,} were there already" if same > 0 else ""
-        print(f"{written:,} sessions to {place}{also}.", file=sys.stderr)
+        print(f"{output.counted(written, 'session')} to {place}{also}.", file=sys.stderr)
         if options.format == "opencode" and options.split:
             print(f"sh {os.path.join(place, 'import.sh')} imports each in its own folder.", file=sys.stderr)
     elif not export.chosen:

@@ -42,6 +42,11 @@ def when(milliseconds: int, *, utc: bool = False) -> str:
     return time.strftime("%Y-%m-%d %H:%M", moment)
 
 
+def counted(number: int, noun: str) -> str:
+    """``1 file``, ``2 files``, ``12,000 files``."""
+    return f"{number:,} {noun if number == 1 else f'{noun}s'}"
+
+
 def width(text: str) -> int:
     """How many columns ``text`` takes."""
     if text.isascii():

@@ -102,4 +102,5 @@ def _print_counts(found: Sequence[Document]) -> None:
     rows = [(f"+{each['additions']}", f"-{each['deletions']}", each.get("status", ""), each["file"]) for each in found]
     output.table(("added", "removed", "", "file"), rows)
     added, removed = (sum(each[name] for each in found) for name in ("additions", "deletions"))
-    print(f"{len(found)} {'file' if len(found) == 1 else 'files'}, {added} lines added, {removed} removed")
+    files = output.counted(len(found), "file")
+    print(f"{files}, {output.counted(added, 'line')} added, {removed:,} removed")

@@ -31,7 +31,7 @@ def replaced(config: Config, document: Document, who: str) -> Config:
         if len(stranger.path) == 1:
             raise source.error(stranger.reason)
     document = normalise(Layer(source, deepcopy(document))).value
-    before, after = dict(_values(config.document, ())), dict(_values(document, ()))
+    before, after = dict(values(config.document, ())), dict(values(document, ()))
     origins = {
         path: config.origins[path] if path in config.origins and before.get(path) == value else Origin(who)
         for path, value in after.items()
@@ -45,10 +45,11 @@ def replaced(config: Config, document: Document, who: str) -> Config:
     return replace(config, document=document, settings=settings, origins=origins | items)
 
 
-def _values(value: Any, path: Path) -> Iterator[tuple[Path, Any]]:
+def values(value: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:
+    """Every value that is not an object with something in it, and its path."""
     members = as_object(value)
     if members:
         for name, member in members.items():
-            yield from _values(member, (*path, name))
+            yield from values(member, (*path, name))
     elif path:
         yield path, value

@@ -11,6 +11,7 @@ from ..records import Document, as_list, as_object, dumps_compact, loads_object
 from ..storage.json_tree import JsonTree
 from ..storage.store import Damage, log_damage
 from ..storage.union import Union
+from ..workspace.tidying import weigh
 from .ledger import Facts
 from .ledger_reading import session_facts
 
@@ -121,7 +122,7 @@ def measure(store: Store, *, report: Report = log_damage) -> list[Room]:
     _settle(room)
     if isinstance(store, JsonTree):
         data = os.path.dirname(store.root)
-        room.beside = {name: size for name in _BESIDE if (size := _weigh(os.path.join(data, name)))}
+        room.beside = {name: size for name in _BESIDE if (size := weigh(os.path.join(data, name)))}
     return [room]
 
 
@@ -217,14 +218,3 @@ def _settle(room: Room) -> None:
 
 def _ranked(shares: dict[str, Share]) -> Document:
     return {name: share.document() for name, share in sorted(shares.items(), key=lambda each: -each[1].bytes)}
-
-
-def _weigh(folder: str) -> int:
-    total = 0
-    for base, _, names in os.walk(folder):
-        for name in names:
-            try:
-                total += os.lstat(os.path.join(base, name)).st_size
-            except OSError:
-                continue
-    return total

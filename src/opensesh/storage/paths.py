@@ -48,7 +48,7 @@ def cache() -> str:
 
 
 def state() -> str:
-    """Ours: locks and leases. Deleting it, while nothing runs, loses nothing."""
+    """Ours: locks and leases, and what can be taken back: the trash, undo files, reverts. No session lies there."""
     return _folder("state", "opensesh")
 
 

@@ -59,8 +59,8 @@ def rooms(store: Store, *, state: str | None = None) -> Rooms:
     """What is taken now."""
     name = tree_name(store.place)
     state = state or paths.state()
-    journals = sum(_weigh(os.path.join(state, kind, name)) for kind in ("reverts", "trash"))
-    return Rooms(_weigh(os.path.join(data_of(store), "snapshot")), Kept(store, state=state).size(), journals)
+    journals = sum(weigh(os.path.join(state, kind, name)) for kind in ("reverts", "trash"))
+    return Rooms(weigh(os.path.join(data_of(store), "snapshot")), Kept(store, state=state).size(), journals)
 
 
 def tidy_up(
@@ -164,7 +164,8 @@ def _drop_journals(store: Store, known: set[str], state: str | None, days: int) 
                 shutil.rmtree(folder, ignore_errors=True)
 
 
-def _weigh(folder: str) -> int:
+def weigh(folder: str) -> int:
+    """The bytes of all files below a folder."""
     total = 0
     for base, _, names in os.walk(folder):
         for name in names:
