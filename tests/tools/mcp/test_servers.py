@@ -165,6 +165,9 @@ async def test_a_server_that_dies_during_a_call_costs_that_call_and_is_there_for
         assert second != first
         os.kill(second, signal.SIGKILL)
         assert await gone(second)
+        async with asyncio.timeout(10):  # until the end of its output has been read
+            while it.servers.states["old"].status == "connected":
+                await asyncio.sleep(0.01)
         assert int(await it.call("old_pid")) not in (first, second)
 
 
