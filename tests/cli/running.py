@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import json
 import os
 import pty
 import re
@@ -14,6 +15,11 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 from select import select
+from typing import Any
+
+import pytest
+
+from opensesh.cli.app import run
 
 _BEGIN = """import fcntl, sys, termios
 fcntl.ioctl(0, termios.TIOCSCTTY, 0)
@@ -22,6 +28,23 @@ main()
 """
 _TAKEN_BACK = re.compile(r"[^\n]*\r\x1b\[K")
 _CONTROL = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
+
+
+class Terminal:
+    def __init__(self, capfdbinary: pytest.CaptureFixture[bytes]) -> None:
+        self._capture = capfdbinary
+        self.code = 0
+        self.error = ""
+
+    def run(self, *words: str) -> str:
+        self.code = run(words)
+        sys.stdout.flush()
+        out, error = self._capture.readouterr()
+        self.error = error.decode()
+        return out.decode()
+
+    def json(self, *words: str) -> Any:
+        return json.loads(self.run(*words, "--json"))
 
 
 class Screen:

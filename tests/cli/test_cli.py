@@ -11,41 +11,13 @@ from typing import Any
 import pytest
 
 from opensesh import __version__
-from opensesh.cli.app import COMMANDS, run
+from opensesh.cli.app import COMMANDS
 from opensesh.storage.json_tree import JsonTree
 from opensesh.storage.leases import Leases
 
+from .running import Terminal
+
 FIXTURES = Path(__file__).parents[1] / "fixtures"
-
-
-class Terminal:
-    def __init__(self, capfdbinary: pytest.CaptureFixture[bytes]) -> None:
-        self._capture = capfdbinary
-        self.code = 0
-        self.error = ""
-
-    def run(self, *words: str) -> str:
-        self.code = run(words)
-        sys.stdout.flush()
-        out, error = self._capture.readouterr()
-        self.error = error.decode()
-        return out.decode()
-
-    def json(self, *words: str) -> Any:
-        return json.loads(self.run(*words, "--json"))
-
-
-@pytest.fixture
-def terminal(capfdbinary: pytest.CaptureFixture[bytes]) -> Terminal:
-    return Terminal(capfdbinary)
-
-
-@pytest.fixture
-def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    folder = tmp_path / "data" / "storage"
-    shutil.copytree(FIXTURES / "opencode-1.1.65" / "storage", folder)
-    monkeypatch.setenv("OPENSESH_STORE", str(folder))
-    return folder
 
 
 @pytest.fixture

@@ -8,13 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from .running import Screen
-from .test_cli import Terminal
-
-
-@pytest.fixture
-def terminal(capfdbinary: pytest.CaptureFixture[bytes]) -> Terminal:
-    return Terminal(capfdbinary)
+from .running import Screen, Terminal
 
 
 def test_the_demo_fixes_a_failing_test_and_cleans_up(terminal: Terminal) -> None:

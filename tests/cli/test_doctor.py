@@ -1,27 +1,11 @@
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
-import pytest
-
 from ..history.sample_tree import contents
-from .test_cli import Terminal
+from .running import Terminal
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
-
-
-@pytest.fixture
-def terminal(capfdbinary: pytest.CaptureFixture[bytes]) -> Terminal:
-    return Terminal(capfdbinary)
-
-
-@pytest.fixture
-def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    folder = tmp_path / "data" / "storage"
-    shutil.copytree(FIXTURES / "opencode-1.1.65" / "storage", folder)
-    monkeypatch.setenv("OPENSESH_STORE", str(folder))
-    return folder
 
 
 def test_each_finding_is_a_line_and_damage_is_a_number(terminal: Terminal, store: Path) -> None:

@@ -15,8 +15,7 @@ import pytest
 from opensesh.cli import app, logfile
 from opensesh.cli.app import COMMANDS
 
-from .running import Screen
-from .test_cli import Terminal
+from .running import Screen, Terminal
 
 READERS = {
     "list": (),

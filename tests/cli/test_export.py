@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import signal
 import subprocess
 import sys
@@ -11,24 +10,11 @@ from pathlib import Path
 import pytest
 
 from ..history.sample_tree import Sample
-from .test_cli import Terminal
+from .running import Terminal
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 BUSY = "ses_e1f505ae8ffev56KO8VQGT1kHX"
 PARENT = "ses_e1f50577fffejV6VGQt622W6kl"
-
-
-@pytest.fixture
-def terminal(capfdbinary: pytest.CaptureFixture[bytes]) -> Terminal:
-    return Terminal(capfdbinary)
-
-
-@pytest.fixture
-def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    folder = tmp_path / "data" / "storage"
-    shutil.copytree(FIXTURES / "opencode-1.1.65" / "storage", folder)
-    monkeypatch.setenv("OPENSESH_STORE", str(folder))
-    return folder
 
 
 def test_everything_is_exported_unless_something_is_named(terminal: Terminal, store: Path) -> None:

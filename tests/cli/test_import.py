@@ -7,15 +7,9 @@ from pathlib import Path
 import pytest
 
 from ..history.sample_tree import Sample, contents
-from .running import Screen
-from .test_cli import Terminal
+from .running import Screen, Terminal
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
-
-
-@pytest.fixture
-def terminal(capfdbinary: pytest.CaptureFixture[bytes]) -> Terminal:
-    return Terminal(capfdbinary)
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from .test_cli import Terminal
+from .running import Terminal
 
 KEY = "sk-this-is-a-secret"
 MINE = {
@@ -25,11 +25,6 @@ MINE = {
         }
     }
 }
-
-
-@pytest.fixture
-def terminal(capfdbinary: pytest.CaptureFixture[bytes]) -> Terminal:
-    return Terminal(capfdbinary)
 
 
 def configure(**settings: object) -> Path:

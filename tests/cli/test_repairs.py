@@ -1,39 +1,15 @@
 from __future__ import annotations
 
-import json
 import shutil
-import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from opensesh.cli.app import run
 from opensesh.records import dumps, loads
 
+from .running import Terminal
+
 FIXTURES = Path(__file__).parents[1] / "fixtures"
-
-
-class Terminal:
-    def __init__(self, capfdbinary: pytest.CaptureFixture[bytes]) -> None:
-        self._capture = capfdbinary
-        self.code = 0
-        self.error = ""
-
-    def run(self, *words: str) -> str:
-        self.code = run(words)
-        sys.stdout.flush()
-        out, error = self._capture.readouterr()
-        self.error = error.decode()
-        return out.decode()
-
-    def json(self, *words: str) -> Any:
-        return json.loads(self.run(*words, "--json"))
-
-
-@pytest.fixture
-def terminal(capfdbinary: pytest.CaptureFixture[bytes]) -> Terminal:
-    return Terminal(capfdbinary)
 
 
 @pytest.fixture

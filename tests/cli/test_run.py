@@ -22,8 +22,7 @@ from opensesh.engine.engine import open_engine
 from opensesh.events import MessageUpdated
 from opensesh.testing.wire import WireServer
 
-from .running import Screen, write_script
-from .test_cli import Terminal
+from .running import Screen, Terminal, write_script
 
 HELLO = "SAY Hello there."
 FIX = """CALL read {"filePath": "calc.py"}

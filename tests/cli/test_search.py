@@ -10,14 +10,9 @@ from typing import Any
 import pytest
 
 from ..history.shelf import Tree
-from .test_cli import Terminal
+from .running import Terminal
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
-
-
-@pytest.fixture
-def terminal(capfdbinary: pytest.CaptureFixture[bytes]) -> Terminal:
-    return Terminal(capfdbinary)
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import csv
 import io
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -12,22 +11,9 @@ from opensesh.cli.charts import bar, calendar
 from opensesh.cli.stats import money, short
 
 from ..history.sample_tree import Sample
-from .test_cli import Terminal
+from .running import Terminal
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
-
-
-@pytest.fixture
-def terminal(capfdbinary: pytest.CaptureFixture[bytes]) -> Terminal:
-    return Terminal(capfdbinary)
-
-
-@pytest.fixture
-def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    folder = tmp_path / "data" / "storage"
-    shutil.copytree(FIXTURES / "opencode-1.1.65" / "storage", folder)
-    monkeypatch.setenv("OPENSESH_STORE", str(folder))
-    return folder
 
 
 @pytest.fixture

@@ -22,8 +22,7 @@ from opensesh.sessions import Sessions
 from opensesh.storage import open_store, revocations
 from opensesh.storage.json_tree import JsonTree
 
-from ..cli.running import Screen, write_script
-from ..cli.test_cli import Terminal
+from ..cli.running import Screen, Terminal, write_script
 from ..history.sample_tree import Sample
 from .process import Server
 

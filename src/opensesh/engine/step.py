@@ -6,6 +6,7 @@ import os
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..config import evaluate, skills, system_instructions, system_paths
+from ..errors import OpenseshError
 from ..models import options
 from ..models.request import Assistant, Request, Text, ToolSpec, User
 from ..permissions import disabled
@@ -259,7 +260,7 @@ class _Silent:
 
     async def stream(self, request: Request) -> AsyncIterator[StreamEvent]:
         """Not to be called."""
-        raise NotImplementedError(f"nobody is there to be asked for {request.model.ref}")
+        raise OpenseshError(f"nobody is there to be asked for {request.model.ref}")
         yield
 
 

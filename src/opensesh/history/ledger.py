@@ -11,6 +11,7 @@ As long as nothing has to be read again, nothing is imported that could.
 from __future__ import annotations
 
 import os
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..storage.store import Damage, log_damage
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from ..storage.found import Found
     from ..storage.store import Store
     from .ledger_cache import Mark
-    from .ledger_reading import Reading
+    from .ledger_reading import StoreReading, TreeReading
 
     Report = Callable[[Damage], None]
 
@@ -103,7 +104,7 @@ class Ledger:
 
 def ledger_at(found: Found, *, fresh: bool = False, report: Report = log_damage) -> Ledger:
     """The ledger of the stores at a place, up to date. Stores that have not changed are not even opened."""
-    keepers: list[_Keeper] = [] if found.tree is None else [_Tree(found.tree, None, fresh=fresh)]
+    keepers: list[_Tree | _Whole] = [] if found.tree is None else [_Tree(found.tree, None, fresh=fresh)]
     keepers += [_Whole(path, None, fresh=fresh) for path in found.databases]
     return _together(found.place, [keeper.ledger(report) for keeper in keepers])
 
@@ -134,7 +135,7 @@ def _together(place: str, ledgers: list[Ledger]) -> Ledger:
 
 
 class _Keeper:
-    """What the two kinds of ledger have in common: the file in the cache, and a reader for what is not in it."""
+    """What the two kinds of ledger have in common: the file in the cache, and the prices."""
 
     def __init__(self, place: str, repricer: Repricer | None, *, fresh: bool, store: Store | None = None) -> None:
         self.place = place
@@ -143,29 +144,6 @@ class _Keeper:
         self.table = table_mark() if self.path else []
         self.held = _loaded(self.path, place, self.table)
         self._store = store
-        self._reading: Reading | None = None
-
-    def ledger(self, report: Report) -> Ledger:
-        """Bring it up to date."""
-        raise NotImplementedError
-
-    @property
-    def reading(self) -> Reading:
-        """Reads what has to be read."""
-        if self._reading is None:
-            from .ledger_reading import StoreReading, TreeReading
-
-            made: Reading
-            if isinstance(self, _Tree):
-                made = TreeReading(self.place, self.repricer)
-            else:
-                made = StoreReading(self._store or self.place, self.repricer)
-            self._reading = made
-        return self._reading
-
-    def entries(self, session: str) -> list[Entry]:
-        """The messages of a session, read anew."""
-        return self.reading.entries(session)
 
     def prices(self) -> Prices:
         """The table in use: as remembered, if nothing had to be priced anew."""
@@ -175,7 +153,19 @@ class _Keeper:
 class _Tree(_Keeper):
     """The ledger of a JSON tree."""
 
+    @cached_property
+    def reading(self) -> TreeReading:
+        """Reads what has to be read."""
+        from .ledger_reading import TreeReading
+
+        return TreeReading(self.place, self.repricer)
+
+    def entries(self, session: str) -> list[Entry]:
+        """The messages of a session, read anew."""
+        return self.reading.entries(session)
+
     def ledger(self, report: Report) -> Ledger:
+        """Bring it up to date."""
         known, changed = self._facts(report)
         newest = {facts.id: facts for _, _, facts in sorted(known.values(), key=_updated)}
         accounts: dict[str, Held] = {}
@@ -219,7 +209,19 @@ class _Tree(_Keeper):
 class _Whole(_Keeper):
     """The ledger of any other store: read as a whole, and kept if the store is a file that tells when it changed."""
 
+    @cached_property
+    def reading(self) -> StoreReading:
+        """Reads what has to be read."""
+        from .ledger_reading import StoreReading
+
+        return StoreReading(self._store or self.place, self.repricer)
+
+    def entries(self, session: str) -> list[Entry]:
+        """The messages of a session, read anew."""
+        return self.reading.entries(session)
+
     def ledger(self, report: Report) -> Ledger:
+        """Bring it up to date."""
         marks = database_marks(self.place)
         if not marks or list(self.held.store) != marks:
             facts, accounts, damage = self.reading.everything()

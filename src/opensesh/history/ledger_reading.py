@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from ..errors import RecordError
 from ..records import Document, as_object, codec
@@ -29,26 +29,6 @@ _SMALL = 1 << 16
 _FLAGS = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
 
 
-class Reading(Protocol):
-    """What a ledger asks of whoever reads for it."""
-
-    def session(self, session: str, facts: Facts | None) -> Held:
-        """The account of one session."""
-        ...
-
-    def entries(self, session: str) -> list[Entry]:
-        """The messages of one session."""
-        ...
-
-    def facts(self, project: str, path: str, report: Report) -> Facts | None:
-        """What the record of a session says; ``None``, and told, if it cannot be read."""
-        ...
-
-    def everything(self) -> tuple[dict[str, tuple[int, int, Facts]], dict[str, Held], Told]:
-        """All sessions, their accounts, and what could not be read."""
-        ...
-
-
 class TreeReading:
     """Reads a JSON tree, file by file."""
 
@@ -67,17 +47,13 @@ class TreeReading:
         return self._read(session)[0]
 
     def facts(self, project: str, path: str, report: Report) -> Facts | None:
-        """What the record at ``path`` says."""
+        """What the record at ``path`` says; ``None``, and told, if it cannot be read."""
         try:
             document = codec.loads_object(read_file(path), path)
         except (OSError, RecordError) as error:
             report(Damage(path, error.reason if isinstance(error, RecordError) else str(error)))
             return None
         return session_facts(document, project, os.path.basename(path)[:-5])
-
-    def everything(self) -> tuple[dict[str, tuple[int, int, Facts]], dict[str, Held], Told]:
-        """A tree is read session by session."""
-        raise NotImplementedError
 
     def _read(self, session: str) -> tuple[list[Entry], list[tuple[str, int, int]], Told]:
         folder = os.path.join(self._root, "message", session)
@@ -116,18 +92,10 @@ class StoreReading:
         self._store: Store = open_store(store) if isinstance(store, str) else store
         self._reader = Reader(repricer, self._parts)
 
-    def session(self, session: str, facts: Facts | None) -> Held:
-        """The account of one session."""
-        return _held(session, self.entries(session), facts)
-
     def entries(self, session: str) -> list[Entry]:
         """The messages of one session."""
         found = self._store.scan(("message", session), report=_listener([]))
         return [entry for key, value in found for entry in self._entries(key[-1], value, [])]
-
-    def facts(self, project: str, path: str, report: Report) -> Facts | None:
-        """Only a tree has files."""
-        raise NotImplementedError
 
     def everything(self) -> tuple[dict[str, tuple[int, int, Facts]], dict[str, Held], Told]:
         """All sessions, their accounts, and what could not be read."""
