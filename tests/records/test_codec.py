@@ -38,6 +38,21 @@ def test_every_record_of_the_corpora_comes_back_to_the_byte() -> None:
         assert codec.dumps(codec.loads(data, str(file))) == data, file
 
 
+long_texts = any_text.map(lambda unit: unit * 40_000)
+
+
+@given(st.recursive(values | long_texts, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(any_text, inner)))
+@example({"text": "a\ud83d" * 300_000, "list": ["\n" * 262_144, {"": "ü" * 262_143}], "cost": 0.1})
+@example("é\U0001f600" * 262_144)
+def test_pieces_make_the_same_bytes_as_the_whole(value: Any) -> None:
+    assert b"".join(codec.dumps_in_pieces(value)) == codec.dumps(value)
+
+
+def test_no_piece_of_a_long_text_is_long() -> None:
+    pieces = list(codec.dumps_in_pieces({"text": "\n" * 10_000_000}))
+    assert max(map(len, pieces)) < 1_000_000
+
+
 @pytest.mark.parametrize(
     ("number", "printed"),
     [

@@ -13,6 +13,7 @@ from opensesh.storage.disk import Disk
 from opensesh.testing import FullDisk
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
 
@@ -22,6 +23,24 @@ def test_a_file_is_replaced_whole_and_leaves_nothing_behind(tmp_path: Path) -> N
         Disk().replace(str(path), data)
         assert path.read_bytes() == data
         assert os.listdir(path.parent) == ["record.json"]
+
+
+def test_pieces_are_written_one_after_the_other(tmp_path: Path) -> None:
+    path = tmp_path / "record.json"
+    Disk().replace(str(path), iter([b"one ", b"", b"two"]))
+    assert path.read_bytes() == b"one two"
+
+
+def test_a_value_that_breaks_while_it_is_written_leaves_the_old_file_and_no_trace(tmp_path: Path) -> None:
+    def breaking() -> Iterator[bytes]:
+        yield b"half of it"
+        raise RuntimeError("broken")
+
+    path = tmp_path / "record.json"
+    path.write_bytes(b"old")
+    with pytest.raises(RuntimeError):
+        Disk().replace(str(path), breaking())
+    assert (path.read_bytes(), os.listdir(tmp_path)) == (b"old", ["record.json"])
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="modes are a matter of POSIX")

@@ -8,7 +8,6 @@ write is also a wait for the disk), and when it ends: so its bytes are written 1
 
 from __future__ import annotations
 
-from io import StringIO
 from typing import TYPE_CHECKING, Any, Literal
 
 from .. import ids
@@ -20,6 +19,7 @@ if TYPE_CHECKING:
 
 _GROWTH = 16
 _WORTH_A_WRITE = 4_096
+_ANY = ("utf-8", "surrogatepass")
 
 
 class Growing:
@@ -31,9 +31,10 @@ class Growing:
         self.metadata: Metadata | None = metadata
         self._message = message
         self._start = ids.now_ms()
-        self._text = StringIO()
+        self._text = bytearray()  # grows where it is; many small strings leave holes all over the memory
         self._length = 0
         self._stored = 0
+        self._ended: str | None = None
 
     @property
     def is_stored(self) -> bool:
@@ -45,33 +46,32 @@ class Growing:
         """Whether some of it is not on disk."""
         return self._length > self._stored
 
-    @property
-    def text(self) -> str:
-        """What there is of it, as it would be stored if this were its end."""
-        return self._text.getvalue().rstrip()
-
     def add(self, text: str, metadata: Metadata | None) -> None:
         """Append a piece; the newest metadata counts."""
-        self._text.write(text)
+        self._text += text.encode(*_ANY)
         self._length += len(text)
         if metadata is not None:
             self.metadata = metadata
+
+    def end(self) -> str:
+        """Nothing more is added: the whole of it, without the white space models like to leave there."""
+        if self._ended is None:
+            self._ended = self._text.decode(*_ANY).rstrip()
+            self._text.clear()
+        return self._ended
 
     def is_due(self) -> bool:
         """Whether it has grown enough to be stored again."""
         return self._length >= (max(self._stored * _GROWTH, _WORTH_A_WRITE) if self._stored else 1)
 
     def document(self, *, end: bool = False) -> Document:
-        """The part as it stands, to be stored; at its end, without the white space models like to leave there."""
-        text = self._text.getvalue()
-        if end:
-            self._text.close()
+        """The part as it stands, to be stored."""
         self._stored = max(self._length, 1)
         own: dict[str, Any] = {
             "id": self.id,
             "session_id": self._message["sessionID"],
             "message_id": self._message["id"],
-            "text": text.rstrip() if end else text,
+            "text": self.end() if end else self._text.decode(*_ANY),
             "time": Span(start=self._start, end=ids.now_ms() if end else None),
             "metadata": self.metadata,
         }

@@ -209,7 +209,7 @@ class Turn:
         part = self._growing.get(f"{kind} {event.id}")
         if part is not None:
             part.add("", event.metadata)
-            said = part.text
+            said = part.end()
             text = await self._complete(self._pen.info, part.id, said) if self._complete and kind == "text" else said
             # Only now: whoever is cancelled in between keeps what was said.
             del self._growing[f"{kind} {event.id}"]

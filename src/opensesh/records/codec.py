@@ -8,12 +8,16 @@ bytes. ``msgspec`` does the work; the two places where it and JavaScript differ,
 from __future__ import annotations
 
 import math
+import os
 import re
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
 from ..errors import RecordError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
 
 Document = dict[str, Any]
 """A record as decoded: the truth about it. Typed views are made from it, never the other way round."""
@@ -23,6 +27,7 @@ _encode = msgspec.json.Encoder().encode
 _PLAIN = (str, int, bool)
 _BYTE = re.compile(r"\(byte (\d+)\)")
 _SURROGATE = re.compile("[\ud800-\udfff]")
+_LONG = 262_144
 
 
 def loads(data: bytes, path: str = "") -> Any:
@@ -64,6 +69,13 @@ def dumps(value: Any) -> bytes:
         return "".join(_write(value, "\n")).encode()
     except RecursionError:
         raise RecordError("nested too deeply to be stored") from None
+
+
+def dumps_in_pieces(value: Any) -> Iterable[bytes]:
+    """What :func:`dumps` gives, a piece at a time: a text of many megabytes is not held a second and a third time."""
+    mark, texts = os.urandom(16).hex(), list[str]()
+    frame = dumps(_lift(value, mark, texts))
+    return _fill(frame.split(mark.encode()), texts) if texts else (frame,)
 
 
 def dumps_compact(value: Any) -> bytes:
@@ -123,6 +135,28 @@ def _spell_members(document: Document) -> Document:
             changed = changed or document.copy()
             changed[key] = spelled
     return document if changed is None else changed
+
+
+def _lift(value: Any, mark: str, texts: list[str]) -> Any:
+    """``value`` with a mark in place of each long text, and the texts."""
+    if isinstance(value, str):
+        if len(value) < _LONG:
+            return value
+        texts.append(value)
+        return mark
+    if (members := as_object(value)) is not None:
+        return {key: _lift(item, mark, texts) for key, item in members.items()}
+    if (items := as_list(value)) is not None:
+        return [_lift(item, mark, texts) for item in items]
+    return value
+
+
+def _fill(frame: Sequence[bytes], texts: Sequence[str]) -> Iterator[bytes]:
+    yield frame[0]
+    for text, after in zip(texts, frame[1:], strict=True):
+        for start in range(0, len(text), _LONG):
+            yield dumps(text[start : start + _LONG])[1:-1]
+        yield after
 
 
 def _differs(one: object, other: object) -> bool:

@@ -4,8 +4,14 @@ from __future__ import annotations
 
 import errno
 import os
+from typing import TYPE_CHECKING
 
 from ..errors import WriteFailed
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    Data = bytes | Iterable[bytes]
 
 _NO_FOLDER_SYNC = (errno.EINVAL, errno.ENOTSUP, errno.EACCES, errno.EPERM)
 _PATIENCE = 100
@@ -18,8 +24,8 @@ class Disk:
         self.durable = durable
         """Whether a write that returned survives a power cut; without, only the death of the process."""
 
-    def replace(self, path: str, data: bytes) -> None:
-        """Put ``data`` at ``path``, through a dot-named neighbour that OpenCode and everyone else overlook."""
+    def replace(self, path: str, data: Data) -> None:
+        """Put ``data``, whole or in pieces, at ``path``, through a dot-named neighbour that everyone else overlooks."""
         temporary = self.set_aside(path, data)
         try:
             self.rename(temporary, path)
@@ -31,7 +37,7 @@ class Disk:
                 raise WriteFailed(explain(path, error), path=path, errno=error.errno) from error
             raise
 
-    def set_aside(self, path: str, data: bytes) -> str:
+    def set_aside(self, path: str, data: Data) -> str:
         """Write the neighbour of ``path`` alone, ready to be renamed; where it is. A refused one leaves no trace."""
         folder, name = os.path.split(path)
         temporary = os.path.join(folder, f".{name}.{os.getpid()}.{os.urandom(4).hex()}.tmp")
@@ -131,10 +137,11 @@ class Disk:
         """Remove one folder, which must be empty."""
         os.rmdir(folder)
 
-    def _write_new(self, path: str, data: bytes) -> None:
+    def _write_new(self, path: str, data: Data) -> None:
         descriptor = self._open_in_folder(path)
         try:
-            self.write(descriptor, data)
+            for piece in (data,) if isinstance(data, bytes) else data:
+                self.write(descriptor, piece)
             if self.durable:
                 self.sync(descriptor)
         finally:
