@@ -13,6 +13,7 @@ from ..records import codec, order
 from . import paths
 from .disk import Disk
 from .keys import check_key, is_plain
+from .listings import Listings
 from .locks import Locks
 from .store import Damage, Key, StoredMessage, log_damage
 
@@ -50,6 +51,7 @@ class JsonTree:
     ) -> None:
         self.root = os.path.abspath(root)
         self._disk = disk or Disk(durable=durability == "full")
+        self._listings = Listings()
         self._given_locks = locks
 
     @property
@@ -134,7 +136,7 @@ class JsonTree:
         than the one that times them.
         """
         try:
-            entries = os.listdir(folder)
+            entries = self._listings.names(folder)
         except OSError:
             return None
         if len(entries) <= last + _MARGIN + 1:
