@@ -1,11 +1,14 @@
 from __future__ import annotations
 
+import sys
 import threading
+import time
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from itertools import pairwise
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from opensesh import ids
@@ -13,6 +16,7 @@ from opensesh.errors import InvalidID
 
 WRAPS = [25 * ids.ERA_MS, 26 * ids.ERA_MS, 27 * ids.ERA_MS]
 Y2100 = int(datetime(2100, 1, 1, tzinfo=UTC).timestamp() * 1000)
+FAR = 397 * 86_400_000
 
 
 def minter(*times: int) -> ids.Minter:
@@ -47,8 +51,9 @@ def test_an_identifier_has_26_characters_after_its_prefix() -> None:
 
 def test_a_given_identifier_is_checked_for_its_prefix_and_kept() -> None:
     assert ids.ascending("msg", "msg_mine") == "msg_mine"
-    with pytest.raises(InvalidID, match="not a ses_"):
+    with pytest.raises(InvalidID, match="not a ses_") as caught:
         ids.descending("ses", "msg_mine")
+    assert caught.value.data == {"id": "msg_mine", "prefix": "ses"}
 
 
 @given(
@@ -66,8 +71,10 @@ def test_order_is_the_order_of_minting_whatever_the_clock_does(start: int, steps
     assert len(set(keys)) == len(keys)
 
 
-@given(wrap=st.sampled_from([*WRAPS, Y2100]), offset=st.integers(-(10**9), 10**9), skew=st.integers(-(10**10), 10**10))
-def test_the_instant_is_true_within_a_year_of_the_guess(wrap: int, offset: int, skew: int) -> None:
+@given(wrap=st.sampled_from([*WRAPS, Y2100]), offset=st.integers(-(10**9), 10**9), skew=st.integers(-FAR, FAR))
+@example(wrap=WRAPS[1], offset=0, skew=-FAR)
+@example(wrap=WRAPS[1], offset=0, skew=FAR)
+def test_the_instant_is_true_within_397_days_of_the_guess(wrap: int, offset: int, skew: int) -> None:
     moment = wrap + offset
     assert ids.instant(minter(moment).ascending("msg"), near=moment + skew) == moment
     assert ids.instant(minter(moment).descending("ses"), near=moment + skew) == moment
@@ -80,6 +87,23 @@ def test_sessions_descend_by_name_and_ascend_by_order() -> None:
     assert ids.order(older, 1768073802911) < ids.order(newer, 1768073802911)
 
 
+def test_a_session_is_placed_at_the_moment_it_shares_with_a_message() -> None:
+    session, message = minter(WRAPS[1]).descending("ses"), minter(WRAPS[1]).ascending("msg")
+    assert ids.order(session, WRAPS[1])[0] == ids.order(message, WRAPS[1])[0]
+
+
+def test_four_thousand_in_one_millisecond_all_tell_that_millisecond() -> None:
+    mint = minter(WRAPS[1])
+    assert {ids.instant(mint.ascending("prt"), near=WRAPS[1]) for _ in range(4_000)} == {WRAPS[1]}
+
+
+def test_the_clock_counts_milliseconds_since_1970() -> None:
+    before = time.time()
+    told = ids.now_ms() / 1000
+    assert before - 0.001 <= told <= time.time()
+    assert ids.instant(ids.ascending("msg")) == pytest.approx(told * 1000, abs=60_000)
+
+
 def test_ten_thousand_in_one_millisecond_stay_in_order() -> None:
     mint = minter(WRAPS[1] - 1)
     made = [mint.ascending("msg") for _ in range(10_000)]
@@ -87,27 +111,43 @@ def test_ten_thousand_in_one_millisecond_stay_in_order() -> None:
     assert all(one < two for one, two in pairwise(keys))
 
 
+@pytest.fixture
+def hasty() -> Iterator[None]:
+    usual = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(usual)
+
+
+@pytest.mark.usefixtures("hasty")
 def test_threads_never_share_a_moment() -> None:
-    mint = minter(WRAPS[1])
+    mint = ids.Minter(clock=lambda: WRAPS[1], entropy=bytes)
     made: list[str] = []
+    together = threading.Barrier(8)
 
     def work() -> None:
-        made.extend([mint.ascending("prt") for _ in range(500)])
+        together.wait()
+        made.extend([mint.ascending("prt") for _ in range(2_000)])
 
     threads = [threading.Thread(target=work) for _ in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert len({each[:16] for each in made}) == 4_000
+    assert len(set(made)) == 16_000
 
 
 @pytest.mark.parametrize(
-    "wrong", ["", "msg", "msg_", "msg_12345", "msg_zzzzzzzzzzzz", "msg_1e08 00000012", "msg_１２３４５６７８９０１２"]
-)
+    "wrong",
+    [
+        "", "msg", "msg_", "msg_12345", "msg_zzzzzzzzzzzz", "msg_1e08 00000012", "msg_１２３４５６７８９０１２",
+        "0123456789abcdef", "msg_+12345678901", "msg_12345_678901",
+    ],
+)  # fmt: skip
 def test_what_holds_no_time_is_refused_by_instant_and_placed_by_order(wrong: str) -> None:
-    with pytest.raises(InvalidID):
+    with pytest.raises(InvalidID) as caught:
         ids.instant(wrong)
+    assert caught.value.data == {"id": wrong}
     assert ids.order(wrong, 5) == (5 * 4096, wrong)
 
 
@@ -116,5 +156,6 @@ def test_names_on_both_sides_of_a_wrap_are_noticed() -> None:
     assert after < before
     assert ids.straddle(sorted([before, after]))
     assert not ids.straddle([after])
+    assert not ids.straddle([minter(WRAPS[1] - 2000).ascending("msg"), before])
     assert not ids.straddle([])
     assert ids.straddle(["msg_own_name"])

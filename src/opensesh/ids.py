@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
     Prefix = Literal["ses", "msg", "prt", "per", "que", "usr", "pty", "tool"]
 
-PREFIXES = ("ses", "msg", "prt", "per", "que", "usr", "pty", "tool")
 ERA_MS = 1 << 36
 """How many milliseconds pass before the clock in an identifier starts over."""
 
@@ -112,7 +111,7 @@ def _unwrap(identifier: str, near: int) -> int:
     centre = near * 4096
     field = _field(identifier)
     if identifier.startswith("ses"):
-        field = _FIELD - 1 - field
+        field = ~field
     return centre + (field - centre + _HALF) % _FIELD - _HALF
 
 

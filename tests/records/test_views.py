@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -104,6 +106,56 @@ def test_old_records_are_read_with_what_they_lack() -> None:
     assert isinstance(tool.state, records.Completed)
 
 
+def test_what_a_record_lacks_reads_as_nothing_but_where_opencode_has_a_word_for_it() -> None:
+    kinds = [each for each in vars(records).values() if isinstance(each, type) and issubclass(each, records.View)]
+    assert len(kinds) > 40
+    words: dict[str, object] = {}
+    for kind in kinds:
+        for field in msgspec.structs.fields(kind):
+            lacking: object = None if field.default is msgspec.NODEFAULT else field.default
+            if isinstance(lacking, records.View):
+                assert lacking == type(lacking)()
+            elif lacking and field.name not in ("type", "role"):
+                words[f"{kind.__name__}.{field.name}"] = lacking
+    assert words == {
+        "BudgetExceededError.scope": "run",
+        "Project.worktree": "/",
+        "Todo.status": "pending",
+        "Todo.priority": "medium",
+    }
+    assert records.FileSource().type == "file"
+
+
+def test_a_part_or_a_message_built_here_reads_as_the_kind_it_was_built_as() -> None:
+    for name, kind in records.PART_TYPES.items():
+        given: Any = {"state": records.Pending()} if kind is records.ToolPart else {}
+        built = kind(id="prt_1", **given)
+        assert built.document["type"] == name
+        assert type(records.read_part(built.document)) is kind
+    for message in (records.UserMessage, records.AssistantMessage):
+        built = message(id="msg_1", time=records.MessageTime(created=1))
+        assert type(records.read_message(built.document)) is message
+
+
+@pytest.mark.parametrize(
+    ("own", "of_model", "effort"),
+    [
+        ("low", {"variant": "high"}, "low"),
+        (None, {"variant": "high"}, "high"),
+        ("low", None, "low"),
+        (None, None, None),
+    ],
+)
+def test_the_effort_asked_for_stands_on_the_message_or_on_its_model(
+    own: Any, of_model: Any, effort: str | None
+) -> None:
+    user = records.read_message(
+        {"id": "msg_1", "role": "user", "time": {"created": 1}, "variant": own, "model": of_model}
+    )
+    assert isinstance(user, records.UserMessage)
+    assert user.effort == effort
+
+
 def test_a_part_of_an_unknown_kind_is_kept() -> None:
     document = {"id": "prt_1", "type": "hologram", "beam": 3}
     part = records.read_part(document)
@@ -127,6 +179,8 @@ def test_a_wrong_record_names_the_file_and_the_field(read: Any, document: Any, p
         read(document, "the/file.json")
     assert caught.value.place == place
     assert str(caught.value).startswith(f"the/file.json at {place}: ")
+    with pytest.raises(RecordError, match=r"^record at "):
+        read(document)
 
 
 @pytest.mark.parametrize(
@@ -157,3 +211,45 @@ def test_messages_and_parts_are_in_true_order_across_the_wrap(moments: list[tupl
     assert records.in_order(reversed(documents)) == documents
     parts = [{"id": document["id"].replace("msg", "prt")} for document in documents]
     assert records.parts_in_order(reversed(parts), wrap) == parts
+
+
+@pytest.mark.parametrize(
+    ("document", "place", "words"),
+    [
+        ({"id": "msg_1"}, "$.time.created", "expected milliseconds, found nothing"),
+        ({"id": "msg_1", "time": 5}, "$.time.created", "expected milliseconds, found nothing"),
+        ({"id": "msg_1", "time": {"created": "now"}}, "$.time.created", "expected milliseconds, found 'now'"),
+        ({"id": "msg_1", "time": {"created": math.inf}}, "$.time.created", "expected milliseconds, found inf"),
+        ({"id": "msg_1", "time": {"created": "x" * 99}}, "$.time.created", f"expected milliseconds, found '{'x' * 59}"),
+        ({"time": {"created": 1}}, "$.id", "expected an identifier, found nothing"),
+        ({"id": 7, "time": {"created": 1}}, "$.id", "expected an identifier, found 7"),
+    ],
+)
+def test_what_has_no_place_in_the_order_says_what_it_lacks(document: Any, place: str, words: str) -> None:
+    with pytest.raises(RecordError) as caught:
+        records.position(document, "the/file.json")
+    assert str(caught.value) == f"the/file.json at {place}: {words}"
+    with pytest.raises(RecordError) as caught:
+        records.position(document)
+    assert caught.value.path == ""
+
+
+def test_parts_without_a_name_of_their_own_are_all_kept() -> None:
+    parts: list[dict[str, Any]] = [{"id": "prt_1"}, {"text": "one"}, {"text": "two"}]
+    assert records.parts_in_order(parts, 5) == [{"text": "one"}, {"text": "two"}, {"id": "prt_1"}]
+
+
+def test_a_record_built_here_has_a_document_in_opencodes_spelling() -> None:
+    share = records.Share(id="x", secret="s")
+    assert share.document == {"id": "x", "secret": "s", "url": ""}
+    assert share.document is share.document
+    session = records.Session(id="ses_1", parent_id="ses_0", time=records.SessionTime(created=1))
+    assert session.document["parentID"] == "ses_0"
+    assert "share" not in session.document
+
+
+def test_half_a_character_where_an_object_is_expected_names_the_file() -> None:
+    document = codec.loads(b'{"id": "ses_1", "time": {"created": 1}, "share": {"\\ud800": 1}}')
+    with pytest.raises(RecordError, match="half a character") as caught:
+        read_session(document, "the/file.json")
+    assert (caught.value.path, caught.value.place) == ("the/file.json", "$")

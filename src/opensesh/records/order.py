@@ -50,6 +50,12 @@ def names_in_order(names: Iterable[str], near: int) -> list[str]:
 
 
 def parts_in_order(parts: Iterable[Document], near: int) -> list[Document]:
-    """The parts of one message, made around ``near``, in the order they were made."""
-    by_name = {str(part.get("id", "")): part for part in parts}
-    return [by_name[name] for name in names_in_order(by_name, near)]
+    """The parts of one message, made around ``near``, in the order they were made; those without a name come first."""
+    by_name = sorted(parts, key=_name)
+    if ids.straddle([_name(part) for part in by_name]):
+        by_name.sort(key=lambda part: ids.order(_name(part), near))
+    return by_name
+
+
+def _name(part: Document) -> str:
+    return str(part.get("id", ""))

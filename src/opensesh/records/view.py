@@ -57,7 +57,7 @@ def view(document: object, kind: type[R], path: str = "") -> R:
 def document_of(value: View) -> Document:
     """A new document from a view's fields; those that are ``None`` are left out, as JavaScript leaves out undefined."""
     config = value.__struct_config__
-    document: Document = {config.tag_field: config.tag} if config.tag_field and config.tag is not None else {}
+    document: Document = {config.tag_field: config.tag} if config.tag_field else {}
     for name, key in zip(value.__struct_fields__, value.__struct_encode_fields__, strict=True):
         item = getattr(value, name)
         if item is not None:
