@@ -76,12 +76,45 @@ def test_errors_are_read_nested_and_flat(document: dict[str, Any], expected: typ
     assert records.read_failure(written) == failure
 
 
+@pytest.mark.parametrize(
+    ("document", "words"),
+    [
+        ({"data": {"message": "no"}}, "x.json at $.error: an error without a name"),
+        ({"name": "APIError", "data": {"message": 7}}, "x.json at $.error.data: Expected str, got int - at $.message"),
+    ],
+)
+def test_an_error_that_is_none_says_where(document: dict[str, Any], words: str) -> None:
+    with pytest.raises(RecordError) as caught:
+        records.read_failure(document, "x.json")
+    assert str(caught.value) == words
+    with pytest.raises(RecordError, match=r"^record at \$\.error"):
+        records.read_failure(document)
+
+
+def test_an_error_from_a_newer_version_says_what_it_says() -> None:
+    failure = records.read_failure({"name": "FromTheFuture", "data": {"message": "hm", "more": 1}})
+    assert isinstance(failure, records.OtherError)
+    assert failure.message == "hm"
+    assert records.OtherError(name="Silent", data={}).message == ""
+    flat = records.read_failure({"name": "FromTheFuture", "message": "hm"})
+    assert records.write_failure(flat) == {"name": "FromTheFuture", "data": {"message": "hm"}}
+
+
+def test_a_compaction_of_the_database_era_says_which_messages_stay_in_view() -> None:
+    part = records.read_part({"id": "prt_1", "type": "compaction", "auto": True, "tail_start_id": "msg_9"})
+    assert isinstance(part, records.CompactionPart)
+    assert part.tail_start_id == "msg_9"
+    assert records.document_of(part)["tail_start_id"] == "msg_9"
+
+
 def test_old_records_are_read_with_what_they_lack() -> None:
     session = records.view(
         {"id": "ses_1", "time": {"created": 5, "archived": None}, "summary": {"additions": 1, "deletions": 2}},
         records.Session,
     )
     assert (session.updated, session.archived, session.slug) == (5, False, "")
+    touched = records.view({"id": "ses_1", "time": {"created": 5, "updated": 9, "archived": 10}}, records.Session)
+    assert (touched.updated, touched.archived) == (9, True)
     assert session.summary is not None
     assert session.summary.files == 0
     assistant = records.read_message({"id": "msg_1", "role": "assistant", "mode": "build", "time": {"created": 1}})
@@ -211,6 +244,8 @@ def test_messages_and_parts_are_in_true_order_across_the_wrap(moments: list[tupl
     assert records.in_order(reversed(documents)) == documents
     parts = [{"id": document["id"].replace("msg", "prt")} for document in documents]
     assert records.parts_in_order(reversed(parts), wrap) == parts
+    names = [part["id"] for part in parts]
+    assert records.names_in_order(reversed(names), wrap) == names
 
 
 @pytest.mark.parametrize(
@@ -235,8 +270,8 @@ def test_what_has_no_place_in_the_order_says_what_it_lacks(document: Any, place:
 
 
 def test_parts_without_a_name_of_their_own_are_all_kept() -> None:
-    parts: list[dict[str, Any]] = [{"id": "prt_1"}, {"text": "one"}, {"text": "two"}]
-    assert records.parts_in_order(parts, 5) == [{"text": "one"}, {"text": "two"}, {"id": "prt_1"}]
+    parts: list[dict[str, Any]] = [{"id": "A"}, {"text": "one"}, {"text": "two"}]
+    assert records.parts_in_order(parts, 5) == [{"text": "one"}, {"text": "two"}, {"id": "A"}]
 
 
 def test_a_record_built_here_has_a_document_in_opencodes_spelling() -> None:
