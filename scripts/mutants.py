@@ -1,0 +1,224 @@
+"""Find out what the tests would not notice: change one thing in a module at a time, and run the tests that reach it.
+
+    python scripts/mutants.py src/opensesh/ids.py tests/test_ids.py tests/records
+    python scripts/mutants.py src/opensesh/storage/union.py tests/storage/test_union.py --sample 80 --seed 7
+
+Works on a copy of the tree. The named tests run once as they are, to learn which lines each of them reaches; then each
+mutant is met by the tests that reach its line (by all of them if none does, as with what runs on import), the quickest
+first, until one fails. What no test noticed is printed as a difference of one statement. One process at a time, forked
+with the libraries loaded; POSIX only. Not mutated: annotations, docstrings, the words of an exception, the options
+of a class. The exit code is 1 if a mutant survived.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import random
+import shutil
+import signal
+import sys
+import tempfile
+import threading
+import time
+from collections import defaultdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from mutations import Mutant, mutants
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+    from types import FrameType
+
+ROOT = Path(__file__).parent.parent
+COPIED = ("src", "tests", "scripts", "docs", "examples", "benchmarks", "pyproject.toml", "README.md", "CHANGELOG.md")
+PLUGINS = ("pytest_asyncio.plugin", "pytest_timeout", "_hypothesis_pytestplugin")
+OPTIONS = [*(f"-p{name}" for name in PLUGINS), "-Wignore::pytest.PytestAssertRewriteWarning"]
+
+
+class Reach:
+    """A pytest plugin that notes which tests run which lines of one file, and how long each takes."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = str(path)
+        self._test = ""
+        self.lines: defaultdict[int, set[str]] = defaultdict(set)
+        self.seconds: dict[str, float] = {}
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:
+        self._test = item.nodeid
+        started = time.perf_counter()
+        sys.settrace(self._enter)
+        threading.settrace(self._enter)
+        try:
+            return (yield)
+        finally:
+            sys.settrace(None)
+            threading.settrace(None)  # type: ignore[arg-type]
+            self.seconds[item.nodeid] = time.perf_counter() - started
+
+    def _enter(self, frame: FrameType, event: str, argument: object) -> Any:
+        if frame.f_code.co_filename != self._path:
+            return None
+        self.lines[frame.f_lineno].add(self._test)
+        return self._step
+
+    def _step(self, frame: FrameType, event: str, argument: object) -> Any:
+        self.lines[frame.f_lineno].add(self._test)
+        return self._step
+
+
+class Chosen:
+    """A pytest plugin that runs certain tests only, in the order given, and lets Hypothesis search but not shrink."""
+
+    def __init__(self, tests: list[str]) -> None:
+        self._rank = {test: rank for rank, test in enumerate(tests)}
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_configure(self) -> None:
+        from hypothesis import Phase, settings
+
+        phases = (Phase.explicit, Phase.generate)
+        settings.register_profile("mutants", settings(), phases=phases, database=None, derandomize=True)
+        settings.load_profile("mutants")
+
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        items[:] = sorted(
+            (item for item in items if item.nodeid in self._rank), key=lambda item: self._rank[item.nodeid]
+        )
+
+
+class Bench:
+    """A copy of the tree with one module to be mutated, and the tests that are to notice."""
+
+    def __init__(self, module: str, tests: list[str], folder: Path) -> None:
+        self.module, self.tests, self.folder = module, tests, folder
+        for name in COPIED:
+            source = ROOT / name
+            (shutil.copytree if source.is_dir() else shutil.copy2)(source, folder / name)
+        self.path = folder / module
+        self.lines: dict[int, set[str]] = {}
+        self.seconds: dict[str, float] = {}
+
+    def learn(self) -> None:
+        """Run the tests as they are, once for the compiled files and once more for what they reach."""
+        told = self.folder / "reach.json"
+        for _ in range(2):
+            if self._fork(lambda: self._reach(told), 1200) != 0:
+                raise SystemExit("the tests fail without any mutant:\n" + (self.folder / "output").read_text("utf-8"))
+        found = json.loads(told.read_bytes())
+        self.lines = {int(line): set(tests) for line, tests in found["lines"].items()}
+        self.seconds = found["seconds"]
+
+    def _reach(self, told: Path) -> int:
+        reach = Reach(self.path)
+        code = pytest.main([*OPTIONS, *self.tests], [reach])
+        told.write_text(json.dumps({"lines": {k: sorted(v) for k, v in reach.lines.items()}, "seconds": reach.seconds}))
+        return code
+
+    def notices(self, mutant: Mutant) -> str:
+        """``killed``, ``time`` if a test never ended, or ``survived``."""
+        chosen = sorted(self.lines.get(mutant.line) or self.seconds, key=self.seconds.__getitem__)
+        files = sorted({test.partition("::")[0] for test in chosen})
+        limit = 10 + 4 * sum(self.seconds[test] for test in chosen)
+        for compiled in (self.path.parent / "__pycache__").glob(f"{self.path.stem}.*"):
+            compiled.unlink()
+        self.path.write_text(mutant.source, "utf-8")
+        code = self._fork(lambda: pytest.main([*OPTIONS, "-x", "--tb=no", *files], [Chosen(chosen)]), limit)
+        return "time" if code is None else "survived" if code == 0 else "killed"
+
+    def _fork(self, work: Any, limit: float) -> int | None:
+        child = os.fork()
+        if child == 0:
+            os.setsid()
+            os.chdir(self.folder)
+            sys.path.insert(0, str(self.folder / "src"))
+            os.environ["PYTHONPATH"] = str(self.folder / "src")
+            quiet = os.open(self.folder / "output", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+            os.dup2(quiet, 1)
+            os.dup2(quiet, 2)
+            os._exit(int(work()))
+        try:
+            return _waited(child, time.monotonic() + limit)
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(child, signal.SIGKILL)
+
+
+def _waited(child: int, until: float) -> int | None:
+    while time.monotonic() < until:
+        ended, status = os.waitpid(child, os.WNOHANG)
+        if ended:
+            return os.waitstatus_to_exitcode(status)
+        time.sleep(0.01)
+    os.killpg(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    return None
+
+
+def main() -> int:
+    """Mutate one module, and say what survived."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("module")
+    parser.add_argument("tests", nargs="+")
+    parser.add_argument("--sample", type=int, help="meet only so many, drawn at random")
+    parser.add_argument("--seed", type=int, default=7)
+    parser.add_argument("--lines", help="only those between two lines: 20-44")
+    asked = parser.parse_args()
+    found = list(mutants((ROOT / asked.module).read_text("utf-8")))
+    if asked.lines:
+        first, last = map(int, asked.lines.split("-"))
+        found = [each for each in found if first <= each.line <= last]
+    if asked.sample and asked.sample < len(found):
+        found = sorted(random.Random(asked.seed).sample(found, asked.sample), key=lambda each: each.line)
+    with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
+        return 1 if meet(Bench(asked.module, asked.tests, Path(folder)), found) else 0
+
+
+def meet(bench: Bench, found: list[Mutant]) -> int:
+    """How many survive; each is printed as it does."""
+    import_libraries()
+    bench.learn()
+    ends: defaultdict[str, int] = defaultdict(int)
+    for each in found:
+        end = bench.notices(each)
+        ends[end] += 1
+        if end == "survived":
+            print(f"{bench.module}:{each.line} {each.kind}\n{shown(each)}\n", flush=True)
+    print(f"{bench.module}: {len(found)} mutants, {dict(ends)}")
+    return ends["survived"]
+
+
+def shown(mutant: Mutant) -> str:
+    """The lines of the statement that differ."""
+    import difflib
+
+    lines = difflib.ndiff(mutant.before.splitlines(), mutant.after.splitlines())
+    return "\n".join(f"    {line}" for line in lines if line[:2] in ("- ", "+ "))
+
+
+def import_libraries() -> None:
+    """What every run needs and no mutant touches, so that a fork finds it in memory."""
+    import asyncio
+    import gc
+    import importlib
+    import sqlite3
+
+    import httpx2
+    import hypothesis.strategies
+    import msgspec
+
+    _ = asyncio, sqlite3, httpx2, msgspec, hypothesis.strategies
+    for name in PLUGINS:
+        importlib.import_module(name)
+    os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
+    gc.freeze()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

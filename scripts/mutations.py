@@ -1,0 +1,203 @@
+"""The one-thing-at-a-time changes of a module: what ``mutants.py`` lets the tests meet.
+
+Left alone are annotations, docstrings, decorators, the words of an exception, and the options of a class.
+"""
+
+from __future__ import annotations
+
+import ast
+import copy
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+Item = TypeVar("Item")
+
+SKIPPED_FIELDS = {"annotation", "returns", "decorator_list", "type_comment"}
+COMPARE: dict[type[ast.cmpop], type[ast.cmpop]] = {
+    ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq,
+    ast.Is: ast.IsNot, ast.IsNot: ast.Is, ast.In: ast.NotIn, ast.NotIn: ast.In,
+}  # fmt: skip
+ARITHMETIC: dict[type[ast.operator], type[ast.operator]] = {
+    ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.FloorDiv, ast.FloorDiv: ast.Mult, ast.Div: ast.Mult,
+    ast.Mod: ast.Mult, ast.LShift: ast.RShift, ast.RShift: ast.LShift, ast.BitOr: ast.BitAnd, ast.BitAnd: ast.BitOr,
+}  # fmt: skip
+
+
+class Mutant(NamedTuple):
+    """One change: where, of which kind, the whole module with it, and the statement before and after."""
+
+    line: int
+    kind: str
+    source: str
+    before: str
+    after: str
+
+
+class Place(NamedTuple):
+    """Where a node hangs in the tree."""
+
+    parent: ast.AST
+    field: str
+    at: int | None
+    statement: ast.stmt
+
+
+def mutants(text: str) -> Iterator[Mutant]:
+    """Every mutant of a module, in the order of its lines."""
+    tree = ast.parse(text)
+    for place, node in list(_places(tree, None)):
+        for kind, changed in _changes(node, place):
+            before = ast.unparse(place.statement)
+            _put(place, changed)
+            source, after = ast.unparse(tree), ast.unparse(changed if node is place.statement else place.statement)
+            _put(place, node)
+            yield Mutant(getattr(node, "lineno", place.statement.lineno), kind, source, before, after)
+
+
+def _put(place: Place, node: ast.AST) -> None:
+    if place.at is None:
+        setattr(place.parent, place.field, node)
+    else:
+        getattr(place.parent, place.field)[place.at] = node
+
+
+def _places(parent: ast.AST, statement: ast.stmt | None) -> Iterator[tuple[Place, ast.AST]]:
+    for field, value in ast.iter_fields(parent):
+        if field in SKIPPED_FIELDS or (isinstance(parent, ast.ClassDef) and field in ("keywords", "bases")):
+            continue
+        held: list[tuple[int | None, Any]] = [(None, value)]
+        if isinstance(value, list):
+            held = list(enumerate(cast("list[Any]", value)))
+        for at, node in held:
+            if not isinstance(node, ast.AST) or _is_left_alone(node):
+                continue
+            holder = node if isinstance(node, ast.stmt) else statement
+            if holder is not None:
+                yield Place(parent, field, at, holder), node
+            yield from _places(node, holder)
+
+
+def _is_left_alone(node: ast.AST) -> bool:
+    match node:
+        case ast.Expr(value=ast.Constant()) | ast.Import() | ast.ImportFrom():
+            return True
+        case ast.If(test=ast.Name(id="TYPE_CHECKING")) | ast.Assign(targets=[ast.Name(id="__all__" | "TYPE_CHECKING")]):
+            return True
+        case ast.Call(func=ast.Name(id="cast" | "TypeVar")):
+            return True
+        case _:
+            return False
+
+
+def _changes(node: ast.AST, place: Place) -> Iterator[tuple[str, ast.AST]]:
+    yield from _changed_statement(node)
+    yield from _changed_block(node)
+    if isinstance(node, ast.Constant):
+        yield from _changed_constant(node.value, place)
+    elif isinstance(node, ast.expr | ast.comprehension):
+        yield from _changed_operator(node)
+        yield from _changed_choice(node)
+
+
+def _changed_statement(node: ast.AST) -> Iterator[tuple[str, ast.AST]]:
+    match node:
+        case ast.Return(value=value) if not isinstance(value, ast.Constant | None):
+            yield "return", ast.Return(ast.Constant(None))
+        case ast.Expr() | ast.Raise() | ast.AugAssign() | ast.Delete():
+            yield "removed", ast.Pass()
+        case ast.Assign(targets=[ast.Attribute() | ast.Subscript()]):
+            yield "removed", ast.Pass()
+        case ast.Break():
+            yield "break", ast.Continue()
+        case ast.Continue():
+            yield "break", ast.Break()
+        case _:
+            return
+
+
+def _changed_block(node: ast.AST) -> Iterator[tuple[str, ast.AST]]:
+    match node:
+        case ast.If() | ast.While():
+            yield "condition", _with(node, test=ast.Constant(False))
+            if isinstance(node, ast.If):
+                yield "condition", _with(node, test=ast.Constant(True))
+        case ast.For():
+            yield "loop", _with(node, iter=ast.Tuple([], ast.Load()))
+        case ast.With() if all(item.optional_vars is None for item in node.items):
+            yield "with", ast.If(ast.Constant(True), node.body, [])
+        case ast.Try(finalbody=[_, *_]):
+            yield "finally", _with(node, finalbody=[ast.Pass()])
+        case ast.ExceptHandler(type=caught):
+            yield "except", _with(node, body=[ast.Raise()])
+            if isinstance(caught, ast.Tuple):
+                for rest in _each_left_out(caught.elts):
+                    yield "except", _with(node, type=ast.Tuple(rest, ast.Load()))
+        case ast.match_case(guard=guard) if guard is not None:
+            yield "condition", _with(node, guard=None)
+        case _:
+            return
+
+
+def _changed_operator(node: ast.expr | ast.comprehension) -> Iterator[tuple[str, ast.AST]]:
+    match node:
+        case ast.Compare(ops=ops):
+            for at, operator in enumerate(ops):
+                yield "comparison", _with(node, ops=[*ops[:at], COMPARE[type(operator)](), *ops[at + 1 :]])
+        case ast.BoolOp(values=values):
+            for rest in _each_left_out(values):
+                yield "and/or", rest[0] if len(rest) == 1 else _with(node, values=rest)
+        case ast.UnaryOp(operand=operand):
+            yield "sign", operand
+        case ast.BinOp(op=operator) if type(operator) in ARITHMETIC:
+            yield "arithmetic", _with(node, op=ARITHMETIC[type(operator)]())
+        case _:
+            return
+
+
+def _changed_choice(node: ast.expr | ast.comprehension) -> Iterator[tuple[str, ast.AST]]:
+    match node:
+        case ast.IfExp(body=body, orelse=orelse):
+            yield "condition", body
+            yield "condition", orelse
+        case ast.Slice(lower=lower, upper=upper):
+            if lower is not None:
+                yield "slice", _with(node, lower=None)
+            if upper is not None:
+                yield "slice", _with(node, upper=None)
+        case ast.Call(keywords=keywords):
+            for rest in _each_left_out(keywords):
+                yield "argument", _with(node, keywords=rest)
+        case ast.comprehension(ifs=[_, *_]):
+            yield "condition", _with(node, ifs=[])
+        case _:
+            return
+
+
+def _each_left_out(items: list[Item]) -> Iterator[list[Item]]:
+    for at in range(len(items)):
+        yield items[:at] + items[at + 1 :]
+
+
+def _changed_constant(value: object, place: Place) -> Iterator[tuple[str, ast.AST]]:
+    if isinstance(place.statement, ast.Raise) or isinstance(place.parent, (ast.MatchValue, ast.FormattedValue)):
+        return
+    match value:
+        case bool():
+            yield "constant", ast.Constant(not value)
+        case int() | float():
+            yield "constant", ast.Constant(value + 1)
+        case str():
+            yield "constant", ast.Constant(value + "XX")
+        case bytes():
+            yield "constant", ast.Constant(value + b"XX")
+        case _:
+            return
+
+
+def _with(node: ast.AST, **fields: object) -> ast.AST:
+    changed = copy.copy(node)
+    for name, value in fields.items():
+        setattr(changed, name, value)
+    return changed
