@@ -53,6 +53,8 @@ def mutants(text: str) -> Iterator[Mutant]:
             _put(place, changed)
             source, after = ast.unparse(tree), ast.unparse(changed if node is place.statement else place.statement)
             _put(place, node)
+            if after == before:
+                continue  # as with a number too large for one more to tell
             yield Mutant(getattr(node, "lineno", place.statement.lineno), kind, source, before, after)
 
 

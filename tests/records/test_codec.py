@@ -6,6 +6,7 @@ import random
 import shutil
 import struct
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -136,15 +137,53 @@ def test_bad_input_says_where_and_why(data: bytes, words: str) -> None:
     assert "message/x.json" in str(caught.value)
 
 
-def test_the_place_of_an_error_is_named() -> None:
+@pytest.mark.parametrize(
+    ("data", "place"),
+    [
+        (b'{"a": 1,}', "byte 8"),
+        (b'{"a": [1, 2', "byte 11"),
+        (b'{"a": "cut off here', "byte 19"),
+        (b'{"a": {"b": 1}, ', "byte 16"),
+        (b'{"a": "\xff"}', "byte 7"),
+        (b'{"a": "\\ud83d", "b": "\xff"}', "byte 22"),
+        (b"", ""),
+        (b"\0" * 40, ""),
+    ],
+)
+def test_the_place_of_an_error_is_named(data: bytes, place: str) -> None:
     with pytest.raises(RecordError) as caught:
-        codec.loads(b'{"a": 1,}')
-    assert caught.value.place == "byte 8"
+        codec.loads(data)
+    assert (caught.value.path, caught.value.place) == ("", place)
 
 
-def test_an_object_is_asked_for_where_a_record_must_be_one() -> None:
-    with pytest.raises(RecordError, match="expected an object, found an array"):
-        codec.loads_object(b"[]", "x")
+@pytest.mark.parametrize(
+    ("data", "found"),
+    [
+        (b"[]", "an array"),
+        (b'"x"', "a string"),
+        (b"true", "true or false"),
+        (b"null", "null"),
+        (b"5", "a number"),
+        (b"5.5", "a number"),
+    ],
+)
+def test_an_object_is_asked_for_where_a_record_must_be_one(data: bytes, found: str) -> None:
+    with pytest.raises(RecordError) as caught:
+        codec.loads_object(data, "the/file.json")
+    assert str(caught.value) == f"the/file.json at $: expected an object, found {found}"
+    with pytest.raises(RecordError, match=r"^record at "):
+        codec.loads_object(data)
+    assert codec.loads_object(b'{"a": 1}') == {"a": 1}
+
+
+@pytest.mark.parametrize("encode", [codec.dumps, codec.dumps_in_pieces, codec.dumps_compact])
+@pytest.mark.parametrize("innermost", ["whole", "half \ud800"])
+def test_what_is_nested_too_deeply_is_refused_in_words(encode: Callable[[Any], object], innermost: str) -> None:
+    value: Any = innermost
+    for _ in range(5_000):
+        value = [value]
+    with pytest.raises(RecordError, match="nested too deeply to be stored"):
+        encode(value)
 
 
 def test_numbers_out_of_range_read_as_javascript_reads_them() -> None:

@@ -28,6 +28,7 @@ _PLAIN = (str, int, bool)
 _BYTE = re.compile(r"\(byte (\d+)\)")
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _LONG = 262_144
+_TOO_DEEP = "nested too deeply to be stored"
 
 
 def loads(data: bytes, path: str = "") -> Any:
@@ -64,26 +65,27 @@ def as_list(value: Any) -> list[Any] | None:
 def dumps(value: Any) -> bytes:
     """Encode as ``JSON.stringify(value, null, 2)`` would."""
     try:
-        return msgspec.json.format(_encode(_spell_numbers(value)), indent=2)
-    except UnicodeEncodeError:
-        return "".join(_write(value, "\n")).encode()
+        return _indented(value)
     except RecursionError:
-        raise RecordError("nested too deeply to be stored") from None
+        raise RecordError(_TOO_DEEP) from None
 
 
 def dumps_in_pieces(value: Any) -> Iterable[bytes]:
     """What :func:`dumps` gives, a piece at a time: a text of many megabytes is not held a second and a third time."""
     mark, texts = os.urandom(16).hex(), list[str]()
-    frame = dumps(_lift(value, mark, texts))
+    try:
+        frame = _indented(_lift(value, mark, texts))
+    except RecursionError:
+        raise RecordError(_TOO_DEEP) from None
     return _fill(frame.split(mark.encode()), texts) if texts else (frame,)
 
 
 def dumps_compact(value: Any) -> bytes:
     """Encode as ``JSON.stringify(value)`` would: one line."""
     try:
-        return _encode(_spell_numbers(value))
-    except UnicodeEncodeError:
-        return "".join(_write(value, "")).encode()
+        return _on_one_line(value)
+    except RecursionError:
+        raise RecordError(_TOO_DEEP) from None
 
 
 def js_number(number: float) -> str:
@@ -97,7 +99,7 @@ def js_number(number: float) -> str:
     power = int(exponent or 0)
     if -7 < power < 21:
         return _expand(text) if exponent else text
-    return f"{mantissa.removesuffix('.0')}e{power:+d}"
+    return f"{mantissa}e{power:+d}"
 
 
 def _expand(text: str) -> str:
@@ -110,6 +112,20 @@ def _expand(text: str) -> str:
     if point <= 0:
         return f"{sign}0.{'0' * -point}{digits}"
     return sign + digits.ljust(point, "0")
+
+
+def _indented(value: Any) -> bytes:
+    try:
+        return msgspec.json.format(_encode(_spell_numbers(value)), indent=2)
+    except UnicodeEncodeError:
+        return "".join(_write(value, "\n")).encode()
+
+
+def _on_one_line(value: Any) -> bytes:
+    try:
+        return _encode(_spell_numbers(value))
+    except UnicodeEncodeError:
+        return "".join(_write(value, "")).encode()
 
 
 def _spell_numbers(value: Any) -> Any:
