@@ -21,15 +21,18 @@ FIXTURES = Path(__file__).parents[1] / "fixtures"
 FILES = sorted(FIXTURES.glob("*/storage/**/*.json"))
 
 any_text = st.text(st.characters(exclude_categories=()), max_size=12)
-values: st.SearchStrategy[Any] = st.recursive(
-    st.none()
-    | st.booleans()
-    | st.integers(-(2**53), 2**53)
-    | st.floats(allow_nan=False, allow_infinity=False)
-    | any_text,
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(any_text, inner, max_size=4),
-    max_leaves=12,
-)
+
+
+def holding(text: st.SearchStrategy[str]) -> st.SearchStrategy[Any]:
+    numbers = st.integers(-(2**53), 2**53) | st.floats(allow_nan=False, allow_infinity=False)
+    return st.recursive(
+        st.none() | st.booleans() | numbers | text,
+        lambda inner: st.lists(inner, max_size=4) | st.dictionaries(text, inner, max_size=4),
+        max_leaves=12,
+    )
+
+
+values = holding(any_text)
 
 
 def test_every_record_of_the_corpora_comes_back_to_the_byte() -> None:
@@ -49,9 +52,14 @@ def test_pieces_make_the_same_bytes_as_the_whole(value: Any) -> None:
     assert b"".join(codec.dumps_in_pieces(value)) == codec.dumps(value)
 
 
-def test_no_piece_of_a_long_text_is_long() -> None:
-    pieces = list(codec.dumps_in_pieces({"text": "\n" * 10_000_000}))
-    assert max(map(len, pieces)) < 1_000_000
+def test_no_piece_of_a_long_text_is_long_wherever_it_lies() -> None:
+    text = "\n" * 10_000_000
+    for value in ({"text": text}, [{"before": "", "after": [text]}]):
+        assert max(map(len, codec.dumps_in_pieces(value))) < 1_000_000
+
+
+def test_a_record_without_a_long_text_is_one_piece() -> None:
+    assert len(list(codec.dumps_in_pieces({"text": "short", "list": ["\n" * 1_000]}))) == 1
 
 
 @pytest.mark.parametrize(
@@ -79,6 +87,14 @@ def test_what_is_written_reads_back_and_writes_the_same(value: Any) -> None:
     again = codec.loads(once)
     assert codec.dumps(again) == once
     assert codec.loads(codec.dumps_compact(value)) == again
+
+
+@given(holding(st.text(max_size=8)))
+@example([{"a": [1, 2], "b": {"c": {}, "d": []}}, [[1.0], "é\n"], None])
+def test_half_a_character_changes_nothing_in_the_rest_of_the_record(value: Any) -> None:
+    whole, half = {"a": "HALF", "b": value}, {"a": "x\udc0ay", "b": value}
+    assert codec.dumps(half) == codec.dumps(whole).replace(b"HALF", b"x\\udc0ay", 1)
+    assert codec.dumps_compact(half) == codec.dumps_compact(whole).replace(b"HALF", b"x\\udc0ay", 1)
 
 
 def _random_value(source: random.Random, depth: int = 0) -> Any:

@@ -106,8 +106,7 @@ def _expand(text: str) -> str:
     sign, digits = ("-", text[1:]) if text[0] == "-" else ("", text)
     mantissa, _, exponent = digits.partition("e")
     whole, _, fraction = mantissa.partition(".")
-    fraction = fraction.rstrip("0")
-    point = len(whole) + int(exponent or 0)
+    point = len(whole) + int(exponent)
     digits = whole + fraction
     if point <= 0:
         return f"{sign}0.{'0' * -point}{digits}"
