@@ -88,6 +88,8 @@ rg --pre ./evil x
 date -s tomorrow
 date 010100002030
 hostname x
+/usr/bin/time -o a ls
+\time --output=a ls
 env X=1 rm a
 env rm a
 rm a

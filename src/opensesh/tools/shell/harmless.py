@@ -27,8 +27,8 @@ _ANYHOW = frozenset(
 )
 """Commands that only read, whatever their arguments are."""
 
-_CARRIERS = frozenset(("nice", "time", "timeout", "xargs"))
-"""Commands that run another one and do nothing else."""
+_CARRIERS = frozenset(("nice", "timeout", "xargs"))
+"""Commands that run another one and do nothing else. Not ``time``: the program of that name can write a file."""
 
 _TELLING = re.compile(r"\b(?:PATH|ENV|IFS|BASH\w*|LD_\w+|DYLD_\w+|GIT_\w+|PAGER|SHELLOPTS)\b")
 """Variables that decide what a command of a given name is."""
