@@ -105,6 +105,8 @@ def test_any_text_is_either_decoded_or_refused_with_a_place_inside_it(text: str)
         ('// fine\n{"a": /* open', 2, 7, "comment is never closed"),
         ('{"a": NaN}', 1, 7, "NaN"),
         ('{"a": "NaN", "b": -Infinity}', 1, 19, "-Infinity"),
+        ('{"a": 1e999}', 1, 7, "too large"),
+        ('{"a": ' + "9" * 5000 + "}", 1, 7, "too large"),
         ('{"a": 0x10}', 1, 8, "delimiter"),
         ('{"a": +1}', 1, 7, "value"),
         ('{"a": .5}', 1, 7, "value"),

@@ -70,3 +70,5 @@ def _settings(source: Source, start: int, end: int) -> Any:
             return yaml.parse(source, start, end, loose=True)
         except ConfigError:
             raise first from None
+    except RecursionError:
+        raise source.error_at(start, "nested too deeply") from None

@@ -7,6 +7,7 @@ position it names is one of the file.
 from __future__ import annotations
 
 import json
+import math
 import re
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
@@ -21,6 +22,7 @@ _STRING = r'"(?:[^"\\\n]|\\[^\n])*"'
 _COMMENT = re.compile(rf"({_STRING})|//[^\r\n]*|/\*.*?\*/", re.DOTALL)
 _COMMA = re.compile(rf'({_STRING}|[^ \t\r\n,:\[{{"]+)([ \t\r\n]*)(,(?=[ \t\r\n]*[}}\]]))?')
 _TOKEN = re.compile(rf'[{{}}\[\],:]|{_STRING}|[^ \t\r\n{{}}\[\],:"]+')
+_MOST_DIGITS = 300
 _INK = re.compile(r"[^\r\n]")
 
 
@@ -31,8 +33,8 @@ class Read(NamedTuple):
     source: Source
 
 
-class _Foreign(ValueError):
-    """``NaN`` or ``Infinity``, which JavaScript writes and JSON does not have."""
+class _NotANumber(ValueError):
+    """``NaN`` or ``Infinity``, which JavaScript writes and JSON does not have; or a number too large to be one."""
 
 
 def decode(text: str, name: str = "", *, written: str | None = None, back: Callable[[int], int] = int) -> Read:
@@ -48,10 +50,10 @@ def decode(text: str, name: str = "", *, written: str | None = None, back: Calla
     if plain.startswith("\ufeff"):
         plain = " " + plain[1:]
     try:
-        value = json.loads(plain, parse_float=_number, parse_constant=_refuse)
+        value = json.loads(plain, parse_int=_whole, parse_float=_number, parse_constant=_refuse)
     except json.JSONDecodeError as error:
         raise source.error_at(back(error.pos), _explain(plain, error)) from None
-    except _Foreign as error:
+    except _NotANumber as error:
         raise _misplaced(source, plain, str(error), back) from None
     except RecursionError:
         raise source.error_at(0, "nested too deeply") from None
@@ -93,16 +95,23 @@ def _path(names: list[str | int | None]) -> Path:
 def _number(digits: str) -> int | float:
     """JavaScript has one kind of number: ``5e3`` and ``5.0`` are whole."""
     number = float(digits)
+    if math.isinf(number):
+        _refuse(digits)
     return int(number) if number.is_integer() else number
 
 
+def _whole(digits: str) -> int:
+    return int(digits) if len(digits) < _MOST_DIGITS else _refuse(digits)
+
+
 def _refuse(constant: str) -> NoReturn:
-    raise _Foreign(constant)
+    raise _NotANumber(constant)
 
 
 def _misplaced(source: Source, plain: str, constant: str, back: Callable[[int], int]) -> ConfigError:
     offset = next((token.start() for token in _TOKEN.finditer(plain) if token[0] == constant), 0)
-    return source.error_at(back(offset), f"{constant} is not JSON")
+    reason = f"{constant} is not JSON" if constant.lstrip("-").isalpha() else "this number is too large"
+    return source.error_at(back(offset), reason)
 
 
 def _explain(plain: str, error: json.JSONDecodeError) -> str:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import re
+import sys
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -17,6 +19,7 @@ _CONSTANTS: dict[str, Any] = {
     **dict.fromkeys(("false", "False", "FALSE"), False),
 }
 _INTEGER = re.compile(r"[-+]?[0-9]+|0x[0-9a-fA-F]+|0o[0-7]+")
+_MOST_DIGITS = 300
 _FLOAT = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?")
 _BREAK = re.compile(r"[ \t]*((?:\r?\n[ \t]*)+)")
 _ESCAPE = re.compile(r"\\(x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}|\r?\n[ \t]*|.)|" + _BREAK.pattern)
@@ -30,10 +33,9 @@ def resolve(words: str) -> Any:
     """A plain scalar as the value it stands for: a number, true or false, nothing, or the words themselves."""
     if words in _CONSTANTS:
         return _CONSTANTS[words]
-    if _INTEGER.fullmatch(words):
+    if _INTEGER.fullmatch(words) and len(words) < _MOST_DIGITS:
         return int(words, 0 if words[:2] in ("0x", "0o") else 10)
-    if _FLOAT.fullmatch(words):
-        number = float(words)
+    if _FLOAT.fullmatch(words) and math.isfinite(number := float(words)):
         return int(number) if number.is_integer() else number
     return words
 
@@ -93,7 +95,9 @@ def unquote(quoted: str, error: Callable[[int, str], ConfigError]) -> str:
         if code[0] in "\r\n":
             return ""
         if len(code) > 1:
-            return chr(int(code[1:], 16))
+            if (number := int(code[1:], 16)) > sys.maxunicode:
+                raise error(found.start() + 1, f"`\\{code}` is no character")
+            return chr(number)
         if code not in _ESCAPES:
             raise error(found.start() + 1, f"`\\{code}` is no escape; a backslash is written twice")
         return _ESCAPES[code]
