@@ -159,6 +159,13 @@ async def test_other_encodings_are_written_as_they_were(bench: Bench) -> None:
     assert bench.path("a").read_bytes() == b"\xff\xfe" + "漢字\r\n".encode("utf-16-le")
 
 
+async def test_half_a_character_in_utf_16_is_no_text_but_no_accident_either(bench: Bench) -> None:
+    path = bench.put("a", b"\xff\xfea\x00b", seen=True)
+    with pytest.raises(ToolFailed, match="not found in the file"):
+        await bench.run(Edit(), filePath=path, oldString="ab", newString="c")
+    assert bench.path("a").read_bytes() == b"\xff\xfea\x00b"
+
+
 async def test_a_write_keeps_the_mark_and_nothing_else(bench: Bench) -> None:
     path = bench.put("a", b"\xef\xbb\xbfone\r\n", seen=True)
     await bench.run(Write(), filePath=path, content="two\n")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 import os
+from contextlib import suppress
 
 from msgspec import Struct
 
@@ -74,8 +75,9 @@ def load(path: str) -> TextFile:
         raise ToolFailed(f"{path} cannot be read: {error.strerror or error}", path=path) from error
     for bom, encoding in _BOMS:
         if data.startswith(bom):
-            text = data[len(bom) :].decode(encoding, _errors(encoding))
-            return TextFile(text=text, bom=bom, encoding=encoding)
+            with suppress(UnicodeDecodeError):  # half a character at the end of UTF-16, which nothing could carry along
+                text = data[len(bom) :].decode(encoding, _errors(encoding))
+                return TextFile(text=text, bom=bom, encoding=encoding)
     return TextFile(text=data.decode("utf-8", "surrogateescape"))
 
 
