@@ -87,6 +87,11 @@ def test_broken_pages_are_read_as_far_as_they_go(broken: str) -> None:
     to_text(broken)
 
 
+def test_an_address_or_number_that_means_nothing_costs_itself_alone() -> None:
+    strange = '<p>See <a href="http://[x/">here</a>.</p><img src="//[y"><ol start="²"><li>one</ol>'
+    assert to_markdown(strange, "https://x.test/") == "See [here](http://[x/).\n\n![](//[y)\n\n1. one"
+
+
 async def test_a_page_is_fetched_as_markdown_unless_asked_otherwise(bench: Bench) -> None:
     tool = web(lambda request: page("<h1>Hi</h1><p>there</p>"))
     answer = await bench.run(tool, url="https://x.test/")
@@ -108,6 +113,14 @@ async def test_the_charset_is_the_servers_or_the_pages(bench: Bench) -> None:
     assert (await bench.run(web(lambda request: meta), url="https://x.test/")).output == "café"
 
 
+@pytest.mark.parametrize("charset", ["hex", "idna", "undefined", "no-such-thing"])
+async def test_a_charset_that_is_none_is_passed_over(bench: Bench, charset: str) -> None:
+    odd = httpx2.Response(
+        200, content="<p>café</p>".encode(), headers={"content-type": f"text/html; charset={charset}"}
+    )
+    assert (await bench.run(web(lambda request: odd), url="https://x.test/")).output == "café"
+
+
 async def test_an_image_is_attached(bench: Bench) -> None:
     image = httpx2.Response(200, content=b"\x89PNG", headers={"content-type": "image/png"})
     answer = await bench.run(web(lambda request: image), url="https://x.test/p.png")
@@ -115,7 +128,7 @@ async def test_an_image_is_attached(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize(
-    "url", ["ftp://x", "file:///etc/passwd", "x.test", "javascript:alert(1)", "http://", "http://[x"]
+    "url", ["ftp://x", "file:///etc/passwd", "x.test", "javascript:alert(1)", "http://", "http://[x", "http://x:99999/"]
 )
 async def test_only_the_web_is_fetched(bench: Bench, url: str) -> None:
     with pytest.raises(ToolFailed, match="cannot be fetched"):
@@ -125,6 +138,7 @@ async def test_only_the_web_is_fetched(bench: Bench, url: str) -> None:
 
 async def test_redirects_are_checked_like_the_first_address(bench: Bench) -> None:
     targets = {"/a": "/b", "/b": "https://y.test/c", "/file": "file:///etc/passwd", "/loop": "/loop"}
+    targets |= {"/port": "http://y.test:99999/", "/bracket": "http://[y/"}
 
     def answer(request: httpx2.Request) -> httpx2.Response:
         target = targets.get(request.url.path)
@@ -133,8 +147,9 @@ async def test_redirects_are_checked_like_the_first_address(bench: Bench) -> Non
     tool = web(answer)
     assert (await bench.run(tool, url="https://x.test/a")).output == "at https://y.test/c"
     assert bench.patterns("webfetch") == ["https://x.test/a", "https://y.test/c"]
-    with pytest.raises(ToolFailed, match="cannot be fetched"):
-        await bench.run(tool, url="https://x.test/file")
+    for path in ("file", "port", "bracket"):
+        with pytest.raises(ToolFailed, match="cannot be fetched"):
+            await bench.run(tool, url=f"https://x.test/{path}")
     with pytest.raises(ToolFailed, match="without end"):
         await bench.run(tool, url="https://x.test/loop")
     bench.refuse["webfetch"] = PermissionDenied("no")
@@ -229,8 +244,9 @@ async def test_code_is_searched_by_way_of_exa(bench: Bench) -> None:
 
 
 async def test_a_search_that_fails_or_finds_nothing_says_so(bench: Bench) -> None:
-    transport, _ = exa('data: {"jsonrpc":"2.0","id":1,"result":{"content":[]}}\n\n')
-    assert "No search results" in (await bench.run(WebSearch(transport=transport), query="x")).output
+    for nothing in ('{"content":[]}', "null", "[]", '{"content":null}', '{"content":["x",{"text":1}]}'):
+        transport, _ = exa(f'data: {{"jsonrpc":"2.0","id":1,"result":{nothing}}}\n\n')
+        assert "No search results" in (await bench.run(WebSearch(transport=transport), query="x")).output
     transport, _ = exa('data: {"jsonrpc":"2.0","id":1,"error":{"message":"quota"}}\n\n')
     with pytest.raises(ToolFailed, match="quota"):
         await bench.run(WebSearch(transport=transport), query="x")

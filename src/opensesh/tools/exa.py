@@ -8,6 +8,7 @@ import msgspec
 
 from ..errors import ToolFailed
 from ..models.sse import Splitter
+from ..records import as_list, as_object
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -58,7 +59,8 @@ def _text(body: bytes) -> str:
         fields = _object(message)
         if "error" in fields:
             raise ToolFailed(f"The search service reported an error: {fields['error']}")
-        for content in fields.get("result", {}).get("content", []):
-            if isinstance(content.get("text"), str):
-                return content["text"]
+        for content in as_list((as_object(fields.get("result")) or {}).get("content")) or []:
+            text = (as_object(content) or {}).get("text")
+            if isinstance(text, str):
+                return text
     return ""

@@ -18,6 +18,7 @@ _BLOCKS = frozenset(
     """address article aside body dd details div dl dt fieldset figcaption figure footer form header html main nav p
     section summary""".split()
 )
+_NUMBER = re.compile(r"[0-9]{1,9}")
 _HEADINGS = {f"h{level}": "#" * level for level in range(1, 7)}
 _MARKS = {"strong": "**", "b": "**", "em": "*", "i": "*", "del": "~~", "s": "~~"}
 
@@ -30,6 +31,14 @@ def to_markdown(html: str, base: str = "") -> str:
 def to_text(html: str) -> str:
     """The words of ``html``, a block a line."""
     return _convert(_Text(), html)
+
+
+def absolute(base: str, address: str) -> str:
+    """``address`` as seen from the page at ``base``; one that cannot be understood stays as it is."""
+    try:
+        return urljoin(base, address)
+    except ValueError:
+        return address
 
 
 def _convert(converter: _Converter, html: str) -> str:
@@ -159,7 +168,7 @@ class _Markdown(_Converter):
             case "ul" | "ol":
                 self._break(1 if self._lists else 2)
                 start = attributes.get("start", "1")
-                self._lists.append(None if tag == "ul" else int(start) if start.isdigit() else 1)
+                self._lists.append(None if tag == "ul" else int(start) if _NUMBER.fullmatch(start) else 1)
             case "li":
                 self._item()
             case "blockquote":
@@ -221,7 +230,7 @@ class _Markdown(_Converter):
     def _image(self, attributes: dict[str, str]) -> None:
         source = attributes.get("src", "")
         if source and not source.startswith("data:"):
-            self._pieces.append(f"![{attributes.get('alt', '')}]({urljoin(self._base, source)})")
+            self._pieces.append(f"![{attributes.get('alt', '')}]({absolute(self._base, source)})")
 
     def _link(self, target: str, start: int) -> None:
         text = "".join(self._pieces[start:])
@@ -229,7 +238,7 @@ class _Markdown(_Converter):
             return
         lead = text[: len(text) - len(text.lstrip())]
         tail = text[len(text.rstrip()) :]
-        self._pieces[start:] = [f"{lead}[{' '.join(text.split())}]({urljoin(self._base, target)}){tail}"]
+        self._pieces[start:] = [f"{lead}[{' '.join(text.split())}]({absolute(self._base, target)}){tail}"]
 
     def _item(self) -> None:
         self._break(1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 from typing import TYPE_CHECKING, Annotated, Literal
-from urllib.parse import urljoin, urlsplit
+from urllib.parse import urlsplit
 
 from msgspec import Meta, Struct
 
@@ -44,7 +44,8 @@ class Page(Struct, frozen=True, kw_only=True):
     url: str
     content_type: str
     body: bytes
-    charset: str
+    charset: str | None
+    """As the server has it."""
 
 
 class Redirect(Struct, frozen=True):
@@ -78,8 +79,7 @@ class WebFetch(BuiltinTool[WebFetchArguments]):
         if mime.startswith("image/") and mime != "image/svg+xml":
             url = f"data:{mime};base64,{base64.b64encode(page.body).decode()}"
             return ToolOutput(title, "Image fetched successfully", {}, (attachment(ctx, mime, url),))
-        text = page.body.decode(page.charset, "replace")
-        return ToolOutput(title, _shown(text, page, args.format))
+        return ToolOutput(title, _shown(page, args.format))
 
     async def _fetch(self, args: WebFetchArguments, ctx: Context) -> Page:
         import httpx2
@@ -116,7 +116,7 @@ async def _get(
     try:
         async with asyncio.timeout(seconds), client.stream("GET", url, headers=headers) as response:
             if response.has_redirect_location:
-                return Redirect(urljoin(url, response.headers["location"]))
+                return Redirect(html.absolute(url, response.headers["location"]))
             if response.status_code == 403 and response.headers.get("cf-mitigated") == "challenge":
                 return Challenge()
             return await _received(response, url)
@@ -141,7 +141,7 @@ async def _received(response: httpx2.Response, url: str) -> Page:
         url=url,
         content_type=response.headers.get("content-type", ""),
         body=bytes(body),
-        charset=_charset(response.charset_encoding, bytes(body)),
+        charset=response.charset_encoding,
     )
 
 
@@ -152,7 +152,7 @@ def _too_large(url: str) -> ToolFailed:
 def _check_address(url: str) -> None:
     try:
         parts = urlsplit(url)
-        usable = parts.scheme in ("http", "https") and bool(parts.hostname)
+        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
     except ValueError:
         usable = False
     if not usable:
@@ -164,21 +164,22 @@ def _origin(url: str) -> tuple[str, str | None, int | None]:
     return parts.scheme, parts.hostname, parts.port
 
 
-def _charset(declared: str | None, body: bytes) -> str:
-    import codecs
+def _text(page: Page) -> str:
+    """The body in the encoding that the server or the page names; names that mean nothing are passed over."""
     import re
 
-    found = re.search(rb"<meta[^>]+charset=[\"']?([\w-]+)", body[:2048], re.IGNORECASE)
-    for name in (declared, found[1].decode() if found else None):
-        if name:
-            try:
-                return codecs.lookup(name).name
-            except LookupError:
-                continue
-    return "utf-8"
+    found = re.search(rb"<meta[^>]+charset=[\"']?([\w-]+)", page.body[:2048], re.IGNORECASE)
+    for name in (page.charset, found[1].decode() if found else None):
+        try:
+            if name:
+                return page.body.decode(name, "replace")
+        except (LookupError, ValueError):  # ValueError: Python's own encodings, some of which replace nothing
+            continue
+    return page.body.decode("utf-8", "replace")
 
 
-def _shown(text: str, page: Page, wanted: Format) -> str:
+def _shown(page: Page, wanted: Format) -> str:
+    text = _text(page)
     is_page = "html" in page.content_type.lower()
     match wanted:
         case "markdown" if is_page:
