@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from . import ids
 from .errors import InvalidKey, NotFound, OpenseshError, RecordError
+from .flags import Flags
 from .records import Document, Project, as_list, as_object, view
 from .storage import keys
 from .storage.keys import check_key
@@ -214,7 +215,8 @@ def _remember(marker: str, identity: str) -> None:
 
 
 def _fake_vcs(environment: Mapping[str, str]) -> str | None:
-    fake = environment.get("OPENCODE_FAKE_VCS") or None
+    flags = Flags(environment)
+    fake = flags.fake_vcs
     if fake not in (None, "git"):
-        raise OpenseshError(f"OPENCODE_FAKE_VCS can only be 'git', not {fake!r}")
+        raise OpenseshError(f"{flags.variable('FAKE_VCS')} can only be 'git', not {fake!r}")
     return fake

@@ -45,6 +45,13 @@ async def test_a_prompt_is_stored_before_it_is_acknowledged() -> None:
         on.assert_sound()
 
 
+async def test_the_environment_can_make_answers_shorter(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENCODE_EXPERIMENTAL_OUTPUT_TOKEN_MAX", "500")
+    async with stage("SAY Hello.") as on:
+        await on.ask("Hi.")
+        assert {cue.request.max_output_tokens for cue in (*on.model.calls, *on.model.title_calls)} == {500}
+
+
 async def test_the_events_of_a_prompt_end_with_the_session_being_idle() -> None:
     async with stage("SAY Hello.") as on:
         heard = [envelope.event async for envelope in on.engine.prompt(on.session, "Hi.", model="scripted/it")]

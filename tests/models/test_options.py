@@ -58,6 +58,7 @@ def test_a_model_that_takes_no_temperature_gets_none() -> None:
 @pytest.mark.parametrize(("limit", "expected"), [(0, 32_000), (8_192, 8_192), (128_000, 32_000)])
 def test_an_answer_is_as_long_as_the_model_can_but_no_longer_than_the_cap(limit: int, expected: int) -> None:
     assert max_output_tokens(model("x", limit=Limit(output=limit))) == expected
+    assert max_output_tokens(model("x", limit=Limit(output=limit)), 4_000) == 4_000
 
 
 @pytest.mark.parametrize(

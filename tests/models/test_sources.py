@@ -176,12 +176,13 @@ def test_a_client_of_our_own_reaches_a_server_that_is_not_there() -> None:
         refresh({"OPENCODE_MODELS_URL": "http://127.0.0.1:9"})
 
 
-def test_a_named_file_comes_before_everything(tmp_path: Path, isolated: Path) -> None:
+@pytest.mark.parametrize("variable", ["OPENCODE_MODELS_PATH", "OPENSESH_MODELS_PATH"])
+def test_a_named_file_comes_before_everything(tmp_path: Path, isolated: Path, variable: str) -> None:
     written(isolated / ".cache" / "opencode" / "models.json", api("cached"))
     named = written(tmp_path / "mine.json", api("named"), day="2020-01-01")
-    catalogue = Catalogue(environ={"OPENCODE_MODELS_PATH": str(named)})
+    catalogue = Catalogue(environ={variable: str(named)})
     assert list(catalogue.models("acme")) == ["named"]
-    assert catalogue.origin == Origin("the copy OPENCODE_MODELS_PATH names", "2020-01-01")
+    assert catalogue.origin == Origin(f"the copy {variable} names", "2020-01-01")
 
 
 @pytest.mark.parametrize(

@@ -10,10 +10,10 @@
 
 from __future__ import annotations
 
+from ..flags import Flags
 from .agents import Agent, agents, default_agent, model_ref
 from .commands import Command, Expansion, commands, expand, hints, mentions, split_arguments
 from .fetching import Fetch
-from .flags import Flags
 from .folders import Folders
 from .instructions import Instruction, nearby, system_instructions, system_paths
 from .layers import load

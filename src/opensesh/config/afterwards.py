@@ -12,7 +12,7 @@ from .schema import Settings
 from .validation import check
 
 if TYPE_CHECKING:
-    from .flags import Flags
+    from ..flags import Flags
     from .source import Path
 
 

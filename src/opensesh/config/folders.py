@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from .flags import Flags
+    from ..flags import Flags
 
 
 class Folders(NamedTuple):

@@ -26,10 +26,10 @@ from collections import ChainMap
 from typing import TYPE_CHECKING
 
 from ..errors import ConfigError
+from ..flags import Flags
 from ..records import Document, as_object
 from . import jsonc, library
 from .afterwards import finish
-from .flags import Flags
 from .folders import Folders, folders, upward
 from .merged import Config, Layer, Merge
 from .normal import file_url, normalise

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from msgspec import Struct
 
 from ..errors import ConfigError
+from ..flags import Flags
 from ..records import Document, as_list, as_object
-from .flags import Flags
 from .folders import Folders
 from .schema import Settings
 from .source import Path

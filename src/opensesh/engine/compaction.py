@@ -172,7 +172,7 @@ class Compaction:
         request = Request(
             model=model,
             messages=(System(text=agent.prompt or ""), User(content=(Text(text=ask),))),
-            max_output_tokens=options.max_output_tokens(model),
+            max_output_tokens=options.max_output_tokens(model, self._runtime.config.flags.output_token_max),
             options=options.merged(options.options(model, self._session.id), model.options, agent.options),
             headers=model.headers,
         )

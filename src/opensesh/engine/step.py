@@ -99,6 +99,7 @@ class Steps:
             tools=tuple(tools),
             specs=self._specs(agent, tools),
             system=self._system(agent, model, user, structured=schema is not None),
+            max_output_tokens=options.max_output_tokens(model, self._runtime.config.flags.output_token_max),
         )
 
     def rules(self, agent: Agent) -> tuple[Rule, ...]:
@@ -194,6 +195,7 @@ class Plan(NamedTuple):
     tools: tuple[Tool, ...]
     specs: tuple[ToolSpec, ...]
     system: System
+    max_output_tokens: int
 
 
 class Step:
@@ -234,7 +236,7 @@ class Step:
             # and what they have cached begins with the tools.
             tools=self._plan.specs,
             tool_choice="required" if self.structured else "none" if self.is_last else "auto",
-            max_output_tokens=options.max_output_tokens(model),
+            max_output_tokens=self._plan.max_output_tokens,
             temperature=temperature if model.capabilities.temperature else None,
             top_p=sampling.top_p if agent.top_p is None else agent.top_p,
             top_k=sampling.top_k,

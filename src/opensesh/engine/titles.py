@@ -119,7 +119,7 @@ async def _ask(runtime: Runtime, agent: Agent, prompt: StoredMessage) -> str:
     request = Request(
         model=model,
         messages=(System(text=agent.prompt or ""), User(content=(Text(text=_ASK + _subject(prompt)[:4000]),))),
-        max_output_tokens=options.max_output_tokens(model),
+        max_output_tokens=options.max_output_tokens(model, runtime.config.flags.output_token_max),
         temperature=agent.temperature if model.capabilities.temperature else None,
         options=options.merged(options.small_options(model), model.options, agent.options),
         headers=model.headers,

@@ -31,7 +31,7 @@ def usable(model: Model, config: Config) -> int:
     """How many tokens a conversation may fill; 0 where nobody knows the model's limits."""
     if model.limit.context == 0:
         return 0
-    output = options.max_output_tokens(model)
+    output = options.max_output_tokens(model, config.flags.output_token_max)
     configured = config.settings.compaction.reserved
     if model.limit.input:
         reserved = min(_RESERVE, output) if configured is None else configured

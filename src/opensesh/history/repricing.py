@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, NamedTuple
 
+from ..flags import Flags
 from ..storage import paths
 
 if TYPE_CHECKING:
@@ -68,7 +69,7 @@ def table_mark() -> list[tuple[str, int, int]]:
     """Changes whenever the table that a :class:`Repricer` would use may have changed; cheap to ask for."""
     models = os.path.join(os.path.dirname(os.path.dirname(__file__)), "models", "data", "models.zip")
     copies = [os.path.join(folder, "models.json") for folder in (paths.cache(), paths.opencode_cache())]
-    named = os.environ.get("OPENCODE_MODELS_PATH", "")
+    named = Flags().models_path or ""
     marks: list[tuple[str, int, int]] = []
     for path in (models, *copies, named):
         try:

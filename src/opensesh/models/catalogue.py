@@ -16,6 +16,7 @@ import msgspec
 from msgspec import Raw
 
 from ..errors import ModelNotFound
+from ..flags import Flags
 from . import entries, sources
 from .entries import ProviderInfo
 from .overlay import Overlay
@@ -37,7 +38,6 @@ _CLONES = {"github-copilot-enterprise": ("github-copilot", "GitHub Copilot Enter
 """Providers that models.dev does not list, since they sell what another one sells."""
 
 _CHAT_ONLY = ("gpt-5-chat-latest", "openai/gpt-5-chat")
-_ALPHA_FLAG = "OPENCODE_ENABLE_EXPERIMENTAL_MODELS"
 
 
 class Origin(NamedTuple):
@@ -232,7 +232,7 @@ class Catalogue:
     def _is_offered(self, model: Model) -> bool:
         if model.status == "deprecated" or model.id in _CHAT_ONLY:
             return False
-        if model.status == "alpha" and self._environ.get(_ALPHA_FLAG, "").lower() not in ("1", "true"):
+        if model.status == "alpha" and not Flags(self._environ).enable_experimental_models:
             return False
         return not self._overlay.model_refusal(model.provider_id, model.id)
 

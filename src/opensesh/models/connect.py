@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ..errors import AuthFailed, ModelError, UsageError
-from ..records import as_object
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -17,9 +16,6 @@ if TYPE_CHECKING:
     from .transport import Transport
 
 SCRIPTED = "scripted"
-ANTHROPIC = "https://api.anthropic.com/v1"
-OPENAI = "https://api.openai.com/v1"
-GOOGLE = "https://generativelanguage.googleapis.com/v1beta"
 _NOT_SPOKEN = ("@ai-sdk/google-vertex", "@ai-sdk/google-vertex/anthropic", "@ai-sdk/azure", "@ai-sdk/cohere")
 
 
@@ -71,43 +67,34 @@ class Connections:
         from .transport import Transport
 
         self._transport = self._transport or Transport()
-        options: Mapping[str, Any] = info.options
-        headers = {name: str(value) for name, value in (as_object(options.get("headers")) or {}).items()}
-        address = str(options.get("baseURL") or model.api_url or info.api_url or "")
+        address = model.api_url or info.base_url or info.api_url
+        given: dict[str, Any] = {"headers": info.headers, "transport": self._transport}
+        if address:
+            given["base_url"] = address
         match model.npm:
             case "@ai-sdk/anthropic":
                 from .anthropic import Anthropic
 
-                given = {"base_url": address} if address else {}
                 bearer = "bearer" if credential.kind == "oauth" else "x-api-key"
-                return Anthropic(
-                    credential.key, headers=headers, auth_header=bearer, transport=self._transport, **given
-                )
+                return Anthropic(credential.key, auth_header=bearer, **given)
             case "@ai-sdk/openai":
                 from .openai_responses import OpenAIResponses
 
-                return OpenAIResponses(
-                    credential.key, address or OPENAI, headers=headers, provider_id=info.id, transport=self._transport
-                )
+                return OpenAIResponses(credential.key, provider_id=info.id, **given)
             case "@ai-sdk/google":
                 from .google import Google
 
-                return Google(
-                    credential.key, address or GOOGLE, headers=headers, provider_id=info.id, transport=self._transport
-                )
+                return Google(credential.key, provider_id=info.id, **given)
             case "@ai-sdk/amazon-bedrock":
                 from .bedrock import Bedrock
 
-                place = {name: options[name] for name in ("region", "profile") if options.get(name)}
-                return Bedrock(credential.key or None, headers=headers, transport=self._transport, **place)
+                place = {name: info.options[name] for name in ("region", "profile") if info.options.get(name)}
+                return Bedrock(credential.key or None, **given, **place)
             case npm if npm in _NOT_SPOKEN:
                 raise ModelError(f"{info.name} is reached over {npm}, which opensesh does not speak")
+            case _ if not address:
+                raise ModelError(f"where is {info.name}? Set provider.{info.id}.options.baseURL in opencode.json")
             case _:
-                return self._chat(info, credential, headers, address)
+                from .openai_chat import OpenAIChat
 
-    def _chat(self, info: ProviderInfo, credential: Credential, headers: Mapping[str, str], address: str) -> Provider:
-        from .openai_chat import OpenAIChat
-
-        if not address:
-            raise ModelError(f"where is {info.name}? Set provider.{info.id}.options.baseURL in opencode.json")
-        return OpenAIChat(credential.key, address, headers=headers, provider_id=info.id, transport=self._transport)
+                return OpenAIChat(credential.key, provider_id=info.id, **given)

@@ -90,9 +90,10 @@ def sampling(model: Model) -> Sampling:
     return Sampling(temperature, _first(_TOP_P, name), _first(_TOP_K, name))
 
 
-def max_output_tokens(model: Model, cap: int = OUTPUT_TOKENS) -> int:
-    """How many tokens to let the model answer: its own limit, but no more than ``cap``."""
-    return min(model.limit.output, cap) if model.limit.output > 0 else cap
+def max_output_tokens(model: Model, cap: int | None = None) -> int:
+    """How many tokens to let the model answer: its own limit, but no more than ``cap``, or :data:`OUTPUT_TOKENS`."""
+    most = cap or OUTPUT_TOKENS
+    return min(model.limit.output, most) if model.limit.output > 0 else most
 
 
 def options(model: Model, session_id: str, provider_options: Mapping[str, Any] | None = None) -> Options:

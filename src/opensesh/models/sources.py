@@ -13,6 +13,7 @@ import msgspec
 from msgspec import Raw, Struct
 
 from ..errors import ConnectionBroken, ModelError, RecordError
+from ..flags import Flags
 from ..records import loads_object
 from ..storage import paths
 from ..storage.disk import Disk
@@ -126,8 +127,9 @@ def choose(environ: Mapping[str, str], report: Report) -> Source:
 
     A copy that cannot be read is reported, and the next one taken.
     """
-    named = environ.get("OPENCODE_MODELS_PATH")
-    if named and (copy := _open(named, "the copy OPENCODE_MODELS_PATH names", report)):
+    flags = Flags(environ)
+    named = flags.models_path
+    if named and (copy := _open(named, f"the copy {flags.variable('MODELS_PATH')} names", report)):
         return copy
     bundle = Bundle()
     for written, path, label in sorted(_cached(), reverse=True):
@@ -147,7 +149,7 @@ def refresh(environ: Mapping[str, str] | None = None, client: httpx2.Client | No
     Asks ``OPENCODE_MODELS_URL`` or https://models.dev. Raises :class:`ConnectionBroken` or :class:`ModelError`. A
     ``client`` that is passed in stays the caller's to close.
     """
-    site = (os.environ if environ is None else environ).get("OPENCODE_MODELS_URL") or SITE
+    site = Flags(environ).models_url or SITE
     url = f"{site.rstrip('/')}/api.json"
     path = refreshed_copy()
     answer = _fetch(url, _etag(path), client)

@@ -16,7 +16,7 @@ import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..config import globs
-from ..config.flags import PREFIXES
+from ..flags import PREFIXES
 from ..records import as_list, as_object, dumps_compact
 from .calling import Skipped, Source
 from .trust import digest

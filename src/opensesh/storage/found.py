@@ -7,6 +7,7 @@ import re
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..errors import StoreError
+from ..flags import Flags
 from . import paths
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ def databases(folder: str | os.PathLike[str], environment: Mapping[str, str] = o
 
     ``OPENCODE_DB`` names the one to use instead, as it does for OpenCode. Copies that people make are not counted.
     """
-    named = environment.get("OPENCODE_DB", "")
+    named = Flags(environment).text("DB")
     if named and named != ":memory:":
         path = os.path.join(folder, named)
         return [path] if os.path.isfile(path) else []

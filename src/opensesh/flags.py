@@ -1,7 +1,8 @@
 """The environment variables that change how sessions run.
 
 OpenCode's names are ``OPENCODE_<NAME>``. ``OPENSESH_<NAME>`` does the same and is looked at first, so that one can
-be set without the other program noticing.
+be set without the other program noticing. Variables that OpenCode has for what is not here (language servers, a file
+watcher, updates) are not looked at.
 """
 
 from __future__ import annotations
@@ -80,11 +81,6 @@ class Flags:
         return self.on("DISABLE_CLAUDE_CODE", "DISABLE_CLAUDE_CODE_SKILLS", "DISABLE_EXTERNAL_SKILLS")
 
     @property
-    def disable_default_plugins(self) -> bool:
-        """No plugin that was not configured."""
-        return self.on("DISABLE_DEFAULT_PLUGINS")
-
-    @property
     def disable_plugins(self) -> bool:
         """No plugin but those that a Python program hands in."""
         return self.on("DISABLE_PLUGINS")
@@ -107,16 +103,6 @@ class Flags:
     # How a session runs.
 
     @property
-    def disable_autocompact(self) -> bool:
-        """A full context is not compacted by itself."""
-        return self.on("DISABLE_AUTOCOMPACT")
-
-    @property
-    def disable_prune(self) -> bool:
-        """Old tool outputs stay in the request."""
-        return self.on("DISABLE_PRUNE")
-
-    @property
     def disable_filetime_check(self) -> bool:
         """A file may be written without having been read."""
         return self.on("DISABLE_FILETIME_CHECK")
@@ -137,31 +123,9 @@ class Flags:
         return self.on("EXPERIMENTAL", "EXPERIMENTAL_PLAN_MODE")
 
     @property
-    def lsp_tool(self) -> bool:
-        """The model may ask language servers."""
-        return self.on("EXPERIMENTAL", "EXPERIMENTAL_LSP_TOOL")
-
-    @property
     def enable_exa(self) -> bool:
         """Web and code search for every provider."""
         return self.on("EXPERIMENTAL", "ENABLE_EXA", "EXPERIMENTAL_EXA")
-
-    @property
-    def file_watcher(self) -> bool:
-        """Files are watched for changes. Older texts call the switch ``EXPERIMENTAL_WATCHER``."""
-        if self.on("EXPERIMENTAL_DISABLE_FILEWATCHER"):
-            return False
-        return self.on("EXPERIMENTAL_FILEWATCHER", "EXPERIMENTAL_WATCHER")
-
-    @property
-    def disable_lsp_download(self) -> bool:
-        """No language server is installed by itself."""
-        return self.on("DISABLE_LSP_DOWNLOAD")
-
-    @property
-    def git_bash_path(self) -> str | None:
-        """Where bash is on Windows."""
-        return self.text("GIT_BASH_PATH")
 
     @property
     def fake_vcs(self) -> str | None:
@@ -169,11 +133,6 @@ class Flags:
         return self.text("FAKE_VCS")
 
     # Models.
-
-    @property
-    def disable_models_fetch(self) -> bool:
-        """The catalogue is not refreshed from the network."""
-        return self.on("DISABLE_MODELS_FETCH")
 
     @property
     def enable_experimental_models(self) -> bool:
@@ -211,13 +170,3 @@ class Flags:
     def share_raw(self) -> bool:
         """What is shared is sent as it is, secrets included."""
         return self.on("SHARE_RAW")
-
-    @property
-    def server_username(self) -> str:
-        """Who may use the server: ``opencode`` unless said otherwise."""
-        return self.text("SERVER_USERNAME") or "opencode"
-
-    @property
-    def server_password(self) -> str | None:
-        """What they must say."""
-        return self.text("SERVER_PASSWORD")

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from opensesh.errors import AuthFailed, ModelError
+from opensesh.errors import AuthFailed, ModelError, Overloaded
 from opensesh.models.anthropic import Anthropic
 from opensesh.models.auth import Keyring
 from opensesh.models.catalogue import Catalogue
@@ -13,6 +13,9 @@ from opensesh.models.google import Google
 from opensesh.models.model import Model
 from opensesh.models.openai_chat import OpenAIChat
 from opensesh.models.openai_responses import OpenAIResponses
+from opensesh.models.request import Request
+
+from .loopback import Exchange, serving
 
 
 def connections(environ: dict[str, str]) -> Connections:
@@ -50,6 +53,40 @@ async def test_each_wire_has_its_adapter_which_is_used_again(provider: str, npm:
     assert isinstance(found, adapter)
     assert open_.provider(model(provider, npm)) is found
     await open_.aclose()
+
+
+async def busy(exchange: Exchange) -> None:
+    await exchange.send(b"HTTP/1.1 503 Busy\r\nContent-Length: 0\r\n\r\n")
+
+
+async def test_a_variable_in_a_configured_address_is_filled_in() -> None:
+    async with serving(busy) as server:
+        provider: dict[str, Any] = {
+            "npm": "@ai-sdk/openai-compatible",
+            "options": {"baseURL": "${PLACE}/v1"},
+            "models": {"m": {}},
+        }
+        config: dict[str, Any] = {"provider": {"mine": provider}}
+        catalogue = Catalogue(config, environ={"PLACE": server.url})
+        open_ = Connections(catalogue, Keyring(config, environ={}))
+        asked = catalogue.find("mine/m")
+        with pytest.raises(Overloaded):
+            async for _ in open_.provider(asked).stream(Request(model=asked, messages=())):
+                pass
+        await open_.aclose()
+    assert server.exchanges[0].head.startswith("POST /v1/chat/completions")
+
+
+async def test_bedrock_is_reached_where_the_configuration_says() -> None:
+    async with serving(busy) as server:
+        config: dict[str, Any] = {"provider": {"amazon-bedrock": {"options": {"baseURL": server.url, "apiKey": "k"}}}}
+        open_ = Connections(Catalogue(config), Keyring(config, environ={}))
+        asked = model("amazon-bedrock", "@ai-sdk/amazon-bedrock")
+        with pytest.raises(Overloaded):
+            async for _ in open_.provider(asked).stream(Request(model=asked, messages=())):
+                pass
+        await open_.aclose()
+    assert server.exchanges[0].head.startswith("POST /model/m/converse-stream")
 
 
 async def test_a_key_that_changes_is_used_from_the_next_request_on() -> None:

@@ -10,7 +10,7 @@ from opensesh.config import Flags
     [("1", True), ("true", True), ("TRUE", True), ("yes", False), ("0", False), ("", False), ("on", False)],
 )
 def test_a_switch_is_on_for_1_and_true_only(text: str, on: bool) -> None:
-    assert Flags({"OPENCODE_DISABLE_PRUNE": text}).disable_prune is on
+    assert Flags({"OPENCODE_DISABLE_SHARE": text}).disable_share is on
 
 
 def test_a_flag_is_read_when_asked() -> None:
@@ -53,10 +53,4 @@ def test_some_switches_imply_others(name: str, prompt: bool, skills: bool) -> No
 
 def test_experimental_switches_on_what_is_tried_out() -> None:
     flags = Flags({"OPENCODE_EXPERIMENTAL": "1"})
-    assert (flags.plan_mode, flags.lsp_tool, flags.enable_exa, flags.file_watcher) == (True, True, True, False)
-
-
-def test_the_watcher_answers_to_its_older_name_and_can_be_forbidden() -> None:
-    assert Flags({"OPENCODE_EXPERIMENTAL_WATCHER": "1"}).file_watcher is True
-    both = {"OPENCODE_EXPERIMENTAL_FILEWATCHER": "1", "OPENCODE_EXPERIMENTAL_DISABLE_FILEWATCHER": "1"}
-    assert Flags(both).file_watcher is False
+    assert (flags.plan_mode, flags.enable_exa, flags.disable_share) == (True, True, False)
