@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from opensesh.config.rules import decide
 from opensesh.errors import NotFound, PermissionCorrected, PermissionDenied, PermissionRejected
 from opensesh.events import Event
-from opensesh.permissions import Permissions, decide, disabled
+from opensesh.permissions import Permissions, disabled
 from opensesh.records import Rule
 
 
@@ -105,6 +106,14 @@ def test_only_what_is_forbidden_altogether_is_disabled() -> None:
     assert disabled(["bash", "read"], [rule("*", "*", "deny"), rule("read", "*", "allow")]) == {"bash"}
     editing = ["edit", "write", "patch", "multiedit", "apply_patch"]
     assert disabled([*editing, "bash"], [rule("edit", "*", "deny")]) == set(editing)
+
+
+def test_a_tool_whose_permission_has_another_name_can_be_switched_off_by_its_own() -> None:
+    tools = ["read", "recall", "edit", "write"]
+    assert disabled(tools, [rule("read", "*", "deny")]) == {"read", "recall"}
+    assert disabled(tools, [rule("*", "*", "allow"), rule("recall", "*", "deny")]) == {"recall"}
+    assert disabled(tools, [rule("write", "*", "deny")]) == {"write"}
+    assert disabled(tools, [rule("recall", "*", "deny"), rule("*", "*", "allow")]) == set()
 
 
 async def test_what_rules_allow_is_not_asked() -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from . import ids
-from .config.rules import matches
+from .config.rules import decide, matches, permission_of
 from .errors import NotFound, PermissionCorrected, PermissionDenied, PermissionRefused, PermissionRejected
 from .events import PermissionAsked, PermissionReplied
 from .records import Rule
@@ -27,30 +27,16 @@ if TYPE_CHECKING:
 Answer = Literal["once", "always", "reject"]
 Leave = Literal["allow", "ask"]
 
-EDITING = frozenset(("edit", "write", "patch", "multiedit", "apply_patch"))
-"""Tools that change files; the permission of all of them is ``edit``."""
-
-
-_UNDER_ANOTHER_NAME = dict.fromkeys(EDITING, "edit") | {"recall": "read"}
-
-
-def decide(permission: str, pattern: str, *rulesets: Iterable[Rule]) -> Rule:
-    """The rule that decides about ``pattern``: the last that matches, of all the lists in order; else one that asks."""
-    decisive = Rule(permission=permission, pattern="*", action="ask")
-    for rules in rulesets:
-        for rule in rules:
-            if matches(permission, rule.permission) and matches(pattern, rule.pattern):
-                decisive = rule
-    return decisive
-
 
 def disabled(tools: Iterable[str], rules: Sequence[Rule]) -> frozenset[str]:
-    """The tools not worth offering: the last rule about their permission forbids all of it."""
-    return frozenset(tool for tool in tools if _is_forbidden(_UNDER_ANOTHER_NAME.get(tool, tool), rules))
+    """The tools not worth offering: the last rule about them, by their permission or their own name, forbids it all."""
+    return frozenset(tool for tool in tools if _is_forbidden(tool, rules))
 
 
-def _is_forbidden(permission: str, rules: Sequence[Rule]) -> bool:
-    last = next((rule for rule in reversed(rules) if matches(permission, rule.permission)), None)
+def _is_forbidden(tool: str, rules: Sequence[Rule]) -> bool:
+    permission = "read" if tool == "recall" else permission_of(tool)
+    about = (rule for rule in reversed(rules) if rule.permission == tool or matches(permission, rule.permission))
+    last = next(about, None)
     return last is not None and last.action == "deny" and last.pattern == "*"
 
 

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 from ..records import Document, as_list, as_object, dumps_compact
 from . import jsonc
 from .merged import Layer, Merge, Origin
-from .normal import normalise, permission_of, tool_permissions
+from .normal import normalise, tool_permissions
+from .rules import permission_of
 from .schema import Settings
 from .validation import check
 

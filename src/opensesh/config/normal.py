@@ -15,6 +15,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from ..records import Document, as_list, as_object
+from .rules import permission_of
 from .schema import AgentConfig
 
 if TYPE_CHECKING:
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     from .merged import Layer
     from .source import Path
 
-_EDITING = ("write", "edit", "patch", "multiedit", "apply_patch")
 _AGENT_KEYS = frozenset(AgentConfig.__struct_encode_fields__)
 
 
@@ -46,11 +46,6 @@ def normalise(layer: Layer) -> Layer:
 def tool_permissions(tools: Mapping[str, bool]) -> dict[str, str]:
     """The permissions that a map of tools stands for; every tool that changes files stands for ``edit``."""
     return {permission_of(tool): "allow" if enabled else "deny" for tool, enabled in tools.items()}
-
-
-def permission_of(tool: str) -> str:
-    """The permission that a tool needs."""
-    return "edit" if tool in _EDITING else tool
 
 
 def _permission(permission: Any, path: Path, moved: dict[Path, Path]) -> Document:

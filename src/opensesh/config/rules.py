@@ -15,6 +15,14 @@ if TYPE_CHECKING:
 
 Rules = tuple[Rule, ...]
 
+EDITING = frozenset(("edit", "write", "patch", "multiedit", "apply_patch"))
+"""Tools that change files; the permission of all of them is ``edit``."""
+
+
+def permission_of(tool: str) -> str:
+    """The permission that a tool needs."""
+    return "edit" if tool in EDITING else tool
+
 
 def rules(permission: Permission | None, home: str) -> Rules:
     """The rules that a ``permission`` section states, in the order in which they are written.
@@ -25,9 +33,9 @@ def rules(permission: Permission | None, home: str) -> Rules:
     if permission is None:
         return ()
     if isinstance(permission, str):
-        return (Rule(permission="*", pattern="*", action=permission),)
+        return (rule("*", permission),)
     return tuple(
-        Rule(permission=name, pattern=_expand(pattern, home), action=action)
+        rule(name, action, _expand(pattern, home))
         for name, stated in permission.items()
         for pattern, action in _patterns(stated)
     )
@@ -51,14 +59,20 @@ def matches(text: str, pattern: str) -> bool:
     return _compile(pattern).fullmatch(text) is not None
 
 
-def evaluate(permission: str, subject: str, *rulesets: Iterable[Rule]) -> Action:
-    """What the rules say about ``subject`` (a path, a command, ...); ``ask`` if they say nothing."""
-    action: Action = "ask"
+def decide(permission: str, subject: str, *rulesets: Iterable[Rule]) -> Rule:
+    """The rule that decides about ``subject`` (a path, a command, ...): the last that matches, of all the lists in order;
+    else one that asks."""
+    decisive = rule(permission, "ask")
     for ruleset in rulesets:
         for each in ruleset:
             if matches(permission, each.permission) and matches(subject, each.pattern):
-                action = each.action
-    return action
+                decisive = each
+    return decisive
+
+
+def evaluate(permission: str, subject: str, *rulesets: Iterable[Rule]) -> Action:
+    """What the rules say about ``subject``; ``ask`` if they say nothing."""
+    return decide(permission, subject, *rulesets).action
 
 
 def _patterns(stated: Action | dict[str, Action]) -> Iterable[tuple[str, Action]]:

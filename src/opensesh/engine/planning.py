@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace
 
 from ..config import rules as rules_of
-from ..permissions import EDITING, decide
+from ..config.rules import EDITING, decide
 from ..records import Rule
 from ..tools.shell.choice import choose
 from ..tools.shell.harmless import changes_nothing
