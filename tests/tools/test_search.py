@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from opensesh.errors import PermissionDenied, ToolFailed
-from opensesh.tools import globs, search
+from opensesh.tools import search
 from opensesh.tools.glob import Glob
 from opensesh.tools.grep import Grep
 from opensesh.tools.list import List
@@ -192,34 +192,3 @@ async def test_a_search_that_never_ends_is_stopped(
     bench.put("a", "a" * 40 + "b\n")
     with pytest.raises(ToolFailed, match="took longer"):
         await bench.run(Grep(), pattern="(a+)+c")
-
-
-@pytest.mark.parametrize(
-    ("pattern", "path", "expected"),
-    [
-        ("*.py", "a.py", True),
-        ("*.py", "x/a.py", True),
-        ("*.py", "a.pyc", False),
-        ("src/*.py", "src/a.py", True),
-        ("src/*.py", "src/x/a.py", False),
-        ("src/*.py", "x/src/a.py", False),
-        ("src/**/*.py", "src/a.py", True),
-        ("src/**/*.py", "src/x/y/a.py", True),
-        ("**/test_*", "a/b/test_x", True),
-        ("**", "a/b", True),
-        ("a/**", "a/b/c", True),
-        ("*.{ts,tsx}", "x/a.tsx", True),
-        ("*.{ts,tsx}", "a.js", False),
-        ("{a,b}/**/*.c", "b/x/y.c", True),
-        ("?.py", "ab.py", False),
-        ("[ab].py", "b.py", True),
-        ("[!ab].py", "b.py", False),
-        ("[!ab].py", "/.py", False),
-        ("./a.py", "a.py", True),
-        ("a\\*b", "a*b", True),
-        ("a[b", "a[b", True),
-        ("a+b(c)", "a+b(c)", True),
-    ],
-)
-def test_patterns_are_read_as_editors_read_them(pattern: str, path: str, expected: bool) -> None:
-    assert globs.matches(pattern, path) is expected

@@ -1,8 +1,8 @@
-"""Finding files by pattern, always in the same order.
+"""File patterns, as ripgrep and editors read them, and the files that fit one.
 
-``*`` and ``?`` stay within a name, ``**`` goes through any number of folders, ``[abc]`` is one of several
-characters and ``{a,b}`` one of several texts. Names that begin with a dot are like any other. Links are followed,
-each folder once.
+``*`` and ``?`` stay within a name, ``**`` goes through any number of folders, ``[a-z]`` is one of several characters,
+``{a,b}`` one of several texts, and a backslash takes the next character as it is. Names that begin with a dot are like
+any other.
 """
 
 from __future__ import annotations
@@ -10,30 +10,52 @@ from __future__ import annotations
 import os
 import re
 from functools import lru_cache
-from itertools import takewhile
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _MAGIC = re.compile(r"[*?\[{]")
-_PIECE = re.compile(r"\*\*/|\*\*|\*|\?|\[[!^]?\]?[^\]/]*\]|\{|\}|,|.", re.DOTALL)
-_MEANING = {"**/": "(?:[^/]+/)*", "**": ".*", "*": "[^/]*", "?": "[^/]"}
+_BRACES = {"{": "(?:", ",": "|", "}": ")"}
+_MEMBER = re.compile(r"(.)-(.)|(.)", re.DOTALL)
+"""Of a set of characters: a range, or one of them."""
 
 
 def find(folder: str, pattern: str) -> list[str]:
-    """The files below ``folder`` whose path from there fits ``pattern``, sorted; empty if there is no such folder."""
-    steps = pattern.split("/")
-    fixed = list(takewhile(lambda step: not _MAGIC.search(step), steps[:-1]))
-    deep = "**" in pattern or re.search(r"\{[^}]*/", pattern) is not None
-    expression = _compile(pattern)
-    start = os.path.join(folder, *fixed)
+    """The files below ``folder`` whose path from there fits ``pattern``, sorted; empty if there is no such folder.
+
+    Links are followed, each folder once.
+    """
+    root, rest = split_root(pattern)
+    deep = "**" in rest or re.search(r"\{[^}]*/", rest) is not None
+    expression = _compiled(pattern)
     found = (
         path
-        for path in _files(start, 1 << 30 if deep else len(steps) - len(fixed), set())
+        for path in _files(os.path.join(folder, root), 1 << 30 if deep else rest.count("/") + 1, set())
         if expression.fullmatch(os.path.relpath(path, folder).replace(os.sep, "/"))
     )
     return sorted(found)
+
+
+def matches(pattern: str, path: str) -> bool:
+    """Whether the whole of ``path``, which is relative and has ``/``, fits ``pattern``.
+
+    A pattern without a slash fits a name at any depth; one with a slash begins where the path does, as in a
+    ``.gitignore``.
+    """
+    pattern = pattern.removeprefix("./").rstrip("/")
+    anywhere = "" if "/" in pattern else "**/"
+    return _compiled(anywhere + pattern.lstrip("/")).fullmatch(path) is not None
+
+
+def split_root(pattern: str) -> tuple[str, str]:
+    """The directories at the front of ``pattern`` that hold no wildcard, and the pattern within them."""
+    parts = pattern.split("/")
+    fixed = 0
+    while fixed < len(parts) - 1 and not _MAGIC.search(parts[fixed]):
+        fixed += 1
+    root = "/".join(parts[:fixed])
+    return (root or "/" if fixed else "", "/".join(parts[fixed:]))
 
 
 def _files(folder: str, depth: int, seen: set[str]) -> Iterator[str]:
@@ -53,22 +75,57 @@ def _files(folder: str, depth: int, seen: set[str]) -> Iterator[str]:
             yield path
 
 
-@lru_cache(maxsize=128)
-def _compile(pattern: str) -> re.Pattern[str]:
-    depth = 0
-    expression = ""
-    for piece in _PIECE.findall(pattern.removeprefix("./")):
-        if piece in _MEANING:
-            expression += _MEANING[piece]
-        elif piece[0] == "[" and len(piece) > 2:
-            inner = piece[1:-1].replace("\\", r"\\")
-            expression += f"[^{inner[1:]}]" if inner[0] in "!^" else f"[{inner}]"
-        elif piece == "{":
-            depth += 1
-            expression += "(?:"
-        elif piece in "},":
-            expression += (")" if piece == "}" else "|") if depth else re.escape(piece)
-            depth -= piece == "}" and depth > 0
+@lru_cache(maxsize=256)
+def _compiled(pattern: str) -> re.Pattern[str]:
+    pattern = pattern.removeprefix("./")
+    out: list[str] = []
+    at = depth = 0
+    while at < len(pattern):
+        char = pattern[at]
+        if char == "{" or (depth and char in ",}"):
+            depth += (char == "{") - (char == "}")
+            taken, expression = 1, _BRACES[char]
         else:
-            expression += re.escape(piece)
-    return re.compile(expression + ")" * depth, re.DOTALL)
+            taken, expression = _piece(pattern, at)
+        out.append(expression)
+        at += taken
+    return re.compile("".join(out) + ")" * depth, re.DOTALL)
+
+
+def _piece(pattern: str, at: int) -> tuple[int, str]:
+    """How many characters the next piece has, and its regular expression."""
+    match pattern[at]:
+        case "*":
+            return _stars(pattern, at)
+        case "?":
+            return 1, "[^/]"
+        case "[":
+            return _set(pattern, at)
+        case "\\" if at + 1 < len(pattern):
+            return 2, re.escape(pattern[at + 1])
+        case char:
+            return 1, re.escape(char)
+
+
+def _stars(pattern: str, at: int) -> tuple[int, str]:
+    end = at
+    while end < len(pattern) and pattern[end] == "*":
+        end += 1
+    whole = (at == 0 or pattern[at - 1] in "/{,") and (end == len(pattern) or pattern[end] in "/},")
+    if end - at < 2 or not whole:
+        return end - at, "[^/]*"
+    if end < len(pattern) and pattern[end] == "/":
+        return end - at + 1, "(?:.*/)?"
+    return end - at, ".*"
+
+
+def _set(pattern: str, at: int) -> tuple[int, str]:
+    """``[...]``; a bracket that is never closed, or holds a range that runs backwards, stands for itself."""
+    end = pattern.find("]", at + 2)
+    inner = pattern[at + 1 : end]
+    negated = inner[:1] in ("!", "^")
+    members = [found.groups() for found in _MEMBER.finditer(inner[negated:])]
+    if end < 0 or not members or any(low and low > high for low, high, _ in members):
+        return 1, re.escape("[")
+    spelled = "".join(re.escape(one) if one else f"{re.escape(low)}-{re.escape(high)}" for low, high, one in members)
+    return end - at + 1, f"[{'^/' if negated else ''}{spelled}]"

@@ -60,8 +60,8 @@ def matches(text: str, pattern: str) -> bool:
 
 
 def decide(permission: str, subject: str, *rulesets: Iterable[Rule]) -> Rule:
-    """The rule that decides about ``subject`` (a path, a command, ...): the last that matches, of all the lists in order;
-    else one that asks."""
+    """The rule that decides about ``subject`` (a path, a command, ...): the last in all lists that fits; else one that
+    asks."""
     decisive = rule(permission, "ask")
     for ruleset in rulesets:
         for each in ruleset:

@@ -7,8 +7,9 @@ from typing import Annotated
 
 from msgspec import Meta
 
+from ..config import globs
 from ..errors import ToolFailed
-from . import external, globs, search
+from . import external, search
 from .arguments import Arguments
 from .tool import BuiltinTool, Context, ToolOutput
 

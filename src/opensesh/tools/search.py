@@ -16,8 +16,9 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING, NamedTuple
 
+from ..config import globs
 from ..errors import ToolFailed
-from . import globs, scan
+from . import scan
 from .ripgrep import ripgrep
 
 if TYPE_CHECKING:
