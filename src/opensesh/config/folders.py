@@ -6,6 +6,8 @@ import os
 import sys
 from typing import TYPE_CHECKING, NamedTuple
 
+from ..storage import paths
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -44,16 +46,13 @@ class Folders(NamedTuple):
 
 def folders(flags: Flags, home: str | os.PathLike[str] | None = None) -> Folders:
     """Where things are; ``home`` and the environment decide."""
-    base = os.fspath(home) if home else flags.test_home or os.path.expanduser("~")
-
-    def xdg(variable: str, default: str, name: str = "opencode") -> str:
-        return os.path.join(flags.environ.get(variable) or os.path.join(base, *default.split("/")), name)
+    base = os.fspath(home) if home else flags.test_home or paths.home()
 
     return Folders(
         home=base,
-        config=xdg("XDG_CONFIG_HOME", ".config"),
-        data=xdg("XDG_DATA_HOME", ".local/share"),
-        cache=xdg("XDG_CACHE_HOME", ".cache", "opensesh"),
+        config=paths.xdg("config", "opencode", flags.environ, base),
+        data=paths.xdg("data", "opencode", flags.environ, base),
+        cache=paths.xdg("cache", "opensesh", flags.environ, base),
         managed=flags.test_managed_config_dir or _managed(flags),
     )
 

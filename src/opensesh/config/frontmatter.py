@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from ..errors import ConfigError
 from ..records import Document, as_object
 from . import yaml
-from .source import Source
+from .source import Source, text_of
 
 if TYPE_CHECKING:
     from typing import Any
@@ -29,13 +29,9 @@ class Markdown(NamedTuple):
 
 def read(path: str) -> Markdown:
     """Read a file; a :class:`~opensesh.errors.ConfigError` if that cannot be done."""
-    try:
-        with open(path, "rb") as file:
-            text = file.read().decode()
-    except OSError as error:
-        raise ConfigError(f"cannot be read: {error.strerror}", path=path) from None
-    except UnicodeDecodeError:
-        raise ConfigError("not UTF-8 text", path=path) from None
+    text = text_of(path)
+    if text is None:
+        raise ConfigError("there is no such file", path=path)
     return parse(text, path)
 
 

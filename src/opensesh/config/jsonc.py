@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
     from ..errors import ConfigError
 
-_STRING = r'"(?:[^"\\\n]|\\[^\n])*"'
-_COMMENT = re.compile(rf"({_STRING})|//[^\r\n]*|/\*.*?\*/", re.DOTALL)
-_COMMA = re.compile(rf'({_STRING}|[^ \t\r\n,:\[{{"]+)([ \t\r\n]*)(,(?=[ \t\r\n]*[}}\]]))?')
-_TOKEN = re.compile(rf'[{{}}\[\],:]|{_STRING}|[^ \t\r\n{{}}\[\],:"]+')
+STRING = r'"(?:[^"\\\n]|\\[^\n])*"'
+_COMMENT = re.compile(rf"({STRING})|//[^\r\n]*|/\*.*?\*/", re.DOTALL)
+_COMMA = re.compile(rf'({STRING}|[^ \t\r\n,:\[{{"]+)([ \t\r\n]*)(,(?=[ \t\r\n]*[}}\]]))?')
+_TOKEN = re.compile(rf'[{{}}\[\],:]|{STRING}|[^ \t\r\n{{}}\[\],:"]+')
 _MOST_DIGITS = 300
 _INK = re.compile(r"[^\r\n]")
 

@@ -28,13 +28,13 @@ from typing import TYPE_CHECKING
 from ..errors import ConfigError
 from ..flags import Flags
 from ..records import Document, as_object
-from . import jsonc, library
-from .afterwards import finish
+from . import globs, jsonc, markdown_files
+from .after_merge import finish
+from .before_merge import file_url, normalise
 from .folders import Folders, folders, upward
 from .merged import Config, Layer, Merge
-from .normal import file_url, normalise
 from .schema import Settings
-from .source import Source
+from .source import Source, text_of
 from .substitution import Substitution
 from .validation import check, strangers
 
@@ -63,6 +63,11 @@ def load(
     flags = Flags(environ)
     reader = _Reader(os.path.abspath(directory), os.path.abspath(worktree), flags, folders(flags, home))
     return reader.load(fetch)
+
+
+def plugin_files(folder: str, pattern: str) -> list[str]:
+    """The files that fit ``pattern`` among the plugins in a configuration folder."""
+    return [path for kind in ("plugin", "plugins") for path in globs.find(os.path.join(folder, kind), pattern)]
 
 
 class _Reader:
@@ -121,7 +126,7 @@ class _Reader:
 
     def _logins(self) -> Iterator[tuple[str, Document]]:
         path = os.path.join(self.folders.data, "auth.json")
-        entries = as_object(jsonc.decode(_read(path) or "", path).value) or {}
+        entries = as_object(jsonc.decode(text_of(path) or "", path).value) or {}
         for url, value in entries.items():
             entry = as_object(value) or {}
             if entry.get("type") == "wellknown":
@@ -137,7 +142,7 @@ class _Reader:
         self.merge = below
 
     def _toml(self, path: str) -> None:
-        text = _read(path)
+        text = text_of(path)
         if text is None:
             return
         import tomllib
@@ -184,13 +189,13 @@ class _Reader:
         if folder != self.folders.config:
             for name in NAMES:
                 self._file(os.path.join(folder, name))
-        for layer in library.layers(folder, self.problems.append):
+        for layer in markdown_files.layers(folder, self.problems.append):
             self.merge.add(normalise(layer))
-        for path in library.plugins(folder):
+        for path in plugin_files(folder, "*.{ts,js}"):
             self.merge.add(Layer(Source(path, ""), {"plugin": [file_url(path)]}))
 
     def _file(self, path: str) -> bool:
-        text = _read(path)
+        text = text_of(path)
         if text is not None:
             self._text(text, path, os.path.dirname(path))
         return text is not None
@@ -204,7 +209,7 @@ class _Reader:
 
     def _decode(self, text: str, name: str, folder: str) -> jsonc.Read:
         environ = ChainMap(self.variables, dict(self.flags.environ))
-        filled = Substitution(Source(name, text), folder, self.folders.home, environ)
+        filled = Substitution(Source(name, text), folder, self.folders, environ)
         return jsonc.decode(filled.text, name, written=text, back=filled.back)
 
     def _take(self, document: Document, source: Source) -> None:
@@ -214,16 +219,3 @@ class _Reader:
                 raise error
             self.problems.append(error)
         self.merge.add(normalise(Layer(source, document)))
-
-
-def _read(path: str) -> str | None:
-    """The text of a file; ``None`` if there is none."""
-    try:
-        with open(path, "rb") as file:
-            return file.read().decode()
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    except OSError as error:
-        raise ConfigError(f"cannot be read: {error.strerror}", path=path) from None
-    except UnicodeDecodeError:
-        raise ConfigError("not UTF-8 text", path=path) from None

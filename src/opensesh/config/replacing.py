@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace
 
 from ..records import as_object
+from .before_merge import normalise
 from .merged import Config, Layer, Origin
-from .normal import normalise
 from .schema import Settings
 from .source import Source
 from .validation import check, strangers

@@ -68,3 +68,16 @@ class Source:
         """What is wrong at an offset, to be raised."""
         spot = self.spot(offset)
         return ConfigError(reason, path=self.name, line=spot.line, column=spot.column)
+
+
+def text_of(path: str) -> str | None:
+    """The text of a file; ``None`` if there is none, and :class:`ConfigError` if it cannot be read or is no text."""
+    try:
+        with open(path, "rb") as file:
+            return file.read().decode()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        raise ConfigError(f"cannot be read: {error.strerror}", path=path) from None
+    except UnicodeDecodeError:
+        raise ConfigError("not UTF-8 text", path=path) from None

@@ -8,27 +8,29 @@ in one never asks for a file that is not there.
 from __future__ import annotations
 
 import json
-import os
 import re
 from typing import TYPE_CHECKING
+
+from .jsonc import STRING
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from .folders import Folders
     from .source import Source
 
 _PLACEHOLDER = re.compile(r"\{env:([^{}]+)\}|\{file:((?:\{env:[^{}]+\}|[^{}])+)\}")
-_LEXEME = re.compile(rf'("(?:[^"\\\n]|\\[^\n])*")|//[^\r\n]*|/\*.*?\*/|{_PLACEHOLDER.pattern}', re.DOTALL)
+_LEXEME = re.compile(rf"({STRING})|//[^\r\n]*|/\*.*?\*/|{_PLACEHOLDER.pattern}", re.DOTALL)
 _VARIABLE = re.compile(r"\{env:([^{}]+)\}")
 
 
 class Substitution:
     """The text with every placeholder filled in, and the way back to what stands in the file."""
 
-    def __init__(self, source: Source, folder: str, home: str, environ: Mapping[str, str]) -> None:
+    def __init__(self, source: Source, folder: str, folders: Folders, environ: Mapping[str, str]) -> None:
         self._source = source
         self._folder = folder
-        self._home = home
+        self._folders = folders
         self._environ = environ
         self._pieces: list[str] = []
         self._copied = 0
@@ -69,13 +71,13 @@ class Substitution:
         if name:
             return self._environ.get(name.strip(), "")
         path = _VARIABLE.sub(lambda variable: self._environ.get(variable[1], ""), _unescape(path) if quoted else path)
-        path = os.path.join(self._home, path[2:]) if path.startswith("~/") else os.path.join(self._folder, path)
+        path = self._folders.resolve(path, self._folder)
         try:
             with open(path, encoding="utf-8-sig") as file:
                 return file.read().strip()
         except (OSError, UnicodeDecodeError) as error:
             reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
-            raise self._source.error_at(found.start(), f"cannot read {os.path.normpath(path)}: {reason}") from None
+            raise self._source.error_at(found.start(), f"cannot read {path}: {reason}") from None
 
 
 def _escape(value: str) -> str:

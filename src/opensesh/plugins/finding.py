@@ -15,7 +15,7 @@ import os
 import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ..config import globs
+from ..config.layers import plugin_files
 from ..flags import PREFIXES
 from ..records import as_list, as_object, dumps_compact
 from .calling import Skipped, Source
@@ -110,11 +110,10 @@ def _path(text: str, config: Config) -> str | None:
 def _in_folders(config: Config) -> Iterator[Candidate]:
     for folder in config.directories:
         own = folder in _own_folders(config)
-        for kind in ("plugin", "plugins"):
-            for path in globs.find(os.path.join(folder, kind), "*.py"):
-                name = os.path.basename(path).removesuffix(".py")
-                if not name.startswith(("_", ".")):
-                    yield Candidate(name, Source("folder", path), own, path=path)
+        for path in plugin_files(folder, "*.py"):
+            name = os.path.basename(path).removesuffix(".py")
+            if not name.startswith(("_", ".")):
+                yield Candidate(name, Source("folder", path), own, path=path)
 
 
 def is_own(source: str, config: Config) -> bool:

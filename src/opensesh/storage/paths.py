@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import os
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 _FOLDERS = {
     "data": ("XDG_DATA_HOME", ".local/share"),
@@ -19,22 +23,22 @@ def home() -> str:
 
 def data() -> str:
     """OpenCode's data folder: sessions, snapshots, keys."""
-    return _folder("data", "opencode")
+    return xdg("data", "opencode")
 
 
 def config() -> str:
     """OpenCode's configuration folder."""
-    return _folder("config", "opencode")
+    return xdg("config", "opencode")
 
 
 def opencode_cache() -> str:
     """OpenCode's cache folder; read, never written."""
-    return _folder("cache", "opencode")
+    return xdg("cache", "opencode")
 
 
 def opencode_state() -> str:
     """OpenCode's state folder; read, never written."""
-    return _folder("state", "opencode")
+    return xdg("state", "opencode")
 
 
 def storage() -> str:
@@ -44,15 +48,17 @@ def storage() -> str:
 
 def cache() -> str:
     """Ours: what can be made again."""
-    return _folder("cache", "opensesh")
+    return xdg("cache", "opensesh")
 
 
 def state() -> str:
     """Ours: locks and leases, and what can be taken back: the trash, undo files, reverts. No session lies there."""
-    return _folder("state", "opensesh")
+    return xdg("state", "opensesh")
 
 
-def _folder(kind: str, name: str) -> str:
+def xdg(kind: str, name: str, environ: Mapping[str, str] | None = None, base: str | None = None) -> str:
+    """The folder ``name`` for ``data``, ``config``, ``cache`` or ``state``, by an environment and a home folder; by the
+    process's and the user's unless given."""
     variable, default = _FOLDERS[kind]
-    base = os.environ.get(variable) or os.path.join(home(), *default.split("/"))
-    return os.path.join(base, name)
+    place = (os.environ if environ is None else environ).get(variable)
+    return os.path.join(place or os.path.join(base or home(), *default.split("/")), name)

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from ..records import Document, as_list, as_object, dumps_compact
 from . import jsonc
+from .before_merge import normalise, tool_permissions
 from .merged import Layer, Merge, Origin
-from .normal import normalise, tool_permissions
 from .rules import permission_of
 from .schema import Settings
 from .validation import check

@@ -38,11 +38,6 @@ def layers(folder: str, report: Report) -> Iterator[Layer]:
         yield from _read(os.path.join(folder, kind), "*.md", "mode", report)
 
 
-def plugins(folder: str) -> list[str]:
-    """The plugin files in ``folder``."""
-    return [path for kind in ("plugin", "plugins") for path in globs.find(os.path.join(folder, kind), "*.{ts,js}")]
-
-
 def _read(folder: str, pattern: str, kind: str, report: Report) -> Iterator[Layer]:
     for path in globs.find(folder, pattern):
         name = os.path.relpath(path, folder).replace(os.sep, "/").removesuffix(".md")
