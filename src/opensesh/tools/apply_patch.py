@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from msgspec import Meta, Struct
 
 from ..errors import ToolFailed
-from . import diff, external, patch_text
+from . import diff, patch_text, paths
 from .arguments import Arguments
-from .edit import ask_edit
 from .text import TextFile, look, must_still_be
 from .tool import BuiltinTool, Context, ToolOutput
 
@@ -51,43 +50,43 @@ class ApplyPatch(BuiltinTool[ApplyPatchArguments]):
         hunks = patch_text.parse(args.patch_text)
         if not hunks:
             raise ToolFailed("The patch is empty: it names no file to add, update or delete")
-        paths = _paths(ctx, hunks)
-        for path in paths:
-            await external.check(ctx, path)
-        async with ctx.files.lock(*paths):
-            found = {path: look(path) for path in paths}
-            steps = await asyncio.to_thread(_plan, ctx, hunks, dict(found))
+        touched = _touched(ctx, hunks)
+        for path in touched:
+            await paths.ask_if_outside(ctx, path)
+        async with ctx.files.lock(*touched):
+            found = {path: look(path) for path in touched}
+            steps = await asyncio.to_thread(_planned, ctx, hunks, dict(found))
             whole = "".join(f"{step.difference.text}\n" for step in steps)
             described = [_described(ctx, step) for step in steps]
-            sources = [external.relative(ctx, step.path) for step in steps]
+            sources = [paths.relative(ctx, step.path) for step in steps]
             metadata: dict[str, Any] = {"filepath": ", ".join(sources), "diff": whole, "files": described}
-            await ask_edit(ctx, paths, metadata)
+            await paths.ask_edit(ctx, touched, metadata)
             await ctx.changing(_becoming(steps))
             for path, before in found.items():
                 must_still_be(path, before)
             for step in steps:
                 _carry_out(ctx, step)
-        listed = [f"{_letter(step)} {external.relative(ctx, step.target)}" for step in steps]
+        listed = [f"{_letter(step)} {paths.relative(ctx, step.target)}" for step in steps]
         output = "\n".join(["Success. Updated the following files:", *listed])
         return ToolOutput(output, output, {"diff": whole, "files": described, "diagnostics": {}})
 
 
-def _paths(ctx: Context, hunks: Sequence[patch_text.Hunk]) -> list[str]:
+def _touched(ctx: Context, hunks: Sequence[patch_text.Hunk]) -> list[str]:
     named: list[str] = []
     for hunk in hunks:
         named.append(hunk.path)
         if isinstance(hunk, patch_text.Update) and hunk.move_to:
             named.append(hunk.move_to)
-    return list(dict.fromkeys(external.absolute(ctx, path) for path in named))
+    return list(dict.fromkeys(paths.absolute(ctx, path) for path in named))
 
 
-def _plan(ctx: Context, hunks: Sequence[patch_text.Hunk], state: dict[str, TextFile | None]) -> list[Step]:
+def _planned(ctx: Context, hunks: Sequence[patch_text.Hunk], state: dict[str, TextFile | None]) -> list[Step]:
     """Every step with its result. ``state`` is what the files hold, and is brought forward step by step."""
     return [_step(ctx, hunk, state) for hunk in hunks]
 
 
 def _step(ctx: Context, hunk: patch_text.Hunk, state: dict[str, TextFile | None]) -> Step:
-    path = external.absolute(ctx, hunk.path)
+    path = paths.absolute(ctx, hunk.path)
     match hunk:
         case patch_text.Add():
             _must_be_free(path, state)
@@ -101,7 +100,7 @@ def _step(ctx: Context, hunk: patch_text.Hunk, state: dict[str, TextFile | None]
         case patch_text.Update():
             before = _must_exist(path, state)
             after = _updated(path, before, hunk.chunks)
-            target = external.absolute(ctx, hunk.move_to) if hunk.move_to else path
+            target = paths.absolute(ctx, hunk.move_to) if hunk.move_to else path
             if target != path:
                 _must_be_free(target, state)
             state[path], state[target] = None, after
@@ -128,9 +127,9 @@ def _updated(path: str, before: TextFile, chunks: Sequence[patch_text.Chunk]) ->
     if lines[-1] == "":
         lines.pop()
     tail = "\r" if before.ending == "\r\n" else ""
-    changed = patch_text.apply(path, [line.removesuffix("\r") for line in lines], chunks)
-    endings = _endings([line.removesuffix("\r") for line in lines], changed, lines, tail)
-    return before.saying("".join(f"{line}\n" for line in endings))
+    bare = [line.removesuffix("\r") for line in lines]
+    changed = patch_text.apply(path, bare, chunks)
+    return before.saying("".join(f"{line}\n" for line in _endings(bare, changed, lines, tail)))
 
 
 def _endings(old: list[str], new: list[str], raw: list[str], tail: str) -> list[str]:
@@ -152,7 +151,7 @@ def _made(kind: Kind, places: tuple[str, str], before: TextFile, after: TextFile
 def _described(ctx: Context, step: Step) -> dict[str, Any]:
     described: dict[str, Any] = {
         "filePath": step.path,
-        "relativePath": external.relative(ctx, step.target),
+        "relativePath": paths.relative(ctx, step.target),
         "type": step.kind,
         "diff": step.difference.text,
         "before": step.before.shown,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 from msgspec import Meta
 
 from ..errors import ToolFailed
-from . import external
+from . import paths
 from .arguments import Arguments
 from .shell import intent, process
 from .shell.choice import choose
@@ -64,7 +64,7 @@ class Bash(BuiltinTool[BashArguments]):
             raise ToolFailed(f"A timeout of {timeout_ms:g} ms cannot be kept; give a positive number of milliseconds")
         if "\0" in args.command:
             raise ToolFailed("The command holds a NUL character, which no shell can be given")
-        directory = external.absolute(ctx, args.workdir or ".")
+        directory = paths.absolute(ctx, args.workdir or ".")
         if not os.path.isdir(directory):
             raise ToolFailed(f"The working directory {directory} does not exist")
         environment = dict(os.environ if self._environment is None else self._environment)
@@ -84,13 +84,12 @@ class Bash(BuiltinTool[BashArguments]):
 
 
 async def _ask(ctx: Context, plan: intent.Intent, directory: str) -> None:
-    outside = [path for path in (directory, *plan.paths) if not external.inside(ctx, path)]
+    outside = [path for path in (directory, *plan.paths) if not paths.inside(ctx, path)]
     if outside:
-        await external.ask(ctx, sorted({_directory_of(path) for path in outside}))
+        await paths.ask_outside(ctx, sorted({_directory_of(path) for path in outside}))
     written = [path for path in plan.writes if path not in outside]
     if written:
-        patterns = [external.relative(ctx, name) for path in written for name in external.names(ctx, path)]
-        await ctx.ask("edit", patterns, always=["*"], metadata={"filepath": written[0], "diff": ""})
+        await paths.ask_edit(ctx, written, {"filepath": written[0], "diff": ""})
     if plan.patterns:
         await ctx.ask("bash", plan.patterns, always=plan.always, metadata={})
 

@@ -9,7 +9,7 @@ from typing import Annotated
 from msgspec import Meta
 
 from ..errors import ToolFailed
-from . import diff, external
+from . import diff, paths
 from .arguments import Arguments
 from .replace import replace
 from .text import TextFile, load, must_still_be
@@ -35,8 +35,8 @@ class Edit(BuiltinTool[EditArguments]):
         """Find the piece, ask with the difference shown, and write."""
         if args.old_string == args.new_string:
             raise ToolFailed("oldString and newString are the same, so there is nothing to change")
-        path = external.absolute(ctx, args.file_path)
-        await external.check(ctx, path)
+        path = paths.absolute(ctx, args.file_path)
+        await paths.ask_if_outside(ctx, path)
         async with ctx.files.lock(path):
             before = _before(args, ctx, path)
             after = await asyncio.to_thread(_after, before or TextFile(), args)
@@ -65,27 +65,27 @@ def _after(before: TextFile, args: EditArguments) -> TextFile:
 
 
 async def _write(ctx: Context, path: str, before: TextFile | None, after: TextFile) -> ToolOutput:
-    shown = before.shown if before else ""
-    difference = await asyncio.to_thread(diff.compare, path, shown, after.shown)
-    await ask_edit(ctx, [path], {"filepath": path, "diff": difference.text})
-    await ctx.changing({path: after.data})
-    must_still_be(path, before)
-    after.save(path)
-    ctx.files.note(path)
-    ctx.changed(path)
-    written = load(path)  # whoever hears of the change may have formatted it
-    if written.text != after.text:
-        ctx.files.note(path)
+    difference = await change_file(ctx, path, before, after)
+    shown, written = before.shown if before else "", load(path)
+    if written.text != after.text:  # whoever heard of the change has formatted it
         difference = await asyncio.to_thread(diff.compare, path, shown, written.shown)
     metadata = {
         "diagnostics": {},
         "diff": difference.text,
         "filediff": diff.file_diff(path, shown, written.shown, difference),
     }
-    return ToolOutput(external.relative(ctx, path), "Edit applied successfully.", metadata)
+    return ToolOutput(paths.relative(ctx, path), "Edit applied successfully.", metadata)
 
 
-async def ask_edit(ctx: Context, paths: list[str], metadata: dict[str, object]) -> None:
-    """Ask for the permission to change these files, under every name that leads to them."""
-    names = [external.relative(ctx, name) for path in paths for name in external.names(ctx, path)]
-    await ctx.ask("edit", list(dict.fromkeys(names)), always=["*"], metadata=metadata)
+async def change_file(ctx: Context, path: str, before: TextFile | None, after: TextFile) -> diff.Diff:
+    """Ask with the difference shown, and write; that difference. A file that is no longer as it was ``before`` is
+    :class:`ToolFailed`."""
+    difference = await asyncio.to_thread(diff.compare, path, before.shown if before else "", after.shown)
+    await paths.ask_edit(ctx, [path], {"filepath": path, "diff": difference.text})
+    await ctx.changing({path: after.data})
+    must_still_be(path, before)
+    after.save(path)
+    ctx.files.note(path)
+    ctx.changed(path)
+    ctx.files.note(path)
+    return difference

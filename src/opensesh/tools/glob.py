@@ -10,7 +10,7 @@ from msgspec import Meta
 
 from ..config import globs
 from ..errors import ToolFailed
-from . import external, search
+from . import paths, search
 from .arguments import Arguments
 from .tool import BuiltinTool, Context, ToolOutput
 
@@ -35,10 +35,10 @@ class Glob(BuiltinTool[GlobArguments]):
     async def execute(self, args: GlobArguments, ctx: Context) -> ToolOutput:
         """Ask, and look."""
         await ctx.ask("glob", [args.pattern], always=["*"], metadata={"pattern": args.pattern, "path": args.path})
-        directory, pattern = external.absolute(ctx, args.path or "."), args.pattern
+        directory, pattern = paths.absolute(ctx, args.path or "."), args.pattern
         if os.path.isabs(os.path.expanduser(pattern)):
             directory, pattern = globs.split_root(os.path.expanduser(pattern))
-        await external.check(ctx, directory, "directory")
+        await paths.ask_if_outside(ctx, directory, "directory")
         if not os.path.isdir(directory):
             raise ToolFailed(f"{directory} is not a directory")
         listed = await search.files(directory)
@@ -48,5 +48,5 @@ class Glob(BuiltinTool[GlobArguments]):
         if len(found) > MOST:
             lines += ["", f"(Only the newest {MOST} of {len(found)} files are shown. Narrow the pattern or the path.)"]
         metadata = {"count": min(len(found), MOST), "truncated": len(found) > MOST}
-        title = external.relative(ctx, directory)
+        title = paths.relative(ctx, directory)
         return ToolOutput("" if title == "." else title, "\n".join(lines), metadata)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 from msgspec import Meta
 
 from ..errors import ToolFailed
-from . import external, search
+from . import paths, search
 from .arguments import Arguments
 from .tool import BuiltinTool, Context, ToolOutput
 
@@ -41,8 +41,8 @@ class Grep(BuiltinTool[GrepArguments]):
         """Ask, and search."""
         asked = {"pattern": args.pattern, "path": args.path, "include": args.include}
         await ctx.ask("grep", [args.pattern], always=["*"], metadata=asked)
-        place = external.absolute(ctx, args.path or ".")
-        await external.check(ctx, place, "directory" if os.path.isdir(place) else "file")
+        place = paths.absolute(ctx, args.path or ".")
+        await paths.ask_if_outside(ctx, place, "directory" if os.path.isdir(place) else "file")
         if not os.path.exists(place):
             raise ToolFailed(f"{place} does not exist")
         found = await search.grep(args.pattern, place, args.include)

@@ -9,7 +9,7 @@ from msgspec import Meta
 
 from ..config import globs
 from ..errors import ToolFailed
-from . import external, search
+from . import paths, search
 from .arguments import Arguments
 from .tool import BuiltinTool, Context, ToolOutput
 
@@ -39,9 +39,9 @@ class List(BuiltinTool[ListArguments]):
 
     async def execute(self, args: ListArguments, ctx: Context) -> ToolOutput:
         """Ask, and list."""
-        directory = external.absolute(ctx, args.path or ".")
-        await external.check(ctx, directory, "directory")
-        await ctx.ask("list", external.names(ctx, directory), always=["*"], metadata={"path": directory})
+        directory = paths.absolute(ctx, args.path or ".")
+        await paths.ask_if_outside(ctx, directory, "directory")
+        await ctx.ask("list", paths.names(ctx, directory), always=["*"], metadata={"path": directory})
         if not os.path.isdir(directory):
             raise ToolFailed(f"{directory} is not a directory")
         listed = await search.files(directory)
@@ -51,7 +51,7 @@ class List(BuiltinTool[ListArguments]):
         lines = [f"{directory}/", *_tree(shown)]
         if truncated:
             lines += ["", f"(The first {MOST} of {len(wanted)} files. List a directory further down to see more.)"]
-        title = external.relative(ctx, directory)
+        title = paths.relative(ctx, directory)
         return ToolOutput(title, "\n".join(lines), {"count": len(shown), "truncated": truncated})
 
 

@@ -9,7 +9,7 @@ from typing import IO, TYPE_CHECKING, Annotated, Any
 from msgspec import Meta, Struct
 
 from ..errors import ToolFailed
-from . import external, media
+from . import media, paths
 from .arguments import Arguments, Positive
 from .tool import BuiltinTool, Context, ToolOutput, attachment
 from .truncation import MAX_BYTES
@@ -38,11 +38,11 @@ class Read(BuiltinTool[ReadArguments]):
 
     async def execute(self, args: ReadArguments, ctx: Context) -> ToolOutput:
         """Ask, and read. The session then knows the file."""
-        path = external.absolute(ctx, args.file_path)
+        path = paths.absolute(ctx, args.file_path)
         is_directory = os.path.isdir(path)
-        await external.check(ctx, path, "directory" if is_directory else "file")
-        await ctx.ask("read", external.names(ctx, path), always=["*"], metadata={})
-        title = external.relative(ctx, path)
+        await paths.ask_if_outside(ctx, path, "directory" if is_directory else "file")
+        await ctx.ask("read", paths.names(ctx, path), always=["*"], metadata={})
+        title = paths.relative(ctx, path)
         offset, limit = args.offset or 1, args.limit or LINES
         if is_directory:
             return await asyncio.to_thread(_directory, path, title, offset, limit)

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Annotated, Any
 
 from msgspec import Meta
 
-from . import diff, external
+from . import paths
 from .arguments import Arguments
-from .edit import ask_edit
-from .text import TextFile, look, must_still_be
+from .edit import change_file
+from .text import TextFile, look
 from .tool import BuiltinTool, Context, ToolOutput
 
 
@@ -29,21 +28,14 @@ class Write(BuiltinTool[WriteArguments]):
 
     async def execute(self, args: WriteArguments, ctx: Context) -> ToolOutput:
         """Ask with the difference shown, and write. A byte order mark that was there stays."""
-        path = external.absolute(ctx, args.file_path)
-        await external.check(ctx, path)
+        path = paths.absolute(ctx, args.file_path)
+        await paths.ask_if_outside(ctx, path)
         async with ctx.files.lock(path):
             found = look(path)
             if found is not None:
                 ctx.files.check(path)
             before = found or TextFile()
             after = before.saying(args.content.removeprefix("\ufeff") if before.bom else args.content)
-            difference = await asyncio.to_thread(diff.compare, path, before.shown, after.shown)
-            await ask_edit(ctx, [path], {"filepath": path, "diff": difference.text})
-            await ctx.changing({path: after.data})
-            must_still_be(path, found)
-            after.save(path)
-            ctx.files.note(path)
-            ctx.changed(path)
-            ctx.files.note(path)
+            await change_file(ctx, path, found, after)
         metadata: dict[str, Any] = {"diagnostics": {}, "filepath": path, "exists": found is not None}
-        return ToolOutput(external.relative(ctx, path), "Wrote file successfully.", metadata)
+        return ToolOutput(paths.relative(ctx, path), "Wrote file successfully.", metadata)

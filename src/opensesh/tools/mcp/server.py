@@ -122,7 +122,7 @@ class Server:
         self._state = State(status="connecting")
         group.create_task(self._keep(), name=f"mcp {self.name}")
 
-    async def buried(self) -> None:
+    async def gone(self) -> None:
         """Wait until one that has died is gone, so that it can be started again."""
         if self._held is not None and self._ended.is_set():
             await self._over.wait()
@@ -329,7 +329,7 @@ class Server:
 
     async def _connected(self) -> Client:
         if self._client is None and self._group is not None:
-            await self.buried()
+            await self.gone()
             self.start(self._group, wanted=True)
             await self.settled()
         if self._client is None:

@@ -117,7 +117,7 @@ class Servers:
 
     async def _ready(self, servers: list[Server], *, wanted: bool = False) -> None:
         for server in servers:
-            await server.buried()
+            await server.gone()
             if self._group is not None:
                 server.start(self._group, wanted=wanted)
         for server in servers:

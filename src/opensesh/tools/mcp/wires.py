@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from ...errors import ToolFailed
-from . import leash
+from . import supervisor
 from .answers import mend_tools
 from .login import login
 
@@ -66,7 +66,7 @@ def _local(config: McpConfig, command: list[str], directory: str, variables: Map
     found = _program(command[0], place, environment.get("PATH"))
     words = [found, *command[1:]]
     if os.name == "posix" and sys.executable:
-        words = [sys.executable, "-I", "-S", leash.__file__, str(os.getpid()), *words]
+        words = [sys.executable, "-I", "-S", supervisor.__file__, str(os.getpid()), *words]
     server = StdioServerParameters(
         command=words[0], args=words[1:], env=environment, cwd=place, encoding_error_handler="replace"
     )

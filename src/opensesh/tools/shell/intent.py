@@ -15,7 +15,7 @@ import re
 from typing import TYPE_CHECKING, NamedTuple
 
 from .arity import prefix
-from .paths import named_paths, resolve
+from .named_files import named_paths, resolve
 from .syntax import parse
 from .words import Unparsable, alternatives
 from .wrapped import inner_commands, runs_others

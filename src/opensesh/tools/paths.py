@@ -7,9 +7,11 @@ directory is the project's if it *is* the project's directory or lies below it, 
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from .tool import Context
 
 
@@ -27,20 +29,26 @@ def inside(ctx: Context, path: str) -> bool:
     return any(_below(real, os.path.realpath(root)) for root in roots)
 
 
-async def check(ctx: Context, path: str, kind: Literal["file", "directory"] = "file") -> None:
+async def ask_if_outside(ctx: Context, path: str, kind: Literal["file", "directory"] = "file") -> None:
     """Ask for the permission ``external_directory`` if an absolute path leads out of the project."""
     if inside(ctx, path):
         return
     real = os.path.realpath(path)
     parent = real if kind == "directory" else os.path.dirname(real)
-    await ask(ctx, [parent], path)
+    await ask_outside(ctx, [parent], path)
 
 
-async def ask(ctx: Context, directories: list[str], path: str = "") -> None:
+async def ask_outside(ctx: Context, directories: list[str], path: str = "") -> None:
     """Ask for the permission to touch what is in these directories, which lie outside the project."""
     globs = [_glob(directory) for directory in directories]
     metadata = {"filepath": path, "parentDir": directories[0]} if path else {}
     await ctx.ask("external_directory", globs, always=globs, metadata=metadata)
+
+
+async def ask_edit(ctx: Context, paths: Sequence[str], metadata: Mapping[str, Any]) -> None:
+    """Ask for the permission to change these files, under every name that leads to them."""
+    known = [relative(ctx, name) for path in paths for name in names(ctx, path)]
+    await ctx.ask("edit", list(dict.fromkeys(known)), always=["*"], metadata=metadata)
 
 
 def relative(ctx: Context, path: str) -> str:

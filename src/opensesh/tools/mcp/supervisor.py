@@ -1,4 +1,4 @@
-"""Runs a server so that it cannot outlive whoever started it: ``python -I -S leash.py PARENT COMMAND...``.
+"""Runs a server so that it cannot outlive whoever started it: ``python -I -S supervisor.py PARENT COMMAND...``.
 
 A server is asked to end by closing its standard input. One that does not mind, or that left helpers behind, would stay
 for ever once the engine was killed. This program stands between the two: it shares a process group with the server,
