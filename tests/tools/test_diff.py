@@ -1,9 +1,7 @@
 from __future__ import annotations
 
 import difflib
-import sys
 from itertools import pairwise
-from typing import cast
 
 import pytest
 from hypothesis import given
@@ -37,18 +35,6 @@ def test_the_changes_are_the_fewest_there_can_be(old: list[str], new: list[str])
     kept = len(old) - sum(change.end - change.start for change in found)
     common = sum(block.size for block in difflib.SequenceMatcher(None, old, new, autojunk=False).get_matching_blocks())
     assert kept >= common
-
-
-def test_without_rapidfuzz_it_works_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(cast("dict[str, object]", sys.modules), "rapidfuzz.distance", None)
-
-    @given(lines, lines)
-    def it_works(old: list[str], new: list[str]) -> None:
-        assert applied(old, new, diff.changes(old, new)) == new
-
-    it_works()
-    assert diff.similarity("abcd", "abcd") == 1.0
-    assert diff.similarity("abcd", "efgh") == 0.0
 
 
 def test_the_unified_form_is_as_opencode_writes_it() -> None:

@@ -73,12 +73,8 @@ def changes(old: Sequence[str], new: Sequence[str]) -> list[Change]:
 
 def similarity(one: str, other: str) -> float:
     """How alike two texts are, from 0 to 1: one minus their edit distance by the length of the longer."""
-    try:
-        from rapidfuzz.distance import Levenshtein
-    except ImportError:
-        from difflib import SequenceMatcher
+    from rapidfuzz.distance import Levenshtein
 
-        return SequenceMatcher(None, one, other, autojunk=False).ratio()
     return Levenshtein.normalized_similarity(one, other)
 
 
@@ -118,21 +114,14 @@ def _common_ends(old: Sequence[str], new: Sequence[str]) -> tuple[int, tuple[int
 
 
 def _edits(old: Sequence[str], new: Sequence[str]) -> Iterator[Change]:
-    try:
-        from rapidfuzz.distance import Indel
-    except ImportError:
-        from difflib import SequenceMatcher
+    from rapidfuzz.distance import Indel
 
-        for tag, *places in SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
-            if tag != "equal":
-                yield Change(*places)
-    else:
-        numbers: dict[str, int] = {}
-        first = [numbers.setdefault(line, len(numbers)) for line in old]
-        second = [numbers.setdefault(line, len(numbers)) for line in new]
-        for code in Indel.opcodes(first, second):
-            if code.tag != "equal":
-                yield Change(code.src_start, code.src_end, code.dest_start, code.dest_end)
+    numbers: dict[str, int] = {}
+    first = [numbers.setdefault(line, len(numbers)) for line in old]
+    second = [numbers.setdefault(line, len(numbers)) for line in new]
+    for code in Indel.opcodes(first, second):
+        if code.tag != "equal":
+            yield Change(code.src_start, code.src_end, code.dest_start, code.dest_end)
 
 
 def _groups(found: list[Change]) -> Iterator[list[Change]]:

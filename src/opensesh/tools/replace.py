@@ -1,6 +1,6 @@
 """Find the piece of a text that a model means, and put another in its place.
 
-Models quote from memory: the indentation is off, a line is trimmed, a quote is escaped. Nine strategies, from the
+Models quote from memory: the indentation is off, a line is trimmed, a quote is escaped. Eight strategies, from the
 exact to the lenient, propose pieces of the text that may be meant. The first piece that occurs in the text just once
 is taken; so a lenient strategy has a say only where a stricter one found nothing, or nothing unique.
 """
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     Strategy = Callable[[str, str], Iterator[str]]
 
-SIMILAR = 0.65
+_SIMILAR = 0.65
 """How alike the lines between two matching ends must be, on average."""
 
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r"}
@@ -35,7 +35,7 @@ def replace(text: str, old: str, new: str, *, every: bool = False) -> str:
     if not old.strip():
         return _replace_exactly(text, old, new, every=every)
     ambiguous = oversized = False
-    for strategy in STRATEGIES:
+    for strategy in _STRATEGIES:
         for proposed in strategy(text, old):
             piece = _with_same_end(text, proposed, old)
             if not piece or piece not in text:
@@ -123,7 +123,7 @@ def _block_anchor(text: str, old: str) -> Iterator[str]:
     if len(wanted) < 3:
         return
     lines = text.split("\n")
-    best, best_score = None, SIMILAR
+    best, best_score = None, _SIMILAR
     for start, end in _anchored(lines, wanted[0].strip(), wanted[-1].strip()):
         score = _likeness(lines[start + 1 : end], wanted[1:-1])
         if score >= best_score and (best is None or score > best_score):
@@ -226,13 +226,7 @@ def _context_aware(text: str, old: str) -> Iterator[str]:
             yield "\n".join(lines[start : end + 1])
 
 
-def _multi_occurrence(text: str, old: str) -> Iterator[str]:
-    """Every exact occurrence, for when all of them are to be replaced."""
-    for _ in range(text.count(old)):
-        yield old
-
-
-STRATEGIES: tuple[Strategy, ...] = (
+_STRATEGIES: tuple[Strategy, ...] = (
     _exact,
     _line_trimmed,
     _block_anchor,
@@ -241,7 +235,6 @@ STRATEGIES: tuple[Strategy, ...] = (
     _escape_normalized,
     _trimmed_boundary,
     _context_aware,
-    _multi_occurrence,
 )
 
 
