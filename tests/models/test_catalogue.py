@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from opensesh.errors import ModelNotFound
-from opensesh.models.catalogue import Catalogue, ProviderInfo, parse_ref
+from opensesh.models.catalogue import Catalogue, ProviderInfo
 from opensesh.models.model import Limit, Model, Price, Rates, Tier
 from opensesh.models.sources import Bundle
 from opensesh.storage.store import Damage
@@ -31,8 +31,8 @@ def overlaid(provider: dict[str, Any], **config: Any) -> Catalogue:
 
 
 def test_a_reference_is_split_at_the_first_slash() -> None:
-    assert parse_ref("a/b/c") == ("a", "b/c")
-    assert parse_ref("a") == ("a", "")
+    found = overlaid({"mine": {"npm": "x", "models": {"b/c": {}}}}).find("mine/b/c")
+    assert (found.provider_id, found.id) == ("mine", "b/c")
 
 
 def test_the_snapshot_says_what_models_hold_and_cost(snapshot: Catalogue) -> None:

@@ -341,8 +341,17 @@ async def test_an_error_does_not_complete_the_calls_before_it() -> None:
 
 @pytest.mark.parametrize("data", ["not json", "[1, 2]", '{"choices": 7}', '{"choices": [{"delta": "x"}]}'])
 async def test_nonsense_is_an_error_of_the_model(data: str) -> None:
-    with pytest.raises(ModelError):
+    with pytest.raises(ConnectionBroken):
         await collect(provider(Server(lines(data, "[DONE]"))))
+
+
+async def test_an_event_that_cannot_be_read_is_quoted_without_keys_and_in_part() -> None:
+    odd: dict[str, Any] = {"choices": 7, "key": "sk-" + "a" * 40, "more": "x" * 100_000}
+    with pytest.raises(ConnectionBroken, match="cannot be read") as caught:
+        await collect(provider(Server(lines(odd))))
+    kept = f"{caught.value} {caught.value.body}"
+    assert "sk-a" not in kept
+    assert len(kept) < 70_000
 
 
 async def test_a_refused_request_says_why() -> None:

@@ -155,7 +155,7 @@ async def test_broken_arguments_are_reported_with_the_call() -> None:
     assert (broken.input, broken.raw) == ({}, '{"abc')
     assert broken.problem is not None
     listed = next(event for event in await play(model) if isinstance(event, ToolCall))
-    assert listed.problem == "the arguments are no JSON object"
+    assert listed.problem == "The arguments are JSON, but not an object"
 
 
 async def test_an_answer_may_be_empty_and_say_why_it_ended() -> None:

@@ -16,9 +16,8 @@ import pytest
 
 from opensesh.errors import AuthFailed, ConnectionBroken, ModelError, Overloaded, RateLimited
 from opensesh.models.failures import BODY_LIMIT
-from opensesh.models.pieces import drain
 from opensesh.models.sse import ServerSentEvent
-from opensesh.models.transport import Transport, encode
+from opensesh.models.transport import Transport, drain, encode
 
 from .loopback import END, HEAD, Exchange, chunk, serving
 

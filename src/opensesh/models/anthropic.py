@@ -5,7 +5,6 @@ from __future__ import annotations
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, Literal, cast
 
-from ..errors import ConnectionBroken
 from . import failures
 from .anthropic_prompt import body
 from .events import (
@@ -27,9 +26,9 @@ from .events import (
     ToolResult,
     Usage,
 )
-from .pieces import count, drain, kept, read_arguments, write_arguments
+from .pieces import count, kept, read_arguments, write_arguments
 from .sse import payload
-from .transport import Transport, encode
+from .transport import Transport, drain, encode
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Mapping, Sequence
@@ -138,9 +137,7 @@ class Reader:
                 return self._delta(wire["index"], wire["delta"])
             return self._other(wire)
         except (KeyError, TypeError, AttributeError) as error:
-            said = failures.scrub(encode(wire).decode()[: failures.BODY_LIMIT])
-            message = f"The provider sent an event that is not as Anthropic describes it: {said[:200]}"
-            raise ConnectionBroken(message, url=failures.public_url(self._url), body=said) from error
+            raise failures.unreadable(encode(wire).decode(), self._url) from error
 
     def close(self) -> Sequence[StreamEvent]:
         """What is left when the stream has ended: nothing, unless the server forgot to say so."""
@@ -148,7 +145,7 @@ class Reader:
             return ()
         if self._stop.get("stop_reason"):
             return self._finish()
-        raise ConnectionBroken("The answer broke off before its end", url=failures.public_url(self._url))
+        raise failures.broken_off(self._url)
 
     def _other(self, wire: dict[str, Any]) -> Sequence[StreamEvent]:
         kind = wire.get("type")

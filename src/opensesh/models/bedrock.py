@@ -27,9 +27,9 @@ from .events import (
     Usage,
 )
 from .eventstream import Decoder
-from .pieces import count, drain, kept, tool_call
+from .pieces import count, kept, tool_call
 from .sse import payload
-from .transport import Transport, encode
+from .transport import Transport, drain, encode
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Mapping, Sequence
@@ -158,9 +158,7 @@ class Reader:
         try:
             return self._event(str(message.headers.get(":event-type")), wire)
         except (KeyError, TypeError, AttributeError) as error:
-            said = failures.scrub(encode(wire).decode()[: failures.BODY_LIMIT])
-            text = f"Bedrock sent an event that is not as Amazon describes it: {said[:200]}"
-            raise ConnectionBroken(text, url=failures.public_url(self._url), body=said) from error
+            raise failures.unreadable(encode(wire).decode(), self._url) from error
 
     def close(self) -> Sequence[StreamEvent]:
         """What is left when the stream has ended: the end itself, if the counts that follow it never came."""
@@ -168,7 +166,7 @@ class Reader:
             return ()
         if self._reason:
             return self._finish()
-        raise ConnectionBroken("The answer broke off before its end", url=failures.public_url(self._url))
+        raise failures.broken_off(self._url)
 
     def _event(self, kind: str, wire: dict[str, Any]) -> Sequence[StreamEvent]:
         if kind == "contentBlockDelta":

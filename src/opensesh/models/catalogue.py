@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from .model import Model
     from .sources import Header, Source
 
-__all__ = ["Catalogue", "Origin", "ProviderInfo", "parse_ref"]
+__all__ = ["Catalogue", "Origin", "ProviderInfo"]
 
 log = logging.getLogger("opensesh.models")
 
@@ -51,12 +51,6 @@ class Origin(NamedTuple):
 def log_damage(damage: Damage) -> None:
     """The default way to hear of data that cannot be used: a warning in the log."""
     log.warning("%s: %s", damage.path, damage.reason)
-
-
-def parse_ref(ref: str) -> tuple[str, str]:
-    """``a/b/c`` is model ``b/c`` of provider ``a``."""
-    provider_id, _, model_id = ref.partition("/")
-    return provider_id, model_id
 
 
 class Catalogue:
@@ -139,8 +133,9 @@ class Catalogue:
             return model
 
     def find(self, ref: str) -> Model:
-        """The model called ``provider/model``, as :meth:`model` finds it."""
-        return self.model(*parse_ref(ref))
+        """The model called ``provider/model``, as :meth:`model` finds it; its own name may have slashes."""
+        provider_id, _, model_id = ref.partition("/")
+        return self.model(provider_id, model_id)
 
     def known(self, provider_id: str, model_id: str) -> Model | None:
         """What is known of a model, whether it may be used or not: to price what was done before. Never raises."""

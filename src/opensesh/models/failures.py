@@ -12,7 +12,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import msgspec
 
-from ..errors import AuthFailed, ContentFiltered, ContextOverflow, ModelError, Overloaded, RateLimited
+from ..errors import (
+    AuthFailed,
+    ConnectionBroken,
+    ContentFiltered,
+    ContextOverflow,
+    ModelError,
+    Overloaded,
+    RateLimited,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -180,6 +188,18 @@ def from_stream_error(payload: Mapping[str, Any] | str, provider_id: str = "", u
         url=public_url(url),
         retryable=_retryable(kind, status, refusal.names, {}, provider_id),
     )
+
+
+def unreadable(data: str, url: str) -> ConnectionBroken:
+    """The error for an event that is JSON, but of no shape anyone knows."""
+    where, said = public_url(url), scrub(data[:BODY_LIMIT])
+    return ConnectionBroken(f"{where} sent an event that cannot be read: {said[:200]}", body=said, url=where)
+
+
+def broken_off(url: str) -> ConnectionBroken:
+    """The error for a stream that ended before its last event."""
+    where = public_url(url)
+    return ConnectionBroken(f"{where} ended the answer in the middle", url=where)
 
 
 def is_overflow(message: str) -> bool:

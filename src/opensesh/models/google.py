@@ -25,7 +25,7 @@ from .events import (
     Usage,
 )
 from .google_prompt import body
-from .pieces import broken_off, count, mint, section, tool_call, unreadable, write_arguments
+from .pieces import count, mint, section, tool_call, write_arguments
 from .sse import payload
 from .transport import Transport
 
@@ -115,7 +115,7 @@ def _read(answer: _Answer, chunk: Document, data: str, url: str) -> list[StreamE
     try:
         return answer.read(chunk)
     except (AttributeError, LookupError, TypeError, ValueError) as cause:
-        raise unreadable(data, url) from cause
+        raise failures.unreadable(data, url) from cause
 
 
 def _check(answer: _Answer, url: str) -> None:
@@ -123,7 +123,7 @@ def _check(answer: _Answer, url: str) -> None:
     if answer.blocked:
         raise ContentFiltered(f"Gemini refused the prompt: {answer.blocked}", url=failures.public_url(url))
     if not answer.finish_reason:
-        raise broken_off(url)
+        raise failures.broken_off(url)
 
 
 class _Answer:

@@ -22,9 +22,9 @@ from .events import (
 )
 from .openai_chat_calls import Calls
 from .openai_chat_prompt import body, merged
-from .pieces import broken_off, count, drain, mint, section, unreadable
+from .pieces import count, mint, section
 from .sse import payload
-from .transport import Transport
+from .transport import Transport, drain
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Mapping
@@ -89,13 +89,13 @@ class OpenAIChat:
                     error = _error_in(name, chunk)
                     events = () if error else answer.read(chunk)
                 except (AttributeError, LookupError, TypeError, ValueError) as cause:
-                    raise unreadable(data, self._url) from cause
+                    raise failures.unreadable(data, self._url) from cause
                 if error:
                     raise failures.from_stream_error(error, provider_id, self._url)
                 for event in events:
                     yield event
             if not answer.done and not answer.finish_reason:
-                raise broken_off(self._url)
+                raise failures.broken_off(self._url)
             for event in answer.close():
                 yield event
             await drain(wire)

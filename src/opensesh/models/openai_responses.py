@@ -23,9 +23,9 @@ from .events import (
     Usage,
 )
 from .openai_responses_prompt import body
-from .pieces import broken_off, count, drain, section, tool_call, unreadable
+from .pieces import count, section, tool_call
 from .sse import payload
-from .transport import Transport
+from .transport import Transport, drain
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Mapping
@@ -73,13 +73,13 @@ class OpenAIResponses:
                 try:
                     events = answer.read(kind, chunk)
                 except (AttributeError, LookupError, TypeError, ValueError) as cause:
-                    raise unreadable(data, self._url) from cause
+                    raise failures.unreadable(data, self._url) from cause
                 for event in events:
                     yield event
                 if answer.done:
                     break
             if not answer.done:
-                raise broken_off(self._url)
+                raise failures.broken_off(self._url)
             await drain(wire)
 
     async def aclose(self) -> None:

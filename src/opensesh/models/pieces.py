@@ -1,24 +1,20 @@
-"""What every wire needs: a call's arguments and id, a file's bytes, a count of tokens."""
+"""What every wire reads and writes alike: a call's arguments and id, a file's bytes, a count of tokens."""
 
 from __future__ import annotations
 
 import os
 from typing import TYPE_CHECKING, Any, cast
 
-from ..errors import ConnectionBroken, ModelError, RecordError
+from ..errors import RecordError
 from ..records.codec import dumps_compact, loads
-from . import failures
 from .events import ToolCall
 from .request import Text
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterable
+    from collections.abc import Iterable
 
     from .events import Metadata
     from .request import File
-
-LINGER = 0.25
-"""Seconds to wait for the end of a stream whose last event has come."""
 
 
 def mint() -> str:
@@ -87,30 +83,6 @@ def section(document: dict[str, Any], name: str) -> dict[str, Any]:
     return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
 
 
-def unreadable(data: str, url: str) -> ModelError:
-    """The error for an event that is JSON, but of no shape anyone knows."""
-    where = failures.public_url(url)
-    return ModelError(f"{where} sent an event that cannot be read: {failures.scrub(data[:80])}", body=data, url=where)
-
-
-def broken_off(url: str) -> ConnectionBroken:
-    """The error for a stream that ended before its last event."""
-    where = failures.public_url(url)
-    return ConnectionBroken(f"{where} ended the answer in the middle", url=where)
-
-
 def count(value: object) -> int:
     """A number of tokens, however a server spells "none"."""
     return max(0, int(value)) if isinstance(value, int | float) else 0
-
-
-async def drain(wire: AsyncIterator[object]) -> None:
-    """Read what is left after the last event, which is nothing, so that the connection can serve the next request."""
-    from asyncio import timeout
-
-    try:
-        async with timeout(LINGER):
-            async for _ in wire:
-                pass
-    except (TimeoutError, ModelError):
-        pass  # the answer is complete: how the connection ends does not matter any more

@@ -53,20 +53,20 @@ SUMMARY = "Summary: we ran scripted steps. Next: continue."
 """What a prompted model answers when it is offered no tools and the prompt is no script: a request to compact."""
 
 
-class OutOfScript(ModelError):
-    """The model was asked once more than its script provides for. ``number`` counts calls from 0."""
+class OffScript(ModelError):
+    """A call that the script has no answer to. ``number`` counts calls from 0."""
 
     def __init__(self, number: int, reason: str, request: Request) -> None:
         super().__init__(f"call {number}: {reason}. The request ended with:\n{ending(request)}")
         self.number = number
 
 
-class UnmetExpectation(ModelError):
-    """The request was not what the script expects at this point. ``number`` counts calls from 0."""
+class OutOfScript(OffScript):
+    """The model was asked once more than its script provides for."""
 
-    def __init__(self, number: int, reason: str, request: Request) -> None:
-        super().__init__(f"call {number}: {reason}. The request ended with:\n{ending(request)}")
-        self.number = number
+
+class UnmetExpectation(OffScript):
+    """The request was not what the script expects at this point."""
 
 
 class Cue(NamedTuple):

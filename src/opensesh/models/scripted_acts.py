@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from ..errors import ConnectionBroken, ModelError
 from . import failures
@@ -22,12 +22,12 @@ from .events import (
     TextDelta,
     TextEnd,
     TextStart,
-    ToolCall,
     ToolInputDelta,
     ToolInputEnd,
     ToolInputStart,
     Usage,
 )
+from .pieces import tool_call
 from .script import Call, Drip, Fail, Hang, Meta, Say, Split, Step, Think, Title, Tokens, Turn, Wait
 from .script import Finish as FinishReasonStep
 
@@ -191,10 +191,7 @@ class _Score:
         for chunk in step.fragments or _chunks(step.arguments, size):
             self._delta(ToolInputDelta(id=call_id, text=chunk))
         self.acts.append(ToolInputEnd(id=call_id))
-        value, problem = _decode(step.arguments)
-        self.acts.append(
-            ToolCall(id=call_id, name=step.name, input=value, raw=step.arguments, problem=problem, metadata=metadata)
-        )
+        self.acts.append(tool_call(call_id, step.name, step.arguments, metadata))
 
     def _delta(self, delta: TextDelta | ReasoningDelta | ToolInputDelta) -> None:
         if self._drip:
@@ -218,17 +215,6 @@ def _chunks(text: str, size: int | str | None) -> list[str]:
     if isinstance(size, str):
         return re.findall(r"\S+\s*|\s+", text)
     return [text[start : start + size] for start in range(0, len(text), size)]
-
-
-def _decode(arguments: str) -> tuple[dict[str, Any], str | None]:
-    """The arguments, or what is wrong with them."""
-    try:
-        value: object = json.loads(arguments)
-    except ValueError as error:
-        return {}, f"the arguments are no JSON: {error}"
-    if not isinstance(value, dict):
-        return {}, "the arguments are no JSON object"
-    return cast("dict[str, Any]", value), None
 
 
 def _retry_headers(fail: Fail, now: float) -> dict[str, str]:

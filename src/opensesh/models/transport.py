@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("opensesh.models")
 
 _BAD_HEADER = "A header holds a character that HTTP cannot carry; was the key pasted whole, and nothing else?"
+_LINGER = 0.25
+"""Seconds to wait for the end of a stream whose last event has come."""
 _encode = msgspec.json.Encoder().encode
 
 
@@ -170,6 +172,18 @@ class Transport:
             case _:
                 message = f"The connection to {where} broke: {said or type(error).__name__}"
         return ConnectionBroken(message, url=where, retryable=retryable)
+
+
+async def drain(stream: AsyncIterator[object]) -> None:
+    """Read what is left after the last event, which is nothing, so that the connection can serve the next request."""
+    from asyncio import timeout
+
+    try:
+        async with timeout(_LINGER):
+            async for _ in stream:
+                pass
+    except (TimeoutError, ModelError):
+        pass  # the answer is complete: how the connection ends does not matter any more
 
 
 def encode(value: object) -> bytes:
