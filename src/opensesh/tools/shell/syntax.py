@@ -8,28 +8,25 @@ would accept may be read, but none that a shell would run is read with a command
 
 from __future__ import annotations
 
-import re
+from itertools import count
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from .command import Command, Redirect
-from .words import BLANK, META, Unparsable, Word, WordReader
+from .simple import SimpleCommandReader
+from .words import BLANK, Unparsable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from .command import Command
+    from .words import Word
 
 _BLOCKS = frozenset(("{", "if", "while", "until"))
 _ENDS = frozenset(("}", "fi", "done"))
 _BETWEEN = frozenset(("then", "elif", "else", "do", "!"))
-_BODIES = ("{", "(", "if", "while", "until", "for", "case", "select", "[[")
-_REDIRECT = re.compile(r"&>>|&>|\d*(?:<<<|<<-|<<|<>|<&|<|>>|>&|>\||>)")
-_ASSIGNMENT = re.compile(r"[A-Za-z_]\w*(?:\[.*?\])?\+?=", re.DOTALL)
-_DESCRIPTOR = re.compile(r"\{\w+\}")
 _DEEPEST = 50
-
-
-class _Heredoc(Struct, frozen=True):
-    delimiter: str
-    quoted: bool
-    strip_tabs: bool
 
 
 class _Place(Struct):
@@ -54,14 +51,12 @@ def parse(source: str, *, posix: bool = False) -> list[Command]:
     return parser.commands
 
 
-class _Parser(WordReader):
+class _Parser(SimpleCommandReader):
     def __init__(self, source: str, *, posix: bool, parent: _Parser | None = None) -> None:
-        super().__init__(source, posix=posix)
-        self.commands: list[Command] = parent.commands if parent else []
-        self.scopes: list[int] = parent.scopes if parent else [0]
-        self.scope: tuple[int, ...] = parent.new_scope() if parent else ()
+        commands = parent.commands if parent else []
+        super().__init__(source, posix=posix, commands=commands, scope=parent.new_scope() if parent else ())
+        self.scopes: Iterator[int] = parent.scopes if parent else count(1)
         self.depth: int = parent.depth if parent else 0
-        self.heredocs: list[_Heredoc] = []
         self.place = self._here()
         self.opened: list[_Place] = []
         """Where the blocks began that are still open."""
@@ -73,7 +68,7 @@ class _Parser(WordReader):
         if self.heredocs:
             raise Unparsable("a heredoc without a body")
 
-    # What the reader of words needs.
+    # What the readers of words and of simple commands need.
 
     def commands_until(self, closer: str) -> None:
         heredocs, self.heredocs = self.heredocs, []
@@ -82,12 +77,11 @@ class _Parser(WordReader):
             raise Unparsable("a heredoc without a body")
         self.heredocs = heredocs
 
-    def nested(self, source: str, method: str) -> None:
-        inner = _Parser(source, posix=self.posix, parent=self)
-        if method == "program":
-            inner.program()
-        else:
-            inner.expansions()
+    def commands_in(self, source: str) -> None:
+        _Parser(source, posix=self.posix, parent=self).program()
+
+    def expansions_in(self, source: str) -> None:
+        _Parser(source, posix=self.posix, parent=self).expansions()
 
     # Subshells, and what runs in them.
 
@@ -101,8 +95,7 @@ class _Parser(WordReader):
 
     def new_scope(self) -> tuple[int, ...]:
         """A scope within this one, unlike any other."""
-        self.scopes[0] += 1
-        return (*self.scope, self.scopes[0])
+        return (*self.scope, next(self.scopes))
 
     def _subshell(self, closer: str) -> None:
         self._deeper()
@@ -187,27 +180,6 @@ class _Parser(WordReader):
         self.place.element_start = len(self.commands)
         self.place.in_pipe = self.place.closed = False
 
-    def _comment(self) -> None:
-        end = self.source.find("\n", self.at)
-        self.at = len(self.source) if end < 0 else end
-
-    def _blanks(self, *, newlines: bool = False) -> None:
-        while char := self.peek():
-            if char in BLANK:
-                self.at += 1
-            elif self.peek(2) == "\\\n":
-                self.at += 2
-            elif newlines and char == "\n":
-                self._newline()
-            elif newlines and char == "#":
-                self._comment()
-            else:
-                return
-
-    def _is_word(self, text: str) -> bool:
-        after = self.source[self.at + len(text) : self.at + len(text) + 1]
-        return self.source.startswith(text, self.at) and (not after or after in META)
-
     # Commands.
 
     def _command(self, char: str) -> None:
@@ -221,14 +193,14 @@ class _Parser(WordReader):
             return
         start = self.at
         if self._is_redirect():
-            self._simple(start, None)
+            self.simple(start, None)
             return
         word = self._checked_word()
         if word is None:
             raise Unparsable(f"{char!r} where a command should begin")
         if not self._structure(word):
             self._must_not_follow()
-            self._simple(start, word)
+            self.simple(start, word)
 
     def _must_not_follow(self) -> None:
         if self.place.closed:
@@ -293,11 +265,6 @@ class _Parser(WordReader):
             self._empty_parentheses()
         self._body()
 
-    def _body(self) -> None:
-        self._blanks(newlines=True)
-        if self.peek() != "(" and not any(self._is_word(word) for word in _BODIES):
-            raise Unparsable("a function without a body")
-
     def _for(self) -> None:
         self._blanks()
         if self.peek(2) == "((":
@@ -361,136 +328,3 @@ class _Parser(WordReader):
             self._blanks()
         self.at += 2
         self.place.closed = True
-
-    # Simple commands.
-
-    def _simple(self, start: int, word: Word | None) -> None:
-        words: list[Word] = []
-        assignments: list[Word] = []
-        redirects: list[Redirect] = []
-        while True:
-            if word is not None:
-                front = not words and _ASSIGNMENT.match(word.text)
-                (assignments if front else words).append(self._array(word))
-            end = self.at
-            self._blanks()
-            if self._is_redirect():
-                redirects.append(self._redirect(words, end))
-                word = None
-                continue
-            if self.peek() == "(":
-                self._definition(words, assignments, redirects)
-                return
-            word = None if self.peek() == "#" else self._checked_word()
-            if word is None:
-                break
-        command = Command(
-            text=self.source[start:end],
-            words=tuple(words),
-            assignments=tuple(assignments),
-            redirects=tuple(redirects),
-            scope=self.scope,
-        )
-        self.commands.append(command)
-
-    def _checked_word(self) -> Word | None:
-        word = self.word()
-        if word is not None and self.heredocs and "\n" in word.text:
-            raise Unparsable("a heredoc in the middle of a word of several lines")
-        return word
-
-    def _array(self, word: Word) -> Word:
-        """``word``, with the list in parentheses passed if it is the beginning of an array."""
-        if self.peek() != "(" or not _ASSIGNMENT.fullmatch(word.text):
-            return word
-        self.at += 1
-        while True:
-            self._blanks(newlines=True)
-            if self.peek() == ")":
-                self.at += 1
-                if self.peek() and self.peek() not in META:
-                    raise Unparsable("a word goes on after an array")
-                return word
-            if self._checked_word() is None:
-                raise Unparsable("no end to an array")
-
-    def _definition(self, words: list[Word], assignments: list[Word], redirects: list[Redirect]) -> None:
-        """``name ()``: what follows is a compound command like any other."""
-        if len(words) != 1 or assignments or redirects:
-            raise Unparsable("a parenthesis in the middle of a command")
-        self._empty_parentheses()
-        self._body()
-
-    def _empty_parentheses(self) -> None:
-        self.at += 1
-        self._blanks()
-        if self.peek() != ")":
-            raise Unparsable("a parenthesis in the middle of a command")
-        self.at += 1
-
-    # Redirections.
-
-    def _is_redirect(self) -> bool:
-        two = self.peek(2)
-        if two in ("<(", ">(") or (two == "&>" and self.posix):
-            return False
-        return _REDIRECT.match(self.source, self.at) is not None
-
-    def _redirect(self, words: list[Word], end_of_word: int) -> Redirect:
-        found = _REDIRECT.match(self.source, self.at)
-        if found is None:
-            raise Unparsable("a redirection")
-        if words and self.at == end_of_word and _DESCRIPTOR.fullmatch(words[-1].text):
-            words.pop()  # {fd}> file
-        operator = found[0].lstrip("0123456789")
-        self.at = found.end()
-        self._blanks()
-        target = self._checked_word()
-        if target is None:
-            raise Unparsable("a redirection to nowhere")
-        if operator in ("<<", "<<-"):
-            self._expect_heredoc(target, operator)
-        return Redirect(operator, target)
-
-    def _expect_heredoc(self, target: Word, operator: str) -> None:
-        if not target.static and ("(" in target.text or "`" in target.text):
-            raise Unparsable("a substitution for the end of a heredoc")
-        quoted = any(char in target.text for char in "'\"\\")
-        self.heredocs.append(_Heredoc(target.value, quoted, operator == "<<-"))
-
-    def _newline(self) -> None:
-        self.at += 1
-        heredocs, self.heredocs = self.heredocs, []
-        for heredoc in heredocs:
-            self._heredoc(heredoc)
-
-    def _heredoc(self, heredoc: _Heredoc) -> None:
-        body: list[str] = []
-        joined = ""
-        while self.at < len(self.source):
-            line = self._line()
-            line = line.lstrip("\t") if heredoc.strip_tabs else line
-            if not heredoc.quoted and _continues(joined):
-                joined = joined[:-1] + line
-                if heredoc.delimiter in (line, joined):
-                    raise Unparsable("a continued line at the end of a heredoc, which shells read differently")
-            elif line == heredoc.delimiter:
-                break
-            else:
-                joined = line
-            body.append(line)
-        else:
-            raise Unparsable(f"no {heredoc.delimiter} to end a heredoc")
-        if not heredoc.quoted:
-            self.nested("\n".join(body), "expansions")
-
-    def _line(self) -> str:
-        end = self.source.find("\n", self.at)
-        end = len(self.source) if end < 0 else end
-        line = self.source[self.at : end]
-        self.at = min(end + 1, len(self.source))
-        return line
-
-
-def _continues(line: str) -> bool:
-    return (len(line) - len(line.rstrip("\\"))) % 2 == 1

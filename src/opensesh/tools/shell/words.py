@@ -1,8 +1,8 @@
 """The words of a shell command line: quotes, escapes and expansions.
 
-This is one half of a parser (the other is :mod:`.syntax`) with a single duty: to miss no command that a shell would
-run. Where shells differ, or a construct is too rare to be worth its rules, it raises :class:`Unparsable` rather than
-guess.
+The lowest layer of a parser (:mod:`.simple` is the next, :mod:`.syntax` the whole) with a single duty: to miss no
+command that a shell would run. Where shells differ, or a construct is too rare to be worth its rules, it raises
+:class:`Unparsable` rather than guess.
 """
 
 from __future__ import annotations
@@ -60,8 +60,8 @@ class WordReader:
         """Parse the commands from here to ``closer``, and pass it."""
         raise NotImplementedError
 
-    def nested(self, source: str, method: str) -> None:
-        """Parse another text for the commands it holds: ``program``, or ``expansions`` for the body of a heredoc."""
+    def commands_in(self, source: str) -> None:
+        """Parse another text, which is a command line of its own."""
         raise NotImplementedError
 
     def peek(self, size: int = 1) -> str:
@@ -261,7 +261,7 @@ class WordReader:
                 inner.append(char)
                 self.at += 1
         self.at += 1
-        self.nested("".join(inner), "program")
+        self.commands_in("".join(inner))
 
     def _process_substitution(self) -> str:
         if self.posix:
