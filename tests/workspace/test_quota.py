@@ -7,7 +7,7 @@ from pathlib import Path
 
 from opensesh.workspace import Snapshots, Trash, referenced, tidy
 
-from .desk import Desk, git, write, writes
+from .desk import Desk, git, new_repository, write, writes
 
 DAY = 86_400
 
@@ -128,3 +128,13 @@ def test_leftovers_of_a_git_that_was_ended_are_swept_up(desk: Desk) -> None:
 def test_where_nothing_was_kept_there_is_nothing_to_tidy(desk: Desk) -> None:
     assert desk.snapshots.repository.size() == 0
     assert tidy(desk.snapshots.repository, set()) == (0, 0, 0, None)
+
+
+def test_snapshots_go_on_when_a_project_has_moved_with_the_folders_above_it(tmp_path: Path) -> None:
+    first = Desk(tmp_path / "home", new_repository(tmp_path / "above" / "of" / "work"))
+    tree = snapshot(first)
+    (tmp_path / "above").rename(tmp_path / "elsewhere")
+    moved = Desk(tmp_path / "home", tmp_path / "elsewhere" / "of" / "work")
+    write(moved.folder, {"new": "1"})
+    assert moved.snapshots.patch(tree).files == (str(moved.folder / "new"),)
+    assert tidy(moved.snapshots.repository, set()).before > 0

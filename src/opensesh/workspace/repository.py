@@ -95,7 +95,8 @@ class Repository:
 
     def store_git(self, *, seconds: float = SECONDS) -> Git:
         """Git on the store itself, for its references and its size."""
-        return Git(self.store, surroundings(GIT_DIR=self.store), seconds=seconds)
+        # The store names the checkout it was made for, and git does nothing at all once the folder above that is gone.
+        return Git(self.store, surroundings(GIT_DIR=self.store, GIT_WORK_TREE=self.store), seconds=seconds)
 
     def size(self) -> int:
         """The bytes that the project's snapshots take. What the user's own repository holds is not among them."""
