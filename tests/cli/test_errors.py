@@ -14,6 +14,7 @@ import pytest
 
 from opensesh.cli import app, logfile
 from opensesh.cli.app import COMMANDS
+from opensesh.errors import NotFound
 
 from .running import Screen, Terminal
 
@@ -85,6 +86,13 @@ def test_a_store_with_nothing_in_it_gives_an_empty_answer_and_says_so(terminal: 
 def test_a_command_that_is_nearly_right_is_suggested(terminal: Terminal) -> None:
     terminal.run("exprt")
     assert "'export'" in helps(terminal, 2)
+
+
+@pytest.mark.parametrize("option", ["--nonsense", "--json"])
+def test_an_option_without_a_command_is_named(terminal: Terminal, option: str) -> None:
+    out = terminal.run(option)
+    assert terminal.code == 2
+    assert f"{option} goes with a command" in (terminal.error or out)
 
 
 def test_without_a_provider_one_is_told_how_to_get_one(terminal: Terminal) -> None:
@@ -237,3 +245,51 @@ def test_what_the_system_says_is_passed_on(
     terminal.run("list")
     assert said in helps(terminal, 1)
     assert not Path(logfile.path()).exists()
+
+
+def shell(line: str, command: str = "list", **environ: str) -> subprocess.CompletedProcess[str]:
+    words = ["bash", "-c", f"{sys.executable} -m opensesh {command} {line}"]
+    settings = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"} | environ
+    return subprocess.run(words, capture_output=True, text=True, env=settings, check=False, stdin=subprocess.DEVNULL)
+
+
+@pytest.mark.parametrize("command", ["list", "list --help", "--help", "stats --csv", "agents", "agents --json"])
+def test_a_reader_who_leaves_before_the_first_word_is_no_error(command: str) -> None:
+    done = shell("| true; exit ${PIPESTATUS[0]}", command)
+    assert (done.returncode, "rror" in done.stderr) == (0, False), done.stderr
+
+
+@pytest.mark.parametrize("command", ["agents", "agents --json", "--help", "models anthropic"])
+def test_a_full_disk_behind_standard_output_is_one_line(command: str) -> None:
+    done = shell("> /dev/full", command)
+    assert (done.returncode, done.stderr.splitlines()[-1]) == (1, "opensesh: No space left on device")
+
+
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_a_run_whose_answer_cannot_be_written_is_stopped_and_says_why(terminal: Terminal, form: str) -> None:
+    done = shell("> /dev/full", f"run -m scripted/prompt --title Told hello --format {form}")
+    assert (done.returncode, done.stderr.splitlines()[-1]) == (1, "opensesh: No space left on device")
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-"])
+@pytest.mark.parametrize(
+    ("command", "code"), [("list", 0), ("run -m scripted/prompt hello", 0), ("session remove last", 3)]
+)
+def test_streams_that_were_closed_are_not_missed(command: str, code: int, closed: str) -> None:
+    assert shell(closed, command).returncode == code
+
+
+def test_an_error_inside_of_a_group_of_tasks_is_told_as_itself(
+    terminal: Terminal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Failing(Broken):
+        def run(self, options: object) -> int:
+            raise ExceptionGroup("tasks", [ExceptionGroup("inner", [NotFound("there is no such thing")])])
+
+    def import_module(name: str, package: str | None) -> Failing:
+        return Failing()
+
+    monkeypatch.setattr(app, "import_module", import_module)
+    terminal.run("list")
+    assert "there is no such thing" in helps(terminal, 3)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from contextlib import contextmanager, nullcontext, redirect_stderr
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol, cast
 
@@ -12,7 +13,7 @@ from .. import errors
 from .output import terminal_columns
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Generator, Sequence
 
 COMMANDS = {
     "run": ("ask a model to do something here", "run"),
@@ -112,26 +113,45 @@ class Parser(argparse.ArgumentParser):
 
 def run(words: Sequence[str]) -> int:
     """Run one command and answer with its exit code."""
+    _open_missing_streams()
     try:
-        return _run(words)
-    except BrokenPipeError:
-        # The reader went away, which is its right; keep Python from complaining at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = _run(words)
+        sys.stdout.flush()
+    except BrokenPipeError:  # the reader went away, which is its right
+        _drop_unwritten()
         return 0
     except KeyboardInterrupt:
         return 130
-    except SystemExit as done:  # argparse, after it printed a command's help
-        return int(done.code or 0)
     except Exception as error:
         if "--debug" in words:
             raise
-        known = error if isinstance(error, errors.OpenseshError) else _understood(error, words)
+        known = _understood(error, words)
         _explain(known, as_json="--json" in words)
+        _drop_unwritten()
         return next((code for kind, code in _EXIT if isinstance(known, kind)), 1)
+    return code
+
+
+def _open_missing_streams() -> None:
+    """Whoever closed a stream before we began wants to hear nothing, and gets a way to nowhere in its place."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            nowhere = os.open(os.devnull, os.O_RDWR)
+            setattr(sys, name, os.fdopen(nowhere, mode, encoding="utf-8", closefd=False))
+
+
+def _drop_unwritten() -> None:
+    from .terminal import Stream
+
+    Stream(sys.stdout).drop_unwritten()
 
 
 def _understood(error: Exception, words: Sequence[str]) -> errors.OpenseshError:
-    """What to tell of an error that no part of the house has put into words."""
+    """What to tell of an error, also of one that no part of the house has put into words."""
+    while isinstance(error, ExceptionGroup):
+        error = cast("ExceptionGroup[Exception]", error).exceptions[0]
+    if isinstance(error, errors.OpenseshError):
+        return error
     if isinstance(error, OSError) and error.strerror:
         return errors.OpenseshError(f"{error.filename}: {error.strerror}" if error.filename else error.strerror)
     if isinstance(error, ImportError) and error.name:
@@ -180,20 +200,13 @@ def _declare_everywhere(parser: Parser) -> None:
 def _run(words: Sequence[str]) -> int:
     position = _command_position(words)
     if position is None:
-        if "--version" in words or "-V" in words:
-            from .. import __version__
-
-            print(f"opensesh {__version__}")
-            return 0
-        print(overview())
-        return 0 if not words or "--help" in words or "-h" in words else 2
+        return _without_command(words)
     name = words[position]
     rest = [*words[:position], *words[position + 1 :]]
     if name == "help":
-        name, rest = (rest[0], ["--help"]) if rest else ("", [])
-        if not name:
-            print(overview())
-            return 0
+        if not rest:
+            return _without_command(rest)
+        name, rest = rest[0], ["--help"]
     if name == "__complete":  # asked by the scripts that 'completion' prints
         from .completion import complete
 
@@ -203,14 +216,31 @@ def _run(words: Sequence[str]) -> int:
     command, parser = command_parser(name)
     if parser.actions and position:
         rest = [*rest[position:], *rest[:position]]  # what is said everywhere belongs behind the action
-    options = parser.parse(rest)
+    try:
+        options = parser.parse(rest)
+    except SystemExit as done:  # the help was asked for, and is printed
+        return int(done.code or 0)
     _check_store(name, options)
-    if not options.quiet:
+    with _quiet() if options.quiet else nullcontext():
         return command.run(options) or 0
-    from contextlib import redirect_stderr
 
+
+@contextmanager
+def _quiet() -> Generator[None]:
     with open(os.devnull, "w", encoding="utf-8") as nowhere, redirect_stderr(nowhere):
-        return command.run(options) or 0
+        yield
+
+
+def _without_command(words: Sequence[str]) -> int:
+    if "--version" in words or "-V" in words:
+        from .. import __version__
+
+        print(f"opensesh {__version__}")
+    elif not words or "--help" in words or "-h" in words:
+        print(overview())
+    else:
+        raise errors.UsageError(f"{words[0]} goes with a command. Try 'opensesh --help'.")
+    return 0
 
 
 def _check_store(command: str, options: argparse.Namespace) -> None:
@@ -266,6 +296,9 @@ def _explain(error: errors.OpenseshError, *, as_json: bool) -> None:
         from ..records import dumps
 
         shape = {"error": {"name": type(error).__name__, "message": error.message, "data": error.data}}
-        print(dumps(shape).decode())
-    else:
+        try:
+            print(dumps(shape).decode(), flush=True)
+        except OSError:
+            as_json = False  # standard output is what went wrong
+    if not as_json:
         print(f"opensesh: {error.message}", file=sys.stderr)

@@ -75,6 +75,7 @@ class Drive:
         self._answers = answers
         self._tell = tell
         self._stops = 0
+        self._unwritable: OSError | None = None
         self._main: asyncio.Task[object] | None = None
 
     async def run(self, session: Callable[[], Awaitable[str]], ask: Ask) -> Outcome:
@@ -98,6 +99,7 @@ class Drive:
                 except Exception as error:
                     failure = error
             heard.close_after(self.engine.bus.last)
+        failure = failure or self._unwritable
         if failure is not None or outcome is None:
             raise failure or asyncio.CancelledError
         return outcome
@@ -113,13 +115,15 @@ class Drive:
             if self.is_heard:
                 try:
                     self._view.show(envelope)
-                except BrokenPipeError:
-                    self._nobody_reads()
+                except OSError as error:
+                    self._nobody_reads(error)
             await self._answers.mind(envelope.event)
 
-    def _nobody_reads(self) -> None:
-        """The reader went away, as ``head`` does; nobody would see what more is done, or could object to it."""
+    def _nobody_reads(self, error: OSError) -> None:
+        """The reader went away, as ``head`` does, or the disk is full: nobody would see what more is done, or could
+        object to it."""
         self.is_heard = False
+        self._unwritable = None if isinstance(error, BrokenPipeError) else error
         self.stop()
 
     def stop(self) -> None:

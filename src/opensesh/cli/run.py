@@ -152,7 +152,7 @@ def _tell_result(options: Namespace, drive: Drive, outcome: Outcome, screen: Scr
     except BrokenPipeError:
         drive.is_heard = False
     if not drive.is_heard:
-        out.silence()
+        out.drop_unwritten()
 
 
 def _farewell(options: Namespace, drive: Drive, outcome: Outcome, screen: Screen) -> None:
@@ -179,7 +179,7 @@ def _words(options: Namespace) -> str:
 
 
 def _standard_input() -> str:
-    if sys.stdin is None or sys.stdin.isatty():
+    if sys.stdin.isatty():
         return ""
     from threading import Timer
 

@@ -52,9 +52,12 @@ class Stream:
         """``text`` in colour, where colour is wanted."""
         return f"\x1b[{';'.join(map(str, codes))}m{text}\x1b[0m" if codes and self._coloured else text
 
-    def silence(self) -> None:
-        """The reader went away, which is its right; keep Python from complaining when it ends."""
-        with suppress(OSError, ValueError):
+    def drop_unwritten(self) -> None:
+        """Keep Python from complaining at its end about what nobody takes: the reader went away, or the disk is
+        full."""
+        try:
+            self._stream.flush()
+        except OSError:
             os.dup2(os.open(os.devnull, os.O_WRONLY), self._stream.fileno())
 
     @property
