@@ -1,18 +1,37 @@
 from __future__ import annotations
 
+import io
 import shutil
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from .running import Terminal
+from ..history.sample_tree import Sample
+from .running import Screen, Terminal
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 
 
 @pytest.fixture
-def terminal(capfdbinary: pytest.CaptureFixture[bytes]) -> Terminal:
+def terminal(capfdbinary: pytest.CaptureFixture[bytes], monkeypatch: pytest.MonkeyPatch) -> Terminal:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO()))
     return Terminal(capfdbinary)
+
+
+@pytest.fixture
+def screen() -> Iterator[Callable[..., Screen]]:
+    """A real terminal, for who would ask or draw only there."""
+    opened: list[Screen] = []
+
+    def start(*words: str, columns: int = 80, output: Path | None = None, **environ: str) -> Screen:
+        opened.append(Screen(*words, columns=columns, environ=environ, output=output))
+        return opened[-1]
+
+    yield start
+    for each in opened:
+        each.close()
 
 
 @pytest.fixture
@@ -21,3 +40,11 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     shutil.copytree(FIXTURES / "opencode-1.1.65" / "storage", folder)
     monkeypatch.setenv("OPENSESH_STORE", str(folder))
     return folder
+
+
+@pytest.fixture
+def sample(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Sample:
+    root = tmp_path / "data" / "storage"
+    root.mkdir(parents=True)
+    monkeypatch.setenv("OPENSESH_STORE", str(root))
+    return Sample(root)

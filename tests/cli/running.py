@@ -48,18 +48,21 @@ class Terminal:
 
 
 class Screen:
-    def __init__(self, *words: str, columns: int = 80, environ: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, *words: str, columns: int = 80, environ: Mapping[str, str] | None = None, output: Path | None = None
+    ) -> None:
         self._master, slave = pty.openpty()
         fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 50, columns, 0, 0))
         settings = {name: value for name, value in os.environ.items() if name not in ("NO_COLOR", "TERM", "COLUMNS")}
-        self._process = subprocess.Popen(
-            [sys.executable, "-c", _BEGIN, *words],
-            stdin=slave,
-            stdout=slave,
-            stderr=slave,
-            start_new_session=True,
-            env={**settings, "TERM": "xterm", **(environ or {})},
-        )
+        with contextlib.nullcontext(slave) if output is None else output.open("wb") as written:
+            self._process = subprocess.Popen(
+                [sys.executable, "-c", _BEGIN, *words],
+                stdin=slave,
+                stdout=written,
+                stderr=slave,
+                start_new_session=True,
+                env={**settings, "TERM": "xterm", **(environ or {})},
+            )
         os.close(slave)
         self.raw = ""
 

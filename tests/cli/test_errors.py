@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import io
 import json
 import os
 import stat
@@ -35,12 +34,6 @@ NEEDED = {
     "completion": ("bash",),
     "run": ("x",),
 }
-
-
-@pytest.fixture
-def terminal(capfdbinary: pytest.CaptureFixture[bytes], monkeypatch: pytest.MonkeyPatch) -> Terminal:
-    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO()))
-    return Terminal(capfdbinary)
 
 
 def helps(terminal: Terminal, code: int, *, lines: int = 2) -> str:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -52,15 +53,17 @@ def test_folders_are_mapped_as_given(terminal: Terminal, here: Path, tmp_path: P
     assert terminal.code == 2
 
 
-def test_folders_that_are_not_here_are_asked_for(here: Path, tmp_path: Path, terminal: Terminal) -> None:
+def test_folders_that_are_not_here_are_asked_for(
+    here: Path, tmp_path: Path, terminal: Terminal, screen: Callable[..., Screen]
+) -> None:
     sample = Sample(tmp_path / "there")
     session = sample.talk()
     (tmp_path / "shop").mkdir()
-    screen = Screen("import", str(tmp_path / "there"))
-    screen.until("/srv/dev/shop (1 sessions) is not here. Where is it now? [leave it] ")
-    screen.type(f"{tmp_path / 'shop'}\n")
-    screen.until("1 added")
-    assert screen.end() == 0
+    asked = screen("import", str(tmp_path / "there"))
+    asked.until("/srv/dev/shop (1 session) is not here. Where is it now? [leave it] ")
+    asked.type(f"{tmp_path / 'shop'}\n")
+    asked.until("1 added")
+    assert asked.end() == 0
     assert terminal.json("show", session["id"])["info"]["directory"] == str(tmp_path / "shop")
 
 

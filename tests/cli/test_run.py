@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -35,30 +35,11 @@ SAY Changed.
 
 
 @pytest.fixture
-def terminal(capfdbinary: pytest.CaptureFixture[bytes], monkeypatch: pytest.MonkeyPatch) -> Terminal:
-    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO()))
-    return Terminal(capfdbinary)
-
-
-@pytest.fixture
 def calc() -> Path:
     Path("opencode.json").write_text('{"permission": {"edit": "ask", "bash": "ask"}}')
     path = Path("calc.py")
     path.write_text("def add(a, b):\n    return a - b\n")
     return path
-
-
-@pytest.fixture
-def screen() -> Iterator[Callable[..., Screen]]:
-    opened: list[Screen] = []
-
-    def start(*words: str, columns: int = 80, **environ: str) -> Screen:
-        opened.append(Screen(*words, columns=columns, environ=environ))
-        return opened[-1]
-
-    yield start
-    for each in opened:
-        each.close()
 
 
 def lines(text: str) -> list[dict[str, Any]]:

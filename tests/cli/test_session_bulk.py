@@ -1,56 +1,33 @@
 from __future__ import annotations
 
-import json
-import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from opensesh.cli.app import run
 from opensesh.storage import open_store
 from opensesh.storage.json_tree import JsonTree
 from opensesh.storage.leases import Leases
 
 from ..history.sample_tree import DAY, Sample, contents
 from ..history.shelf import Database
+from .running import Terminal
 
 
-class Bulk:
+class Bulk(Terminal):
     """``opensesh session``, and what it said."""
 
-    def __init__(self, capfdbinary: pytest.CaptureFixture[bytes]) -> None:
-        self._capture = capfdbinary
-        self.error = ""
-        self.code = 0
-
     def run(self, *words: str) -> str:
-        self.code = run(["session", *words])
-        sys.stdout.flush()
-        out, error = self._capture.readouterr()
-        self.error = error.decode()
-        return out.decode()
+        return super().run("session", *words)
 
     def refused(self, *words: str) -> str:
         assert not self.run(*words)
         assert self.code == 2
         return self.error
 
-    def json(self, *words: str) -> Any:
-        return json.loads(self.run(*words, "--json"))
-
 
 @pytest.fixture
 def bulk(capfdbinary: pytest.CaptureFixture[bytes]) -> Bulk:
     return Bulk(capfdbinary)
-
-
-@pytest.fixture
-def sample(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Sample:
-    root = tmp_path / "data" / "storage"
-    root.mkdir(parents=True)
-    monkeypatch.setenv("OPENSESH_STORE", str(root))
-    return Sample(root)
 
 
 def test_sessions_are_removed_by_what_they_have_in_common_and_come_back(bulk: Bulk, sample: Sample) -> None:

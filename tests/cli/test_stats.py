@@ -16,14 +16,6 @@ from .running import Terminal
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 
 
-@pytest.fixture
-def sample(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Sample:
-    root = tmp_path / "data" / "storage"
-    root.mkdir(parents=True)
-    monkeypatch.setenv("OPENSESH_STORE", str(root))
-    return Sample(root)
-
-
 @pytest.mark.parametrize("by", ["day", "project", "model", "agent", "session"])
 def test_rows_add_up_to_the_total_however_they_are_grouped(terminal: Terminal, store: Path, by: str) -> None:
     answer = terminal.json("stats", "--by", by)

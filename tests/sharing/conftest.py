@@ -5,7 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from ..cli.conftest import sample, screen, terminal
 from .stand import Desk, Stand, standing
+
+__all__ = ["desk", "sample", "screen", "stand", "terminal"]
 
 
 @pytest.fixture

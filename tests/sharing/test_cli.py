@@ -1,13 +1,11 @@
 from __future__ import annotations
 
 import asyncio
-import io
 import json
 import os
 import shutil
 import signal
 import sqlite3
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -38,33 +36,6 @@ def server(tmp_path: Path, isolated: Path) -> Iterator[Server]:
     (folder / "opencode.json").write_text(json.dumps({"enterprise": {"url": found.url}}))
     yield found
     found.stop()
-
-
-@pytest.fixture
-def terminal(capfdbinary: pytest.CaptureFixture[bytes], monkeypatch: pytest.MonkeyPatch) -> Terminal:
-    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO()))
-    return Terminal(capfdbinary)
-
-
-@pytest.fixture
-def sample(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Sample:
-    root = tmp_path / "data" / "storage"
-    root.mkdir(parents=True)
-    monkeypatch.setenv("OPENSESH_STORE", str(root))
-    return Sample(root)
-
-
-@pytest.fixture
-def screen() -> Iterator[Callable[..., Screen]]:
-    opened: list[Screen] = []
-
-    def start(*words: str) -> Screen:
-        opened.append(Screen(*words))
-        return opened[-1]
-
-    yield start
-    for each in opened:
-        each.close()
 
 
 def status(url: str) -> int:

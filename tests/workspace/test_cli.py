@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import io
 import json
 import sys
 from collections.abc import Callable
@@ -7,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from opensesh.cli import session_diff, session_revert
+from opensesh.cli import confirm, session_diff, session_revert
 from opensesh.cli.app import Parser
 from opensesh.errors import Conflict, NotFound, UsageError
 
@@ -140,15 +141,12 @@ def test_where_nobody_can_be_asked_nothing_happens_without_a_word(
     session, _, _ = story(console.desk)
     with pytest.raises(UsageError, match="--yes"):
         console.revert(session)
-    monkeypatch.setattr(sys.stdin, "isatty", lambda: True, raising=False)
-    answers = iter(("n", "y"))
-
-    def answer(_: str) -> str:
-        return next(answers)
-
-    monkeypatch.setattr("builtins.input", answer)
-    assert "  ~ a.txt" in console.revert(session)
-    assert (console.code, console.errors) == (1, "Nothing was touched.\n")
+    monkeypatch.setattr(confirm, "somebody_is_there", lambda: True)
+    monkeypatch.setattr(sys, "stdin", io.StringIO("n\ny\n"))
+    assert console.revert(session) == ""
+    assert console.code == 1
+    assert "  ~ a.txt" in console.errors
+    assert console.errors.endswith("Go on? [y/N] Nothing was touched.\n")
     assert console.desk.sessions.get(session).revert is None
     console.revert(session)
     assert console.desk.sessions.get(session).revert is not None

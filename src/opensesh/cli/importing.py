@@ -7,13 +7,12 @@ is here stays, the other becomes a fork of it. Where a session's folder is elsew
 from __future__ import annotations
 
 import os
-import sys
 from collections import Counter
 from typing import TYPE_CHECKING
 
 from ..errors import UsageError
 from ..storage import open_store
-from . import output
+from . import confirm, output
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -43,7 +42,7 @@ def run(options: Namespace) -> int:
     damage: list[Damage] = []
     pairs = dict(_pair(text) for text in options.map)
     found = _fetched(options.place, damage)
-    if not options.keep_paths and not options.json and sys.stdin.isatty():
+    if not options.keep_paths and not options.json and confirm.somebody_is_there():
         pairs |= _asked(options.place, found, pairs)
     _refuse_itself(tree, options.place)
     importer = Importer(tree, paths=_paths(pairs), dry_run=options.dry_run, report=damage.append)
@@ -105,7 +104,7 @@ def _asked(places: list[str], found: dict[str, Incoming], pairs: dict[str, str])
                 missing[folder] += 1
     answers: dict[str, str] = {}
     for folder, count in sorted(missing.items()):
-        said = input(f"{folder} ({count:,} sessions) is not here. Where is it now? [leave it] ").strip()
+        said = confirm.ask(f"{folder} ({output.counted(count, 'session')}) is not here. Where is it now? [leave it]")
         if said:
             answers[folder] = os.path.abspath(os.path.expanduser(said))
     return answers

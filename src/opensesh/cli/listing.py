@@ -121,6 +121,6 @@ def _tell(found: Overview, store: Store) -> None:
     elif shown < found.total:
         print(f"{shown} of {found.total:,} sessions; --limit 0 shows all.", file=sys.stderr)
     else:
-        print(f"{found.total:,} {'session' if found.total == 1 else 'sessions'}.", file=sys.stderr)
+        print(f"{output.counted(found.total, 'session')}.", file=sys.stderr)
     if found.elsewhere:
         print(f"{found.elsewhere:,} more elsewhere may belong here, by folder or title.", file=sys.stderr)

@@ -97,8 +97,7 @@ def tell_damage(damage: Sequence[Damage]) -> None:
     """On standard error: what could not be read, a few by name."""
     if not damage:
         return
-    noun = "record" if len(damage) == 1 else "records"
-    print(f"{len(damage)} damaged {noun} left out:", file=sys.stderr)
+    print(f"{counted(len(damage), 'damaged record')} left out:", file=sys.stderr)
     for path, reason in damage[:5]:
         print(f"  {path}: {reason}", file=sys.stderr)
     if len(damage) > 5:

@@ -181,11 +181,11 @@ def _count(found: Results, options: Namespace) -> str:
     if not found.total:
         return "Nothing found."
     first, last = options.offset + 1, options.offset + len(found.hits)
-    where = f" in {found.sessions:,} {'session' if found.sessions == 1 else 'sessions'}" if found.sessions else ""
-    shown = f"{first:,} to {last:,} of {found.total:,}" if len(found.hits) < found.total else f"{found.total:,}"
+    where = f" in {output.counted(found.sessions, 'session')}" if found.sessions else ""
+    some = f"{first:,} to {last:,} of " if len(found.hits) < found.total else ""
     more = f"; --offset {last} shows more" if last < found.total and found.hits else ""
     widened = "No word is just that; these hold it. " if found.widened else ""
-    return f"{widened}{shown} {'hit' if found.total == 1 else 'hits'}{where}{more}."
+    return f"{widened}{some}{output.counted(found.total, 'hit')}{where}{more}."
 
 
 class _Progress:

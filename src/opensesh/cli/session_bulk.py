@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from ..errors import NotFound, UsageError
 from ..storage import open_store
-from . import output
+from . import confirm, output
 from .choose import find_session, read_sessions
 from .listing import moment
 from .room import size
@@ -147,19 +147,18 @@ def _agreed(plan: Bulk, options: Namespace, *, named: bool) -> bool:
     """Whether it may be done: not asked where the sessions were named and only a word about them changes."""
     if options.yes or (named and options.action != "remove"):
         return True
-    if not sys.stdin.isatty():
-        raise UsageError("say --yes where nobody can be asked, or --dry-run to see what would be done")
+    confirm.need_somebody("say --yes where nobody can be asked, or --dry-run to see what would be done")
     for each in plan.sessions[:_SHOWN]:
-        print(f"  {each.id}  {output.when(each.updated, utc=options.utc)}  {output.clip(each.title, 60)}")
+        line = f"  {each.id}  {output.when(each.updated, utc=options.utc)}  {output.clip(each.title, 60)}"
+        print(line, file=sys.stderr)
     if len(plan.sessions) > _SHOWN:
-        print(f"  ... and {len(plan.sessions) - _SHOWN:,} more")
-    print(f"{_WORDS[options.action][0]}: {_amount(plan)}? [y/N] ", end="", flush=True)
-    return input().strip().lower() in ("y", "yes")
+        print(f"  ... and {len(plan.sessions) - _SHOWN:,} more", file=sys.stderr)
+    return confirm.says_yes(f"{_WORDS[options.action][0]}: {_amount(plan)}?")
 
 
 def _amount(done: Bulk) -> str:
-    sessions = f"{len(done.sessions):,} {'session' if len(done.sessions) == 1 else 'sessions'}"
-    return f"{sessions}, {done.files:,} {'file' if done.files == 1 else 'files'}, {size(done.bytes)}"
+    sessions, files = output.counted(len(done.sessions), "session"), output.counted(done.files, "file")
+    return f"{sessions}, {files}, {size(done.bytes)}"
 
 
 def _tell(done: Bulk, store: Store, options: Namespace) -> None:
@@ -181,7 +180,8 @@ def _tell(done: Bulk, store: Store, options: Namespace) -> None:
     for name, reason in done.left:
         print(f"{name} was left alone: {reason}", file=sys.stderr)
     would = "would be " if options.dry_run else ""
-    print(f"{would}{_WORDS[options.action][1]}: {_amount(done)}.".capitalize())
+    told = f"{would}{_WORDS[options.action][1]}: {_amount(done)}."
+    print(told[0].upper() + told[1:])
     if options.action == "remove":
         _tell_what_stays(done, store, options)
     if done.undo:

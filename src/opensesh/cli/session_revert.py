@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import sys
+from contextlib import redirect_stdout
 from typing import TYPE_CHECKING
 
-from ..errors import NotFound, UsageError
-from . import output
+from ..errors import NotFound
+from . import confirm, output
 from .session_diff import snapshots_of
 
 if TYPE_CHECKING:
@@ -93,10 +94,10 @@ def _agreed(preview: Preview, options: Namespace) -> bool:
         preview.plan.refuse_conflicts()
     if options.yes or not preview.plan.changes:
         return True
-    if not sys.stdin.isatty():
-        raise UsageError("files would change; say --yes where nobody can be asked, or --dry-run to see which")
-    _print_plan(preview)
-    return input("Go on? [y/N] ").strip().lower() in ("y", "yes")
+    confirm.need_somebody("files would change; say --yes where nobody can be asked, or --dry-run to see which")
+    with redirect_stdout(sys.stderr):
+        _print_plan(preview)
+    return confirm.says_yes("Go on?")
 
 
 def _leave(preview: Preview, options: Namespace) -> int:
@@ -112,7 +113,7 @@ def _leave(preview: Preview, options: Namespace) -> int:
 
 def _print_plan(preview: Preview) -> None:
     if preview.hidden:
-        print(f"{len(preview.hidden)} {'message' if len(preview.hidden) == 1 else 'messages'} would be hidden")
+        print(f"{output.counted(len(preview.hidden), 'message')} would be hidden")
     for each in preview.plan.files:
         print(f"  {_MARKS[each.action]} {output.clip(each.name, 200)}{_why(each)}")
     for path in preview.outside:
@@ -133,8 +134,7 @@ def _answer(done: Done, what: str, options: Namespace) -> int:
             {"session": done.session.document, **done.preview.document, "left": [each.name for each in left]}
         )
     else:
-        count = len(done.preview.plan.changes)
-        print(f"{done.session.id} {what}: {count} {'file' if count == 1 else 'files'} changed")
+        print(f"{done.session.id} {what}: {output.counted(len(done.preview.plan.changes), 'file')} changed")
     for each in left:
         print(f"left alone: {output.clip(each.name, 200)}{_why(each)}", file=sys.stderr)
     return 1 if left else 0

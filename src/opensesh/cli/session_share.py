@@ -8,7 +8,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from ..errors import Ambiguous, NotFound, UsageError
-from . import output
+from . import confirm, output
 from .choose import find_session
 
 if TYPE_CHECKING:
@@ -108,12 +108,11 @@ def _config(directory: str) -> Config:
 
 
 def _ask(terms: Terms, session: Session, *, redact: bool) -> None:
-    if not sys.stdin.isatty():
-        raise UsageError(f"this would be shared at {terms.in_words()}; say --yes where nobody can be asked")
+    confirm.need_somebody(f"this would be shared at {terms.in_words()}; say --yes where nobody can be asked")
     print(f"{output.clip(session.title, 100)} ({session.id})", file=sys.stderr)
     print(f"goes to {terms.in_words()}.", file=sys.stderr)
     kept = "Secrets that are recognised are taken out." if redact else "Secrets are NOT taken out."
-    if input(f"{kept} Share it? [y/N] ").strip().lower() not in ("y", "yes"):
+    if not confirm.says_yes(f"{kept} Share it?"):
         raise UsageError("nothing was shared")
 
 

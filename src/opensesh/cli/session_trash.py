@@ -10,7 +10,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from ..errors import NotFound, UsageError
-from . import output
+from . import confirm, output
 from .listing import moment
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def _restore(options: Namespace) -> int:
         left = [{"path": path, "reason": reason} for path, reason in done.left]
         output.print_json({"restored": done.restored, "left": left})
     else:
-        print(f"{done.restored:,} {'file' if done.restored == 1 else 'files'} put back.")
+        print(f"{output.counted(done.restored, 'file')} put back.")
         for path, reason in done.left:
             print(f"left as it is: {path}: {reason}", file=sys.stderr)
     return 1 if done.left else 0
@@ -63,8 +63,8 @@ def _taken_back(word: str) -> Undone:
         return trash.restore(os.path.expanduser(word))
     held = {name: each.undo for each in trash.contents() for name in each.titles if name.startswith(word)}
     if len(held) != 1:
-        found = "several sessions" if held else "no session"
-        raise NotFound(f"{found} in the trash begin with {word!r}. 'opensesh session trash' shows them.")
+        found = "several sessions in the trash begin" if held else "no session in the trash begins"
+        raise NotFound(f"{found} with {word!r}. 'opensesh session trash' shows them.")
     ((name, undo),) = held.items()
     return trash.restore(undo, name)
 
@@ -88,7 +88,7 @@ def _trash(options: Namespace) -> int:
         _print_trashed(each, titles[each.undo], utc=options.utc)
     count = sum(map(len, titles.values()))
     told = "deleted for good" if options.empty else "in the trash"
-    print(f"{count:,} {'session' if count == 1 else 'sessions'} {told}.", file=sys.stderr)
+    print(f"{output.counted(count, 'session')} {told}.", file=sys.stderr)
     return 0
 
 
@@ -110,8 +110,7 @@ def _take_down_shares(options: Namespace) -> None:
 
 
 def _ask_to_empty(held: list[Trashed]) -> None:
-    if not sys.stdin.isatty():
-        raise UsageError("say --yes where nobody can be asked")
+    confirm.need_somebody("say --yes where nobody can be asked")
     count = sum(len(each.titles) for each in held)
-    if input(f"Delete {count:,} sessions for good? [y/N] ").strip().lower() not in ("y", "yes"):
+    if not confirm.says_yes(f"Delete {output.counted(count, 'session')} for good?"):
         raise UsageError("nothing was deleted")
