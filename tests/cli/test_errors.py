@@ -81,6 +81,40 @@ def test_a_command_that_is_nearly_right_is_suggested(terminal: Terminal) -> None
     assert "'export'" in helps(terminal, 2)
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("list", "--limit", "-5"),
+        ("list", "--limit", "many"),
+        ("show", "last", "--last", "-3"),
+        ("search", "x", "--offset", "-1"),
+        ("stats", "--limit", "\N{SUPERSCRIPT TWO}"),
+        ("list", "--since", "\N{SUPERSCRIPT TWO}d"),
+        ("tools", "--dir", "nowhere"),
+    ],
+    ids=" ".join,
+)
+def test_what_is_no_number_time_or_folder_is_refused(terminal: Terminal, words: tuple[str, ...]) -> None:
+    terminal.run(*words)
+    assert words[-1] in helps(terminal, 2)
+
+
+def test_a_session_keeps_its_title_unless_there_is_a_word_for_another(terminal: Terminal) -> None:
+    terminal.run("run", "-m", "scripted/prompt", "--title", "Kept", "hello")
+    terminal.run("session", "rename", "last", " ")
+    assert "title" in helps(terminal, 2)
+    assert terminal.json("show", "last")["info"]["title"] == "Kept"
+
+
+@pytest.mark.parametrize("command", ["config", "agents", "models", "tools", "plugins", "list --here", "run x"])
+def test_a_folder_that_is_gone_is_told_as_that(terminal: Terminal, command: str) -> None:
+    Path("gone").mkdir()
+    os.chdir("gone")
+    Path("../gone").rmdir()
+    terminal.run(*command.split())
+    assert "is gone" in helps(terminal, 3)
+
+
 @pytest.mark.parametrize("option", ["--nonsense", "--json"])
 def test_an_option_without_a_command_is_named(terminal: Terminal, option: str) -> None:
     out = terminal.run(option)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ def test_without_servers_the_built_in_tools_are_listed(capsys: pytest.CaptureFix
     assert "built in" in shown
     assert "invalid" not in shown
     assert "MCP" not in shown
+    assert "{{" not in shown
 
 
 def test_a_plugins_tool_is_listed_and_takes_the_place_of_another(
@@ -54,6 +56,8 @@ def test_the_json_form_has_it_all(capsys: pytest.CaptureFixture[str]) -> None:
     assert app.run(["tools", "--json"]) == 1
     document = json.loads(capsys.readouterr().out)
     tools = {tool["id"]: tool for tool in document["tools"]}
+    assert f"in {os.getcwd()} unless" in tools["bash"]["description"]
+    assert "- general: " in tools["task"]["description"]
     assert tools["read"]["origin"] == {"kind": "built-in"}
     assert tools["box_pid"]["origin"] == {"kind": "mcp", "name": "box"}
     assert tools["box_pid"]["parameters"]["type"] == "object"

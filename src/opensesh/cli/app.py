@@ -111,6 +111,13 @@ class Parser(argparse.ArgumentParser):
         raise errors.UsageError(f"{message}. Try '{self.prog} --help'.")
 
 
+def count(text: str) -> int:
+    """How many, as someone typed it: the ``type`` of an argument."""
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of things; write 0, 1, 2 and so on")
+    return int(text)
+
+
 def run(words: Sequence[str]) -> int:
     """Run one command and answer with its exit code."""
     _open_missing_streams()
@@ -152,6 +159,8 @@ def _understood(error: Exception, words: Sequence[str]) -> errors.OpenseshError:
         error = cast("ExceptionGroup[Exception]", error).exceptions[0]
     if isinstance(error, errors.OpenseshError):
         return error
+    if isinstance(error, FileNotFoundError) and not error.filename and _is_nowhere():
+        return errors.NotFound("the folder that this was started in is gone; go to one that is there")
     if isinstance(error, OSError) and error.strerror:
         return errors.OpenseshError(f"{error.filename}: {error.strerror}" if error.filename else error.strerror)
     if isinstance(error, ImportError) and error.name:
@@ -162,6 +171,14 @@ def _understood(error: Exception, words: Sequence[str]) -> errors.OpenseshError:
     log = note_crash(words[position] if position is not None else "opensesh", error)
     where = f"{log} says where it came from" if log else "'--debug' shows where it came from"
     return errors.OpenseshError(f"this should not have happened: {type(error).__name__}: {error}; {where}")
+
+
+def _is_nowhere() -> bool:
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        return True
+    return False
 
 
 def command_parser(name: str) -> tuple[Command, Parser]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ..errors import UsageError
 from ..history.library import Library, Scope, figures
 from . import output
+from .app import count
 from .choose import project_title
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ def configure(parser: Parser) -> None:
     parser.add_argument("--archived", action="store_true", help="archived sessions too")
     parser.add_argument("--since", metavar="T", help="updated since: 2026-08-01, 2026-08-01T12:00, 90m, 12h, 3d, 2w")
     parser.add_argument("--until", metavar="T", help="updated before")
-    parser.add_argument("--limit", type=int, default=50, metavar="N", help="how many at the most; 0 for all (50)")
+    parser.add_argument("--limit", type=count, default=50, metavar="N", help="how many at the most; 0 for all (50)")
 
 
 def run(options: Namespace) -> int:
@@ -72,7 +73,7 @@ def read_projects(store: Store, damage: list[Damage]) -> list[Project]:
 
 def moment(text: str) -> int:
     """Milliseconds of a date, a date and time (local unless it says otherwise), or so long ago."""
-    if text[:-1].isdigit() and text[-1:] in _UNITS:
+    if text[:-1].isdecimal() and text[-1:] in _UNITS:
         return int((time.time() - int(text[:-1]) * _UNITS[text[-1]]) * 1000)
     from datetime import datetime
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from ..errors import UsageError
 from . import output
+from .app import count
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -52,8 +53,8 @@ def configure(parser: Parser) -> None:
     parser.add_argument("--text", action="store_true", help="look for it as it stands")
     parser.add_argument("--regex", action="store_true", help="look for a regular expression")
     parser.add_argument("--newest", action="store_true", help="newest first, instead of best first")
-    parser.add_argument("--limit", type=int, default=20, metavar="N", help="how many at the most; 0 for all (20)")
-    parser.add_argument("--offset", type=int, default=0, metavar="N", help="leave out so many before them")
+    parser.add_argument("--limit", type=count, default=20, metavar="N", help="how many at the most; 0 for all (20)")
+    parser.add_argument("--offset", type=count, default=0, metavar="N", help="leave out so many before them")
     parser.add_argument("--check", action="store_true", help="first compare every record with the index, not only some")
 
 
@@ -73,7 +74,7 @@ def run(options: Namespace) -> int:
         index.refresh(closely=options.check, progress=progress.tell if sys.stderr.isatty() else None)
         progress.end()
         mode = "regex" if options.regex else "text" if options.text else "words"
-        found = search(index, Query(text, mode, filters, max(options.limit, 0), max(options.offset, 0), options.newest))
+        found = search(index, Query(text, mode, filters, options.limit, options.offset, options.newest))
         if options.json:
             _print_json({"total": found.total, "hits": [hit.document() for hit in found.hits]})
         else:

@@ -6,7 +6,7 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
-from ..errors import Busy, NotFound
+from ..errors import Busy, NotFound, UsageError
 from ..project import resolve
 from ..sessions import Sessions
 from ..storage import open_store
@@ -64,10 +64,17 @@ def run(options: Namespace) -> int:
         case "fork":
             _answer(sessions.fork(session.id, before=options.before), "forked", options)
         case "rename":
-            _answer(sessions.rename(session.id, " ".join(options.title)), "renamed", options)
+            _answer(sessions.rename(session.id, _title(options)), "renamed", options)
         case _:
             return _compact(sessions, session, options)
     return 0
+
+
+def _title(options: Namespace) -> str:
+    title = " ".join(options.title).strip()
+    if not title:
+        raise UsageError("a title needs a word at least")
+    return title
 
 
 def _compact(sessions: Sessions, session: Session, options: Namespace) -> int:

@@ -12,6 +12,7 @@ from ..history.transcript import Asked, Attached, Call, Marked, Said, Thought, W
 from ..records import Session, view
 from ..storage.keys import is_plain
 from . import output
+from .app import count
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -32,7 +33,7 @@ def configure(parser: Parser) -> None:
     parser.add_argument("--children", action="store_true", help="what subagents did, inside the calls that began them")
     parser.add_argument("--context", action="store_true", help="what the model gets to see, and what it takes")
     parser.add_argument("--step", metavar="N|MESSAGE", help="with --context: of which step, instead of the next")
-    parser.add_argument("--last", type=int, default=0, metavar="N", help="only the N newest messages")
+    parser.add_argument("--last", type=count, default=0, metavar="N", help="only the N newest messages")
 
 
 def run(options: Namespace) -> int:

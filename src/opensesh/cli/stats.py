@@ -14,6 +14,7 @@ from ..history.ledger import ledger_at
 from ..history.stats import Choice, Row, summed
 from ..storage import find_stores, open_store
 from . import output
+from .app import count
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -36,7 +37,7 @@ def configure(parser: Parser) -> None:
     parser.add_argument("--until", metavar="T", help="spent before")
     parser.add_argument("--project", metavar="NAME", help="only in this project: name, folder or id, roughly")
     parser.add_argument("--children", action="store_true", help="by session: a row for each subagent's session too")
-    parser.add_argument("--limit", type=int, default=40, metavar="N", help="rows at the most; 0 for all (40)")
+    parser.add_argument("--limit", type=count, default=40, metavar="N", help="rows at the most; 0 for all (40)")
     parser.add_argument("--csv", action="store_true", help="comma-separated values, all rows")
     parser.add_argument("--bytes", action="store_true", help="instead: what takes the room on the disk")
     parser.add_argument("--fresh", action="store_true", help="read everything again, whatever the cache says")
@@ -99,7 +100,7 @@ def _print_table(found: Statistics, options: Namespace) -> None:
     if not rows:
         print("Nothing was spent in that time.", file=sys.stderr)
         return
-    shown = rows if options.limit <= 0 else rows[-options.limit :] if found.by == "day" else rows[: options.limit]
+    shown = rows[-options.limit :] if found.by == "day" else rows[: options.limit or None]
     if found.by == "day":
         from .charts import calendar
 
@@ -231,7 +232,7 @@ def _tools(ledger: Ledger, choice: Choice, options: Namespace) -> None:
         writer.writerow(("tool", *names[1:]))
         writer.writerows([[document[name] for name in names] for document in documents])
     elif rows:
-        _tool_table(documents if options.limit <= 0 else documents[: options.limit])
+        _tool_table(documents[: options.limit or None])
     else:
         print("No tool was called in that time.", file=sys.stderr)
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
+from ..errors import UsageError
 from . import output
 
 if TYPE_CHECKING:
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from ..tools.installed import Installed, Unusable
     from ..tools.mcp import State
     from ..tools.mcp.answers import McpTool
+    from ..tools.registry import Surroundings
     from ..tools.tool import Tool
     from .app import Parser
 
@@ -38,17 +40,20 @@ def run(options: Namespace) -> int:
     from ..tools.installed import installed
     from .driving import warnings_told
 
+    if options.dir is not None and not os.path.isdir(options.dir):
+        raise UsageError(f"there is no directory {options.dir}")
     place = project.resolve(options.dir or os.getcwd())
     config = load(place.directory, place.sandbox)
+    told = _surroundings(config, place)
     with warnings_told(lambda text: None):  # each is told of below
         brought = installed()
         plugged = _plugged(config, place)
         remote, states = asyncio.run(_remote(config))
     tools = list(_all(config, brought, plugged, remote))
     if options.json:
-        output.print_json(_document(tools, states, brought))
+        output.print_json(_document(tools, told, states, brought))
     else:
-        _print(tools, states, brought.unusable)
+        _print(tools, told, states, brought.unusable)
     failed = any(state.status in ("failed", "needs_auth") for state in states.values())
     return 1 if failed or brought.unusable else 0
 
@@ -97,13 +102,28 @@ def _all(
     return (found | {each[0].id: each for each in plugged}).values()
 
 
-def _document(tools: list[tuple[Tool, str, str]], states: Mapping[str, State], brought: Installed) -> dict[str, Any]:
+def _surroundings(config: Config, place: Place) -> Surroundings:
+    """What the descriptions speak of, whichever agent reads them."""
+    from ..config import agents, skills
+    from ..engine.subtasks import subagents
+    from ..tools.registry import Named, Surroundings
+
+    return Surroundings(
+        directory=place.directory,
+        agents=tuple(Named(each.name, each.description or "") for each in subagents(agents(config))),
+        skills=tuple(Named(each.name, each.description, each.location) for each in skills(config).values()),
+    )
+
+
+def _document(
+    tools: list[tuple[Tool, str, str]], told: Surroundings, states: Mapping[str, State], brought: Installed
+) -> dict[str, Any]:
     return {
         "tools": [
             {
                 "id": tool.id,
                 "origin": {"kind": kind} | ({"name": name} if name else {}),
-                "description": tool.description,
+                "description": told.fill(tool.description),
                 "parameters": tool.schema,
             }
             for tool, kind, name in tools
@@ -116,11 +136,13 @@ def _document(tools: list[tuple[Tool, str, str]], states: Mapping[str, State], b
     }
 
 
-def _print(tools: list[tuple[Tool, str, str]], states: Mapping[str, State], unusable: Iterable[Unusable]) -> None:
+def _print(
+    tools: list[tuple[Tool, str, str]], told: Surroundings, states: Mapping[str, State], unusable: Iterable[Unusable]
+) -> None:
     from .terminal import tame
 
     said = {"built-in": "built in", "package": "package ", "plugin": "plugin ", "mcp": "MCP server "}
-    rows = [(tool.id, f"{said[kind]}{name}", _first_line(tool.description)) for tool, kind, name in tools]
+    rows = [(tool.id, f"{said[kind]}{name}", _first_line(told.fill(tool.description))) for tool, kind, name in tools]
     output.table(("TOOL", "FROM", "WHAT IT DOES"), rows)
     if states or unusable:
         print()

@@ -126,7 +126,7 @@ def inspect(runtime: Runtime, session: Session, step: str | None = None) -> Insp
 def _place(messages: Sequence[StoredMessage], step: str) -> int:
     """Where the answer stands that a step is named by; a prompt stands for the first answer to it."""
     answers = [at for at, message in enumerate(messages) if message.info.get("role") == "assistant"]
-    if step.isdigit():
+    if step.isdecimal():
         if not 1 <= int(step) <= len(answers):
             raise NotFound(f"there is no step {step}; the session has {len(answers)}", step=step)
         return answers[int(step) - 1]

@@ -329,7 +329,7 @@ def _lines(query: str) -> tuple[int | None, int | None]:
     from urllib.parse import parse_qs
 
     given = parse_qs(query)
-    start, end = (int(value) if (value := given.get(name, [""])[0]).isdigit() else None for name in ("start", "end"))
+    start, end = (int(value) if (value := given.get(name, [""])[0]).isdecimal() else None for name in ("start", "end"))
     if start is None:
         return None, None
     offset = max(start, 1)

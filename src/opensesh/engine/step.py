@@ -19,7 +19,7 @@ from .planning import gate, narrowed
 from .projection import mark_cache_points
 from .prompts import words
 from .structured import StructuredOutput
-from .subtasks import ChildSessions
+from .subtasks import ChildSessions, subagents
 from .system import system_prompt
 
 if TYPE_CHECKING:
@@ -121,11 +121,7 @@ class Steps:
         limits = self._runtime.outputs()
         around = Surroundings(
             directory=self._runtime.place.directory,
-            agents=tuple(
-                Named(each.name, each.description or "")
-                for each in self._runtime.agents.values()
-                if each.mode != "primary" and not each.hidden and evaluate("task", each.name, rules) != "deny"
-            ),
+            agents=tuple(Named(each.name, each.description or "") for each in subagents(self._runtime.agents, rules)),
             skills=tuple(
                 Named(each.name, each.description, each.location)
                 for each in self._skills

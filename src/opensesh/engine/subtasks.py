@@ -15,7 +15,7 @@ from .planning import MARK
 from .prompt import Prompt
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Sequence
+    from collections.abc import Generator, Mapping, Sequence
 
     from ..config import Agent
     from ..records import Document
@@ -136,12 +136,7 @@ class ChildSessions:
     def _agent(self, name: str) -> Agent:
         agent = self._runtime.agents.get(name)
         if agent is None or agent.mode == "primary":
-            rules = tuple(self._rules)
-            there = [
-                each.name
-                for each in self._runtime.agents.values()
-                if each.mode != "primary" and not each.hidden and evaluate("task", each.name, rules) != "deny"
-            ]
+            there = [each.name for each in subagents(self._runtime.agents, tuple(self._rules))]
             what = f"there is no agent {name!r}" if agent is None else f"{name} is not a subagent"
             raise SubtaskFailed(f"{what}; there are: {', '.join(there) or 'none'}", state="no such agent")
         return agent
@@ -169,6 +164,12 @@ class ChildSessions:
         allowed = self._runtime.config.settings.experimental.primary_tools or []
         rules += [_rule(tool, "allow") for tool in allowed]
         return [*rules, MARK] if self._planning else rules
+
+
+def subagents(agents: Mapping[str, Agent], rules: tuple[Rule, ...] = ()) -> list[Agent]:
+    """The agents that work can be given to, under these rules."""
+    offered = [each for each in agents.values() if each.mode != "primary" and not each.hidden]
+    return [each for each in offered if evaluate("task", each.name, rules) != "deny"]
 
 
 def last_words(message: StoredMessage | None) -> str:

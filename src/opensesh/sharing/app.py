@@ -157,7 +157,7 @@ class _Answers:
 
     async def _body(self, request: Request, most: int) -> Document:
         length = request.headers.get("content-length", "")
-        if length.isdigit() and int(length) > most:
+        if length.isdecimal() and int(length) > most:
             raise Refused(413, f"more than {most:,} bytes")
         pieces: list[bytes] = []
         size = 0

@@ -123,7 +123,8 @@ def _listen(how: Serving) -> socket.socket:
     except OSError as error:
         listener.close()
         reason = error.strerror or error
-        raise OpenseshError(f"cannot listen at {how.host} port {how.port}: {reason}; --port takes another") from None
+        where = f"{how.host} port {how.port}"
+        raise OpenseshError(f"cannot listen at {where}: {reason}; --host and --port take others") from None
     return listener
 
 
