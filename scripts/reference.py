@@ -15,10 +15,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from opensesh import __version__
-from opensesh.cli.app import COMMANDS, Parser, command_parser
+from opensesh.cli.app import COMMANDS, command_parser
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from opensesh.cli.arguments import Argument as Declared
+    from opensesh.cli.arguments import Parser
 
 DOCS = Path(__file__).parent.parent / "docs"
 PAGE = DOCS / "reference" / "commands.md"
@@ -82,7 +85,7 @@ def read_command(words: str, parser: Parser) -> Command:
     """What a parser was told."""
     common = {*EVERYWHERE, "--help"}
     told = [action for action in parser.declared if not common & set(action.option_strings)]
-    shown = [action for action in told if action.help is not argparse.SUPPRESS]
+    shown = [action for action in told if action.help != argparse.SUPPRESS]
     actions = [read_command(f"{words} {name}", each) for name, each in parser.actions.items()]
     about = (parser.description or "").strip()
     return Command(
@@ -94,7 +97,7 @@ def read_command(words: str, parser: Parser) -> Command:
     )
 
 
-def read_argument(action: argparse.Action) -> Argument:
+def read_argument(action: Declared) -> Argument:
     """How an argument is spelled."""
     choices = "|".join(str(each) for each in action.choices or ())
     name = choices or str(action.metavar or action.dest.upper())

@@ -207,10 +207,10 @@ class Broken:
 
 @pytest.fixture
 def broken(monkeypatch: pytest.MonkeyPatch) -> None:
-    def import_module(name: str, package: str | None) -> Broken:
+    def load_command(name: str) -> Broken:
         return Broken()
 
-    monkeypatch.setattr(app, "import_module", import_module)
+    monkeypatch.setattr(app, "load_command", load_command)
 
 
 @pytest.mark.usefixtures("broken")
@@ -265,10 +265,10 @@ def test_what_the_system_says_is_passed_on(
         def run(self, options: object) -> int:
             raise error()
 
-    def import_module(name: str, package: str | None) -> Failing:
+    def load_command(name: str) -> Failing:
         return Failing()
 
-    monkeypatch.setattr(app, "import_module", import_module)
+    monkeypatch.setattr(app, "load_command", load_command)
     terminal.run("list")
     assert said in helps(terminal, 1)
     assert not Path(logfile.path()).exists()
@@ -314,9 +314,9 @@ def test_an_error_inside_of_a_group_of_tasks_is_told_as_itself(
         def run(self, options: object) -> int:
             raise ExceptionGroup("tasks", [ExceptionGroup("inner", [NotFound("there is no such thing")])])
 
-    def import_module(name: str, package: str | None) -> Failing:
+    def load_command(name: str) -> Failing:
         return Failing()
 
-    monkeypatch.setattr(app, "import_module", import_module)
+    monkeypatch.setattr(app, "load_command", load_command)
     terminal.run("list")
     assert "there is no such thing" in helps(terminal, 3)

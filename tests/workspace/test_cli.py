@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from opensesh.cli import confirm, session_diff, session_revert
-from opensesh.cli.app import Parser
+from opensesh.cli.arguments import Parser
 from opensesh.errors import Conflict, NotFound, UsageError
 
 from .desk import Desk, contents, creates, deletes, write, writes
@@ -25,10 +25,10 @@ class Console:
         self.errors = ""
 
     def run(self, configure: Callable[[Parser], None], act: Callable[..., int], *words: str) -> str:
-        parser = Parser(prog="opensesh session")
+        parser = Parser("opensesh session")
         configure(parser)
         parser.add_argument("--json", action="store_true")
-        options = parser.parse_args(words)
+        options = parser.parse(words)
         self.code = act(options, self.desk.sessions, self.desk.sessions.get(options.session))
         printed = self._capture.readouterr()
         self.errors = printed.err

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from argparse import Namespace
 
     from ..config import Agent, Config
-    from .app import Parser
+    from .arguments import Parser
 
 _NOBODY = "\0"
 """Something that no pattern was written for, so that only the rules for everything fit it."""

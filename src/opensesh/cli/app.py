@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 import sys
-from contextlib import contextmanager, nullcontext, redirect_stderr
-from importlib import import_module
-from typing import TYPE_CHECKING, Any, NoReturn, Protocol, cast
 
 from .. import errors
-from .output import terminal_columns
+from .arguments import Parser
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Generator, Sequence
+    import argparse
+    from collections.abc import Sequence
+    from typing import Any, Protocol
+
+    class Command(Protocol):
+        """What a command's module offers."""
+
+        def configure(self, parser: Parser) -> None:
+            """Declare its arguments."""
+            ...
+
+        def run(self, options: argparse.Namespace) -> int | None:
+            """Do it; the exit code, 0 if ``None``."""
+            ...
+
 
 COMMANDS = {
     "run": ("ask a model to do something here", "run"),
@@ -50,72 +61,6 @@ _EXIT: tuple[tuple[type[errors.OpenseshError], int], ...] = (
     (errors.StoreError, 5),
     (errors.RecordError, 5),
 )
-
-
-class Command(Protocol):
-    """What a command's module offers."""
-
-    def configure(self, parser: Parser) -> None:
-        """Declare its arguments."""
-        ...
-
-    def run(self, options: argparse.Namespace) -> int | None:
-        """Do it; the exit code, 0 if ``None``."""
-        ...
-
-
-class _Help(argparse.RawDescriptionHelpFormatter):
-    """Help as wide as the terminal. One is made for every argument that is declared, so it must cost nothing."""
-
-    def __init__(self, prog: str) -> None:
-        super().__init__(prog, width=terminal_columns() - 2)
-
-
-class Parser(argparse.ArgumentParser):
-    """An argument parser that raises instead of printing and leaving, and remembers what it was told, for
-    completion."""
-
-    def __init__(self, **options: Any) -> None:
-        options.setdefault("formatter_class", _Help)
-        self.declared: list[argparse.Action] = []
-        self.actions: dict[str, Parser] = {}
-        self.words: str | None = None
-        """The argument that is made of words, with options between them as they come; there is at most one."""
-        self._choice: Any = None
-        super().__init__(**options)
-
-    def add_argument(self, *names: Any, **options: Any) -> argparse.Action:
-        """Declare an argument."""
-        action = super().add_argument(*names, **options)
-        self.declared.append(action)
-        return action
-
-    def add_action(self, name: str, summary: str) -> Parser:
-        """Declare an action: a second word with arguments of its own."""
-        if self._choice is None:
-            self._choice = self.add_subparsers(dest="action", metavar="ACTION", required=True, title="actions")
-        self.actions[name] = self._choice.add_parser(name, help=summary, description=summary)
-        return self.actions[name]
-
-    def parse(self, words: Sequence[str]) -> argparse.Namespace:
-        """Understand the words; after ``--``, none is an option."""
-        if self.words is None:
-            return self.parse_args(words)
-        end = words.index("--") if "--" in words else len(words)
-        options = self.parse_intermixed_args(words[:end])
-        setattr(options, self.words, [*getattr(options, self.words), *words[end + 1 :]])
-        return options
-
-    def error(self, message: str) -> NoReturn:
-        """Bad usage, in one line with a way on."""
-        raise errors.UsageError(f"{message}. Try '{self.prog} --help'.")
-
-
-def count(text: str) -> int:
-    """How many, as someone typed it: the ``type`` of an argument."""
-    if not text.isdecimal():
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of things; write 0, 1, 2 and so on")
-    return int(text)
 
 
 def run(words: Sequence[str]) -> int:
@@ -155,8 +100,7 @@ def _drop_unwritten() -> None:
 
 def _understood(error: Exception, words: Sequence[str]) -> errors.OpenseshError:
     """What to tell of an error, also of one that no part of the house has put into words."""
-    while isinstance(error, ExceptionGroup):
-        error = cast("ExceptionGroup[Exception]", error).exceptions[0]
+    error = _first_of_group(error)
     if isinstance(error, errors.OpenseshError):
         return error
     if isinstance(error, FileNotFoundError) and not error.filename and _is_nowhere():
@@ -173,6 +117,14 @@ def _understood(error: Exception, words: Sequence[str]) -> errors.OpenseshError:
     return errors.OpenseshError(f"this should not have happened: {type(error).__name__}: {error}; {where}")
 
 
+def _first_of_group(error: Exception) -> Exception:
+    from typing import cast
+
+    while isinstance(error, ExceptionGroup):
+        error = cast("ExceptionGroup[Exception]", error).exceptions[0]
+    return error
+
+
 def _is_nowhere() -> bool:
     try:
         os.getcwd()
@@ -185,23 +137,29 @@ def command_parser(name: str) -> tuple[Command, Parser]:
     """A command's module, and a parser for its words."""
     if name not in _LEAN:
         _load_msgspec()
-    module: Any = import_module(f".{COMMANDS[name][1]}", __package__)
-    parser = Parser(prog=f"opensesh {name}", description=(module.__doc__ or "").strip(), allow_abbrev=False)
+    module = load_command(name)
+    parser = Parser(f"opensesh {name}", (module.__doc__ or "").strip())
     module.configure(parser)
     for each in parser.actions.values() or (parser,):
         _declare_everywhere(each)
     return module, parser
 
 
+def load_command(name: str) -> Command:
+    """The module of a command. Not by ``importlib``, which takes longer to load than some of them."""
+    module: Any = __import__(f"{__package__}.{COMMANDS[name][1]}", fromlist=["run"])
+    return module
+
+
 def _load_msgspec() -> None:
     """Load msgspec without ``typing_extensions``, which it asks for what ``typing`` has, and which takes as long to
     load as itself. Nothing else runs yet that could miss it meanwhile."""
-    if "msgspec" in sys.modules or "typing_extensions" in sys.modules:
+    loaded: Any = sys.modules
+    if "msgspec" in loaded or "typing_extensions" in loaded:
         return
-    loaded: dict[str, Any] = cast("dict[str, Any]", sys.modules)
     loaded["typing_extensions"] = None
     try:
-        import_module("msgspec")
+        __import__("msgspec")
     finally:
         del loaded["typing_extensions"]
 
@@ -238,14 +196,14 @@ def _run(words: Sequence[str]) -> int:
     except SystemExit as done:  # the help was asked for, and is printed
         return int(done.code or 0)
     _check_store(name, options)
-    with _quiet() if options.quiet else nullcontext():
-        return command.run(options) or 0
+    return _run_quietly(command, options) if options.quiet else command.run(options) or 0
 
 
-@contextmanager
-def _quiet() -> Generator[None]:
+def _run_quietly(command: Command, options: argparse.Namespace) -> int:
+    from contextlib import redirect_stderr
+
     with open(os.devnull, "w", encoding="utf-8") as nowhere, redirect_stderr(nowhere):
-        yield
+        return command.run(options) or 0
 
 
 def _without_command(words: Sequence[str]) -> int:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Sequence
 
-    from .app import Parser
+    from .arguments import Parser
 
 _SCRIPTS = {
     "bash": """_opensesh() {

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from argparse import Namespace
 
     from ..config import Config
-    from .app import Parser
+    from .arguments import Parser
 
     Path = tuple[str | int, ...]
 

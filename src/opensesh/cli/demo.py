@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ..engine.loop import Outcome
     from ..records import Session
     from ..storage.store import StoredMessage
-    from .app import Parser
+    from .arguments import Parser
     from .driving import Drive
 
 _EXIT = {"answered": 0, "failed": 1, "blocked": 1, "aborted": 130}

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ..history.doctor import Diagnosis
     from ..history.findings import Finding
     from ..storage.store import Store
-    from .app import Parser
+    from .arguments import Parser
 
 _COLOURS = {"damage": 31, "odd": 33, "note": 2}
 _SHOWN = 8

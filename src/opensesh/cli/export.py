@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ..history.redaction import Redactor
     from ..history.selection import Selection
     from ..storage.store import Damage, Store
-    from .app import Parser
+    from .arguments import Parser
 
 _FORMS = ("jsonl", "json", "opencode", "markdown", "html", "prompts", "hf", "parquet")
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ..history.sources import Incoming, PathMap
     from ..storage.json_tree import JsonTree
     from ..storage.store import Damage
-    from .app import Parser
+    from .arguments import Parser
 
 
 def configure(parser: Parser) -> None:

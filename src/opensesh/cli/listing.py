@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ..errors import UsageError
 from ..history.library import Library, Scope, figures
 from . import output
-from .app import count
+from .arguments import count
 from .choose import project_title
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ..history.library import Overview
     from ..records import Project, Session
     from ..storage.store import Damage, Store
-    from .app import Parser
+    from .arguments import Parser
 
 _UNITS = {"m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ..models.catalogue import Catalogue, ProviderInfo
     from ..models.model import Model
     from ..storage.store import Damage
-    from .app import Parser
+    from .arguments import Parser
 
 _SCRIPTED = "scripted/"
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from ..config import Config
     from ..plugins import Loaded, Plugins, Skipped, Source
-    from .app import Parser
+    from .arguments import Parser
 
 _OFF = "plugins are switched off here, by {}"
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from argparse import Namespace
 
     from ..records import Project
-    from .app import Parser
+    from .arguments import Parser
 
 
 def configure(parser: Parser) -> None:

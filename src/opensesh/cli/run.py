@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ..models.model import Model
     from ..records import Session
     from ..storage.store import Store
-    from .app import Parser
+    from .arguments import Parser
     from .driving import Ask, Drive
     from .run_screen import Screen
     from .terminal import Keyboard, Stream

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from ..errors import UsageError
 from . import output
-from .app import count
+from .arguments import count
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from ..history.index import Index
     from ..history.search import Results
     from ..history.snippets import Snippet
-    from .app import Parser
+    from .arguments import Parser
 
 _PROGRESS_AFTER = 1.0
 _FIELDS = "titles, prompts, answers, reasoning, context, tools, inputs, outputs, errors or paths"

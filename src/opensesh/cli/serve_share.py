@@ -16,7 +16,7 @@ from ..errors import UsageError
 if TYPE_CHECKING:
     from argparse import Namespace
 
-    from .app import Parser
+    from .arguments import Parser
 
 
 def configure(parser: Parser) -> None:

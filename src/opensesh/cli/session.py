@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from ..engine.loop import Outcome
     from ..records import Session
-    from .app import Parser
+    from .arguments import Parser
 
 _ELSEWHERE = {
     "diff": session_diff.run,

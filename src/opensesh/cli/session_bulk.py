@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ..history.trash import Bulk
     from ..records import Session
     from ..storage.store import Store
-    from .app import Parser
+    from .arguments import Parser
 
 ACTIONS = ("remove", "archive", "move")
 _WORDS = {

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ..sessions import Sessions
     from ..storage.store import StoredMessage
     from ..workspace import Snapshots
-    from .app import Parser
+    from .arguments import Parser
 
 
 def configure(parser: Parser) -> None:

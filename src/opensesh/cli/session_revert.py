@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ..sessions import Sessions
     from ..storage.store import StoredMessage
     from ..workspace import Done, Planned, Preview, Reverts
-    from .app import Parser
+    from .arguments import Parser
 
 _MARKS = {"restore": "~", "create": "+", "delete": "-", "keep": "="}
 

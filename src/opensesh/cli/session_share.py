@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ..sessions import Sessions
     from ..sharing.publisher import Publisher, Shared, TakenBack
     from ..sharing.terms import Terms
-    from .app import Parser
+    from .arguments import Parser
 
 
 def configure_share(parser: Parser) -> None:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from ..history.trash import Trashed
     from ..history.undo import Undone
-    from .app import Parser
+    from .arguments import Parser
 
 ACTIONS = ("restore", "trash")
 _SHOWN = 8

@@ -12,14 +12,14 @@ from ..history.transcript import Asked, Attached, Call, Marked, Said, Thought, W
 from ..records import Session, view
 from ..storage.keys import is_plain
 from . import output
-from .app import count
+from .arguments import count
 
 if TYPE_CHECKING:
     from argparse import Namespace
     from collections.abc import Iterator
 
     from ..history.transcript import Block, Transcript, Turn
-    from .app import Parser
+    from .arguments import Parser
 
 _MOST_PRETTY = 2_000_000
 

@@ -14,7 +14,7 @@ from ..history.ledger import ledger_at
 from ..history.stats import Choice, Row, summed
 from ..storage import find_stores, open_store
 from . import output
-from .app import count
+from .arguments import count
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ..history.ledger import Facts, Ledger
     from ..history.stats import Statistics
     from ..storage.store import Damage, Store
-    from .app import Parser
+    from .arguments import Parser
 
 GROUPS = ("day", "project", "model", "agent", "tool", "session")
 _HEADS = ("MSGS", "INPUT", "OUTPUT", "REASON", "CACHE-R", "CACHE-W", "COST", "RE-PRICED")

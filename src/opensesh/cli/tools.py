@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ..tools.mcp.answers import McpTool
     from ..tools.registry import Surroundings
     from ..tools.tool import Tool
-    from .app import Parser
+    from .arguments import Parser
 
 _COLOURS = {"connected": 32, "failed": 31, "needs_auth": 33}
 
