@@ -43,10 +43,9 @@ _NAMES = {
 def __getattr__(name: str) -> Any:
     if name not in _NAMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from importlib import import_module
-
     place, own = _NAMES[name]
-    module = import_module(f"{__name__}.{place}")
+    # Not by importlib, which takes longer to load than most of these.
+    module = __import__(f"{__name__}.{place}", fromlist=["__doc__"])
     found = getattr(module, own) if own else module
     globals()[name] = found
     return found

@@ -2,12 +2,13 @@ from __future__ import annotations
 
 import csv
 import io
+from datetime import date
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from opensesh.cli.charts import bar, calendar
+from opensesh.cli.charts import bar, calendar, day_number
 from opensesh.cli.stats import money, short
 
 from ..history.sample_tree import Sample
@@ -118,6 +119,13 @@ def test_a_calendar_has_a_column_a_week_and_shades_by_quarters() -> None:
     assert [line[4:].rstrip() for line in lines[1:]] == ["▒ ·", "▓ ·", "█ ·", "█ ·", "· ·", "· ·", "· ░"]
     assert calendar({}, 80) == []
     assert len(calendar({"2024-01-01": 1, "2026-11-15": 1}, 30)[1]) <= 30
+
+
+@pytest.mark.parametrize("year", [1600, 1899, 1900, 1969, 1970, 1999, 2000, 2024, 2026, 2100])
+def test_days_are_counted_as_the_calendar_does(year: int) -> None:
+    first = date(1970, 1, 1).toordinal()
+    for ordinal in range(date(year, 1, 1).toordinal(), date(year + 1, 1, 1).toordinal()):
+        assert day_number(date.fromordinal(ordinal).isoformat()) == ordinal - first
 
 
 def test_bars_and_numbers_are_short() -> None:

@@ -147,7 +147,7 @@ def command_parser(name: str) -> tuple[Command, Parser]:
 
 def load_command(name: str) -> Command:
     """The module of a command. Not by ``importlib``, which takes longer to load than some of them."""
-    module: Any = __import__(f"{__package__}.{COMMANDS[name][1]}", fromlist=["run"])
+    module: Any = __import__(f"{__package__}.{COMMANDS[name][1]}", fromlist=["__doc__"])
     return module
 
 

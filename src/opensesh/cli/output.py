@@ -11,8 +11,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Any
 
-    from ..storage.store import Damage
-
 _LEAST = 12
 """Columns that the last column of a table needs to tell anything."""
 
@@ -94,7 +92,7 @@ def terminal_columns() -> int:
         return 80
 
 
-def tell_damage(damage: Sequence[Damage]) -> None:
+def tell_damage(damage: Sequence[tuple[str, str]]) -> None:
     """On standard error: what could not be read, a few by name."""
     if not damage:
         return

@@ -7,22 +7,23 @@ named below. Unknown means that nobody said; 0 may mean free, a subscription, or
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
 
 from ..errors import UsageError
-from ..history.ledger import ledger_at
-from ..history.stats import Choice, Row, summed
-from ..storage import find_stores, open_store
+from ..storage import open_store
+from ..storage.found import find_stores
 from . import output
 from .arguments import count
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from argparse import Namespace
     from collections.abc import Callable, Sequence
 
+    from ..history.answers import Row, Statistics
     from ..history.figures import Figures
     from ..history.ledger import Facts, Ledger
-    from ..history.stats import Statistics
+    from ..history.stats import Choice
+    from ..storage.found import Found
     from ..storage.store import Damage, Store
     from .arguments import Parser
 
@@ -51,20 +52,53 @@ def run(options: Namespace) -> int:
         return run_bytes(open_store(options.store), options)
     if options.csv and options.json:
         raise UsageError("--csv or --json, not both")
-    damage: list[Damage] = []
-    ledger = ledger_at(find_stores(options.store), fresh=options.fresh, report=damage.append)
-    choice = _choice(options)
-    if options.by == "tool":
-        _tools(ledger, choice, options)
+    found = find_stores(options.store)
+    if options.by == "tool" or options.fresh or options.since or options.until or options.project:
+        damage = _counted(found, options)
     else:
-        _print(summed(ledger, options.by, choice, utc=options.utc), options)
+        damage = _recalled(found, options)
     output.tell_damage(damage)
     return 0
 
 
+def _recalled(found: Found, options: Namespace) -> Sequence[tuple[str, str]]:
+    """Everything, of which the sums are kept as long as nothing changes; what could not be read."""
+    from ..history.kept import Kept
+
+    kept = Kept(found, options.by, utc=options.utc)
+    known = kept.answer()
+    if known is not None:
+        _print(known[0], options)
+        return known[1]
+    from ..history.ledger import ledger_at
+    from ..history.stats import Choice, summed
+
+    damage: list[Damage] = []
+    ledger = ledger_at(found, report=damage.append)
+    answer = summed(ledger, options.by, Choice(), utc=options.utc)
+    kept.keep(answer, ledger.watched, damage)
+    _print(answer, options)
+    return damage
+
+
+def _counted(found: Found, options: Namespace) -> Sequence[tuple[str, str]]:
+    """What was asked for; what could not be read."""
+    from ..history.ledger import ledger_at
+
+    damage: list[Damage] = []
+    ledger = ledger_at(found, fresh=options.fresh, report=damage.append)
+    choice = _choice(options)
+    if options.by == "tool":
+        _tools(ledger, choice, options)
+    else:
+        from ..history.stats import summed
+
+        _print(summed(ledger, options.by, choice, utc=options.utc), options)
+    return damage
+
+
 def _choice(options: Namespace) -> Choice:
-    if not (options.since or options.until or options.project):
-        return Choice()
+    from ..history.stats import Choice
     from .listing import moment
 
     return Choice(
@@ -114,8 +148,7 @@ def _print_table(found: Statistics, options: Namespace) -> None:
 
 
 def _is_shown(row: Row, options: Namespace) -> bool:
-    child = row.facts is not None and bool(row.facts.parent)
-    return options.children or not child
+    return options.children or not row.parent
 
 
 def _sums(row: Row) -> Figures:
@@ -163,7 +196,7 @@ def _right(cell: str, size: int) -> str:
 
 def _names(rows: Sequence[Row], by: str, options: Namespace) -> list[str]:
     if by == "session":
-        return [f"{row.key[-6:]} {row.facts.title}" if row.facts else row.key for row in rows]
+        return [row.key if row.title is None else f"{row.key[-6:]} {row.title}" for row in rows]
     if by != "project":
         return [row.key for row in rows]
     from .choose import project_title
@@ -208,13 +241,12 @@ def _print_csv(found: Statistics) -> None:
     for row in found.rows:
         sums, rest = row.figures, []
         if row.inclusive is not None:
-            facts = row.facts
             known = "" if row.inclusive.unpriced else dollars(row.inclusive.repriced)
-            rest = [facts.title if facts else "", facts.parent if facts else "", dollars(row.inclusive.cost), known]
+            rest = [row.title or "", row.parent, dollars(row.inclusive.cost), known]
         repriced = "" if sums.unpriced else dollars(sums.repriced)
         counts = [getattr(sums, bucket) for bucket in buckets]
         figures = [sums.messages, sums.answers, *counts, dollars(sums.cost), repriced, sums.unpriced]
-        writer.writerow((row.key, *figures, len(row.sessions), *rest))
+        writer.writerow((row.key, *figures, row.sessions, *rest))
 
 
 def _tools(ledger: Ledger, choice: Choice, options: Namespace) -> None:

@@ -12,8 +12,7 @@ Nothing here writes to a store, and importing it imports next to nothing.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from .library import Library
 

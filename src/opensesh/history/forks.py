@@ -12,12 +12,12 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, NamedTuple
 
-from .figures import likenesses, numbers
+from .accounts import likenesses, numbers
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from .figures import Entry
+    from .accounts import Entry
     from .ledger import Facts, Ledger
 
 _TITLE = re.compile(r".+ \(fork #\d+\)", re.ASCII | re.DOTALL)

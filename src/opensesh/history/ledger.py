@@ -15,8 +15,9 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..storage.store import Damage, log_damage
-from .figures import Account, Cell, Entry, in_time
-from .ledger_cache import cache_file, database_marks, folders, keep, load, mark, session_files, settled
+from .accounts import Account, Cell, Entry, in_time
+from .folders import folders, session_files
+from .ledger_cache import cache_file, database_marks, keep, load, mark, settled
 from .repricing import Prices, Repricer, table_mark
 
 if TYPE_CHECKING:
@@ -94,6 +95,8 @@ class Ledger:
         """For several stores together: the ledger of each."""
         self.store = store
         """For a store that was open already, and is no tree: the store."""
+        self.watched: list[Mark] = [each for member in members for each in member.watched]
+        """Files that may change without their folders doing so."""
         self._read = read
 
     def entries(self, session: str) -> list[Entry]:
@@ -181,21 +184,30 @@ class _Tree(_Keeper):
         if changed or len(accounts) != len(self.held.accounts) or len(known) != len(self.held.facts):
             _keep(self.path, self.place, Kept(_VERSION, self.table, prices, (), known, accounts))
         sums = {session: held.account for session, held in accounts.items()}
-        return Ledger(self.place, newest, sums, prices, self.entries)
+        ledger = Ledger(self.place, newest, sums, prices, self.entries)
+        ledger.watched = self._watched(accounts)
+        return ledger
+
+    def _watched(self, accounts: dict[str, Held]) -> list[Mark]:
+        folder = os.path.join(self.place, "message")
+        return [
+            (os.path.join(folder, session, name), when, size)
+            for session, held in accounts.items()
+            for name, when, size in held.watched
+        ]
 
     def _facts(self, report: Report) -> tuple[dict[str, tuple[int, int, Facts]], bool]:
         found: dict[str, tuple[int, int, Facts]] = {}
         changed = False
-        for project, entry in session_files(os.path.join(self.place, "session")):
-            place = f"{project}/{entry.name}"
-            status = entry.stat()
+        for project, path, moment, size in session_files(os.path.join(self.place, "session")):
+            place = f"{project}/{os.path.basename(path)}"
             held = self.held.facts.get(place)
-            if held is None or held[:2] != (status.st_mtime_ns, status.st_size):
-                facts = self.reading.facts(project, entry.path, report)
+            if held is None or held[:2] != (moment, size):
+                facts = self.reading.facts(project, path, report)
                 changed = True
                 if facts is None:
                     continue
-                held = (settled(status.st_mtime_ns), status.st_size, facts)
+                held = (settled(moment), size, facts)
             found[place] = held
         return found, changed
 
@@ -242,7 +254,7 @@ def _updated(found: tuple[int, int, Facts]) -> int:
 def _keep(path: str, place: str, kept: Kept) -> None:
     facts = {name: (*found[:2], tuple(found[2])) for name, found in kept.facts.items()}
     accounts = {name: (_plain(held.account), *held[1:]) for name, held in kept.accounts.items()}
-    keep(path, place, (kept.version, kept.table, tuple(kept.prices), kept.store, facts, accounts, kept.damage))
+    keep(path, place, (kept.version, kept.table, kept.prices.plain, kept.store, facts, accounts, kept.damage))
 
 
 def _plain(account: Account) -> tuple[Any, ...]:

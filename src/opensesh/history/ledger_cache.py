@@ -11,14 +11,13 @@ import os
 import sys
 import time
 import zlib
-from typing import TYPE_CHECKING, Any
 
 from ..errors import WriteFailed
 from ..storage import paths
-from ..storage.keys import is_plain
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from typing import Any
 
     Mark = tuple[str, int, int]
 
@@ -63,39 +62,6 @@ def keep(path: str, place: str, value: Any) -> None:
 
 def _head(data: bytes) -> bytes:
     return _MAGIC + zlib.crc32(data).to_bytes(4, "big")
-
-
-def folders(folder: str) -> list[tuple[str, int]]:
-    """The folders in a folder that are named like parts of keys, each with its time of change in nanoseconds."""
-    try:
-        with os.scandir(folder) as found:
-            return [(each.name, each.stat().st_mtime_ns) for each in found if is_plain(each.name) and each.is_dir()]
-    except OSError:
-        return []
-
-
-def session_files(folder: str) -> Iterator[tuple[str, os.DirEntry[str]]]:
-    """The records of sessions, each with the project it is filed under."""
-    for project, _ in folders(folder):
-        try:
-            with os.scandir(os.path.join(folder, project)) as found:
-                yield from ((project, each) for each in found if is_record(each.name))
-        except OSError:
-            continue
-
-
-def records(folder: str) -> Iterable[str]:
-    """The files in a folder that are named like records."""
-    try:
-        names = os.listdir(folder)
-    except OSError:
-        return ()
-    return [name for name in names if is_record(name)]
-
-
-def is_record(name: str) -> bool:
-    """Whether a file is named like a record; the copies that people and programs make are not."""
-    return name.endswith(".json") and is_plain(name[:-5])
 
 
 def mark(path: str) -> tuple[int, int]:

@@ -10,10 +10,11 @@ from ..records import Document, as_object, codec
 from ..storage import open_store
 from ..storage.json_tree import read_file
 from ..storage.store import Damage
-from .figures import Entry, account
+from .accounts import Entry, account
+from .folders import records
 from .forks import is_suspect
 from .ledger import Facts, Held
-from .ledger_cache import mark, records
+from .ledger_cache import mark
 from .spending import Reader
 
 if TYPE_CHECKING:
@@ -51,7 +52,8 @@ class TreeReading:
         try:
             document = codec.loads_object(read_file(path), path)
         except (OSError, RecordError) as error:
-            report(Damage(path, error.reason if isinstance(error, RecordError) else str(error)))
+            if os.path.lexists(path):  # and was not removed meanwhile
+                report(Damage(path, error.reason if isinstance(error, RecordError) else str(error)))
             return None
         return session_facts(document, project, os.path.basename(path)[:-5])
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from .figures import Account, Entry, account, in_time, numbers
+from .accounts import Account, Entry, account, in_time, numbers
 from .forks import is_suspect
 from .ledger import Facts, Ledger
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, NamedTuple
 
 from ..flags import Flags
 from ..storage import paths
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from ..models.catalogue import Catalogue
     from ..models.model import Price
@@ -15,12 +15,20 @@ if TYPE_CHECKING:
     Used = tuple[int, int, int, int, int]
 
 
-class Prices(NamedTuple):
+class Prices:
     """Which price table was used."""
 
-    label: str
-    date: str
-    """The day of the data, ``2026-09-28``."""
+    __slots__ = ("date", "label")
+
+    def __init__(self, label: str, date: str) -> None:
+        self.label = label
+        self.date = date
+        """The day of the data, ``2026-09-28``; empty if there was no table."""
+
+    @property
+    def plain(self) -> tuple[str, str]:
+        """Both, in the order they are given."""
+        return self.label, self.date
 
 
 class Repricer:

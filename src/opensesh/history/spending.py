@@ -9,8 +9,8 @@ import msgspec
 from ..errors import RecordError
 from ..records import Document, as_object, loads_object
 from ..records.view import View
+from .accounts import Entry
 from .amounts import units
-from .figures import Entry
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

@@ -7,80 +7,25 @@ Totals are made of what each session used itself, so nothing is in them twice.
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from ..storage.store import Damage, log_damage
-from .figures import QUARTER, Account, Cell, Figures, cells
+from .accounts import Account, Cell, cells
+from .answers import Copied, Row, Statistics, day_of
+from .figures import Figures
 from .forks import copies
 from .ledger import Facts, Ledger, open_ledger
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from ..records import Document
     from ..storage.store import Store
-    from .figures import Entry
-    from .repricing import Prices, Repricer
+    from .accounts import Entry
+    from .repricing import Repricer
 
 By = Literal["day", "project", "model", "agent", "session"]
 UNKNOWN = "(unknown)"
 """The key of what cannot be told: the project of a session whose record is gone, the agent of an old message."""
-
-
-class Row:
-    """One group and its sums."""
-
-    def __init__(self, key: str) -> None:
-        self.key = key
-        self.figures = Figures()
-        self.sessions: set[str] = set()
-        self.inclusive: Figures | None = None
-        """For a session: its own and those of all below it."""
-        self.facts: Facts | None = None
-        """For a session: what its record says."""
-
-    def add(self, session: str, cell: Cell) -> None:
-        """Count a cell of a session."""
-        self.figures.add(cell.sums)
-        self.sessions.add(session)
-
-    def document(self) -> Document:
-        """For machines."""
-        row: Document = {"key": self.key, **self.figures.document(), "sessions": len(self.sessions)}
-        if self.facts is not None:
-            row |= {"title": self.facts.title, "projectID": self.facts.project, "parentID": self.facts.parent or None}
-        if self.inclusive is not None:
-            row["inclusive"] = self.inclusive.document()
-        return row
-
-
-class Copied(NamedTuple):
-    """What forks hold of other sessions, which is not counted."""
-
-    sessions: int
-    figures: Figures
-
-
-class Statistics(NamedTuple):
-    """The answer."""
-
-    by: str
-    rows: list[Row]
-    total: Row
-    prices: Prices
-    copied: Copied
-
-    def document(self) -> Document:
-        """For machines."""
-        copied = self.copied.figures.document() | {"sessions": self.copied.sessions}
-        return {
-            "by": self.by,
-            "prices": {"table": self.prices.label, "date": self.prices.date},
-            "rows": [row.document() for row in self.rows],
-            "total": self.total.document(),
-            "copied": copied,
-        }
 
 
 class Choice(NamedTuple):
@@ -123,7 +68,7 @@ def statistics(
 def summed(ledger: Ledger, by: By, choice: Choice, *, utc: bool = False) -> Statistics:
     """The same, of a ledger that is open already."""
     inherited = copies(ledger)
-    copied = Copied(len(inherited), Figures())
+    copied = Copied(len(inherited))
     keys = _Keys(ledger, by, utc=utc)
     rows: dict[str, Row] = {}
     total = Row("total")
@@ -165,7 +110,7 @@ class _Keys:
 
     def __init__(self, ledger: Ledger, by: By, *, utc: bool) -> None:
         self._facts = ledger.facts
-        self._zone = time.gmtime if utc else time.localtime
+        self._utc = utc
         self._days: dict[int, str] = {}
         self.of: Callable[[str, Cell], str] = {
             "day": self._day,
@@ -178,7 +123,7 @@ class _Keys:
     def _day(self, _: str, cell: Cell) -> str:
         slot = cell.slot
         if slot not in self._days:
-            self._days[slot] = time.strftime("%Y-%m-%d", self._zone(slot * QUARTER / 1000))
+            self._days[slot] = day_of(slot, utc=self._utc)
         return self._days[slot]
 
     def _project(self, session: str, _: Cell) -> str:
@@ -205,13 +150,11 @@ def _roll_up(ledger: Ledger, rows: dict[str, Row]) -> None:
         if facts.parent:
             below.setdefault(facts.parent, []).append(facts.id)
     for session in list(rows):
-        facts = ledger.facts.get(session)
         for parent in _ancestors(ledger, session):
             if parent not in rows and parent in ledger.facts:
                 rows[parent] = Row(parent)
-        rows[session].facts = facts
     for session, row in rows.items():
-        row.facts = row.facts or ledger.facts.get(session)
+        row.describe(ledger.facts.get(session))
         row.inclusive = Figures()
         for each in _tree(session, below):
             if each in rows:

@@ -14,8 +14,9 @@ from ..records import Document, as_object
 from ..records.view import View
 from ..storage import open_store
 from ..storage.json_tree import read_file
+from .folders import records
 from .forks import copies
-from .ledger_cache import cache_file, database_marks, keep, load, mark, records, settled
+from .ledger_cache import cache_file, database_marks, keep, load, mark, settled
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -2,15 +2,29 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from .found import find_stores
-from .store import Damage, Key, Store, StoredMessage, log_damage
-
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any
+
+    from .found import find_stores
     from .json_tree import JsonTree
+    from .store import Damage, Key, Store, StoredMessage, log_damage
 
 __all__ = ["Damage", "Key", "Store", "StoredMessage", "find_stores", "log_damage", "open_store", "open_tree"]
+
+_STORE = ("Damage", "Key", "Store", "StoredMessage", "log_damage")
+
+
+def __getattr__(name: str) -> Any:
+    """Names of other modules, which are loaded when they are asked for: finding stores takes none of them."""
+    if name == "find_stores":
+        from . import found as module
+    elif name in _STORE:
+        from . import store as module
+    else:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = globals()[name] = getattr(module, name)
+    return value
 
 
 def open_store(place: str | None = None) -> Store:
@@ -18,6 +32,8 @@ def open_store(place: str | None = None) -> Store:
 
     A data folder (the default is OpenCode's own) opens as everything found in it: the JSON tree and every database.
     """
+    from .found import find_stores
+
     found = find_stores(place)
     if not found.databases:
         return open_tree(found.tree or found.place)

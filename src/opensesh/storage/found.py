@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-import re
-from typing import TYPE_CHECKING, NamedTuple
 
 from ..errors import StoreError
 from ..flags import Flags
 from . import paths
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -18,14 +17,17 @@ _DATABASE = r"opencode(-[A-Za-z0-9._-]+)?\.db"
 _COPY = r"(?i)[-._](backup|bak|copy|old|orig|save|saved|tmp)([-._]|\d|$)"
 
 
-class Found(NamedTuple):
+class Found:
     """What is at a place."""
 
-    place: str
-    """Absolute."""
-    tree: str | None
-    """The root of the JSON tree; it need not exist yet. ``None`` where the place is a database."""
-    databases: tuple[str, ...]
+    __slots__ = ("databases", "place", "tree")
+
+    def __init__(self, place: str, tree: str | None, databases: tuple[str, ...]) -> None:
+        self.place = place
+        """Absolute."""
+        self.tree = tree
+        """The root of the JSON tree; it need not exist yet. ``None`` where the place is a database."""
+        self.databases = databases
 
 
 def find_stores(place: str | None = None) -> Found:
@@ -59,10 +61,15 @@ def databases(folder: str | os.PathLike[str], environment: Mapping[str, str] = o
     except OSError:
         return []
     names = sorted(named_so, key=lambda name: (name != "opencode.db", name))
-    found = [
-        name for name in names if (match := re.fullmatch(_DATABASE, name)) and not re.search(_COPY, match[1] or "")
-    ]
+    found = [name for name in names if name == "opencode.db" or _is_of_a_channel(name)]
     return [path for name in found if os.path.isfile(path := os.path.join(folder, name))]
+
+
+def _is_of_a_channel(name: str) -> bool:
+    import re  # most have the released program's alone, and nobody wants to wait for this
+
+    match = re.fullmatch(_DATABASE, name)
+    return match is not None and not re.search(_COPY, match[1] or "")
 
 
 def _is_tree(place: str) -> bool:

@@ -1,0 +1,58 @@
+"""What lies in a JSON tree, told by names and times of change alone."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from ..storage.keys import is_plain
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+
+def folders(folder: str) -> list[tuple[str, int]]:
+    """The folders in a folder that are named like parts of keys, each with its time of change in nanoseconds."""
+    found: list[tuple[str, int]] = []
+    for each in _entries(folder):
+        try:
+            if is_plain(each.name) and each.is_dir():
+                found.append((each.name, each.stat().st_mtime_ns))
+        except OSError:  # gone meanwhile
+            continue
+    return found
+
+
+def session_files(folder: str) -> Iterator[tuple[str, str, int, int]]:
+    """The records of sessions: the project each is filed under, its path, time of change and size; both are 0 for one
+    that cannot be looked at."""
+    for project, _ in folders(folder):
+        for each in _entries(os.path.join(folder, project)):
+            if is_record(each.name):
+                try:
+                    status = each.stat()
+                    yield project, each.path, status.st_mtime_ns, status.st_size
+                except OSError:
+                    yield project, each.path, 0, 0
+
+
+def _entries(folder: str) -> list[os.DirEntry[str]]:
+    try:
+        with os.scandir(folder) as found:
+            return list(found)
+    except OSError:
+        return []
+
+
+def records(folder: str) -> Iterable[str]:
+    """The files in a folder that are named like records."""
+    try:
+        names = os.listdir(folder)
+    except OSError:
+        return ()
+    return [name for name in names if is_record(name)]
+
+
+def is_record(name: str) -> bool:
+    """Whether a file is named like a record; the copies that people and programs make are not."""
+    return name.endswith(".json") and is_plain(name[:-5])

@@ -1,0 +1,344 @@
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+
+from opensesh.history.answers import restored
+from opensesh.history.kept import Kept
+from opensesh.history.ledger import ledger_at
+from opensesh.history.stats import Choice, summed
+from opensesh.storage.found import find_stores
+from opensesh.storage.store import Damage
+
+from .sample_tree import DAY, Sample
+
+FIXTURES = Path(__file__).parents[1] / "fixtures"
+By = Literal["day", "project", "model", "agent", "session"]
+GROUPS: tuple[By, ...] = ("day", "project", "model", "agent", "session")
+
+
+@pytest.fixture
+def sample(tmp_path: Path) -> Sample:
+    root = tmp_path / "data" / "storage"
+    root.mkdir(parents=True)
+    sample = Sample(root)
+    sample.talk("one")
+    sample.clock += 3 * DAY
+    child = sample.talk("two", parent=sample.talk("parent")["id"])
+    sample.fork(child)
+    settle(tmp_path)
+    return sample
+
+
+@pytest.fixture
+def zone(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], None]]:
+    def change(name: str) -> None:
+        monkeypatch.setenv("TZ", name)
+        time.tzset()
+
+    yield change
+    monkeypatch.undo()
+    time.tzset()
+
+
+def settle(folder: Path) -> None:
+    """Make everything look as if it had been written a while ago, and each thing at a time of its own."""
+    then = time.time_ns() - 60 * 10**9
+    for base, folders, names in os.walk(folder):
+        for name in (*folders, *names):
+            then += 1000
+            os.utime(os.path.join(base, name), ns=(then, then))
+
+
+def place_of(sample: Sample) -> str:
+    return str(sample.root.parent)
+
+
+def told(place: str, by: By = "day", *, utc: bool = True) -> tuple[dict[str, Any], bool]:
+    """The sums as the command tells them, and whether they were kept from the last time."""
+    kept = Kept(find_stores(place), by, utc=utc)
+    known = kept.answer()
+    if known is not None:
+        return known[0].document(), True
+    damage: list[Damage] = []
+    ledger = ledger_at(find_stores(place), report=damage.append)
+    answer = summed(ledger, by, Choice(), utc=utc)
+    kept.keep(answer, ledger.watched, damage)
+    return answer.document(), False
+
+
+def counted(place: str, by: By = "day", *, utc: bool = True) -> dict[str, Any]:
+    """The sums from everything, read anew."""
+    return summed(ledger_at(find_stores(place), fresh=True), by, Choice(), utc=utc).document()
+
+
+@pytest.mark.parametrize("by", GROUPS)
+def test_sums_are_kept_and_read_back_as_they_were(sample: Sample, by: By) -> None:
+    first = told(place_of(sample), by)
+    second = told(place_of(sample), by)
+    assert (first[1], second[1]) == (False, True)
+    assert first[0] == second[0] == counted(place_of(sample), by)
+    assert first[0]["copied"]["messages"] == 4
+
+
+def test_groups_and_zones_are_kept_apart(sample: Sample) -> None:
+    for by in GROUPS:
+        told(place_of(sample), by)
+    assert all(told(place_of(sample), by)[0]["by"] == by for by in GROUPS)
+    assert not told(place_of(sample), "day", utc=False)[1]
+
+
+def first(sample: Sample) -> Path:
+    return next(path for path in (sample.root / "session" / "proj").iterdir() if '"one"' in path.read_text())
+
+
+def rename(sample: Sample) -> None:
+    path = first(sample)
+    path.write_text(json.dumps(json.loads(path.read_bytes()) | {"title": "another"}))
+
+
+def rename_a_project(sample: Sample) -> None:
+    (sample.root / "session" / "proj").rename(sample.root / "session" / "prok")
+
+
+def add_session(sample: Sample) -> None:
+    sample.talk("new")
+
+
+def add_message(sample: Sample) -> None:
+    sample.answer({"id": first(sample).stem}, cost=4)
+
+
+def remove_session(sample: Sample) -> None:
+    first(sample).unlink()
+
+
+def remove_messages(sample: Sample) -> None:
+    shutil.rmtree(sample.root / "message" / first(sample).stem)
+
+
+def remove_message(sample: Sample) -> None:
+    next((sample.root / "message" / first(sample).stem).iterdir()).unlink()
+
+
+def move_to_another_project(sample: Sample) -> None:
+    path = first(sample)
+    (sample.root / "session" / "other").mkdir()
+    path.rename(sample.root / "session" / "other" / path.name)
+
+
+def tear_a_session(sample: Sample) -> None:
+    first(sample).write_bytes(b"{")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        rename,
+        rename_a_project,
+        add_session,
+        add_message,
+        remove_session,
+        remove_messages,
+        remove_message,
+        move_to_another_project,
+        tear_a_session,
+    ],
+)
+@pytest.mark.parametrize("by", ["project", "session"])
+def test_whatever_changes_is_in_the_next_answer(sample: Sample, by: By, change: Callable[[Sample], None]) -> None:
+    before = told(place_of(sample), by)[0]
+    assert told(place_of(sample), by)[1]
+    change(sample)
+    after, was_kept = told(place_of(sample), by)
+    assert not was_kept
+    assert after == counted(place_of(sample), by)
+    assert after != before or (by == "project" and change is rename)
+    settle(sample.root.parent)
+    told(place_of(sample), by)
+    again, was_kept = told(place_of(sample), by)
+    assert was_kept
+    assert again == after
+
+
+def test_an_answer_that_ends_in_place_is_counted(sample: Sample) -> None:
+    session = sample.session("running")
+    running = sample.answer(session, cost=0)
+    del running["time"]["completed"]
+    path = sample.write(("message", session["id"], running["id"]), running)
+    settle(sample.root.parent)
+    before = told(place_of(sample))[0]["total"]["cost"]
+    assert told(place_of(sample))[1]
+    changed = path.parent.stat().st_mtime_ns
+    running["time"]["completed"], running["cost"] = sample.clock, 8
+    path.write_text(json.dumps(running))
+    assert path.parent.stat().st_mtime_ns == changed
+    after, was_kept = told(place_of(sample))
+    assert not was_kept
+    assert after["total"]["cost"] == before + 8
+
+
+def test_damage_is_told_again_and_forgotten_when_it_is_repaired(sample: Sample) -> None:
+    path = next(next((sample.root / "message").iterdir()).iterdir())
+    whole = path.read_bytes()
+    path.write_bytes(whole[:40])
+    settle(sample.root.parent)
+    told(place_of(sample))
+    known = Kept(find_stores(place_of(sample)), "day", utc=True).answer()
+    assert known is not None
+    assert [where for where, _ in known[1]] == [str(path)]
+    path.write_bytes(whole)
+    assert Kept(find_stores(place_of(sample)), "day", utc=True).answer() is None
+
+
+def test_what_was_written_just_now_is_not_relied_on(sample: Sample) -> None:
+    sample.talk("new")
+    assert [told(place_of(sample))[1] for _ in range(3)] == [False] * 3
+
+
+def test_a_time_to_come_is_not_relied_on(sample: Sample) -> None:
+    path = next((sample.root / "message").iterdir())
+    os.utime(path, (time.time() + 3600, time.time() + 3600))
+    assert [told(place_of(sample))[1] for _ in range(2)] == [False] * 2
+
+
+def test_a_folder_that_cannot_be_looked_at_in_full_is_not_relied_on(sample: Sample) -> None:
+    expected = counted(place_of(sample))
+    for folder in ("session/proj", "message"):
+        (sample.root / folder / "ses_gone.json").symlink_to("nowhere")
+        assert [told(place_of(sample)) for _ in range(2)] == [(expected, False)] * 2
+        (sample.root / folder / "ses_gone.json").unlink()
+
+
+def test_strange_files_between_the_folders_do_no_harm(sample: Sample) -> None:
+    expected = counted(place_of(sample))
+    for folder in ("", "session", "session/proj", "message"):
+        (sample.root / folder / "no tes").write_text("x")
+    (sample.root / "session" / "loop").symlink_to(".")
+    settle(sample.root.parent)
+    assert [told(place_of(sample)) for _ in range(2)] == [(expected, False), (expected, True)]
+
+
+@pytest.mark.parametrize("variable", ["XDG_CACHE_HOME", "OPENCODE_MODELS_PATH"])
+def test_another_price_table_makes_other_sums(
+    sample: Sample, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variable: str
+) -> None:
+    assert not told(place_of(sample))[1]
+    assert told(place_of(sample))[1]
+    table = tmp_path / "models.json"
+    if variable == "XDG_CACHE_HOME":
+        table = Path.home() / ".cache" / "opencode" / "models.json"
+        table.parent.mkdir(parents=True)
+    else:
+        monkeypatch.setenv(variable, str(table))
+    name = "claude-sonnet-4-5"
+    model = {"id": name, "name": "x", "cost": {"input": 1, "output": 1}}
+    table.write_text(json.dumps({"anthropic": {"id": "anthropic", "name": "x", "models": {name: model}}}))
+    after, was_kept = told(place_of(sample))
+    assert not was_kept
+    assert after == counted(place_of(sample))
+
+
+def test_another_version_of_the_program_adds_up_for_itself(sample: Sample, monkeypatch: pytest.MonkeyPatch) -> None:
+    told(place_of(sample))
+    assert told(place_of(sample))[1]
+    monkeypatch.setattr("opensesh.history.kept.__version__", "0.0.0")
+    assert not told(place_of(sample))[1]
+
+
+def test_days_are_those_of_the_zone_one_is_in_now(sample: Sample, zone: Callable[[str], None]) -> None:
+    session = sample.session("late")
+    sample.clock += DAY - sample.clock % DAY - 600_000  # ten minutes before midnight, UTC
+    sample.answer(session, cost=1)
+    settle(sample.root.parent)
+    zone("UTC")
+    first = told(place_of(sample), utc=False)[0]
+    assert told(place_of(sample), utc=False)[1]
+    zone("Asia/Tokyo")
+    second, was_kept = told(place_of(sample), utc=False)
+    assert not was_kept
+    assert second != first
+    assert second == counted(place_of(sample), utc=False)
+    zone("UTC")
+    assert told(place_of(sample), utc=False)[0] == first
+
+
+def test_a_database_beside_the_tree_is_looked_at_too(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    shutil.copytree(FIXTURES / "opencode-1.1.65" / "storage", data / "storage")
+    shutil.copy(FIXTURES / "opencode-1.2" / "opencode.db", data / "opencode.db")
+    settle(tmp_path)
+    first = told(str(data), "session")
+    assert told(str(data), "session") == (first[0], True)
+    with sqlite3.connect(data / "opencode.db") as database:
+        database.execute("UPDATE session SET title = 'changed', time_updated = time_updated + 1")
+    database.close()
+    second, was_kept = told(str(data), "session")
+    assert not was_kept
+    assert second != first[0]
+    shutil.copy(FIXTURES / "opencode-1.18.33" / "opencode.db", data / "opencode-dev.db")
+    assert not told(str(data), "session")[1]
+
+
+def test_a_database_alone_is_kept_too(tmp_path: Path) -> None:
+    place = str(shutil.copy(FIXTURES / "opencode-1.18.33" / "opencode.db", tmp_path / "opencode.db"))
+    settle(tmp_path)
+    first = told(place)
+    assert told(place) == (first[0], True)
+    settle(tmp_path)
+    assert not told(place)[1]
+
+
+def test_sums_of_another_store_are_never_told(sample: Sample, tmp_path: Path) -> None:
+    told(place_of(sample))
+    [cache] = (Path.home() / ".cache" / "opensesh" / "sums-day-utc").iterdir()
+    before = cache.read_bytes()
+    other = shutil.copytree(sample.root.parent, tmp_path / "other")
+    told(str(other))
+    for path in cache.parent.iterdir():
+        path.write_bytes(before)
+    shutil.rmtree(other / "storage" / "message")
+    assert told(str(other))[0]["rows"] == []
+
+
+@pytest.mark.parametrize("junk", [b"", b"\x00" * 200, b"opensesh\x01"])
+def test_what_was_kept_and_is_damaged_is_made_anew(sample: Sample, junk: bytes) -> None:
+    first = told(place_of(sample))[0]
+    [cache] = (Path.home() / ".cache" / "opensesh" / "sums-day-utc").iterdir()
+    for content in (junk, cache.read_bytes()[:-20]):
+        cache.write_bytes(content)
+        assert told(place_of(sample)) == (first, False)
+    assert told(place_of(sample)) == (first, True)
+
+
+def test_an_empty_place_has_empty_sums(tmp_path: Path) -> None:
+    for _ in range(2):
+        answer, _ = told(str(tmp_path))
+        assert (answer["rows"], answer["total"]["messages"]) == ([], 0)
+
+
+def test_sums_in_their_plain_form_are_the_same(sample: Sample) -> None:
+    for by in GROUPS:
+        answer = summed(ledger_at(find_stores(place_of(sample))), by, Choice())
+        assert restored(answer.plain).document() == answer.document()
+
+
+def test_kept_sums_are_told_without_loading_what_counts_them(sample: Sample) -> None:
+    code = (
+        "import sys; from opensesh.cli.app import run; run(['stats', '--store', sys.argv[1]]);"
+        "print(sorted({'typing', 're', 'datetime', 'msgspec', 'opensesh.history.ledger'} & sys.modules.keys()))"
+    )
+    words = [sys.executable, "-I", "-S", "-c", f"import sys; sys.path[:0] = {sys.path!r}; {code}", place_of(sample)]
+    printed = [subprocess.run(words, capture_output=True, text=True, check=True).stdout for _ in range(2)]
+    assert printed[1].splitlines()[-1] == "[]"
+    assert printed[0].splitlines()[:-1] == printed[1].splitlines()[:-1]
