@@ -330,3 +330,14 @@ def test_a_ledger_can_be_summed_in_several_ways(sample: Sample) -> None:
     sample.talk()
     ledger = open_ledger(JsonTree(sample.root))
     assert summed(ledger, "day", Choice()).total.document() == summed(ledger, "agent", Choice()).total.document()
+
+
+@pytest.mark.parametrize("cost", [True, "much", None, [], 1e400])
+def test_a_cost_that_is_no_number_is_nothing(sample: Sample, cost: object) -> None:
+    session = sample.session()
+    message = sample.answer(session)
+    path = sample.path("message", session["id"], message["id"])
+    path.write_text(json.dumps(message | {"cost": cost}).replace("Infinity", "1e400"))
+    sample.answer(session, cost=0.5)
+    total = statistics(JsonTree(sample.root)).total.document()
+    assert (total["cost"], total["tokens"]["input"]) == (0.5, 2000)

@@ -6,6 +6,7 @@ import os
 import sys
 
 from .. import errors
+from ..loading import load_msgspec
 from .arguments import Parser
 
 TYPE_CHECKING = False
@@ -136,7 +137,7 @@ def _is_nowhere() -> bool:
 def command_parser(name: str) -> tuple[Command, Parser]:
     """A command's module, and a parser for its words."""
     if name not in _LEAN:
-        _load_msgspec()
+        load_msgspec()
     module = load_command(name)
     parser = Parser(f"opensesh {name}", (module.__doc__ or "").strip())
     module.configure(parser)
@@ -149,19 +150,6 @@ def load_command(name: str) -> Command:
     """The module of a command. Not by ``importlib``, which takes longer to load than some of them."""
     module: Any = __import__(f"{__package__}.{COMMANDS[name][1]}", fromlist=["__doc__"])
     return module
-
-
-def _load_msgspec() -> None:
-    """Load msgspec without ``typing_extensions``, which it asks for what ``typing`` has, and which takes as long to
-    load as itself. Nothing else runs yet that could miss it meanwhile."""
-    loaded: Any = sys.modules
-    if "msgspec" in loaded or "typing_extensions" in loaded:
-        return
-    loaded["typing_extensions"] = None
-    try:
-        __import__("msgspec")
-    finally:
-        del loaded["typing_extensions"]
 
 
 def _declare_everywhere(parser: Parser) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 
 from ..errors import UsageError
+from ..loading import load_msgspec
 from ..storage import open_store
 from ..storage.found import find_stores
 from . import output
@@ -70,6 +71,7 @@ def _recalled(found: Found, options: Namespace) -> Sequence[tuple[str, str]]:
     if known is not None:
         _print(known[0], options)
         return known[1]
+    load_msgspec()  # there is something to read
     from ..history.ledger import ledger_at
     from ..history.stats import Choice, summed
 

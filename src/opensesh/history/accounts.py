@@ -7,13 +7,25 @@ from __future__ import annotations
 
 from array import array
 from typing import TYPE_CHECKING, NamedTuple
+from zlib import crc32
 
 from .figures import QUARTER, Figures
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from .figures import Sums
+
+
+class _Numbers(dict[str, int]):
+    """A number for every text, the same in every process; texts are few."""
+
+    def __missing__(self, text: str) -> int:
+        number = self[text] = crc32(text.encode(errors="surrogatepass"))
+        return number
+
+
+_NUMBERS = _Numbers()
 
 
 class Entry(NamedTuple):
@@ -39,14 +51,14 @@ class Entry(NamedTuple):
     """By the price table in use; ``None`` if that has no price for some of it."""
 
     @property
-    def used(self) -> bool:
-        """Whether any token went through a model."""
-        return bool(self.input or self.output or self.reasoning or self.cache_read or self.cache_write)
+    def likeness(self) -> int:
+        """The same for a message and its copy in a fork, which has other identifiers but the same moments and sums.
 
-    @property
-    def likeness(self) -> str:
-        """The same for a message and its copy in a fork, which has other identifiers but the same moments and sums."""
-        return repr(self[1:-1])
+        The same in every process too: what Python makes of numbers alone does not change from one to the next.
+        """
+        _, role, created, completed, provider, model, agent, *sums = self[:-1]
+        known = _NUMBERS
+        return hash((known[role], created, completed, known[provider], known[model], known[agent], *sums))
 
 
 class Cell(NamedTuple):
@@ -74,22 +86,25 @@ class Account(NamedTuple):
     first: int
     """When its earliest message was made."""
     names: bytes
+    """One number a message, in the order of the entries; see :func:`numbers`. Different ones mean different names."""
     likenesses: bytes
-    """One number a message, in the order of the entries; see :func:`numbers`."""
+    """The same of what each is like."""
     entries: list[Entry] | None = None
     """The messages themselves, where they are likely to be asked for."""
 
 
-def account(session: str, entries: Iterable[Entry], *, keep: bool = False) -> Account:
-    """Sum up a session. ``keep`` its entries if it may hold copies of another's messages."""
+def account(session: str, entries: Iterable[Entry], *, keep: Callable[[int], bool]) -> Account:
+    """Sum up a session. Its entries are kept if ``keep``, which is told when the earliest was made, says that it may
+    hold copies of another's messages."""
     ordered = in_time(entries)
+    first = ordered[0].created if ordered else 0
     return Account(
         session=session,
         cells=cells(ordered),
-        first=ordered[0].created if ordered else 0,
-        names=_digests(entry.id for entry in ordered).tobytes(),
-        likenesses=likenesses(ordered).tobytes(),
-        entries=ordered if keep else None,
+        first=first,
+        names=array("q", [crc32(entry.id.encode(errors="surrogatepass")) for entry in ordered]).tobytes(),
+        likenesses=array("q", [entry.likeness for entry in ordered]).tobytes(),
+        entries=ordered if keep(first) else None,
     )
 
 
@@ -100,18 +115,24 @@ def in_time(entries: Iterable[Entry]) -> list[Entry]:
 
 def cells(entries: Iterable[Entry]) -> list[Cell]:
     """The sums of entries that are in order of time."""
-    found: dict[tuple[int, str, str, str], tuple[Entry, Figures]] = {}
-    last: dict[tuple[int, str, str, str], int] = {}
+    found: dict[tuple[int, str, str, str], list[Entry]] = {}
     for entry in entries:
         key = (entry.created // QUARTER, entry.provider, entry.model, entry.agent)
-        if key not in found:
-            found[key] = (entry, Figures())
-        found[key][1].count(entry)
-        last[key] = entry.created
+        if key in found:
+            found[key].append(entry)
+        else:
+            found[key] = [entry]
     return [
-        Cell(first.created, last[key], first.provider, first.model, first.agent, figures.sums)
-        for key, (first, figures) in found.items()
+        Cell(some[0].created, some[-1].created, provider, model, agent, _sums(some))
+        for (_, provider, model, agent), some in found.items()
     ]
+
+
+def _sums(entries: Iterable[Entry]) -> Sums:
+    figures = Figures()
+    for entry in entries:
+        figures.count(entry)
+    return figures.sums
 
 
 def numbers(data: bytes) -> array[int]:
@@ -123,15 +144,3 @@ def numbers(data: bytes) -> array[int]:
 
 def _when(entry: Entry) -> tuple[int, str]:
     return entry.created, entry.id
-
-
-def likenesses(entries: Iterable[Entry]) -> array[int]:
-    """One number an entry, equal for those that are alike."""
-    return _digests(entry.likeness for entry in entries)
-
-
-def _digests(texts: Iterable[str]) -> array[int]:
-    from hashlib import blake2b  # only for what is read anew
-
-    digests = [blake2b(text.encode(errors="surrogatepass"), digest_size=8).digest() for text in texts]
-    return numbers(b"".join(digests))

@@ -50,22 +50,23 @@ class Figures:
 
     def count(self, entry: Entry) -> None:
         """Add one message, or a call that led to none."""
-        if entry.role == "user":
+        _, role, _, _, _, _, _, fresh, output, reasoning, read, write, cost, repriced = entry
+        if role == "user":
             self.messages += 1
             return
-        if entry.role == "assistant":
+        if role == "assistant":
             self.messages += 1
             self.answers += 1
-        self.input += entry.input
-        self.output += entry.output
-        self.reasoning += entry.reasoning
-        self.cache_read += entry.cache_read
-        self.cache_write += entry.cache_write
-        self.cost += entry.cost
-        if entry.used:
-            self.costless += not entry.cost
-            self.unpriced += entry.repriced is None
-        self.repriced += entry.repriced or 0
+        self.input += fresh
+        self.output += output
+        self.reasoning += reasoning
+        self.cache_read += read
+        self.cache_write += write
+        self.cost += cost
+        if fresh or output or reasoning or read or write:
+            self.costless += not cost
+            self.unpriced += repriced is None
+        self.repriced += repriced or 0
 
     @property
     def sums(self) -> Sums:

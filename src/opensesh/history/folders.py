@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import os
+import re
 from typing import TYPE_CHECKING
 
 from ..storage.keys import is_plain
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
+
+_USUAL = re.compile(r"[a-z]{3}_[A-Za-z0-9]{1,100}\.json").fullmatch
+"""Records as OpenCode names them: quicker to tell than all that may be named so."""
 
 
 def folders(folder: str) -> list[tuple[str, int]]:
@@ -50,7 +54,7 @@ def records(folder: str) -> Iterable[str]:
         names = os.listdir(folder)
     except OSError:
         return ()
-    return [name for name in names if is_record(name)]
+    return [name for name in names if _USUAL(name) or is_record(name)]
 
 
 def is_record(name: str) -> bool:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, NamedTuple
 
-from .accounts import likenesses, numbers
+from .accounts import numbers
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -38,7 +38,9 @@ class Bearer(NamedTuple):
 
 def is_suspect(facts: Facts | None, first: int) -> bool:
     """Whether a session whose earliest message is of ``first`` may be a fork."""
-    return facts is not None and bool(facts.fork or first < facts.created or _TITLE.fullmatch(facts.title))
+    if facts is None:
+        return False
+    return bool(facts.fork or first < facts.created or (facts.title[-1:] == ")" and _TITLE.fullmatch(facts.title)))
 
 
 def copies(ledger: Ledger) -> dict[str, set[int]]:
@@ -66,9 +68,9 @@ def _bearers(
     bearers: dict[int, list[Bearer]] = {}
     for session, facts in suspects.items():
         inherits = bool(entries[session]) and entries[session][0].created < facts.created
-        for position, (entry, likeness) in enumerate(zip(entries[session], likenesses(entries[session]), strict=True)):
+        for position, entry in enumerate(entries[session]):
             rank = _rank(entry, facts, inherits=inherits)
-            bearers.setdefault(likeness, []).append(Bearer(rank, facts.created, session, position))
+            bearers.setdefault(entry.likeness, []).append(Bearer(rank, facts.created, session, position))
     wanted = bearers.keys()
     for session, account in ledger.accounts.items():
         if session not in suspects:

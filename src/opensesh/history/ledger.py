@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     Report = Callable[[Damage], None]
 
-_VERSION = 3
+_VERSION = 4
 
 
 class Facts(NamedTuple):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ..errors import RecordError
@@ -40,8 +41,7 @@ class TreeReading:
     def session(self, session: str, facts: Facts | None) -> Held:
         """The account of one session, with what of it may still change."""
         entries, watched, damage = self._read(session)
-        first = min((entry.created for entry in entries), default=0)
-        return Held(account(session, entries, keep=is_suspect(facts, first)), 0, watched, damage)
+        return Held(account(session, entries, keep=partial(is_suspect, facts)), 0, watched, damage)
 
     def entries(self, session: str) -> list[Entry]:
         """The messages of one session."""
@@ -62,13 +62,14 @@ class TreeReading:
         entries: list[Entry] = []
         watched: list[tuple[str, int, int]] = []
         damage: Told = []
+        parse = self._reader.parse
         for name in records(folder):
             path = f"{folder}{os.sep}{name}"
             try:
-                found = self._reader.parse(name[:-5], _content(path), path)
-                if found[0].role == "assistant" and not found[0].completed:
+                found = parse(name[:-5], _content(path), path)
+                if not found[0].completed and found[0].role == "assistant":
                     watched.append((name, *mark(path)))
-                    found = self._reader.parse(name[:-5], _content(path), path)  # as it was at that mark, or later
+                    found = parse(name[:-5], _content(path), path)  # as it was at that mark, or later
             except FileNotFoundError:
                 continue
             except (OSError, RecordError) as error:
@@ -145,8 +146,7 @@ def session_facts(document: Document, project: str, name: str) -> Facts:
 
 
 def _held(session: str, entries: list[Entry], facts: Facts | None) -> Held:
-    first = min((entry.created for entry in entries), default=0)
-    return Held(account(session, entries, keep=is_suspect(facts, first)))
+    return Held(account(session, entries, keep=partial(is_suspect, facts)))
 
 
 def _content(path: str) -> bytes:

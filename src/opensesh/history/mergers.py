@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from .accounts import Account, Entry, account, in_time, numbers
@@ -32,8 +33,7 @@ def _account(session: str, holders: Sequence[Ledger], facts: Facts | None) -> Ac
     if all(_is_within(other, fullest) for other in others):
         return fullest
     entries = _entries(session, holders)
-    first = min((entry.created for entry in entries), default=0)
-    return account(session, entries, keep=is_suspect(facts, first))
+    return account(session, entries, keep=partial(is_suspect, facts))
 
 
 def _entries(session: str, holders: Sequence[Ledger]) -> list[Entry]:

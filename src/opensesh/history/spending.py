@@ -82,7 +82,10 @@ Used = tuple[int, int, int, int, int]
 """Tokens of one model call: input, output, reasoning, read from and written to the cache."""
 _NOTHING: Used = (0, 0, 0, 0, 0)
 
+_NO_MODEL = _Model()
+
 _decode = msgspec.json.Decoder(_Info).decode
+_make = Entry._make
 
 
 class Reader:
@@ -97,9 +100,10 @@ class Reader:
         """The entry of a message as stored, and those of other calls that it notes (for a title, say);
         :class:`RecordError` if it is no message."""
         try:
-            return self._entries(name, _decode(data))
+            info = _decode(data)
         except (msgspec.MsgspecError, UnicodeError):
             return self.read(name, loads_object(data, path), path)
+        return [self._entry(name, info)] if info.opensesh is None else self._entries(name, info)
 
     def read(self, name: str, document: Document, path: str) -> list[Entry]:
         """The same for one that is already decoded. A field of the wrong kind costs that field alone."""
@@ -107,10 +111,8 @@ class Reader:
         return self._entries(name, info if info is not None else _salvaged(document, path))
 
     def _entries(self, name: str, info: _Info) -> list[Entry]:
-        entry = self._entry(name, info)
-        if info.opensesh is None:
-            return [entry]
-        return [entry, *(self._call(f"{name}#{at}", call) for at, call in enumerate(info.opensesh.calls))]
+        calls = () if info.opensesh is None else info.opensesh.calls
+        return [self._entry(name, info), *(self._call(f"{name}#{at}", call) for at, call in enumerate(calls))]
 
     def _call(self, name: str, call: _Call) -> Entry:
         used = _used(call.tokens)
@@ -122,19 +124,16 @@ class Reader:
     def _entry(self, name: str, info: _Info) -> Entry:
         agent, created = info.agent or info.mode or "", int(info.time.created)
         if info.role == "user":
-            chosen = info.model
-            if chosen is None:
-                return Entry(name, "user", created, 0, "", "", agent)
-            return Entry(name, "user", created, 0, chosen.provider_id, chosen.model_id, agent)
-        provider, model = info.provider_id or "", info.model_id or ""
+            chosen = info.model or _NO_MODEL
+            return _make((name, "user", created, 0, chosen.provider_id, chosen.model_id, agent, *_NOTHING, 0, 0))
+        model = (info.provider_id or "", info.model_id or "")
         used, repriced = _NOTHING, 0
         if info.tokens is not None:
             used = _used(info.tokens)
             if used != _NOTHING or info.cost:
-                used, repriced = self._spent(name, info, used, (provider, model))
-        completed = int(info.time.completed or 0)
+                used, repriced = self._spent(name, info, used, model)
         cost = units(info.cost) if info.cost else 0
-        return Entry(name, "assistant", created, completed, provider, model, agent, *used, cost, repriced)
+        return _make((name, "assistant", created, int(info.time.completed or 0), *model, agent, *used, cost, repriced))
 
     def _spent(self, name: str, info: _Info, used: Used, model: tuple[str, str]) -> tuple[Used, int | None]:
         """The tokens of an answer and their price. Before 1.0.69 one answer held several model calls, and kept the

@@ -7,7 +7,6 @@ nothing: the first question does, and reads no more than it needs. One catalogue
 
 from __future__ import annotations
 
-import logging
 import os
 from threading import RLock
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -32,8 +31,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Catalogue", "Origin", "ProviderInfo"]
 
-log = logging.getLogger("opensesh.models")
-
 _CLONES = {"github-copilot-enterprise": ("github-copilot", "GitHub Copilot Enterprise")}
 """Providers that models.dev does not list, since they sell what another one sells."""
 
@@ -50,7 +47,9 @@ class Origin(NamedTuple):
 
 def log_damage(damage: Damage) -> None:
     """The default way to hear of data that cannot be used: a warning in the log."""
-    log.warning("%s: %s", damage.path, damage.reason)
+    import logging
+
+    logging.getLogger("opensesh.models").warning("%s: %s", damage.path, damage.reason)
 
 
 class Catalogue:
