@@ -2,7 +2,7 @@
 """Everything a fresh machine needs, with nothing but Python and git.
 
 python3 dev.py demo      install opensesh in .venv and run its demo
-python3 dev.py test      install the pinned development environment; lint, types, import contract, tests
+python3 dev.py test      install the pinned development environment; lint, dependencies, import contract, types, tests
 python3 dev.py test -k X as above, but only the tests that pytest's own arguments select
 python3 dev.py docs      build the documentation in site/
 python3 dev.py bench     print the benchmarks' ratios
@@ -54,6 +54,7 @@ def test(rest: list[str]) -> int:
     checks = [
         (BIN / "ruff", "check", "--quiet", "."),
         (BIN / "ruff", "format", "--quiet", "--check", "."),
+        (BIN / "deptry", "src"),
         (BIN / "lint-imports", "--no-cache"),
         (BIN / "pyright", "--pythonpath", BIN / "python"),
     ]
