@@ -5,6 +5,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 from opensesh.engine.projection import INTERRUPTED, MASKED, PRUNED, Projection, mark_cache_points, turns_of
 from opensesh.models import anthropic_prompt, bedrock_prompt, google_prompt, openai_chat_prompt, openai_responses_prompt
 from opensesh.models.model import Capabilities, Limit, Modality, Model
-from opensesh.models.request import Assistant, Call, Reasoning, Request, System, Text, Tool, ToolSpec, User
+from opensesh.models.request import Assistant, Call, File, Reasoning, Request, System, Text, Tool, ToolSpec, User
 from opensesh.storage.store import StoredMessage
 
 from . import wire_rules
@@ -161,6 +162,37 @@ def test_thought_goes_back_only_to_the_model_that_had_it() -> None:
     assert foreign == (Assistant(content=(Text(text="So."),)),)
 
 
+def test_what_a_provider_attached_to_words_and_calls_goes_back_only_to_the_model_that_said_them() -> None:
+    about = {"google": {"thoughtSignature": "s"}}
+    parts = (say("So.", metadata=about), called() | {"metadata": about})
+    for by, expected in (
+        ("anthropic/claude-sonnet-5", about),
+        ("anthropic/claude-opus", None),
+        ("x/claude-sonnet-5", None),
+    ):
+        said, result = turns_of(answer(1, *parts, by=by), CLAUDE)
+        assert isinstance(said, Assistant)
+        assert isinstance(result, Tool)
+        assert [piece.metadata for piece in (*said.content, *result.content)] == [expected] * 3
+
+
+def test_the_results_of_a_step_come_before_what_the_model_said_next() -> None:
+    step = {"type": "step-start"}
+    parts = (step, say("a"), called("x"), step, say(" "), say("b"), called("y"), called("z"))
+    turns: tuple[Any, ...] = turns_of(answer(1, *parts), CLAUDE)
+    assert [[getattr(piece, "text", getattr(piece, "id", "")) for piece in turn.content] for turn in turns] == [
+        ["a", "x"], ["x"], ["b", "y", "z"], ["y", "z"],
+    ]  # fmt: skip
+    assert [type(turn).__name__ for turn in turns] == ["Assistant", "Tool"] * 2
+
+
+def test_thought_is_sent_with_its_words_or_its_signature_and_not_without_both() -> None:
+    secret = {"anthropic": {"redactedData": "xx"}}
+    thoughts: list[dict[str, Any]] = [{"text": "hm"}, {"text": "", "metadata": secret}, {"text": " "}]
+    (turn,) = turns_of(answer(1, *({"type": "reasoning"} | each for each in thoughts), say("So.")), CLAUDE)
+    assert turn == Assistant(content=(Reasoning(text="hm"), Reasoning(text="", metadata=secret), Text(text="So.")))
+
+
 def test_thought_that_nothing_follows_is_left_out() -> None:
     thought = {"type": "reasoning", "text": "hm", "metadata": {"anthropic": {"signature": "s"}}}
     said = (Assistant(content=(Text(text="So."),)),)
@@ -185,6 +217,7 @@ def test_a_failed_answer_is_left_out_and_an_aborted_one_stays_if_it_said_somethi
     aborted = {"name": "MessageAbortedError", "data": {"message": ""}}
     failed = {"name": "APIError", "data": {"message": "no"}}
     assert turns_of(answer(1, say("half"), error=failed), CLAUDE) == ()
+    assert turns_of(answer(1, say("half"), error={"name": "APIError", "data": {"message": 7}}), CLAUDE) == ()
     assert turns_of(answer(1, {"type": "step-start"}, {"type": "reasoning", "text": "hm"}, error=aborted), CLAUDE) == ()
     assert turns_of(answer(1, say("half"), error=aborted), CLAUDE) == (Assistant(content=(Text(text="half"),)),)
 
@@ -203,18 +236,69 @@ def turns_in(*messages: StoredMessage) -> tuple[Any, ...]:
 
 
 def test_an_answer_that_was_cut_off_and_its_continuation_are_one_turn() -> None:
-    turns = turns_in(user(1, say("hi")), answer(2, say("I was"), finish="unknown"), answer(3, called()))
+    turns = turns_in(user(1, say("hi")), answer(2, say("I was"), finish="unknown"), answer(3, say(" here."), called()))
     assert [type(turn).__name__ for turn in turns] == ["User", "Assistant", "Tool"]
+    assert turns[1].content[:2] == (Text(text="I was"), Text(text=" here."))
+    assert isinstance(turns[1].content[2], Call)
+
+
+def test_a_part_that_cannot_be_read_hides_no_other() -> None:
+    parts = (say("before"), {"type": 7}, say("after"))
+    read = (Text(text="before"), Text(text="after"))
+    assert turns_of(user(1, *parts), CLAUDE) == (User(content=read),)
+    assert turns_of(answer(1, *parts), CLAUDE) == (Assistant(content=read),)
+
+
+def test_each_turn_is_known_to_come_from_its_message() -> None:
+    projection = Projection(
+        CLAUDE, [answer(1, called()), user(2, say("go on")), answer(3, say("a")), answer(4, say("b"))]
+    )
+    assert [turn for turn, _ in projection.origins()] == list(projection.turns())
+    assert [name for _, name in projection.origins()] == ["msg_1", "msg_1", "msg_1", "msg_2", "msg_3"]
+
+
+def test_what_the_user_is_shown_but_the_model_is_not_stays_with_the_user() -> None:
+    assert turns_of(user(1, say("shown", ignored=True), say(" "), say("sent")), CLAUDE) == (
+        User(content=(Text(text="sent"),)),
+    )
+    assert turns_of(user(1, say("shown", ignored=True)), CLAUDE) == ()
+
+
+def test_files_whose_text_is_in_the_prompt_already_are_not_sent_again() -> None:
+    listing = {"type": "file", "mime": "application/x-directory", "url": "file:///src"}
+    text = {"type": "file", "mime": "text/plain", "url": "file:///a.txt"}
+    assert turns_of(user(1, text, say("look"), listing), CLAUDE) == (User(content=(Text(text="look"),)),)
+
+
+def test_what_stands_in_for_something_is_said_as_opencode_says_it() -> None:
+    pruned = called("a", time={"start": 1, "end": 2, "compacted": 3})
+    asked = user(1, {"type": "compaction", "auto": True}, {"type": "subtask"})
+    image = [{"mime": "image/png", "url": f"data:image/png;base64,{PNG}", "filename": "it.png"}]
+    local = model("local", "qwen3", "@ai-sdk/openai-compatible")
+    turns = Projection(local, [asked, answer(2, pruned, called("b", status="running"), called("c", attachments=image))])
+    prompt, _, results, images = turns.turns()
+    asked_for = ("What did we do so far?", "The following tool was executed by the user")
+    assert prompt == User(content=tuple(Text(text=words) for words in asked_for))
+    assert isinstance(results, Tool)
+    assert [result.output for result in results.content] == [
+        (Text(text="[Old tool result content cleared]"),),
+        (Text(text="[Tool execution was interrupted]"),),
+        (Text(text="ok"),),
+    ]
+    assert [result.failed for result in results.content] == [False, True, False]
+    attached = File(mime="image/png", url=f"data:image/png;base64,{PNG}")
+    assert images == User(content=(Text(text="Attached image(s) from tool result:"), attached))
 
 
 def test_a_history_that_begins_with_an_answer_gets_an_opening() -> None:
-    turns = turns_in(answer(1, say("Well.")))
-    assert isinstance(turns[0], User)
-    assert isinstance(turns[1], Assistant)
-
-
-def test_an_empty_history_still_asks_something() -> None:
-    assert [type(turn).__name__ for turn in turns_in()] == ["User"]
+    opening = User(content=(Text(text="(The beginning of this conversation is not available.)"),))
+    assert turns_in(answer(1, say("Well."))) == (opening, Assistant(content=(Text(text="Well."),)))
+    assert turns_in() == (opening,)
+    asked = user(1, say("hi"))
+    assert turns_in(asked, answer(2, say("Well."))) == (
+        *turns_of(asked, CLAUDE),
+        Assistant(content=(Text(text="Well."),)),
+    )
 
 
 def test_what_the_user_said_while_the_model_worked_is_marked_as_such() -> None:
@@ -222,7 +306,14 @@ def test_what_the_user_said_while_the_model_worked_is_marked_as_such() -> None:
     assert isinstance(turn, User)
     assert isinstance(turn.content[0], Text)
     assert turn.content[0].text.startswith("<system-reminder>")
-    assert "stop that" in turn.content[0].text
+    assert "\nstop that\n" in turn.content[0].text
+    assert turn.content[0].text.endswith("\n</system-reminder>")
+
+
+def test_what_the_user_said_at_their_turn_is_sent_as_it_is() -> None:
+    others: list[dict[str, Any]] = [{"opensesh": {"steering": False}}, {"opensesh": {}}, {"opensesh": "odd"}, {}]
+    for about in others:
+        assert turns_of(user(1, say("hi", metadata=about)), CLAUDE) == (User(content=(Text(text="hi"),)),)
 
 
 def test_masked_parts_are_replaced_by_a_word_about_them() -> None:
@@ -252,12 +343,37 @@ def test_a_file_that_cannot_be_sent_is_named_with_the_reason(mime: str, url: str
     assert reason in turn.content[0].text
 
 
-def test_images_of_a_tool_follow_in_a_message_of_their_own_where_results_hold_only_words() -> None:
-    files = [{"mime": "image/png", "url": f"data:image/png;base64,{PNG}"}]
-    apart = turns_of(answer(1, called(attachments=files)), model("local", "qwen3", "@ai-sdk/openai-compatible"))
-    within = turns_of(answer(1, called(attachments=files)), CLAUDE)
-    assert [type(turn).__name__ for turn in apart] == ["Assistant", "Tool", "User"]
-    assert [type(turn).__name__ for turn in within] == ["Assistant", "Tool"]
+@pytest.mark.parametrize(
+    ("npm", "name", "within"),
+    [
+        ("@ai-sdk/anthropic", "claude-sonnet-5", True),
+        ("@ai-sdk/openai", "gpt-5", True),
+        ("@ai-sdk/amazon-bedrock", "anthropic.claude-5", True),
+        ("@ai-sdk/google-vertex/anthropic", "claude-sonnet-5", True),
+        ("@ai-sdk/google", "Gemini-3-Pro", True),
+        ("@ai-sdk/google", "gemini-2.5-pro", False),
+        ("@ai-sdk/google", "gemini-2-to-gemini-3", False),
+        ("@ai-sdk/openai-compatible", "gemini-3-pro", False),
+    ],
+)
+@pytest.mark.parametrize(("mime", "data"), [("image/png", PNG), ("application/pdf", PDF)])
+def test_files_of_a_tool_follow_in_a_message_of_their_own_where_results_hold_only_words(
+    npm: str, name: str, within: bool, mime: str, data: str
+) -> None:
+    files = [{"mime": mime, "url": f"data:{mime};base64,{data}", "filename": "it"}]
+    turns = turns_of(answer(1, called(attachments=files)), model("some", name, npm))
+    assert [type(turn).__name__ for turn in turns] == ["Assistant", "Tool"] + ["User"] * (not within)
+    assert isinstance(turns[1], Tool)
+    kept = (File(mime=mime, url=files[0]["url"], filename="it"),) if within else ()
+    assert turns[1].content[0].output == (Text(text="ok"), *kept)
+
+
+def test_a_result_without_words_holds_its_files_alone_and_one_without_anything_is_an_empty_text() -> None:
+    files = [{"mime": "image/png", "url": f"data:image/png;base64,{PNG}"}, {"mime": "image/png", "url": "file:///x"}]
+    for attached, expected in ((files, (File(mime="image/png", url=files[0]["url"]),)), ([], (Text(text=" "),))):
+        _, result = turns_of(answer(1, called(output=" ", attachments=attached)), CLAUDE)
+        assert isinstance(result, Tool)
+        assert result.content[0].output == expected
 
 
 def test_cache_points_lie_at_the_system_prompt_and_the_last_two_turns_and_only_for_who_wants_them() -> None:
@@ -265,3 +381,21 @@ def test_cache_points_lie_at_the_system_prompt_and_the_last_two_turns_and_only_f
     marked = mark_cache_points(turns, CLAUDE)
     assert [turn.cache for turn in marked] == [True, False, True, True]
     assert not any(turn.cache for turn in mark_cache_points(turns, WIRES[3][0]))
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        model("anthropic", "opus", "x"),
+        model("router", "Claude-9", "x"),
+        model("router", "opus", "@ai-sdk/anthropic"),
+        msgspec.structs.replace(model("router", "mine", "x"), api_id="eu.claude"),
+    ],
+)
+def test_a_model_that_wants_cache_points_is_known_by_any_of_its_names(target: Model) -> None:
+    systems = tuple(System(text=word) for word in "abc")
+    assert [turn.cache for turn in mark_cache_points(systems, target)] == [True, True, False]
+    asked = User(content=(Text(text="hi"),))
+    assert [turn.cache for turn in mark_cache_points((*systems[:1], asked), target)] == [True, True]
+    assert [turn.cache for turn in mark_cache_points((asked,), target)] == [True]
+    assert mark_cache_points((), target) == ()

@@ -49,8 +49,7 @@ _ATTACHED = "Attached image(s) from tool result:"
 _OPENING = "(The beginning of this conversation is not available.)"
 _TEXT_MIMES = ("text/plain", "application/x-directory")
 _SURROGATE = re.compile("[\ud800-\udfff]")
-_ID = re.compile(r"[A-Za-z0-9_-]{1,40}")
-_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")
+_FIRST = re.compile(r"[A-Za-z_]")
 _FOREIGN = re.compile(r"[^A-Za-z0-9_-]")
 _MEDIA_IN_RESULTS = ("@ai-sdk/anthropic", "@ai-sdk/openai", "@ai-sdk/amazon-bedrock", "@ai-sdk/google-vertex/anthropic")
 _CACHING = ("anthropic", "claude")
@@ -73,7 +72,7 @@ def turns_of(message: StoredMessage, model: Model, masked: Collection[str] = ())
     if isinstance(info, UserMessage):
         content = tuple(_mask(message, masked)) + tuple(piece for part in parts for piece in _said(part, model))
         return (User(content=content),) if content else ()
-    return tuple(_answered(info, parts, model)) if _counts(info, parts) else ()
+    return tuple(_answered(info, parts, model)) if _counts(info) else ()
 
 
 class Projection:
@@ -131,7 +130,7 @@ def mark_cache_points(turns: Sequence[Turn], model: Model) -> tuple[Turn, ...]:
 
 def clean(text: str) -> str:
     """``text`` without half characters, which no provider takes."""
-    return _SURROGATE.sub("\N{REPLACEMENT CHARACTER}", text) if _SURROGATE.search(text) else text
+    return _SURROGATE.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
 def _parts(message: StoredMessage) -> list[Part]:
@@ -176,16 +175,12 @@ def _steering(text: str) -> str:
     )
 
 
-def _counts(info: AssistantMessage, parts: Sequence[Part]) -> bool:
-    """Whether an answer is part of the conversation: not if it failed, unless it was stopped after it had said
-    something."""
-    if info.error is None:
-        return True
+def _counts(info: AssistantMessage) -> bool:
+    """Whether an answer is part of the conversation: not if it failed, but what was said before it was stopped is."""
     try:
-        stopped = isinstance(info.failure, MessageAbortedError)
+        return info.error is None or isinstance(info.failure, MessageAbortedError)
     except RecordError:
         return False
-    return stopped and any(not isinstance(part, (StepStartPart, ReasoningPart)) for part in parts)
 
 
 def _answered(info: AssistantMessage, parts: Sequence[Part], model: Model) -> Iterable[Turn]:
@@ -236,15 +231,12 @@ def _tool(part: ToolPart, model: Model, same: bool, apart: list[File]) -> tuple[
 
 def _identity(part: ToolPart) -> str:
     """The id of a call, in the characters and the length that every provider takes."""
-    name = part.call_id or part.id
-    return name if _ID.fullmatch(name) else _FOREIGN.sub("_", name)[:40] or "call"
+    return _FOREIGN.sub("_", part.call_id or part.id)[:40] or "call"
 
 
 def _tool_name(name: str) -> str:
-    if _NAME.fullmatch(name):
-        return name
     plain = _FOREIGN.sub("_", name)
-    return (plain if _NAME.match(plain) else f"_{plain}")[:64] if plain else "invalid"
+    return (plain if _FIRST.match(plain) else f"_{plain}")[:64] if plain else "invalid"
 
 
 def _whole(value: Any) -> Any:
