@@ -13,7 +13,19 @@ from hypothesis import strategies as st
 from opensesh.engine.projection import INTERRUPTED, MASKED, PRUNED, Projection, mark_cache_points, turns_of
 from opensesh.models import anthropic_prompt, bedrock_prompt, google_prompt, openai_chat_prompt, openai_responses_prompt
 from opensesh.models.model import Capabilities, Limit, Modality, Model
-from opensesh.models.request import Assistant, Call, File, Reasoning, Request, System, Text, Tool, ToolSpec, User
+from opensesh.models.request import (
+    Assistant,
+    Call,
+    File,
+    Reasoning,
+    Request,
+    Result,
+    System,
+    Text,
+    Tool,
+    ToolSpec,
+    User,
+)
 from opensesh.storage.store import StoredMessage
 
 from . import wire_rules
@@ -220,6 +232,81 @@ def test_a_failed_answer_is_left_out_and_an_aborted_one_stays_if_it_said_somethi
     assert turns_of(answer(1, say("half"), error={"name": "APIError", "data": {"message": 7}}), CLAUDE) == ()
     assert turns_of(answer(1, {"type": "step-start"}, {"type": "reasoning", "text": "hm"}, error=aborted), CLAUDE) == ()
     assert turns_of(answer(1, say("half"), error=aborted), CLAUDE) == (Assistant(content=(Text(text="half"),)),)
+
+
+@pytest.mark.parametrize(
+    ("given", "part", "sent"),
+    [
+        ("call_1-A", "prt_1", "call_1-A"),
+        ("a.b:c", "prt_1", "a_b_c"),
+        ("x" * 39 + ".y", "prt_1", "x" * 39 + "_"),
+        ("", "prt_1", "prt_1"),
+        ("", "", "call"),
+    ],
+)
+def test_a_call_keeps_its_id_as_far_as_every_provider_takes_it(given: str, part: str, sent: str) -> None:
+    said, result = turns_of(answer(1, called(given) | {"id": part}), CLAUDE)
+    assert isinstance(said, Assistant)
+    assert isinstance(result, Tool)
+    assert [piece.id for piece in (*said.content, *result.content) if isinstance(piece, (Call, Result))] == [sent] * 2
+
+
+@pytest.mark.parametrize(
+    ("tool", "sent"),
+    [
+        ("read", "read"),
+        ("_my-tool2", "_my-tool2"),
+        ("mcp.server/tool", "mcp_server_tool"),
+        ("9lives", "_9lives"),
+        ("-x", "_-x"),
+        ("t" * 80, "t" * 64),
+        ("", "invalid"),
+    ],
+)
+def test_a_tool_keeps_its_name_as_far_as_every_provider_takes_it(tool: str, sent: str) -> None:
+    said, result = turns_of(answer(1, called(tool=tool)), CLAUDE)
+    assert isinstance(said, Assistant)
+    assert isinstance(result, Tool)
+    assert [piece.name for piece in (*said.content, *result.content) if isinstance(piece, (Call, Result))] == [sent] * 2
+
+
+def test_the_input_of_a_call_is_sent_as_it_was_given() -> None:
+    given: dict[str, Any] = {"text": "é", "list": [1, 1.5, True, None, {"deep": [[]]}]}
+    said, _ = turns_of(answer(1, called(input=given)), CLAUDE)
+    assert said == Assistant(content=(Call(id="call_1", name="read", input=given),))
+
+
+@pytest.mark.parametrize(("error", "told"), [(" no such file\n", "no such file"), (" \n", "Error"), ("", "Error")])
+def test_a_call_that_failed_says_why(error: str, told: str) -> None:
+    _, result = turns_of(answer(1, called(status="error", error=error)), CLAUDE)
+    assert result == Tool(content=(Result(id="call_1", name="read", output=(Text(text=told),), failed=True),))
+
+
+def test_a_file_is_known_by_its_name_or_its_type_or_as_a_file() -> None:
+    files = [{"mime": "video/mp4", "filename": "it.mp4"}, {"mime": "Video/MP4; codecs=x"}, {"mime": "", "filename": ""}]
+    (turn,) = turns_of(user(1, *({"type": "file", "url": "file:///gone"} | each for each in files)), CLAUDE)
+    assert isinstance(turn, User)
+    told = [piece.text.partition(" was left out: ")[0] for piece in turn.content if isinstance(piece, Text)]
+    assert told == ["[it.mp4", "[video/mp4", "[A file"]
+    named = {"type": "file", "mime": "IMAGE/PNG; x=1", "url": f"data:image/png;base64,{PNG}", "filename": "it.png"}
+    (turn,) = turns_of(user(1, named), CLAUDE)
+    assert turn == User(content=(File(mime="image/png", url=named["url"], filename="it.png"),))
+
+
+def test_an_id_used_before_gets_a_number_and_the_others_stay() -> None:
+    long = "x" * 40
+    turns = turns_in(
+        answer(1, called("a"), called("b"), say("and"), called(long)),
+        answer(2, called("b"), say("then"), called("c"), called("a_2"), called(long)),
+        answer(3, called("a"), called("a"), called("d")),
+    )
+    results = [[result.id for result in turn.content] for turn in turns if isinstance(turn, Tool)]
+    assert results == [["a", "b", long], ["b_2", "c", "a_2", "x" * 32 + "_2"], ["a_3", "a_4", "d"]]
+    calls = [
+        [piece.id for piece in turn.content if isinstance(piece, Call)] for turn in turns if isinstance(turn, Assistant)
+    ]
+    assert calls == results
+    assert [type(piece).__name__ for piece in turns[3].content] == ["Call", "Text", "Call", "Call", "Call"]
 
 
 def test_ids_that_look_alike_once_they_are_spelled_for_a_provider_stay_apart() -> None:
