@@ -298,10 +298,10 @@ def test_an_id_used_before_gets_a_number_and_the_others_stay() -> None:
     turns = turns_in(
         answer(1, called("a"), called("b"), say("and"), called(long)),
         answer(2, called("b"), say("then"), called("c"), called("a_2"), called(long)),
-        answer(3, called("a"), called("a"), called("d")),
+        answer(3, called("a"), called("a"), called("d"), {"type": "step-start"}, called("a"), called("e")),
     )
     results = [[result.id for result in turn.content] for turn in turns if isinstance(turn, Tool)]
-    assert results == [["a", "b", long], ["b_2", "c", "a_2", "x" * 32 + "_2"], ["a_3", "a_4", "d"]]
+    assert results == [["a", "b", long], ["b_2", "c", "a_2", "x" * 32 + "_2"], ["a_3", "a_4", "d"], ["a_5", "e"]]
     calls = [
         [piece.id for piece in turn.content if isinstance(piece, Call)] for turn in turns if isinstance(turn, Assistant)
     ]
@@ -453,6 +453,23 @@ def test_files_of_a_tool_follow_in_a_message_of_their_own_where_results_hold_onl
     assert isinstance(turns[1], Tool)
     kept = (File(mime=mime, url=files[0]["url"], filename="it"),) if within else ()
     assert turns[1].content[0].output == (Text(text="ok"), *kept)
+
+
+def test_of_what_a_tool_attached_only_media_that_can_be_sent_leave_its_result() -> None:
+    image: dict[str, Any] = {"mime": "IMAGE/PNG", "url": f"data:image/png;base64,{PNG}", "filename": 7}
+    empty = {"mime": "image/png", "url": "data:image/png;base64,", "filename": "empty.png"}
+    table = {"mime": "text/csv", "url": "data:text/csv;base64,YSxi", "filename": "a.csv"}
+    elsewhere = [{"mime": "image/png", "url": url} for url in ("https://example.invalid/a,b.png", "data:image/png")]
+    attached = [*elsewhere, {}, image, empty, table]
+    local = model("local", "qwen3", "@ai-sdk/openai-compatible")
+    _, results, images = turns_of(answer(1, called(attachments=attached)), local)
+    assert isinstance(results, Tool)
+    words, left_out, kept = results.content[0].output
+    assert words == Text(text="ok")
+    assert left_out == Text(text="[empty.png was left out: it is empty]")
+    assert kept == File(mime="text/csv", url=table["url"], filename="a.csv")
+    assert isinstance(images, User)
+    assert images.content[1:] == (File(mime="image/png", url=image["url"]),)
 
 
 def test_a_result_without_words_holds_its_files_alone_and_one_without_anything_is_an_empty_text() -> None:

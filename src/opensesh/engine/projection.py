@@ -274,7 +274,7 @@ def _attachments(state: Completed, model: Model, apart: list[File]) -> list[Text
         if not url.startswith("data:") or "," not in url:
             continue
         file = _file(mime, url, document.get("filename"), model)
-        if isinstance(file, File) and _is_media(mime) and not _takes_media_in_results(model):
+        if isinstance(file, File) and _is_media(file.mime) and not _takes_media_in_results(model):
             apart.append(replace(file, filename=None))
         else:
             kept.append(file)
@@ -306,14 +306,12 @@ def _unique(turns: list[Turn], used: set[str]) -> list[Turn]:
         calls = _calls(turns[at])
         names = {call.id for call in calls}
         if names & used or len(names) < len(calls):
-            turns[at : at + 2] = _renamed(turns[at], turns[at + 1], used)
+            turns[at : at + 2] = _renamed(cast("Assistant", turns[at]), cast("Tool", turns[at + 1]), used)
         used.update(call.id for call in _calls(turns[at]))
     return turns
 
 
-def _renamed(turn: Turn, answer: Turn, used: set[str]) -> list[Turn]:
-    if not isinstance(turn, Assistant) or not isinstance(answer, Tool):
-        return [turn, answer]
+def _renamed(turn: Assistant, answer: Tool, used: set[str]) -> list[Turn]:
     taken = set(used)
     fresh: list[str] = []
     for call in _calls(turn):
