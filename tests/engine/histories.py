@@ -7,6 +7,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
+from opensesh.models.model import Capabilities, Limit, Modality, Model
 from opensesh.storage.store import StoredMessage
 
 PNG = base64.b64encode(b"\x89PNG\r\n\x1a\n tiny").decode()
@@ -164,3 +165,41 @@ def histories(draw: st.DrawFn) -> list[StoredMessage]:
             own.append({"type": "text", "text": "a part without a name"})
         history.append(StoredMessage(info, own))
     return history
+
+
+# -- particular ones, a message at a time ------------------------------------------------------------------------------
+
+ALL: frozenset[Modality] = frozenset(("text", "image", "pdf", "audio"))
+
+
+def model(provider: str, name: str, npm: str, inputs: frozenset[Modality] = ALL) -> Model:
+    capable = Capabilities(reasoning=True, attachment=True, input=inputs)
+    return Model(
+        id=name, provider_id=provider, npm=npm, capabilities=capable, limit=Limit(context=200_000, output=8000)
+    )
+
+
+CLAUDE = model("anthropic", "claude-sonnet-5", "@ai-sdk/anthropic")
+
+
+def user(number: int, *own: dict[str, Any]) -> StoredMessage:
+    return StoredMessage(
+        {"id": f"msg_{number}", "role": "user", "time": {"created": number}},
+        [{"id": f"prt_{number}_{at}"} | part for at, part in enumerate(own)],
+    )
+
+
+def answer(number: int, *own: dict[str, Any], by: str = "anthropic/claude-sonnet-5", **more: Any) -> StoredMessage:
+    provider, _, name = by.partition("/")
+    info = {"id": f"msg_{number}", "role": "assistant", "time": {"created": number}, "providerID": provider}
+    own = tuple({"id": f"prt_{number}_{at}"} | part for at, part in enumerate(own))
+    return StoredMessage(info | {"modelID": name} | more, list(own))
+
+
+def say(text: str, **more: Any) -> dict[str, Any]:
+    return {"type": "text", "text": text} | more
+
+
+def called(call: str = "call_1", tool: str = "read", **state: Any) -> dict[str, Any]:
+    done = {"status": "completed", "input": {"a": 1}, "output": "ok", "title": "", "metadata": {}, "time": {"start": 1}}
+    return {"type": "tool", "callID": call, "tool": tool, "state": done | state}

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import base64
 import json
 from collections.abc import Callable
 from typing import Any
@@ -12,7 +11,7 @@ from hypothesis import strategies as st
 
 from opensesh.engine.projection import INTERRUPTED, MASKED, PRUNED, Projection, mark_cache_points, turns_of
 from opensesh.models import anthropic_prompt, bedrock_prompt, google_prompt, openai_chat_prompt, openai_responses_prompt
-from opensesh.models.model import Capabilities, Limit, Modality, Model
+from opensesh.models.model import Model
 from opensesh.models.request import (
     Assistant,
     Call,
@@ -29,21 +28,11 @@ from opensesh.models.request import (
 from opensesh.storage.store import StoredMessage
 
 from . import wire_rules
-from .histories import PDF, PNG, histories
+from .histories import CLAUDE, PNG, answer, called, histories, model, say, user
 
-TOO_LARGE = base64.b64encode(b"\x89PNG" + bytes(5 * 1024 * 1024)).decode()
-ALL: frozenset[Modality] = frozenset(("text", "image", "pdf", "audio"))
 READ = ToolSpec(name="read", description="Read.", parameters={"type": "object", "properties": {}})
 
 
-def model(provider: str, name: str, npm: str, inputs: frozenset[Modality] = ALL) -> Model:
-    capable = Capabilities(reasoning=True, attachment=True, input=inputs)
-    return Model(
-        id=name, provider_id=provider, npm=npm, capabilities=capable, limit=Limit(context=200_000, output=8000)
-    )
-
-
-CLAUDE = model("anthropic", "claude-sonnet-5", "@ai-sdk/anthropic")
 WIRES: list[tuple[Model, Callable[[Request], dict[str, Any]], Callable[[dict[str, Any]], None]]] = [
     (CLAUDE, anthropic_prompt.body, wire_rules.anthropic),
     (
@@ -125,29 +114,6 @@ def test_the_history_itself_is_not_touched(history: list[StoredMessage]) -> None
 
 
 # -- particular cases --------------------------------------------------------------------------------------------------
-
-
-def user(number: int, *own: dict[str, Any]) -> StoredMessage:
-    return StoredMessage(
-        {"id": f"msg_{number}", "role": "user", "time": {"created": number}},
-        [{"id": f"prt_{number}_{at}"} | part for at, part in enumerate(own)],
-    )
-
-
-def answer(number: int, *own: dict[str, Any], by: str = "anthropic/claude-sonnet-5", **more: Any) -> StoredMessage:
-    provider, _, name = by.partition("/")
-    info = {"id": f"msg_{number}", "role": "assistant", "time": {"created": number}, "providerID": provider}
-    own = tuple({"id": f"prt_{number}_{at}"} | part for at, part in enumerate(own))
-    return StoredMessage(info | {"modelID": name} | more, list(own))
-
-
-def say(text: str, **more: Any) -> dict[str, Any]:
-    return {"type": "text", "text": text} | more
-
-
-def called(call: str = "call_1", tool: str = "read", **state: Any) -> dict[str, Any]:
-    done = {"status": "completed", "input": {"a": 1}, "output": "ok", "title": "", "metadata": {}, "time": {"start": 1}}
-    return {"type": "tool", "callID": call, "tool": tool, "state": done | state}
 
 
 def test_a_call_that_never_ended_is_told_as_interrupted() -> None:
@@ -282,17 +248,6 @@ def test_a_call_that_failed_says_why(error: str, told: str) -> None:
     assert result == Tool(content=(Result(id="call_1", name="read", output=(Text(text=told),), failed=True),))
 
 
-def test_a_file_is_known_by_its_name_or_its_type_or_as_a_file() -> None:
-    files = [{"mime": "video/mp4", "filename": "it.mp4"}, {"mime": "Video/MP4; codecs=x"}, {"mime": "", "filename": ""}]
-    (turn,) = turns_of(user(1, *({"type": "file", "url": "file:///gone"} | each for each in files)), CLAUDE)
-    assert isinstance(turn, User)
-    told = [piece.text.partition(" was left out: ")[0] for piece in turn.content if isinstance(piece, Text)]
-    assert told == ["[it.mp4", "[video/mp4", "[A file"]
-    named = {"type": "file", "mime": "IMAGE/PNG; x=1", "url": f"data:image/png;base64,{PNG}", "filename": "it.png"}
-    (turn,) = turns_of(user(1, named), CLAUDE)
-    assert turn == User(content=(File(mime="image/png", url=named["url"], filename="it.png"),))
-
-
 def test_an_id_used_before_gets_a_number_and_the_others_stay() -> None:
     long = "x" * 40
     turns = turns_in(
@@ -351,12 +306,6 @@ def test_what_the_user_is_shown_but_the_model_is_not_stays_with_the_user() -> No
     assert turns_of(user(1, say("shown", ignored=True)), CLAUDE) == ()
 
 
-def test_files_whose_text_is_in_the_prompt_already_are_not_sent_again() -> None:
-    listing = {"type": "file", "mime": "application/x-directory", "url": "file:///src"}
-    text = {"type": "file", "mime": "text/plain", "url": "file:///a.txt"}
-    assert turns_of(user(1, text, say("look"), listing), CLAUDE) == (User(content=(Text(text="look"),)),)
-
-
 def test_what_stands_in_for_something_is_said_as_opencode_says_it() -> None:
     pruned = called("a", time={"start": 1, "end": 2, "compacted": 3})
     asked = user(1, {"type": "compaction", "auto": True}, {"type": "subtask"})
@@ -407,77 +356,6 @@ def test_masked_parts_are_replaced_by_a_word_about_them() -> None:
     (turn,) = turns_of(user(1, say("look"), {"type": "file", "mime": "image/png", "url": "x"}), CLAUDE, {"prt_1_1"})
     assert isinstance(turn, User)
     assert turn.content == (Text(text=MASKED), Text(text="look"))
-
-
-@pytest.mark.parametrize(
-    ("mime", "url", "reason"),
-    [
-        ("image/png", "data:image/png;base64,", "empty"),
-        ("image/png", "data:image/png;base64,%%", "damaged"),
-        ("image/png", f"data:image/png;base64,{PDF}", "not really"),
-        ("image/png", "file:///a.png", "not where it was"),
-        ("image/svg+xml", f"data:image/svg+xml;base64,{PNG}", "type"),
-        ("application/zip", f"data:application/zip;base64,{PNG}", "type"),
-        ("video/mp4", f"data:video/mp4;base64,{PNG}", "video"),
-        ("image/png", f"data:image/png;base64,{TOO_LARGE}", "larger than 5 MB"),
-    ],
-)
-def test_a_file_that_cannot_be_sent_is_named_with_the_reason(mime: str, url: str, reason: str) -> None:
-    (turn,) = turns_of(user(1, {"type": "file", "mime": mime, "url": url, "filename": "it.bin"}), CLAUDE)
-    assert isinstance(turn, User)
-    assert isinstance(turn.content[0], Text)
-    assert "it.bin" in turn.content[0].text
-    assert reason in turn.content[0].text
-
-
-@pytest.mark.parametrize(
-    ("npm", "name", "within"),
-    [
-        ("@ai-sdk/anthropic", "claude-sonnet-5", True),
-        ("@ai-sdk/openai", "gpt-5", True),
-        ("@ai-sdk/amazon-bedrock", "anthropic.claude-5", True),
-        ("@ai-sdk/google-vertex/anthropic", "claude-sonnet-5", True),
-        ("@ai-sdk/google", "Gemini-3-Pro", True),
-        ("@ai-sdk/google", "gemini-2.5-pro", False),
-        ("@ai-sdk/google", "gemini-2-to-gemini-3", False),
-        ("@ai-sdk/openai-compatible", "gemini-3-pro", False),
-    ],
-)
-@pytest.mark.parametrize(("mime", "data"), [("image/png", PNG), ("application/pdf", PDF)])
-def test_files_of_a_tool_follow_in_a_message_of_their_own_where_results_hold_only_words(
-    npm: str, name: str, within: bool, mime: str, data: str
-) -> None:
-    files = [{"mime": mime, "url": f"data:{mime};base64,{data}", "filename": "it"}]
-    turns = turns_of(answer(1, called(attachments=files)), model("some", name, npm))
-    assert [type(turn).__name__ for turn in turns] == ["Assistant", "Tool"] + ["User"] * (not within)
-    assert isinstance(turns[1], Tool)
-    kept = (File(mime=mime, url=files[0]["url"], filename="it"),) if within else ()
-    assert turns[1].content[0].output == (Text(text="ok"), *kept)
-
-
-def test_of_what_a_tool_attached_only_media_that_can_be_sent_leave_its_result() -> None:
-    image: dict[str, Any] = {"mime": "IMAGE/PNG", "url": f"data:image/png;base64,{PNG}", "filename": 7}
-    empty = {"mime": "image/png", "url": "data:image/png;base64,", "filename": "empty.png"}
-    table = {"mime": "text/csv", "url": "data:text/csv;base64,YSxi", "filename": "a.csv"}
-    elsewhere = [{"mime": "image/png", "url": url} for url in ("https://example.invalid/a,b.png", "data:image/png")]
-    attached = [*elsewhere, {}, image, empty, table]
-    local = model("local", "qwen3", "@ai-sdk/openai-compatible")
-    _, results, images = turns_of(answer(1, called(attachments=attached)), local)
-    assert isinstance(results, Tool)
-    words, left_out, kept = results.content[0].output
-    assert words == Text(text="ok")
-    assert left_out == Text(text="[empty.png was left out: it is empty]")
-    assert kept == File(mime="text/csv", url=table["url"], filename="a.csv")
-    assert isinstance(images, User)
-    assert images.content[1:] == (File(mime="image/png", url=image["url"]),)
-
-
-def test_a_result_without_words_holds_its_files_alone_and_one_without_anything_is_an_empty_text() -> None:
-    files = [{"mime": "image/png", "url": f"data:image/png;base64,{PNG}"}, {"mime": "image/png", "url": "file:///x"}]
-    for attached, expected in ((files, (File(mime="image/png", url=files[0]["url"]),)), ([], (Text(text=" "),))):
-        _, result = turns_of(answer(1, called(output=" ", attachments=attached)), CLAUDE)
-        assert isinstance(result, Tool)
-        assert result.content[0].output == expected
 
 
 def test_cache_points_lie_at_the_system_prompt_and_the_last_two_turns_and_only_for_who_wants_them() -> None:
