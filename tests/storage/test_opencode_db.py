@@ -15,7 +15,7 @@ import pytest
 
 from opensesh.errors import InvalidKey, NotFound, ReadOnlyStore, RecordError, StoreError
 from opensesh.records import Project, Session, read_message, read_part, view
-from opensesh.storage.opencode_db import OpencodeDB, databases
+from opensesh.storage.opencode_db import OpencodeDB
 from opensesh.storage.opencode_tables import PAGE
 
 if TYPE_CHECKING:
@@ -778,40 +778,3 @@ def test_a_log_that_appears_later_is_noticed(shelf: Path) -> None:
         opened.close()
         with pytest.raises(StoreError, match="closed"):
             opened.list()
-
-
-def test_the_released_database_comes_first_and_copies_are_left_out(tmp_path: Path) -> None:
-    for name in (
-        "opencode-next.db",
-        "opencode.db",
-        "opencode.db-wal",
-        "opencode.db-shm",
-        "opencode-local.db",
-        "opencode-fix-123.db",
-        "opencode.db.bak",
-        "opencode-backup.db",
-        "opencode-backup-2026-01-01.db",
-        "opencode-local.old.db",
-        "opencode.copy.db",
-        "other.db",
-        "auth.json",
-    ):
-        (tmp_path / name).touch()
-    (tmp_path / "opencode-folder.db").mkdir()
-    names = ["opencode.db", "opencode-fix-123.db", "opencode-local.db", "opencode-next.db"]
-    assert databases(tmp_path) == [str(tmp_path / name) for name in names]
-    assert databases(tmp_path / "absent") == []
-
-
-def test_the_environment_names_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "data").mkdir()
-    for path in ("data/opencode.db", "data/mine.sqlite", "elsewhere.db"):
-        (tmp_path / path).touch()
-    data = tmp_path / "data"
-    assert databases(data, {"OPENCODE_DB": "mine.sqlite"}) == [str(data / "mine.sqlite")]
-    assert databases(data, {"OPENCODE_DB": str(tmp_path / "elsewhere.db")}) == [str(tmp_path / "elsewhere.db")]
-    assert databases(data, {"OPENCODE_DB": "absent.db"}) == []
-    for nothing in ("", ":memory:"):
-        assert databases(data, {"OPENCODE_DB": nothing}) == [str(data / "opencode.db")]
-    monkeypatch.setenv("OPENCODE_DB", "mine.sqlite")
-    assert databases(data) == [str(data / "mine.sqlite")]

@@ -1,0 +1,96 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from opensesh.errors import StoreError
+from opensesh.storage.found import Found, databases, find_stores
+
+
+def made(folder: Path, *names: str) -> list[str]:
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in names:
+        (folder / name).write_bytes(b"")
+    return [str(folder / name) for name in names]
+
+
+def test_without_a_word_it_is_the_data_folder_of_opencode(isolated: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = isolated / ".local" / "share" / "opencode"
+    assert find_stores() == Found(str(data), str(data / "storage"), ())
+    (database,) = made(data, "opencode.db")
+    assert find_stores().databases == (database,)
+    monkeypatch.setenv("OPENSESH_STORE", str(isolated / "mine"))
+    assert find_stores().tree == str(isolated / "mine" / "storage")
+    assert find_stores(str(data)).databases == (database,)
+
+
+def test_a_place_may_be_a_database_a_tree_or_a_data_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (database,) = made(tmp_path / "data", "opencode.db")
+    assert find_stores(database) == Found(database, None, (database,))
+    (tmp_path / "data" / "storage" / "session").mkdir(parents=True)
+    tree = str(tmp_path / "data" / "storage")
+    assert find_stores(str(tmp_path / "data")) == Found(str(tmp_path / "data"), tree, (database,))
+    assert find_stores(tree) == Found(tree, tree, ())
+    monkeypatch.chdir(tmp_path)
+    assert find_stores("data/storage").tree == tree
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("USERPROFILE", str(tmp_path))
+    assert find_stores("~/data").databases == (database,)
+
+
+@pytest.mark.parametrize("name", ["project", "session", "message", "part", "migration"])
+def test_a_tree_is_known_by_any_of_its_folders(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).mkdir()
+    assert find_stores(str(tmp_path)).tree == str(tmp_path)
+    (tmp_path / "storage").mkdir()
+    assert find_stores(str(tmp_path)).tree == str(tmp_path / "storage")
+
+
+def test_an_address_of_a_server_is_refused_in_words() -> None:
+    with pytest.raises(StoreError, match="no store for postgresql:// addresses") as caught:
+        find_stores("postgresql://me@host/db")
+    assert caught.value.data == {"place": "postgresql://me@host/db"}
+
+
+def test_the_released_database_comes_first_and_copies_are_left_out(tmp_path: Path) -> None:
+    for name in (
+        "opencode-next.db",
+        "opencode.db",
+        "opencode.db-wal",
+        "opencode.db-shm",
+        "opencode-local.db",
+        "opencode-fix-123.db",
+        "opencode.db.bak",
+        "opencode-backup.db",
+        "opencode-backup-2026-01-01.db",
+        "opencode-local.old.db",
+        "opencode.copy.db",
+        "opencode-copy2.db",
+        "opencode-OLD.db",
+        "opencode-x-tmp.db",
+        "opencode-a b.db",
+        "opencodex.db",
+        "opencode",
+        "other.db",
+        "auth.json",
+    ):
+        (tmp_path / name).touch()
+    (tmp_path / "opencode-folder.db").mkdir()
+    names = ["opencode.db", "opencode-fix-123.db", "opencode-local.db", "opencode-next.db"]
+    assert databases(tmp_path) == [str(tmp_path / name) for name in names]
+    assert databases(tmp_path / "absent") == []
+
+
+def test_the_environment_names_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "data").mkdir()
+    for path in ("data/opencode.db", "data/mine.sqlite", "elsewhere.db"):
+        (tmp_path / path).touch()
+    data = tmp_path / "data"
+    assert databases(data, {"OPENCODE_DB": "mine.sqlite"}) == [str(data / "mine.sqlite")]
+    assert databases(data, {"OPENCODE_DB": str(tmp_path / "elsewhere.db")}) == [str(tmp_path / "elsewhere.db")]
+    assert databases(data, {"OPENCODE_DB": "absent.db"}) == []
+    for nothing in ("", ":memory:"):
+        assert databases(data, {"OPENCODE_DB": nothing}) == [str(data / "opencode.db")]
+    monkeypatch.setenv("OPENCODE_DB", "mine.sqlite")
+    assert databases(data) == [str(data / "mine.sqlite")]
