@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from opensesh.errors import InvalidKey, StoreError
+from opensesh.errors import InvalidKey, NotFound, StoreError
 from opensesh.storage.memory import Memory
 from opensesh.storage.store import Damage
 
@@ -71,6 +71,37 @@ def test_a_message_that_is_none_is_reported_and_the_others_are_found() -> None:
     ]
 
 
+def test_a_record_removed_during_a_scan_is_passed_over() -> None:
+    store = Memory()
+    for name in ("ses_a", "ses_b", "ses_c"):
+        store.write(("todo", name), [name])
+    scan = store.scan(("todo",))
+    assert next(scan) == (("todo", "ses_a"), ["ses_a"])
+    store.remove(("todo", "ses_b"))
+    assert list(scan) == [(("todo", "ses_c"), ["ses_c"])]
+
+
+def test_what_is_not_there_is_named() -> None:
+    with pytest.raises(NotFound, match=":memory:/todo/ses_x") as caught:
+        Memory().read(("todo", "ses_x"))
+    assert caught.value.data == {"key": ["todo", "ses_x"]}
+
+
+def test_nobody_removes_a_record_while_it_is_updated() -> None:
+    store = Memory()
+    store.write(("todo", "ses_x"), [])
+    remover = threading.Thread(target=lambda: store.remove(("todo", "ses_x")))
+
+    def edit(value: list[int]) -> None:
+        remover.start()
+        remover.join(0.05)
+        assert remover.is_alive()
+
+    store.update(("todo", "ses_x"), edit)
+    remover.join(10)
+    assert store.list() == []
+
+
 def test_a_bad_key_is_refused_before_anything_happens() -> None:
     store = Memory()
     acts: list[Callable[[Key], object]] = [
@@ -81,6 +112,10 @@ def test_a_bad_key_is_refused_before_anything_happens() -> None:
         lambda key: store.update(key, print),
     ]
     for act in acts:
-        with pytest.raises(InvalidKey):
+        with pytest.raises(InvalidKey) as caught:
             act(("a", ".."))
+        assert caught.value.data == {"key": ["a", ".."]}
+    with pytest.raises(InvalidKey, match="cannot be empty") as caught:
+        store.read(())
+    assert caught.value.data == {"key": []}
     assert store.list() == []

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 
@@ -43,6 +44,7 @@ def test_a_damaged_note_is_reported_and_hides_no_other() -> None:
         ("ses_d.json", b"[]"),
         ("ses_e.json", b""),
         (".ses_f.json.1.tmp", b"{"),
+        ("._ses_a.json", b"from a Mac"),
         ("notes.txt", b"mine"),
     ):
         (folder() / name).write_bytes(data)
@@ -50,7 +52,18 @@ def test_a_damaged_note_is_reported_and_hides_no_other() -> None:
     reports: list[Damage] = []
     assert [name for name, _ in revocations.waiting(report=reports.append)] == ["ses_a", "ses_c"]
     assert [os.path.basename(report.path) for report in reports] == [f"ses_{each}.json" for each in "bdeg"]
+    assert reports[-1].reason == f"cannot be read: {os.strerror(errno.EISDIR)}"
     assert (folder() / "ses_b.json").read_bytes() == b'{"secret": "tw'
+
+
+def test_the_note_of_one_session_is_found_if_it_can_be_read() -> None:
+    assert revocations.find("ses_a") is None
+    revocations.note("ses_a", share("one"))
+    found = revocations.find("ses_a")
+    assert found is not None
+    assert found.document == share("one").document
+    (folder() / "ses_a.json").write_bytes(b'{"secret": "on')
+    assert revocations.find("ses_a") is None
 
 
 def test_a_note_done_by_another_process_meanwhile_is_passed_over() -> None:

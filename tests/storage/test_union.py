@@ -149,6 +149,94 @@ def test_of_two_copies_the_fuller_one_counts_record_by_record(union: Union, tree
     assert [value["id"] for _, value in union.scan(("part", "msg_1"))] == ["prt_1", "prt_2", "prt_3"]
 
 
+def text(words: str, **time: int) -> dict[str, Any]:
+    return {"id": "prt_1", "type": "text", "text": words} | ({"time": time} if time else {})
+
+
+@pytest.mark.parametrize(
+    ("key", "lesser", "fuller"),
+    [
+        (SESSION, {"time": {"created": 1}}, {"time": {"created": 2}}),
+        (SESSION, {"time": {"created": 1, "updated": "soon"}}, {"time": {"created": 1, "updated": 2}}),
+        (SESSION, "no session", {"time": {"created": 1}}),
+        (("message", "ses_x", "msg_1"), message("msg_1", 1) | {"more": 1}, message("msg_1", 1, completed=2)),
+        (
+            ("message", "ses_x", "msg_1"),
+            message("msg_1", 1) | {"cost": 1, "more": 1},
+            message("msg_1", 1) | {"error": {"name": "x"}},
+        ),
+        (("message", "ses_x", "msg_1"), message("msg_1", 1), message("msg_1", 1) | {"more": 1}),
+        (("part", "msg_1", "prt_1"), text("a longer one", start=1), text("ended", start=1, end=2)),
+        (("part", "msg_1", "prt_1"), text("short"), text("longer")),
+        (("part", "msg_1", "prt_2"), tool("pending") | {"text": "more"}, tool("running")),
+        (("part", "msg_1", "prt_2"), tool("running"), tool("error")),
+        (
+            ("part", "msg_1", "prt_2"),
+            {"id": "prt_2", "state": {"status": "completed", "output": "a"}},
+            {"id": "prt_2", "state": {"status": "completed", "output": "all"}},
+        ),
+        (
+            ("part", "msg_1", "prt_2"),
+            {"id": "prt_2", "state": {"status": "error", "error": "a"}},
+            {"id": "prt_2", "state": {"status": "error", "error": "all"}},
+        ),
+    ],
+)
+def test_the_fuller_copy_is_read_whichever_store_has_it(
+    union: Union, tree: JsonTree, old: Memory, key: Any, lesser: Any, fuller: Any
+) -> None:
+    for first, second in ((lesser, fuller), (fuller, lesser)):
+        tree.write(key, first)
+        old.write(key, second)
+        assert union.read(key) == fuller
+        assert [value for _, value in union.scan(key[:1])] == [fuller]
+
+
+def test_of_two_lists_the_first_store_has_the_one_that_counts(union: Union, tree: JsonTree, old: Memory) -> None:
+    tree.write(("todo", "ses_x"), [1])
+    old.write(("todo", "ses_x"), [1, 2])
+    assert union.read(("todo", "ses_x")) == [1]
+
+
+def test_a_write_goes_to_the_first_store_that_has_the_record_but_a_session_follows_its_newest(
+    union: Union, tree: JsonTree, old: Memory
+) -> None:
+    part = ("part", "msg_1", "prt_2")
+    tree.write(part, tool("running"))
+    old.write(part, tool("completed"))
+    union.write(part, tool("error"))
+    assert (tree.read(part), old.read(part)) == (tool("error"), tool("completed"))
+    tree.write(SESSION, session("stale", 5))
+    old.write(SESSION, session("fresh", 9))
+    union.write(SESSION, session("written", 10))
+    assert (tree.read(SESSION)["title"], old.read(SESSION)["title"]) == ("stale", "written")
+
+
+def test_a_damaged_record_is_located_and_written_where_it_is(tree: JsonTree, tmp_path: Path) -> None:
+    second = JsonTree(tmp_path / "second", durability="relaxed")
+    union = Union(str(tmp_path), [tree, second])
+    second.write(SESSION, {})
+    Path(second.locate(SESSION)).write_bytes(b"{torn")
+    assert union.locate(SESSION) == second.locate(SESSION)
+    union.write(SESSION, session("mended", 1))
+    assert second.read(SESSION)["title"] == "mended"
+    assert tree.list() == []
+
+
+def test_a_session_filed_twice_hides_neither_its_todos_nor_a_readable_copy(
+    union: Union, tree: JsonTree, old: Memory
+) -> None:
+    moved = ("session", "abc", "ses_x")
+    tree.write(moved, session("moved", 9))
+    old.write(SESSION, session("before", 9))
+    old.write(("todo", "ses_x"), [1])
+    assert [key for key, _ in union.scan(())] == [moved, ("todo", "ses_x")]
+    Path(tree.locate(moved)).write_bytes(b"{torn")
+    reports: list[Damage] = []
+    assert [key for key, _ in union.scan(("session",), report=reports.append)] == [SESSION]
+    assert [report.path for report in reports] == [tree.locate(moved)]
+
+
 def test_who_holds_a_copy_can_be_told(union: Union, tree: JsonTree, old: Memory) -> None:
     tree.write(SESSION, session("stale", 5))
     old.write(SESSION, session("fresh", 9))

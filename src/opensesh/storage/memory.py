@@ -71,14 +71,12 @@ class Memory:
         return sorted(key for key in self._records.copy() if len(key) > depth and key[:depth] == prefix)
 
     def scan(self, prefix: Key, *, report: Report = log_damage) -> Iterator[tuple[Key, Any]]:
-        """Every readable record below ``prefix``, in key order."""
+        """Every record below ``prefix``, in key order; what this store wrote it can read, so nothing is reported."""
         for key in self.list(prefix):
             try:
                 yield key, self.read(key)
             except NotFound:
                 continue
-            except RecordError as error:
-                report(_damage(error))
 
     def messages(self, session_id: str, *, last: int = 0, report: Report = log_damage) -> Sequence[StoredMessage]:
         """A session's messages with their parts, oldest first; with ``last``, only that many of the newest."""
@@ -87,7 +85,7 @@ class Memory:
             try:
                 found.append((order.position(info, self.locate(("message", session_id, name))), name, info))
             except RecordError as error:
-                report(_damage(error))
+                report(Damage(error.path, f"{error.place}: {error.reason}"))
         found.sort(key=lambda each: each[0])
         return [StoredMessage(info, self._parts(name, info, report)) for _, name, info in found[-last:]]
 
@@ -113,7 +111,3 @@ class Memory:
                 yield
             finally:
                 self._editing.now = False
-
-
-def _damage(error: RecordError) -> Damage:
-    return Damage(error.path, f"{error.place}: {error.reason}" if error.place else error.reason)
