@@ -1,11 +1,14 @@
 from __future__ import annotations
 
+import errno
+import gc
 import os
 import socket
 import subprocess
 import sys
 import threading
 import time
+import weakref
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,6 +18,7 @@ import pytest
 
 from opensesh import ids
 from opensesh.errors import Busy, InvalidKey, WriteFailed
+from opensesh.storage import paths
 from opensesh.storage.json_tree import JsonTree
 from opensesh.storage.leases import HEARTBEAT_MS, Holder, Leases
 from opensesh.storage.memory import Memory
@@ -72,6 +76,7 @@ def run_with_a_child(tell: Tell, folder: str, how: str) -> None:
 
 def test_a_session_has_one_runner(leases: Leases) -> None:
     with leases.acquire(SESSION, "first") as lease:
+        assert lease.session_id == SESSION
         assert leases.holder(SESSION) == lease.holder
         with pytest.raises(Busy):
             leases.acquire(SESSION, "second")
@@ -239,6 +244,37 @@ def test_a_lease_that_cannot_be_inscribed_is_not_held(tmp_path: Path) -> None:
         Leases(Memory(), folder=str(tmp_path / "file" / "leases")).acquire(SESSION, "x")
 
 
+def test_a_lease_for_which_there_is_no_room_can_be_taken_once_there_is(
+    leases: Leases, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(descriptor: int, holder: Holder) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patched:
+        patched.setattr("opensesh.storage.leases._inscribe", full)
+        with pytest.raises(WriteFailed) as caught:
+            leases.acquire(SESSION, "x")
+    assert caught.value.data == {"path": os.path.join(leases.folder, SESSION), "errno": errno.ENOSPC}
+    leases.acquire(SESSION, "x").release()
+
+
+def test_a_lease_that_was_let_go_of_is_forgotten(leases: Leases) -> None:
+    lease = leases.acquire(SESSION, "x")
+    remembered = weakref.ref(lease)
+    lease.release()
+    del lease
+    gc.collect()
+    assert remembered() is None
+
+
+def test_a_runner_without_an_inscription_is_someone(leases: Leases) -> None:
+    with leases.acquire(SESSION, "x"):
+        (Path(leases.folder) / SESSION).write_bytes(b"")
+        with pytest.raises(Busy, match="is being run by someone else") as busy:
+            leases.acquire(SESSION, "y")
+        assert busy.value.data == {"session": SESSION, "holder": None}
+
+
 def test_a_name_that_could_leave_the_folder_is_refused(leases: Leases) -> None:
     for name in ("../x", "", "a/b", "con"):
         with pytest.raises(InvalidKey):
@@ -260,3 +296,4 @@ def test_leases_lie_outside_of_the_store_and_are_shared_by_all_ways_to_it(tmp_pa
         assert Leases(JsonTree(tmp_path / "nowhere" / ".." / "storage")).holder(SESSION) == lease.holder
         assert Leases(JsonTree(tmp_path / "other")).holder(SESSION) is None
     assert not (tmp_path / "storage").exists()
+    assert Path(Leases(tree).folder).parent == Path(paths.state()) / "leases"

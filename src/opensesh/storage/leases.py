@@ -120,7 +120,7 @@ class Leases:
             raise Busy(
                 f"session {session_id} is being run by {holder or 'someone else'}. Wait for it, or stop it first.",
                 session=session_id,
-                holder=msgspec.to_builtins(holder) if holder else None,
+                holder=msgspec.to_builtins(holder),
             )
         now = ids.now_ms()
         path = self._file(session_id)
