@@ -89,10 +89,59 @@ def test_the_bytes_are_on_the_disk_before_their_name_is(tmp_path: Path) -> None:
 
 def test_relaxed_writing_waits_for_nothing(tmp_path: Path) -> None:
     disk = Recording(durable=False)
-    disk.replace(str(tmp_path / "r.json"), b"12345")
+    disk.make_folder(str(tmp_path / "new"))
+    disk.replace(str(tmp_path / "new" / "r.json"), b"12345")
     assert disk.calls == ["open .r.json.", "write 5", "rename to r.json"]
-    disk.remove(str(tmp_path / "r.json"))
+    disk.remove(str(tmp_path / "new" / "r.json"))
     assert disk.calls[3:] == ["unlink r.json"]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="folders are not synchronised there")
+def test_the_system_is_asked_to_keep_both_the_file_and_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept: list[int] = []
+    fsync = os.fsync
+
+    def keep(descriptor: int) -> None:
+        kept.append(os.fstat(descriptor).st_ino)
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", keep)
+    Disk().replace(str(tmp_path / "r.json"), b"12345")
+    assert kept == [(tmp_path / "r.json").stat().st_ino, tmp_path.stat().st_ino]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="folders are not synchronised there")
+def test_a_file_system_that_keeps_no_names_is_put_up_with_but_a_broken_one_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, number = tmp_path / "r.json", errno.EINVAL
+
+    def refuse_folders(descriptor: int) -> None:
+        if stat.S_ISDIR(os.fstat(descriptor).st_mode):
+            raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(os, "fsync", refuse_folders)
+    for harmless in (errno.EINVAL, errno.ENOTSUP, errno.EACCES, errno.EPERM):
+        number = harmless
+        Disk().replace(str(path), b"12345")
+    number = errno.EIO
+    with pytest.raises(WriteFailed, match="could not be written") as failure:
+        Disk().replace(str(path), b"67890")
+    assert failure.value.data == {"path": str(path), "errno": errno.EIO}
+
+
+@pytest.mark.skipif(not os.path.isdir("/dev/fd"), reason="counts what the system lists there")
+def test_nothing_stays_open_whether_a_write_succeeds_or_not(tmp_path: Path) -> None:
+    path = str(tmp_path / "a" / "r.json")
+    Disk().replace(path, b"first")
+    before = len(os.listdir("/dev/fd"))
+    for _ in range(5):
+        Disk().replace(path, b"again")
+        with pytest.raises(WriteFailed):
+            Failing("write", OSError(errno.ENOSPC, "No space")).replace(path, b"never")
+    assert len(os.listdir("/dev/fd")) == before
 
 
 def test_a_new_folder_is_made_durable_in_the_one_above(tmp_path: Path) -> None:
@@ -161,8 +210,8 @@ def test_a_refused_write_leaves_the_old_file_and_no_litter(tmp_path: Path, opera
         Failing(operation, OSError(number, os.strerror(number))).replace(str(path), b"new")
     assert path.read_bytes() == b"old"
     assert os.listdir(tmp_path) == ["r.json"]
-    assert failure.value.data["errno"] == number
-    assert str(path) in str(failure.value)
+    assert failure.value.data == {"path": str(path), "errno": number}
+    assert str(failure.value).startswith(f"{path}: ")
 
 
 @pytest.mark.parametrize("operation", ["write", "sync", "rename"])
@@ -181,10 +230,12 @@ def test_every_refusal_says_what_to_do(tmp_path: Path) -> None:
         Failing("write", OSError(errno.ENOSPC, "No space")).replace(path, b"new")
     with pytest.raises(WriteFailed, match="not allowed to write here"):
         Failing("rename", OSError(errno.EACCES, "Permission denied")).replace(path, b"new")
-    with pytest.raises(WriteFailed, match="not allowed to write here"):
+    with pytest.raises(WriteFailed, match=r"not allowed to write here \(Not permitted\)") as failure:
         Failing("unlink", OSError(errno.EPERM, "Not permitted")).remove(path)
-    with pytest.raises(WriteFailed, match="could not be written: Input/output error"):
-        Failing("new_folder", OSError(errno.EIO, "Input/output error")).replace(str(tmp_path / "a" / "r"), b"new")
+    assert failure.value.data == {"path": path, "errno": errno.EPERM}
+    with pytest.raises(WriteFailed, match="could not be written: Input/output error") as failure:
+        Failing("new_folder", OSError(errno.EIO, "Input/output error")).make_folder(str(tmp_path / "a"))
+    assert failure.value.data == {"path": str(tmp_path / "a"), "errno": errno.EIO}
 
 
 def test_a_file_where_a_folder_should_be_is_a_refused_write(tmp_path: Path) -> None:
