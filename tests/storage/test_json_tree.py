@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +17,7 @@ from opensesh.storage.json_tree import JsonTree, read_file
 from opensesh.testing.samples import WRAP, Scribe
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from opensesh.storage.store import Damage, Key
 
@@ -231,6 +232,29 @@ def test_a_store_called_within_an_update_refuses_and_leaves_the_record(tree: Jso
         with pytest.raises(StoreError, match="would wait forever"):
             tree.update(("todo", "ses_x"), lambda _, other=other: other.write(("todo", "ses_x"), [2]))
     assert tree.read(("todo", "ses_x")) == [1]
+
+
+@pytest.mark.parametrize("act", ["write", "update", "remove"])
+def test_others_wait_while_a_record_is_updated(tree: JsonTree, act: str) -> None:
+    key = ("todo", "ses_x")
+    tree.write(key, [])
+    acts: dict[str, Callable[[], object]] = {
+        "write": lambda: tree.write(key, ["written"]),
+        "update": lambda: tree.update(key, lambda value: value.append("too")),
+        "remove": lambda: tree.remove(key),
+    }
+    other = threading.Thread(target=acts[act])
+
+    def edit(value: list[str]) -> None:
+        other.start()
+        other.join(0.1)
+        assert other.is_alive()
+        value.append("edited")
+
+    assert tree.update(key, edit) == ["edited"]
+    other.join(10)
+    left = [value for _, value in tree.scan(("todo",))]
+    assert left == {"write": [["written"]], "update": [["edited", "too"]], "remove": []}[act]
 
 
 def test_keys_are_checked_before_the_disk_is_touched(tree: JsonTree, tmp_path: Path) -> None:

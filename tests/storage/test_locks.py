@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import errno
 import os
+import stat
 import sys
 import threading
 import time
@@ -12,7 +14,7 @@ import pytest
 from opensesh.errors import StoreError, WriteFailed
 from opensesh.storage import locks_windows
 from opensesh.storage.json_tree import JsonTree
-from opensesh.storage.locks import Locks
+from opensesh.storage.locks import Locks, open_lock_file, try_lock_file
 from opensesh.testing import Nursery
 
 if TYPE_CHECKING:
@@ -170,6 +172,40 @@ def test_a_place_without_room_for_locks_is_a_refused_write(tmp_path: Path) -> No
     with pytest.raises(WriteFailed, match="could not be written"):
         tree.write(("todo", "ses_x"), [])
     assert not (tmp_path / "storage").exists()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="modes are something else there")
+def test_lock_files_and_their_folder_are_the_owners_alone(locks: Locks) -> None:
+    with locks.everything():
+        pass
+    assert stat.S_IMODE(os.stat(locks.folder).st_mode) == 0o700
+    assert stat.S_IMODE(os.stat(os.path.join(locks.folder, "all")).st_mode) == 0o600
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="locks are something else there")
+def test_a_file_system_without_locks_is_named(locks: Locks, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(descriptor: int, operation: int) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr("fcntl.flock", refuse)
+    with pytest.raises(StoreError, match=r"all: this file system has no locks to offer: No locks available$"):
+        locks.everything().__enter__()
+
+
+def test_a_lock_that_is_taken_is_not_waited_for_by_who_only_tries(locks: Locks) -> None:
+    path = os.path.join(locks.folder, "one")
+    mine, theirs = open_lock_file(path), open_lock_file(path)
+    try:
+        assert try_lock_file(mine, shared=True)
+        assert try_lock_file(theirs, shared=True)
+        assert not try_lock_file(mine)
+        os.close(theirs)
+        theirs = open_lock_file(path)
+        assert try_lock_file(mine)
+        assert not try_lock_file(theirs, shared=True)
+    finally:
+        os.close(mine)
+        os.close(theirs)
 
 
 def test_whoever_wants_everything_gets_it_in_the_end(locks: Locks) -> None:

@@ -83,13 +83,12 @@ def _wait_for(descriptor: int, path: str, *, shared: bool) -> None:
 
 def open_lock_file(path: str) -> int:
     """A descriptor of its own for a lock file, which is made if need be."""
-    flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0)
     try:
         try:
-            return os.open(path, flags, 0o600)
+            return os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
         except FileNotFoundError:
             os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
-            return os.open(path, flags, 0o600)
+            return os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     except OSError as error:
         raise WriteFailed(explain(path, error), path=path, errno=error.errno) from error
 
