@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -232,6 +233,29 @@ def test_a_store_called_within_an_update_refuses_and_leaves_the_record(tree: Jso
         with pytest.raises(StoreError, match="would wait forever"):
             tree.update(("todo", "ses_x"), lambda _, other=other: other.write(("todo", "ses_x"), [2]))
     assert tree.read(("todo", "ses_x")) == [1]
+
+
+def test_a_message_that_is_none_is_reported_and_the_others_are_found(tree: JsonTree) -> None:
+    tree.write(("message", "ses_x", "msg_1"), [])
+    tree.write(("message", "ses_x", "msg_2"), {"id": "msg_2"})
+    tree.write(("message", "ses_x", "msg_4"), {"id": "msg_4", "time": {"created": 2}})
+    Path(tree.locate(("message", "ses_x", "msg_5"))).mkdir()
+    tree.write(("part", "msg_4", "prt_1"), {"id": "prt_1"})
+    tree.write(("part", "msg_4", "prt_2"), "no part")
+    Path(tree.locate(("part", "msg_4", "prt_3"))).write_bytes(b'{"id": "prt_3"')
+    reports: list[Damage] = []
+    found = tree.messages("ses_x", report=reports.append)
+    assert [(message.info["id"], len(message.parts)) for message in found] == [("msg_4", 1)]
+    assert {"/".join(Path(path).parts[-2:]): reason for path, reason in reports} == {
+        "ses_x/msg_1.json": "$: expected an object",
+        "ses_x/msg_2.json": "$.time.created: expected milliseconds, found nothing",
+        "ses_x/msg_5.json": f"cannot be read: {os.strerror(errno.EISDIR)}",
+        "msg_4/prt_2.json": "$: expected an object",
+        "msg_4/prt_3.json": "byte 14: torn: it ends in the middle",
+    }
+    with pytest.raises(RecordError, match="cannot be read") as caught:
+        tree.read(("message", "ses_x", "msg_5"))
+    assert caught.value.path == tree.locate(("message", "ses_x", "msg_5"))
 
 
 @pytest.mark.parametrize("act", ["write", "update", "remove"])
