@@ -258,6 +258,37 @@ def test_a_message_that_is_none_is_reported_and_the_others_are_found(tree: JsonT
     assert caught.value.path == tree.locate(("message", "ses_x", "msg_5"))
 
 
+def test_messages_that_cannot_be_listed_are_reported_and_nothing_else_is_lost(
+    tree: JsonTree, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tree.write(("message", "ses_x", "msg_1"), {"id": "msg_1", "time": {"created": 1}})
+
+    def refuse(folder: str) -> list[str]:
+        raise PermissionError(errno.EACCES, "Permission denied", folder)
+
+    reports: list[Damage] = []
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "listdir", refuse)
+        for last in (0, 3):
+            assert tree.messages("ses_x", last=last, report=reports.append) == []
+    assert [report.reason for report in reports] == ["cannot be listed: Permission denied"] * 2
+    assert told(tree, "ses_x") == ["msg_1"]
+
+
+@pytest.mark.skipif(not os.path.isdir("/dev/fd"), reason="counts what the system lists there")
+def test_nothing_stays_open_after_reading(tree: JsonTree) -> None:
+    tree.write(("todo", "ses_x"), [])
+    before = len(os.listdir("/dev/fd"))
+    for _ in range(5):
+        tree.read(("todo", "ses_x"))
+    assert len(os.listdir("/dev/fd")) == before
+
+
+def test_a_tree_below_a_folder_whose_name_is_no_text_has_locks_too(tmp_path: Path) -> None:
+    odd = os.fsdecode(os.fsencode(tmp_path) + b"/\xff")
+    assert JsonTree(odd).locks.folder != JsonTree(tmp_path).locks.folder
+
+
 @pytest.mark.parametrize("act", ["write", "update", "remove"])
 def test_others_wait_while_a_record_is_updated(tree: JsonTree, act: str) -> None:
     key = ("todo", "ses_x")

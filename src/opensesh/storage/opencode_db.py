@@ -114,7 +114,7 @@ class OpencodeDB:
                 for start in _starts(prefix)
                 for source in known.get(start[0], [])
                 for key in self._keys(connection, source, start)
-                if key[: len(start)] == start and _is_plain(key)
+                if key[: len(start)] == start and all(map(is_plain, key))
             )
 
     def scan(self, prefix: Key, *, report: Report = log_damage) -> Iterator[tuple[Key, Any]]:
@@ -247,13 +247,6 @@ def _starts(prefix: Key) -> Iterator[Key]:
         yield from ((kind,) for kind in sorted(DEPTH))
     elif len(check_key(prefix)) < DEPTH.get(prefix[0], 0):
         yield prefix
-
-
-def _is_plain(key: Key) -> bool:
-    try:
-        return bool(check_key(key))
-    except InvalidKey:
-        return False
 
 
 def _damage(path: str, error: InvalidKey | RecordError) -> Damage:
