@@ -486,6 +486,13 @@ def test_values_of_the_wrong_kind_are_told_by_column(tmp_path: Path) -> None:
     }
 
 
+def test_the_end_of_a_with_block_closes_the_store(writer: Writer) -> None:
+    with OpencodeDB(writer.path) as opened:
+        opened.list()
+    with pytest.raises(StoreError, match="closed"):
+        opened.list()
+
+
 def test_a_closed_store_says_so(writer: Writer) -> None:
     opened = OpencodeDB(writer.path)
     opened.close()
