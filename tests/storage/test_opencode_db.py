@@ -493,6 +493,16 @@ def test_the_end_of_a_with_block_closes_the_store(writer: Writer) -> None:
         opened.list()
 
 
+@pytest.mark.skipif(not os.path.isdir("/dev/fd"), reason="counts what the system lists there")
+def test_nothing_stays_open_once_a_store_is_closed(writer: Writer) -> None:
+    before = len(os.listdir("/dev/fd"))
+    opened = [OpencodeDB(writer.path) for _ in range(3)]
+    for each in opened:
+        each.list()
+        each.close()
+    assert len(os.listdir("/dev/fd")) == before
+
+
 def test_a_closed_store_says_so(writer: Writer) -> None:
     opened = OpencodeDB(writer.path)
     opened.close()
