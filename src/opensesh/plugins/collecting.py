@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from ..tools.custom import FunctionTool
 from .calling import at_once
-from .hooks import ALL, MARK, named
+from .hooks import ALL, hooks_of, named
 from .plugin import Plugin
 
 if TYPE_CHECKING:
@@ -53,7 +53,8 @@ def _collect(thing: object, host: Host) -> Iterator[Found]:
         case type():
             yield from _instance(_made(thing, host))
         case _ if inspect.isroutine(thing):
-            yield from _function(thing, host)
+            hooks = hooks_of(thing, getattr(thing, "__name__", ""))
+            yield from _found(thing, hooks) if hooks else _made_by(thing, host)
         case _:
             yield from _instance(thing)
 
@@ -68,30 +69,17 @@ def _module(module: ModuleType, host: Host) -> Iterator[Found]:
         if home != module.__name__ and not home.startswith(f"{module.__name__}."):
             continue
         if inspect.isfunction(value):
-            yield from _written(name, value, host)
+            hooks = hooks_of(value, name)
+            yield from _made_by(value, host) if name == FACTORY and not hooks else _found(value, hooks)
         elif isinstance(value, type) and issubclass(value, Plugin) and value is not Plugin:
             yield from _instance(_made(value, host))
 
 
-def _written(name: str, function: Callable[..., Any], host: Host) -> Iterator[Found]:
-    marks = getattr(function, MARK, ())
-    if name == FACTORY and not marks:
-        yield from _function(function, host)
-        return
-    by_name = [hook.name for hook in ALL.values() if hook.method == name and not marks]
-    for hook in marks or by_name:
-        yield Found(hook, function)
+def _found(function: Callable[..., Any], hooks: Iterable[str]) -> Iterator[Found]:
+    return (Found(hook, function) for hook in hooks)
 
 
-def _function(function: Callable[..., Any], host: Host) -> Iterator[Found]:
-    """A hook by its mark or its name; else a function that makes a plugin."""
-    marks = getattr(function, MARK, ())
-    name = getattr(function, "__name__", "")
-    by_name = [hook.name for hook in ALL.values() if hook.method == name]
-    if marks or by_name:
-        for hook in marks or by_name:
-            yield Found(hook, function)
-        return
+def _made_by(function: Callable[..., Any], host: Host) -> Iterator[Found]:
     made = _made(function, host)
     if made is not None:
         yield from _collect(made, host)

@@ -87,6 +87,11 @@ experimental_text_complete = Hook[v.TextDone, v.CompletedText]("experimental.tex
 dispose = Notice[v.Host]("dispose")
 
 
+def hooks_of(function: object, name: str) -> tuple[str, ...]:
+    """The hooks that a function called ``name`` is: those it is decorated with, else the one it is named for."""
+    return getattr(function, MARK, ()) or tuple(hook.name for hook in ALL.values() if hook.method == name)
+
+
 def named(name: str) -> Named:
     """A hook by OpenCode's name or by Python's; a ``ValueError`` says what was probably meant."""
     found = ALL.get(name) or next((each for each in ALL.values() if each.method == name), None)

@@ -18,7 +18,7 @@ from ..events import Event
 from ..models.model import Model
 from ..records import Document
 from ..storage.store import StoredMessage
-from ..tools.tool import Tool
+from ..tools.tool import Tool, lacking
 
 Some = TypeVar("Some", bound="Output")
 Purpose = Literal["answer", "title", "summary"]
@@ -204,8 +204,7 @@ class Tools(Output, kw_only=True):
     def check(self) -> None:
         """Each must look like a tool."""
         for tool in cast("list[Any]", self.tools):
-            missing = [name for name in ("id", "description", "schema", "run") if not hasattr(tool, name)]
-            if missing:
+            if missing := lacking(tool):
                 raise TypeError(f"{tool!r} is no tool: it has no {', '.join(missing)}")
 
 

@@ -2,10 +2,10 @@
 
 ::
 
-    from opensesh.tools.custom import tool
+    import opensesh
 
 
-    @tool
+    @opensesh.tool
     async def tickets(project: str, open_only: bool = True) -> str:
         '''List the tickets of a project.'''
         return await tracker.list(project, open_only)

@@ -16,6 +16,8 @@ import logging
 import re
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
+from .tool import lacking
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from importlib.metadata import EntryPoint
@@ -26,7 +28,6 @@ log = logging.getLogger("opensesh.tools")
 
 GROUP = "opensesh.tools"
 _MAKES_TOOLS = re.compile(r"Tool\b")
-_SHAPE = ("id", "description", "schema", "run")
 
 
 class Brought(NamedTuple):
@@ -93,7 +94,7 @@ def _tools(loaded: object, entry: EntryPoint) -> list[Tool]:
 
 
 def _is_tool(loaded: object) -> bool:
-    return not inspect.isclass(loaded) and all(hasattr(loaded, name) for name in _SHAPE)
+    return not inspect.isclass(loaded) and not lacking(loaded)
 
 
 def _makes_tools(loaded: object) -> bool:

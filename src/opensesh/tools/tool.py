@@ -164,6 +164,11 @@ class Tool(Protocol):
         ...
 
 
+def lacking(thing: object) -> list[str]:
+    """What ``thing`` has not, and would have to have to be a :class:`Tool`."""
+    return [name for name in ("id", "description", "schema", "run") if not hasattr(thing, name)]
+
+
 class BuiltinTool(ABC, Generic[A]):
     """A tool whose arguments are a struct, and whose description is the Markdown file of its name in this folder."""
 
