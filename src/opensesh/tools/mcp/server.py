@@ -11,7 +11,7 @@ import logging
 import math
 import time
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, cast
 
 from msgspec import Struct
 
@@ -21,7 +21,7 @@ from .answers import McpTool, contents
 from .wires import LoginNeeded, watched, wires
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Mapping
+    from collections.abc import Awaitable, Callable, Mapping
 
     from anyio import CancelScope
     from mcp import Client
@@ -36,7 +36,7 @@ T = TypeVar("T")
 
 CONNECT_MS = 30_000
 CALL_MS = 60_000
-_PAGES = 100
+_MOST_PAGES = 100
 """How many pages of a list are read: one that never ends is no list."""
 _REST = 60.0
 """Seconds before a server that could not be started is tried again; twice as long each time."""
@@ -171,10 +171,7 @@ class Server:
 
                 return await client.call_tool(tool, arguments, progress_callback=told)
         except TimeoutError:
-            raise ToolFailed(
-                f"the MCP server {self.name} did not answer within {self._call_seconds:g} s "
-                f"(mcp.{self.name}.timeout in the configuration sets how long it may take)"
-            ) from None
+            raise self._too_slow() from None
         except Exception as error:
             if str(error) == _FORGOTTEN:
                 raise _Forgotten(_FORGOTTEN) from error
@@ -185,15 +182,8 @@ class Server:
         client = self._client
         if client is None or client.server_capabilities.prompts is None:
             return []
-        found: list[Prompt] = []
-        cursor: str | None = None
-        for _ in range(_PAGES):
-            page = await self._ask(client.list_prompts(cursor=cursor))
-            found += page.prompts
-            cursor = page.next_cursor
-            if not cursor:
-                break
-        return found
+        pages = await _pages(lambda cursor: self._ask(client.list_prompts(cursor=cursor)))
+        return [prompt for page in pages for prompt in page.prompts]
 
     async def prompt(self, name: str, arguments: dict[str, str]) -> str:
         """The text of a prompt."""
@@ -313,16 +303,12 @@ class Server:
     async def _list(self, client: Client) -> None:
         self._stale = False
         found: dict[str, McpTool] = {}
-        cursor: str | None = None
-        for _ in range(_PAGES if client.server_capabilities.tools is not None else 0):
-            page = await client.list_tools(cursor=cursor, cache_mode="refresh")
-            for each in page.tools:
+        if client.server_capabilities.tools is not None:
+            pages = await _pages(lambda cursor: client.list_tools(cursor=cursor, cache_mode="refresh"))
+            for each in [each for page in pages for each in page.tools]:
                 tool = McpTool(self, each.name, each.description or "", each.input_schema)
                 if found.setdefault(tool.id, tool) is not tool:
                     log.warning("the MCP server %s has two tools that would be called %s", self.name, tool.id)
-            cursor = page.next_cursor
-            if not cursor:
-                break
         self._tools = tuple(found.values())
         if self._state.status == "connected":
             self._state = State(status="connected", tools=tuple(found))
@@ -349,9 +335,15 @@ class Server:
             async with asyncio.timeout(self._call_seconds):
                 return await answer
         except TimeoutError:
-            raise ToolFailed(f"the MCP server {self.name} did not answer within {self._call_seconds:g} s") from None
+            raise self._too_slow() from None
         except Exception as error:
             raise ToolFailed(f"the MCP server {self.name} could not do it: {self._why(error)}") from error
+
+    def _too_slow(self) -> ToolFailed:
+        return ToolFailed(
+            f"the MCP server {self.name} did not answer within {self._call_seconds:g} s "
+            f"(mcp.{self.name}.timeout in the configuration sets how long it may take)"
+        )
 
     def _fail(self, status: Literal["failed", "needs_auth"], why: str) -> None:
         self._failures += 1
@@ -367,6 +359,22 @@ class Server:
         if getattr(leaf, "code", None) == CONNECTION_CLOSED:
             return "it ended in the middle of it" if self._settled.is_set() else "it ended before it was ready"
         return _words(leaf)
+
+
+class _Page(Protocol):
+    @property
+    def next_cursor(self) -> str | None: ...
+
+
+P = TypeVar("P", bound=_Page)
+
+
+async def _pages(ask: Callable[[str | None], Awaitable[P]]) -> list[P]:
+    """The pages of a list, asked for one by one; each says where the next begins."""
+    pages = [await ask(None)]
+    while (cursor := pages[-1].next_cursor) and len(pages) < _MOST_PAGES:
+        pages.append(await ask(cursor))
+    return pages
 
 
 def _leaf(error: BaseException) -> BaseException:
