@@ -64,6 +64,16 @@ async def test_what_a_child_asks_reaches_the_user_whose_yes_lets_it_go_on() -> N
         assert "It is done." in it.parts("tool")[0]["state"]["output"]
 
 
+async def test_what_is_left_to_primary_agents_is_not_offered_to_a_child() -> None:
+    config = {"experimental": {"primary_tools": ["risky", "write"]}}
+    async with stage(family("SAY Done."), config=config, tools=[risky]) as it:
+        await it.ask()
+        parents, childs = set(it.model.tools_offered(0)), set(it.model.tools_offered(1))
+        assert {"risky", "write", "edit"} <= parents
+        assert not {"risky", "write"} & childs
+        assert {"edit", "read"} <= childs
+
+
 async def test_a_no_is_a_result_of_its_own_kind() -> None:
     config = {"permission": {"risky": "ask"}}
     async with stage(family("CALL risky {}\n---\nSAY never"), config=config, tools=[risky]) as it:

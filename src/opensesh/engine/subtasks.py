@@ -156,13 +156,13 @@ class ChildSessions:
         return found.id if found.parent_id == self._parent_id else None
 
     def _child_rules(self, agent: Agent) -> list[Rule]:
-        """What a child may not do: keep a list, start children of its own, and whatever its parent was denied."""
+        """What a child may not do: keep a list, start children of its own, whatever its parent was denied, and what the
+        configuration leaves to primary agents."""
         denied = [rule for rule in self._rules if self._holds(rule)]
         rules = [*denied, _rule("todowrite", "deny"), _rule("todoread", "deny")]
         if not any(rule.permission == "task" for rule in agent.permission):
             rules.append(_rule("task", "deny"))
-        allowed = self._runtime.config.settings.experimental.primary_tools or []
-        rules += [_rule(tool, "allow") for tool in allowed]
+        rules += [_rule(tool, "deny") for tool in self._runtime.config.settings.experimental.primary_tools]
         return [*rules, MARK] if self._planning else rules
 
 
