@@ -1,14 +1,13 @@
 from __future__ import annotations
 
 import os
-import time
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from opensesh.tools.truncation import Outputs, clean
+from opensesh.tools.truncation import Outputs
 
 
 @pytest.fixture
@@ -81,14 +80,3 @@ def test_what_is_kept_never_exceeds_the_limits_and_is_never_made_up(
     assert len(fit.text.encode()) == fit.size <= 40
     assert fit.text.count("\n") < 5
     assert text.endswith(fit.text) if tail else text.startswith(fit.text)
-
-
-def test_old_outputs_go_by_the_age_of_the_file_and_nothing_else_does(tmp_path: Path) -> None:
-    now = time.time()
-    ages = {"tool_ffff_old": 8, "tool_0000_young": 6, "other_old": 90}
-    for name, days in ages.items():
-        (tmp_path / name).write_text("x")
-        os.utime(tmp_path / name, (now, now - days * 86_400))
-    assert clean(str(tmp_path), now=now) == 1
-    assert sorted(os.listdir(tmp_path)) == ["other_old", "tool_0000_young"]
-    assert clean(str(tmp_path / "missing")) == 0

@@ -25,7 +25,7 @@ from .services import (
     Todos,
 )
 from .tool import BuiltinTool, Context, Tool, ToolOutput, attachment, invoke
-from .truncation import Outputs, Preview, clean
+from .truncation import Outputs, Preview
 
 __all__ = [
     "BuiltinTool",
@@ -55,7 +55,6 @@ __all__ = [
     "Tool",
     "ToolOutput",
     "attachment",
-    "clean",
     "invoke",
     "specify",
 ]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import time
 from typing import TYPE_CHECKING, Literal
 
 from msgspec import Struct
@@ -18,7 +17,6 @@ log = logging.getLogger("opensesh.tools")
 
 MAX_LINES = 2_000
 MAX_BYTES = 51_200
-KEEP_DAYS = 7
 
 
 class Preview(Struct, frozen=True):
@@ -107,27 +105,6 @@ class Outputs(Struct, frozen=True, kw_only=True):
         """A new file name for an output; its directory exists."""
         os.makedirs(self.directory, exist_ok=True)
         return os.path.join(self.directory, ids.ascending("tool"))
-
-
-def clean(directory: str, *, days: float = KEEP_DAYS, now: float | None = None) -> int:
-    """Remove the outputs last written more than ``days`` ago; how many. What is not an output is left alone.
-
-    The age is that of the file. The time in its name is only known modulo 795 days.
-    """
-    oldest = (time.time() if now is None else now) - days * 86_400
-    removed = 0
-    try:
-        entries = list(os.scandir(directory))
-    except OSError:
-        return 0
-    for entry in entries:
-        try:
-            if entry.name.startswith("tool_") and entry.is_file() and entry.stat().st_mtime < oldest:
-                os.unlink(entry.path)
-                removed += 1
-        except OSError:
-            continue  # someone else was faster, or holds it open
-    return removed
 
 
 def _piece(line: str, size: int, keep: Literal["head", "tail"]) -> str:
