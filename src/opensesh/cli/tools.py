@@ -148,9 +148,9 @@ def _print(
         print()
     for name, state in states.items():
         status = output.paint(state.status.replace("_", " "), _COLOURS.get(state.status, 2))
-        more = (
-            f", {len(state.tools)} tools" if state.status == "connected" else f": {state.error}" if state.error else ""
-        )
+        more = f": {state.error}" if state.error else ""
+        if state.status == "connected":
+            more = f", {output.counted(len(state.tools), 'tool')}"
         print(f"MCP server {name}: {status}{tame(more)}")
     for each in unusable:
         print(f"package {each.package}: {output.paint('failed', 31)}: {each.entry}: {tame(each.error)}")
