@@ -217,6 +217,7 @@ def test_what_cannot_be_the_default_agent_is_an_error_where_it_was_set(house: Ho
     with pytest.raises(ConfigError, match=reason) as caught:
         default_agent(config, agents(config))
     assert (caught.value.path, caught.value.line) == (str(path), 2)
+    assert str(caught.value).endswith("; it can be: build, plan")
 
 
 def test_without_any_agent_left_that_is_said(house: House) -> None:

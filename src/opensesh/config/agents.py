@@ -95,17 +95,14 @@ def default_agent(config: Config, known: dict[str, Agent]) -> Agent:
     A ``default_agent`` that cannot be one is a :class:`~opensesh.errors.ConfigError` at the place where it was set.
     """
     name = config.settings.default_agent
-    if name is None:
-        fit = [agent for agent in known.values() if agent.mode != "subagent" and not agent.hidden]
-        if not fit:
-            raise ConfigError("no agent is left to run: every primary one is disabled or hidden")
-        return fit[0]
-    agent = known.get(name)
-    reason = _unfit(agent)
-    if agent is None or reason:
-        path, line, column = config.origin(("default_agent",)) or ("", None, None)
-        raise ConfigError(f"default_agent {name!r} {reason}", path=path, line=line or 0, column=column or 0)
-    return agent
+    fit = [key for key, agent in known.items() if _unfit(agent) is None]
+    if not fit:
+        raise ConfigError("no agent is left to run: every primary one is disabled or hidden; enable one under `agent`")
+    if name is None or name in fit:
+        return known[name or fit[0]]
+    path, line, column = config.origin(("default_agent",)) or ("", None, None)
+    reason = f"default_agent {name!r} {_unfit(known.get(name))}; it can be: {', '.join(fit)}"
+    raise ConfigError(reason, path=path, line=line or 0, column=column or 0)
 
 
 def _unfit(agent: Agent | None) -> str | None:

@@ -271,7 +271,7 @@ def features(config: Config, *, interactive: bool) -> Features:
         recall=True,
         batch=bool(config.settings.experimental.batch_tool),
         exa=flags.enable_exa,
-        bash_timeout_ms=flags.bash_default_timeout_ms or 120_000,
+        bash_timeout_ms=flags.bash_default_timeout_ms,
     )
 
 

@@ -33,7 +33,8 @@ class Features(Struct, frozen=True, kw_only=True):
     """The model may look up what is not in view any more. OpenCode has no such tool."""
     exa: bool = False
     """Searching the web by way of Exa; for the provider ``opencode`` it is on in any case."""
-    bash_timeout_ms: float = 120_000
+    bash_timeout_ms: float | None = None
+    """For commands about which the model says nothing, if not what the tool itself has."""
 
 
 class Named(Struct, frozen=True):
@@ -131,7 +132,7 @@ def builtin(features: Features) -> list[Tool]:
     ``list``, ``multiedit`` and ``todoread`` are not among them; :meth:`Registry.add` brings them in.
     """
     from .apply_patch import ApplyPatch
-    from .bash import Bash
+    from .bash import TIMEOUT_MS, Bash
     from .batch import Batch
     from .codesearch import CodeSearch
     from .edit import Edit
@@ -150,7 +151,7 @@ def builtin(features: Features) -> list[Tool]:
     from .websearch import WebSearch
     from .write import Write
 
-    bash = Bash(timeout_ms=features.bash_timeout_ms)
+    bash = Bash(timeout_ms=features.bash_timeout_ms or TIMEOUT_MS)
     tools: list[Tool] = [Invalid()]
     tools += [AskUser()] if features.question else []
     tools += [bash, Read(), Glob(), Grep(), Edit(), Write(), Task(), WebFetch(), TodoWrite()]
