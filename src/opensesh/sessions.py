@@ -172,15 +172,11 @@ class Sessions:
         }
         copies = _copies(history, info["id"])
         for message in copies:
-            for part in message.parts:
-                self.store.write(keys.part(part["messageID"], part["id"]), part)
-            self.store.write(keys.message(info["id"], message.info["id"]), message.info)
+            self._write_message(message)
         self.store.write(self._key(info), info)
         self._publish(events.SessionCreated(info=info))
         for message in copies:
-            self._publish(events.MessageUpdated(info=message.info))
-            for part in message.parts:
-                self._publish(events.PartUpdated(part=part))
+            self._tell_of(message)
         self._publish(events.SessionUpdated(info=info))
         return view(info, Session)
 
@@ -196,6 +192,12 @@ class Sessions:
     def messages(self, session_id: str, *, last: int = 0, report: Report = log_damage) -> Sequence[StoredMessage]:
         """Its messages with their parts, oldest first; with ``last``, only that many of the newest."""
         return self.store.messages(session_id, last=last, report=report)
+
+    def add_message(self, message: StoredMessage) -> None:
+        """Store a new message with its parts. The message itself comes last: one whose parts are not all there must
+        not be taken for whole."""
+        self._write_message(message)
+        self._tell_of(message)
 
     def update_message(self, info: Document) -> None:
         """Store a message whole."""
@@ -244,6 +246,16 @@ class Sessions:
         self.store.remove(key)
         self._projects.pop(session_id, None)
         self._publish(events.SessionDeleted(info=info))
+
+    def _write_message(self, message: StoredMessage) -> None:
+        for part in message.parts:
+            self.store.write(keys.part(part["messageID"], part["id"]), part)
+        self.store.write(keys.message(message.info["sessionID"], message.info["id"]), message.info)
+
+    def _tell_of(self, message: StoredMessage) -> None:
+        self._publish(events.MessageUpdated(info=message.info))
+        for part in message.parts:
+            self._publish(events.PartUpdated(part=part))
 
     def _publish(self, event: events.Event) -> None:
         if self._bus is not None:

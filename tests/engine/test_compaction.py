@@ -9,12 +9,13 @@ from opensesh.engine.engine import Engine, open_engine
 from opensesh.engine.retry import Policy
 from opensesh.engine.runtime import Settings
 from opensesh.engine.summary import own_words, pieces, transcript
+from opensesh.models.events import FinishStep, StartStep, TextDelta, TextEnd, TextStart
 from opensesh.models.scripted import ScriptedModel
 from opensesh.storage.memory import Memory
 from opensesh.storage.store import StoredMessage
 from opensesh.tools.tool import ToolOutput
 
-from .stage import Acting, stage
+from .stage import Acting, Ledger, Playing, stage
 
 FULL = 'CALL bash {"command":"seq 1 800","description":"count"}\nUSAGE input=199000 output=10'
 
@@ -244,3 +245,38 @@ async def test_a_flag_or_a_setting_turns_pruning_off(how: str, pruned: int, monk
             await on.ask(words)
         marks = [part for part in on.parts("tool") if "compacted" in part["state"]["time"]]
         assert len(marks) == pruned
+
+
+@pytest.mark.parametrize(("provider", "why"), [("nobody", "There is no provider 'nobody'"), ("scripted", "the script")])
+async def test_a_model_that_is_gone_is_the_answer_to_the_wish_to_sum_up(
+    provider: str, why: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with stage("SAY one") as on:
+        await on.ask("first")
+        prompt = on.messages()[0].info
+        on.engine.sessions.update_message(prompt | {"model": {"providerID": provider, "modelID": "gone"}})
+        outcome = await (await on.engine.compact(on.session))
+        assert outcome.kind == "failed"
+        assert why in outcome.words
+        on.assert_sound()
+        assert not [record for record in caplog.records if record.exc_info], "it is no fault of ours"
+
+
+async def test_a_summary_that_the_provider_ends_leaves_no_connection_open() -> None:
+    said = [StartStep(), TextStart("t"), TextDelta("t", "one"), TextEnd("t"), FinishStep(reason="stop")]
+    playing = Playing(said, [StartStep(), FinishStep(reason="content-filter")])
+    async with stage(playing) as on:
+        await on.ask("first")
+        outcome = await (await on.engine.compact(on.session))
+        assert (outcome.kind, "content-filter" in outcome.words) == ("failed", True)
+        assert playing.closed_in_place == 2
+
+
+async def test_the_wish_to_sum_up_is_on_disk_before_the_message_that_holds_it() -> None:
+    store = Ledger()
+    async with stage("SAY one\n---\nSAY in short", store=store) as on:
+        await on.ask("first")
+        await (await on.engine.compact(on.session))
+        (wish,) = on.parts("compaction")
+        keys = [key for key, _ in store.written if wish["messageID"] in key]
+        assert keys == [("part", wish["messageID"], wish["id"]), ("message", on.session, wish["messageID"])]

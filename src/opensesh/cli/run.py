@@ -261,10 +261,7 @@ def _check_model(engine: Engine, model: Model, variant: str | None) -> None:
         raise UsageError(f"{model.ref} has no variant {variant!r}; it has: {', '.join(model.variants)}")
     if engine.runtime.hooks.plugins.wants(plugin_hooks.auth):
         return  # the key is asked for when it is needed
-    try:
-        engine.runtime.connections.provider(model)
-    except OSError as error:
-        raise UsageError(f"{model.ref} cannot be used: {error.strerror or error}") from None
+    engine.runtime.connections.provider(model)
 
 
 def _asking(engine: Engine, words: str, options: Namespace) -> Ask:

@@ -31,6 +31,8 @@ from .failures import failure_of
 from .pen import Pen
 from .prompts import words
 from .summary import first_piece, own_words, pieces, previous_summary, transcript
+from .turn import closed_after
+from .unbroken import to_the_end
 from .window import compaction_part, estimate, is_summary, usable, visible
 
 if TYPE_CHECKING:
@@ -68,7 +70,7 @@ async def request_compaction(
     part = CompactionPart(
         id=ids.ascending("prt"), session_id=session.id, message_id=info.id, auto=auto, tail_start_id=tail
     )
-    return await asyncio.to_thread(_store, runtime, info.document, part.document)
+    return await runtime.add_message(StoredMessage(info.document, [part.document]))
 
 
 async def continue_prompt(runtime: Runtime, session: Session, last: Document) -> StoredMessage:
@@ -83,7 +85,7 @@ async def continue_prompt(runtime: Runtime, session: Session, last: Document) ->
         synthetic=True,
         time=Span(start=now, end=now),
     )
-    return await asyncio.to_thread(_store, runtime, info.document, part.document)
+    return await runtime.add_message(StoredMessage(info.document, [part.document]))
 
 
 class Compaction:
@@ -107,14 +109,14 @@ class Compaction:
         await pen.save()
         try:
             draft = await self._draft(await self._shown(visible(messages)))
-        except (NotCompacted, ModelError) as error:
+        except OpenseshError as error:
             failure = failure_of(error, self._model.provider_id)
             pen.charge(self._spent, self._model)
             await pen.finish(failure)
             return pen.message, failure
         except asyncio.CancelledError:
             pen.charge(self._spent, self._model)
-            await asyncio.shield(pen.finish(MessageAbortedError(message="The user stopped this")))
+            await to_the_end(pen.finish(MessageAbortedError(message="The user stopped this")))
             raise
         await pen.step_started(None)
         await pen.put(self._text(pen.info, draft + self._verbatim(messages)))
@@ -193,16 +195,17 @@ class Compaction:
     async def _collect(self, request: Request) -> str:
         """What the model answers; what it counts is noted, whatever becomes of the answer."""
         texts: list[str] = []
-        async for event in self._runtime.connections.provider(request.model).stream(request):
-            match event:
-                case stream.TextDelta(text=text):
-                    texts.append(text)
-                case stream.FinishStep(reason=reason):
-                    self._spent = _together(self._spent, event.usage)
-                    if reason in ("content-filter", "error"):
-                        raise NotCompacted(f"the provider ended the summary: {reason}")
-                case _:
-                    pass
+        async with closed_after(self._runtime.connections.provider(request.model).stream(request)) as answer:
+            async for event in answer:
+                match event:
+                    case stream.TextDelta(text=text):
+                        texts.append(text)
+                    case stream.FinishStep(reason=reason):
+                        self._spent = _together(self._spent, event.usage)
+                        if reason in ("content-filter", "error"):
+                            raise NotCompacted(f"the provider ended the summary: {reason}")
+                    case _:
+                        pass
         return "".join(texts).strip()
 
     def _verbatim(self, messages: Sequence[StoredMessage]) -> str:
@@ -330,9 +333,3 @@ def _user(session: Session, last: Document) -> UserMessage:
         agent=last.get("agent"),
         model=ModelRef(provider_id=model["providerID"], model_id=model["modelID"]),
     )
-
-
-def _store(runtime: Runtime, info: Document, part: Document) -> StoredMessage:
-    runtime.sessions.update_message(info)
-    runtime.sessions.update_part(part)
-    return StoredMessage(info, [part])

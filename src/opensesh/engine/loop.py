@@ -194,7 +194,11 @@ class Loop:
             await self._step(user, subtask)
 
     async def _compact(self, request: StoredMessage) -> None:
-        summary, failure = await self._compactions.run(request)
+        try:
+            summary, failure = await self._compactions.run(request)
+        except OpenseshError as error:
+            await self._cannot_begin(request.info, error)
+            return
         self._outcome = Outcome("answered", summary)
         if failure is not None:
             self._outcome = Outcome("failed", summary, write_failure(failure))

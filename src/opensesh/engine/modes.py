@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 from typing import TYPE_CHECKING
 
@@ -53,13 +52,7 @@ class SessionModes:
             ).document
             for each in said
         ]
-        self._queue(await asyncio.to_thread(self._store, info.document, parts))
-
-    def _store(self, info: Document, parts: list[Document]) -> StoredMessage:
-        for part in parts:
-            self._runtime.sessions.update_part(part)
-        self._runtime.sessions.update_message(info)
-        return StoredMessage(info, parts)
+        self._queue(await self._runtime.add_message(StoredMessage(info.document, parts)))
 
 
 def plan_file(runtime: Runtime, session: Session) -> str:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from .. import events, ids
+from .. import ids
 from ..config import mentions
 from ..errors import OpenseshError, UsageError
 from ..records import (
@@ -29,7 +29,6 @@ from ..records import (
     as_object,
     dumps_compact,
 )
-from ..storage import keys
 from ..storage.store import StoredMessage
 from .modes import reminders
 from .shell import is_by_user
@@ -143,18 +142,7 @@ class PromptWriter:
         stored = info.document
         if not is_by_user(StoredMessage(stored, parts)):
             stored, parts = await self._runtime.hooks.prompt(stored, parts)
-        return await asyncio.to_thread(self._store, stored, parts)
-
-    def _store(self, info: Document, parts: list[Document]) -> StoredMessage:
-        """The message last: one whose parts are not all there must not be taken for a prompt."""
-        store, publish = self._runtime.sessions.store, self._runtime.publish
-        for part in parts:
-            store.write(keys.part(part["messageID"], part["id"]), part)
-        store.write(keys.message(info["sessionID"], info["id"]), info)
-        publish(events.MessageUpdated(info=info))
-        for part in parts:
-            publish(events.PartUpdated(part=part))
-        return StoredMessage(info, parts)
+        return await self._runtime.add_message(StoredMessage(stored, parts))
 
     def _model(self, prompt: Prompt, of_agent: ModelRef | None) -> Model:
         if prompt.model:

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from ..project import Place
     from ..records import Document, ModelRef, Session
     from ..sessions import Sessions
+    from ..storage.store import StoredMessage
     from ..tools.installed import Installed
     from ..tools.tool import Tool
     from .loop import Outcome
@@ -149,6 +150,11 @@ class Runtime:
     async def edit(self, session_id: str, edit: Callable[[Document], None], *, touch: bool = True) -> Session:
         """Change a session's record."""
         return await asyncio.to_thread(self.sessions.update, session_id, edit, touch=touch)
+
+    async def add_message(self, message: StoredMessage) -> StoredMessage:
+        """Store a new message with its parts; the same message."""
+        await asyncio.to_thread(self.sessions.add_message, message)
+        return message
 
     def agent(self, name: str | None) -> Agent:
         """An agent by name, or the default one."""
