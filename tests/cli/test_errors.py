@@ -14,8 +14,9 @@ import pytest
 from opensesh.cli import app, logfile
 from opensesh.cli.app import COMMANDS
 from opensesh.errors import NotFound
+from opensesh.storage import paths
 
-from .running import Screen, Terminal
+from .running import Screen, Terminal, write_script
 
 READERS = {
     "list": (),
@@ -113,6 +114,26 @@ def test_a_folder_that_is_gone_is_told_as_that(terminal: Terminal, command: str)
     Path("../gone").rmdir()
     terminal.run(*command.split())
     assert "is gone" in helps(terminal, 3)
+
+
+def test_a_summary_that_cannot_be_made_is_one_line(terminal: Terminal) -> None:
+    write_script("SAY Hello.")
+    terminal.run("run", "-m", "scripted/model.script", "--title", "Kept", "hello")
+    Path("model.script").unlink()
+    terminal.run("session", "compact", "last")
+    assert "the script model.script cannot be read" in helps(terminal, 1)
+    assert "cannot be read" in terminal.json("session", "compact", "last")["error"]["message"]
+    assert terminal.error == ""
+
+
+def test_what_a_part_of_the_house_warns_of_is_a_line_and_no_trace(terminal: Terminal) -> None:
+    terminal.run("run", "-m", "scripted/prompt", "--title", "Kept", "hello")
+    (message, *_) = Path(paths.storage(), "message").rglob("*.json")
+    message.write_text("{torn")
+    terminal.run("show", "last", "--context")
+    assert terminal.code == 0
+    assert terminal.error.startswith(f"! {message}: ")
+    assert len(terminal.error.splitlines()) == 1
 
 
 @pytest.mark.parametrize("option", ["--nonsense", "--json"])

@@ -23,9 +23,11 @@ def run(store: Store, session: Session, options: Namespace) -> int:
     from ..engine.runtime import Runtime
     from ..project import resolve
     from ..sessions import Sessions
+    from .logfile import warnings_told
 
     sessions = Sessions(store, resolve(session.directory or "."))
-    found = inspect(Runtime(sessions, Bus()), session, options.step)
+    with warnings_told():
+        found = inspect(Runtime(sessions, Bus()), session, options.step)
     if options.json:
         output.print_json(found.document())
     else:

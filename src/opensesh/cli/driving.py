@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 import signal
 from contextlib import contextmanager, suppress
@@ -22,32 +21,6 @@ if TYPE_CHECKING:
     Ask = Callable[[str], Awaitable[asyncio.Future[Outcome]]]
 
 _SIGNALS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
-
-
-@contextmanager
-def warnings_told(tell: Callable[[str], None]) -> Generator[None]:
-    """Tell the user what the parts of the house have to say, instead of letting it run across the screen; the log has
-    more of it."""
-    from .logfile import kept
-
-    handler = _Teller(tell)
-    log = logging.getLogger("opensesh")
-    log.addHandler(handler)
-    try:
-        with kept():
-            yield
-    finally:
-        log.removeHandler(handler)
-
-
-class _Teller(logging.Handler):
-    def __init__(self, tell: Callable[[str], None]) -> None:
-        super().__init__(logging.WARNING)
-        self._tell = tell
-
-    def emit(self, record: logging.LogRecord) -> None:
-        with suppress(OSError):
-            self._tell(f"! {record.getMessage()}")
 
 
 class View(Protocol):

@@ -17,7 +17,7 @@ from .. import __version__
 from ..storage import paths
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import Callable, Generator
 
 _MOST = 1_000_000
 _FORMAT = "%(asctime)s %(process)d %(levelname)s %(name)s: %(message)s"
@@ -40,17 +40,33 @@ def note_crash(command: str, error: BaseException) -> str | None:
     return path()
 
 
+def print_warning(text: str) -> None:
+    """How to tell, where nothing else is on the screen."""
+    print(text, file=sys.stderr)
+
+
 @contextmanager
-def kept() -> Generator[None]:
-    """Write down the warnings of all parts of the house while this lasts."""
+def warnings_told(tell: Callable[[str], None] = print_warning) -> Generator[None]:
+    """While this lasts, tell the user in a line what the parts of the house warn of, and write all of it down here."""
     log = logging.getLogger("opensesh")
-    handler = _Log()
-    log.addHandler(handler)
+    handlers = (_Log(), _Teller(tell))
+    for handler in handlers:
+        log.addHandler(handler)
     try:
         yield
     finally:
-        log.removeHandler(handler)
-        handler.close()
+        for handler in handlers:
+            log.removeHandler(handler)
+
+
+class _Teller(logging.Handler):
+    def __init__(self, tell: Callable[[str], None]) -> None:
+        super().__init__(logging.WARNING)
+        self._tell = tell
+
+    def emit(self, record: logging.LogRecord) -> None:
+        with suppress(OSError):
+            self._tell(f"! {record.getMessage()}")
 
 
 class _Log(logging.Handler):

@@ -108,7 +108,8 @@ async def _converse(
     options: Namespace, engine: Engine, session: Session | None, words: str, keyboard: Keyboard | None
 ) -> int:
     from .asking import Person, Policy
-    from .driving import Drive, warnings_told
+    from .driving import Drive
+    from .logfile import warnings_told
     from .run_json import EventLines, Nothing
     from .run_screen import Screen
     from .run_share import shares_kept

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import os
-import sys
 from typing import TYPE_CHECKING
 
-from ..errors import Busy, NotFound, UsageError
+from ..errors import Busy, NotFound, OpenseshError, UsageError
 from ..project import resolve
 from ..sessions import Sessions
 from ..storage import open_store
@@ -50,6 +49,13 @@ def configure(parser: Parser) -> None:
 
 def run(options: Namespace) -> int:
     """Do what was asked to the session that was named."""
+    from .logfile import warnings_told
+
+    with warnings_told():
+        return _run(options)
+
+
+def _run(options: Namespace) -> int:
     for several in (session_bulk, session_trash):
         if options.action in several.ACTIONS:
             return several.run(options)
@@ -90,8 +96,7 @@ def _compact(sessions: Sessions, session: Session, options: Namespace) -> int:
         return 0
     outcome = asyncio.run(_sum_up(sessions, session))
     if outcome.kind != "answered":
-        print(f"opensesh: {outcome.words}", file=sys.stderr)
-        return 1
+        raise OpenseshError(outcome.words, session=session.id)
     _answer(sessions.get(session.id), "summed up", options)
     return 0
 

@@ -38,7 +38,7 @@ def run(options: Namespace) -> int:
     from .. import project
     from ..config import load
     from ..tools.installed import installed
-    from .driving import warnings_told
+    from .logfile import warnings_told
 
     if options.dir is not None and not os.path.isdir(options.dir):
         raise UsageError(f"there is no directory {options.dir}")
