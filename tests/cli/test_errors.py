@@ -69,6 +69,22 @@ def test_a_store_that_cannot_be_read_is_named(terminal: Terminal, command: str, 
     assert "odd.db" in helps(terminal, 5)
 
 
+@pytest.mark.parametrize("command", sorted(READERS.keys() - {"doctor"}))
+@pytest.mark.parametrize("folder", ["data", "data/storage"])
+def test_a_store_that_may_not_be_read_is_not_taken_for_an_empty_one(
+    terminal: Terminal, command: str, folder: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Path("data/storage/session").mkdir(parents=True)
+    forbidden = os.path.abspath(folder)
+
+    def access(path: str, mode: int) -> bool:  # who runs the tests may read everything
+        return path != forbidden
+
+    monkeypatch.setattr(os, "access", access)
+    terminal.run(command, *READERS[command], "--store", "data")
+    assert f"{forbidden} may not be read" in helps(terminal, 5)
+
+
 @pytest.mark.parametrize("command", READERS)
 def test_a_store_with_nothing_in_it_gives_an_empty_answer_and_says_so(terminal: Terminal, command: str) -> None:
     Path("storage").mkdir()

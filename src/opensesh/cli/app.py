@@ -47,8 +47,10 @@ COMMANDS = {
     "demo": ("see it work in a throw-away folder", "demo"),
     "completion": ("completion for bash, zsh or fish", "completion"),
 }
-_BEGINNERS = ("run", "import", "serve-share", "demo", "config", "agents", "models", "completion")
-"""Commands that may be given a store which is not there yet, or need none."""
+_STORELESS = ("serve-share", "models", "agents", "tools", "config", "plugins", "demo", "completion")
+"""Commands that need no store."""
+_BEGINNERS = ("run", "import")
+"""Commands that may be given a store which is not there yet."""
 _LEAN = ("search", "stats", "completion")
 """Commands that most of the time need not decode a record."""
 _EXIT: tuple[tuple[type[errors.OpenseshError], int], ...] = (
@@ -207,12 +209,20 @@ def _without_command(words: Sequence[str]) -> int:
 
 
 def _check_store(command: str, options: argparse.Namespace) -> None:
-    """A store that was named and is not there is a mistake, except for those who begin one."""
-    named = options.store or os.environ.get("OPENSESH_STORE")
-    if not named or "://" in named or command in _BEGINNERS:
+    """A store that was named and is not there is a mistake, except for those who begin one; and one that may not be
+    read is not an empty one."""
+    if command in _STORELESS:
         return
-    if not os.path.exists(os.path.expanduser(named)):
+    from ..storage.found import find_stores
+
+    named = options.store or os.environ.get("OPENSESH_STORE")
+    found = find_stores(options.store)
+    if named and command not in _BEGINNERS and not os.path.exists(found.place):
         raise errors.NotFound(f"there is no store at {named}")
+    for place in (found.place, found.tree or found.place):
+        if command != "doctor" and os.path.exists(place) and not os.access(place, os.R_OK):
+            hint = f"'ls -ld {place}' shows whose it is, and 'opensesh doctor' what is wrong"
+            raise errors.StoreError(f"{place} may not be read: {hint}", path=place)
 
 
 def overview() -> str:
