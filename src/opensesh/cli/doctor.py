@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 
 from ..errors import UsageError
 from . import output
+from .progress import Progress
 
 if TYPE_CHECKING:
     from argparse import Namespace
-    from collections.abc import Callable
 
     from ..history.doctor import Diagnosis
     from ..history.findings import Finding
@@ -49,8 +49,8 @@ def run(options: Namespace) -> int:
         return _migrate(store, options)
     if options.tidy:
         return _tidy(store, options)
-    step = _progress()
-    found = repair(store, step=step) if options.fix else diagnose(store, step=step)
+    with Progress("{:,} records looked at") as step:
+        found = repair(store, step=step) if options.fix else diagnose(store, step=step)
     if options.json:
         output.print_json(found.document() | {"room": _room(store)})
     else:
@@ -169,16 +169,3 @@ def _migrate(store: Store, options: Namespace) -> int:
         print(f"{done.steps} steps taken, {done.written:,} records written.")
         output.tell_damage(done.left)
     return 0
-
-
-def _progress() -> Callable[[int], None]:
-    """A line on standard error for work over a second, if somebody sees it."""
-    import time
-
-    start = time.monotonic()
-
-    def step(count: int) -> None:
-        if sys.stderr.isatty() and time.monotonic() - start > 1:
-            print(f"\r{count:,} records looked at", end="", file=sys.stderr, flush=True)
-
-    return step

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 from ..errors import UsageError
 from ..storage import open_store
 from . import output
+from .progress import Progress
 
 if TYPE_CHECKING:
     from argparse import Namespace
-    from collections.abc import Callable
 
     from ..history.exporting import Export
     from ..history.ledger import Facts
@@ -110,27 +110,13 @@ def _write(export: Export, options: Namespace) -> int:
 
     wanted = (options.tools, options.no_reasoning, options.utc, options.redact, options.redact_paths)
     mark = export_mark(export.store.place, options.format, *wanted)
-    step = _progress()
-    if options.split:
-        return to_folder(export, options.split, step, mark=mark, restart=options.restart, utc=options.utc)
-    if options.output:
-        return to_file(export, options.output, step, mark=mark, restart=options.restart)
-    os.set_blocking(sys.stdout.fileno(), True)  # a pipe that is full is to be waited for
-    return to_stream(export, sys.stdout.buffer, step)
-
-
-def _progress() -> Callable[[int, int], None]:
-    """A line on standard error for work over a second, if somebody sees it."""
-    import time
-
-    start = time.monotonic()
-
-    def step(done: int, total: int) -> None:
-        if sys.stderr.isatty() and time.monotonic() - start > 1:
-            end = "\n" if done == total else ""
-            print(f"\r{done:,} of {total:,} sessions", end=end, file=sys.stderr, flush=True)
-
-    return step
+    with Progress("{:,} of {:,} sessions") as step:
+        if options.split:
+            return to_folder(export, options.split, step, mark=mark, restart=options.restart, utc=options.utc)
+        if options.output:
+            return to_file(export, options.output, step, mark=mark, restart=options.restart)
+        os.set_blocking(sys.stdout.fileno(), True)  # a pipe that is full is to be waited for
+        return to_stream(export, sys.stdout.buffer, step)
 
 
 def _tell(export: Export, written: int, options: Namespace, redactor: Redactor | None) -> None:

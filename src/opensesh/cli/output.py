@@ -77,7 +77,7 @@ def table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     columns = terminal_columns()
     while narrow and len(widths) > 1 and columns - sum(widths) - 2 * len(widths) < _LEAST:
         del widths[-1]
-    room = max(columns - sum(widths) - 2 * len(widths), _LEAST) if narrow else 1000
+    room = max(columns - sum(widths) - 2 * len(widths), 1) if narrow else 1000
     for number, row in enumerate(everything):
         cells = [cell + " " * (size - width(cell)) for cell, size in zip(row, widths, strict=False)]
         line = "  ".join([*cells, clip(row[-1], room)]).rstrip()

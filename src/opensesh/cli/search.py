@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from ..errors import UsageError
 from . import output
 from .arguments import count
+from .progress import Progress
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     from ..history.snippets import Snippet
     from .arguments import Parser
 
-_PROGRESS_AFTER = 1.0
 _FIELDS = "titles, prompts, answers, reasoning, context, tools, inputs, outputs, errors or paths"
 
 
@@ -70,9 +70,8 @@ def run(options: Namespace) -> int:
     index = Index(find_stores(options.store))
     try:
         filters = _filters(options)
-        progress = _Progress()
-        index.refresh(closely=options.check, progress=progress.tell if sys.stderr.isatty() else None)
-        progress.end()
+        with Progress("indexing {:,} of {:,} sessions") as progress:
+            index.refresh(closely=options.check, progress=progress)
         mode = "regex" if options.regex else "text" if options.text else "words"
         found = search(index, Query(text, mode, filters, options.limit, options.offset, options.newest))
         if options.json:
@@ -187,24 +186,3 @@ def _count(found: Results, options: Namespace) -> str:
     more = f"; --offset {last} shows more" if last < found.total and found.hits else ""
     widened = "No word is just that; these hold it. " if found.widened else ""
     return f"{widened}{some}{output.counted(found.total, 'hit')}{where}{more}."
-
-
-class _Progress:
-    """A line on the terminal while the index is made, if that takes more than a moment."""
-
-    def __init__(self) -> None:
-        import time
-
-        self._now = time.monotonic
-        self._begun = self._now()
-        self._told = 0.0
-
-    def tell(self, done: int, total: int) -> None:
-        now = self._now()
-        if now - self._begun > _PROGRESS_AFTER and now - self._told > 0.2:
-            self._told = now
-            print(f"\rindexing {done:,} of {total:,} sessions ", end="", file=sys.stderr, flush=True)
-
-    def end(self) -> None:
-        if self._told:
-            print("\r" + " " * 60 + "\r", end="", file=sys.stderr, flush=True)

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from .arguments import Parser
 
 GROUPS = ("day", "project", "model", "agent", "tool", "session")
+_LEAST_WANTED = ("CACHE-W", "CACHE-R", "REASON", "RE-PRICED", "MSGS", "INPUT", "OUTPUT")
 _HEADS = ("MSGS", "INPUT", "OUTPUT", "REASON", "CACHE-R", "CACHE-W", "COST", "RE-PRICED")
 
 
@@ -178,18 +179,30 @@ def _table(by: str, lines: Sequence[tuple[object, ...]], total: tuple[object, ..
     """Numbers to the right, the name before them, a bar behind them as wide as there is room."""
     from .charts import bar
 
-    names = [output.clip(str(line[-1]), 36) for line in (*lines, total)]
+    most_name = min(36, max(output.terminal_columns() // 2, 12)) if sys.stdout.isatty() else 36
+    names = [output.clip(str(line[-1]), most_name) for line in (*lines, total)]
     cells = [[str(cell) for cell in line[:-2]] for line in (*lines, total)]
     widths = [max(len(head), *(output.width(row[i]) for row in cells)) for i, head in enumerate(_HEADS)]
     first = max(output.width(name) for name in (*names, by.upper()))
-    room = output.terminal_columns() - first - sum(widths) - 2 * len(widths) - 2
-    heads = "  ".join(head.rjust(size) for head, size in zip(_HEADS, widths, strict=True))
+    shown = _fitting(first, widths)
+    room = output.terminal_columns() - first - sum(widths[i] + 2 for i in shown) - 2
+    heads = "  ".join(_HEADS[i].rjust(widths[i]) for i in shown)
     print(output.paint(f"{by.upper().ljust(first)}  {heads}", 2))
     for number, (name, row) in enumerate(zip(names, cells, strict=True)):
-        figures = "  ".join(_right(cell, size) for cell, size in zip(row, widths, strict=True))
+        figures = "  ".join(_right(row[i], widths[i]) for i in shown)
         picture = bar(float(str((*lines, total)[number][-2])), most, min(room, 30)) if room >= 4 else ""
         line = f"{name}{' ' * (first - output.width(name))}  {figures}  {picture}".rstrip()
         print(output.paint(line, 1) if number == len(lines) else line)
+
+
+def _fitting(first: int, widths: Sequence[int]) -> list[int]:
+    """The columns that there is room for on a terminal; what matters least is left out first."""
+    shown = list(range(len(_HEADS)))
+    for head in _LEAST_WANTED:
+        if not sys.stdout.isatty() or first + sum(widths[i] + 2 for i in shown) <= output.terminal_columns():
+            break
+        shown.remove(_HEADS.index(head))
+    return shown
 
 
 def _right(cell: str, size: int) -> str:
