@@ -51,7 +51,7 @@ def run(options: Namespace) -> int:
     for path, value in (*rows, *defaults):
         origin = config.origins.get(path) if rows else None
         print(f"{_name(path)} = {_shown(path, value)}")
-        print(output.paint(f"    {_place(str(origin)) if origin else 'not set; this is the default'}", 2))
+        print(output.paint(f"    {output.short_path(str(origin)) if origin else 'not set; this is the default'}", 2))
     for problem in config.problems:
         print(f"! {output.clip(problem.message, 1000)}", file=sys.stderr)
     return 0
@@ -91,12 +91,6 @@ def _masked(path: Path, value: Any) -> Any:
     names = [str(step) for step in path]
     hidden = any(name in _SECRET_FOLDERS for name in names[:-1]) or (bool(names) and bool(_SECRET.search(names[-1])))
     return _HIDDEN if hidden and isinstance(value, str) and value else value
-
-
-def _place(origin: str) -> str:
-    """A path as people write it."""
-    home = os.path.expanduser("~")
-    return f"~{origin[len(home) :]}" if origin.startswith(os.path.join(home, "")) else origin
 
 
 def _document(config: Config, rows: list[tuple[Path, Any]], *, made: bool) -> dict[str, Any]:

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from .arguments import Parser
     from .driving import Drive
 
-_EXIT = {"answered": 0, "failed": 1, "blocked": 1, "aborted": 130}
-
 
 class _Kept(NamedTuple):
     """What is there afterwards."""
@@ -49,11 +47,12 @@ def run(options: Namespace) -> int:
     import tempfile
 
     from .demo_project import secluded
+    from .driving import EXIT_CODES
 
     folder = os.path.realpath(tempfile.mkdtemp(prefix="opensesh-demo-"))
     try:
         with secluded(folder):
-            return _EXIT[asyncio.run(_tell(folder, options)).kind]
+            return EXIT_CODES[asyncio.run(_tell(folder, options)).kind]
     except asyncio.CancelledError:
         return 130
     finally:

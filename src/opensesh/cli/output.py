@@ -41,6 +41,12 @@ def when(milliseconds: int, *, utc: bool = False) -> str:
     return time.strftime("%Y-%m-%d %H:%M", moment)
 
 
+def short_path(path: str) -> str:
+    """A path as people write it, from their home folder on."""
+    home = os.path.expanduser("~")
+    return f"~{path[len(home) :]}" if path.startswith(os.path.join(home, "")) else path
+
+
 def counted(number: int, noun: str) -> str:
     """``1 file``, ``2 files``, ``12,000 files``."""
     return f"{number:,} {noun if number == 1 else f'{noun}s'}"

@@ -71,7 +71,7 @@ def _change_trust(config: Config, *, trust: bool, quiet: bool) -> None:
     if not quiet:
         verb = "trusted" if trust else "not trusted any more"
         for path in changed:
-            print(f"{verb}: {_short(path)}")
+            print(f"{verb}: {output.short_path(path)}")
         if not changed:
             print("there is no plugin of this project's to trust" if trust else "none of them was trusted")
 
@@ -120,13 +120,8 @@ def _print(plugins: Plugins, tools: list[list[str]], off: str | None) -> None:
 
 
 def _from(source: Source) -> str:
-    by = f", named by {_short(source.named_by)}" if source.named_by else ""
-    return output.paint(f"{source.kind}: {_short(source.place)}{by}", 2)
-
-
-def _short(path: str) -> str:
-    home = os.path.expanduser("~")
-    return f"~{path[len(home) :]}" if path.startswith(os.path.join(home, "")) else path
+    by = f", named by {output.short_path(source.named_by)}" if source.named_by else ""
+    return output.paint(f"{source.kind}: {output.short_path(source.place)}{by}", 2)
 
 
 def _document(plugin: Loaded, tools: list[str]) -> dict[str, Any]:

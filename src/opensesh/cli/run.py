@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from .run_screen import Screen
     from .terminal import Keyboard, Stream
 
-_EXIT = {"answered": 0, "failed": 1, "blocked": 1, "aborted": 130}
 _PATIENCE = 2.0
 """Seconds after which whoever waits is told that standard input is being read."""
 
@@ -108,7 +107,7 @@ async def _converse(
     options: Namespace, engine: Engine, session: Session | None, words: str, keyboard: Keyboard | None
 ) -> int:
     from .asking import Person, Policy
-    from .driving import Drive
+    from .driving import EXIT_CODES, Drive
     from .logfile import warnings_told
     from .run_json import EventLines, Nothing
     from .run_screen import Screen
@@ -134,7 +133,7 @@ async def _converse(
 
             outcome = await drive.run(chosen, _asking(engine, words, options))
             _tell_result(options, drive, outcome, screen, out)
-    return _EXIT[outcome.kind]
+    return EXIT_CODES[outcome.kind]
 
 
 def _tell_result(options: Namespace, drive: Drive, outcome: Outcome, screen: Screen, out: Stream) -> None:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from .. import ids
-from ..records import Document, as_list, as_object
+from ..records import OWN, Document, as_list, as_object
 
 if TYPE_CHECKING:
     from ..engine.engine import Engine
@@ -27,7 +27,7 @@ class Tally:
             return
         if event.info.get("role") == "assistant":
             self._note(event.info["id"], event.info)
-        ours = as_object(event.info.get("opensesh")) or {}
+        ours = as_object(event.info.get(OWN)) or {}
         for number, call in enumerate(as_list(ours.get("calls")) or ()):
             self._note(f"{event.info['id']}#{number}", as_object(call) or {})
 
@@ -43,8 +43,10 @@ class Tally:
     @property
     def tokens(self) -> Document:
         """By bucket, as a message has them."""
-        flat = [_flat(info) for info in self._answers.values()]
-        total = {name: sum(each[name] for each in flat) for name in _BUCKETS}
+        from ..engine.costs import BUCKETS, used
+
+        flat = [used(info) for info in self._answers.values()]
+        total = {name: sum(each[name] for each in flat) for name in BUCKETS}
         cache = {"read": total.pop("cache_read"), "write": total.pop("cache_write")}
         return {**total, "cache": cache}
 
@@ -71,13 +73,3 @@ def money(cost: float | None) -> str:
     if cost is None:
         return "cost unknown"
     return "less than $0.0001" if 0 < cost < 0.0001 else f"${cost:.4f}"
-
-
-_BUCKETS = ("input", "output", "reasoning", "cache_read", "cache_write")
-
-
-def _flat(info: Document) -> dict[str, int]:
-    tokens = as_object(info.get("tokens")) or {}
-    cache = as_object(tokens.get("cache")) or {}
-    counts: dict[str, Any] = {**tokens, "cache_read": cache.get("read"), "cache_write": cache.get("write")}
-    return {name: int(counts.get(name) or 0) for name in _BUCKETS}

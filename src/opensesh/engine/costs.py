@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ..records import Document
     from .runtime import Runtime
 
-_BUCKETS = ("input", "output", "reasoning", "cache_read", "cache_write")
+BUCKETS = ("input", "output", "reasoning", "cache_read", "cache_write")
 
 
 class Spent(Struct, frozen=True, kw_only=True):
@@ -40,7 +40,7 @@ class Spent(Struct, frozen=True, kw_only=True):
         return None if self.unpriced else self.known
 
     def __add__(self, other: Spent) -> Spent:
-        both = {name: getattr(self.tokens, name) + getattr(other.tokens, name) for name in _BUCKETS}
+        both = {name: getattr(self.tokens, name) + getattr(other.tokens, name) for name in BUCKETS}
         unpriced = tuple(dict.fromkeys((*self.unpriced, *other.unpriced)))
         return Spent(known=self.known + other.known, unpriced=unpriced, tokens=Usage(**both))
 
@@ -71,12 +71,12 @@ def costs(runtime: Runtime, session_id: str) -> Costs:
 def spent(answers: Iterable[Document], runtime: Runtime) -> Spent:
     """The sum of some answers."""
     known, unpriced = Decimal(0), dict[str, None]()
-    tokens = dict.fromkeys(_BUCKETS, 0)
+    tokens = dict.fromkeys(BUCKETS, 0)
     for info in answers:
-        used = _used(info)
+        took = used(info)
         known += Decimal(repr(info.get("cost") or 0))
-        tokens = {name: tokens[name] + used[name] for name in _BUCKETS}
-        if any(used.values()) and _is_unpriced(info, used, runtime):
+        tokens = {name: tokens[name] + took[name] for name in BUCKETS}
+        if any(took.values()) and _is_unpriced(info, took, runtime):
             unpriced[f"{info.get('providerID')}/{info.get('modelID')}"] = None
     return Spent(known=known, unpriced=tuple(unpriced), tokens=Usage(**tokens))
 
@@ -86,16 +86,17 @@ def _session(runtime: Runtime, session_id: str) -> Spent:
     return spent((info for info in messages if info.get("role") == "assistant"), runtime)
 
 
-def _is_unpriced(info: Document, used: dict[str, int], runtime: Runtime) -> bool:
+def _is_unpriced(info: Document, took: dict[str, int], runtime: Runtime) -> bool:
     try:
         model = runtime.model(str(info.get("providerID")), str(info.get("modelID")))
     except ModelNotFound:
         return True
-    return pricing.cost(model.price, Usage(**used)) is None
+    return pricing.cost(model.price, Usage(**took)) is None
 
 
-def _used(info: Document) -> dict[str, int]:
+def used(info: Document) -> dict[str, int]:
+    """The tokens that an answer took, by bucket."""
     tokens = as_object(info.get("tokens")) or {}
     cache = as_object(tokens.get("cache")) or {}
     counts: dict[str, Any] = {**tokens, "cache_read": cache.get("read"), "cache_write": cache.get("write")}
-    return {name: int(counts.get(name) or 0) for name in _BUCKETS}
+    return {name: int(counts.get(name) or 0) for name in BUCKETS}

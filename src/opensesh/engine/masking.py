@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from ..errors import AuthFailed, ContextOverflow, ModelError
 from ..models.request import Assistant, Tool
-from ..records import as_list, as_object
+from ..records import OWN, as_list, as_object
 
 if TYPE_CHECKING:
     from ..models.request import Turn
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from ..storage.store import StoredMessage
     from .history import History
 
-_OURS = "opensesh"
 _INDEX = re.compile(r"(messages\.|messages\[|contents\[)(\d+)")
 _MEDIA = re.compile(r"image|picture|pdf|document|media|file|base64|mime", re.IGNORECASE)
 _THOUGHT = re.compile(r"thinking|reasoning|signature|encrypted", re.IGNORECASE)
@@ -27,12 +26,12 @@ _THOUGHT = re.compile(r"thinking|reasoning|signature|encrypted", re.IGNORECASE)
 
 def note(info: Document, parts: list[str]) -> None:
     """Write into an answer's record that it was asked for without these parts."""
-    info[_OURS] = {"masked": [*noted(info), *parts]}
+    info[OWN] = {"masked": [*noted(info), *parts]}
 
 
 def noted(info: Document) -> list[str]:
     """The parts without which an answer was asked for."""
-    ours = as_object(info.get(_OURS)) or {}
+    ours = as_object(info.get(OWN)) or {}
     return [str(part) for part in as_list(ours.get("masked")) or ()]
 
 

@@ -17,6 +17,7 @@ from .. import ids
 from ..config import mentions
 from ..errors import OpenseshError, UsageError
 from ..records import (
+    OWN,
     AgentPart,
     Document,
     FilePart,
@@ -174,7 +175,7 @@ class PromptWriter:
     def _typed(self, part: Document, message_id: str, *, steering: bool) -> Document:
         metadata = as_object(part.get("metadata")) or {}
         if steering and not part.get("synthetic"):
-            metadata = metadata | {"opensesh": {"steering": True}}
+            metadata = metadata | {OWN: {"steering": True}}
         return TextPart(
             id=ids.ascending("prt", part.get("id")),
             session_id=self._session.id,

@@ -18,7 +18,7 @@ from ..events import MessageUpdated
 from ..models import options, pricing
 from ..models.events import FinishStep, TextDelta
 from ..models.request import Request, System, Text, User
-from ..records import as_list, as_object, document_of
+from ..records import OWN, as_list, as_object, document_of
 from ..storage import keys
 from .turn import closed_after
 
@@ -36,7 +36,6 @@ _THOUGHT = re.compile(r"<think>.*?</think>\s*", re.DOTALL)
 _ASK = "Write a title for the conversation that begins like this:\n\n"
 _ORNAMENT = re.compile(r"^[\s#>*\-`_]+|[\s*`_]+$")
 _LONGEST = 50
-_OURS = "opensesh"
 
 
 def wants_title(session: Session, history: History) -> bool:
@@ -48,7 +47,7 @@ def wants_title(session: Session, history: History) -> bool:
 
 def is_provisional(session: Session) -> bool:
     """Whether the title is still the one that was made from the first prompt."""
-    ours = as_object(session.document.get(_OURS)) or {}
+    ours = as_object(session.document.get(OWN)) or {}
     return bool(session.title) and ours.get("title") == session.title
 
 
@@ -106,9 +105,9 @@ async def _rename(runtime: Runtime, session_id: str, title: str, *, provisional:
     def change(info: Document) -> None:
         if info.get("title") != session.title:
             return  # somebody was quicker
-        ours = {key: value for key, value in (as_object(info.pop(_OURS, None)) or {}).items() if key != "title"}
+        ours = {key: value for key, value in (as_object(info.pop(OWN, None)) or {}).items() if key != "title"}
         ours |= {"title": title} if provisional else {}
-        info.update({"title": title} | ({_OURS: ours} if ours else {}))
+        info.update({"title": title} | ({OWN: ours} if ours else {}))
 
     await runtime.edit(session_id, change, touch=False)
 
@@ -151,8 +150,8 @@ def _note_cost(runtime: Runtime, prompt: Document, model: Model, usage: Usage, b
     }
 
     def edit(info: Document) -> None:
-        ours = as_object(info.get(_OURS)) or {}
-        info[_OURS] = ours | {"calls": [*(as_list(ours.get("calls")) or ()), call]}
+        ours = as_object(info.get(OWN)) or {}
+        info[OWN] = ours | {"calls": [*(as_list(ours.get("calls")) or ()), call]}
 
     info = runtime.sessions.store.update(keys.message(prompt["sessionID"], prompt["id"]), edit)
     runtime.publish(MessageUpdated(info=info))
