@@ -173,7 +173,7 @@ async def test_a_session_is_named_once_by_the_small_model_unless_someone_was_fas
 
 
 async def test_leaving_the_engine_does_not_wait_for_a_title_that_never_comes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("opensesh.engine.engine._PATIENCE", 0.05)
+    monkeypatch.setattr("opensesh.engine.runs._PATIENCE", 0.05)
     async with asyncio.timeout(5):
         async with stage("SAY fine\n---\nTITLE never\nHANG", title=None) as on:
             await on.ask()
