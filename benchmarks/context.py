@@ -11,7 +11,7 @@ from opensesh.engine.compaction import portions
 from opensesh.engine.engine import open_engine
 from opensesh.engine.inspector import inspect
 from opensesh.engine.runtime import scripted
-from opensesh.engine.weighing import request_tokens
+from opensesh.engine.tokens import request_tokens
 from opensesh.engine.window import usable, visible
 from opensesh.models.events import FinishStep, StartStep, StreamEvent, TextDelta, TextEnd, TextStart, Usage
 from opensesh.models.request import Request

@@ -9,6 +9,7 @@ from opensesh.engine.engine import Engine, open_engine
 from opensesh.engine.retry import Policy
 from opensesh.engine.runtime import Settings
 from opensesh.engine.summary import own_words, pieces, transcript
+from opensesh.engine.tokens import estimate
 from opensesh.models.events import FinishStep, StartStep, TextDelta, TextEnd, TextStart
 from opensesh.models.scripted import ScriptedModel
 from opensesh.storage.memory import Memory
@@ -127,7 +128,7 @@ def test_the_newest_forty_thousand_tokens_and_two_turns_are_never_pruned() -> No
 def test_a_transcript_goes_into_pieces_that_fit() -> None:
     lines = transcript([message(number, text="word " * 100) for number in range(20)])
     cut = pieces(lines, 400)
-    assert all(window.estimate(piece) <= 410 for piece in cut)
+    assert all(estimate(piece) <= 410 for piece in cut)
     assert "".join(cut).count("word") == 2_000
     assert pieces(["y" * 10_000], 100) == ["y" * 400]
 

@@ -9,7 +9,7 @@ import pytest
 
 from opensesh import events
 from opensesh.engine import compaction, window
-from opensesh.engine.errands import is_hopeless
+from opensesh.engine.overflow import is_hopeless
 from opensesh.engine.runtime import scripted
 from opensesh.errors import ContextOverflow
 from opensesh.history.library import figures

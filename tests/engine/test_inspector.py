@@ -10,7 +10,7 @@ import pytest
 
 from opensesh.engine import pruning
 from opensesh.engine.inspector import Inspection, inspect
-from opensesh.engine.weighing import file_tokens, request_tokens
+from opensesh.engine.tokens import file_tokens, request_tokens
 from opensesh.errors import ModelError, NotFound, UsageError
 from opensesh.models.events import FinishStep, StartStep, TextDelta, TextEnd, TextStart, Usage
 from opensesh.models.request import File, Tool, User

@@ -14,7 +14,7 @@ from ..errors import OpenseshError, PermissionCorrected, PermissionDenied, Permi
 from ..models import events as stream
 from ..records import OWN, as_object
 from ..tools.tool import invoke
-from .unbroken import to_the_end
+from .cancellation import to_the_end
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

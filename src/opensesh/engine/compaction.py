@@ -27,13 +27,14 @@ from ..records import (
     UserMessage,
 )
 from ..storage.store import StoredMessage
+from .cancellation import to_the_end
 from .failures import failure_of
 from .pen import Pen
 from .prompts import words
 from .summary import first_piece, own_words, pieces, previous_summary, transcript
+from .tokens import estimate
 from .turn import closed_after
-from .unbroken import to_the_end
-from .window import compaction_part, estimate, is_summary, usable, visible
+from .window import compaction_part, is_summary, usable, visible
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -14,8 +14,8 @@ from ..permissions import disabled
 from ..plugins.vocabulary import ToolCall
 from ..records import Rule, Todo, document_of
 from ..tools.services import Skill
-from .past import SessionPast
 from .planning import PLAN
+from .recall import SessionPast
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

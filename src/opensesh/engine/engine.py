@@ -18,6 +18,7 @@ from ..records import as_object, write_failure
 from ..sessions import Sessions
 from ..storage import open_store
 from .answering import Answering
+from .cancellation import to_the_end
 from .commands import fetch_command, prompt_of
 from .compaction import request_compaction
 from .costs import Costs, costs
@@ -26,7 +27,6 @@ from .prompt import Prompt, mentioned_parts
 from .runs import Runs, let_go
 from .runtime import Runtime, Settings
 from .shell import BY_USER
-from .unbroken import to_the_end
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping, Sequence

@@ -23,8 +23,8 @@ from .masking import noted
 from .projection import PRUNED
 from .pruning import is_pruned, unmarked
 from .step import Steps
-from .weighing import piece_tokens, tool_tokens
-from .window import compaction_part, estimate, is_summary, usable, visible
+from .tokens import estimate, piece_tokens, tool_tokens
+from .window import compaction_part, is_kept, is_summary, usable, visible
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -238,18 +238,9 @@ class _Look:
         found = list(_said(turn))
         if message is not None and (is_summary(message.info) or compaction_part(message)):
             found = [piece._replace(part="summary") for piece in found]
-        elif message is not None and self._is_kept(message):
+        elif message is not None and is_kept(self._view, message):
             found = [piece._replace(note=piece.note or "kept") for piece in found]
         return [piece._replace(message=name) for piece in found]
-
-    def _is_kept(self, message: StoredMessage) -> bool:
-        """Whether a message is older than the summary in front of it."""
-        first = self._view[0] if self._view else None
-        return (
-            first is not None
-            and compaction_part(first) is not None
-            and message.info["time"]["created"] < first.info["time"]["created"]
-        )
 
     def _summing_up(self, model: Model, agent: Agent) -> list[Piece]:
         """What was sent to have the session summed up: as text, in as many requests as it took."""

@@ -25,17 +25,18 @@ from ..records import (
     write_failure,
 )
 from .calls import CallRunner
-from .errands import Compactions, is_hopeless, ordered_subtask, run_subtask, subtask_rules, too_full
+from .cancellation import in_thread, to_the_end
 from .failures import failure_of
 from .masking import note, suspects
+from .overflow import Compactions, is_hopeless, too_full
 from .pen import Pen
 from .pruning import prune
 from .repetition import Repetition
 from .shell import run_for_user
 from .step import Step, Steps
 from .stepfiles import StepFiles
+from .subtasks import ordered_subtask, run_subtask, subtask_rules
 from .turn import Ended, Turn
-from .unbroken import in_thread, to_the_end
 from .window import compaction_part
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from ..records import (
     write_failure,
 )
 from ..storage.store import StoredMessage
-from .unbroken import in_thread
+from .cancellation import in_thread
 
 if TYPE_CHECKING:
     from ..models.events import FinishStep, Usage

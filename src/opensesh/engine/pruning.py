@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from .. import ids
 from ..records import as_object
-from .window import estimate
+from .tokens import estimate
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

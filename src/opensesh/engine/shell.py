@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from .. import ids
 from ..tools.shell.choice import of_user
 from ..tools.shell.running import Running
-from .unbroken import to_the_end
+from .cancellation import to_the_end
 
 if TYPE_CHECKING:
     from ..records import Document

@@ -14,10 +14,10 @@ from ..records import as_object
 from ..tools.registry import Features, Named, Registry, Surroundings, specify
 from .context import Surroundings as CallSurroundings
 from .modes import SessionModes, plan_file
-from .past import has_past, point_to_recall
 from .planning import gate, narrowed
 from .projection import mark_cache_points
 from .prompts import words
+from .recall import has_past, point_to_recall
 from .structured import StructuredOutput
 from .subtasks import ChildSessions, subagents
 from .system import system_prompt

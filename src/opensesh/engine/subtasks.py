@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from ..config import evaluate
 from ..errors import InvalidID, NotFound, SubtaskFailed
+from ..models.events import ToolCall
 from ..records import Rule, document_of
 from ..tools.services import Child, Subtask
 from .budget import accounting_task
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from ..config import Agent
     from ..records import Document
     from ..storage.store import StoredMessage
+    from .calls import CallRunner
     from .loop import Outcome
     from .runtime import Runtime
 
@@ -28,6 +30,8 @@ DEPTH = 3
 """How many subagents may be subagents of each other, where the configuration (``subagent_depth``) does not say.
 OpenCode 1.1.65 has no limit, and later versions one of 1; but only an agent whose rules speak of ``task`` can start
 any, and who wrote such rules means them."""
+_ORDERED = Rule(permission="task", pattern="*", action="allow")
+"""The user asked for the subtask, so no rule of the agent's stands against it."""
 _LOOK = 1.0
 """Seconds between two looks at the clock."""
 _STATES = {"aborted": "aborted", "blocked": "refused"}
@@ -170,6 +174,32 @@ def subagents(agents: Mapping[str, Agent], rules: tuple[Rule, ...] = ()) -> list
     """The agents that work can be given to, under these rules."""
     offered = [each for each in agents.values() if each.mode != "primary" and not each.hidden]
     return [each for each in offered if evaluate("task", each.name, rules) != "deny"]
+
+
+def ordered_subtask(user: StoredMessage, answers: Sequence[StoredMessage]) -> Document | None:
+    """The next subtask that a prompt orders and that has not been done."""
+    ordered = [part for part in user.parts if part.get("type") == "subtask"]
+    if not ordered:
+        return None
+    done = sum(any(part.get("tool") == "task" for part in answer.parts) for answer in answers)
+    return ordered[done] if done < len(ordered) else None
+
+
+def subtask_rules(rules: tuple[Rule, ...]) -> tuple[Rule, ...]:
+    """The rules under which an ordered subtask runs."""
+    return (*rules, _ORDERED)
+
+
+async def run_subtask(calls: CallRunner, part: Document, new_call: Document) -> None:
+    """Run a subtask as a call of the task tool."""
+    given = {
+        "prompt": part["prompt"],
+        "description": part["description"],
+        "subagent_type": part["agent"],
+        "command": part.get("command"),
+    }
+    call = ToolCall(new_call["callID"], "task", {key: value for key, value in given.items() if value is not None})
+    await calls.run(new_call, call)
 
 
 def last_words(message: StoredMessage | None) -> str:

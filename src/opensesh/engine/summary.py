@@ -18,7 +18,8 @@ from ..records import (
     read_part,
 )
 from .projection import clean
-from .window import compaction_part, estimate, is_summary
+from .tokens import estimate
+from .window import compaction_part, is_summary
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -12,7 +12,7 @@ from ..models import options
 from ..records import as_object
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from ..config import Config
     from ..models.model import Model
@@ -20,11 +20,6 @@ if TYPE_CHECKING:
     from ..storage.store import StoredMessage
 
 _RESERVE = 20_000
-
-
-def estimate(text: str) -> int:
-    """Roughly how many tokens a text has."""
-    return (len(text) + 2) // 4
 
 
 def usable(model: Model, config: Config) -> int:
@@ -69,6 +64,16 @@ def visible(messages: Sequence[StoredMessage]) -> list[StoredMessage]:
 def compaction_part(message: StoredMessage) -> Document | None:
     """The request to compact that a message holds, if it is one."""
     return next((part for part in message.parts if part.get("type") == "compaction"), None)
+
+
+def is_kept(view: Iterable[StoredMessage], message: StoredMessage) -> bool:
+    """Whether a message in view is older than the summary that the view begins with, and so was kept word for word."""
+    first = next(iter(view), None)
+    return (
+        first is not None
+        and compaction_part(first) is not None
+        and message.info["time"]["created"] < first.info["time"]["created"]
+    )
 
 
 def is_summary(info: Document) -> bool:

@@ -14,7 +14,7 @@ from ..records import OWN
 from ..workspace.footprints import footprints, trodden
 from ..workspace.kept import Write
 from ..workspace.states import ABSENT, FOLDER, State, look, name_of
-from .unbroken import in_thread, to_the_end
+from .cancellation import in_thread, to_the_end
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""What a run does besides asking the model for the next step: subtasks that the user ordered, and compaction."""
+"""When the window is full: whether a session is summed up, and what is said where that cannot help."""
 
 from __future__ import annotations
 
@@ -6,26 +6,20 @@ import asyncio
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..errors import OpenseshError
-from ..models.events import ToolCall
-from ..records import Rule, UnknownError, as_object
+from ..records import UnknownError, as_object
 from .compaction import Compaction, continue_prompt, request_compaction, tail_start
-from .weighing import overhead, request_tokens
-from .window import compaction_part, is_full, usable, visible
+from .tokens import overhead, request_tokens
+from .window import compaction_part, is_full, is_kept, usable, visible
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from ..models.request import Request
     from ..records import Document, Failure, Session
     from ..storage.store import StoredMessage
-    from .calls import CallRunner
     from .history import History
     from .runtime import Runtime
 
 _MOST_COMPACTIONS = 2
 """How often in a row a session is summed up without a step in between that worked."""
-_BYPASS = Rule(permission="task", pattern="*", action="allow")
-"""The user asked for the subtask, so no rule of the agent's stands against it."""
 
 
 class Compacted(NamedTuple):
@@ -33,32 +27,6 @@ class Compacted(NamedTuple):
 
     summary: StoredMessage
     failure: Failure | None
-
-
-def ordered_subtask(user: StoredMessage, answers: Sequence[StoredMessage]) -> Document | None:
-    """The next subtask that a prompt orders and that has not been done."""
-    ordered = [part for part in user.parts if part.get("type") == "subtask"]
-    if not ordered:
-        return None
-    done = sum(any(part.get("tool") == "task" for part in answer.parts) for answer in answers)
-    return ordered[done] if done < len(ordered) else None
-
-
-def subtask_rules(rules: tuple[Rule, ...]) -> tuple[Rule, ...]:
-    """The rules under which an ordered subtask runs."""
-    return (*rules, _BYPASS)
-
-
-async def run_subtask(calls: CallRunner, part: Document, new_call: Document) -> None:
-    """Run a subtask as a call of the task tool."""
-    given = {
-        "prompt": part["prompt"],
-        "description": part["description"],
-        "subagent_type": part["agent"],
-        "command": part.get("command"),
-    }
-    call = ToolCall(new_call["callID"], "task", {key: value for key, value in given.items() if value is not None})
-    await calls.run(new_call, call)
 
 
 class Compactions:
@@ -80,7 +48,7 @@ class Compactions:
         last = self._history.last_assistant()
         if last is None or last.info.get("summary") or not last.info.get("finish"):
             return False
-        if self._is_older_than_summary(last):
+        if is_kept(self._history, last):
             return False  # it filled a window that has been cleared since
         return self._fills(last, user) and not self.cannot_help(user)
 
@@ -96,14 +64,9 @@ class Compactions:
             return None
         for message in self._history:
             info = message.info
-            if info["role"] == "assistant" and not info.get("summary") and not self._is_older_than_summary(message):
+            if info["role"] == "assistant" and not info.get("summary") and not is_kept(self._history, message):
                 return message
         return None
-
-    def _is_older_than_summary(self, message: StoredMessage) -> bool:
-        """Whether a message is one of those that a summary left in view word for word."""
-        first = next(iter(self._history))
-        return compaction_part(first) is not None and message.info["time"]["created"] < first.info["time"]["created"]
 
     def _fills(self, message: StoredMessage, user: Document) -> bool:
         tokens = as_object(message.info.get("tokens")) or {}

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, assert_never
 
 from ..models.request import Assistant, Call, File, Reasoning, System, Text, Tool, User
 from ..records import dumps_compact
-from .window import estimate
 
 if TYPE_CHECKING:
     from ..models.request import Request, ToolSpec, Turn
@@ -27,6 +26,11 @@ _MOST_PAGES = 1_000
 _PAGES = re.compile(rb"/Type\s*/Page(?![a-zA-Z])")
 _FILES = "\n\nInstructions from: "
 _JPEG_SIZES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
+
+
+def estimate(text: str) -> int:
+    """Roughly how many tokens a text has."""
+    return (len(text) + 2) // 4
 
 
 def request_tokens(request: Request) -> dict[str, int]:
