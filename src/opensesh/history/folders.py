@@ -40,12 +40,13 @@ def session_files(folder: str) -> Iterator[tuple[str, str, int, int]]:
                     yield project, each.path, 0, 0
 
 
-def _entries(folder: str) -> list[os.DirEntry[str]]:
+def _entries(folder: str) -> Iterator[os.DirEntry[str]]:
     try:
-        with os.scandir(folder) as found:
-            return list(found)
+        found = os.scandir(folder)
     except OSError:
-        return []
+        return
+    with found:
+        yield from found
 
 
 def records(folder: str) -> Iterable[str]:

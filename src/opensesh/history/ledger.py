@@ -18,10 +18,11 @@ from ..storage.store import Damage, log_damage
 from .accounts import Account, Cell, Entry, in_time
 from .folders import folders, session_files
 from .ledger_cache import cache_file, database_marks, keep, load, mark, settled
+from .packed import Packed, pack, unpack
 from .repricing import Prices, Repricer, table_mark
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from ..storage.found import Found
     from ..storage.store import Store
@@ -29,8 +30,9 @@ if TYPE_CHECKING:
     from .ledger_reading import StoreReading, TreeReading
 
     Report = Callable[[Damage], None]
+    Told = tuple[str, str]
 
-_VERSION = 4
+_VERSION = 5
 
 
 class Facts(NamedTuple):
@@ -48,15 +50,13 @@ class Facts(NamedTuple):
     archived: bool = False
 
 
-class Held(NamedTuple):
-    """An account, and by what it is known to be up to date."""
-
-    account: Account
-    folder: int = 0
-    """When the folder of messages last changed, in nanoseconds; 0 if that was too recent to rely on."""
-    watched: Sequence[Mark] = ()
-    """Messages that may still change in place: name, time of change, size."""
-    damage: Sequence[tuple[str, str]] = ()
+def held(account: Account, folder: int = 0, watched: Sequence[Mark] = (), damage: Sequence[Told] = ()) -> bytes:
+    """An account, and by what it is known to be up to date, packed: ``folder`` is when the folder of messages last
+    changed, in nanoseconds, 0 if that was too recent to rely on; ``watched`` are messages that may still change in
+    place."""
+    entries = None if account.entries is None else [tuple(entry) for entry in account.entries]
+    plain = (account.session, [tuple(cell) for cell in account.cells], *account[2:5], entries)
+    return pack((folder, [*watched], [*damage], plain))
 
 
 class Kept(NamedTuple):
@@ -67,9 +67,10 @@ class Kept(NamedTuple):
     prices: Prices = Prices("", "")
     store: Sequence[Mark] = ()
     """For a database: its files. Nothing in it changes while they do not."""
-    facts: dict[str, tuple[int, int, Facts]] = {}
-    """By place below ``session/``, with the time of change and size of the file."""
-    accounts: dict[str, Held] = {}
+    facts: Mapping[str, bytes] = {}
+    """By place below ``session/``: the time of change and size of the file, and what it says; packed."""
+    accounts: Mapping[str, bytes] = {}
+    """By session: what :func:`held` packed."""
     damage: Sequence[tuple[str, str]] = ()
 
 
@@ -79,8 +80,8 @@ class Ledger:
     def __init__(
         self,
         place: str,
-        facts: dict[str, Facts],
-        accounts: dict[str, Account],
+        facts: Mapping[str, Facts],
+        accounts: Mapping[str, Account],
         prices: Prices,
         read: Callable[[str], list[Entry]],
         members: Sequence[Ledger] = (),
@@ -170,52 +171,52 @@ class _Tree(_Keeper):
     def ledger(self, report: Report) -> Ledger:
         """Bring it up to date."""
         known, changed = self._facts(report)
-        newest = {facts.id: facts for _, _, facts in sorted(known.values(), key=_updated)}
-        accounts: dict[str, Held] = {}
+        newest = facts_of(known)
+        accounts: dict[str, bytes] = {}
+        watched: list[Mark] = []
         for session, moment in folders(os.path.join(self.place, "message")):
-            held = self.held.accounts.get(session)
-            if held is None or held.folder != moment or not self._is_current(held):
-                held = self.reading.session(session, newest.get(session))._replace(folder=settled(moment))
+            packed = self.held.accounts.get(session)
+            packed, marks, damage = self._known(session, moment) or (b"", (), ())
+            if not packed:
+                packed, marks, damage = self.reading.session(session, newest.get(session), settled(moment))
                 changed = True
-            accounts[session] = held
-            for place, reason in held.damage:
+            accounts[session] = packed
+            watched += [(os.path.join(self.place, "message", session, name), when, size) for name, when, size in marks]
+            for place, reason in damage:
                 report(Damage(place, reason))
         prices = self.prices()
         if changed or len(accounts) != len(self.held.accounts) or len(known) != len(self.held.facts):
             _keep(self.path, self.place, Kept(_VERSION, self.table, prices, (), known, accounts))
-        sums = {session: held.account for session, held in accounts.items()}
-        ledger = Ledger(self.place, newest, sums, prices, self.entries)
-        ledger.watched = self._watched(accounts)
+        self.held = Kept()
+        ledger = Ledger(self.place, newest, accounts_of(accounts), prices, self.entries)
+        ledger.watched = watched
         return ledger
 
-    def _watched(self, accounts: dict[str, Held]) -> list[Mark]:
-        folder = os.path.join(self.place, "message")
-        return [
-            (os.path.join(folder, session, name), when, size)
-            for session, held in accounts.items()
-            for name, when, size in held.watched
-        ]
-
-    def _facts(self, report: Report) -> tuple[dict[str, tuple[int, int, Facts]], bool]:
-        found: dict[str, tuple[int, int, Facts]] = {}
+    def _facts(self, report: Report) -> tuple[dict[str, bytes], bool]:
+        found: dict[str, bytes] = {}
         changed = False
         for project, path, moment, size in session_files(os.path.join(self.place, "session")):
             place = f"{project}/{os.path.basename(path)}"
             held = self.held.facts.get(place)
-            if held is None or held[:2] != (moment, size):
+            if held is None or unpack(held)[:2] != (moment, size):
                 facts = self.reading.facts(project, path, report)
                 changed = True
                 if facts is None:
                     continue
-                held = (settled(moment), size, facts)
+                held = pack((settled(moment), size, tuple(facts)))
             found[place] = held
         return found, changed
 
-    def _is_current(self, held: Held) -> bool:
-        if not held.watched:
-            return True
-        folder = os.path.join(self.place, "message", held.account.session)
-        return all(mark(os.path.join(folder, name)) == (when, size) for name, when, size in held.watched)
+    def _known(self, session: str, moment: int) -> tuple[bytes, Sequence[Mark], Sequence[Told]] | None:
+        """What is known of a session whose folder of messages changed at ``moment``, if that is up to date."""
+        packed = self.held.accounts.get(session)
+        if packed is None:
+            return None
+        folder, marks, damage, _ = unpack(packed)
+        place = os.path.join(self.place, "message", session)
+        if folder != moment or any(mark(os.path.join(place, name)) != (when, size) for name, when, size in marks):
+            return None
+        return packed, marks, damage
 
 
 class _Whole(_Keeper):
@@ -242,24 +243,34 @@ class _Whole(_Keeper):
                 _keep(self.path, self.place, self.held)
         for place, reason in self.held.damage:
             report(Damage(place, reason))
-        known = {facts.id: facts for _, _, facts in self.held.facts.values()}
-        sums = {session: held.account for session, held in self.held.accounts.items()}
+        known, sums = facts_of(self.held.facts), accounts_of(self.held.accounts)
         return Ledger(self.place, known, sums, self.prices(), self.entries, store=self._store)
 
 
-def _updated(found: tuple[int, int, Facts]) -> int:
-    return found[2].updated
+def facts_of(packed: Mapping[str, bytes]) -> Mapping[str, Facts]:
+    """Facts by session. One that is filed under two projects, as a move leaves it that was cut short, is what its
+    newest record says."""
+    places: dict[str, str] = {}
+    for place, data in packed.items():
+        name = os.path.basename(place).removesuffix(".json")
+        before = places.get(name)
+        if before is None or _updated(data) >= _updated(packed[before]):
+            places[name] = place
+    return Packed(packed, lambda found: Facts(*found[2]), places)
+
+
+def accounts_of(packed: Mapping[str, bytes]) -> Mapping[str, Account]:
+    """Accounts by session."""
+    return Packed(packed, lambda found: _restored(found[3]))
+
+
+def _updated(packed: bytes) -> int:
+    return Facts(*unpack(packed)[2]).updated
 
 
 def _keep(path: str, place: str, kept: Kept) -> None:
-    facts = {name: (*found[:2], tuple(found[2])) for name, found in kept.facts.items()}
-    accounts = {name: (_plain(held.account), *held[1:]) for name, held in kept.accounts.items()}
+    facts, accounts = dict(kept.facts), dict(kept.accounts)
     keep(path, place, (kept.version, kept.table, kept.prices.plain, kept.store, facts, accounts, kept.damage))
-
-
-def _plain(account: Account) -> tuple[Any, ...]:
-    entries = None if account.entries is None else [tuple(entry) for entry in account.entries]
-    return (account.session, [tuple(cell) for cell in account.cells], *account[2:5], entries)
 
 
 def _loaded(path: str, place: str, table: Sequence[Mark]) -> Kept:
@@ -267,15 +278,7 @@ def _loaded(path: str, place: str, table: Sequence[Mark]) -> Kept:
     if found is None or found[0] != _VERSION or list(found[1]) != list(table):
         return Kept()
     _, _, prices, store, facts, accounts, damage = found
-    return Kept(
-        _VERSION,
-        table,
-        Prices(*prices),
-        store,
-        {name: (when, size, Facts(*held)) for name, (when, size, held) in facts.items()},
-        {name: Held(_restored(held[0]), *held[1:]) for name, held in accounts.items()},
-        damage,
-    )
+    return Kept(_VERSION, table, Prices(*prices), store, facts, accounts, damage)
 
 
 def _restored(held: tuple[Any, ...]) -> Account:

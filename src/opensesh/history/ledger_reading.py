@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from functools import partial
+from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from ..errors import RecordError
@@ -14,14 +15,16 @@ from ..storage.store import Damage
 from .accounts import Entry, account
 from .folders import records
 from .forks import is_suspect
-from .ledger import Facts, Held
+from .ledger import Facts, held
 from .ledger_cache import mark
+from .packed import pack
 from .spending import Reader
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from ..storage.store import Store
+    from .ledger_cache import Mark
     from .repricing import Repricer
 
     Report = Callable[[Damage], None]
@@ -38,10 +41,12 @@ class TreeReading:
         self._root = root
         self._reader = Reader(repricer, self._parts)
 
-    def session(self, session: str, facts: Facts | None) -> Held:
-        """The account of one session, with what of it may still change."""
+    def session(self, session: str, facts: Facts | None, folder: int) -> tuple[bytes, list[Mark], Told]:
+        """The account of one session, whose folder changed at ``folder``, packed; what of it may still change, and what
+        could not be read."""
         entries, watched, damage = self._read(session)
-        return Held(account(session, entries, keep=partial(is_suspect, facts)), 0, watched, damage)
+        made = account(session, entries, keep=partial(is_suspect, facts))
+        return held(made, folder, watched, damage), watched, damage
 
     def entries(self, session: str) -> list[Entry]:
         """The messages of one session."""
@@ -57,10 +62,10 @@ class TreeReading:
             return None
         return session_facts(document, project, os.path.basename(path)[:-5])
 
-    def _read(self, session: str) -> tuple[list[Entry], list[tuple[str, int, int]], Told]:
+    def _read(self, session: str) -> tuple[list[Entry], list[Mark], Told]:
         folder = os.path.join(self._root, "message", session)
         entries: list[Entry] = []
-        watched: list[tuple[str, int, int]] = []
+        watched: list[Mark] = []
         damage: Told = []
         parse = self._reader.parse
         for name in records(folder):
@@ -100,18 +105,20 @@ class StoreReading:
         found = self._store.scan(("message", session), report=_listener([]))
         return [entry for key, value in found for entry in self._entries(key[-1], value, [])]
 
-    def everything(self) -> tuple[dict[str, tuple[int, int, Facts]], dict[str, Held], Told]:
-        """All sessions, their accounts, and what could not be read."""
+    def everything(self) -> tuple[dict[str, bytes], dict[str, bytes], Told]:
+        """All sessions, their accounts, both packed, and what could not be read."""
         damage: Told = []
         facts: dict[str, Facts] = {}
         for key, value in self._store.scan(("session",), report=_listener(damage)):
             found = session_facts(as_object(value) or {}, key[1], key[-1])
             facts[found.id] = max(facts.get(found.id, found), found, key=lambda each: each.updated)
-        sessions: dict[str, list[Entry]] = {}
-        for key, value in self._store.scan(("message",), report=_listener(damage)):
-            sessions.setdefault(key[1], []).extend(self._entries(key[-1], value, damage))
-        held = {name: _held(name, entries, facts.get(name)) for name, entries in sessions.items() if entries}
-        return {name: (0, 0, found) for name, found in facts.items()}, held, damage
+        accounts: dict[str, bytes] = {}
+        messages = self._store.scan(("message",), report=_listener(damage))
+        for name, found in groupby(messages, key=lambda message: message[0][1]):
+            entries = [entry for key, value in found for entry in self._entries(key[-1], value, damage)]
+            if entries:
+                accounts[name] = held(account(name, entries, keep=partial(is_suspect, facts.get(name))))
+        return {name: pack((0, 0, tuple(found))) for name, found in facts.items()}, accounts, damage
 
     def _entries(self, name: str, value: Any, damage: Told) -> list[Entry]:
         place = f"{self._store.place}#message/{name}"
@@ -143,10 +150,6 @@ def session_facts(document: Document, project: str, name: str) -> Facts:
         fork=str(fork.get("sessionID") or ""),
         archived=bool(stamps.get("archived")),
     )
-
-
-def _held(session: str, entries: list[Entry], facts: Facts | None) -> Held:
-    return Held(account(session, entries, keep=partial(is_suspect, facts)))
 
 
 def _content(path: str) -> bytes:

@@ -242,8 +242,15 @@ class Library:
 
     def session(self, word: str) -> SessionEntry:
         """The session that ``word`` names: an id, the beginning or end of one, a slug, or ``last``."""
-        record = discovery.find_session((each for _, each in self.records()), word, self.store.place)
-        return SessionEntry(self, self._filed[record.id], record)
+        filed: dict[str, Key] = {}
+
+        def remembered() -> Iterator[Session]:
+            for key, each in self.records():
+                filed[each.id] = key
+                yield each
+
+        record = discovery.find_session(remembered(), word, self.store.place)
+        return SessionEntry(self, filed[record.id], record)
 
     def records(self) -> Iterator[tuple[Key, Session]]:
         """Every session record that can be read, in no particular order, each session once."""
@@ -254,7 +261,6 @@ class Library:
             try:
                 record = view(info, Session)
                 seen.add(key[-1])
-                self._filed[record.id] = key
                 yield key, record
             except RecordError as error:
                 self.report(Damage(self.store.locate(key), f"{error.place}: {error.reason}"))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from .accounts import Account, Entry, account, in_time, numbers
 from .forks import is_suspect
-from .ledger import Facts, Ledger
+from .ledger import Facts, Ledger, accounts_of, held
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,9 +22,14 @@ def merged(place: str, ledgers: Sequence[Ledger]) -> Ledger:
             facts[session] = max(facts.get(session, found), found, key=_updated)
         for session in ledger.accounts:
             holders.setdefault(session, []).append(ledger)
-    accounts = {session: _account(session, having, facts.get(session)) for session, having in holders.items()}
+    packed = {session: held(_account(session, having, facts.get(session))) for session, having in holders.items()}
     return Ledger(
-        place, facts, accounts, ledgers[0].prices, lambda session: _entries(session, holders[session]), ledgers
+        place,
+        facts,
+        accounts_of(packed),
+        ledgers[0].prices,
+        lambda session: _entries(session, holders[session]),
+        ledgers,
     )
 
 

@@ -11,6 +11,7 @@ from .feeds import UNSURE, Feed, Look, Survey
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Set as AbstractSet
     from sqlite3 import Connection
 
 _WATCH_MS = 30 * 86_400_000
@@ -54,7 +55,9 @@ def survey(db: Connection, feeds: Sequence[Feed], *, also: Iterable[str] = (), c
         held: dict[str, int] = dict(db.execute("SELECT session, mark FROM held WHERE member = ?", [number]))
         found = _survey(feed, UNSURE if closely else own, held, alone=len(feeds) == 1)
         gone = set(found.gone)
-        now = {name: mark for name, mark in {**held, **found.changed}.items() if name not in gone}
+        now: Mapping[str, int] = held
+        if gone or found.changed:
+            now = {name: mark for name, mark in {**held, **found.changed}.items() if name not in gone}
         marks[feed.place] = found.mark
         holders.append((feed.place, now))
         recent.append((feed, found.recent))
@@ -63,7 +66,7 @@ def survey(db: Connection, feeds: Sequence[Feed], *, also: Iterable[str] = (), c
         differing.update(name for (name,) in db.execute("SELECT session FROM held WHERE member = ?", [number]))
     for feed, names in recent:
         alone = _held_alone(feed.place, holders)
-        differing.update(_restless(db, feed, [name for name in names if name in alone], alone - differing))
+        differing.update([*_restless(db, feed, [name for name in names if name in alone], alone, differing)])
     where = {name: {place: held[name] for place, held in holders if name in held} for name in differing}
     outdated = any(before.get(place, (0, None))[1] != mark for place, mark in marks.items())
     return Plan(marks, where, list(members), outdated)
@@ -115,20 +118,24 @@ def _survey(feed: Feed, before: int, held: Mapping[str, int], *, alone: bool) ->
         return Survey(before, {})
 
 
-def _held_alone(place: str, holders: Sequence[tuple[str, Mapping[str, int]]]) -> set[str]:
+def _held_alone(place: str, holders: Sequence[tuple[str, Mapping[str, int]]]) -> AbstractSet[str]:
     """The sessions that only this store holds. Of one that was brought over to another, the copy left behind rests."""
-    own = next(set(held) for holder, held in holders if holder == place)
-    return own.difference(*(held for holder, held in holders if holder != place))
+    own = next(held.keys() for holder, held in holders if holder == place)
+    others = [held for holder, held in holders if holder != place]
+    return set(own).difference(*others) if others else own
 
 
-def _restless(db: Connection, feed: Feed, recent: Sequence[str], held: set[str]) -> Iterator[str]:
+def _restless(
+    db: Connection, feed: Feed, recent: Sequence[str], held: AbstractSet[str], differing: AbstractSet[str]
+) -> Iterator[str]:
     """Sessions whose marks are as they were, and which differ all the same."""
     for name in recent:
         if not is_same(db, name, feed.look(name, _known(db, name), closely=False)):
             yield name
     since = time.time_ns() // 1_000_000 - _WATCH_MS
     for session, message in db.execute(_WATCHED, [since]).fetchall():
-        look = feed.look_at(session, message) if session in held and session not in recent else None
+        watched = session in held and session not in recent and session not in differing
+        look = feed.look_at(session, message) if watched else None
         if look is not None and not _is_same_message(db, session, look):
             yield session
 

@@ -44,6 +44,7 @@ class TreeFeed:
         self.damage: list[Damage] = []
         self._clock = clock
         self._records: dict[str, str] = {}
+        """By session: the folder that its record is in."""
         self._decode: Callable[[bytes, str], Any] | None = None
 
     def survey(self, before: int, held: Mapping[str, int]) -> Survey:
@@ -62,7 +63,7 @@ class TreeFeed:
 
     def session(self, name: str) -> Document | None:
         """A session's record."""
-        return self._read(self._records[name]) if name in self._records else None
+        return self._read(f"{self._records[name]}/{name}{_SUFFIX}") if name in self._records else None
 
     def look(self, session: str, known: Mapping[str, int], *, closely: bool) -> Iterator[Look]:
         """Two looks at each message, and a closer one at those that changed or are among the newest."""
@@ -121,7 +122,7 @@ class TreeFeed:
                 status = _status(entry.path) if name != entry.name and is_plain(name) else None
                 if status and status.st_mtime_ns >= records.get(name, (0, 0))[0]:
                     records[name] = status.st_mtime_ns, status.st_size
-                    self._records[name] = entry.path
+                    self._records[name] = project.path
         folders = os.path.join(self.place, "message")
         seen: dict[str, tuple[int, int]] = {}
         for name in {*records, *(name for name in _names(folders) if is_plain(name))}:
@@ -181,12 +182,13 @@ def _is_unsure(changed: int, now: int) -> bool:
     return now - _JUST_NOW_NS < changed < now + _DAY_NS
 
 
-def _scan(folder: str) -> list[os.DirEntry[str]]:
+def _scan(folder: str) -> Iterator[os.DirEntry[str]]:
     try:
-        with os.scandir(folder) as entries:
-            return [entry for entry in entries if entry.name[0] != "."]
+        entries = os.scandir(folder)
     except OSError:
-        return []
+        return
+    with entries:
+        yield from (entry for entry in entries if entry.name[0] != ".")
 
 
 def _names(folder: str) -> list[str]:

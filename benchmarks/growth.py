@@ -1,0 +1,70 @@
+"""What list, search, stats and export cost at 150, 1,500 and 15,000 sessions: CPU time, and peak resident memory.
+
+Each store is made once and deleted when it has been measured; the largest has 165,000 files. Memory is what the command
+itself reached, as the system says (``VmHWM``), not what whoever started it did.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+from collections.abc import Iterator
+from functools import partial
+
+from .memory import peak
+from .peers import Home, race
+from .report import line
+from .search import NEEDLE
+from .stores import Builder, plant
+
+SIZES = (150, 1_500, 15_000)
+COLD = {"stats, nothing known": ("stats",), "first search, index and all": ("search", NEEDLE)}
+WARM = {
+    "list": ("list",),
+    "search": ("search", NEEDLE),
+    "stats": ("stats",),
+    "stats of a week": ("stats", "--since", "2026-09-20", "--until", "2026-09-27"),
+    "export of all": ("export", "--format", "jsonl"),
+}
+
+
+def run() -> None:
+    took: dict[str, list[float]] = {}
+    room: dict[str, list[float]] = {}
+    for sessions in SIZES:
+        with tempfile.TemporaryDirectory() as folder:
+            home = Home(folder)
+            _fill(home, sessions)
+            for what, seconds, kilobytes in _measured(home):
+                took.setdefault(what, []).append(seconds)
+                room.setdefault(what, []).append(kilobytes)
+    sizes = " to ".join(f"{sessions:,}" for sessions in SIZES)
+    print(f"  {sizes} sessions of 11 files each")
+    for what, seconds in took.items():
+        steps = ", ".join(f"{second:.2f}" for second in seconds)
+        line(f"CPU of {what}", seconds[-1] / seconds[0], f"{steps} s; sessions 100x", SIZES[-1] / SIZES[0])
+    for what, kilobytes in room.items():
+        steps = ", ".join(f"{each / 1000:.0f}" for each in kilobytes)
+        budget = 2.0 if what in WARM else 4.0
+        line(f"peak memory of {what}", kilobytes[-1] / kilobytes[0], f"{steps} MB; sessions 100x", budget)
+
+
+def _fill(home: Home, sessions: int) -> None:
+    builder = Builder(home.store)
+    last = ""
+    for _ in range(sessions):
+        last = builder.session(4, 2, words=30)
+    plant(home.store, last, NEEDLE)
+    time.sleep(3.1)  # what was written just now is not relied on
+
+
+def _measured(home: Home) -> Iterator[tuple[str, float, float]]:
+    for what, words in COLD.items():
+        spent = race(partial(home.ours, *words), rounds=1)[0].cpu
+        home.forget()
+        yield what, spent, peak(*words, environment=home.environment)
+        assert os.listdir(home.cache), "what was found out is kept for the next time"
+    home.ours("stats")  # the last search threw its cache away
+    for what, words in WARM.items():
+        yield what, race(partial(home.ours, *words), rounds=2)[0].cpu, peak(*words, environment=home.environment)
