@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gc
 import json
 import os
 import shutil
@@ -17,6 +18,7 @@ from opensesh.errors import InvalidKey, NotFound, ReadOnlyStore, RecordError, St
 from opensesh.records import Project, Session, read_message, read_part, view
 from opensesh.storage.opencode_db import OpencodeDB
 from opensesh.storage.opencode_tables import PAGE
+from opensesh.storage.sqlite_reader import SqliteReader
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
@@ -795,3 +797,15 @@ def test_a_log_that_appears_later_is_noticed(shelf: Path) -> None:
         opened.close()
         with pytest.raises(StoreError, match="closed"):
             opened.list()
+
+
+def test_a_store_that_is_let_go_of_closes_its_database(tmp_path: Path) -> None:
+    with closing(sqlite3.connect(tmp_path / "opencode.db")) as made:
+        made.execute("CREATE TABLE session (id TEXT)")
+    reader = SqliteReader(str(tmp_path / "opencode.db"))
+    with reader.snapshot() as connection:
+        pass
+    del reader
+    gc.collect()
+    with pytest.raises(sqlite3.ProgrammingError, match="closed"):
+        connection.execute("SELECT 1")

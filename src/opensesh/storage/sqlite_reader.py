@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from threading import RLock
 from typing import TYPE_CHECKING
 from urllib.parse import quote
+from weakref import finalize
 
 from ..errors import StoreError
 
@@ -99,6 +100,7 @@ class SqliteReader:
         except BaseException:
             connection.close()
             raise
+        finalize(self, connection.close)  # for whoever lets go of a store without closing it
         return connection
 
     def _has_unmerged_changes(self) -> bool:
