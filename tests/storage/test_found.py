@@ -15,9 +15,13 @@ def made(folder: Path, *names: str) -> list[str]:
     return [str(folder / name) for name in names]
 
 
+def told(found: Found) -> tuple[str, str | None, tuple[str, ...]]:
+    return found.place, found.tree, found.databases
+
+
 def test_without_a_word_it_is_the_data_folder_of_opencode(isolated: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     data = isolated / ".local" / "share" / "opencode"
-    assert find_stores() == Found(str(data), str(data / "storage"), ())
+    assert told(find_stores()) == (str(data), str(data / "storage"), ())
     (database,) = made(data, "opencode.db")
     assert find_stores().databases == (database,)
     monkeypatch.setenv("OPENSESH_STORE", str(isolated / "mine"))
@@ -27,11 +31,11 @@ def test_without_a_word_it_is_the_data_folder_of_opencode(isolated: Path, monkey
 
 def test_a_place_may_be_a_database_a_tree_or_a_data_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (database,) = made(tmp_path / "data", "opencode.db")
-    assert find_stores(database) == Found(database, None, (database,))
+    assert told(find_stores(database)) == (database, None, (database,))
     (tmp_path / "data" / "storage" / "session").mkdir(parents=True)
     tree = str(tmp_path / "data" / "storage")
-    assert find_stores(str(tmp_path / "data")) == Found(str(tmp_path / "data"), tree, (database,))
-    assert find_stores(tree) == Found(tree, tree, ())
+    assert told(find_stores(str(tmp_path / "data"))) == (str(tmp_path / "data"), tree, (database,))
+    assert told(find_stores(tree)) == (tree, tree, ())
     monkeypatch.chdir(tmp_path)
     assert find_stores("data/storage").tree == tree
     monkeypatch.setenv("HOME", str(tmp_path))
