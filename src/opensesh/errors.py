@@ -29,6 +29,7 @@
      │   ├─ PermissionDenied     by a rule: the model is told, and goes on without
      │   ├─ PermissionCorrected  by the user, who said what to do instead
      │   └─ PermissionRejected   by the user, who wants the turn to stop
+     ├─ ExportFailed           an export cannot be written where it was to go; no store is harmed
      ├─ ShareFailed            a share server could not be reached, or said no; says whether to try again
      ├─ QuestionRejected       the user would not answer, and wants the turn to stop
      └─ StoreError
@@ -258,6 +259,10 @@ class ShareFailed(OpenseshError):
     def is_gone(self) -> bool:
         """Whether the server holds no such share."""
         return self.status in (404, 410)
+
+
+class ExportFailed(OpenseshError):
+    """An export could not be written where it was to go. The sessions are as they were."""
 
 
 class StoreError(OpenseshError):

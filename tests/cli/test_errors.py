@@ -193,7 +193,7 @@ def test_an_export_that_cannot_be_written_names_the_place(terminal: Terminal) ->
     terminal.run("export", "last", "-o", "file/out.jsonl")
     assert "file/out.jsonl" in terminal.error
     assert "Traceback" not in terminal.error
-    assert terminal.code == 5
+    assert terminal.code == 1
 
 
 @pytest.mark.parametrize(("columns", "heads"), [(46, "SESSION TITLE"), (64, "SESSION UPDATED TITLE")])

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -49,7 +50,40 @@ def test_what_does_not_go_together_is_refused(terminal: Terminal, store: Path, t
     terminal.run("export", "nobody")
     assert terminal.code == 3
     terminal.run("export", "-o", str(tmp_path / "no" / "folder" / "x"))
-    assert (terminal.code, "could not be written" in terminal.error) == (5, True)
+    assert terminal.code == 1
+    assert f"the folder {tmp_path / 'no' / 'folder'} does not exist; make it first" in terminal.error
+
+
+@pytest.mark.parametrize("form", ["jsonl", "parquet", "markdown"])
+def test_a_file_that_cannot_be_written_is_told_at_once(
+    terminal: Terminal, store: Path, tmp_path: Path, form: str
+) -> None:
+    if form == "parquet":
+        pytest.importorskip("duckdb")
+    (tmp_path / "file").touch()
+    terminal.run("export", "--format", form, "-o", str(tmp_path / "file" / "out"))
+    assert (terminal.code, terminal.error.count("\n")) == (1, 1)
+    assert f"{tmp_path / 'file'} is a file" in terminal.error
+    terminal.run("export", "--format", form, "-o", str(tmp_path))
+    assert terminal.code == 2
+    assert f"--split {tmp_path}" in terminal.error
+    assert sorted(path.name for path in tmp_path.iterdir() if path.name != "data") == ["file"]
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_a_folder_that_may_not_be_written_is_named_with_advice(terminal: Terminal, store: Path, tmp_path: Path) -> None:
+    (tmp_path / "shut").mkdir(mode=0o500)
+    terminal.run("export", "-o", str(tmp_path / "shut" / "out.jsonl"))
+    assert terminal.code == 1
+    assert "name another place" in terminal.error
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="there is no disk that is always full")
+def test_a_full_disk_is_told_with_what_to_do(terminal: Terminal, store: Path, tmp_path: Path) -> None:
+    (tmp_path / "out.jsonl.part").symlink_to("/dev/full")
+    terminal.run("export", "-o", str(tmp_path / "out.jsonl"))
+    assert terminal.code == 1
+    assert "goes on where it stopped" in terminal.error
 
 
 def test_files_and_folders_are_told_of(terminal: Terminal, store: Path, tmp_path: Path) -> None:

@@ -53,6 +53,34 @@ def test_projects_go_by_many_names_and_roughly(library: Library, name: str, proj
     assert [each.id for each in find_projects(library.projects, name)] == projects
 
 
+@pytest.mark.parametrize(
+    ("name", "projects"),
+    [
+        ("easst", ["eastwood"]),
+        ("eaastw", ["eastwood"]),
+        ("esatw", ["eastwood"]),
+        ("eastv", ["eastwood"]),
+        ("natur", ["two"]),
+        ("natuer", ["two"]),
+        ("dashbaord", ["two"]),
+        ("dushboa", ["two"]),
+        ("eats", []),
+        ("wwood", []),
+        ("least", []),
+        ("xastw", []),
+        ("homme", []),
+        ("paint", []),
+        ("0123x", []),
+    ],
+)
+def test_one_wrong_letter_in_the_beginning_of_a_name_is_forgiven(tree: Tree, name: str, projects: list[str]) -> None:
+    tree.project("eastwood", "/home/me/eastwood", vcs="git")
+    tree.project("two", "/home/me/natural-dashboard-of-everything", vcs="git")
+    tree.project("0123456789" * 4, "/home/me/printing", vcs="git")
+    library = history.open(str(tree.root.parent))
+    assert [each.id for each in find_projects(library.projects, name)] == projects
+
+
 def test_projects_go_by_their_remote(tree: Tree, tmp_path: Path) -> None:
     clone = tmp_path / "clone"
     (clone / ".git").mkdir(parents=True)

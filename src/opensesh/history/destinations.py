@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shlex
 from hashlib import sha256
@@ -9,9 +10,8 @@ from typing import TYPE_CHECKING, BinaryIO
 
 import msgspec
 
-from ..errors import UsageError, WriteFailed
+from ..errors import ExportFailed, UsageError
 from ..records import as_object, dumps_compact
-from ..storage.disk import explain
 from ..storage.json_tree import read_file
 from .formats.html import IndexEntry, index_page
 from .formats.words import text
@@ -62,6 +62,9 @@ def to_file(export: Export, path: str, step: Step, *, mark: str = "", restart: b
     Until then they are in ``<path>.part``. A run that was interrupted is taken up there, provided that it was about
     the same (``mark`` tells) and that what it has written has not changed since.
     """
+    if os.path.isdir(path):
+        raise UsageError(f"{path} is a folder; name a file in it, or write a file a session with --split {path}")
+    _check_folder(path)
     if export.form == "parquet":
         from .formats.parquet import write_table
 
@@ -71,7 +74,7 @@ def to_file(export: Export, path: str, step: Step, *, mark: str = "", restart: b
     try:
         return _Part(export, path, mark, restart=restart).write(step)
     except OSError as error:
-        raise WriteFailed(explain(path, error), path=path, errno=error.errno) from error
+        raise _refused(path, error) from error
 
 
 def to_folder(
@@ -94,7 +97,7 @@ def to_folder(
         if export.form == "opencode":
             _put(os.path.join(folder, "import.sh"), [_script(entries)])
     except OSError as error:
-        raise WriteFailed(explain(folder, error), path=folder, errno=error.errno) from error
+        raise _refused(folder, error) from error
     return written
 
 
@@ -196,6 +199,26 @@ class _Folder:
             entry.directory = text(session.info, "directory")
             _put(os.path.join(self.folder, file), self.export.format.pieces(session))
         return Done(id=chosen.id, updated=chosen.updated, entry=entry)
+
+
+def _check_folder(path: str) -> None:
+    """Say at once, and not after an hour's work, that there is no place for a file."""
+    folder = os.path.dirname(os.path.abspath(path))
+    if not os.path.isdir(folder):
+        what = "is a file" if os.path.exists(folder) else "does not exist; make it first"
+        raise ExportFailed(f"{path} cannot be written: the folder {folder} {what}", path=path)
+
+
+def _refused(path: str, error: OSError) -> ExportFailed:
+    """What to tell, and what to do."""
+    match error.errno:
+        case errno.ENOSPC | errno.EDQUOT:
+            advice = "the disk is full. Free some space and run it again: it goes on where it stopped"
+        case errno.EROFS | errno.EACCES | errno.EPERM:
+            advice = f"{error.strerror}. Check the owner and mode of its folder, or name another place"
+        case _:
+            advice = error.strerror or str(error)
+    return ExportFailed(f"{path} cannot be written: {advice}", path=path, errno=error.errno)
 
 
 def _refuse_several(export: Export) -> None:

@@ -17,6 +17,8 @@ T = TypeVar("T")
 _GLOBAL = "global"
 _ALIKE = 70
 _CLOSE = 8
+_LONG_ENOUGH = 5
+_LONG = 7
 _URL = r"(?m)^\s*url\s*=\s*(\S+)"
 
 
@@ -144,7 +146,7 @@ def _best(things: list[T], wanted: str, called: Callable[[T], list[str]]) -> lis
     folded = [([label.casefold() for label in called(thing)], thing) for thing in things]
     exact = [thing for names, thing in folded if wanted in names]
     within = exact or [thing for names, thing in folded if any(wanted in name for name in names)]
-    return within or _resembling(folded, wanted)
+    return within or _resembling(folded, wanted) or _nearly_beginning(folded, wanted)
 
 
 def _resembling(things: list[tuple[list[str], T]], wanted: str) -> list[T]:
@@ -154,6 +156,33 @@ def _resembling(things: list[tuple[list[str], T]], wanted: str) -> list[T]:
     best = max((score for score, _ in scored), default=0.0)
     least = max(_ALIKE, best - _CLOSE)
     return [thing for score, thing in sorted(scored, key=lambda pair: -pair[0]) if score >= least]
+
+
+def _nearly_beginning(things: list[tuple[list[str], T]], wanted: str) -> list[T]:
+    """Those with a name, or a word in one, that begins with ``wanted`` but for a letter too many, too few, or swapped
+    with the next; in a long word also for another letter, which makes a different word of a short one. Where a word
+    begins, people are sure; and what paths begin with says nothing."""
+    if len(wanted) < _LONG_ENOUGH:
+        return []
+    from rapidfuzz.distance.OSA import distance
+
+    def fits(word: str) -> bool:
+        if word[:1] != wanted[:1]:
+            return False
+        beginnings = (word[: len(wanted) + more] for more in (-1, 0, 1))
+        return any(distance(wanted, each) <= 1 and _is_slip(wanted, each) for each in beginnings)
+
+    return [thing for names, thing in things if any(fits(word) for name in names for word in _words(name))]
+
+
+def _is_slip(typed: str, meant: str) -> bool:
+    same = len(typed) == len(meant)
+    return len(typed) >= _LONG or not same or sorted(typed) == sorted(meant)
+
+
+def _words(name: str) -> list[str]:
+    is_place = re.search(r"[/\\]", name) or re.fullmatch(r"[0-9a-f]{40}", name)
+    return [] if is_place else [word for word in re.split(r"[\W_]+", name) if word]
 
 
 def _is_short(identifier: str, word: str) -> bool:
