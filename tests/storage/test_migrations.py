@@ -163,6 +163,16 @@ def test_a_new_tree_is_counted_and_nothing_else(old: OldData) -> None:
     assert content(old.data) == {"storage": None, "storage/migration": b"2"}
 
 
+def test_a_tree_that_began_with_this_layout_is_not_old_though_it_does_not_count(old: OldData) -> None:
+    old.tree.write(("session", "global", "ses_9"), {"id": "ses_9", "summary": {"additions": 7}})
+    old.tree.write(("session", "global", "ses_8"), {"id": "ses_8"})
+    (old.data / "storage" / "session" / "global" / "ses_7.json").write_bytes(b"{")
+    assert version(old.tree) == 0
+    assert not pending(old.tree)
+    old.tree.write(("session", "global", "ses_9"), {"id": "ses_9", "summary": {"additions": 7, "diffs": []}})
+    assert pending(old.tree)
+
+
 def test_a_tree_one_step_behind_takes_one_step(old: OldData) -> None:
     with_all_kinds(old)
     old.tree.write(("session", "global", "ses_9"), {"id": "ses_9", "summary": {"additions": 7, "diffs": DIFFS}})

@@ -49,9 +49,11 @@ def version(tree: JsonTree) -> int:
 
 def pending(tree: JsonTree) -> bool:
     """Whether the tree holds anything that a migration would change."""
-    if not os.path.isdir(tree.root):
-        return os.path.isdir(_old_projects(tree))
-    return version(tree) < LAYOUT
+    if os.path.exists(_counter(tree)):
+        return version(tree) < LAYOUT
+    # A tree that never counted is not old for that: one that began with this layout need not count.
+    sessions = tree.scan(("session",), report=_overlook)
+    return os.path.isdir(_old_projects(tree)) or any(_diffs(session) is not None for _, session in sessions)
 
 
 def migrate(tree: JsonTree, identify: Callable[[str], str], *, disk: Disk | None = None) -> Outcome:
@@ -202,10 +204,10 @@ def _worktree(messages: str) -> str:
 def _move_diffs(work: _Work) -> None:
     """Step 1: ``summary.diffs`` of each session into ``session_diff/<id>``."""
     for key, session in work.tree.scan(("session",), report=work.left.append):
-        summary = as_object((as_object(session) or {}).get("summary")) or {}
-        diffs = as_list(summary.get("diffs"))
+        diffs = _diffs(session)
         if diffs is None or len(key) != 3:
             continue
+        summary = session["summary"]
         if not _kept(work, ("session_diff", key[2]), diffs):
             work.left.append(Damage(work.tree.locate(key), "keeps its diffs: session_diff already holds others"))
             continue
@@ -215,6 +217,16 @@ def _move_diffs(work: _Work) -> None:
         summary["deletions"] = sum(_count(diff, "deletions") for diff in changed)
         summary["files"] = len(changed)
         work.put(key, codec.dumps(session), over=True)
+
+
+def _diffs(session: Any) -> list[Any] | None:
+    """What a session's record holds that the layout keeps elsewhere."""
+    summary = as_object((as_object(session) or {}).get("summary")) or {}
+    return as_list(summary.get("diffs"))
+
+
+def _overlook(_: Damage) -> None:
+    """What cannot be read is told by others."""
 
 
 def _kept(work: _Work, key: Key, diffs: list[Any]) -> bool:
