@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from opensesh.engine.history import History
-from opensesh.engine.masking import suspects
+from opensesh.engine.masking import note, noted, suspects
 from opensesh.engine.runtime import scripted
 from opensesh.errors import AuthFailed, ContextOverflow, ModelError
 from opensesh.storage.store import StoredMessage
@@ -68,6 +68,22 @@ def refused(words: str, status: int = 400) -> ModelError:
 )
 def test_what_a_provider_complains_of_is_found_as_it_counts(words: str, parts: list[str]) -> None:
     assert suspects(refused(words), history()) == parts
+
+
+def test_the_body_of_a_refusal_counts_where_its_message_says_nothing() -> None:
+    words = "messages.4.content.1.image.source: bad"
+    assert suspects(ModelError("Bad Request", status=400, body=words), history()) == ["prt_4_1"]
+
+
+def test_what_an_answer_was_asked_for_without_is_noted_in_its_record_and_added_to() -> None:
+    info: dict[str, Any] = {"id": "msg_1"}
+    assert noted(info) == []
+    note(info, ["prt_1"])
+    note(info, ["prt_2", "prt_3"])
+    assert noted(info) == ["prt_1", "prt_2", "prt_3"]
+    assert info == {"id": "msg_1", "opensesh": {"masked": ["prt_1", "prt_2", "prt_3"]}}
+    for odd in ("masked", {"masked": "prt_1"}, {}):
+        assert noted({"opensesh": odd}) == []
 
 
 def test_only_refusals_of_the_request_itself_are_looked_into() -> None:

@@ -488,6 +488,13 @@ def test_values_of_the_wrong_kind_are_told_by_column(tmp_path: Path) -> None:
     }
 
 
+def test_a_session_of_a_workspace_says_which(writer: Writer) -> None:
+    writer.connection.execute("ALTER TABLE session ADD COLUMN workspace_id text")
+    writer.session(workspace_id="wrk_1")
+    with OpencodeDB(writer.path) as opened:
+        assert opened.read(("session", "p1", "ses_1"))["workspaceID"] == "wrk_1"
+
+
 def test_the_end_of_a_with_block_closes_the_store(writer: Writer) -> None:
     with OpencodeDB(writer.path) as opened:
         opened.list()
