@@ -100,6 +100,16 @@ def test_an_error_from_a_newer_version_says_what_it_says() -> None:
     assert records.write_failure(flat) == {"name": "FromTheFuture", "data": {"message": "hm"}}
 
 
+def test_an_answer_tells_its_agent_and_what_went_wrong() -> None:
+    stopped = {"name": "MessageAbortedError", "data": {"message": "stop"}}
+    answer = records.read_message(
+        {"id": "msg_1", "role": "assistant", "mode": "old", "agent": "new", "time": {"created": 1}, "error": stopped}
+    )
+    assert isinstance(answer, records.AssistantMessage)
+    assert answer.agent_name == "new"
+    assert answer.failure == records.MessageAbortedError(message="stop")
+
+
 def test_a_compaction_of_the_database_era_says_which_messages_stay_in_view() -> None:
     part = records.read_part({"id": "prt_1", "type": "compaction", "auto": True, "tail_start_id": "msg_9"})
     assert isinstance(part, records.CompactionPart)
@@ -120,6 +130,7 @@ def test_old_records_are_read_with_what_they_lack() -> None:
     assistant = records.read_message({"id": "msg_1", "role": "assistant", "mode": "build", "time": {"created": 1}})
     assert isinstance(assistant, records.AssistantMessage)
     assert assistant.agent_name == "build"
+    assert assistant.failure is None
     user = records.read_message(
         {
             "id": "msg_1",

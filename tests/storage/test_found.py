@@ -5,7 +5,12 @@ from pathlib import Path
 import pytest
 
 from opensesh.errors import StoreError
-from opensesh.storage.found import Found, databases, find_stores
+from opensesh.storage.found import databases, find_stores
+
+
+def found(place: str | None = None) -> tuple[str, str | None, tuple[str, ...]]:
+    stores = find_stores(place)
+    return stores.place, stores.tree, stores.databases
 
 
 def made(folder: Path, *names: str) -> list[str]:
@@ -15,13 +20,9 @@ def made(folder: Path, *names: str) -> list[str]:
     return [str(folder / name) for name in names]
 
 
-def told(found: Found) -> tuple[str, str | None, tuple[str, ...]]:
-    return found.place, found.tree, found.databases
-
-
 def test_without_a_word_it_is_the_data_folder_of_opencode(isolated: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     data = isolated / ".local" / "share" / "opencode"
-    assert told(find_stores()) == (str(data), str(data / "storage"), ())
+    assert found() == (str(data), str(data / "storage"), ())
     (database,) = made(data, "opencode.db")
     assert find_stores().databases == (database,)
     monkeypatch.setenv("OPENSESH_STORE", str(isolated / "mine"))
@@ -31,11 +32,11 @@ def test_without_a_word_it_is_the_data_folder_of_opencode(isolated: Path, monkey
 
 def test_a_place_may_be_a_database_a_tree_or_a_data_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (database,) = made(tmp_path / "data", "opencode.db")
-    assert told(find_stores(database)) == (database, None, (database,))
+    assert found(database) == (database, None, (database,))
     (tmp_path / "data" / "storage" / "session").mkdir(parents=True)
     tree = str(tmp_path / "data" / "storage")
-    assert told(find_stores(str(tmp_path / "data"))) == (str(tmp_path / "data"), tree, (database,))
-    assert told(find_stores(tree)) == (tree, tree, ())
+    assert found(str(tmp_path / "data")) == (str(tmp_path / "data"), tree, (database,))
+    assert found(tree) == (tree, tree, ())
     monkeypatch.chdir(tmp_path)
     assert find_stores("data/storage").tree == tree
     monkeypatch.setenv("HOME", str(tmp_path))
