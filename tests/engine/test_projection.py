@@ -278,10 +278,12 @@ def turns_in(*messages: StoredMessage) -> tuple[Any, ...]:
 
 
 def test_an_answer_that_was_cut_off_and_its_continuation_are_one_turn() -> None:
-    turns = turns_in(user(1, say("hi")), answer(2, say("I was"), finish="unknown"), answer(3, say(" here."), called()))
-    assert [type(turn).__name__ for turn in turns] == ["User", "Assistant", "Tool"]
-    assert turns[1].content[:2] == (Text(text="I was"), Text(text=" here."))
-    assert isinstance(turns[1].content[2], Call)
+    before = (user(1, say("hi")), answer(2, say("Hello.")), user(3, say("go")))
+    *told, whole, results = turns_in(*before, answer(4, say("I was")), answer(5, say(" here."), called()))
+    assert tuple(told) == turns_in(*before)
+    assert [type(piece).__name__ for piece in whole.content] == ["Text", "Text", "Call"]
+    assert whole.content[:2] == (Text(text="I was"), Text(text=" here."))
+    assert isinstance(results, Tool)
 
 
 def test_a_part_that_cannot_be_read_hides_no_other() -> None:
