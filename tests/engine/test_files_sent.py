@@ -107,6 +107,7 @@ def test_a_file_that_cannot_be_sent_is_named_with_the_reason(mime: str, url: str
         ("@ai-sdk/google-vertex/anthropic", "claude-sonnet-5", True),
         ("@ai-sdk/google", "Gemini-3-Pro", True),
         ("@ai-sdk/google", "gemini-2.5-pro", False),
+        ("@ai-sdk/google", "gemma-4", False),
         ("@ai-sdk/google", "gemini-2-to-gemini-3", False),
         ("@ai-sdk/openai-compatible", "gemini-3-pro", False),
     ],
