@@ -14,6 +14,7 @@ from opensesh.sessions import Sessions, default_title, fork_title
 from opensesh.storage import revocations
 from opensesh.storage.json_tree import JsonTree
 from opensesh.storage.memory import Memory
+from opensesh.storage.store import StoredMessage
 
 PLACE = Place("/srv/dev/eastore", "abc123", "/srv/dev/eastore", "/srv/dev/eastore", "git")
 
@@ -202,6 +203,28 @@ def test_descendants_are_walked_in_order_and_a_circle_does_not_trap_them(session
     sessions.update(root.id, lambda info: info.update(parentID=deep.id))
     assert [each.title for each in sessions.descendants(root.id)] == ["one", "deep", "two"]
     assert [each.id for each in sessions.children(root.id)] == [one.id, two.id]
+
+
+def test_ancestors_are_those_that_are_still_there_and_a_circle_does_not_trap_them(sessions: Sessions) -> None:
+    root = sessions.create()
+    child = sessions.create(parent_id=root.id)
+    leaf = sessions.create(parent_id=child.id)
+    assert [each.id for each in sessions.ancestors(leaf.id)] == [child.id, root.id]
+    assert sessions.ancestors(root.id) == []
+    sessions.update(root.id, lambda info: info.update(parentID=leaf.id))
+    assert [each.id for each in sessions.ancestors(leaf.id)] == [child.id, root.id]
+    sessions.update(child.id, lambda info: info.update(parentID=ids.descending("ses")))
+    assert [each.id for each in sessions.ancestors(leaf.id)] == [child.id]
+
+
+def test_a_message_with_its_parts_is_told_of_once_all_of_it_is_stored(sessions: Sessions, heard: Heard) -> None:
+    session = sessions.create()
+    heard.types()
+    info = {"id": ids.ascending("msg"), "sessionID": session.id, "role": "user", "time": {"created": ids.now_ms()}}
+    part = {"id": ids.ascending("prt"), "sessionID": session.id, "messageID": info["id"], "type": "text", "text": "x"}
+    sessions.add_message(StoredMessage(info, [part]))
+    assert sessions.messages(session.id) == [StoredMessage(info, [part])]
+    assert heard.types() == ["message.updated", "message.part.updated"]
 
 
 def test_removing_takes_everything_with_it_and_leaves_no_empty_folder(sessions: Sessions, heard: Heard) -> None:

@@ -109,6 +109,18 @@ class Sessions:
                 yield each
                 waiting += below.get(each.id, [])[::-1]
 
+    def ancestors(self, session_id: str) -> list[Session]:
+        """The session that started this one, the one that started that, and so on, as far as they are still there."""
+        found: list[Session] = []
+        above = self.get(session_id).parent_id
+        while above is not None and above != session_id and all(each.id != above for each in found):
+            try:
+                found.append(self.get(above))
+            except (NotFound, RecordError):
+                break  # removed, or damaged; a damaged tree may also run in a circle
+            above = found[-1].parent_id
+        return found
+
     def update(self, session_id: str, edit: Callable[[Document], None], *, touch: bool = True) -> Session:
         """Change the record under its lock; unless told otherwise, this counts as activity."""
 

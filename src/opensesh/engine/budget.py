@@ -114,11 +114,8 @@ class Account:
 
     def _stored(self) -> Decimal:
         """What the session had cost before this run; that of a subagent counts as its root's."""
-        sessions = self._runtime.sessions
-        root = sessions.get(self._session_id)
-        while root.parent_id is not None:
-            root = sessions.get(root.parent_id)
-        total = costs(self._runtime, root.id).total
+        above = self._runtime.sessions.ancestors(self._session_id)
+        total = costs(self._runtime, above[-1].id if above else self._session_id).total
         if total.unpriced:
             self._object(total.unpriced)
         return total.known

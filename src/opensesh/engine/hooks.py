@@ -20,6 +20,7 @@ from ..plugins import vocabulary as v
 from ..records import UserMessage, as_object, read_message, read_part
 from ..tools.tool import ToolOutput
 from .projection import Projection, clean, mark_cache_points
+from .prompt import check_handed_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -35,8 +36,6 @@ if TYPE_CHECKING:
     from .runtime import Runtime
 
 _REFUSALS = (ToolFailed, PermissionRefused)
-_NEEDED = {"text": "text", "file": "url", "agent": "name", "subtask": "prompt"}
-"""What each kind of part of a prompt must have, as text."""
 _FIXED = ("id", "sessionID", "role", "time")
 """What no plugin changes in a message."""
 
@@ -323,8 +322,4 @@ def _check_handed_in(parts: Sequence[Document]) -> None:
     if not parts:
         raise ValueError("a prompt needs a part")
     for part in parts:
-        kind = str(part.get("type"))
-        if kind not in _NEEDED:
-            raise ValueError(f"a prompt is made of {', '.join(_NEEDED)} parts, not of {kind!r}")
-        if not isinstance(part.get(_NEEDED[kind]), str):
-            raise TypeError(f"a part of type {kind} needs {_NEEDED[kind]!r}, as text")
+        check_handed_in(part)

@@ -108,6 +108,15 @@ def _mentioned_file(name: str, place: Place) -> str | None:
     return next((each for each in candidates if os.path.exists(each)), None)
 
 
+def check_handed_in(part: Document) -> None:
+    """:class:`UsageError` for what no prompt is made of, or what lacks the one thing it is about."""
+    kind = str(part.get("type"))
+    if kind not in _NEEDED:
+        raise UsageError(f"a prompt is made of {', '.join(_NEEDED)} parts, not of {kind!r}")
+    if not isinstance(part.get(_NEEDED[kind]), str):
+        raise UsageError(f"a part of a prompt of type {kind} needs {_NEEDED[kind]!r}, as text")
+
+
 class PromptWriter:
     """Writes the prompts of one session."""
 
@@ -156,21 +165,16 @@ class PromptWriter:
         return self._runtime.default_model()
 
     async def _expand(self, part: Document, message_id: str, *, steering: bool) -> list[Document]:
-        kind = str(part.get("type"))
-        needed = _NEEDED.get(kind, "type")
-        if not isinstance(part.get(needed), str):
-            raise UsageError(f"a part of a prompt of type {kind} needs {needed!r}, as text")
-        match kind:
+        check_handed_in(part)
+        match part["type"]:
             case "text":
                 return [self._typed(part, message_id, steering=steering)]
             case "file":
                 return await self._file(part, message_id)
             case "agent":
                 return self._agent(part, message_id)
-            case "subtask":
+            case _:
                 return [self._subtask(part, message_id)]
-            case other:
-                raise UsageError(f"a prompt is made of text, file, agent and subtask parts, not {other!r}")
 
     def _typed(self, part: Document, message_id: str, *, steering: bool) -> Document:
         metadata = as_object(part.get("metadata")) or {}

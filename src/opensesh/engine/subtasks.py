@@ -126,10 +126,8 @@ class ChildSessions:
                 ticking.cancel()
 
     def _mind_depth(self) -> None:
-        sessions, limit = self._runtime.sessions, self._runtime.config.settings.subagent_depth
-        depth, above = 1, sessions.get(self._parent_id)
-        while above.parent_id is not None:
-            depth, above = depth + 1, sessions.get(above.parent_id)
+        limit = self._runtime.config.settings.subagent_depth
+        depth = 1 + len(self._runtime.sessions.ancestors(self._parent_id))
         if depth > (DEPTH if limit is None else limit):
             raise SubtaskFailed(
                 f"a subagent cannot hand on its work here: it is {depth - 1} deep (subagent_depth in the configuration "

@@ -142,7 +142,7 @@ class Publisher:
             await asyncio.to_thread(self.sessions.update, session_id, lambda info: None, touch=False)
             server = self._server(self.terms.server)
             share = await self.patiently(lambda: server.create(session_id))
-            await asyncio.to_thread(self._store, session_id, share, self.terms.redact if redact is None else redact)
+            await asyncio.to_thread(self._store, session_id, share, redact)
             return share, True
 
     async def channel(self, session_id: str, share: Share) -> Channel:
@@ -224,35 +224,27 @@ class Publisher:
         """What is agreed on about a share; noted, if it was not, since OpenCode may have made it."""
         standing = journal.find(session_id)
         if standing is None or standing.id != share.id:
-            standing = Standing(
-                session=session_id,
-                id=share.id or "",
-                secret=share.secret,
-                url=share.url,
-                server=server_of(share, otherwise=self.terms.server),
-                store=self.sessions.store.place,
-                redact=self.terms.redact if redact is None else redact,
-                unsent=True,
-            )
+            standing = self._standing(session_id, share, server_of(share, otherwise=self.terms.server), redact)
             journal.note(standing)
         elif redact is not None and redact != standing.redact:
             standing = msgspec.structs.replace(standing, redact=redact)
             journal.note(standing)
         return standing
 
-    def _store(self, session_id: str, share: Share, redact: bool) -> None:
-        journal.note(
-            Standing(
-                session=session_id,
-                id=share.id or "",
-                secret=share.secret,
-                url=share.url,
-                server=self.terms.server,
-                store=self.sessions.store.place,
-                redact=redact,
-                unsent=True,
-            )
+    def _standing(self, session_id: str, share: Share, server: str, redact: bool | None) -> Standing:
+        return Standing(
+            session=session_id,
+            id=share.id or "",
+            secret=share.secret,
+            url=share.url,
+            server=server,
+            store=self.sessions.store.place,
+            redact=self.terms.redact if redact is None else redact,
+            unsent=True,
         )
+
+    def _store(self, session_id: str, share: Share, redact: bool | None) -> None:
+        journal.note(self._standing(session_id, share, self.terms.server, redact))
         try:
             self.sessions.store.write(keys.share(session_id), share.document)
             self.sessions.update(session_id, lambda info: info.update(share={"url": share.url}), touch=False)

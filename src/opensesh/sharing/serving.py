@@ -123,8 +123,8 @@ def _listen(how: Serving) -> socket.socket:
     except OSError as error:
         listener.close()
         reason = error.strerror or error
-        where = f"{how.host} port {how.port}"
-        raise OpenseshError(f"cannot listen at {where}: {reason}; --host and --port take others") from None
+        option = "--host" if isinstance(error, socket.gaierror) else "--port"
+        raise OpenseshError(f"cannot listen at {how.host} port {how.port}: {reason}; {option} takes another") from None
     return listener
 
 
