@@ -5,7 +5,9 @@ import shutil
 import time
 from pathlib import Path
 
-from opensesh.workspace import Snapshots, Trash, referenced, tidy
+from opensesh.storage.store import StoredMessage
+from opensesh.workspace import Snapshots, Trash, tidy
+from opensesh.workspace.summary import snapshots_in
 
 from .desk import Desk, git, new_repository, write, writes
 
@@ -50,15 +52,22 @@ def test_sessions_name_the_snapshots_they_may_want(desk: Desk) -> None:
     desk.step(session, prompt, writes({"a": "1"}))
     parts = desk.history(session)[1].parts
     named = {part["snapshot"] for part in parts if "snapshot" in part}
-    assert referenced(desk.sessions.store, desk.place.id) == named
-    snapshot = desk.reverts.revert(session, prompt).session.document["revert"]["snapshot"]
-    assert referenced(desk.sessions.store, desk.place.id) == named | {snapshot}
-    assert referenced(desk.sessions.store, "elsewhere") == set()
+    assert snapshots_in({}, desk.history(session)) == named
+    revert = desk.reverts.revert(session, prompt).session.document["revert"]
+    assert snapshots_in(revert, desk.history(session)) == named | {revert["snapshot"]}
     trash = Trash(desk.sessions, state=str(desk.home / "state"))
-    assert trash.snapshots() == set()
+    assert trash.everything() == []
     desk.reverts.cleanup(session)
-    assert referenced(desk.sessions.store, desk.place.id) == set()
-    assert trash.snapshots() == named | {snapshot}
+    assert snapshots_in({}, desk.history(session)) == set()
+    (thrown,) = trash.everything()
+    assert snapshots_in(thrown.revert, thrown.messages) == named | {revert["snapshot"]}
+
+
+def test_a_file_in_the_trash_that_is_not_ours_costs_only_itself(desk: Desk) -> None:
+    trash = Trash(desk.sessions, state=str(desk.home / "state"))
+    folder = Path(trash.throw(desk.session(), {}, []))
+    (folder / "messages.json").write_text('{"messages": [{}, {"info": 3, "parts": 4}, {"info": {}, "parts": [5]}]}')
+    assert [each.messages for each in trash.everything()] == [[StoredMessage({}, [])]]
 
 
 def test_what_no_session_names_goes_after_a_week_and_its_room_is_given_back(desk: Desk) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from .kept import Kept
 from .plan import Plan, Planned
-from .quota import Tidied, referenced, tidy
+from .quota import Tidied, tidy
 from .repository import data_of
 from .revert import Done, Preview, Reverts
 from .scan import Limits
@@ -36,7 +36,6 @@ __all__ = [
     "Trash",
     "data_of",
     "diffs_of",
-    "referenced",
     "rooms",
     "span",
     "summarize",

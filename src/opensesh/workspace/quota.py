@@ -13,15 +13,12 @@ import time
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..errors import SnapshotError
-from ..records import as_object
 from .git import split
 from .repository import PINS
-from .summary import snapshots_in
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from ..storage.store import Store
     from .repository import Repository
 
 log = logging.getLogger("opensesh.workspace")
@@ -40,16 +37,6 @@ class Tidied(NamedTuple):
     """How many snapshots were let go."""
     note: str | None = None
     """Why no more could be done, if so."""
-
-
-def referenced(store: Store, project_id: str) -> set[str]:
-    """Every snapshot that a session of the project names. Those in the trash are known to
-    :meth:`~opensesh.workspace.trash.Trash.snapshots`."""
-    found: set[str] = set()
-    for _, session in store.scan(("session", project_id)):
-        info = as_object(session) or {}
-        found |= snapshots_in(as_object(info.get("revert")) or {}, store.messages(str(info.get("id", "none"))))
-    return found
 
 
 def tidy(repository: Repository, wanted: Collection[str], *, days: int = KEEP_DAYS) -> Tidied:

@@ -25,10 +25,11 @@ from .summary import snapshots_in
 from .trash import Trash
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
+    from ..records import Document
     from ..sessions import Sessions
-    from ..storage.store import Store
+    from ..storage.store import Store, StoredMessage
 
 log = logging.getLogger("opensesh.workspace")
 _DAY = 86_400
@@ -121,17 +122,21 @@ class _Named(NamedTuple):
     snapshots: set[str]
     contents: set[str]
 
+    def note(self, revert: Document, messages: Sequence[StoredMessage]) -> None:
+        self.snapshots.update(snapshots_in(revert, messages))
+        self.contents.update(contents_in(part for message in messages for part in message.parts))
+
 
 def _named(sessions: Sessions, state: str | None) -> _Named:
     """All that someone may still ask for."""
-    named = _Named(set(), Trash(sessions, state=state).snapshots(), Trash(sessions, state=state).contents())
+    named = _Named(set(), set(), set())
+    for thrown in Trash(sessions, state=state).everything():
+        named.note(thrown.revert, thrown.messages)
     for store in (sessions.store, *_removed(state)):
         for key, value in store.scan(("session",), report=lambda damage: None):
             info = as_object(value) or {}
-            messages = store.messages(key[-1])
             named.sessions.add(key[-1])
-            named.snapshots.update(snapshots_in(as_object(info.get("revert")) or {}, messages))
-            named.contents.update(contents_in(part for message in messages for part in message.parts))
+            named.note(as_object(info.get("revert")) or {}, store.messages(key[-1]))
     return named
 
 

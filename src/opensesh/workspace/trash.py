@@ -14,8 +14,6 @@ from ..storage.disk import Disk
 from ..storage.json_tree import read_file, tree_name
 from ..storage.keys import check_key
 from ..storage.store import StoredMessage
-from .kept import contents_in
-from .summary import snapshots_in
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -69,15 +67,9 @@ class Trash:
             return []
         return [each for name in names if (each := _read(os.path.join(folder, name))) is not None]
 
-    def snapshots(self) -> set[str]:
-        """Every snapshot that something in the trash names."""
-        thrown = [each for session_id in _names(self._folder) for each in self.thrown(session_id)]
-        return {name for each in thrown for name in snapshots_in(each.revert, each.messages)}
-
-    def contents(self) -> set[str]:
-        """Every content that something in the trash names as what was written over."""
-        thrown = [each for session_id in _names(self._folder) for each in self.thrown(session_id)]
-        return contents_in(part for each in thrown for message in each.messages for part in message.parts)
+    def everything(self) -> list[Thrown]:
+        """What was taken out of all sessions."""
+        return [each for session_id in _names(self._folder) for each in self.thrown(session_id)]
 
     def take_back(self, thrown: Thrown) -> int:
         """Put messages and parts back into their session, where there is room for them; how many messages."""
@@ -127,7 +119,11 @@ def _read(folder: str) -> Thrown | None:
         moment=int(document.get("time", 0)),
         folder=folder,
         revert=as_object(document.get("revert")) or {},
-        messages=[StoredMessage(message["info"], message["parts"]) for message in messages],
+        messages=[
+            StoredMessage(info, [part for part in map(as_object, as_list(message.get("parts")) or ()) if part])
+            for message in messages
+            if (info := as_object(message.get("info"))) is not None
+        ],
     )
 
 
