@@ -6,9 +6,13 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from opensesh.history.exporting import Export
+from opensesh.history.selection import Chosen
 
 from ..history.sample_tree import Sample
 from .running import Terminal
@@ -160,3 +164,27 @@ def test_an_export_that_was_killed_goes_on(store: Path, tmp_path: Path) -> None:
     lines = [json.loads(line) for line in out.read_bytes().splitlines()]
     assert len({line["session_id"] for line in lines}) == len(lines) == 213
     assert not part.exists()
+
+
+def test_an_export_that_is_interrupted_says_how_to_go_on(
+    terminal: Terminal, store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out, read = tmp_path / "all.jsonl", Export.pieces
+    seen: list[str] = []
+
+    def impatient(export: Export, chosen: Chosen) -> Iterator[bytes]:
+        if len(seen) == 5:
+            raise KeyboardInterrupt
+        seen.append(chosen.id)
+        return read(export, chosen)
+
+    monkeypatch.setattr(Export, "pieces", impatient)
+    terminal.run("export", "-o", str(out))
+    assert terminal.code == 130
+    assert terminal.error == "Interrupted. The same command goes on where this one stopped.\n"
+    assert not out.exists()
+    monkeypatch.setattr(Export, "pieces", read)
+    terminal.run("export", "-o", str(out))
+    whole = terminal.run("export")
+    assert out.read_text() == whole
+    assert sorted(path.name for path in tmp_path.glob("all*")) == ["all.jsonl"]

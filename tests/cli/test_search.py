@@ -192,6 +192,10 @@ def test_list_says_how_many_more_may_belong(terminal: Terminal, tree: Tree) -> N
     terminal.run("list", "--project", "abc")
     assert terminal.error == "1 session.\n1 more elsewhere may belong here, by folder or title.\n"
     assert terminal.json("list", "--project", "abc")["elsewhere"] == 1
+    terminal.run("list", "--project", "/srv/eastore/")
+    assert (
+        "may belong here, by folder or title. 'opensesh list --project eastore' shows more of them." in terminal.error
+    )
     assert "elsewhere" not in terminal.json("list")
 
 

@@ -354,3 +354,11 @@ def test_an_undo_file_that_is_none_is_refused(tmp_path: Path) -> None:
         take_back(str(tmp_path / "undo.jsonl"))
     with pytest.raises(NotFound):
         take_back(str(tmp_path / "none.jsonl"))
+
+
+def test_a_session_that_is_filed_twice_worked_in_its_folder_once(sample: Sample) -> None:
+    session = sample.talk(directory="/gone/away")
+    sample.write(("session", "other", session["id"]), session)
+    told = {each.kind: each.message for each in diagnose(JsonTree(sample.root)).findings}
+    assert told["folder"] == "1 session worked here, and it is gone"
+    assert "second copy" in told["duplicate"]

@@ -110,13 +110,18 @@ def _write(export: Export, options: Namespace) -> int:
 
     wanted = (options.tools, options.no_reasoning, options.utc, options.redact, options.redact_paths)
     mark = export_mark(export.store.place, options.format, *wanted)
-    with Progress("{:,} of {:,} sessions") as step:
-        if options.split:
-            return to_folder(export, options.split, step, mark=mark, restart=options.restart, utc=options.utc)
-        if options.output:
-            return to_file(export, options.output, step, mark=mark, restart=options.restart)
-        os.set_blocking(sys.stdout.fileno(), True)  # a pipe that is full is to be waited for
-        return to_stream(export, sys.stdout.buffer, step)
+    try:
+        with Progress("{:,} of {:,} sessions") as step:
+            if options.split:
+                return to_folder(export, options.split, step, mark=mark, restart=options.restart, utc=options.utc)
+            if options.output:
+                return to_file(export, options.output, step, mark=mark, restart=options.restart)
+            os.set_blocking(sys.stdout.fileno(), True)  # a pipe that is full is to be waited for
+            return to_stream(export, sys.stdout.buffer, step)
+    except KeyboardInterrupt:
+        if (options.split or options.output) and options.format != "parquet":
+            print("Interrupted. The same command goes on where this one stopped.", file=sys.stderr)
+        raise
 
 
 def _tell(export: Export, written: int, options: Namespace, redactor: Redactor | None) -> None:

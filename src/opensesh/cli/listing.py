@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 import time
 from typing import TYPE_CHECKING, Any
@@ -45,7 +46,7 @@ def run(options: Namespace) -> int:
         output.print_json({"total": found.total, "sessions": entries, **more})
     else:
         _print(library, found.sessions, utc=options.utc)
-        _tell(found, library.store)
+        _tell(found, library.store, options)
     output.tell_damage(library.damage)
     return 0
 
@@ -115,7 +116,7 @@ def _project_name(session: Session, projects: dict[str, Project]) -> str:
     return output.clip(project_title(project), 20)
 
 
-def _tell(found: Overview, store: Store) -> None:
+def _tell(found: Overview, store: Store, options: Namespace) -> None:
     shown = len(found.sessions)
     if found.total == 0:
         print(f"No sessions fit in {store.place}.", file=sys.stderr)
@@ -124,4 +125,6 @@ def _tell(found: Overview, store: Store) -> None:
     else:
         print(f"{output.counted(found.total, 'session')}.", file=sys.stderr)
     if found.elsewhere:
-        print(f"{found.elsewhere:,} more elsewhere may belong here, by folder or title.", file=sys.stderr)
+        name = os.path.basename(os.getcwd()) if options.here else os.path.basename(options.project.rstrip("/\\"))
+        hint = "" if name == options.project else f" 'opensesh list --project {shlex.quote(name)}' shows more of them."
+        print(f"{found.elsewhere:,} more elsewhere may belong here, by folder or title.{hint}", file=sys.stderr)

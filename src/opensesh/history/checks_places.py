@@ -105,15 +105,16 @@ def _projects(found: Inventory) -> Iterator[Finding]:
 
 
 def _folders(found: Inventory) -> Iterator[Finding]:
-    folders: Counter[str] = Counter()
+    folders: dict[str, set[str]] = {}
     for item in found.of("session"):
         directory = item.says.get("directory")
         if isinstance(directory, str) and directory:
-            folders[directory] += 1
-    for folder, count in sorted(folders.items()):
+            folders.setdefault(directory, set()).add(item.name)  # a second copy is no second session
+    for folder, names in sorted(folders.items()):
         if not os.path.isdir(folder):
             remedy = f"opensesh session move --from {shlex.quote(folder)} NEW tells them where it is now"
-            yield Finding("folder", folder, f"{count} sessions worked here, and it is gone", "note", remedy=remedy)
+            count = f"{len(names):,} {'session' if len(names) == 1 else 'sessions'}"
+            yield Finding("folder", folder, f"{count} worked here, and it is gone", "note", remedy=remedy)
 
 
 def _migration(tree: JsonTree) -> Iterator[Finding]:

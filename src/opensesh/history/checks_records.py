@@ -96,12 +96,13 @@ def _orphans(tree: JsonTree, found: Inventory) -> Iterator[Finding]:
     known = torn | found.owners.keys() | _true_names(tree, found, "message")
     sessions = {item.name for item in found.of("session")} | _true_names(tree, found, "session")
     messages: Counter[str] = Counter(found.owners.values())
+    seen = sessions | torn
     for session, count in sorted(messages.items()):
-        if session not in sessions | torn:
+        if session not in seen:
             yield _without_session(tree, session, count)
     for message, count in sorted(found.parts.items()):
         if message not in known:
-            text = f"{count} parts of a message that is gone"
+            text = f"{count:,} {'part' if count == 1 else 'parts'} of a message that is gone"
             yield Finding("orphan", os.path.join("part", message), text, "odd", _aside(tree, "part", message))
     for kind in ("session_diff", "todo", "session_share", "share"):
         for item in found.of(kind):
