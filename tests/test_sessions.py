@@ -151,20 +151,6 @@ def test_a_fork_copies_everything_under_new_names(sessions: Sessions, heard: Hea
     assert heard.types()[0::9] == ["session.created", "session.updated"]
 
 
-def test_a_moved_session_is_filed_once_under_its_new_project(sessions: Sessions, heard: Heard) -> None:
-    session = sessions.create(title="here")
-    talk(sessions, session, "one")
-    heard.types()
-    there = Place("/srv/dev/other", "def456", "/srv/dev/other", "/srv/dev/other", "git")
-    moved = sessions.move(session.id, there)
-    assert (moved.project_id, moved.directory) == ("def456", "/srv/dev/other")
-    assert sessions.store.list(("session",)) == [("session", "def456", session.id)]
-    assert sessions.get(session.id) == moved
-    assert len(sessions.messages(session.id)) == 2
-    assert heard.types() == ["session.updated"]
-    assert sessions.move(session.id, PLACE).project_id == PLACE.id
-
-
 def test_a_fork_stops_before_the_message_by_position(wrap_corpus: Path, tmp_path: Path) -> None:
     import shutil
 

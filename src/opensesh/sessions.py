@@ -152,16 +152,6 @@ class Sessions:
 
         return self.update(session_id, change, touch=False)
 
-    def move(self, session_id: str, place: Place) -> Session:
-        """File it under another directory and its project: the folder was moved, or it was begun in the wrong one."""
-        key, info = self._read(session_id)
-        moved = info | {"projectID": place.id, "directory": place.directory}
-        self.store.write(self._key(moved), moved)
-        if key[1] != place.id:
-            self.store.remove(key)
-        self._publish(events.SessionUpdated(info=moved))
-        return view(moved, Session)
-
     def fork(self, session_id: str, *, before: str | None = None) -> Session:
         """A new session with a copy of the history, up to but without the message ``before`` if one is given.
 
