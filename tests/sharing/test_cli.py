@@ -224,7 +224,7 @@ def test_words_that_make_no_sense_are_told_so(terminal: Terminal, sample: Sample
     terminal.run("serve-share", "--port", "99999")
     assert terminal.code == 2
     terminal.run("serve-share", "--port", str(server.port))
-    assert (terminal.code, "--port take others" in terminal.error) == (1, True)
+    assert (terminal.code, "--port takes another" in terminal.error) == (1, True)
     terminal.run("serve-share", "--url", "ftp://x", "--port", "0")
     assert terminal.code == 2
 

@@ -329,7 +329,7 @@ async def test_others_are_let_in_only_if_that_was_said(tmp_path: Path) -> None:
 
 
 async def test_a_port_that_is_taken_is_told_in_a_line(tmp_path: Path, stand: Stand) -> None:
-    with pytest.raises(OpenseshError, match="--port take others"):
+    with pytest.raises(OpenseshError, match="--port takes another"):
         async with serving(Serving(str(tmp_path), port=stand.port)):
             pass
 
