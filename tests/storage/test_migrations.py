@@ -325,6 +325,70 @@ def test_wherever_a_step_fails_the_one_before_stands_and_the_data_is_as_it_was(o
     expect_migrated(old)
 
 
+class Watched(Disk):
+    """Notes what it is asked for."""
+
+    def __init__(self, said: list[str], *, durable: bool) -> None:
+        super().__init__(durable=durable)
+        self.said = said
+
+    def rename(self, old: str, new: str) -> None:
+        self.said.append("count" if os.path.basename(new) == "migration" else "rename")
+        super().rename(old, new)
+
+    def sync_folder(self, folder: str) -> None:
+        self.said.append(f"sync {os.path.basename(folder)}")
+        super().sync_folder(folder)
+
+
+@pytest.mark.skipif(not hasattr(os, "sync"), reason="this system cannot sync everything at once")
+def test_a_step_is_counted_only_when_all_it_did_is_on_the_disk(old: OldData, monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
+    monkeypatch.setattr(os, "sync", lambda: said.append("sync all"))
+    old.session("global", "ses_1", summary={"diffs": DIFFS})
+    outcome = migrate(old.tree, named, disk=Watched(said, durable=False))
+    step = ["sync all", *["rename"] * 4, "sync all", "count", "sync storage"]
+    assert said == [*step, "sync all", *["rename"] * 2, "sync all", "count", "sync storage"]
+    assert outcome.written == 6
+
+
+@pytest.mark.skipif(not hasattr(os, "sync"), reason="this system cannot sync everything at once")
+def test_one_record_is_reason_enough_to_sync_and_none_is_not(old: OldData, monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
+    monkeypatch.setattr(os, "sync", lambda: said.append("sync all"))
+    old.tree.write(("session", "global", "ses_1"), {"id": "ses_1", "summary": {"diffs": DIFFS}})
+    old.tree.write(("session_diff", "ses_1"), DIFFS)
+    migrate(old.tree, named, disk=Watched(said, durable=False))
+    assert said == ["count", "sync storage", "sync all", "rename", "sync all", "count", "sync storage"]
+
+
+def test_a_disk_that_syncs_each_file_is_not_asked_to_sync_everything(
+    old: OldData, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[str] = []
+    monkeypatch.setattr(os, "sync", lambda: said.append("sync all"), raising=False)
+    old.session("global", "ses_1")
+    migrate(old.tree, named, disk=Watched(said, durable=True))
+    assert "sync all" not in said
+    for folder in ("ses_1", "msg_1", "project"):
+        assert said[said.index(f"sync {folder}", said.index("rename")) - 1] == "rename"
+    assert said[said.index("count") + 1] == "sync storage"
+
+
+@pytest.mark.skipif(not hasattr(os, "sync"), reason="this system cannot sync everything at once")
+def test_unless_told_otherwise_everything_is_synced_at_once(old: OldData, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[str] = []
+
+    def one(descriptor: int) -> None:
+        calls.append("one")
+
+    monkeypatch.setattr(os, "sync", lambda: calls.append("all"))
+    monkeypatch.setattr(os, "fsync", one)
+    with_all_kinds(old)
+    migrate(old.tree, named)
+    assert (calls.count("all"), calls.count("one")) == (4, 2)
+
+
 @pytest.mark.parametrize("late", [False, True])
 def test_a_full_disk_stops_a_step_wherever_it_fills_up(old: OldData, late: bool) -> None:
     with_all_kinds(old)
