@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from opensesh import ids
 from opensesh.errors import MigrationFailed, StoreTooNew
 from opensesh.storage.disk import Disk
 from opensesh.storage.json_tree import JsonTree
@@ -146,6 +147,26 @@ def test_records_are_taken_over_byte_for_byte(old: OldData) -> None:
     assert (old.data / "storage" / "part" / "msg_1" / "prt_1.json").read_bytes() == (
         source / "part" / "ses_1" / "msg_1" / "prt_1.json"
     ).read_bytes()
+
+
+def test_a_project_that_is_taken_over_has_the_record_it_would_have_had(old: OldData) -> None:
+    with_all_kinds(old)
+    before = ids.now_ms()
+    migrate(old.tree, named)
+    known, unknown = old.stored("project")["id-of-work"], old.stored("project")["global"]
+    now = known["time"]["created"]
+    assert before <= now <= ids.now_ms()
+    time = {"created": now, "updated": now, "initialized": now}
+    worktree = str(old.data / "work")
+    assert known == {"id": "id-of-work", "worktree": worktree, "vcs": "git", "sandboxes": [], "time": time}
+    assert unknown == {"id": "global", "worktree": "/", "sandboxes": [], "time": unknown["time"]}
+
+
+def test_sessions_of_a_folder_that_is_gone_are_of_no_project(old: OldData) -> None:
+    old.session("moved", "ses_1", root=str(old.data / "gone"))
+    migrate(old.tree, named)
+    assert list(old.stored("session")) == ["global/ses_1"]
+    assert {name: each["worktree"] for name, each in old.stored("project").items()} == {"global": "/"}
 
 
 def test_migrating_again_changes_nothing(old: OldData) -> None:
