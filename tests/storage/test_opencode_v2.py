@@ -417,7 +417,7 @@ def test_an_answer_keeps_its_usage_and_its_steps(store: OpencodeDB) -> None:
     )
     assert [part["type"] for part in message.parts] == ["step-start", "reasoning", "tool", "step-finish"]
     _, reasoning, tool, finish = message.parts
-    assert reasoning["metadata"] == {"reasoningField": "reasoning_content"}
+    assert (reasoning["text"], reasoning["metadata"]) == ("I will run ls.", {"reasoningField": "reasoning_content"})
     assert reasoning["time"] == {"start": 150, "end": 300}
     assert (tool["callID"], tool["tool"]) == ("call_1", "shell")
     assert tool["state"] == {
@@ -534,6 +534,7 @@ def test_attachments_are_file_and_agent_parts(store: OpencodeDB) -> None:
     }
     assert "v2" not in file
     assert (agent["name"], agent["source"]) == ("general", {"value": "@general", "start": 4, "end": 12})
+    assert "v2" not in agent
 
 
 @pytest.mark.parametrize(
@@ -551,6 +552,12 @@ def test_attachments_are_file_and_agent_parts(store: OpencodeDB) -> None:
             "mcp://x/y",
             {"text": {"value": "", "start": 0, "end": 0}, "type": "resource", "clientName": "", "uri": "mcp://x/y"},
             {"description": "of a server"},
+        ),
+        (
+            {"data": "eA==", "mime": "text/plain", "mention": {"start": 1, "end": 3, "text": "@a"}},
+            "data:text/plain;base64,eA==",
+            {"text": {"value": "@a", "start": 1, "end": 3}, "type": "file", "path": "a"},
+            None,
         ),
     ],
 )
@@ -599,6 +606,15 @@ def test_commands_of_older_shape_are_read(writer: Writer, data: dict[str, Any], 
     assert (part["callID"], part["state"]["input"]) == ("c", {"command": "ls"})
     assert (part["state"]["status"], part["state"].get("output")) == (status, output)
     read_part(part)
+
+
+@pytest.mark.parametrize(("output", "metadata"), [("a\n", {"output": "a\n"}), ("", None)])
+def test_a_command_that_runs_shows_what_it_has_said_so_far(writer: Writer, output: str, metadata: object) -> None:
+    data = {"time": {"created": 1}, "shellID": "c", "command": "make", "status": "running", "output": output}
+    writer.message("msg_x", "shell", 1, data)
+    with OpencodeDB(writer.path) as opened:
+        (part,) = opened.messages("ses_main")[0].parts
+    assert (part["state"].get("metadata"), part["state"]["time"]) == (metadata, {"start": 1})
 
 
 def test_a_compaction_is_a_request_and_its_summary(store: OpencodeDB) -> None:
@@ -652,6 +668,7 @@ def test_files_of_a_result_are_attachments(writer: Writer) -> None:
         }
     ]
     assert list(part["state"])[-1] == "attachments"
+    assert "v2" not in part["state"]
 
 
 def test_a_result_of_unknown_content_is_kept(writer: Writer) -> None:
@@ -670,6 +687,56 @@ def test_partial_output_of_a_failed_call_is_where_1x_keeps_it(writer: Writer) ->
     }
     part = only_part(writer, {**SHELL_CALL, "state": state})
     assert (part["state"]["error"], part["state"]["metadata"]) == ("cut", {"output": "half"})
+
+
+def test_what_a_failed_call_says_of_its_output_is_not_replaced(writer: Writer) -> None:
+    state: dict[str, Any] = {
+        "status": "error",
+        "input": {},
+        "error": "cut",
+        "metadata": {"output": "all of it"},
+        "content": [{"type": "text", "text": "half"}],
+    }
+    part = only_part(writer, {**SHELL_CALL, "state": state})
+    assert part["state"]["metadata"] == {"output": "all of it"}
+    assert part["state"]["v2"] == {"content": state["content"]}
+
+
+def test_a_call_that_the_provider_ran_is_marked_though_it_wants_nothing_back(writer: Writer) -> None:
+    part = only_part(writer, {**SHELL_CALL, "executed": True})
+    assert part["metadata"] == {"providerExecuted": True}
+    assert part["v2"] == {"time": SHELL_CALL["time"]}
+
+
+@pytest.mark.parametrize("content", [{}, {"content": None}, {"content": "loose words"}])
+def test_a_result_without_a_list_of_content_is_empty_and_loses_nothing(
+    writer: Writer, content: dict[str, object]
+) -> None:
+    part = only_part(writer, {**SHELL_CALL, "state": {"status": "completed", "input": {}, **content}})
+    assert part["state"]["output"] == ""
+    assert part["state"].get("v2", {}) == content
+
+
+@pytest.mark.parametrize("odd", [{"type": "text", "text": "", "lines": 2}, {"type": "file", "uri": "x", "size": 7}])
+def test_what_an_item_of_a_result_says_beyond_1x_is_kept(writer: Writer, odd: dict[str, object]) -> None:
+    content: list[dict[str, object]] = [{"type": "text", "text": "seen"}, odd]
+    part = only_part(writer, {**SHELL_CALL, "state": {"status": "completed", "input": {}, "content": content}})
+    assert (part["state"]["output"].strip(), part["state"]["v2"]) == ("seen", {"content": content})
+
+
+@pytest.mark.parametrize(
+    ("status", "given"),
+    [("pending", ["a"]), ("running", ["a"]), ("completed", ["a"]), ("completed", "a"), ("error", "a")],
+)
+def test_input_that_is_no_object_is_kept_and_not_passed_off_as_one(writer: Writer, status: str, given: object) -> None:
+    part = only_part(writer, {**STREAMING, "state": {"status": status, "input": given}})
+    assert (part["state"]["input"], part["state"].get("raw", "")) == ({}, "")
+    assert part["state"]["v2"] == {"input": given}
+    read_part(part)
+
+
+def test_a_call_that_waits_keeps_the_time_that_1x_has_no_field_for(writer: Writer) -> None:
+    assert only_part(writer, STREAMING)["v2"] == {"time": {"created": 4350}}
 
 
 def test_calls_of_the_previews_are_read(writer: Writer) -> None:

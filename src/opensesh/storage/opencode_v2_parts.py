@@ -152,7 +152,7 @@ def _add_tool(parts: Parts, item: Document, during: During) -> None:
     metadata = _provider_state(rest) or as_object(before.get("metadata"))
     if rest.pop("executed", None) or before.get("executed"):
         metadata = {**(metadata or {}), "providerExecuted": True}
-    if "ran" in time:
+    if "ran" in time or (time and state["status"] == "pending"):
         rest["time"] = time
     parts.add("tool", {"callID": item["id"], "tool": item["name"], "state": state, "metadata": metadata}, rest)
 
@@ -162,11 +162,13 @@ def _tool_state(parts: Parts, held: Document, time: Document, during: During) ->
     rest = _without(held, "status", "input")
     given = held.get("input")
     state: Document = {"status": held["status"], "input": as_object(given) or {}}
+    if given is not None and as_object(given) is None:
+        rest["input"] = given
     start = moment(time, "ran", "created") or during.start
     end = moment(time, "completed") or during.end or start
     match held["status"]:
         case "streaming" | "pending":
-            state |= {"status": "pending", "raw": given if isinstance(given, str) else ""}
+            state |= {"status": "pending", "raw": rest.pop("input") if isinstance(given, str) else ""}
         case "running":
             state |= {"metadata": take_object(rest, "metadata", "structured"), "time": {"start": start}}
         case "completed":
@@ -182,9 +184,9 @@ def _tool_state(parts: Parts, held: Document, time: Document, during: During) ->
 def _completed(parts: Parts, rest: Document) -> Document:
     bare = "structured" in rest
     metadata = take_object(rest, "metadata", "structured") or {}
-    items = as_list(rest.pop("content", None)) or []
+    items = take_list(rest, "content")
     output, files = _output(items)
-    if len(items) > len(files) + len(output):
+    if not all(map(_has_fields, items)):
         rest["content"] = items
     if bare and not items:
         output = [dumps_compact(rest.get("result", rest.get("structured", metadata))).decode()]
@@ -214,6 +216,17 @@ def _output(items: list[Any]) -> tuple[list[str], list[Document]]:
     texts = [item["text"] for item in objects if item.get("type") == "text" and isinstance(item.get("text"), str)]
     files = [item for item in objects if item.get("type") == "file" and isinstance(item.get("uri"), str)]
     return texts, files
+
+
+def _has_fields(item: Any) -> bool:
+    """Whether 1.x has a field for all that an item of a result says."""
+    match item:
+        case {"type": "text", "text": str(), **more}:
+            return not more
+        case {"type": "file", "uri": str(), **more}:
+            return more.keys() <= {"mime", "name"}
+        case _:
+            return False
 
 
 def _add_file(parts: Parts, file: Document) -> None:
