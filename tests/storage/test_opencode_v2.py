@@ -464,6 +464,31 @@ def test_a_step_that_failed_without_usage_has_its_error_and_no_steps(store: Open
 
 
 @pytest.mark.parametrize(
+    ("said", "cost", "spent"),
+    [({"tokens": TOKENS}, 0, 900), ({"cost": 0.5}, 0.5, 0), ({"cost": "free", "tokens": TOKENS}, 0, 900)],
+)
+def test_an_answer_that_says_half_of_its_usage_keeps_that_half(
+    writer: Writer, said: dict[str, Any], cost: float, spent: int
+) -> None:
+    writer.message("msg_x", "assistant", 1, {"time": {"created": 1}, "model": M1, "content": [], **said})
+    with OpencodeDB(writer.path) as opened:
+        (message,) = opened.messages("ses_main")
+    assert [part["type"] for part in message.parts] == ["step-start", "step-finish"]
+    for each in (message.info, message.parts[1]):
+        assert (each["cost"], each["tokens"]["input"]) == (cost, spent)
+
+
+def test_where_nobody_says_which_model_a_prompt_has_none_and_an_answer_an_unnamed_one(writer: Writer) -> None:
+    writer.session(id="ses_bare")
+    writer.message("msg_1", "user", 1, {"time": {"created": 1}, "text": "hello"}, session="ses_bare")
+    writer.message("msg_2", "assistant", 2, {"time": {"created": 2}, "content": []}, session="ses_bare")
+    with OpencodeDB(writer.path) as opened:
+        prompt, answer = opened.messages("ses_bare")
+    assert "model" not in prompt.info
+    assert (answer.info["modelID"], answer.info["providerID"], answer.info["agent"]) == ("", "", "")
+
+
+@pytest.mark.parametrize(
     ("kind", "name"),
     [
         ("aborted", "MessageAbortedError"),
@@ -621,8 +646,9 @@ def test_a_compaction_is_a_request_and_its_summary(store: OpencodeDB) -> None:
     messages = by_id(store.messages("ses_main"))
     request, summary = messages["msg_a50"], messages["msg_a50-summary"]
     assert [(part["type"], part["auto"]) for part in request.parts] == [("compaction", True)]
-    assert request.info["v2"]["recent"] == "[User]: Ask @general"
-    assert summary.info["parentID"] == "msg_a50"
+    said = {"status": "completed", "reason": "auto", "recent": "[User]: Ask @general"}
+    assert request.info["v2"] == {"type": "compaction", "seq": 50, **said}
+    assert (summary.info["parentID"], summary.info["time"]) == ("msg_a50", {"created": 6000, "completed": 6001})
     assert (summary.info["summary"], summary.info["finish"], summary.info["agent"]) == (True, "stop", "compaction")
     assert (summary.info["cost"], summary.info["tokens"], summary.info["modelID"]) == (0.002, TOKENS, "m2")
     assert [part["type"] for part in summary.parts] == ["step-start", "text", "step-finish"]
@@ -637,6 +663,14 @@ def test_a_compaction_that_failed_cuts_nothing(store: OpencodeDB) -> None:
     assert summary["error"]["data"]["message"] == "Overloaded"
     assert "finish" not in summary
     assert summary["time"]["completed"] == 7001
+
+
+def test_a_compaction_whose_row_does_not_say_when_it_changed_ended_when_it_began(writer: Writer) -> None:
+    writer.message("msg_x", "compaction", 1, {"time": {"created": 5}, "reason": "auto", "summary": "So far."})
+    writer.connection.execute("UPDATE session_message SET time_updated = 'later'")
+    with OpencodeDB(writer.path) as opened:
+        _, summary = opened.messages("ses_main")
+    assert summary.info["time"] == {"created": 5, "completed": 5}
 
 
 def test_a_compaction_under_way_has_no_end(writer: Writer) -> None:
@@ -848,6 +882,14 @@ def test_a_fork_says_where_it_comes_from_and_reads_alone(full: Writer) -> None:
     assert [part["id"] for part in messages[1].parts] == [f"prt_f00_5-0000{number}" for number in range(4)]
 
 
+def test_a_fork_of_the_previews_names_its_message(writer: Writer) -> None:
+    writer.connection.execute("ALTER TABLE session_v2 ADD COLUMN fork_message_id text")
+    writer.session(id="ses_fork", fork_session_id="ses_main", fork_message_id="msg_a05")
+    with OpencodeDB(writer.path) as opened:
+        document = opened.read(("session", "global", "ses_fork"))
+    assert document["fork"] == {"sessionID": "ses_main", "messageID": "msg_a05"}
+
+
 @pytest.mark.parametrize(
     ("rules", "name"),
     [
@@ -940,6 +982,34 @@ def test_a_message_that_does_not_say_when_has_the_time_of_its_row(writer: Writer
         (message,) = opened.messages("ses_main", report=heard.append)
     assert message.info["time"] == {"created": 77}
     assert [damage.path.rpartition("/")[2] for damage in heard] == ["msg_2"]
+
+
+def test_a_message_that_says_when_is_believed_before_its_row(writer: Writer) -> None:
+    writer.message("msg_1", "user", 1, {"time": {"created": 5}, "text": "then"})
+    writer.connection.execute("UPDATE session_message SET time_created = 77")
+    with OpencodeDB(writer.path) as opened:
+        assert opened.messages("ses_main")[0].info["time"] == {"created": 5}
+
+
+def test_a_time_that_no_clock_shows_is_damage(writer: Writer) -> None:
+    writer.message("msg_1", "user", 1, '{"text":"when?"}')
+    writer.connection.execute("UPDATE session_message SET time_created = 9000000000000000000")
+    with OpencodeDB(writer.path) as opened, pytest.raises(RecordError, match="expected milliseconds"):
+        opened.read(("message", "ses_main", "msg_1"))
+
+
+def test_messages_of_no_session_hide_none_that_come_after_them(writer: Writer) -> None:
+    rows = [(f"msg_{number:04d}", number) for number in range(300)]
+    writer.connection.execute("BEGIN")
+    writer.connection.executemany(
+        "INSERT INTO session_message VALUES (?, 'ses_gone', 'user', ?, 1, 1, '{\"text\":\"lost\"}')", rows
+    )
+    writer.connection.execute("COMMIT")
+    writer.message("msg_z", "user", 1, {"time": {"created": 1}, "text": "here"})
+    with OpencodeDB(writer.path) as opened:
+        assert [key for key, _ in opened.scan(("message",))] == [("message", "ses_main", "msg_z")]
+        assert opened.list(("message",)) == [("message", "ses_main", "msg_z")]
+        assert [part["text"] for _, part in opened.scan(("part",))] == ["here"]
 
 
 def test_a_name_that_cannot_be_a_key_is_damage(writer: Writer) -> None:

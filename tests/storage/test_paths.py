@@ -27,3 +27,12 @@ def test_everything_lies_where_opencode_and_xdg_say(
     assert Path(place()) == isolated / usual / name
     monkeypatch.setenv(variable, str(isolated / "elsewhere"))
     assert Path(place()) == isolated / "elsewhere" / name
+
+
+def test_another_home_and_another_environment_may_be_asked_about(
+    isolated: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", str(isolated / "mine"))
+    theirs = isolated / "theirs"
+    assert Path(paths.xdg("data", "opencode", {}, str(theirs))) == theirs / ".local" / "share" / "opencode"
+    assert Path(paths.xdg("data", "opencode", {"XDG_DATA_HOME": str(theirs)})) == theirs / "opencode"

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 _TREE_FOLDERS = ("project", "session", "message", "part", "migration")
-_DATABASE = r"opencode(-[A-Za-z0-9._-]+)?\.db"
+_DATABASE = r"opencode(-[A-Za-z0-9._-]+)\.db"
 _COPY = r"(?i)[-._](backup|bak|copy|old|orig|save|saved|tmp)([-._]|\d|$)"
 
 
@@ -69,7 +69,7 @@ def _is_of_a_channel(name: str) -> bool:
     import re  # most have the released program's alone, and nobody wants to wait for this
 
     match = re.fullmatch(_DATABASE, name)
-    return match is not None and not re.search(_COPY, match[1] or "")
+    return match is not None and not re.search(_COPY, match[1])
 
 
 def _is_tree(place: str) -> bool:
