@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[2]
 PAGES = {str(path.relative_to(ROOT)): path for path in (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))}
 EXAMPLES = {name: found for name, path in PAGES.items() if (found := blocks(path, name))}
 NOT_RUN = {
-    ("docs/quick-start.md", "$ python3 -m pip install ."): "fetches packages from the network",
+    ("docs/quick-start.md", "$ pipx install ."): "fetches packages from the network",
     ("docs/quick-start.md", '$ opensesh run "Why does the parser test fail?"'): "needs a key",
 }
 """Every block that is not run, by its page and its first line, and why."""

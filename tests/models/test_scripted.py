@@ -356,7 +356,7 @@ async def test_a_prompt_is_played_step_by_step() -> None:
     assert await play(model, request(prompt)) == events
 
     _, error = await error_of(model, request(prompt, answered, result, Assistant(content=(Text(text="Done."),))))
-    assert "the prompt scripts 2 answers, and all were given" in error.message
+    assert "all answers that the prompt scripts were given (2)" in error.message
 
 
 async def test_words_put_into_the_models_mouth_do_not_count_as_an_answer() -> None:

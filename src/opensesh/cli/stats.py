@@ -236,7 +236,7 @@ def _notes(found: Statistics, shown: int, total: int) -> list[str]:
             "free, a subscription, or unknown."
         )
     if sums.unpriced:
-        notes.append(f"{sums.unpriced:,} answers are of models that the table has no price for.")
+        notes.append(f"{output.counted(sums.unpriced, 'call')} went to models that the table has no price for.")
     if found.by == "session":
         notes.append("A session's row includes the subagents it started; the total counts each once.")
     if shown < total:

@@ -71,7 +71,8 @@ def default_model(
             return models[0]
     raise ModelNotFound(
         "There is no model to use: no provider has a key. Set one, such as ANTHROPIC_API_KEY or OPENAI_API_KEY, "
-        "log in with `opencode auth login`, or set up a provider in opencode.json."
+        "log in with `opencode auth login`, or set up a provider in opencode.json. "
+        "The model scripted/prompt needs none, and plays what it is told."
     )
 
 

@@ -321,7 +321,7 @@ class _Prompts:
             return _words("You said: " + "\n".join(texts) if request.tools else SUMMARY), "0"
         position = _position(since, calls)
         if position >= len(calls):
-            raise LookupError(f"the prompt scripts {len(calls)} answers, and all were given")
+            raise LookupError(f"all answers that the prompt scripts were given ({len(calls)})")
         attempt = self._attempt(request, len(calls[position])) if len(calls[position]) > 1 else 0
         mark = hashlib.sha256(encode((len(request.messages), texts, attempt))).hexdigest()[:10]
         return calls[position][attempt], mark
