@@ -62,6 +62,27 @@ def test_a_folder_put_in_the_place_of_another_is_listed_again(folder: Path) -> N
     assert listings.names(str(folder)) == []
 
 
+def test_a_folder_rests_when_its_latest_time_is_more_than_two_seconds_past(folder: Path) -> None:
+    changed = folder.stat().st_mtime_ns + 3_600_000_000_000
+    os.utime(folder, ns=(changed, changed))
+    now = changed + 2_000_000_000
+    listings = Listings(clock=lambda: now)
+    first = listings.names(str(folder))
+    assert listings.names(str(folder)) is not first
+    now += 1
+    second = listings.names(str(folder))
+    assert listings.names(str(folder)) is second
+
+
+def test_small_folders_push_no_large_one_out(folder: Path, tmp_path: Path) -> None:
+    listings = Listings(clock=later)
+    first = listings.names(str(folder))
+    for number in range(9):
+        (tmp_path / str(number)).mkdir()
+        listings.names(str(tmp_path / str(number)))
+    assert listings.names(str(folder)) is first
+
+
 def test_what_changes_all_the_time_is_never_seen_late(tmp_path: Path) -> None:
     for number in range(1_000):
         (tmp_path / str(number)).touch()

@@ -554,6 +554,17 @@ def test_a_damaged_row_costs_that_row_alone(writer: Writer) -> None:
     assert "cannot be part of a storage key" in reasons["part/prt_../up"]
 
 
+def test_a_name_that_is_no_text_costs_that_row_alone(writer: Writer) -> None:
+    writer.message("msg_1")
+    writer.message("msg_2")
+    writer.connection.execute("UPDATE message SET id = CAST(x'6d73675fff' AS TEXT) WHERE id = 'msg_1'")
+    heard: list[Damage] = []
+    with OpencodeDB(writer.path) as opened:
+        assert opened.list(("message",)) == [("message", "ses_1", "msg_2")]
+        assert [key[2] for key, _ in opened.scan(("message",), report=heard.append)] == ["msg_2"]
+    assert [damage.path for damage in heard] == [f"{writer.path}#message/msg_\ufffd"]
+
+
 def test_damaged_messages_are_passed_over_when_the_last_few_are_asked_for(writer: Writer) -> None:
     for number in range(6):
         writer.message(f"msg_{number}", "{" if number in (3, 5) else None, at=number)
