@@ -464,11 +464,16 @@ def test_a_step_that_failed_without_usage_has_its_error_and_no_steps(store: Open
 
 
 @pytest.mark.parametrize(
-    ("said", "cost", "spent"),
-    [({"tokens": TOKENS}, 0, 900), ({"cost": 0.5}, 0.5, 0), ({"cost": "free", "tokens": TOKENS}, 0, 900)],
+    ("said", "cost", "spent", "odd"),
+    [
+        ({"tokens": TOKENS}, 0, 900, {}),
+        ({"cost": 0.5}, 0.5, 0, {}),
+        ({"cost": "free", "tokens": TOKENS}, 0, 900, {"cost": "free"}),
+        ({"cost": 0.5, "tokens": 7}, 0.5, 0, {"tokens": 7}),
+    ],
 )
 def test_an_answer_that_says_half_of_its_usage_keeps_that_half(
-    writer: Writer, said: dict[str, Any], cost: float, spent: int
+    writer: Writer, said: dict[str, Any], cost: float, spent: int, odd: dict[str, Any]
 ) -> None:
     writer.message("msg_x", "assistant", 1, {"time": {"created": 1}, "model": M1, "content": [], **said})
     with OpencodeDB(writer.path) as opened:
@@ -476,6 +481,7 @@ def test_an_answer_that_says_half_of_its_usage_keeps_that_half(
     assert [part["type"] for part in message.parts] == ["step-start", "step-finish"]
     for each in (message.info, message.parts[1]):
         assert (each["cost"], each["tokens"]["input"]) == (cost, spent)
+    assert message.info["v2"] == {"type": "assistant", "seq": 1, **odd}
 
 
 def test_where_nobody_says_which_model_a_prompt_has_none_and_an_answer_an_unnamed_one(writer: Writer) -> None:

@@ -271,12 +271,11 @@ def _variant(model: Document) -> str | None:
 
 def _usage(rest: Document) -> Document:
     """``cost`` and ``tokens``, taken out of ``rest``; nothing if it has neither."""
-    cost, tokens = rest.get("cost"), as_object(rest.get("tokens"))
-    if not isinstance(cost, (int, float)) and tokens is None:
+    cost = rest.pop("cost") if isinstance(rest.get("cost"), (int, float)) else None
+    tokens = take_object(rest, "tokens")
+    if cost is None and tokens is None:
         return {}
-    rest.pop("cost", None)
-    rest.pop("tokens", None)
-    return {"cost": cost if isinstance(cost, (int, float)) else 0, "tokens": _tokens(tokens or {})}
+    return {"cost": 0 if cost is None else cost, "tokens": _tokens(tokens or {})}
 
 
 def _tokens(held: Document) -> Document:
