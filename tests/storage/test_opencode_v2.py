@@ -517,6 +517,14 @@ def test_errors_get_the_names_of_1x(writer: Writer, kind: str, name: str) -> Non
     read_message(message.info)
 
 
+def test_an_error_of_authentication_names_the_provider(writer: Writer) -> None:
+    error = {"type": "provider.auth", "message": "no key"}
+    writer.message("msg_x", "assistant", 1, {"time": {"created": 1}, "model": M1, "content": [], "error": error})
+    with OpencodeDB(writer.path) as opened:
+        (message,) = opened.messages("ses_main")
+    assert message.info["error"]["data"] == {"providerID": "acme", "message": "no key"}
+
+
 def test_an_answer_under_way_has_pending_and_running_calls(store: OpencodeDB) -> None:
     message = by_id(store.messages("ses_main"))["msg_a31"]
     assert message.info["time"] == {"created": 4100}
@@ -648,6 +656,18 @@ def test_a_command_that_runs_shows_what_it_has_said_so_far(writer: Writer, outpu
     assert (part["state"].get("metadata"), part["state"]["time"]) == (metadata, {"start": 1})
 
 
+def test_a_command_has_the_agent_and_the_model_of_its_session(writer: Writer) -> None:
+    writer.session(id="ses_set", agent="plan", model=json.dumps({**M2, "variant": "high"}))
+    writer.session(id="ses_bare")
+    for session in ("ses_set", "ses_bare"):
+        data = {"time": {"created": 1}, "shellID": "c", "command": "ls", "status": "exited"}
+        writer.message(f"msg_{session}", "shell", 1, data, session=session)
+    with OpencodeDB(writer.path) as opened:
+        told, bare = opened.messages("ses_set")[0].info, opened.messages("ses_bare")[0].info
+    assert (told["agent"], told["mode"], told["modelID"], told["variant"]) == ("plan", "plan", "m2", "high")
+    assert (bare["agent"], bare["mode"], bare["modelID"], bare["providerID"]) == ("", "", "", "")
+
+
 def test_a_compaction_is_a_request_and_its_summary(store: OpencodeDB) -> None:
     messages = by_id(store.messages("ses_main"))
     request, summary = messages["msg_a50"], messages["msg_a50-summary"]
@@ -659,12 +679,16 @@ def test_a_compaction_is_a_request_and_its_summary(store: OpencodeDB) -> None:
     assert (summary.info["cost"], summary.info["tokens"], summary.info["modelID"]) == (0.002, TOKENS, "m2")
     assert [part["type"] for part in summary.parts] == ["step-start", "text", "step-finish"]
     assert summary.parts[1]["text"] == "The user asked for a file list."
+    finish = summary.parts[2]
+    assert (finish["reason"], finish["cost"], finish["tokens"]) == ("stop", 0.002, TOKENS)
     assert in_order([summary.info, request.info]) == [request.info, summary.info]
 
 
 def test_a_compaction_that_failed_cuts_nothing(store: OpencodeDB) -> None:
     messages = by_id(store.messages("ses_main"))
     assert messages["msg_a51"].parts[0]["auto"] is False
+    said = {"status": "failed", "reason": "manual"}
+    assert messages["msg_a51"].info["v2"] == {"type": "compaction", "seq": 51, **said}
     summary = messages["msg_a51-summary"].info
     assert summary["error"]["data"]["message"] == "Overloaded"
     assert "finish" not in summary
@@ -850,6 +874,29 @@ def test_a_session_has_the_fields_of_1x_and_then_its_own(store: OpencodeDB) -> N
     )
 
 
+def test_a_session_that_was_suspended_says_so_and_how_often_it_was_tried_again(writer: Writer) -> None:
+    writer.session(id="ses_held", time_viewed=7, time_suspended=8, resume_attempts=3, idle_outcome="suspended")
+    with OpencodeDB(writer.path) as opened:
+        document = opened.read(("session", "global", "ses_held"))
+    assert (document["time"]["viewed"], document["time"]["suspended"]) == (7, 8)
+    assert (document["resumeAttempts"], document["outcome"]) == (3, "suspended")
+
+
+@pytest.mark.parametrize(
+    ("absent", "path"),
+    [
+        ("session_v2 DROP COLUMN directory", {"cwd": "", "root": "/"}),
+        ("project DROP COLUMN worktree", {"cwd": "/home/dev/proj", "root": "/home/dev/proj"}),
+    ],
+)
+def test_an_answer_says_where_it_worked_as_well_as_the_tables_know(writer: Writer, absent: str, path: object) -> None:
+    writer.content()
+    writer.connection.execute(f"ALTER TABLE {absent}")
+    with OpencodeDB(writer.path) as opened:
+        (message,) = opened.messages("ses_main")
+    assert message.info["path"] == path
+
+
 def test_a_session_is_as_new_as_its_last_message(writer: Writer) -> None:
     writer.message("msg_1", "user", 4, {"time": {"created": 1791500099999}, "text": "later"})
     with OpencodeDB(writer.path) as opened:
@@ -868,6 +915,13 @@ def test_an_unnamed_session_has_the_default_title_of_1x(writer: Writer) -> None:
     )
     assert new.has_default_title
     assert kid.has_default_title
+
+
+@pytest.mark.parametrize("created", [9e18, 1e300])
+def test_a_session_unnamed_at_a_time_that_no_calendar_has_stays_unnamed(writer: Writer, created: float) -> None:
+    writer.session(id="ses_odd", time_created=created)
+    with OpencodeDB(writer.path) as opened:
+        assert opened.read(("session", "global", "ses_odd"))["title"] == ""
 
 
 def test_a_fork_says_where_it_comes_from_and_reads_alone(full: Writer) -> None:
@@ -1000,8 +1054,9 @@ def test_a_message_that_says_when_is_believed_before_its_row(writer: Writer) -> 
 def test_a_time_that_no_clock_shows_is_damage(writer: Writer) -> None:
     writer.message("msg_1", "user", 1, '{"text":"when?"}')
     writer.connection.execute("UPDATE session_message SET time_created = 9000000000000000000")
-    with OpencodeDB(writer.path) as opened, pytest.raises(RecordError, match="expected milliseconds"):
+    with OpencodeDB(writer.path) as opened, pytest.raises(RecordError, match="expected milliseconds") as caught:
         opened.read(("message", "ses_main", "msg_1"))
+    assert caught.value.path == f"{writer.path}#session_message/msg_1"
 
 
 def test_messages_of_no_session_hide_none_that_come_after_them(writer: Writer) -> None:
