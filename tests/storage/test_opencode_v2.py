@@ -613,6 +613,30 @@ def test_files_of_every_kind_keep_what_they_say(
     assert (skill["type"], skill["data"]) == ("skill", {"id": "s"})
 
 
+@pytest.mark.parametrize(
+    ("name", "odd", "kind"),
+    [
+        ("files", {"uri": "file:///a"}, "v2-file"),
+        ("files", "a.txt", "v2-file"),
+        ("agents", {"mention": {}}, "v2-agent"),
+        ("agents", "general", "v2-agent"),
+    ],
+)
+def test_an_attachment_that_is_not_understood_is_kept_whole(writer: Writer, name: str, odd: object, kind: str) -> None:
+    writer.message("msg_x", "user", 1, {"time": {"created": 1}, name: [odd]})
+    with OpencodeDB(writer.path) as opened:
+        (part,) = opened.messages("ses_main")[0].parts
+    assert (part["type"], part["data"]) == (kind, odd)
+
+
+def test_a_command_without_words_is_an_empty_one(writer: Writer) -> None:
+    writer.message("msg_x", "shell", 1, {"time": {"created": 1}, "status": "exited"})
+    with OpencodeDB(writer.path) as opened:
+        (part,) = opened.messages("ses_main")[0].parts
+    assert (part["callID"], part["state"]["input"]) == ("", {"command": ""})
+    assert (part["state"]["output"], part["state"]["time"]) == ("", {"start": 1, "end": 1})
+
+
 def test_a_command_of_the_user_is_a_call_of_bash(store: OpencodeDB) -> None:
     message = by_id(store.messages("ses_main"))["msg_a40"]
     assert (message.info["role"], message.info["parentID"]) == ("assistant", "msg_a30")
@@ -733,6 +757,23 @@ def test_files_of_a_result_are_attachments(writer: Writer) -> None:
     ]
     assert list(part["state"])[-1] == "attachments"
     assert "v2" not in part["state"]
+
+
+def test_a_file_of_a_result_need_not_say_what_it_is(writer: Writer) -> None:
+    state: dict[str, Any] = {"status": "completed", "input": {}, "content": [{"type": "file", "uri": "file:///a"}]}
+    (file,) = only_part(writer, {**SHELL_CALL, "state": state})["state"]["attachments"]
+    assert (file["mime"], file["url"], "filename" in file) == ("", "file:///a", False)
+
+
+@pytest.mark.parametrize(("time", "expected"), [({"completed": 9500}, (9000, 9500)), ({}, (9000, 9000))])
+def test_a_call_that_does_not_say_when_was_made_when_its_message_was(
+    writer: Writer, time: dict[str, int], expected: tuple[int, int]
+) -> None:
+    call = {key: value for key, value in SHELL_CALL.items() if key != "time"}
+    writer.message("msg_x", "assistant", 1, {"time": {"created": 9000, **time}, "content": [call]})
+    with OpencodeDB(writer.path) as opened:
+        (part,) = opened.messages("ses_main")[0].parts
+    assert (part["state"]["time"]["start"], part["state"]["time"]["end"]) == expected
 
 
 def test_a_result_of_unknown_content_is_kept(writer: Writer) -> None:
@@ -1049,6 +1090,13 @@ def test_a_message_that_says_when_is_believed_before_its_row(writer: Writer) -> 
     writer.connection.execute("UPDATE session_message SET time_created = 77")
     with OpencodeDB(writer.path) as opened:
         assert opened.messages("ses_main")[0].info["time"] == {"created": 5}
+
+
+def test_yes_is_no_time(writer: Writer) -> None:
+    writer.message("msg_1", "user", 1, '{"time":{"created":true},"text":"when?"}')
+    writer.connection.execute("UPDATE session_message SET time_created = 77")
+    with OpencodeDB(writer.path) as opened:
+        assert opened.messages("ses_main")[0].info["time"] == {"created": 77}
 
 
 def test_a_time_that_no_clock_shows_is_damage(writer: Writer) -> None:
