@@ -169,3 +169,24 @@ def test_a_removed_session_that_a_database_has_too_says_so(bulk: Bulk, sample: S
     database.close()
     bulk.run("remove", session["id"], "--yes", "--store", str(sample.root.parent))
     assert "1 of them are in a database of OpenCode's too" in bulk.error
+
+
+def test_each_store_has_a_trash_of_its_own(bulk: Bulk, sample: Sample, tmp_path: Path) -> None:
+    here = sample.talk("here")
+    other = tmp_path / "other" / "storage"
+    other.mkdir(parents=True)
+    there = Sample(other).talk("there")
+    (tmp_path / "link").symlink_to(tmp_path / "other")
+    bulk.run("remove", here["id"], "--yes")
+    bulk.run("remove", there["id"], "--yes", "--store", str(other))
+    assert [list(each["sessions"]) for each in bulk.json("trash")["trash"]] == [[here["id"]]]
+    through = ("--store", str(tmp_path / "link"))
+    assert [list(each["sessions"]) for each in bulk.json("trash", *through)["trash"]] == [[there["id"]]]
+    bulk.run("restore", there["id"])
+    assert (bulk.code, f"--store {other}" in bulk.error) == (3, True)
+    bulk.run("restore", "last")
+    assert [key[-1] for key in JsonTree(sample.root).list(("session",))] == [here["id"]]
+    assert bulk.json("trash", "--empty", "--yes")["trash"] == []
+    bulk.run("restore", "last")
+    assert bulk.code == 3
+    assert bulk.run("restore", there["id"], *through) == "13 files put back.\n"

@@ -60,8 +60,8 @@ def test_the_trash_is_listed_and_emptied_by_age(sample: Sample) -> None:
         trash.remove(tree, [session(each)])
     held = trash.contents()
     assert sorted(title for each in held for title in each.titles.values()) == ["number 0", "number 1"]
-    assert trash.empty(before=min(each.header.time for each in held)) == []
-    assert len(trash.empty()) == 2
+    assert trash.empty(tree, before=min(each.header.time for each in held)) == []
+    assert len(trash.empty(tree)) == 2
     assert trash.contents() == []
 
 
@@ -70,7 +70,7 @@ def test_a_share_is_revoked_only_when_the_trash_is_emptied(sample: Sample) -> No
     sample.write(("session_share", shared["id"]), {"id": "1", "secret": "s", "url": "https://example.com/s/1"})
     trash.remove(JsonTree(sample.root), [session(shared)])
     assert list(revocations.waiting()) == []
-    trash.empty()
+    trash.empty(JsonTree(sample.root))
     assert [(name, share.secret) for name, share in revocations.waiting()] == [(shared["id"], "s")]
 
 

@@ -6,10 +6,12 @@ For ``opensesh session``: :func:`configure` adds the actions, :func:`run` does t
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 from typing import TYPE_CHECKING
 
 from ..errors import NotFound, UsageError
+from ..storage import open_store
 from . import confirm, output
 from .listing import moment
 
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
 
     from ..history.trash import Trashed
     from ..history.undo import Undone
+    from ..storage.store import Store
     from .arguments import Parser
 
 ACTIONS = ("restore", "trash")
@@ -40,7 +43,7 @@ def run(options: Namespace) -> int:
 
 
 def _restore(options: Namespace) -> int:
-    done = _taken_back(options.undo)
+    done = _taken_back(open_store(options.store), options.undo)
     if options.json:
         left = [{"path": path, "reason": reason} for path, reason in done.left]
         output.print_json({"restored": done.restored, "left": left})
@@ -51,17 +54,19 @@ def _restore(options: Namespace) -> int:
     return 1 if done.left else 0
 
 
-def _taken_back(word: str) -> Undone:
+def _taken_back(store: Store, word: str) -> Undone:
     from ..history import trash
 
     if word == "last":
-        undo = trash.newest()
+        undo = trash.newest(store)
         if not undo:
             raise NotFound("nothing was removed, archived or moved that is not taken back already")
         return trash.restore(undo)
     if os.path.exists(word) or os.sep in word:
         return trash.restore(os.path.expanduser(word))
-    held = {name: each.undo for each in trash.contents() for name in each.titles if name.startswith(word)}
+    held = {name: each.undo for each in trash.contents(store) for name in each.titles if name.startswith(word)}
+    if not held:
+        _point_elsewhere(word)
     if len(held) != 1:
         found = "several sessions in the trash begin" if held else "no session in the trash begins"
         raise NotFound(f"{found} with {word!r}. 'opensesh session trash' shows them.")
@@ -69,17 +74,31 @@ def _taken_back(word: str) -> Undone:
     return trash.restore(undo, name)
 
 
+def _point_elsewhere(word: str) -> None:
+    """Refuse what is in the trash, but was removed from another store."""
+    from ..history import trash
+
+    for each in trash.contents():
+        for name in each.titles:
+            if name.startswith(word):
+                where = each.header.root
+                raise NotFound(
+                    f"{name} was removed from another store; --store {shlex.quote(where)} has it in its trash"
+                )
+
+
 def _trash(options: Namespace) -> int:
     from ..history import trash
 
+    store = open_store(options.store)
     before = moment(options.older) if options.older else None
-    held = [each for each in trash.contents() if before is None or each.header.time < before]
+    held = [each for each in trash.contents(store) if before is None or each.header.time < before]
     titles = {each.undo: each.titles for each in held}
     if options.empty and held:
         if not options.yes:
             _ask_to_empty(held)
-        held = trash.empty(before)
-        _take_down_shares(options)
+        held = trash.empty(store, before)
+        _take_down_shares(store)
     if options.json:
         entries = [{"undo": each.undo, "time": each.header.time, "sessions": titles[each.undo]} for each in held]
         output.print_json({"emptied": bool(options.empty), "trash": entries})
@@ -100,13 +119,12 @@ def _print_trashed(each: Trashed, titles: dict[str, str], *, utc: bool) -> None:
         print(f"  ... and {len(titles) - _SHOWN:,} more")
 
 
-def _take_down_shares(options: Namespace) -> None:
+def _take_down_shares(store: Store) -> None:
     from ..project import resolve
     from ..sessions import Sessions
-    from ..storage import open_store
     from .session_share import take_down_removed
 
-    take_down_removed(Sessions(open_store(options.store), resolve(os.getcwd())))
+    take_down_removed(Sessions(store, resolve(os.getcwd())))
 
 
 def _ask_to_empty(held: list[Trashed]) -> None:

@@ -18,7 +18,7 @@ from ..storage import paths, revocations
 from ..storage.json_tree import JsonTree, read_file, tree_name
 from ..storage.leases import Leases
 from ..storage.store import Damage
-from ..storage.union import Union
+from ..storage.union import Union, places
 from .undo import Change, Header, Undone, discard, perform, read_undo_file, take_back, undo_files
 
 if TYPE_CHECKING:
@@ -102,14 +102,15 @@ def archive(store: Store, sessions: Sequence[Session], *, dry_run: bool = False)
     return Bulk(chosen, len(changes), size, left, perform(tree, "archive", changes, about))
 
 
-def contents() -> list[Trashed]:
-    """What is in the trash, oldest first."""
-    return [Trashed(path, header) for path, header in undo_files("remove")]
+def contents(store: Store | None = None) -> list[Trashed]:
+    """What is in the trash, oldest first: what was removed from a store, or from any."""
+    return [Trashed(path, header) for path, header in _undo_files("remove", store)]
 
 
-def newest() -> str:
-    """The undo file of what was removed, archived or moved last; empty if nothing was, or all of it is undone."""
-    every = [each for what in ("remove", "archive", "move") for each in undo_files(what)]
+def newest(store: Store) -> str:
+    """The undo file of what was removed, archived or moved last in a store; empty if nothing was, or all of it is
+    undone."""
+    every = [each for what in ("remove", "archive", "move") for each in _undo_files(what, store)]
     return max(every, key=lambda each: each[1].time)[0] if every else ""
 
 
@@ -124,9 +125,9 @@ def restore(undo: str, session: str = "") -> Undone:
     return take_back(undo, {records(kept)[session], *session_files(kept, session)})
 
 
-def empty(before: int | None = None) -> list[Trashed]:
-    """Delete what is in the trash for good, or what went there before a moment; what that was."""
-    gone = [each for each in contents() if before is None or each.header.time < before]
+def empty(store: Store, before: int | None = None) -> list[Trashed]:
+    """Delete what was removed from a store for good, or what was before a moment; what that was."""
+    gone = [each for each in contents(store) if before is None or each.header.time < before]
     for each in gone:
         folder = os.path.dirname(each.undo)
         for session, share in _shares(os.path.join(folder, _KEPT)):
@@ -140,6 +141,14 @@ def shares() -> dict[str, Share]:
     folders = [os.path.join(os.path.dirname(each.undo), _KEPT) for each in contents()]
     found = [pair for folder in folders for pair in _shares(folder)]
     return {session: share for session, share in found[::-1] if share.secret}
+
+
+def _undo_files(what: str, store: Store | None) -> list[tuple[str, Header]]:
+    every = undo_files(what)
+    if store is None:
+        return list(every)
+    known = places(store)
+    return [(path, header) for path, header in every if os.path.realpath(header.root) in known]
 
 
 def _take_along(tree: JsonTree, session: str, folder: str) -> None:

@@ -7,6 +7,7 @@ all stores together. Writes go where the record is; new records go to the first 
 
 from __future__ import annotations
 
+import os
 from heapq import merge
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
@@ -23,6 +24,12 @@ if TYPE_CHECKING:
     Report = Callable[[Damage], None]
 
 _ENDED = ("completed", "error")
+
+
+def places(store: Store) -> list[str]:
+    """The real paths that a store is known by; the first is where new records go."""
+    members = store.members if isinstance(store, Union) else ()
+    return [os.path.realpath(each.place) for each in (*members, store)]
 
 
 class Union:
