@@ -206,6 +206,31 @@ def test_projects_whose_folder_is_gone_say_so(terminal: Terminal, tree: Tree, tm
     assert "/srv/never/there (gone)" in terminal.run("projects")
 
 
+def test_sessions_without_a_project_go_by_their_own_folder(terminal: Terminal, tree: Tree, tmp_path: Path) -> None:
+    tree.project("global", f"{tmp_path}/shop", vcs="git")
+    proj = tree.session(directory=f"{tmp_path}/proj", title="first")
+    shop = tree.session(directory=f"{tmp_path}/shop", title="second")
+    tree.text(proj, "a needle")
+    tree.text(shop, "a needle")
+    lines = terminal.run("list").splitlines()
+    assert [line.split()[-2:] for line in lines[1:]] == [["shop", "second"], ["proj", "first"]]
+    assert [each["id"] for each in terminal.json("list", "--project", "shop")["sessions"]] == [shop]
+    assert [each["id"] for each in terminal.json("list", "--project", f"{tmp_path}/proj")["sessions"]] == [proj]
+    assert terminal.json("session", "remove", "--project", "shop", "--dry-run")["sessions"] == [shop]
+    assert terminal.json("session", "archive", "--project", "proj", "--dry-run")["sessions"] == [proj]
+    found = terminal.run("search", "needle", "--project", "shop")
+    assert (shop in found, proj in found) == (True, False)
+    exported = terminal.run("export", "--project", "shop", "--format", "jsonl")
+    assert (shop in exported, proj in exported) == (True, False)
+    rows = [line.split() for line in terminal.run("projects").splitlines()[1:]]
+    assert [(row[0], row[1]) for row in rows] == [("shop", "1"), ("proj", "1")]
+    assert [each["worktree"] for each in terminal.json("projects", "proj")["projects"]] == [f"{tmp_path}/proj"]
+    assert {each["worktree"] for each in terminal.json("projects", "global")["projects"]} == {
+        f"{tmp_path}/proj",
+        f"{tmp_path}/shop",
+    }
+
+
 def test_a_session_whose_record_is_lost_can_still_be_read(terminal: Terminal, tree: Tree) -> None:
     session = tree.session()
     tree.text(session, "still here")

@@ -7,7 +7,7 @@ import pytest
 
 from opensesh import history
 from opensesh.errors import NotFound
-from opensesh.history.discovery import base_name, choose_here, find_projects, labels
+from opensesh.history.discovery import base_name, choose_here, find_places, labels, places
 from opensesh.history.library import Library, Scope
 
 from .shelf import Tree
@@ -50,7 +50,7 @@ def ids(library: Library, name: str) -> list[str]:
     ],
 )
 def test_projects_go_by_many_names_and_roughly(library: Library, name: str, projects: list[str]) -> None:
-    assert [each.id for each in find_projects(library.projects, name)] == projects
+    assert [each.project.id for each in find_places(places(library.projects, []), name)] == projects
 
 
 @pytest.mark.parametrize(
@@ -78,7 +78,7 @@ def test_one_wrong_letter_in_the_beginning_of_a_name_is_forgiven(tree: Tree, nam
     tree.project("two", "/home/me/natural-dashboard-of-everything", vcs="git")
     tree.project("0123456789" * 4, "/home/me/printing", vcs="git")
     library = history.open(str(tree.root.parent))
-    assert [each.id for each in find_projects(library.projects, name)] == projects
+    assert [each.project.id for each in find_places(places(library.projects, []), name)] == projects
 
 
 def test_projects_go_by_their_remote(tree: Tree, tmp_path: Path) -> None:
@@ -109,6 +109,24 @@ def test_a_folder_outside_of_version_control_is_found_by_its_name(tree: Tree, li
     assert ids(library, "notes") == [notes]
     assert ids(library, "ntoes") == [notes]
     assert ids(library, "global") == sorted([notes, other])
+
+
+def test_the_folder_that_was_opened_last_outside_of_a_project_says_nothing_of_the_others(
+    tree: Tree, library: Library
+) -> None:
+    tree.project("global", "/home/me/shop", vcs="git", sandboxes=["/home/me/stall"])
+    proj = tree.session(project="global", directory="/home/me/proj")
+    shop = tree.session(project="global", directory="/home/me/shop")
+    assert (ids(library, "shop"), ids(library, "proj")) == ([shop], [proj])
+    assert ids(library, "global") == sorted([shop, proj])
+    with pytest.raises(NotFound):
+        library.choose("stall")
+    known = places(library.projects, ["/home/me/proj", "/home/me/shop", "/"])
+    assert [(each.title, each.folder) for each in known if each.project.id == "global"] == [
+        ("global", "/"),
+        ("proj", "/home/me/proj"),
+        ("shop", "/home/me/shop"),
+    ]
 
 
 def test_two_records_of_one_folder_are_one_project(tree: Tree, library: Library) -> None:

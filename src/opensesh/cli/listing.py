@@ -12,7 +12,7 @@ from ..errors import UsageError
 from ..history.library import Library, Scope, figures
 from . import output
 from .arguments import count
-from .choose import project_title
+from .choose import is_global, project_title
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -111,7 +111,7 @@ def _print(library: Library, sessions: list[Session], *, utc: bool) -> None:
 
 def _project_name(session: Session, projects: dict[str, Project]) -> str:
     project = projects.get(session.project_id)
-    if project is None or project.worktree == "/":
+    if project is None or is_global(project) or project.worktree == "/":
         return output.clip(os.path.basename(session.directory) or session.project_id, 20)
     return output.clip(project_title(project), 20)
 

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import os
 import sys
-from collections import Counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..errors import NotFound
 from ..history.library import Library
 from . import output
-from .choose import find_projects, project_title
+from .choose import find_places, is_global, places
 
 if TYPE_CHECKING:
     from argparse import Namespace
 
-    from ..records import Project
+    from ..history.discovery import Place
     from .arguments import Parser
 
 
@@ -25,37 +24,21 @@ def configure(parser: Parser) -> None:
 
 
 def run(options: Namespace) -> int:
-    """Print the projects that fit, most recently used first."""
+    """Print the projects that fit, most recently used first; folders outside of one each by themselves."""
     library = Library(options.store)
-    found = library.projects
+    used = _used(library)
+    found = places(library.projects, [folder for name, folder in used if name == "global"])
     if options.name:
-        found = find_projects(found, options.name)
+        found = find_places(found, options.name)
         if not found:
             raise NotFound(f"no project resembles {options.name!r} in {library.store.place}")
     else:
-        found.sort(key=lambda each: -(each.time.updated or each.time.created))
-    sessions: Counter[str] = Counter()
-    latest: dict[str, int] = {}
-    for _, session in library.records():
-        sessions[session.project_id] += 1
-        latest[session.project_id] = max(latest.get(session.project_id, 0), session.updated)
+        found.sort(key=lambda each: -_last_used(each, used))
     if options.json:
-        entries = [
-            each.document | {"sessions": sessions[each.id], "latest": latest.get(each.id), "missing": _is_gone(each)}
-            for each in found
-        ]
+        entries = [_entry(each, used.get(_key(each), [])) for each in found]
         output.print_json({"total": len(entries), "projects": entries})
     elif found:
-        rows = [
-            (
-                output.clip(project_title(each), 24),
-                f"{sessions[each.id]:,}",
-                output.when(latest[each.id], utc=options.utc) if each.id in latest else "-",
-                output.clip(each.id, 12),
-                each.worktree + (" (gone)" if _is_gone(each) else ""),
-            )
-            for each in found
-        ]
+        rows = [_row(each, used.get(_key(each), []), utc=options.utc) for each in found]
         output.table(("PROJECT", "SESSIONS", "LAST USED", "ID", "WORKTREE"), rows)
     else:
         print(f"No projects in {library.store.place}.", file=sys.stderr)
@@ -63,6 +46,41 @@ def run(options: Namespace) -> int:
     return 0
 
 
-def _is_gone(project: Project) -> bool:
+def _used(library: Library) -> dict[tuple[str, str], list[int]]:
+    """When the sessions of each project were last updated; of ``global``, those of each folder."""
+    used: dict[tuple[str, str], list[int]] = {}
+    for _, session in library.records():
+        folder = (session.directory or "/") if session.project_id == "global" else ""
+        used.setdefault((session.project_id, folder), []).append(session.updated)
+    return used
+
+
+def _key(place: Place) -> tuple[str, str]:
+    return place.project.id, place.folder if is_global(place.project) else ""
+
+
+def _last_used(place: Place, used: dict[tuple[str, str], list[int]]) -> int:
+    times = place.project.time
+    if is_global(place.project):
+        return max(used.get(_key(place), ()), default=times.updated or times.created)
+    return times.updated or times.created
+
+
+def _entry(place: Place, moments: list[int]) -> dict[str, Any]:
+    more = {"sessions": len(moments), "latest": max(moments, default=None), "missing": _is_gone(place)}
+    return place.project.document | {"worktree": place.folder} | more
+
+
+def _row(place: Place, moments: list[int], *, utc: bool) -> tuple[str, ...]:
+    return (
+        output.clip(place.title, 24),
+        f"{len(moments):,}",
+        output.when(max(moments), utc=utc) if moments else "-",
+        output.clip(place.project.id, 12),
+        place.folder + (" (gone)" if _is_gone(place) else ""),
+    )
+
+
+def _is_gone(place: Place) -> bool:
     """Whether its folder was moved, renamed or removed since."""
-    return not os.path.isdir(project.worktree)
+    return not os.path.isdir(place.folder)

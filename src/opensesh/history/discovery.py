@@ -50,6 +50,21 @@ class Chosen(NamedTuple):
         return base_name(session.directory) in names or bool(self.called and self.called in session.title.casefold())
 
 
+class Place(NamedTuple):
+    """A project, or a folder that has none."""
+
+    project: Project
+    title: str
+    """What people call it."""
+    folder: str
+
+    @property
+    def labels(self) -> list[str]:
+        """Everything it may be called."""
+        own = [self.folder, base_name(self.folder)] if is_global(self.project) and self.folder != "/" else []
+        return [*labels(self.project), *own]
+
+
 def choose(name: str, projects: Sequence[Project], folders: Iterable[str]) -> Chosen | None:
     """The sessions of what people call ``name``: by identifier, name, folder, worktree or remote; exactly if something
     is called so, else by part of the name, else by resemblance. ``folders`` are those that sessions worked in.
@@ -77,15 +92,34 @@ def choose_here(directory: str) -> Chosen:
     return Chosen(frozenset((place.id, *other_ids(place))), frozenset((place.worktree, place.sandbox)))
 
 
-def find_projects(projects: Iterable[Project], name: str) -> list[Project]:
-    """The projects that ``name`` means, best first."""
+def places(projects: Iterable[Project], folders: Iterable[str]) -> list[Place]:
+    """What there is to choose from: every project, and each of the ``folders``, those of sessions of ``global``, in
+    place of that; it stays itself where there are none."""
+    apart = sorted({folder for folder in folders if folder})
+    found: list[Place] = []
+    for project in projects:
+        if is_global(project) and apart:
+            found += [Place(project, os.path.basename(folder.rstrip("/\\")) or project.id, folder) for folder in apart]
+        else:
+            found.append(Place(project, project_title(project), "/" if is_global(project) else project.worktree))
+    return found
+
+
+def find_places(known: Iterable[Place], name: str) -> list[Place]:
+    """Those that ``name`` means, best first."""
     wanted = name.rstrip("/\\").casefold() or name
-    return _best(list(projects), wanted, labels)
+    return _best(list(known), wanted, lambda each: each.labels)
 
 
 def project_title(project: Project) -> str:
     """What people call it."""
-    return project.name or os.path.basename(project.worktree.rstrip("/\\")) or project.id
+    folder = "" if is_global(project) else project.worktree.rstrip("/\\")
+    return project.name or os.path.basename(folder) or project.id
+
+
+def is_global(project: Project) -> bool:
+    """Whether it is no project but the lack of one: its sessions go by the folder that each worked in."""
+    return project.id == _GLOBAL
 
 
 def find_session(sessions: Iterable[Session], word: str, place: str) -> Session:
@@ -113,13 +147,18 @@ def find_session(sessions: Iterable[Session], word: str, place: str) -> Session:
 
 def labels(project: Project) -> list[str]:
     """Everything a project may be called."""
+    if is_global(project):
+        return [project.id, *filter(None, [project.name])]
     folders = [folder for folder in (project.worktree, *project.sandboxes) if folder.strip("/\\")]
     named = [project.id, project.name or "", *folders, *map(base_name, folders), *_remotes(project.worktree)]
     return list(dict.fromkeys(filter(None, named)))
 
 
 def worktrees(project: Project) -> list[str]:
-    """The checkouts of a project; none for what is outside of version control."""
+    """The checkouts of a project; none for what is outside of version control, or has no commit yet: the record that
+    all of that shares names whichever folder was opened last."""
+    if is_global(project):
+        return []
     return [folder.rstrip("/\\") for folder in (project.worktree, *project.sandboxes) if folder.strip("/\\")]
 
 
