@@ -15,6 +15,7 @@ from .records import Document, Rule, Session, Share, as_list, as_object, documen
 from .slugs import new_slug
 from .storage import keys, revocations
 from .storage.store import Damage, Key, StoredMessage, log_damage
+from .storage.union import places
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -298,7 +299,8 @@ class Sessions:
     def _remove_share(self, session_id: str) -> None:
         for key in (("share", session_id), keys.share(session_id)):  # the live one is noted last
             try:
-                revocations.note(session_id, view(self.store.read(key), Share))
+                share = view(self.store.read(key), Share)
+                revocations.note(session_id, share, store=places(self.store)[0], why="removed")
             except NotFound:
                 continue
             except RecordError:

@@ -204,6 +204,38 @@ def test_a_share_outlives_neither_its_session_nor_a_server_that_was_down(
     assert names[1] in terminal.run("list", "--json")
 
 
+def test_a_share_that_waits_is_a_matter_of_its_own_store(
+    terminal: Terminal, sample: Sample, server: Server, tmp_path: Path
+) -> None:
+    other = tmp_path / "other" / "storage"
+    other.mkdir(parents=True)
+    there = Sample(other)
+    away = ("--store", str(other))
+    removed, unshared, local = there.talk()["id"], there.talk()["id"], sample.talk()["id"]
+    gone, taken = (terminal.run("session", "share", name, *away).strip() for name in (removed, unshared))
+    server.stop()
+    terminal.run("session", "remove", removed, "--yes", *away)
+    terminal.run("session", "trash", "--empty", "--yes", *away)
+    assert f"--pending --store {other}' tries again" in terminal.error
+    terminal.run("session", "unshare", unshared)
+    assert terminal.code == 1
+    server.start()
+
+    terminal.run("session", "remove", local, "--yes")
+    terminal.run("session", "trash", "--empty", "--yes")
+    assert "share" not in terminal.error
+    assert "http" not in terminal.run("doctor")
+    assert "No share waits" in terminal.run("session", "unshare", "--pending")
+    assert f"--pending --store {other}\n" in terminal.error
+    told = terminal.run("doctor", *away)
+    assert f"the session is gone, and {gone}" in told
+    assert f"it was to be unshared, and {taken}" in told
+    assert (status(gone), status(taken)) == (200, 200)
+    assert terminal.json("session", "unshare", "--pending", *away)["takenDown"] == 2
+    assert (status(gone), status(taken)) == (404, 404)
+    assert "share" not in JsonTree(other).read(("session", "proj", unshared))
+
+
 def test_a_share_is_taken_down_by_its_link(terminal: Terminal, sample: Sample, server: Server) -> None:
     session = sample.talk()
     url = terminal.run("session", "share", session["id"]).strip()

@@ -9,6 +9,7 @@ import pytest
 from opensesh.errors import InvalidKey
 from opensesh.records import Share, view
 from opensesh.storage import paths, revocations
+from opensesh.storage.json_tree import JsonTree
 from opensesh.storage.store import Damage
 
 
@@ -81,3 +82,20 @@ def test_a_session_name_cannot_leave_the_folder() -> None:
             revocations.note(name, share("x"))
         with pytest.raises(InvalidKey):
             revocations.done(name)
+
+
+def test_a_note_without_a_store_or_of_one_that_is_gone_is_a_matter_of_every_store(tmp_path: Path) -> None:
+    here, there = tmp_path / "here", tmp_path / "there"
+    here.mkdir()
+    there.mkdir()
+    revocations.note("ses_a", share("one"))
+    revocations.note("ses_b", share("two"), store=str(there), why="removed")
+    assert [name for name, _ in revocations.waiting(JsonTree(here))] == ["ses_a"]
+    (tmp_path / "link").symlink_to(there)
+    found = dict(revocations.waiting(JsonTree(tmp_path / "link")))
+    assert [(revocations.store_of(each), revocations.reason_of(each)) for each in found.values()] == [
+        ("", ""),
+        (str(there), "removed"),
+    ]
+    there.rmdir()
+    assert [name for name, _ in revocations.waiting(JsonTree(here))] == ["ses_a", "ses_b"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shlex
 import sys
 from typing import TYPE_CHECKING
 
@@ -57,6 +58,7 @@ def run_unshare(options: Namespace, sessions: Sessions) -> int:
     publisher = open_publisher(sessions, _config(""))
     if options.pending:
         done = asyncio.run(_retry(publisher))
+        _tell_elsewhere(sessions)
     else:
         done = [asyncio.run(_unshare(publisher, _named(sessions, options.session)))]
     _tell_taken_back(done, options)
@@ -67,20 +69,31 @@ def take_down_removed(sessions: Sessions) -> None:
     """Take down the shares of sessions that were just removed; what cannot be done now is told, and stays noted."""
     from ..storage import revocations
 
-    if not any(True for _ in revocations.waiting()):
+    waiting = [share.url for _, share in revocations.waiting(sessions.store)]
+    if not waiting:
         return
+    from ..history.checks_shares import remedy
     from ..sharing.publisher import Tries, open_publisher
 
     publisher = open_publisher(sessions, _config(""), tries=Tries(most=1))
-    waiting = [share.url for _, share in revocations.waiting()]
     left = waiting
     if not publisher.terms.off:
         left = [each.url for each in asyncio.run(_retry(publisher)) if each.error]
     for url in waiting:
         if url in left:
-            print(f"{url} still stands; 'opensesh session unshare --pending' tries again.", file=sys.stderr)
+            print(f"{url} still stands; '{remedy(sessions.store)}' tries again.", file=sys.stderr)
         else:
             print(f"{url} was taken down.", file=sys.stderr)
+
+
+def _tell_elsewhere(sessions: Sessions) -> None:
+    """Say which other stores have shares that wait."""
+    from ..storage import revocations
+
+    ours = {name for name, _ in revocations.waiting(sessions.store)}
+    others = {revocations.store_of(share) for name, share in revocations.waiting() if name not in ours}
+    for store in sorted(others):
+        print(f"Others wait in another store: --pending --store {shlex.quote(store)}", file=sys.stderr)
 
 
 async def _share(publisher: Publisher, session_id: str, *, redact: bool | None) -> Shared:
@@ -123,7 +136,8 @@ def _named(sessions: Sessions, word: str) -> str:
     from ..storage import revocations
 
     removed = trash.shares()
-    known = {name: share.url for name, share in (*removed.items(), *revocations.waiting())}
+    known = {name: share.url for name, share in revocations.waiting()}
+    known |= {name: share.url for name, (share, _) in removed.items() if name not in known}
     known |= {each.session: each.url for each in journal.standing()}
     fits = [name for name, url in known.items() if word in (name, url) or _is_part(word, name)]
     try:
@@ -134,7 +148,9 @@ def _named(sessions: Sessions, word: str) -> str:
         if not fits:
             raise
     if fits[0] in removed:
-        revocations.note(fits[0], removed[fits[0]])  # where it is found, although its session is in the trash
+        share, root = removed[fits[0]]
+        # Noted where it is looked for, although its session is in the trash.
+        revocations.note(fits[0], share, store=root, why="unshared")
     return fits[0]
 
 

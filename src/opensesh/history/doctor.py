@@ -65,7 +65,7 @@ def diagnose(store: Store, *, step: Step = lambda count: None) -> Diagnosis:
             found = take_inventory(tree, step)
             findings += check_records(tree, found, running(tree, found))
             findings += check_places(tree, found)
-    findings += check_shares()
+    findings += check_shares(store)
     return Diagnosis(store.place, holdings, findings)
 
 

@@ -131,16 +131,16 @@ def empty(store: Store, before: int | None = None) -> list[Trashed]:
     for each in gone:
         folder = os.path.dirname(each.undo)
         for session, share in _shares(os.path.join(folder, _KEPT)):
-            revocations.note(session, share)
+            revocations.note(session, share, store=each.header.root, why="removed")
         discard(folder)
     return gone
 
 
-def shares() -> dict[str, Share]:
-    """The shares of sessions in the trash, which still stand: by session, the live one of each."""
-    folders = [os.path.join(os.path.dirname(each.undo), _KEPT) for each in contents()]
-    found = [pair for folder in folders for pair in _shares(folder)]
-    return {session: share for session, share in found[::-1] if share.secret}
+def shares() -> dict[str, tuple[Share, str]]:
+    """The shares of sessions in the trash, which still stand: by session, the live one of each, and its tree."""
+    folders = [(os.path.join(os.path.dirname(each.undo), _KEPT), each.header.root) for each in contents()]
+    found = [(session, (share, root)) for folder, root in folders for session, share in _shares(folder)]
+    return {session: held for session, held in found[::-1] if held[0].secret}
 
 
 def _undo_files(what: str, store: Store | None) -> list[tuple[str, Header]]:

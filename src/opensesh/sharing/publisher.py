@@ -20,6 +20,7 @@ from ..records import Share, as_object, view
 from ..storage import keys, paths, revocations
 from ..storage.leases import Leases
 from ..storage.locks import open_lock_file, try_lock_file
+from ..storage.union import places
 from . import journal
 from .channel import Channel
 from .client import ShareServer, server_of
@@ -178,7 +179,7 @@ class Publisher:
         if not shares:
             raise NotFound(f"session {session_id} is not shared, as far as is known here", session=session_id)
         for share in shares:
-            await asyncio.to_thread(revocations.note, session_id, share)
+            await asyncio.to_thread(self._note_to_go, session_id, share)
             server = self._server(self._base(session_id, share))
             await self.patiently(lambda server=server, share=share: server.remove(share, session_id))
             await asyncio.to_thread(self._forget, session_id, share)
@@ -186,9 +187,9 @@ class Publisher:
         return TakenBack(session_id, shares[0].url)
 
     async def retry(self) -> list[TakenBack]:
-        """Take down every share that is still to go; what became of each."""
+        """Take down every share of this store that is still to go; what became of each."""
         found: list[TakenBack] = []
-        for session_id, share in list(revocations.waiting()):
+        for session_id, share in list(revocations.waiting(self.sessions.store)):
             try:
                 found.append(await self.unshare(session_id))
             except OpenseshError as error:
@@ -249,8 +250,18 @@ class Publisher:
             self.sessions.store.write(keys.share(session_id), share.document)
             self.sessions.update(session_id, lambda info: info.update(share={"url": share.url}), touch=False)
         except BaseException:
-            revocations.note(session_id, share)  # nobody would know of it
+            revocations.note(session_id, share, store=places(self.sessions.store)[0])  # nobody would know of it
             raise
+
+    def _note_to_go(self, session_id: str, share: Share) -> None:
+        """Note that a share is to go, and where it was made; unless that is noted, maybe for another reason."""
+        held = revocations.find(session_id)
+        if held is not None and (held.id, held.secret) == (share.id, share.secret):
+            return
+        standing, store = journal.find(session_id), self.sessions.store
+        elsewhere = standing.store if standing is not None and standing.id == share.id else ""
+        made_in = places(store)[0] if elsewhere in ("", store.place) else elsewhere
+        revocations.note(session_id, share, store=made_in, why="unshared")
 
     def _everything(self, session_id: str, running: bool) -> tuple[list[Item], list[str]]:
         """All there is of a session, and the keys of what is left out while it runs, since more of it is to come."""

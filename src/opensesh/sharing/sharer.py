@@ -278,8 +278,9 @@ class Sharer:
 
     async def _revoke(self) -> None:
         """Take down what is to go: at the beginning, and when a session was removed."""
+        store = self._publisher.sessions.store
         while True:
-            waiting = await asyncio.to_thread(lambda: any(True for _ in revocations.waiting()))
+            waiting = await asyncio.to_thread(lambda: any(True for _ in revocations.waiting(store)))
             if waiting and not self._publisher.terms.off:
                 for each in await self._publisher.retry():
                     if each.error:
