@@ -570,3 +570,25 @@ def test_everything_is_not_what_a_planning_session_may_do_unseen(terminal: Termi
     terminal.run("run", "--yes", "--agent", "plan", "-m", model, "go")
     assert not Path("new.txt").exists()
     assert "while a session plans" in terminal.error
+
+
+def test_a_reverted_session_says_so_until_the_next_prompt_makes_it_final(terminal: Terminal) -> None:
+    model = write_script(HELLO)
+    terminal.run("run", "-m", model, "one")
+    session = shown(terminal)["info"]["id"]
+    terminal.run("run", "-m", model, "-s", session, "two")
+    assert "reverted" not in terminal.run("show", session)
+    terminal.run("session", "revert", session, "--yes")
+    head = terminal.run("show", session).splitlines()[3]
+    assert head == (
+        "reverted to before message 3: 2 messages from there on are hidden from the model; "
+        f"'opensesh session unrevert {session}' brings back what was taken, the next prompt makes it final"
+    )
+    terminal.run("run", "-m", model, "-s", session, "three")
+    (line,) = [each for each in terminal.error.splitlines() if "put aside" in each]
+    said, _, path = line.partition(", in ")
+    assert said == f"! the revert of {session} is final: put aside 2 messages"
+    assert [each["info"]["role"] for each in json.loads(Path(path).read_text())["messages"]] == ["user", "assistant"]
+    assert "reverted" not in terminal.run("show", session)
+    terminal.run("run", "-m", model, "-s", session, "four")
+    assert "put aside" not in terminal.error

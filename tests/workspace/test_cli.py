@@ -109,7 +109,7 @@ def test_going_back_prompt_by_prompt_and_forth_at_once(console: Console) -> None
     console.revert(session, "--yes")
     assert "a.txt" not in contents(console.desk.folder)
     assert console.desk.sessions.get(session).document["revert"]["messageID"] == first
-    with pytest.raises(NotFound, match="no prompt"):
+    with pytest.raises(NotFound, match=f"before its first prompt already; 'opensesh session unrevert {session}'"):
         console.revert(session, "--yes")
     assert console.unrevert(session, "--yes") == f"{session} brought back: 2 files changed\n"
     assert contents(console.desk.folder) == after

@@ -84,6 +84,9 @@ def _one_prompt_back(messages: Sequence[StoredMessage], session: Session) -> str
         names.index(session.revert.message_id) if session.revert and session.revert.message_id in names else len(names)
     )
     prompts = [message.info["id"] for message in messages[:end] if message.info.get("role") == "user"]
+    if not prompts and session.revert is not None:
+        back = f"'opensesh session unrevert {session.id}' brings everything back"
+        raise NotFound(f"{session.id} is reverted to before its first prompt already; {back}", id=session.id)
     if not prompts:
         raise NotFound(f"there is no prompt to go back to in {session.id}", id=session.id)
     return prompts[-1]

@@ -53,7 +53,7 @@ def run(options: Namespace) -> int:
     else:
         wanted = Wanted.everything() if options.full else Wanted(options.reasoning, options.outputs)
         found = library.transcript(session, wanted, children=options.children, last=options.last)
-        _page(_rendered(session, found, utc=options.utc))
+        _page(_rendered(session, found, _reverted(library, session), utc=options.utc))
     output.tell_damage(library.damage)
     return 0
 
@@ -69,11 +69,29 @@ def _find(library: Library, word: str) -> Session:
         return view({"id": word, "title": "(the record of this session is lost)", "time": {"created": moment}}, Session)
 
 
-def _rendered(session: Session, found: Transcript, *, utc: bool) -> str:
+def _reverted(library: Library, session: Session) -> str:
+    """That messages are hidden which are shown here all the same, and what becomes of them; empty if none are."""
+    if session.revert is None:
+        return ""
+    from ..workspace.points import recorded
+
+    history = library.store.messages(session.id)
+    point = recorded(history, session.revert)
+    if point is None:
+        return f"reverted to before {session.revert.message_id}, which is no longer here"
+    hidden = len(history) - point.message
+    what = f"{output.counted(hidden, 'message')} from there on {'is' if hidden == 1 else 'are'} hidden from the model"
+    where = f"before {'a part of ' if point.part else ''}message {point.message + 1}"
+    how = f"'opensesh session unrevert {session.id}' brings back what was taken, the next prompt makes it final"
+    return f"reverted to {where}: {what}; {how}"
+
+
+def _rendered(session: Session, found: Transcript, reverted: str, *, utc: bool) -> str:
     head = [
         output.paint(output.clip(session.title, 1000), 1),
         output.paint(f"{session.id}  {session.directory}", 2),
         output.paint(f"{output.when(session.time.created, utc=utc)}, {len(found.turns)} messages to read", 2),
+        *([output.paint(reverted, 33)] if reverted else []),
     ]
     if sys.stdout.isatty() and output.coloured() and _length(found) < _MOST_PRETTY:
         from .pretty import pretty

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ..records import Document
     from ..sessions import Sessions
 
-_FILE = "messages.json"
+FILE = "messages.json"
 _DAY_MS = 86_400_000
 
 
@@ -55,7 +55,7 @@ class Trash:
             "revert": revert,
             "messages": [{"info": message.info, "parts": message.parts} for message in messages],
         }
-        self._disk.replace(os.path.join(folder, _FILE), dumps(document))
+        self._disk.replace(os.path.join(folder, FILE), dumps(document))
         return folder
 
     def thrown(self, session_id: str) -> list[Thrown]:
@@ -109,7 +109,7 @@ class Trash:
 
 
 def _read(folder: str) -> Thrown | None:
-    path = os.path.join(folder, _FILE)
+    path = os.path.join(folder, FILE)
     try:
         document = loads_object(read_file(path), path)
     except (OSError, RecordError):

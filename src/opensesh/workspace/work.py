@@ -15,7 +15,7 @@ from .grounds import Grounds
 from .journal import Contents, Entry, Intention, Journal
 from .kept import Kept
 from .plan import Pending, Plan, Planned, Planner, listed
-from .trash import Trash
+from .trash import FILE, Trash
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -90,6 +90,7 @@ class Work:
         has_any = tools.snapshots.readable and os.path.isdir(tools.snapshots.repository.store)
         self._objects = tools.snapshots.objects() if has_any else None
         self._kept = Kept(tools.sessions.store, state=tools.state)
+        self._trash = Trash(tools.sessions, state=tools.state, disk=tools.disk)
         self._contents = Contents(self._objects, self._journal, self._kept)
         modes = tools.snapshots.repository.trusts_modes() if tools.snapshots.readable else os.name != "nt"
         self._modes = modes
@@ -261,10 +262,16 @@ class Work:
         hidden = _hidden(self.history, point) if point is not None else []
         gone: list[str] = []
         if hidden:
-            trash = Trash(self._sessions, state=self._tools.state, disk=self._tools.disk)
-            folder = trash.throw(self.session.id, self.session.document["revert"], hidden)
+            folder = self._trash.throw(self.session.id, self.session.document["revert"], hidden)
             gone = self._take_out(hidden, keep_first=bool(point and point.part))
             self._journal.move_to(folder)
+            log.warning(
+                "the revert of %s is final: put aside %d message%s, in %s",
+                self.session.id,
+                len(hidden),
+                "" if len(hidden) == 1 else "s",
+                os.path.join(folder, FILE),
+            )
         self._tell_what_is_left(hidden)
         self._journal.clear()
         return gone
