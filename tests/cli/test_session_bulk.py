@@ -190,3 +190,22 @@ def test_each_store_has_a_trash_of_its_own(bulk: Bulk, sample: Sample, tmp_path:
     bulk.run("restore", "last")
     assert bulk.code == 3
     assert bulk.run("restore", there["id"], *through) == "13 files put back.\n"
+
+
+def test_where_nothing_is_left_to_take_back_that_is_said(bulk: Bulk, sample: Sample) -> None:
+    gone, session = sample.talk("gone"), sample.talk("one")
+    before = contents(sample.root)
+    assert "is not archived, nothing to do: one" in bulk.run("archive", session["id"], "--undo")
+    assert bulk.code == 0
+    assert bulk.json("archive", session["id"], "--undo")["sessions"] == []
+    assert contents(sample.root) == before
+    bulk.run("remove", gone["id"], "--yes")
+    bulk.run("archive", session["id"])
+    bulk.run("archive", session["id"], "--undo")
+    assert bulk.run("restore", "last") == "13 files put back.\n"
+    assert bulk.run("restore", "last") == ""
+    assert (bulk.code, "nothing was removed" in bulk.error) == (3, True)
+    undo = bulk.json("archive", session["id"])["undo"]
+    bulk.run("archive", session["id"], "--undo")
+    assert bulk.run("restore", undo) == "There was nothing to put back.\n"
+    assert contents(sample.root) == before

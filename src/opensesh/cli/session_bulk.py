@@ -209,10 +209,14 @@ def _take_out(options: Namespace) -> int:
         raise UsageError("which sessions? Name them; 'session restore' takes back an archive as a whole")
     store = open_store(options.store)
     sessions = Sessions(store, resolve(os.getcwd()))
-    done = [sessions.archive(find_session(store, word).id, archived=False) for word in options.session]
+    named = [find_session(store, word) for word in options.session]
+    for each in named:
+        if each.archived:
+            sessions.archive(each.id, archived=False)
     if options.json:
-        output.print_json({"sessions": [each.id for each in done]})
+        output.print_json({"sessions": [each.id for each in named if each.archived]})
         return 0
-    for each in done:
-        print(f"{each.id} taken out of the archive: {output.clip(each.title, 100)}")
+    for each in named:
+        told = "taken out of the archive" if each.archived else "is not archived, nothing to do"
+        print(f"{each.id} {told}: {output.clip(each.title, 100)}")
     return 0

@@ -48,20 +48,23 @@ def _restore(options: Namespace) -> int:
         left = [{"path": path, "reason": reason} for path, reason in done.left]
         output.print_json({"restored": done.restored, "left": left})
     else:
-        print(f"{output.counted(done.restored, 'file')} put back.")
+        print(_told(done))
         for path, reason in done.left:
             print(f"left as it is: {path}: {reason}", file=sys.stderr)
     return 1 if done.left else 0
+
+
+def _told(done: Undone) -> str:
+    if done.restored:
+        return f"{output.counted(done.restored, 'file')} put back."
+    return "Nothing was put back." if done.left else "There was nothing to put back."
 
 
 def _taken_back(store: Store, word: str) -> Undone:
     from ..history import trash
 
     if word == "last":
-        undo = trash.newest(store)
-        if not undo:
-            raise NotFound("nothing was removed, archived or moved that is not taken back already")
-        return trash.restore(undo)
+        return _last_taken_back(store)
     if os.path.exists(word) or os.sep in word:
         return trash.restore(os.path.expanduser(word))
     held = {name: each.undo for each in trash.contents(store) for name in each.titles if name.startswith(word)}
@@ -72,6 +75,17 @@ def _taken_back(store: Store, word: str) -> Undone:
         raise NotFound(f"{found} with {word!r}. 'opensesh session trash' shows them.")
     ((name, undo),) = held.items()
     return trash.restore(undo, name)
+
+
+def _last_taken_back(store: Store) -> Undone:
+    """Take back the last change of which something is left to take back."""
+    from ..history import trash
+
+    while undo := trash.newest(store):
+        done = trash.restore(undo)
+        if done.restored or done.left:
+            return done  # else it was taken back by other means, and its undo file is gone now
+    raise NotFound("nothing was removed, archived or moved that is not taken back already")
 
 
 def _point_elsewhere(word: str) -> None:
