@@ -4,6 +4,7 @@ import io
 import json
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -56,6 +57,12 @@ def story(desk: Desk) -> tuple[str, str, str]:
     second = desk.prompt(session)
     desk.step(session, second, writes({"a.txt": "2\n"}), deletes("b.txt", "README.md"))
     return session, first, second
+
+
+def kept_by(console: Console) -> dict[str, str]:
+    told, _, folder = console.errors.rstrip("\n").partition(" is kept in ")
+    assert told == "what someone else had written into them"
+    return contents(Path(folder))
 
 
 def test_the_diff_is_shown_as_git_shows_it(console: Console) -> None:
@@ -155,10 +162,34 @@ def test_where_nobody_can_be_asked_nothing_happens_without_a_word(
 def test_a_conflict_is_named_and_can_be_forced(console: Console) -> None:
     session, _, _ = story(console.desk)
     write(console.desk.folder, {"a.txt": "mine\n"})
-    with pytest.raises(Conflict, match=r"a\.txt"):
+    with pytest.raises(Conflict, match=r"a\.txt .*--force goes on"):
         console.revert(session, "--yes")
     console.revert(session, "--yes", "--force")
     assert contents(console.desk.folder)["a.txt"] == "1\n"
+    assert kept_by(console) == {"a.txt": "mine\n"}
+
+
+def test_what_is_forced_over_after_a_revert_is_kept_and_named(console: Console) -> None:
+    session, first, _ = story(console.desk)
+    after = contents(console.desk.folder)
+    console.revert(session, "--yes")
+    assert console.errors == ""
+    write(console.desk.folder, {"a.txt": "mine\n", "src/main.py": "not the session's\n"})
+    with pytest.raises(Conflict, match="--force goes on"):
+        console.revert(session, first, "--yes")
+    console.revert(session, first, "--yes", "--force")
+    assert kept_by(console) == {"a.txt": "mine\n"}
+    write(console.desk.folder, {"a.txt": "mine again\n"})
+    with pytest.raises(Conflict, match="--force goes on"):
+        console.unrevert(session, "--yes")
+    done = json.loads(console.unrevert(session, "--yes", "--force", "--json"))
+    assert kept_by(console) == {"a.txt": "mine again\n"} == contents(Path(done["kept"]))
+    assert contents(console.desk.folder) == after | {"src/main.py": "not the session's\n"}
+
+
+def test_a_session_without_a_prompt_has_nothing_to_go_back_to(console: Console) -> None:
+    with pytest.raises(NotFound, match="no prompt to go back to"):
+        console.revert(console.desk.session(), "--yes")
 
 
 def test_the_conversation_alone_goes_back_without_asking_about_files(console: Console) -> None:

@@ -134,10 +134,17 @@ def _answer(done: Done, what: str, options: Namespace) -> int:
     left = done.left_alone
     if options.json:
         output.print_json(
-            {"session": done.session.document, **done.preview.document, "left": [each.name for each in left]}
+            {
+                "session": done.session.document,
+                **done.preview.document,
+                "left": [each.name for each in left],
+                "kept": done.kept or None,
+            }
         )
     else:
         print(f"{done.session.id} {what}: {output.counted(len(done.preview.plan.changes), 'file')} changed")
+    if done.kept:
+        print(f"what someone else had written into them is kept in {done.kept}", file=sys.stderr)
     for each in left:
         print(f"left alone: {output.clip(each.name, 200)}{_why(each)}", file=sys.stderr)
     return 1 if left else 0

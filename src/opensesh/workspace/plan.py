@@ -83,8 +83,9 @@ class Plan(NamedTuple):
         if found:
             few = "; ".join(f"{each.name} ({each.reason})" for each in found[:5])
             more = f"; and {len(found) - 5} more" if len(found) > 5 else ""
+            how = "--force goes on all the same, and keeps a copy of what they hold now"
             raise Conflict(
-                f"someone else changed {len(found)} of the files: {few}{more}. Nothing was touched; force it to go on.",
+                f"someone else changed {len(found)} of the files: {few}{more}. Nothing was touched; {how}.",
                 files=[each.name for each in found],
             )
 

@@ -1,4 +1,4 @@
-"""Where messages go that a revert has made final: out of OpenCode's tree, but not lost."""
+"""Where messages go that a revert has made final, and what it wrote over by force: out of the way, but not lost."""
 
 from __future__ import annotations
 
@@ -16,12 +16,13 @@ from ..storage.keys import check_key
 from ..storage.store import StoredMessage
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from ..records import Document
     from ..sessions import Sessions
 
 FILE = "messages.json"
+_OVERWRITTEN = "overwritten"
 _DAY_MS = 86_400_000
 
 
@@ -56,6 +57,16 @@ class Trash:
             "messages": [{"info": message.info, "parts": message.parts} for message in messages],
         }
         self._disk.replace(os.path.join(folder, FILE), dumps(document))
+        return folder
+
+    def keep(self, session_id: str, files: Mapping[str, bytes]) -> str:
+        """Keep files that are about to be written over, by name; the folder they are in, each under its name."""
+        moment = ids.now_ms()
+        while os.path.exists(os.path.join(self._session_folder(session_id), str(moment))):
+            moment += 1  # that of messages goes when they are taken back
+        folder = os.path.join(self._session_folder(session_id), str(moment), _OVERWRITTEN)
+        for name, data in files.items():
+            self._disk.replace(os.path.join(folder, name), data)
         return folder
 
     def thrown(self, session_id: str) -> list[Thrown]:

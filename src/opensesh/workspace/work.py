@@ -66,6 +66,8 @@ class Done(NamedTuple):
     preview: Preview
     left_alone: tuple[Planned, ...] = ()
     """Files that could not be brought back, and why."""
+    kept: str = ""
+    """The folder with copies of what someone else had written and force wrote over; empty if there was nothing."""
 
 
 class Tools(NamedTuple):
@@ -157,12 +159,18 @@ class Work:
     def carry_out(self, preview: Preview) -> Done:
         """Do it: first say so in the journal, then in the session's record, then touch the files."""
         intention = self._intention(preview)
+        kept = self._keep(preview.plan.conflicts)
         self._journal.begin(intention, self._contents, self._grounds.root)
         if intention.kind == "revert":
             # From here on whoever looks at the session, OpenCode too, knows which snapshot has everything.
             self._sessions.update(self.session.id, lambda info: info.update(revert=intention.record))
         missed = self._apply(intention)
-        return Done(self._finish(intention), preview, (*preview.plan.lost, *missed))
+        return Done(self._finish(intention), preview, (*preview.plan.lost, *missed), kept)
+
+    def _keep(self, conflicts: Sequence[Planned]) -> str:
+        """Copy what someone else wrote, for undoing a revert brings back only what was there before it."""
+        files = {each.name: states.read(self._grounds.path(each.name)) for each in conflicts if each.was.oid}
+        return self._trash.keep(self.session.id, files) if files else ""
 
     def recover(self) -> bool:
         """Finish what was begun; whether anything was."""
