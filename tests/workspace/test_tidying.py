@@ -114,7 +114,7 @@ def test_a_removed_session_takes_its_revert_along_and_brings_it_back(desk: Desk,
     trash.restore(bulk.undo, session)
     assert places[1].is_dir()
     bulk = trash.remove(desk.sessions.store, [desk.sessions.get(session)])
-    trash.empty()
+    trash.empty(desk.sessions.store)
     assert not any(place.exists() for place in places)
     assert not os.path.exists(os.path.dirname(bulk.undo))
 
