@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -160,9 +161,9 @@ def test_a_secret_that_opencode_lost_with_its_session_is_still_known(sharing: Op
 
 def test_opencode_run_shares_to_the_server(sharing: OpenCode, server: Server) -> None:
     done = sharing.cli("run", "--share", prompt="WAIT 3\nSAY from a run")  # what it sends goes a second later
-    said = done.stdout + done.stderr
-    link = server.url + "/share/" + said.partition(f"{server.url}/share/")[2].split()[0].partition("\x1b")[0]
-    until_seen(link, lambda each: bool(each.messages))
+    link = re.search(rf"{re.escape(server.url)}/share/[\w-]+", done.stdout + done.stderr)  # ends in a colour, or in ">"
+    assert link is not None
+    until_seen(link.group(), lambda each: bool(each.messages))
 
 
 @pytest.mark.parametrize("version", [JSON_FILES, DATABASE])
