@@ -6,6 +6,7 @@ What joins them (lists, subshells, loops, functions) is :mod:`.syntax`.
 from __future__ import annotations
 
 import re
+from abc import abstractmethod
 
 from msgspec import Struct
 
@@ -35,9 +36,9 @@ class SimpleCommandReader(WordReader):
         self.heredocs: list[_Heredoc] = []
         """Those that were announced, and whose bodies begin on the next line."""
 
+    @abstractmethod
     def expansions_in(self, source: str) -> None:
         """Parse the body of a heredoc for the commands it holds."""
-        raise NotImplementedError
 
     def simple(self, start: int, word: Word | None) -> None:
         """Read the command that began at ``start``, of which ``word``, if any, has been read."""

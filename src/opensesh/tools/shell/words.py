@@ -8,6 +8,7 @@ command that a shell would run. Where shells differ, or a construct is too rare 
 from __future__ import annotations
 
 import re
+from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -46,8 +47,8 @@ class Word(Struct, frozen=True):
         return self.value == self.bare
 
 
-class WordReader:
-    """Reads words from :attr:`source` at :attr:`at`."""
+class WordReader(ABC):
+    """Reads words from :attr:`source` at :attr:`at`; the commands that stand within a word are for others to read."""
 
     def __init__(self, source: str, *, posix: bool = False) -> None:
         if "\0" in source:
@@ -56,13 +57,13 @@ class WordReader:
         self.posix = posix
         self.at = 0
 
+    @abstractmethod
     def commands_until(self, closer: str) -> None:
         """Parse the commands from here to ``closer``, and pass it."""
-        raise NotImplementedError
 
+    @abstractmethod
     def commands_in(self, source: str) -> None:
         """Parse another text, which is a command line of its own."""
-        raise NotImplementedError
 
     def peek(self, size: int = 1) -> str:
         """The next characters; fewer at the end."""
