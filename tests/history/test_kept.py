@@ -223,7 +223,8 @@ def test_a_folder_that_cannot_be_looked_at_in_full_is_not_relied_on(sample: Samp
 def test_strange_files_between_the_folders_do_no_harm(sample: Sample) -> None:
     expected = counted(place_of(sample))
     for folder in ("", "session", "session/proj", "message"):
-        (sample.root / folder / "no tes").write_text("x")
+        for name in ("no tes", "two\nlines"):
+            (sample.root / folder / name).write_text("x")
     (sample.root / "session" / "loop").symlink_to(".")
     settle(sample.root.parent)
     assert [told(place_of(sample)) for _ in range(2)] == [(expected, False), (expected, True)]

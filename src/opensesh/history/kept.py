@@ -42,6 +42,8 @@ class Kept:
         self._path = cache_file(f"sums-{by}{'-utc' if utc else ''}", found.place)
         self._taken = time.time_ns()
         self._sure = True
+        self._newest = 0
+        """The latest time of change of anything in the tree; databases look at theirs themselves."""
         tree = [] if found.tree is None else self._of_tree(found.tree)
         self._marks = (_VERSION, __version__, table_mark(), tree, self._of_databases())
 
@@ -58,14 +60,10 @@ class Kept:
 
     def keep(self, answer: Statistics, watched: Sequence[Mark], damage: Told) -> None:
         """Keep sums that were made after this was. ``watched`` are files that may change where nobody would look."""
-        if self._sure and self._newest(watched) < self._taken - _JUST_NOW_NS:
+        newest = max((self._newest, *(when for _, when, _ in watched)))
+        if self._sure and newest < self._taken - _JUST_NOW_NS:
             told = [(path, reason) for path, reason in damage]
             keep(self._path, self._found.place, (self._marks, [*watched], told, answer.plain))
-
-    def _newest(self, watched: Sequence[Mark]) -> int:
-        """The latest time of change in all marks but those of databases, which look at theirs themselves."""
-        lines = (line for _, folder in self._marks[3] if folder for line in folder.split("\n"))
-        return max((0, *(int(line.rsplit(" ", 2)[1]) for line in lines), *(when for _, when, _ in watched)))
 
     def _days_are_right(self, answer: Statistics) -> bool:
         """Whether each row's first and last quarter of an hour still fall on its day: the zone may be another now."""
@@ -92,12 +90,12 @@ class Kept:
             return ""
         with entries:
             try:
-                lines = [f"{each.name} {(found := each.stat()).st_mtime_ns} {found.st_size}" for each in entries]
+                found = [(each.name, each.stat()) for each in entries]
             except OSError:
                 self._sure = False
                 return ""
-        lines.sort()
-        return "\n".join(lines)
+        self._newest = max((self._newest, *(status.st_mtime_ns for _, status in found)))
+        return "\n".join(sorted(f"{name} {status.st_mtime_ns} {status.st_size}" for name, status in found))
 
     def _of_databases(self) -> list[list[Mark]]:
         marks = [database_marks(path) for path in self._found.databases]
