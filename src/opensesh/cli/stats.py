@@ -232,8 +232,7 @@ def _notes(found: Statistics, shown: int, total: int) -> list[str]:
     sums = found.total.figures
     if sums.costless:
         notes.append(
-            f"{sums.costless:,} of {sums.answers:,} answers are stored with a cost of 0: "
-            "free, a subscription, or unknown."
+            f"{output.counted(sums.costless, 'call')} are stored with a cost of 0: free, a subscription, or unknown."
         )
     if sums.unpriced:
         notes.append(f"{output.counted(sums.unpriced, 'call')} went to models that the table has no price for.")

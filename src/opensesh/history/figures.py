@@ -42,11 +42,11 @@ class Figures:
         self.cache_write = 0
         self.cost = 0
         self.costless = 0
-        """Answers that used tokens and are stored with a cost of 0: free, paid for otherwise, or of unknown price."""
+        """Calls that used tokens and are stored with a cost of 0: free, paid for otherwise, or of unknown price."""
         self.repriced = 0
-        """Over the answers that the price table has a price for."""
+        """Over the calls that the price table has a price for."""
         self.unpriced = 0
-        """Answers that it has none for."""
+        """Calls that it has none for."""
 
     def count(self, entry: Entry) -> None:
         """Add one message, or a call that led to none."""
