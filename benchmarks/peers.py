@@ -16,8 +16,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from opensesh.history.index import Index
-from opensesh.history.search import Query, search
+from opensesh.history.index.index import Index
+from opensesh.history.index.search import Query, search
 from opensesh.storage.found import find_stores
 
 from .listing import isolated

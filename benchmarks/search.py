@@ -10,8 +10,8 @@ import tempfile
 import time
 from collections.abc import Callable
 
-from opensesh.history.index import Index
-from opensesh.history.search import Query, search
+from opensesh.history.index.index import Index
+from opensesh.history.index.search import Query, search
 from opensesh.storage.found import find_stores
 
 from .memory import peak

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from opensesh.history.exporting import Export
+from opensesh.history.exchange.exporting import Export
 from opensesh.history.selection import Chosen
 
 from ..history.sample_tree import Sample

@@ -8,9 +8,9 @@ import pytest
 from opensesh import events
 from opensesh.engine.prompt import Prompt
 from opensesh.engine.titles import is_provisional, provisional_title
-from opensesh.history.ledger import open_ledger
 from opensesh.history.library import figures as history_figures
-from opensesh.history.repricing import Repricer
+from opensesh.history.stats.ledger import open_ledger
+from opensesh.history.stats.repricing import Repricer
 from opensesh.models.scripted import ScriptedModel
 from opensesh.storage.json_tree import JsonTree
 from opensesh.storage.store import StoredMessage

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from opensesh.history.accounting import measure
+from opensesh.history.upkeep.accounting import measure
 from opensesh.storage import open_store
 from opensesh.storage.json_tree import JsonTree
 

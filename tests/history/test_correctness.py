@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from opensesh.history.index import Index
+from opensesh.history.index.index import Index
+from opensesh.history.index.search import Query, search
 from opensesh.history.library import Library
-from opensesh.history.search import Query, search
-from opensesh.history.stats import statistics
+from opensesh.history.stats.stats import statistics
 from opensesh.storage import open_store
 from opensesh.storage.found import find_stores
 from opensesh.storage.store import Damage

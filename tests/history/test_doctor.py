@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from opensesh.errors import NotFound, RecordError
-from opensesh.history.doctor import Diagnosis, diagnose, repair
-from opensesh.history.stats import statistics
-from opensesh.history.undo import Change, perform, take_back
+from opensesh.history.stats.stats import statistics
+from opensesh.history.upkeep.doctor import Diagnosis, diagnose, repair
+from opensesh.history.upkeep.undo import Change, perform, take_back
 from opensesh.storage import open_store
 from opensesh.storage.json_tree import JsonTree
 from opensesh.storage.leases import Leases

@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 
 from opensesh.errors import OpenseshError, UsageError
-from opensesh.history.destinations import export_mark, to_file, to_folder, to_stream
-from opensesh.history.exporting import Export
+from opensesh.history.exchange.destinations import export_mark, to_file, to_folder, to_stream
+from opensesh.history.exchange.exporting import Export
+from opensesh.history.exchange.redaction import Redactor
 from opensesh.history.formats import FORMATS, Options, find_format
-from opensesh.history.ledger import Facts
-from opensesh.history.redaction import Redactor
 from opensesh.history.selection import Selection
+from opensesh.history.stats.ledger import Facts
 from opensesh.storage import open_store
 from opensesh.storage.json_tree import JsonTree
 from opensesh.storage.store import Damage, Store

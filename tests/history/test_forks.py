@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from opensesh.history.answers import Statistics
-from opensesh.history.forks import copies
-from opensesh.history.ledger import open_ledger
-from opensesh.history.stats import statistics
+from opensesh.history.stats.answers import Statistics
+from opensesh.history.stats.forks import copies
+from opensesh.history.stats.ledger import open_ledger
+from opensesh.history.stats.stats import statistics
 from opensesh.project import Place
 from opensesh.sessions import Sessions
 from opensesh.storage import open_store

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from opensesh.history.destinations import to_folder, to_stream
-from opensesh.history.exporting import Export
+from opensesh.history.exchange.destinations import to_folder, to_stream
+from opensesh.history.exchange.exporting import Export
 from opensesh.history.formats.html_text import coloured, image_url, rendered
 from opensesh.history.selection import Selection
 from opensesh.storage.json_tree import JsonTree

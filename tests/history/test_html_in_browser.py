@@ -7,8 +7,8 @@ from threading import Thread
 
 import pytest
 
-from opensesh.history.destinations import to_folder
-from opensesh.history.exporting import Export
+from opensesh.history.exchange.destinations import to_folder
+from opensesh.history.exchange.exporting import Export
 from opensesh.history.selection import Selection
 from opensesh.storage.json_tree import JsonTree
 

@@ -12,13 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from opensesh.errors import NotFound, RecordError, UsageError
-from opensesh.history.destinations import to_stream
-from opensesh.history.exporting import Export
-from opensesh.history.importing import Imported, Importer
-from opensesh.history.merging import Relation, compare
+from opensesh.history.exchange.destinations import to_stream
+from opensesh.history.exchange.exporting import Export
+from opensesh.history.exchange.importing import Imported, Importer
+from opensesh.history.exchange.merging import Relation, compare
+from opensesh.history.exchange.sources import PathMap, incoming
 from opensesh.history.selection import Selection
-from opensesh.history.sources import PathMap, incoming
-from opensesh.history.stats import statistics
+from opensesh.history.stats.stats import statistics
 from opensesh.storage import open_store
 from opensesh.storage.json_tree import JsonTree
 from opensesh.storage.leases import Leases

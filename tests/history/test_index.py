@@ -15,11 +15,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from opensesh.errors import StoreError
-from opensesh.history import schema
-from opensesh.history.feeds import UNSURE, mark
-from opensesh.history.index import Index
-from opensesh.history.search import Filters, Query, search
-from opensesh.history.tree_feed import TreeFeed
+from opensesh.history.index import schema
+from opensesh.history.index.feeds import UNSURE, mark
+from opensesh.history.index.index import Index
+from opensesh.history.index.search import Filters, Query, search
+from opensesh.history.index.tree_feed import TreeFeed
 from opensesh.storage import paths
 from opensesh.storage.found import Found, find_stores
 from opensesh.storage.locks import open_lock_file, try_lock_file
@@ -372,8 +372,8 @@ def test_an_index_with_a_rollback_journal_works_as_well(index: Index, tree: Tree
 
 WORKER = """
 import sys
-from opensesh.history.index import Index
-from opensesh.history.search import Query, search
+from opensesh.history.index.index import Index
+from opensesh.history.index.search import Query, search
 from opensesh.storage.found import find_stores
 index = Index(find_stores(sys.argv[1]))
 least = 0

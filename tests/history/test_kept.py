@@ -13,10 +13,10 @@ from typing import Any, Literal
 
 import pytest
 
-from opensesh.history.answers import restored
-from opensesh.history.kept import Kept
-from opensesh.history.ledger import ledger_at
-from opensesh.history.stats import Choice, summed
+from opensesh.history.stats.answers import restored
+from opensesh.history.stats.kept import Kept
+from opensesh.history.stats.ledger import ledger_at
+from opensesh.history.stats.stats import Choice, summed
 from opensesh.storage.found import find_stores
 from opensesh.storage.store import Damage
 
@@ -253,7 +253,7 @@ def test_another_price_table_makes_other_sums(
 def test_another_version_of_the_program_adds_up_for_itself(sample: Sample, monkeypatch: pytest.MonkeyPatch) -> None:
     told(place_of(sample))
     assert told(place_of(sample))[1]
-    monkeypatch.setattr("opensesh.history.kept.__version__", "0.0.0")
+    monkeypatch.setattr("opensesh.history.stats.kept.__version__", "0.0.0")
     assert not told(place_of(sample))[1]
 
 
@@ -337,7 +337,7 @@ def test_sums_in_their_plain_form_are_the_same(sample: Sample) -> None:
 def test_kept_sums_are_told_without_loading_what_counts_them(sample: Sample) -> None:
     code = (
         "import sys; from opensesh.cli.app import run; run(['stats', '--store', sys.argv[1]]);"
-        "print(sorted({'typing', 're', 'datetime', 'msgspec', 'opensesh.history.ledger'} & sys.modules.keys()))"
+        "print(sorted({'typing', 're', 'datetime', 'msgspec', 'opensesh.history.stats.ledger'} & sys.modules.keys()))"
     )
     words = [sys.executable, "-I", "-S", "-c", f"import sys; sys.path[:0] = {sys.path!r}; {code}", place_of(sample)]
     printed = [subprocess.run(words, capture_output=True, text=True, check=True).stdout for _ in range(2)]

@@ -11,12 +11,12 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from opensesh.errors import UsageError
-from opensesh.history import words
-from opensesh.history.index import Index
-from opensesh.history.literals import need_of, needs_of_regex
-from opensesh.history.query import parse
-from opensesh.history.search import FIELDS, Filters, Query, Results, search
-from opensesh.history.snippets import snippet
+from opensesh.history.index import words
+from opensesh.history.index.index import Index
+from opensesh.history.index.literals import need_of, needs_of_regex
+from opensesh.history.index.query import parse
+from opensesh.history.index.search import FIELDS, Filters, Query, Results, search
+from opensesh.history.index.snippets import snippet
 from opensesh.storage import open_store
 from opensesh.storage.found import find_stores
 
@@ -334,7 +334,7 @@ def test_pages_add_up_to_all_and_counts_are_true(tree: Tree, ask: Ask) -> None:
 
 
 def test_pages_go_on_beyond_what_is_ranked(tree: Tree, ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("opensesh.history.search._WINDOW", 25)
+    monkeypatch.setattr("opensesh.history.index.search._WINDOW", 25)
     session = tree.session()
     for number in range(60):
         tree.text(session, f"gravel {number}")

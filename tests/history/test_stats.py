@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from opensesh.history.answers import Row, Statistics
-from opensesh.history.ledger import Facts, open_ledger
-from opensesh.history.stats import Choice, statistics, summed
-from opensesh.history.toolstats import by_tool
+from opensesh.history.stats.answers import Row, Statistics
+from opensesh.history.stats.ledger import Facts, open_ledger
+from opensesh.history.stats.stats import Choice, statistics, summed
+from opensesh.history.stats.tools import by_tool
 from opensesh.storage import open_store
 from opensesh.storage.json_tree import JsonTree
 from opensesh.storage.memory import Memory

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from opensesh.history.destinations import to_folder, to_stream
-from opensesh.history.exporting import Export
+from opensesh.history.exchange.destinations import to_folder, to_stream
+from opensesh.history.exchange.exporting import Export
 from opensesh.history.formats import Options
 from opensesh.history.selection import Selection
 from opensesh.storage.json_tree import JsonTree

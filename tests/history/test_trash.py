@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from opensesh.errors import StoreError
-from opensesh.history import trash
+from opensesh.history.upkeep import trash
 from opensesh.records import Session, view
 from opensesh.storage import open_store, revocations
 from opensesh.storage.json_tree import JsonTree

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from opensesh.cli.app import run
-from opensesh.history.destinations import to_stream
-from opensesh.history.exporting import Export
-from opensesh.history.importing import Importer
+from opensesh.history.exchange.destinations import to_stream
+from opensesh.history.exchange.exporting import Export
+from opensesh.history.exchange.importing import Importer
+from opensesh.history.exchange.sources import incoming
 from opensesh.history.selection import Selection
-from opensesh.history.sources import incoming
 from opensesh.storage.json_tree import JsonTree
 from opensesh.storage.opencode_db import OpencodeDB
 

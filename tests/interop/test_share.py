@@ -11,7 +11,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from opensesh.history.importing import Importer
+from opensesh.history.exchange.importing import Importer
 from opensesh.project import resolve
 from opensesh.sessions import Sessions
 from opensesh.sharing.client import ShareServer

@@ -9,7 +9,7 @@ import pytest
 
 from opensesh.cli.app import run
 from opensesh.errors import SnapshotError
-from opensesh.history import trash
+from opensesh.history.upkeep import trash
 from opensesh.storage.json_tree import tree_name
 from opensesh.workspace import Kept, rooms, tidy_in_background, tidy_up
 from opensesh.workspace import tidying as module

@@ -17,8 +17,8 @@ from .progress import Progress
 if TYPE_CHECKING:
     from argparse import Namespace
 
-    from ..history.doctor import Diagnosis
-    from ..history.findings import Finding
+    from ..history.upkeep.doctor import Diagnosis
+    from ..history.upkeep.findings import Finding
     from ..storage.store import Store
     from .arguments import Parser
 
@@ -41,7 +41,7 @@ def run(options: Namespace) -> int:
         raise UsageError("--fix, --undo, --migrate or --tidy: one at a time")
     if options.undo:
         return _undo(options)
-    from ..history.doctor import diagnose, repair
+    from ..history.upkeep.doctor import diagnose, repair
     from ..storage import open_store
 
     store = open_store(options.store)
@@ -102,7 +102,7 @@ _WORDS = {"damage": "damaged", "odd": "out of order", "note": "worth knowing"}
 
 
 def _undo(options: Namespace) -> int:
-    from ..history.undo import take_back
+    from ..history.upkeep.undo import take_back
 
     done = take_back(os.path.expanduser(options.undo))
     if options.json:
@@ -157,7 +157,7 @@ def _tidy(store: Store, options: Namespace) -> int:
 
 
 def _migrate(store: Store, options: Namespace) -> int:
-    from ..history.trash import writable_tree
+    from ..history.upkeep.trash import writable_tree
     from ..project import resolve
     from ..storage.migrations import migrate
 

@@ -19,10 +19,10 @@ from .progress import Progress
 if TYPE_CHECKING:
     from argparse import Namespace
 
-    from ..history.exporting import Export
-    from ..history.ledger import Facts
-    from ..history.redaction import Redactor
+    from ..history.exchange.exporting import Export
+    from ..history.exchange.redaction import Redactor
     from ..history.selection import Selection
+    from ..history.stats.ledger import Facts
     from ..storage.store import Damage, Store
     from .arguments import Parser
 
@@ -49,7 +49,7 @@ def configure(parser: Parser) -> None:
 
 def run(options: Namespace) -> int:
     """Export what was asked for."""
-    from ..history.exporting import Export
+    from ..history.exchange.exporting import Export
     from ..history.formats import Options
 
     if options.json:
@@ -79,7 +79,7 @@ def _check(options: Namespace) -> None:
 def _redactor(options: Namespace) -> Redactor | None:
     if not (options.redact or options.redact_paths):
         return None
-    from ..history.redaction import Redactor
+    from ..history.exchange.redaction import Redactor
 
     return Redactor(paths=options.redact_paths)
 
@@ -106,7 +106,7 @@ def _any_session(_: Facts) -> bool:
 
 
 def _write(export: Export, options: Namespace) -> int:
-    from ..history.destinations import export_mark, to_file, to_folder, to_stream
+    from ..history.exchange.destinations import export_mark, to_file, to_folder, to_stream
 
     wanted = (options.tools, options.no_reasoning, options.utc, options.redact, options.redact_paths)
     mark = export_mark(export.store.place, options.format, *wanted)

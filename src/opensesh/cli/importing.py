@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from argparse import Namespace
     from collections.abc import Callable, Iterable
 
-    from ..history.importing import Imported
-    from ..history.sources import Incoming, PathMap
+    from ..history.exchange.importing import Imported
+    from ..history.exchange.sources import Incoming, PathMap
     from ..storage.json_tree import JsonTree
     from ..storage.store import Damage
     from .arguments import Parser
@@ -35,8 +35,8 @@ def configure(parser: Parser) -> None:
 
 def run(options: Namespace) -> int:
     """Bring them in, and say what became of each."""
-    from ..history.importing import Importer
-    from ..history.trash import writable_tree
+    from ..history.exchange.importing import Importer
+    from ..history.upkeep.trash import writable_tree
 
     tree = writable_tree(open_store(options.store))
     damage: list[Damage] = []
@@ -65,7 +65,7 @@ def _fetched(places: list[str], damage: list[Damage]) -> dict[str, Incoming]:
 
 
 def _incoming(place: str, found: dict[str, Incoming], report: Callable[[Damage], None]) -> Iterable[Incoming]:
-    from ..history.sources import incoming
+    from ..history.exchange.sources import incoming
 
     return [found[place]] if place in found else incoming(place, report=report)
 
@@ -78,7 +78,7 @@ def _pair(text: str) -> tuple[str, str]:
 
 
 def _paths(pairs: dict[str, str]) -> PathMap:
-    from ..history.sources import PathMap
+    from ..history.exchange.sources import PathMap
     from ..project import resolve
 
     return PathMap(pairs, identify=lambda folder: resolve(folder).id)
@@ -93,7 +93,7 @@ def _refuse_itself(tree: JsonTree, places: list[str]) -> None:
 
 def _asked(places: list[str], found: dict[str, Incoming], pairs: dict[str, str]) -> dict[str, str]:
     """Ask, for each folder that is not here, where it is now."""
-    from ..history.sources import PathMap
+    from ..history.exchange.sources import PathMap
 
     known = PathMap(pairs)
     missing: Counter[str] = Counter()

@@ -9,13 +9,13 @@ from . import output
 if TYPE_CHECKING:
     from argparse import Namespace
 
-    from ..history.accounting import Room, Share
+    from ..history.upkeep.accounting import Room, Share
     from ..storage.store import Damage, Store
 
 
 def run(store: Store, options: Namespace) -> int:
     """Print what each store takes."""
-    from ..history.accounting import measure
+    from ..history.upkeep.accounting import measure
 
     damage: list[Damage] = []
     rooms = measure(store, report=damage.append)

@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     from argparse import Namespace
     from collections.abc import Callable
 
-    from ..history.asking import Filters
-    from ..history.index import Index
-    from ..history.search import Results
-    from ..history.snippets import Snippet
+    from ..history.index.asking import Filters
+    from ..history.index.index import Index
+    from ..history.index.search import Results
+    from ..history.index.snippets import Snippet
     from .arguments import Parser
 
 _FIELDS = "titles, prompts, answers, reasoning, context, tools, inputs, outputs, errors or paths"
@@ -60,8 +60,8 @@ def configure(parser: Parser) -> None:
 
 def run(options: Namespace) -> int:
     """Bring the index up to date, ask it, and print what it answers."""
-    from ..history.index import Index
-    from ..history.search import Query, search
+    from ..history.index.index import Index
+    from ..history.index.search import Query, search
     from ..storage.found import find_stores
 
     text = " ".join([*options.query, *(f'-"{word}"' for word in options.without)])
@@ -85,7 +85,7 @@ def run(options: Namespace) -> int:
 
 
 def _filters(options: Namespace) -> Filters:
-    from ..history.asking import Filters
+    from ..history.index.asking import Filters
 
     return Filters(
         belongs=_belongs(options),

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from argparse import Namespace
     from collections.abc import Callable
 
-    from ..history.trash import Bulk
+    from ..history.upkeep.trash import Bulk
     from ..records import Session
     from ..storage.store import Store
     from .arguments import Parser
@@ -75,7 +75,7 @@ def run(options: Namespace) -> int:
 
 
 def _deed(options: Namespace) -> Callable[[Store, list[Session], bool], Bulk]:
-    from ..history import moving, trash
+    from ..history.upkeep import moving, trash
 
     if options.action == "move":
         folder = options.session.pop() if options.session else ""
@@ -126,7 +126,7 @@ def _tests(store: Store, options: Namespace) -> list[Callable[[Session], bool]]:
 
 
 def _larger(store: Store, text: str) -> Callable[[Session], bool]:
-    from ..history.accounting import measure
+    from ..history.upkeep.accounting import measure
 
     units = {"K": 10**3, "M": 10**6, "G": 10**9}
     digits = text.upper().removesuffix("B").rstrip("KMG")

@@ -72,7 +72,7 @@ def take_down_removed(sessions: Sessions) -> None:
     waiting = [share.url for _, share in revocations.waiting(sessions.store)]
     if not waiting:
         return
-    from ..history.checks_shares import remedy
+    from ..history.upkeep.checks_shares import remedy
     from ..sharing.publisher import Tries, open_publisher
 
     publisher = open_publisher(sessions, _config(""), tries=Tries(most=1))
@@ -131,7 +131,7 @@ def _ask(terms: Terms, session: Session, *, redact: bool) -> None:
 
 def _named(sessions: Sessions, word: str) -> str:
     """The session that a word names, also if only its share is left of it."""
-    from ..history import trash
+    from ..history.upkeep import trash
     from ..sharing import journal
     from ..storage import revocations
 

@@ -18,8 +18,8 @@ from .listing import moment
 if TYPE_CHECKING:
     from argparse import Namespace
 
-    from ..history.trash import Trashed
-    from ..history.undo import Undone
+    from ..history.upkeep.trash import Trashed
+    from ..history.upkeep.undo import Undone
     from ..storage.store import Store
     from .arguments import Parser
 
@@ -61,7 +61,7 @@ def _told(done: Undone) -> str:
 
 
 def _taken_back(store: Store, word: str) -> Undone:
-    from ..history import trash
+    from ..history.upkeep import trash
 
     if word == "last":
         return _last_taken_back(store)
@@ -79,7 +79,7 @@ def _taken_back(store: Store, word: str) -> Undone:
 
 def _last_taken_back(store: Store) -> Undone:
     """Take back the last change of which something is left to take back."""
-    from ..history import trash
+    from ..history.upkeep import trash
 
     while undo := trash.newest(store):
         done = trash.restore(undo)
@@ -90,7 +90,7 @@ def _last_taken_back(store: Store) -> Undone:
 
 def _point_elsewhere(word: str) -> None:
     """Refuse what is in the trash, but was removed from another store."""
-    from ..history import trash
+    from ..history.upkeep import trash
 
     for each in trash.contents():
         for name in each.titles:
@@ -102,7 +102,7 @@ def _point_elsewhere(word: str) -> None:
 
 
 def _trash(options: Namespace) -> int:
-    from ..history import trash
+    from ..history.upkeep import trash
 
     store = open_store(options.store)
     before = moment(options.older) if options.older else None

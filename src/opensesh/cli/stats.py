@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from argparse import Namespace
     from collections.abc import Callable, Sequence
 
-    from ..history.answers import Row, Statistics
-    from ..history.figures import Figures
-    from ..history.ledger import Facts, Ledger
-    from ..history.stats import Choice
+    from ..history.stats.answers import Row, Statistics
+    from ..history.stats.figures import Figures
+    from ..history.stats.ledger import Facts, Ledger
+    from ..history.stats.stats import Choice
     from ..storage.found import Found
     from ..storage.store import Damage, Store
     from .arguments import Parser
@@ -65,7 +65,7 @@ def run(options: Namespace) -> int:
 
 def _recalled(found: Found, options: Namespace) -> Sequence[tuple[str, str]]:
     """Everything, of which the sums are kept as long as nothing changes; what could not be read."""
-    from ..history.kept import Kept
+    from ..history.stats.kept import Kept
 
     kept = Kept(found, options.by, utc=options.utc)
     known = kept.answer()
@@ -73,8 +73,8 @@ def _recalled(found: Found, options: Namespace) -> Sequence[tuple[str, str]]:
         _print(known[0], options)
         return known[1]
     load_msgspec()  # there is something to read
-    from ..history.ledger import ledger_at
-    from ..history.stats import Choice, summed
+    from ..history.stats.ledger import ledger_at
+    from ..history.stats.stats import Choice, summed
 
     damage: list[Damage] = []
     ledger = ledger_at(found, report=damage.append)
@@ -86,7 +86,7 @@ def _recalled(found: Found, options: Namespace) -> Sequence[tuple[str, str]]:
 
 def _counted(found: Found, options: Namespace) -> Sequence[tuple[str, str]]:
     """What was asked for; what could not be read."""
-    from ..history.ledger import ledger_at
+    from ..history.stats.ledger import ledger_at
 
     damage: list[Damage] = []
     ledger = ledger_at(found, fresh=options.fresh, report=damage.append)
@@ -94,14 +94,14 @@ def _counted(found: Found, options: Namespace) -> Sequence[tuple[str, str]]:
     if options.by == "tool":
         _tools(ledger, choice, options)
     else:
-        from ..history.stats import summed
+        from ..history.stats.stats import summed
 
         _print(summed(ledger, options.by, choice, utc=options.utc), options)
     return damage
 
 
 def _choice(options: Namespace) -> Choice:
-    from ..history.stats import Choice
+    from ..history.stats.stats import Choice
     from .listing import moment
 
     return Choice(
@@ -246,7 +246,7 @@ def _notes(found: Statistics, shown: int, total: int) -> list[str]:
 def _print_csv(found: Statistics) -> None:
     import csv
 
-    from ..history.money import dollars
+    from ..history.stats.money import dollars
 
     writer = csv.writer(sys.stdout, lineterminator="\n")
     buckets = ("input", "output", "reasoning", "cache_read", "cache_write")
@@ -264,7 +264,7 @@ def _print_csv(found: Statistics) -> None:
 
 
 def _tools(ledger: Ledger, choice: Choice, options: Namespace) -> None:
-    from ..history.toolstats import by_tool
+    from ..history.stats.tools import by_tool
 
     rows = by_tool(ledger, choice, fresh=options.fresh)
     documents = [row.document() for row in rows]
@@ -312,7 +312,7 @@ def short(number: int) -> str:
 
 def money(units: int) -> str:
     """An amount as people read it; small ones with the digits that matter."""
-    from ..history.money import dollars
+    from ..history.stats.money import dollars
 
     amount = dollars(units)
     return f"${amount:,.2f}" if not amount or abs(amount) >= 1 else f"${amount:.4f}"

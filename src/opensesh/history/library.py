@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
     from ..records import Document
     from ..storage.found import Found
-    from .index import Index
-    from .search import Query, Results
+    from .index.index import Index
+    from .index.search import Query, Results
     from .transcript import Transcript, Wanted
 
 
@@ -176,7 +176,7 @@ class Library:
     @cached_property
     def index(self) -> Index:
         """The index for searching. It is neither made nor refreshed by looking at it."""
-        from .index import Index
+        from .index.index import Index
 
         return Index(self.found)
 
@@ -318,7 +318,7 @@ class Library:
         self, query: Query | str, *, project: str | None = None, progress: Callable[[int, int], None] | None = None
     ) -> Results:
         """Bring the index up to date, and ask it; with ``project``, only for what is in the sessions of that one."""
-        from .search import Query, search
+        from .index.search import Query, search
 
         query = Query(query) if isinstance(query, str) else query
         if project is not None:

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ..records import as_object
 from ..storage.store import Damage, log_damage
-from .ledger_reading import session_facts
+from .stats.ledger_reading import session_facts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from ..storage.store import Key, Store
-    from .ledger import Facts
+    from .stats.ledger import Facts
 
     Report = Callable[[Damage], None]
 

@@ -12,7 +12,7 @@ from .items import Item, blank
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator
 
-    from ..history.redaction import Redactor
+    from ..history.exchange.redaction import Redactor
     from ..records import Document, Share
     from .client import ShareServer
 

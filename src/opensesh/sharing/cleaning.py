@@ -12,7 +12,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from ..errors import RecordError
-from ..history.redaction import Redactor
+from ..history.exchange.redaction import Redactor
 from ..records import as_list, as_object, loads
 from ..storage import paths
 from ..storage.json_tree import read_file

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..errors import NotFound, ShareFailed, UsageError
-from ..history.sources import from_document
+from ..history.exchange.sources import from_document
 from ..storage import keys
 from ..storage.store import Damage, log_damage
 from .client import LINK, ShareServer
@@ -14,7 +14,7 @@ from .items import assemble
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ..history.sources import Incoming
+    from ..history.exchange.sources import Incoming
 
 
 def is_link(place: str) -> bool:

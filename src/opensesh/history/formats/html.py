@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 
 from ...records import as_object, dumps
-from ..amounts import units
-from ..money import dollars
+from ..stats.amounts import units
+from ..stats.money import dollars
 from .turns import Answer, Child, Image, Note, Prompt, Text, Thought, ToolCall, turns
 from .words import text, when
 
@@ -111,7 +111,7 @@ class IndexEntry(Struct, kw_only=True):
     updated: int
     messages: int = 0
     cost: int = 0
-    """In units of :mod:`opensesh.history.money`."""
+    """In units of :mod:`opensesh.history.stats.money`."""
     prompt: str = ""
     """How the first prompt begins."""
 

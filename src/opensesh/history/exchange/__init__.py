@@ -1,0 +1,1 @@
+"""Sessions out and in: exported, redacted, imported, united."""

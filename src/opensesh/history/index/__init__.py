@@ -1,0 +1,1 @@
+"""The index of all words there are, and the search in it."""

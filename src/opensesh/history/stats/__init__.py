@@ -1,0 +1,1 @@
+"""Tokens and money: what was spent, when, where and on what."""

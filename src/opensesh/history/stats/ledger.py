@@ -1,0 +1,287 @@
+"""What every session of a store used, kept so that asking again costs next to nothing.
+
+A ledger is derived and disposable: it lies in the cache folder, one file a store, and is brought up to date whenever
+it is opened. In a JSON tree a session is read again when its folder of messages has changed; an answer that was not
+finished is looked at each time. What nobody does is to change a *finished* answer without touching its folder, so
+that is not looked for; ``fresh`` reads everything anyway. A database is read again when its file has changed.
+
+As long as nothing has to be read again, nothing is imported that could.
+"""
+
+from __future__ import annotations
+
+import os
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ...storage.store import Damage, log_damage
+from .accounts import Account, Cell, Entry, in_time
+from .folders import folders, session_files
+from .ledger_cache import cache_file, database_marks, keep, load, mark, settled
+from .packed import Packed, pack, unpack
+from .repricing import Prices, Repricer, table_mark
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from ...storage.found import Found
+    from ...storage.store import Store
+    from .ledger_cache import Mark
+    from .ledger_reading import StoreReading, TreeReading
+
+    Report = Callable[[Damage], None]
+    Told = tuple[str, str]
+
+_VERSION = 5
+
+
+class Facts(NamedTuple):
+    """What a session's record says that the sums depend on."""
+
+    id: str
+    project: str = ""
+    parent: str = ""
+    title: str = ""
+    directory: str = ""
+    created: int = 0
+    updated: int = 0
+    fork: str = ""
+    """The session it says it was copied from; only 2.x says so."""
+    archived: bool = False
+
+
+def held(account: Account, folder: int = 0, watched: Sequence[Mark] = (), damage: Sequence[Told] = ()) -> bytes:
+    """An account, and by what it is known to be up to date, packed: ``folder`` is when the folder of messages last
+    changed, in nanoseconds, 0 if that was too recent to rely on; ``watched`` are messages that may still change in
+    place."""
+    entries = None if account.entries is None else [tuple(entry) for entry in account.entries]
+    plain = (account.session, [tuple(cell) for cell in account.cells], *account[2:5], entries)
+    return pack((folder, [*watched], [*damage], plain))
+
+
+class Kept(NamedTuple):
+    """A ledger as kept in the cache."""
+
+    version: int = 0
+    table: Sequence[Mark] = ()
+    prices: Prices = Prices("", "")
+    store: Sequence[Mark] = ()
+    """For a database: its files. Nothing in it changes while they do not."""
+    facts: Mapping[str, bytes] = {}
+    """By place below ``session/``: the time of change and size of the file, and what it says; packed."""
+    accounts: Mapping[str, bytes] = {}
+    """By session: what :func:`held` packed."""
+    damage: Sequence[tuple[str, str]] = ()
+
+
+class Ledger:
+    """The accounts of a store's sessions."""
+
+    def __init__(
+        self,
+        place: str,
+        facts: Mapping[str, Facts],
+        accounts: Mapping[str, Account],
+        prices: Prices,
+        read: Callable[[str], list[Entry]],
+        members: Sequence[Ledger] = (),
+        store: Store | None = None,
+    ) -> None:
+        self.place = place
+        self.facts = facts
+        """By session; a session whose record is gone or torn has an account but no facts."""
+        self.accounts = accounts
+        self.prices = prices
+        self.members = members
+        """For several stores together: the ledger of each."""
+        self.store = store
+        """For a store that was open already, and is no tree: the store."""
+        self.watched: list[Mark] = [each for member in members for each in member.watched]
+        """Files that may change without their folders doing so."""
+        self._read = read
+
+    def entries(self, session: str) -> list[Entry]:
+        """The messages of a session, one by one."""
+        held = self.accounts[session].entries
+        return in_time(self._read(session)) if held is None else held
+
+
+def ledger_at(found: Found, *, fresh: bool = False, report: Report = log_damage) -> Ledger:
+    """The ledger of the stores at a place, up to date. Stores that have not changed are not even opened."""
+    keepers: list[_Tree | _Whole] = [] if found.tree is None else [_Tree(found.tree, None, fresh=fresh)]
+    keepers += [_Whole(path, None, fresh=fresh) for path in found.databases]
+    return _together(found.place, [keeper.ledger(report) for keeper in keepers])
+
+
+def open_ledger(
+    store: Store, *, repricer: Repricer | None = None, fresh: bool = False, report: Report = log_damage
+) -> Ledger:
+    """The ledger of ``store``, up to date. With a ``repricer`` of your own, or ``fresh``, the cache is left alone."""
+    from ...storage.json_tree import JsonTree
+    from ...storage.union import Union
+
+    members = store.members if isinstance(store, Union) else (store,)
+    ledgers = [
+        _Tree(member.root, repricer, fresh=fresh).ledger(report)
+        if isinstance(member, JsonTree)
+        else _Whole(member.place, repricer, fresh=fresh, store=member).ledger(report)
+        for member in members
+    ]
+    return _together(store.place, ledgers)
+
+
+def _together(place: str, ledgers: list[Ledger]) -> Ledger:
+    if len(ledgers) == 1:
+        return ledgers[0]
+    from .mergers import merged
+
+    return merged(place, ledgers)
+
+
+class _Keeper:
+    """What the two kinds of ledger have in common: the file in the cache, and the prices."""
+
+    def __init__(self, place: str, repricer: Repricer | None, *, fresh: bool, store: Store | None = None) -> None:
+        self.place = place
+        self.repricer = repricer or Repricer()
+        self.path = "" if repricer or fresh else cache_file("ledger", place)
+        self.table = table_mark() if self.path else []
+        self.held = _loaded(self.path, place, self.table)
+        self._store = store
+
+    def prices(self) -> Prices:
+        """The table in use: as remembered, if nothing had to be priced anew."""
+        return self.held.prices if self.held.prices.date else self.repricer.prices
+
+
+class _Tree(_Keeper):
+    """The ledger of a JSON tree."""
+
+    @cached_property
+    def reading(self) -> TreeReading:
+        """Reads what has to be read."""
+        from .ledger_reading import TreeReading
+
+        return TreeReading(self.place, self.repricer)
+
+    def entries(self, session: str) -> list[Entry]:
+        """The messages of a session, read anew."""
+        return self.reading.entries(session)
+
+    def ledger(self, report: Report) -> Ledger:
+        """Bring it up to date."""
+        known, changed = self._facts(report)
+        newest = facts_of(known)
+        accounts: dict[str, bytes] = {}
+        watched: list[Mark] = []
+        for session, moment in folders(os.path.join(self.place, "message")):
+            packed = self.held.accounts.get(session)
+            packed, marks, damage = self._known(session, moment) or (b"", (), ())
+            if not packed:
+                packed, marks, damage = self.reading.session(session, newest.get(session), settled(moment))
+                changed = True
+            accounts[session] = packed
+            watched += [(os.path.join(self.place, "message", session, name), when, size) for name, when, size in marks]
+            for place, reason in damage:
+                report(Damage(place, reason))
+        prices = self.prices()
+        if changed or len(accounts) != len(self.held.accounts) or len(known) != len(self.held.facts):
+            _keep(self.path, self.place, Kept(_VERSION, self.table, prices, (), known, accounts))
+        self.held = Kept()
+        ledger = Ledger(self.place, newest, accounts_of(accounts), prices, self.entries)
+        ledger.watched = watched
+        return ledger
+
+    def _facts(self, report: Report) -> tuple[dict[str, bytes], bool]:
+        found: dict[str, bytes] = {}
+        changed = False
+        for project, path, moment, size in session_files(os.path.join(self.place, "session")):
+            place = f"{project}/{os.path.basename(path)}"
+            held = self.held.facts.get(place)
+            if held is None or unpack(held)[:2] != (moment, size):
+                facts = self.reading.facts(project, path, report)
+                changed = True
+                if facts is None:
+                    continue
+                held = pack((settled(moment), size, tuple(facts)))
+            found[place] = held
+        return found, changed
+
+    def _known(self, session: str, moment: int) -> tuple[bytes, Sequence[Mark], Sequence[Told]] | None:
+        """What is known of a session whose folder of messages changed at ``moment``, if that is up to date."""
+        packed = self.held.accounts.get(session)
+        if packed is None:
+            return None
+        folder, marks, damage, _ = unpack(packed)
+        place = os.path.join(self.place, "message", session)
+        if folder != moment or any(mark(os.path.join(place, name)) != (when, size) for name, when, size in marks):
+            return None
+        return packed, marks, damage
+
+
+class _Whole(_Keeper):
+    """The ledger of any other store: read as a whole, and kept if the store is a file that tells when it changed."""
+
+    @cached_property
+    def reading(self) -> StoreReading:
+        """Reads what has to be read."""
+        from .ledger_reading import StoreReading
+
+        return StoreReading(self._store or self.place, self.repricer)
+
+    def entries(self, session: str) -> list[Entry]:
+        """The messages of a session, read anew."""
+        return self.reading.entries(session)
+
+    def ledger(self, report: Report) -> Ledger:
+        """Bring it up to date."""
+        marks = database_marks(self.place)
+        if not marks or list(self.held.store) != marks:
+            facts, accounts, damage = self.reading.everything()
+            self.held = Kept(_VERSION, self.table, self.repricer.prices, marks, facts, accounts, damage)
+            if marks:
+                _keep(self.path, self.place, self.held)
+        for place, reason in self.held.damage:
+            report(Damage(place, reason))
+        known, sums = facts_of(self.held.facts), accounts_of(self.held.accounts)
+        return Ledger(self.place, known, sums, self.prices(), self.entries, store=self._store)
+
+
+def facts_of(packed: Mapping[str, bytes]) -> Mapping[str, Facts]:
+    """Facts by session. One that is filed under two projects, as a move leaves it that was cut short, is what its
+    newest record says."""
+    places: dict[str, str] = {}
+    for place, data in packed.items():
+        name = os.path.basename(place).removesuffix(".json")
+        before = places.get(name)
+        if before is None or _updated(data) >= _updated(packed[before]):
+            places[name] = place
+    return Packed(packed, lambda found: Facts(*found[2]), places)
+
+
+def accounts_of(packed: Mapping[str, bytes]) -> Mapping[str, Account]:
+    """Accounts by session."""
+    return Packed(packed, lambda found: _restored(found[3]))
+
+
+def _updated(packed: bytes) -> int:
+    return Facts(*unpack(packed)[2]).updated
+
+
+def _keep(path: str, place: str, kept: Kept) -> None:
+    facts, accounts = dict(kept.facts), dict(kept.accounts)
+    keep(path, place, (kept.version, kept.table, kept.prices.plain, kept.store, facts, accounts, kept.damage))
+
+
+def _loaded(path: str, place: str, table: Sequence[Mark]) -> Kept:
+    found = load(path, place)
+    if found is None or found[0] != _VERSION or list(found[1]) != list(table):
+        return Kept()
+    _, _, prices, store, facts, accounts, damage = found
+    return Kept(_VERSION, table, Prices(*prices), store, facts, accounts, damage)
+
+
+def _restored(held: tuple[Any, ...]) -> Account:
+    session, cells, first, names, likenesses, entries = held
+    known = None if entries is None else [Entry(*entry) for entry in entries]
+    return Account(session, [Cell(*cell) for cell in cells], first, names, likenesses, known)

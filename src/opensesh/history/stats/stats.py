@@ -1,0 +1,194 @@
+"""Tokens and money, by day, project, model, agent or session: by when they were spent, each model call once.
+
+Costs come twice: as stored when the call was made, and by the price table that :class:`Statistics` names. What nobody
+knows stays unknown. A session's row holds what it used itself; ``inclusive`` adds the subagents it started, and theirs.
+Totals are made of what each session used itself, so nothing is in them twice.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+from ...storage.store import Damage, log_damage
+from .accounts import Account, Cell, cells
+from .answers import Copied, Row, Statistics, day_of
+from .figures import Figures
+from .forks import copies
+from .ledger import Facts, Ledger, open_ledger
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from ...storage.store import Store
+    from .accounts import Entry
+    from .repricing import Repricer
+
+By = Literal["day", "project", "model", "agent", "session"]
+UNKNOWN = "(unknown)"
+"""The key of what cannot be told: the project of a session whose record is gone, the agent of an old message."""
+
+
+class Choice(NamedTuple):
+    """Which messages count."""
+
+    since: int = 0
+    """Made at or after this moment, in milliseconds."""
+    until: int | None = None
+    """Made before this one."""
+    session: Callable[[Facts | None], bool] = lambda facts: True
+
+    def counts(self, moment: int) -> bool:
+        """Whether what was made at this moment counts."""
+        return moment >= self.since and (self.until is None or moment < self.until)
+
+    def holds(self, cell: Cell) -> bool:
+        """Whether all of a cell's messages count as far as time goes."""
+        return cell.first >= self.since and (self.until is None or cell.last < self.until)
+
+    def splits(self, cell: Cell) -> bool:
+        """Whether some of them count, or may."""
+        return cell.last >= self.since and (self.until is None or cell.first < self.until) and not self.holds(cell)
+
+
+def statistics(
+    store: Store,
+    by: By = "day",
+    choice: Choice | None = None,
+    *,
+    utc: bool = False,
+    fresh: bool = False,
+    repricer: Repricer | None = None,
+    report: Callable[[Damage], None] = log_damage,
+) -> Statistics:
+    """Sum up what a store's sessions used. Days are those of the local zone unless ``utc``."""
+    ledger = open_ledger(store, repricer=repricer, fresh=fresh, report=report)
+    return summed(ledger, by, choice or Choice(), utc=utc)
+
+
+def summed(ledger: Ledger, by: By, choice: Choice, *, utc: bool = False) -> Statistics:
+    """The same, of a ledger that is open already."""
+    inherited = copies(ledger)
+    copied = Copied(len(inherited))
+    keys = _Keys(ledger, by, utc=utc)
+    rows: dict[str, Row] = {}
+    total = Row("total")
+    for session, account in ledger.accounts.items():
+        if not choice.session(ledger.facts.get(session)):
+            continue
+        for cell in _cells(ledger, account, inherited.get(session), choice, copied.figures):
+            key = keys.of(session, cell)
+            row = rows.get(key)
+            if row is None:
+                row = rows[key] = Row(key)
+            row.add(session, cell)
+            total.add(session, cell)
+    if by == "session":
+        _roll_up(ledger, rows)
+    return Statistics(by, sorted(rows.values(), key=_order(by)), total, ledger.prices, copied)
+
+
+def _cells(
+    ledger: Ledger, account: Account, inherited: set[int] | None, choice: Choice, copied: Figures
+) -> Iterable[Cell]:
+    """A session's cells without what it copied, and without what does not count. Its messages are looked at one by one
+    only if need be."""
+    if inherited is None and not any(choice.splits(cell) for cell in account.cells):
+        return [cell for cell in account.cells if choice.holds(cell)]
+    kept: list[Entry] = []
+    for position, entry in enumerate(ledger.entries(account.session)):
+        if not choice.counts(entry.created):
+            continue
+        if inherited is not None and position in inherited:
+            copied.count(entry)
+        else:
+            kept.append(entry)
+    return cells(kept)
+
+
+class _Keys:
+    """Which group a cell belongs to."""
+
+    def __init__(self, ledger: Ledger, by: By, *, utc: bool) -> None:
+        self._facts = ledger.facts
+        self._utc = utc
+        self._days: dict[int, str] = {}
+        self.of: Callable[[str, Cell], str] = {
+            "day": self._day,
+            "project": self._project,
+            "model": _model,
+            "agent": _agent,
+            "session": _session,
+        }[by]
+
+    def _day(self, _: str, cell: Cell) -> str:
+        slot = cell.slot
+        if slot not in self._days:
+            self._days[slot] = day_of(slot, utc=self._utc)
+        return self._days[slot]
+
+    def _project(self, session: str, _: Cell) -> str:
+        facts = self._facts.get(session)
+        return facts.project if facts else UNKNOWN
+
+
+def _model(_: str, cell: Cell) -> str:
+    return f"{cell.provider}/{cell.model}" if cell.provider or cell.model else UNKNOWN
+
+
+def _agent(_: str, cell: Cell) -> str:
+    return cell.agent or UNKNOWN
+
+
+def _session(session: str, _: Cell) -> str:
+    return session
+
+
+def _roll_up(ledger: Ledger, rows: dict[str, Row]) -> None:
+    """Give every session's row the sums of the tree below it. A circle, which only damage can make, is cut."""
+    below: dict[str, list[str]] = {}
+    for facts in ledger.facts.values():
+        if facts.parent:
+            below.setdefault(facts.parent, []).append(facts.id)
+    for session in list(rows):
+        for parent in _ancestors(ledger, session):
+            if parent not in rows and parent in ledger.facts:
+                rows[parent] = Row(parent)
+    for session, row in rows.items():
+        row.describe(ledger.facts.get(session))
+        row.inclusive = Figures()
+        for each in _tree(session, below):
+            if each in rows:
+                row.inclusive.add(rows[each].figures.sums)
+
+
+def _ancestors(ledger: Ledger, session: str) -> Iterator[str]:
+    seen = {session}
+    facts = ledger.facts.get(session)
+    while facts and facts.parent and facts.parent not in seen:
+        seen.add(facts.parent)
+        yield facts.parent
+        facts = ledger.facts.get(facts.parent)
+
+
+def _tree(session: str, below: dict[str, list[str]]) -> Iterator[str]:
+    seen = {session}
+    waiting = [session]
+    while waiting:
+        each = waiting.pop()
+        yield each
+        for child in below.get(each, ()):
+            if child not in seen:
+                seen.add(child)
+                waiting.append(child)
+
+
+def _order(by: By) -> Callable[[Row], Any]:
+    """Days in their order; everything else by what it cost, then by what it used."""
+    if by == "day":
+        return lambda row: row.key
+
+    def most(row: Row) -> tuple[int, int, str]:
+        sums = row.inclusive or row.figures
+        return -sums.cost, -sums.total_tokens, row.key
+
+    return most

@@ -1,0 +1,220 @@
+"""What takes the room: which sessions, which tools, subagents and attachments hold how many bytes."""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import TYPE_CHECKING, Any
+
+from ...errors import RecordError
+from ...records import Document, as_list, as_object, dumps_compact, loads_object
+from ...storage.json_tree import JsonTree
+from ...storage.store import Damage, log_damage
+from ...storage.union import Union
+from ...workspace.tidying import weigh
+from ..stats.ledger import Facts
+from ..stats.ledger_reading import session_facts
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from ...storage.store import Key, Store
+
+    Report = Callable[[Damage], None]
+
+_HEAD = 1024
+_LARGE = 65_536
+_TYPE = re.compile(rb'^\s*\{[^{]*?"type":\s*"([a-z-]+)"')
+_TOOL = re.compile(rb'"tool":\s*"([^"\\]{1,200})"')
+_BESIDE = ("snapshot", "tool-output", "worktree", "log", "bin", "plans")
+
+
+class Share:
+    """So many bytes in so many records."""
+
+    def __init__(self) -> None:
+        self.bytes = 0
+        self.records = 0
+
+    def add(self, size: int) -> None:
+        """Count a record."""
+        self.bytes += size
+        self.records += 1
+
+    def document(self) -> Document:
+        """For machines."""
+        return {"bytes": self.bytes, "records": self.records}
+
+
+class SessionRoom:
+    """What one session takes."""
+
+    def __init__(self, session: str) -> None:
+        self.session = session
+        self.facts: Facts | None = None
+        self.own = Share()
+        self.inclusive = 0
+        """Bytes, with those of the subagents below it."""
+
+    def document(self) -> Document:
+        """For machines."""
+        facts = self.facts or Facts(self.session)
+        return {
+            "sessionID": self.session,
+            "title": facts.title,
+            "parentID": facts.parent or None,
+            "projectID": facts.project,
+            **self.own.document(),
+            "inclusive": self.inclusive,
+        }
+
+
+class Room:
+    """What a store takes."""
+
+    def __init__(self, place: str) -> None:
+        self.place = place
+        self.total = Share()
+        self.kinds: dict[str, Share] = {}
+        """By kind of record: session, message, part, session_diff, todo..."""
+        self.parts: dict[str, Share] = {}
+        """By type of part."""
+        self.tools: dict[str, Share] = {}
+        self.attachments = Share()
+        """Files and images that are kept inside of parts."""
+        self.children = Share()
+        """What belongs to subagents' sessions."""
+        self.orphans = Share()
+        """What belongs to no session that there is."""
+        self.sessions: dict[str, SessionRoom] = {}
+        self.beside: dict[str, int] = {}
+        """Bytes of what OpenCode keeps next to its sessions."""
+
+    def document(self) -> Document:
+        """For machines; the largest first."""
+        return {
+            "place": self.place,
+            "total": self.total.document(),
+            "kinds": _ranked(self.kinds),
+            "parts": _ranked(self.parts),
+            "tools": _ranked(self.tools),
+            "attachments": self.attachments.document(),
+            "children": self.children.document(),
+            "orphans": self.orphans.document(),
+            "beside": self.beside,
+            "sessions": [each.document() for each in self.largest()],
+        }
+
+    def largest(self) -> list[SessionRoom]:
+        """The sessions, by what they take with all below them."""
+        return sorted(self.sessions.values(), key=lambda each: (-each.inclusive, each.session))
+
+
+def measure(store: Store, *, report: Report = log_damage) -> list[Room]:
+    """What each of a store's members takes. A tree is measured by its files, a database by the records in it."""
+    if isinstance(store, Union):
+        return [room for member in store.members for room in measure(member, report=report)]
+    room = Room(store.place)
+    owners: dict[str, str] = {}
+    records = _files(store) if isinstance(store, JsonTree) else _values(store, report)
+    for key, size, look in records:
+        _count(room, key, size, look, owners)
+    _settle(room)
+    if isinstance(store, JsonTree):
+        data = os.path.dirname(store.root)
+        room.beside = {name: size for name in _BESIDE if (size := weigh(os.path.join(data, name)))}
+    return [room]
+
+
+def _files(tree: JsonTree) -> Iterator[tuple[Key, int, Callable[[], Document]]]:
+    """Every record in a tree: sessions first, messages before parts, so that owners are known."""
+    kinds = ("session", "message", "part")
+    for kind in (*kinds, *sorted({key[0] for key in tree.list() if key[0] not in kinds})):
+        for key in tree.list((kind,)):
+            path = tree.locate(key)
+            try:
+                size = os.stat(path).st_size
+            except OSError:
+                continue
+            yield key, size, lambda path=path, size=size, kind=kind: _glimpse(path, size, kind)
+
+
+def _values(store: Store, report: Report) -> Iterator[tuple[Key, int, Callable[[], Document]]]:
+    for kind in ("session", "message", "part", "session_diff", "todo", "session_share", "project"):
+        for key, value in store.scan((kind,), report=report):
+            document = as_object(value) or {}
+            yield key, len(dumps_compact(value)), lambda document=document: document
+
+
+def _glimpse(path: str, size: int, kind: str) -> Document:
+    """As much of a record as is needed. A small part says at its beginning what it is; the others are read whole."""
+    try:
+        with open(path, "rb") as file:
+            head = file.read(_HEAD if kind == "part" and size <= _LARGE else -1)
+            found = _TYPE.match(head) if kind == "part" and size <= _LARGE else None
+            if found and found[1] != b"tool":
+                return {"type": found[1].decode()}
+            if found and (tool := _TOOL.search(head)):
+                return {"type": "tool", "tool": tool[1].decode(errors="replace")}
+            return loads_object(head + file.read(), path)
+    except (OSError, RecordError):
+        return {}
+
+
+def _count(room: Room, key: Key, size: int, look: Callable[[], Document], owners: dict[str, str]) -> None:
+    room.total.add(size)
+    room.kinds.setdefault(key[0], Share()).add(size)
+    session = key[-1]
+    match key[0]:
+        case "session":
+            room.sessions.setdefault(session, SessionRoom(session)).facts = session_facts(look(), key[1], session)
+        case "message":
+            session = owners[key[-1]] = key[1]
+        case "part":
+            session = owners.get(key[1], "")
+            _count_part(room, look(), size)
+        case "project":
+            return
+        case _:
+            pass
+    if session in room.sessions:
+        room.sessions[session].own.add(size)
+    else:
+        room.orphans.add(size)
+
+
+def _count_part(room: Room, part: Document, size: int) -> None:
+    kind = str(part.get("type", "unreadable"))
+    room.parts.setdefault(kind, Share()).add(size)
+    if kind == "tool":
+        room.tools.setdefault(str(part.get("tool", "")), Share()).add(size)
+        state = as_object(part.get("state")) or {}
+        for each in as_list(state.get("attachments")) or []:
+            room.attachments.add(_url_length(each))
+    elif kind == "file":
+        room.attachments.add(_url_length(part) or size)
+
+
+def _url_length(held: Any) -> int:
+    url = (as_object(held) or {}).get("url")
+    return len(url) if isinstance(url, str) else 0
+
+
+def _settle(room: Room) -> None:
+    """Add up the trees of subagents."""
+    parents = {each.session: each.facts.parent for each in room.sessions.values() if each.facts and each.facts.parent}
+    for each in room.sessions.values():
+        each.inclusive += each.own.bytes
+        if each.session in parents:
+            room.children.bytes += each.own.bytes
+            room.children.records += each.own.records
+        seen = {each.session}
+        above = parents.get(each.session)
+        while above in room.sessions and above not in seen:
+            seen.add(above)
+            room.sessions[above].inclusive += each.own.bytes
+            above = parents.get(above)
+
+
+def _ranked(shares: dict[str, Share]) -> Document:
+    return {name: share.document() for name, share in sorted(shares.items(), key=lambda each: -each[1].bytes)}

@@ -1,0 +1,261 @@
+"""Changes to a tree's files that can be taken back.
+
+Everything that is about to be done is noted, and what will be replaced or put aside is kept, in a folder of its own
+under the state folder, before the first file is touched. ``undo.jsonl`` in that folder is the undo file: its first
+line says what was done and why, each other line is one change. Taking back goes through it from the end and leaves
+alone whatever has been changed again since; it can be interrupted, and run again.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import time
+from hashlib import sha256
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct, json
+
+from ...errors import NotFound, RecordError, WriteFailed
+from ...storage import paths
+from ...storage.disk import Disk, explain
+from ...storage.json_tree import JsonTree, read_file
+from ...storage.store import Damage
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Iterator
+
+_FILE = "undo.jsonl"
+_FORMAT = "opensesh-undo-1"
+
+
+class Change(Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """One change. ``path`` is below the tree's root."""
+
+    path: str
+    aside: bool = False
+    """Moved away, to be kept."""
+    to: str = ""
+    """Renamed to this."""
+    data: bytes | None = None
+    """Given this content; what was there before is kept."""
+    mode: int | None = None
+    """Given these permissions."""
+
+
+class _Line(Struct, omit_defaults=True, kw_only=True):
+    path: str
+    kept: str = ""
+    to: str = ""
+    after: str = ""
+    mode: int | None = None
+
+
+class Header(Struct, kw_only=True):
+    """The first line of an undo file."""
+
+    format: str = _FORMAT
+    root: str
+    """The tree that was changed."""
+    what: str
+    """``doctor``, ``remove``, ``archive`` or ``move``."""
+    time: int
+    """When, in milliseconds."""
+    about: dict[str, Any] = {}
+    """What it was about, for people: titles by session."""
+
+
+class Undone(Struct, kw_only=True):
+    """What taking back came to."""
+
+    restored: int = 0
+    left: list[Damage] = []
+    """What could not be taken back, and why; it is still in the folder."""
+
+
+def perform(tree: JsonTree, what: str, changes: Iterable[Change], about: dict[str, Any] | None = None) -> str:
+    """Make the changes, alone with the tree; the undo file. Nothing is created if there is nothing to do."""
+    wanted = list(changes)
+    if not wanted:
+        return ""
+    folder = _new_folder(what)
+    disk = Disk()
+    with tree.locks.everything():
+        gone: set[str] = set()
+        lines = [_noted(tree, folder, change, disk, gone) for change in wanted]
+        header = Header(root=tree.root, what=what, time=time.time_ns() // 1_000_000, about=about or {})
+        undo_file = os.path.join(folder, _FILE)
+        disk.replace(undo_file, b"".join(json.encode(line) + b"\n" for line in (header, *lines)))
+        for change, line in zip(wanted, lines, strict=True):
+            _do(tree, folder, change, line, disk)
+    return undo_file
+
+
+def take_back(undo_file: str, only: Collection[str] = ()) -> Undone:
+    """Undo what an undo file (or its folder) says, or the changes to ``only`` these paths. Doing it twice is no
+    error; the folder goes when nothing is left to undo."""
+    if os.path.isdir(undo_file):
+        undo_file = os.path.join(undo_file, _FILE)
+    header, lines = read_undo_file(undo_file)
+    tree, folder = JsonTree(header.root), os.path.dirname(os.path.abspath(undo_file))
+    outcome, disk = Undone(), Disk()
+    with tree.locks.everything():
+        for line in reversed(lines):
+            if only and line.path not in only:
+                continue
+            try:
+                outcome.restored += _undo(tree, folder, line, disk)
+            except _Changed as error:
+                outcome.left.append(Damage(os.path.join(tree.root, line.path), str(error)))
+            except OSError as error:
+                raise WriteFailed(explain(line.path, error), path=line.path, errno=error.errno) from error
+    if not outcome.left and not (only and any(_is_kept(folder, line) for line in lines)):
+        discard(folder)
+    return outcome
+
+
+def read_undo_file(path: str) -> tuple[Header, list[Any]]:
+    """What an undo file says; :class:`RecordError` if it is none."""
+    try:
+        first, *rest = read_file(path).splitlines()
+        header = json.decode(first, type=Header)
+        lines = [json.decode(line, type=_Line) for line in rest]
+    except FileNotFoundError:
+        raise NotFound(f"there is no undo file at {path}; what it undid may be undone already", path=path) from None
+    except (OSError, ValueError) as error:
+        raise RecordError(f"not an undo file: {error}", path=path) from None
+    if header.format != _FORMAT:
+        raise RecordError(f"an undo file of another version: {header.format}", path=path)
+    return header, lines
+
+
+def undo_files(what: str) -> Iterator[tuple[str, Header]]:
+    """The undo files of one kind, oldest first."""
+    above = os.path.join(paths.state(), _SHELVES.get(what, what))
+    for name in sorted(os.listdir(above)) if os.path.isdir(above) else ():
+        try:
+            path = os.path.join(above, name, _FILE)
+            yield path, read_undo_file(path)[0]
+        except (NotFound, RecordError):
+            continue
+
+
+def discard(folder: str) -> None:
+    """Remove such a folder, with all it keeps, for good."""
+    for base, folders, names in os.walk(folder, topdown=False):
+        for name in names:
+            os.unlink(os.path.join(base, name))
+        for name in folders:
+            os.rmdir(os.path.join(base, name))
+    os.rmdir(folder)
+
+
+_SHELVES = {"doctor": "quarantine", "remove": "trash", "archive": "archived", "move": "moved"}
+
+
+class _Changed(Exception):
+    """The file is not as it was left."""
+
+
+def _new_folder(what: str) -> str:
+    stamp = time.strftime("%Y%m%d-%H%M%S", time.gmtime())
+    folder = os.path.join(paths.state(), _SHELVES.get(what, what), f"{stamp}-{os.urandom(3).hex()}")
+    Disk().make_folder(folder)
+    return folder
+
+
+def _noted(tree: JsonTree, folder: str, change: Change, disk: Disk, gone: set[str]) -> _Line:
+    """How to undo a change; a copy of what it will replace is kept from here on. ``gone`` is what earlier changes will
+    have taken away by then."""
+    path = os.path.join(tree.root, change.path)
+    line = _Line(path=change.path, to=change.to)
+    if change.mode is not None:
+        line.mode = os.stat(path).st_mode & 0o7777
+    elif change.aside:
+        line.kept = os.path.join("files", change.path)
+        gone.add(change.path)
+    elif change.data is not None:
+        line.after = sha256(change.data).hexdigest()
+        if change.path not in gone and os.path.exists(path):
+            line.kept = os.path.join("before", change.path)
+            disk.replace(os.path.join(folder, line.kept), read_file(path))
+    return line
+
+
+def _do(tree: JsonTree, folder: str, change: Change, line: _Line, disk: Disk) -> None:
+    path = os.path.join(tree.root, change.path)
+    try:
+        if change.mode is not None:
+            os.chmod(path, change.mode)
+        elif change.aside:
+            _move(path, os.path.join(folder, line.kept), disk)
+            _tidy(tree, path, disk)
+        elif change.to:
+            _move(path, os.path.join(tree.root, change.to), disk)
+            _tidy(tree, path, disk)
+        elif change.data is not None:
+            disk.replace(path, change.data)
+    except FileNotFoundError:
+        return  # someone else was faster; there is nothing to change any more
+    except OSError as error:
+        raise WriteFailed(explain(path, error), path=path, errno=error.errno) from error
+
+
+def _undo(tree: JsonTree, folder: str, line: _Line, disk: Disk) -> bool:
+    path = os.path.join(tree.root, line.path)
+    if line.mode is not None:
+        if not os.path.exists(path):
+            return False
+        os.chmod(path, line.mode)
+        return True
+    if line.after:
+        return _undo_content(path, os.path.join(folder, line.kept) if line.kept else "", line, disk)
+    kept = os.path.join(tree.root, line.to) if line.to else os.path.join(folder, line.kept)
+    if not os.path.lexists(kept):
+        return False  # never came to it, or taken back already
+    if os.path.lexists(path):
+        raise _Changed("something else is there now")
+    _move(kept, path, disk)
+    if line.to:
+        _tidy(tree, kept, disk)
+    return True
+
+
+def _undo_content(path: str, kept: str, line: _Line, disk: Disk) -> bool:
+    if kept and not os.path.exists(kept):
+        return False
+    try:
+        now = read_file(path)
+    except FileNotFoundError:
+        now = None
+    if now is None and not kept:
+        return False
+    before = read_file(kept) if kept else None
+    if now == before:
+        return False
+    if now is None or sha256(now).hexdigest() != line.after:
+        raise _Changed("it has been changed since")
+    disk.remove(path) if before is None else disk.replace(path, before)
+    return True
+
+
+def _is_kept(folder: str, line: _Line) -> bool:
+    return bool(line.kept) and os.path.lexists(os.path.join(folder, line.kept))
+
+
+def _move(old: str, new: str, disk: Disk) -> None:
+    disk.make_folder(os.path.dirname(new))
+    try:
+        os.rename(old, new)
+    except OSError as error:
+        if error.errno != errno.EXDEV:
+            raise
+        disk.replace(new, read_file(old))
+        os.unlink(old)
+
+
+def _tidy(tree: JsonTree, path: str, disk: Disk) -> None:
+    """Remove the folder of a record that was the last in it, as the tree itself does."""
+    folder = os.path.dirname(path)
+    if os.path.dirname(folder).startswith(os.path.join(tree.root, "")):
+        disk.remove_empty(folder)
