@@ -202,6 +202,10 @@ QUESTION = (
     "---\nSAY Thanks."
 )
 
+_FAILS = (
+    "echo out; sleep 0.3; echo err >&2; exit 3"  # OpenCode reads two pipes, in the order in which they happen to fill
+)
+
 SCENARIOS: tuple[Scenario, ...] = (
     Scenario("a plain answer", (Ask("SAY Hello there."), Ask("SAY Hello again."))),
     Scenario("a title", (Ask("SAY Hello there."),), titled=False),
@@ -262,7 +266,7 @@ SCENARIOS: tuple[Scenario, ...] = (
     ),
     Scenario(
         "a shell that fails",
-        (Ask('CALL bash {"command": "echo out; echo err >&2; exit 3", "description": "fail"}\n---\nSAY It failed.'),),
+        (Ask(f'CALL bash {{"command": "{_FAILS}", "description": "fail"}}\n---\nSAY It failed.'),),
     ),
     Scenario("a shell without a word", (Ask('CALL bash {"command": "true", "description": "be quiet"}\n---\nSAY ok'),)),
     Scenario(
@@ -467,7 +471,7 @@ SCENARIOS: tuple[Scenario, ...] = (
     Scenario("gone back step by step", (*_CHANGES, Revert(8), Revert(5), Revert(0)), files=_CHANGED),
     Scenario("gone back and summed up", (*_CHANGES, Revert(5), Compact(), Ask("SAY On.")), files=_CHANGED),
     Scenario("summed up and gone back", (*_CHANGES[:1], Compact(), *_CHANGES[1:2], Revert(0)), files=_CHANGED),
-    Scenario("the user's own command", (Ask("SAY one"), Shell("echo out; echo err >&2; exit 3"), Ask("SAY two"))),
+    Scenario("the user's own command", (Ask("SAY one"), Shell(_FAILS), Ask("SAY two"))),
     Scenario("the user's command comes first", (Shell("echo hi"), Ask("SAY one"))),
     Scenario(
         "the user's command after going back",
