@@ -89,7 +89,12 @@ class OpencodeDB:
             with self._reading() as (connection, known):
                 for source in known.get(key[0], []):
                     for row in source.find(connection, key):
-                        for found, value in source.records(row, self._path(source, row)):
+                        try:
+                            records = source.records(row)
+                        except RecordError as error:
+                            path = self._path(source, row)
+                            raise RecordError(error.reason, path=path, place=error.place) from None
+                        for found, value in records:
                             if found == key:
                                 return value
         raise NotFound(f"nothing is stored at {self.locate(key)}", key=list(key))
@@ -161,14 +166,13 @@ class OpencodeDB:
         for source in sources:
             if source.whole:
                 for row in source.select(connection, "t.message_id IN (SELECT value FROM json_each(?))", [names]):
-                    path = self._path(source, row)
                     try:
-                        part = source.make(row, path)
+                        part = source.make(row)
                         if not is_plain(part["id"]):
                             check_key(("part", part["messageID"], part["id"]))
                         parts[part["messageID"]].append(part)
                     except (InvalidKey, RecordError) as error:
-                        report(_damage(path, error))
+                        report(self._damage(source, row, error))
         for info in infos:
             yield StoredMessage(info, order.parts_in_order(parts[info["id"]], order.created(info)))
 
@@ -178,13 +182,12 @@ class OpencodeDB:
         for row in newest:
             if last and len(found) >= last:
                 break
-            path = self._path(source, row)
             try:
-                messages = messages_of(read_row(row, path))
+                messages = messages_of(read_row(row))
                 check_key(("message", *(message.info["id"] for message in messages)))
                 found += reversed(messages)
             except (InvalidKey, RecordError) as error:
-                report(_damage(path, error))
+                report(self._damage(source, row, error))
         return found[::-1][-last:]
 
     def _scan(self, source: Source, prefix: Key, report: Report) -> Iterator[tuple[Key, Any]]:
@@ -202,12 +205,11 @@ class OpencodeDB:
 
     def _records(self, source: Source, row: Row, report: Report) -> Iterator[tuple[Key, Any]]:
         """What can be read of a row."""
-        path = self._path(source, row)
         try:
-            for key, value in source.records(row, path):
+            for key, value in source.records(row):
                 yield check_key(key), value
         except (InvalidKey, RecordError) as error:
-            report(_damage(path, error))
+            report(self._damage(source, row, error))
 
     def _keys(self, connection: Connection, source: Source, prefix: Key) -> Iterator[Key]:
         if source.whole:
@@ -215,13 +217,20 @@ class OpencodeDB:
             return
         for row in source.below(connection, prefix):
             try:
-                yield from (key for key, _ in source.records(row, ""))
+                yield from (key for key, _ in source.records(row))
             except RecordError:
                 if source.kind == "message":
                     yield (source.kind, *(name.decode(errors="replace") for name in source.mark(row)))
 
     def _path(self, source: Source, row: Row) -> str:
         return f"{self.place}#{source.place(row)}"
+
+    def _damage(self, source: Source, row: Row, error: InvalidKey | RecordError) -> Damage:
+        if isinstance(error, InvalidKey):
+            reason = error.message
+        else:
+            reason = f"{error.place}: {error.reason}" if error.place else error.reason
+        return Damage(self._path(source, row), reason)
 
     @contextmanager
     def _reading(self) -> Generator[tuple[Connection, Sources]]:
@@ -247,9 +256,3 @@ def _starts(prefix: Key) -> Iterator[Key]:
         yield from ((kind,) for kind in sorted(DEPTH))
     elif len(check_key(prefix)) < DEPTH.get(prefix[0], 0):
         yield prefix
-
-
-def _damage(path: str, error: InvalidKey | RecordError) -> Damage:
-    if isinstance(error, InvalidKey):
-        return Damage(path, error.message)
-    return Damage(path, f"{error.place}: {error.reason}" if error.place else error.reason)

@@ -53,29 +53,29 @@ _STATE_FIELDS = {
 _WINDOWS = re.compile(r"[A-Za-z]:/")
 
 
-def project_document(row: Row, path: str) -> Document:
+def project_document(row: Row) -> Document:
     """``project/<id>``."""
     icon = known(
         {
-            "url": text(row, "icon_url", path),
-            "override": text(row, "icon_url_override", path),
-            "color": text(row, "icon_color", path),
+            "url": text(row, "icon_url"),
+            "override": text(row, "icon_url_override"),
+            "color": text(row, "icon_color"),
         }
     )
-    sandboxes = as_list(decoded(row, "sandboxes", path)) or []
+    sandboxes = as_list(decoded(row, "sandboxes")) or []
     return known(
         {
-            "id": text(row, "id", path),
-            "worktree": native(text(row, "worktree", path)),
-            "vcs": text(row, "vcs", path),
-            "name": text(row, "name", path),
+            "id": text(row, "id"),
+            "worktree": native(text(row, "worktree")),
+            "vcs": text(row, "vcs"),
+            "name": text(row, "name"),
             "icon": icon or None,
-            "commands": decoded(row, "commands", path),
+            "commands": decoded(row, "commands"),
             "time": known(
                 {
-                    "created": number(row, "time_created", path),
-                    "updated": number(row, "time_updated", path),
-                    "initialized": number(row, "time_initialized", path),
+                    "created": number(row, "time_created"),
+                    "updated": number(row, "time_updated"),
+                    "initialized": number(row, "time_initialized"),
                 }
             ),
             "sandboxes": [native(folder) if isinstance(folder, str) else folder for folder in sandboxes],
@@ -83,55 +83,55 @@ def project_document(row: Row, path: str) -> Document:
     )
 
 
-def session_document(row: Row, path: str) -> Document:
+def session_document(row: Row) -> Document:
     """``session/<projectID>/<id>``. What the columns of a version do not hold, its documents do not have."""
-    directory = text(row, "directory", path)
-    below = text(row, "path", path)
-    url = text(row, "share_url", path)
+    directory = text(row, "directory")
+    below = text(row, "path")
+    url = text(row, "share_url")
     return known(
         {
-            "id": text(row, "id", path),
-            "slug": text(row, "slug", path),
-            "projectID": text(row, "project_id", path),
-            "workspaceID": text(row, "workspace_id", path),
+            "id": text(row, "id"),
+            "slug": text(row, "slug"),
+            "projectID": text(row, "project_id"),
+            "workspaceID": text(row, "workspace_id"),
             "directory": native(directory),
             "path": below.replace("/", "\\") if below and directory and _WINDOWS.match(directory) else below,
-            "parentID": text(row, "parent_id", path),
-            "summary": _summary(row, path),
-            "cost": number(row, "cost", path),
-            "tokens": _tokens(row, path),
+            "parentID": text(row, "parent_id"),
+            "summary": _summary(row),
+            "cost": number(row, "cost"),
+            "tokens": _tokens(row),
             "share": {"url": url} if url else None,
-            "title": text(row, "title", path),
-            "agent": text(row, "agent", path),
-            "model": decoded(row, "model", path),
-            "version": text(row, "version", path),
-            "metadata": decoded(row, "metadata", path),
-            "time": _session_time(row, path),
-            "permission": decoded(row, "permission", path),
-            "revert": decoded(row, "revert", path),
+            "title": text(row, "title"),
+            "agent": text(row, "agent"),
+            "model": decoded(row, "model"),
+            "version": text(row, "version"),
+            "metadata": decoded(row, "metadata"),
+            "time": _session_time(row),
+            "permission": decoded(row, "permission"),
+            "revert": decoded(row, "revert"),
         }
     )
 
 
-def message_document(row: Row, path: str) -> Document:
+def message_document(row: Row) -> Document:
     """``message/<sessionID>/<id>``. One whose data does not say when it was made has the time of its row."""
-    data = content(row, path)
+    data = content(row)
     time = as_object(data.get("time")) or {}
     if not isinstance(time.get("created"), (int, float)):
-        data["time"] = {**time, "created": number(row, "time_created", path)}
-    created(data, path)
-    document = {**data, "id": text(row, "id", path), "sessionID": text(row, "session_id", path)}
+        data["time"] = {**time, "created": number(row, "time_created")}
+    created(data)
+    document = {**data, "id": text(row, "id"), "sessionID": text(row, "session_id")}
     _arrange_tokens(document)
     return arrange(document, _MESSAGE_FIELDS.get(str(data.get("role")), _MESSAGE_FIELDS["user"]))
 
 
-def part_document(row: Row, path: str) -> Document:
+def part_document(row: Row) -> Document:
     """``part/<messageID>/<id>``."""
     document = {
-        **content(row, path),
-        "id": text(row, "id", path),
-        "sessionID": text(row, "session_id", path),
-        "messageID": text(row, "message_id", path),
+        **content(row),
+        "id": text(row, "id"),
+        "sessionID": text(row, "session_id"),
+        "messageID": text(row, "message_id"),
     }
     state = as_object(document.get("state"))
     if state is not None:
@@ -140,70 +140,70 @@ def part_document(row: Row, path: str) -> Document:
     return arrange(document, _PART_FIELDS.get(str(document.get("type")), OtherPart.__struct_encode_fields__))
 
 
-def diff_document(row: Row, path: str) -> list[Any]:
+def diff_document(row: Row) -> list[Any]:
     """``session_diff/<sessionID>``."""
-    diffs = as_list(decoded(row, "summary_diffs", path))
+    diffs = as_list(decoded(row, "summary_diffs"))
     if diffs is None:
-        raise RecordError("expected an array", path=path, place="summary_diffs")
+        raise RecordError("expected an array", place="summary_diffs")
     return diffs
 
 
-def todo_document(row: Row, path: str) -> list[Document]:
+def todo_document(row: Row) -> list[Document]:
     """``todo/<sessionID>``, from lines of position, content, status and priority."""
-    lines: list[list[Any]] = decoded(row, "lines", path)
+    lines: list[list[Any]] = decoded(row, "lines")
     return [dict(zip(("content", "status", "priority"), line[1:], strict=True)) for line in sorted(lines)]
 
 
-def share_document(row: Row, path: str) -> Document:
+def share_document(row: Row) -> Document:
     """``session_share/<sessionID>``."""
-    return known({name: text(row, name, path) for name in ("id", "secret", "url")})
+    return known({name: text(row, name) for name in ("id", "secret", "url")})
 
 
-def text(row: Row, name: str, path: str) -> str | None:
+def text(row: Row, name: str) -> str | None:
     """A text column."""
     value = row[name]
     if value is None:
         return None
     if not isinstance(value, bytes):
-        _refuse(value, "text", name, path)
+        _refuse(value, "text", name)
     try:
         return value.decode("utf-8", "surrogatepass")
     except UnicodeDecodeError as error:
-        raise RecordError(f"not UTF-8 text at byte {error.start}", path=path, place=name) from None
+        raise RecordError(f"not UTF-8 text at byte {error.start}", place=name) from None
 
 
-def number(row: Row, name: str, path: str) -> int | float | None:
+def number(row: Row, name: str) -> int | float | None:
     """A number column; a whole number as an integer, however SQLite keeps it."""
     value = row[name]
     if isinstance(value, float):
         return int(value) if value.is_integer() else value
     if value is None or isinstance(value, int):
         return value
-    return _refuse(value, "a number", name, path)
+    return _refuse(value, "a number", name)
 
 
-def decoded(row: Row, name: str, path: str) -> Any:
+def decoded(row: Row, name: str) -> Any:
     """A column of JSON; ``None`` also for JSON's ``null``."""
     value = row[name]
     if value is None:
         return None
     if not isinstance(value, bytes):
-        _refuse(value, "JSON", name, path)
+        _refuse(value, "JSON", name)
     try:
-        return loads(value, path)
+        return loads(value)
     except RecordError as error:
         place = f"{name}, {error.place}" if error.place else name
-        raise RecordError(error.reason, path=path, place=place) from None
+        raise RecordError(error.reason, place=place) from None
 
 
-def content(row: Row, path: str) -> Document:
+def content(row: Row) -> Document:
     """The object in the column ``data``."""
     value = row["data"]
     if not isinstance(value, bytes):
-        _refuse(value, "JSON", "data", path)
+        _refuse(value, "JSON", "data")
     if not value:
-        raise RecordError("empty", path=path, place="data")
-    return loads_object(value, path)
+        raise RecordError("empty", place="data")
+    return loads_object(value)
 
 
 def known(fields: Document) -> Document:
@@ -222,35 +222,35 @@ def native(folder: str | None) -> str | None:
 
 
 def _arrange_tokens(document: Document) -> None:
-    if tokens := as_object(document.get("tokens")):
+    if "tokens" in document and (tokens := as_object(document["tokens"])):
         if cache := as_object(tokens.get("cache")):
             tokens["cache"] = arrange(cache, CacheTokens.__struct_encode_fields__)
         document["tokens"] = arrange(tokens, Tokens.__struct_encode_fields__)
 
 
-def _summary(row: Row, path: str) -> Document | None:
-    counts = {name: number(row, f"summary_{name}", path) for name in ("additions", "deletions", "files")}
+def _summary(row: Row) -> Document | None:
+    counts = {name: number(row, f"summary_{name}") for name in ("additions", "deletions", "files")}
     if all(count is None for count in counts.values()):
         return None
     return {name: count or 0 for name, count in counts.items()}
 
 
-def _tokens(row: Row, path: str) -> Document | None:
-    used = {name: number(row, f"tokens_{name}", path) for name in ("input", "output", "reasoning")}
-    cache = {name: number(row, f"tokens_cache_{name}", path) for name in ("read", "write")}
+def _tokens(row: Row) -> Document | None:
+    used = {name: number(row, f"tokens_{name}") for name in ("input", "output", "reasoning")}
+    cache = {name: number(row, f"tokens_cache_{name}") for name in ("read", "write")}
     if all(count is None for count in (*used.values(), *cache.values())):
         return None
     tokens: Document = {name: count or 0 for name, count in used.items()}
     return tokens | {"cache": {name: count or 0 for name, count in cache.items()}}
 
 
-def _session_time(row: Row, path: str) -> Document:
+def _session_time(row: Row) -> Document:
     names = ("created", "updated", "compacting", "archived")
-    time = known({name: number(row, f"time_{name}", path) for name in names})
+    time = known({name: number(row, f"time_{name}") for name in names})
     if "created" not in time:
-        raise RecordError("expected milliseconds, found nothing", path=path, place="time_created")
+        raise RecordError("expected milliseconds, found nothing", place="time_created")
     return time
 
 
-def _refuse(value: object, expected: str, name: str, path: str) -> NoReturn:
-    raise RecordError(f"expected {expected}, found {value!r:.60}", path=path, place=name)
+def _refuse(value: object, expected: str, name: str) -> NoReturn:
+    raise RecordError(f"expected {expected}, found {value!r:.60}", place=name)

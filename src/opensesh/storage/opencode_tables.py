@@ -60,8 +60,8 @@ class Source(NamedTuple):
     """The columns that make up the key, after its kind."""
     columns: dict[str, str]
     """What is selected, by name."""
-    make: Callable[[Row, str], Any]
-    """The record in a row that is found at a place; for a row that is not a :attr:`whole` one, its records by key."""
+    make: Callable[[Row], Any]
+    """The record in a row; for a row that is not a :attr:`whole` one, its records by key."""
     where: str = "1"
     joins: str = ""
     newest: str = "t.time_created DESC"
@@ -71,12 +71,12 @@ class Source(NamedTuple):
     whole: bool = True
     """Whether a row is one record, so that its key can be told without decoding it."""
 
-    def records(self, row: Row, path: str) -> Records:
-        """What a row holds, in key order. ``path`` is where it is, for errors."""
-        made = self.make(row, path)
+    def records(self, row: Row) -> Records:
+        """What a row holds, in key order."""
+        made = self.make(row)
         if not self.whole:
             return made
-        return [((self.kind, *(rows.text(row, name, path) or "" for name in self.key)), made)]
+        return [((self.kind, *(rows.text(row, name) or "" for name in self.key)), made)]
 
     def find(self, connection: Connection, key: Key) -> list[Row]:
         """The row that a record comes from, if it is there."""
@@ -261,10 +261,10 @@ def _row_of_parts(key: Key) -> tuple[str, ...]:
     return tuple(row_id(name) for name in key[1:2])
 
 
-def _v2_messages(row: Row, path: str) -> Records:
-    return [(("message", info["sessionID"], info["id"]), info) for info, _ in messages_of(read_row(row, path))]
+def _v2_messages(row: Row) -> Records:
+    return [(("message", info["sessionID"], info["id"]), info) for info, _ in messages_of(read_row(row))]
 
 
-def _v2_parts(row: Row, path: str) -> Records:
-    found = messages_of(read_row(row, path))
+def _v2_parts(row: Row) -> Records:
+    found = messages_of(read_row(row))
     return [(("part", info["id"], part["id"]), part) for info, parts in found for part in parts]

@@ -66,50 +66,50 @@ class V2Row(NamedTuple):
         return During(self.created, moment(as_object(self.data.get("time")), "completed"))
 
 
-def session_v2_document(row: Row, path: str) -> Document:
+def session_v2_document(row: Row) -> Document:
     """``session/<projectID>/<id>``: the fields of 1.x, then those that only 2.x has, by their names there."""
     if row["title"] is None:
         row = {**row, "title": _default_title(row).encode()}
-    session = session_document(row, path)
+    session = session_document(row)
     if not all(_is_rule(rule) for rule in as_list(session.get("permission")) or []):
         session["permissions"] = session.pop("permission")
-    session["time"] |= known({name: number(row, f"time_{name}", path) for name in ("idle", "viewed", "suspended")})
+    session["time"] |= known({name: number(row, f"time_{name}") for name in ("idle", "viewed", "suspended")})
     fork = {
-        "sessionID": text(row, "fork_session_id", path),
-        "boundary": decoded(row, "fork_boundary", path),
-        "messageID": text(row, "fork_message_id", path),
+        "sessionID": text(row, "fork_session_id"),
+        "boundary": decoded(row, "fork_boundary"),
+        "messageID": text(row, "fork_message_id"),
     }
     more = {
-        "outcome": text(row, "idle_outcome", path),
-        "resumeAttempts": number(row, "resume_attempts", path) or None,
+        "outcome": text(row, "idle_outcome"),
+        "resumeAttempts": number(row, "resume_attempts") or None,
         "fork": known(fork) or None,
     }
     return session | known(more)
 
 
-def read_row(row: Row, path: str) -> V2Row:
+def read_row(row: Row) -> V2Row:
     """Decode a row of ``session_message``."""
-    data = content(row, path)
+    data = content(row)
     created = moment(as_object(data.get("time")), "created")
     if created is None:
-        created = moment({"row": number(row, "time_created", path)}, "row")
+        created = moment({"row": number(row, "time_created")}, "row")
     if created is None:
-        raise RecordError("expected milliseconds, found nothing", path=path, place="$.time.created")
-    reply = as_list(decoded(row, "reply", path)) or [None, None]
-    directory = native(text(row, "directory", path)) or ""
+        raise RecordError("expected milliseconds, found nothing", place="$.time.created")
+    reply = as_list(decoded(row, "reply")) or [None, None]
+    directory = native(text(row, "directory")) or ""
     return V2Row(
-        id=text(row, "id", path) or "",
-        session_id=text(row, "session_id", path) or "",
-        type=text(row, "type", path) or "unknown",
+        id=text(row, "id") or "",
+        session_id=text(row, "session_id") or "",
+        type=text(row, "type") or "unknown",
         seq=moment(row, "seq"),
         created=created,
         updated=moment(row, "time_updated"),
         data=data,
-        parent_id=text(row, "parent_id", path),
-        agent=reply[0] if isinstance(reply[0], str) else text(row, "session_agent", path),
-        model=as_object(reply[1]) or as_object(decoded(row, "session_model", path)),
+        parent_id=text(row, "parent_id"),
+        agent=reply[0] if isinstance(reply[0], str) else text(row, "session_agent"),
+        model=as_object(reply[1]) or as_object(decoded(row, "session_model")),
         directory=directory,
-        worktree=native(text(row, "worktree", path)) or directory,
+        worktree=native(text(row, "worktree")) or directory,
     )
 
 

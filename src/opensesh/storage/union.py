@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from heapq import merge
-from itertools import groupby
+from itertools import chain, groupby
 from typing import TYPE_CHECKING, Any
 
 from ..errors import NotFound, RecordError
@@ -99,10 +99,12 @@ class Union:
 
     def messages(self, session_id: str, *, last: int = 0, report: Report = log_damage) -> Sequence[StoredMessage]:
         """A session's messages from all stores together, oldest first."""
+        held = [store.messages(session_id, last=last, report=report) for store in self.members]
+        if sum(map(bool, held)) <= 1:
+            return next(filter(None, held), ())
         found: dict[str, list[StoredMessage]] = {}
-        for store in self.members:
-            for message in store.messages(session_id, last=last, report=report):
-                found.setdefault(str(message.info.get("id")), []).append(message)
+        for message in chain.from_iterable(held):
+            found.setdefault(str(message.info.get("id")), []).append(message)
         united = sorted(map(_unite, found.values()), key=lambda message: order.position(message.info))
         return united[-last:]
 

@@ -22,9 +22,14 @@ _MANY = 300
 
 def conversation(store: Store, session_id: str, *, report: Report = log_damage) -> Iterator[StoredMessage]:
     """The messages with their parts, oldest first. What cannot be read is left out and told."""
-    if len(store.list(("message", session_id))) <= _MANY:
-        yield from store.messages(session_id, report=report)
+    damage: list[Damage] = []
+    newest = store.messages(session_id, last=_MANY + 1, report=damage.append)
+    if len(newest) <= _MANY:  # so these are all
+        for each in damage:
+            report(each)
+        yield from newest
         return
+    del newest
     for name, info in _infos(store, session_id, report):
         parts = (as_object(part) for _, part in store.scan(("part", name), report=report))
         yield StoredMessage(info, order.parts_in_order(filter(None, parts), order.created(info)))

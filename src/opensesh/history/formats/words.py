@@ -19,7 +19,7 @@ def iso(moment: Any) -> str | None:
         return None
     try:
         seconds, rest = divmod(int(moment), 1000)
-        return f"{datetime.fromtimestamp(seconds, UTC).strftime('%Y-%m-%dT%H:%M:%S')}.{rest:03d}Z"
+        return f"{datetime.fromtimestamp(seconds, UTC).isoformat()[:19]}.{rest:03d}Z"
     except (ValueError, OverflowError, OSError):
         return None
 

@@ -189,7 +189,7 @@ class DatabaseFeed:
 
         for row in source.select(connection, f"t.session_id = ? AND {source.where}", [session]):
             try:
-                for info, parts in messages_of(read_row(row, self.place)):
+                for info, parts in messages_of(read_row(row)):
                     found = mark(_whole(row["time_updated"]))
                     yield Look(info["id"], found, {part["id"]: found for part in parts})
             except (InvalidKey, RecordError) as error:
@@ -230,7 +230,7 @@ class DatabaseFeed:
 
     def _records(self, source: Source, row: Row) -> Iterator[tuple[tuple[str, ...], Document]]:
         try:
-            for key, value in source.records(row, f"{self.place}#{source.place(row)}"):
+            for key, value in source.records(row):
                 yield check_key(key), value
         except (InvalidKey, RecordError) as error:
             self.damage.append(self._damage(source, row, error))
