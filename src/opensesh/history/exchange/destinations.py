@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     Step = Callable[[int, int], None]
 
 _LIST = ".opensesh-export.jsonl"
+_BUFFER = 262_144
 
 
 class Done(msgspec.Struct, kw_only=True):
@@ -120,7 +121,10 @@ class _Part:
     def write(self, step: Step) -> int:
         before, between, after = self.export.frame
         todo, offset = self._left()
-        with open(self.part, "r+b" if offset else "wb") as file, open(self.notes, "ab" if offset else "wb") as notes:
+        with (
+            open(self.part, "r+b" if offset else "wb", buffering=_BUFFER) as file,
+            open(self.notes, "ab" if offset else "wb") as notes,
+        ):
             if offset:
                 file.truncate(offset)
                 file.seek(offset)

@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 _SUFFIX = ".json"
 _JUST_NOW_NS = 3_000_000_000
 _DAY_NS = 86_400 * 1_000_000_000
-_RECENT = 8
-_NEWEST = 20
+_RECENT = 4
+_NEWEST = 8
 
 
 class TreeFeed:
