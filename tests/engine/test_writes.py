@@ -13,8 +13,8 @@ from opensesh.models.scripted import ScriptedModel
 from opensesh.records import Rule
 from opensesh.storage.memory import Memory
 from opensesh.testing import Nursery
-from opensesh.workspace import Kept, Reverts
-from opensesh.workspace.kept import LARGEST
+from opensesh.workspace import Originals, Reverts
+from opensesh.workspace.originals import LARGEST
 from opensesh.workspace.states import name_of
 
 from . import runners
@@ -111,7 +111,7 @@ async def test_what_a_write_wrote_over_is_named_in_its_record_and_put_aside() ->
         assert write["file"] == at("a.txt")
         assert write["before"] == f"100644 {name_of(b'precious' + bytes([10]))}"
         assert write["after"] == f"100644 {name_of(b'new' + bytes([10]))}"
-        assert on.engine.runtime.kept.content(write["before"].split()[1]) == b"precious\n"
+        assert on.engine.runtime.originals.content(write["before"].split()[1]) == b"precious\n"
         assert on.store.read(("part", on.answers()[1].info["id"], on.parts("tool")[1]["id"])) == on.parts("tool")[1]
 
 
@@ -247,7 +247,7 @@ async def test_when_what_was_put_aside_is_gone_the_texts_of_the_record_still_ser
     )
     async with stage(script, rules=ALLOW) as on:
         await on.ask()
-        assert on.engine.runtime.kept.drop(set(), days=-1) > 0
+        assert on.engine.runtime.originals.drop(set(), days=-1) > 0
         done = reverts(on).revert(on.session, prompt_of(on))
         assert [each.name for each in done.left_alone] == ["b.txt"]
         assert files() == {"a.txt": b"one\n", "b.txt": b"two\n"}
@@ -255,7 +255,7 @@ async def test_when_what_was_put_aside_is_gone_the_texts_of_the_record_still_ser
 
 async def test_a_file_too_large_to_put_aside_is_told_as_lost(monkeypatch: pytest.MonkeyPatch) -> None:
     assert LARGEST == 64 << 20
-    monkeypatch.setattr("opensesh.workspace.kept.LARGEST", 3)
+    monkeypatch.setattr("opensesh.workspace.originals.LARGEST", 3)
     Path("a.txt").write_text("one\n")
     script = calls(("read", {"filePath": at("a.txt")}), ("write", {"filePath": at("a.txt"), "content": "two\n"}))
     async with stage(script, rules=ALLOW) as on:
@@ -265,18 +265,18 @@ async def test_a_file_too_large_to_put_aside_is_told_as_lost(monkeypatch: pytest
 
 
 async def test_the_same_content_is_put_aside_once_and_damage_is_noticed() -> None:
-    kept = Kept(Memory())
+    originals = Originals(Memory())
     Path("a").write_bytes(b"same" * 1000)
     Path("b").write_bytes(b"same" * 1000)
-    one, two = kept.put("a"), kept.put("b")
+    one, two = originals.put("a"), originals.put("b")
     assert one == two
     assert one is not None
-    (stored,) = (path for path in Path(kept.folder).rglob("*") if path.is_file())
-    assert stored.stat().st_size == kept.size() < 200
-    assert kept.put("none") == ("", "")
-    assert kept.put(".") is None
+    (stored,) = (path for path in Path(originals.folder).rglob("*") if path.is_file())
+    assert stored.stat().st_size == originals.size() < 200
+    assert originals.put("none") == ("", "")
+    assert originals.put(".") is None
     stored.write_bytes(b"damaged")
-    assert kept.content(one.oid) is None
+    assert originals.content(one.oid) is None
 
 
 @pytest.mark.parametrize("half", [False, True])

@@ -21,7 +21,7 @@ from opensesh.sessions import Sessions
 from opensesh.sharing.app import share_app
 from opensesh.sharing.publisher import Publisher, Tries
 from opensesh.sharing.rates import Rates
-from opensesh.sharing.shelf import Limits, Shelf
+from opensesh.sharing.share_store import Limits, ShareStore
 from opensesh.sharing.terms import Terms
 from opensesh.storage.json_tree import JsonTree
 
@@ -65,8 +65,8 @@ class Stand:
         listener.bind(("127.0.0.1", self.port))
         listener.listen()
         self.port = listener.getsockname()[1]
-        shelf = Shelf(str(self._folder), self._limits)
-        app = share_app(shelf, hosts=frozenset({f"127.0.0.1:{self.port}"}), rates=self._rates)
+        shares = ShareStore(str(self._folder), self._limits)
+        app = share_app(shares, hosts=frozenset({f"127.0.0.1:{self.port}"}), rates=self._rates)
         options: Json = {"log_level": "critical", "lifespan": "off", "ws": "none", "timeout_graceful_shutdown": 1}
         self._server = _Server(uvicorn.Config(self._faulty(app), **options))
         self._group = asyncio.TaskGroup()
@@ -74,13 +74,13 @@ class Stand:
         self._group.create_task(self._server.serve(sockets=[listener]))
         while not self._server.started:
             await asyncio.sleep(0.005)
-        self._shelf = shelf
+        self._shares = shares
 
     async def stop(self) -> None:
         if self._server is not None:
             self._server.should_exit = True
             await self._group.__aexit__(None, None, None)
-            self._shelf.close()
+            self._shares.close()
             self._server = None
 
     def _faulty(self, app: ASGIApp) -> ASGIApp:

@@ -210,7 +210,7 @@ async def test_two_do_not_share_one_session_at_the_same_time(desk: Desk, stand: 
 
 
 async def test_what_is_too_large_for_the_server_stays_here_and_the_rest_goes(desk: Desk, tmp_path: Path) -> None:
-    from opensesh.sharing.shelf import Limits
+    from opensesh.sharing.share_store import Limits
 
     session = desk.sample.talk(answers=20)
     desk.sample.prompt(session, "x" * 200_000)

@@ -15,7 +15,7 @@ from opensesh.errors import OpenseshError, UsageError
 from opensesh.sharing.app import share_app
 from opensesh.sharing.rates import Rate, Rates
 from opensesh.sharing.serving import Serving, serving
-from opensesh.sharing.shelf import Limits, Shelf
+from opensesh.sharing.share_store import Limits, ShareStore
 
 from .stand import Json, Stand, standing
 
@@ -311,7 +311,9 @@ async def test_a_server_serves_for_as_long_as_its_block(tmp_path: Path) -> None:
 
 
 async def test_links_begin_with_the_public_address(tmp_path: Path) -> None:
-    app = share_app(Shelf(str(tmp_path)), hosts=frozenset({"share.example.org"}), public="https://share.example.org")
+    app = share_app(
+        ShareStore(str(tmp_path)), hosts=frozenset({"share.example.org"}), public="https://share.example.org"
+    )
     async with httpx2.AsyncClient(transport=httpx2.ASGITransport(app), base_url="http://share.example.org") as client:
         answer = await client.post("/api/share", json={"sessionID": "ses_1"})
     assert answer.json()["url"].startswith("https://share.example.org/share/")

@@ -11,7 +11,7 @@ from opensesh.cli.app import run
 from opensesh.errors import SnapshotError
 from opensesh.history.upkeep import trash
 from opensesh.storage.json_tree import tree_name
-from opensesh.workspace import Kept, rooms, tidy_in_background, tidy_up
+from opensesh.workspace import Originals, rooms, tidy_in_background, tidy_up
 from opensesh.workspace import tidying as module
 
 from ..engine.stage import stage
@@ -34,11 +34,11 @@ def older(path: Path, days: int) -> None:
         os.utime(each, (moment, moment))
 
 
-def overwritten(desk: Desk, kept: Kept, name: str, text: str) -> tuple[str, str, str]:
+def overwritten(desk: Desk, originals: Originals, name: str, text: str) -> tuple[str, str, str]:
     """A session that wrote over a file: the session, its prompt, and the content that was put aside."""
     session = desk.session()
     prompt = desk.prompt(session)
-    before = kept.put(str(desk.folder / name))
+    before = originals.put(str(desk.folder / name))
     assert before is not None
 
     def act(folder: Path) -> dict[str, object]:
@@ -51,42 +51,42 @@ def overwritten(desk: Desk, kept: Kept, name: str, text: str) -> tuple[str, str,
 
 
 def test_what_a_session_or_the_trash_names_stays_and_the_rest_is_given_back(desk: Desk, state: Path) -> None:
-    kept = Kept(desk.sessions.store)
-    used, prompt, wanted = overwritten(desk, kept, "README.md", "new\n")
-    thrown, second, thrown_away = overwritten(desk, kept, "src/main.py", "new\n")
+    originals = Originals(desk.sessions.store)
+    used, prompt, wanted = overwritten(desk, originals, "README.md", "new\n")
+    thrown, second, thrown_away = overwritten(desk, originals, "src/main.py", "new\n")
     desk.reverts.revert(thrown, second)
     desk.reverts.cleanup(thrown)
-    removed, _, in_trash = overwritten(desk, kept, "README.md", "newer\n")
+    removed, _, in_trash = overwritten(desk, originals, "README.md", "newer\n")
     trash.remove(desk.sessions.store, [desk.sessions.get(removed)])
     write(desk.folder, {"nobody": "wants this"})
-    nobody = kept.put(str(desk.folder / "nobody"))
+    nobody = originals.put(str(desk.folder / "nobody"))
     assert nobody is not None
     noise = some_noise(desk)
     age(desk, 8)
-    older(Path(kept.folder), 8)
+    older(Path(originals.folder), 8)
     before = rooms(desk.sessions.store)
     done = tidy_up(desk.sessions)
     assert done.before == before
     assert done.after == rooms(desk.sessions.store)
     assert done.after.snapshots < before.snapshots
     assert not is_there(desk.snapshots, noise)
-    assert [kept.has(oid) for oid in (wanted, thrown_away, in_trash, nobody.oid)] == [True, True, True, False]
+    assert [originals.has(oid) for oid in (wanted, thrown_away, in_trash, nobody.oid)] == [True, True, True, False]
     desk.reverts.revert(used, prompt, force=True)
     assert contents(desk.folder)["README.md"] == "hello\n"
 
 
 def test_what_is_young_stays_though_nobody_names_it(desk: Desk, state: Path) -> None:
-    kept = Kept(desk.sessions.store)
-    found = kept.put(str(desk.folder / "README.md"))
+    originals = Originals(desk.sessions.store)
+    found = originals.put(str(desk.folder / "README.md"))
     assert found is not None
     noise = some_noise(desk)
     tidy_up(desk.sessions)
-    assert kept.has(found.oid)
+    assert originals.has(found.oid)
     assert is_there(desk.snapshots, noise)
-    older(Path(kept.folder), 8)
-    assert kept.put(str(desk.folder / "README.md")) == found
+    older(Path(originals.folder), 8)
+    assert originals.put(str(desk.folder / "README.md")) == found
     tidy_up(desk.sessions)
-    assert kept.has(found.oid), "it was put aside anew just now"
+    assert originals.has(found.oid), "it was put aside anew just now"
 
 
 def test_a_removed_session_takes_its_revert_along_and_brings_it_back(desk: Desk, state: Path) -> None:
@@ -170,7 +170,7 @@ def test_the_doctor_tells_how_much_room_it_takes_and_gives_some_back(
     desk: Desk, state: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     store = ["--store", str(desk.home / "data")]
-    overwritten(desk, Kept(desk.sessions.store), "README.md", "new\n")
+    overwritten(desk, Originals(desk.sessions.store), "README.md", "new\n")
     some_noise(desk)
     age(desk, 8)
     assert run([*store, "doctor", "--json"]) == 0

@@ -70,10 +70,10 @@ def _files(
     sessions: Sessions, session: Session, messages: Sequence[StoredMessage], snapshots: Snapshots, *, whole: bool
 ) -> list[Document]:
     """From the snapshots; from what was stored when they were there, if they no longer are."""
-    from ..workspace import Kept, diffs_of
+    from ..workspace import Originals, diffs_of
 
     try:
-        return diffs_of(messages, snapshots, Kept(sessions.store))
+        return diffs_of(messages, snapshots, Originals(sessions.store))
     except SnapshotError:
         if whole:
             return sessions.diff(session.id)

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from ..models.events import Metadata
     from ..records import Document
     from ..tools.tool import Tool, ToolOutput
+    from .answer_writer import AnswerWriter
     from .context import CallContext, Surroundings
-    from .pen import Pen
     from .repetition import Repetition
 
 ABORTED = "Tool execution aborted"
@@ -32,8 +32,10 @@ ABORTED = "Tool execution aborted"
 class CallRunner:
     """The tools on offer in one step, and the calls made of them."""
 
-    def __init__(self, pen: Pen, tools: Mapping[str, Tool], surroundings: Surroundings, repetition: Repetition) -> None:
-        self._pen = pen
+    def __init__(
+        self, writer: AnswerWriter, tools: Mapping[str, Tool], surroundings: Surroundings, repetition: Repetition
+    ) -> None:
+        self._writer = writer
         self._tools = tools
         self._surroundings = surroundings
         self._repetition = repetition
@@ -70,7 +72,7 @@ class CallRunner:
 
     async def run_nested(self, tool: str, given: Mapping[str, Any]) -> ToolOutput:
         """A call that another call makes, with a part of its own."""
-        part = self._pen.new_call(tool)
+        part = self._writer.new_call(tool)
         call = stream.ToolCall(part["callID"], tool, dict(given))
         await self.running(part, call)
         context = self._surroundings.context(self, part["id"], part["callID"])
@@ -107,11 +109,11 @@ class CallRunner:
         changed = part | {"tool": name or call.name, "state": state | {"time": {"start": ids.now_ms()}}}
         if call.metadata:
             changed["metadata"] = call.metadata
-        await self._pen.put(changed)
+        await self._writer.put(changed)
 
     async def progress(self, part_id: str, title: str | None, metadata: Mapping[str, Any] | None) -> None:
         """Show how far a call is, as long as it runs."""
-        part = self._pen.parts.get(part_id)
+        part = self._writer.parts.get(part_id)
         state = (part or {}).get("state", {})
         if part is None or state.get("status") != "running":
             return
@@ -121,14 +123,14 @@ class CallRunner:
         own = {OWN: known[OWN]} if OWN in known else {}
         kept = known if metadata is None and "metadata" in state else metadata
         shown |= {"metadata": dict(kept) | own} if kept is not None else {}
-        await self._pen.put(part | {"state": shown | {"time": state["time"]}})
+        await self._writer.put(part | {"state": shown | {"time": state["time"]}})
 
     async def announce(self, part_id: str, account: Document) -> None:
         """Say in the record of a call what it is about to do to files, before it does."""
-        part = self._pen.parts.get(part_id)
+        part = self._writer.parts.get(part_id)
         if part is not None and part["state"].get("status") == "running":
             metadata = (as_object(part["state"].get("metadata")) or {}) | account
-            await self._pen.put(part | {"state": part["state"] | {"metadata": metadata}})
+            await self._writer.put(part | {"state": part["state"] | {"metadata": metadata}})
 
     async def completed(
         self,
@@ -139,7 +141,7 @@ class CallRunner:
         attachments: Sequence[dict[str, Any]] = (),
     ) -> None:
         """The tool answered."""
-        part = self._pen.parts[part_id]
+        part = self._writer.parts[part_id]
         state: Document = {
             "status": "completed",
             "input": part["state"]["input"],
@@ -150,29 +152,29 @@ class CallRunner:
         }
         if attachments:
             state["attachments"] = list(attachments)
-        await self._pen.put(part | {"state": state})
+        await self._writer.put(part | {"state": state})
 
     async def failed(self, part_id: str, error: str, metadata: Metadata | None = None) -> None:
         """The tool did not answer; what it last showed is kept."""
-        part = self._pen.parts[part_id]
+        part = self._writer.parts[part_id]
         shown = metadata if metadata is not None else as_object(part["state"].get("metadata"))
         state: Document = {"status": "error", "input": part["state"]["input"], "error": error}
         if shown:
             state["metadata"] = shown
-        await self._pen.put(part | {"state": state | {"time": {"start": _start(part), "end": ids.now_ms()}}})
+        await self._writer.put(part | {"state": state | {"time": {"start": _start(part), "end": ids.now_ms()}}})
 
     async def _answered(self, part_id: str, answer: ToolOutput, context: CallContext) -> None:
         metadata = answer.metadata | await context.writes.account()
         await self.completed(part_id, answer.output, answer.title, metadata, answer.attachments)
 
     async def _gave_up(self, part_id: str, error: str, context: CallContext) -> None:
-        shown = as_object(self._pen.parts[part_id]["state"].get("metadata")) or {}
+        shown = as_object(self._writer.parts[part_id]["state"].get("metadata")) or {}
         told = {name: value for name, value in shown.items() if name != OWN}
         await self.failed(part_id, error, told | await context.writes.account())
 
     async def abort_open(self) -> None:
         """Bring every call that has not ended to its end: the answer they belong to is over."""
-        for part in list(self._pen.parts.values()):
+        for part in list(self._writer.parts.values()):
             if part["type"] == "tool" and part["state"]["status"] in ("pending", "running"):
                 await self.failed(part["id"], ABORTED)
 

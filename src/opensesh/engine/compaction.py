@@ -27,9 +27,9 @@ from ..records import (
     UserMessage,
 )
 from ..storage.store import StoredMessage
+from .answer_writer import AnswerWriter
 from .cancellation import to_the_end
 from .failures import failure_of
-from .pen import Pen
 from .prompts import words
 from .summary import first_piece, own_words, pieces, previous_summary, transcript
 from .tokens import estimate
@@ -106,25 +106,25 @@ class Compaction:
     async def run(self, messages: Sequence[StoredMessage]) -> tuple[StoredMessage, Failure | None]:
         """Sum up ``messages``, all of the session's before the request; the summary as stored, and why it failed if
         so."""
-        pen = Pen(self._runtime.sessions, self._new_summary(), self._runtime.publish)
-        await pen.save()
+        writer = AnswerWriter(self._runtime.sessions, self._new_summary(), self._runtime.publish)
+        await writer.save()
         try:
             draft = await self._draft(await self._shown(visible(messages)))
         except OpenseshError as error:
             failure = failure_of(error, self._model.provider_id)
-            pen.charge(self._spent, self._model)
-            await pen.finish(failure)
-            return pen.message, failure
+            writer.charge(self._spent, self._model)
+            await writer.finish(failure)
+            return writer.message, failure
         except asyncio.CancelledError:
-            pen.charge(self._spent, self._model)
-            await to_the_end(pen.finish(MessageAbortedError(message="The user stopped this")))
+            writer.charge(self._spent, self._model)
+            await to_the_end(writer.finish(MessageAbortedError(message="The user stopped this")))
             raise
-        await pen.step_started(None)
-        await pen.put(self._text(pen.info, draft + self._verbatim(messages)))
-        await pen.step_finished(stream.FinishStep(reason="stop", usage=self._spent), self._model, None)
-        await pen.finish()
+        await writer.step_started(None)
+        await writer.put(self._text(writer.info, draft + self._verbatim(messages)))
+        await writer.step_finished(stream.FinishStep(reason="stop", usage=self._spent), self._model, None)
+        await writer.finish()
         self._runtime.publish(events.SessionCompacted(session_id=self._session.id))
-        return pen.message, None
+        return writer.message, None
 
     async def _shown(self, view: Sequence[StoredMessage]) -> Sequence[StoredMessage]:
         """What is summed up, and the words that ask for it, as the plugins want them."""

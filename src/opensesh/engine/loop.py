@@ -24,12 +24,12 @@ from ..records import (
     read_failure,
     write_failure,
 )
+from .answer_writer import AnswerWriter
 from .calls import CallRunner
 from .cancellation import in_thread, to_the_end
 from .failures import failure_of
 from .masking import note, suspects
 from .overflow import Compactions, is_hopeless, too_full
-from .pen import Pen
 from .pruning import prune
 from .repetition import Repetition
 from .shell import run_for_user
@@ -82,7 +82,7 @@ class Loop:
         self._inbox: list[StoredMessage] = []
         self._repetition = Repetition(runtime.settings.repetition)
         self._compactions = Compactions(runtime, session, history)
-        self._pen: Pen | None = None
+        self._writer: AnswerWriter | None = None
         self._calls: CallRunner | None = None
         self._outcome = Outcome("answered")
         self._step_of: tuple[str, int] = ("", 0)
@@ -125,13 +125,13 @@ class Loop:
         try:
             model, agent = as_object(prompt.info.get("model")) or {}, str(prompt.info.get("agent"))
             info = self._answer(prompt.info, str(model.get("providerID")), str(model.get("modelID")), agent)
-            self._pen = Pen(self._runtime.sessions, info, self._runtime.publish)
-            await self._pen.save()
-            ended = await run_for_user(self._runtime, self._pen, command)
-            await to_the_end(self._pen.finish())
-            self.history.add(self._pen.message)
-            self._outcome = Outcome("answered" if ended else "aborted", self._pen.message)
-            self._pen = None
+            self._writer = AnswerWriter(self._runtime.sessions, info, self._runtime.publish)
+            await self._writer.save()
+            ended = await run_for_user(self._runtime, self._writer, command)
+            await to_the_end(self._writer.finish())
+            self.history.add(self._writer.message)
+            self._outcome = Outcome("answered" if ended else "aborted", self._writer.message)
+            self._writer = None
         except asyncio.CancelledError:
             await self._break_off("aborted", MessageAbortedError(message=ABORTED))
         except Exception as error:
@@ -217,43 +217,43 @@ class Loop:
         if subtask is not None:
             await self._subtask(plan, user.info, subtask)
             return
-        self._pen = Pen(self._runtime.sessions, self._new_answer(user.info, plan), self._runtime.publish)
-        await self._pen.save()
-        around = plan.surroundings(self._pen.info["id"])
-        self._calls = CallRunner(self._pen, plan.tools, around, self._repetition)
-        ended = await self._ask(plan, self._pen, self._calls)
+        self._writer = AnswerWriter(self._runtime.sessions, self._new_answer(user.info, plan), self._runtime.publish)
+        await self._writer.save()
+        around = plan.surroundings(self._writer.info["id"])
+        self._calls = CallRunner(self._writer, plan.tools, around, self._repetition)
+        ended = await self._ask(plan, self._writer, self._calls)
         await self._conclude(plan, ended)
 
     async def _subtask(self, plan: Step, user: Document, part: Document) -> None:
         """A subtask that the user ordered: a call of the task tool that nobody's model made."""
-        self._pen = Pen(self._runtime.sessions, self._new_answer(user, plan), self._runtime.publish)
-        self._pen.info |= {"mode": part["agent"], "agent": part["agent"], "finish": "tool-calls"}
-        await self._pen.save()
-        around = plan.surroundings(self._pen.info["id"])
+        self._writer = AnswerWriter(self._runtime.sessions, self._new_answer(user, plan), self._runtime.publish)
+        self._writer.info |= {"mode": part["agent"], "agent": part["agent"], "finish": "tool-calls"}
+        await self._writer.save()
+        around = plan.surroundings(self._writer.info["id"])
         around = around._replace(rules=subtask_rules(around.rules))
-        self._calls = CallRunner(self._pen, plan.tools, around, self._repetition)
-        call = self._pen.new_call("task")
-        await self._pen.put(call)
+        self._calls = CallRunner(self._writer, plan.tools, around, self._repetition)
+        call = self._writer.new_call("task")
+        await self._writer.put(call)
         await run_subtask(self._calls, part, call)
-        await self._pen.finish()
-        self.history.add(self._pen.message)
-        self._pen = self._calls = None
+        await self._writer.finish()
+        self.history.add(self._writer.message)
+        self._writer = self._calls = None
 
-    async def _ask(self, plan: Step, pen: Pen, calls: CallRunner) -> Ended:
+    async def _ask(self, plan: Step, writer: AnswerWriter, calls: CallRunner) -> Ended:
         """The model call; once more without the part of the history that the provider would not take."""
-        ended = await self._turn(pen, calls).run(plan.provider, await plan.shaped())
+        ended = await self._turn(writer, calls).run(plan.provider, await plan.shaped())
         refused = suspects(ended.error, self.history) if ended.error is not None else []
         if refused and ended.error is not None:
             self.history.mask(refused, plan.model.provider_id)
-            note(pen.info, refused)
+            note(writer.info, refused)
             told = failure_of(ended.error, plan.model.provider_id)
             self._tell(told)
-            ended = await self._turn(pen, calls).run(plan.provider, await plan.shaped())
+            ended = await self._turn(writer, calls).run(plan.provider, await plan.shaped())
         return ended
 
-    def _turn(self, pen: Pen, calls: CallRunner) -> Turn:
+    def _turn(self, writer: AnswerWriter, calls: CallRunner) -> Turn:
         return Turn(
-            pen,
+            writer,
             calls,
             policy=self._runtime.settings.retry,
             status=self._status,
@@ -263,18 +263,18 @@ class Loop:
         )
 
     async def _conclude(self, plan: Step, ended: Ended) -> None:
-        pen, calls = self._pen, self._calls
-        if pen is None or calls is None:
+        writer, calls = self._writer, self._calls
+        if writer is None or calls is None:
             return
-        failure = self._failure(plan, ended, pen)
-        if failure is None and (plan.is_last or self._stops(calls)) and pen.info.get("finish") == "tool-calls":
-            pen.info["finish"] = "stop"  # whatever the model wanted, there is no next step
+        failure = self._failure(plan, ended, writer)
+        if failure is None and (plan.is_last or self._stops(calls)) and writer.info.get("finish") == "tool-calls":
+            writer.info["finish"] = "stop"  # whatever the model wanted, there is no next step
         await calls.abort_open()
-        await pen.finish(failure)
-        self.history.add(pen.message)
-        if any(part["type"] == "patch" for part in pen.message.parts):
+        await writer.finish(failure)
+        self.history.add(writer.message)
+        if any(part["type"] == "patch" for part in writer.message.parts):
             self._changed_by.append(plan.user["id"])
-        self._pen = self._calls = None
+        self._writer = self._calls = None
         overflow = isinstance(ended.error, ContextOverflow) and self._compactions.are_wanted
         if overflow and not self._compactions.in_vain and not is_hopeless(plan.request(), self._runtime):
             await self._compactions.request(plan.user)
@@ -285,26 +285,26 @@ class Loop:
             self._compactions.step_worked()
             if self._compactions.first_complaint(plan.user):
                 self._tell(too_full(plan.request(), self._runtime))
-        self._outcome = self._judge(pen, failure, blocked=self._stops(calls))
+        self._outcome = self._judge(writer, failure, blocked=self._stops(calls))
         if failure is not None:
             self._tell(failure)
 
-    def _failure(self, plan: Step, ended: Ended, pen: Pen) -> Failure | None:
+    def _failure(self, plan: Step, ended: Ended, writer: AnswerWriter) -> Failure | None:
         """What is wrong with an answer; a structure that was asked for, and given, is put on record."""
         if ended.error is not None:
             return failure_of(ended.error, plan.model.provider_id)
         if plan.structured is None:
             return None
         if plan.structured.given:
-            pen.info |= {"structured": plan.structured.value, "finish": "stop"}
+            writer.info |= {"structured": plan.structured.value, "finish": "stop"}
         elif plan.is_last or not ended.called:
             return StructuredOutputError(message="the model answered without the structure it was asked for")
         return None
 
-    def _judge(self, pen: Pen, failure: Failure | None, *, blocked: bool) -> Outcome:
+    def _judge(self, writer: AnswerWriter, failure: Failure | None, *, blocked: bool) -> Outcome:
         if failure is not None:
-            return Outcome("failed", pen.message, write_failure(failure))
-        return Outcome("blocked" if blocked else "answered", pen.message)
+            return Outcome("failed", writer.message, write_failure(failure))
+        return Outcome("blocked" if blocked else "answered", writer.message)
 
     def _stops(self, calls: CallRunner) -> bool:
         return calls.blocked and not self._runtime.config.settings.experimental.continue_loop_on_deny
@@ -318,13 +318,13 @@ class Loop:
 
     async def _record_end(self, kind: Literal["aborted", "failed"], failure: Failure) -> None:
         try:
-            if self._pen is not None:
+            if self._writer is not None:
                 if self._calls is not None:
                     await self._calls.abort_open()
-                await self._pen.finish(failure)
-                self.history.add(self._pen.message)
-                self._outcome = Outcome(kind, self._pen.message, write_failure(failure))
-                self._pen = self._calls = None
+                await self._writer.finish(failure)
+                self.history.add(self._writer.message)
+                self._outcome = Outcome(kind, self._writer.message, write_failure(failure))
+                self._writer = self._calls = None
             if self.has_work() and (prompt := self.history.last_user()) is not None:
                 await self._answer_with(kind, prompt.info, failure)
         except OpenseshError as error:
@@ -341,10 +341,10 @@ class Loop:
         model = as_object(user.get("model")) or {}
         provider = str(model.get("providerID", ""))
         info = self._answer(user, provider, str(model.get("modelID", "")), str(user.get("agent")))
-        pen = Pen(self._runtime.sessions, info, self._runtime.publish)
-        await pen.finish(failure)
-        self.history.add(pen.message)
-        self._outcome = Outcome(kind, pen.message, write_failure(failure))
+        writer = AnswerWriter(self._runtime.sessions, info, self._runtime.publish)
+        await writer.finish(failure)
+        self.history.add(writer.message)
+        self._outcome = Outcome(kind, writer.message, write_failure(failure))
 
     def _tell(self, failure: Failure) -> None:
         self._runtime.publish(events.SessionError(session_id=self.session.id, error=write_failure(failure)))

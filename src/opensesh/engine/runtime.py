@@ -88,7 +88,7 @@ class Runtime:
         tools: tuple[Tool, ...] = (),
         plugins: Sequence[Pluggable] = (),
     ) -> None:
-        from ..workspace import Kept, Snapshots, data_of
+        from ..workspace import Originals, Snapshots, data_of
 
         self.sessions = sessions
         self.place: Place = sessions.place
@@ -112,7 +112,7 @@ class Runtime:
         self.snapshots = Snapshots(
             self.place, data=data_of(sessions.store), enabled=self.config.settings.snapshot is not False
         )
-        self.kept = Kept(sessions.store)
+        self.originals = Originals(sessions.store)
         self.custom_tools = (*tools_of(loaded), *tools)
         self.mcp = Servers(self.config, self.publish)
         self.run_child: RunChild = _nobody

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ..records import Document
     from ..storage.store import StoredMessage
     from ..tools.truncation import Preview
-    from .pen import Pen
+    from .answer_writer import AnswerWriter
     from .runtime import Runtime
 
 BY_USER = "The following tool was executed by the user"
@@ -32,23 +32,23 @@ def is_by_user(prompt: StoredMessage) -> bool:
     return [part.get("text") for part in prompt.parts] == [BY_USER]
 
 
-async def run_for_user(runtime: Runtime, pen: Pen, command: str) -> bool:
-    """Run ``command`` and write it down with ``pen``; whether it ended by itself, rather than being cancelled."""
+async def run_for_user(runtime: Runtime, writer: AnswerWriter, command: str) -> bool:
+    """Run ``command`` and write it down with ``writer``; whether it ended by itself, rather than being cancelled."""
     start = ids.now_ms()
-    call = pen.new_call("bash")
+    call = writer.new_call("bash")
 
     async def put(status: str, output: str, more: Document, kept: Document) -> None:
         metadata = {"output": output, "description": ""} | kept
         state: Document = {"status": status, "input": {"command": command}, **more, "metadata": metadata}
         end = {"end": ids.now_ms()} if status == "completed" else {}
-        await pen.put(call | {"state": state | {"time": {"start": start, **end}}})
+        await writer.put(call | {"state": state | {"time": {"start": start, **end}}})
 
     async def show(output: str) -> None:
         await put("running", output, {}, {})
 
     running = Running(runtime.outputs(), show=show)
     try:
-        added = await runtime.hooks.shell_env(runtime.place.directory, pen.info["sessionID"], call["callID"])
+        added = await runtime.hooks.shell_env(runtime.place.directory, writer.info["sessionID"], call["callID"])
         environment = os.environ | added | {"TERM": "dumb"}
         arguments = of_user(environment).as_in_a_terminal(command)
         preview = await running.through(arguments, runtime.place.directory, environment)

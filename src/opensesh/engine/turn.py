@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from ..models.model import Model
     from ..models.request import Provider, Request
     from ..records import Document
+    from .answer_writer import AnswerWriter
     from .calls import CallRunner
-    from .pen import Pen
     from .retry import Policy
     from .status import Status
     from .stepfiles import StepFiles
@@ -57,7 +57,7 @@ class Turn:
 
     def __init__(
         self,
-        pen: Pen,
+        writer: AnswerWriter,
         calls: CallRunner,
         *,
         policy: Policy,
@@ -66,7 +66,7 @@ class Turn:
         sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
         complete: Callable[[Document, str, str], Awaitable[str]] | None = None,
     ) -> None:
-        self._pen = pen
+        self._writer = writer
         self._calls = calls
         self._policy = policy
         self._status = status
@@ -87,9 +87,9 @@ class Turn:
             return await self._tries(provider, request)
         except asyncio.CancelledError:
             if self._finished is not None:  # the model is done and wants to be paid, whatever became of its tools
-                await self._pen.step_finished(self._finished, request.model, None)
+                await self._writer.step_finished(self._finished, request.model, None)
             if self._called:
-                await self._pen.changed((await self._files.after()).patch)
+                await self._writer.changed((await self._files.after()).patch)
             raise
         finally:
             await self._keep()
@@ -131,8 +131,8 @@ class Turn:
             finished = stream.FinishStep(reason=reason, usage=finished.usage, metadata=finished.metadata)
         await self._note_snapshot()
         files = await self._files.after()
-        await self._pen.step_finished(finished, model, files.snapshot)
-        await self._pen.changed(files.patch)
+        await self._writer.step_finished(finished, model, files.snapshot)
+        await self._writer.changed(files.patch)
         lasting = error if error is not None and not error.retryable else None
         return Ended(error=lasting, usage=finished.usage, called=self._called)
 
@@ -145,9 +145,9 @@ class Turn:
 
     async def _take_back(self) -> None:
         """Remove what a try left that came to nothing, so that the next one does not say it twice."""
-        for part_id in list(self._pen.parts):
-            if self._pen.parts[part_id]["type"] != "retry":
-                await self._pen.drop(part_id)
+        for part_id in list(self._writer.parts):
+            if self._writer.parts[part_id]["type"] != "retry":
+                await self._writer.drop(part_id)
         self._growing.clear()
         self._tools.clear()
         self._finished = None
@@ -155,7 +155,7 @@ class Turn:
     async def _wait(self, error: ModelError, attempt: int, reason: str, model: Model) -> None:
         delay = self._policy.delay(error, attempt)
         now = ids.now_ms()
-        info = self._pen.info
+        info = self._writer.info
         part = RetryPart(
             id=ids.ascending("prt"),
             session_id=info["sessionID"],
@@ -164,7 +164,7 @@ class Turn:
             error=write_failure(failure_of(error, model.provider_id)),
             time=Created(created=now),
         )
-        await self._pen.put(part.document)
+        await self._writer.put(part.document)
         self._status.retrying(attempt, reason, now + delay)
         await self._sleep(delay / 1000)
         self._status.busy()
@@ -183,7 +183,7 @@ class Turn:
                 await self._answered(event)
             case stream.StartStep():
                 known = await self._files.before() if self._files.ready else None
-                self._step_start = await self._pen.step_started(known)
+                self._step_start = await self._writer.step_started(known)
             case stream.FinishStep():
                 self._finished = event
             case stream.Error():
@@ -195,14 +195,14 @@ class Turn:
 
     def _open(self, event: stream.TextStart | stream.ReasoningStart) -> None:
         kind = "text" if isinstance(event, stream.TextStart) else "reasoning"
-        self._growing[f"{kind} {event.id}"] = Growing(kind, self._pen.info, event.metadata)
+        self._growing[f"{kind} {event.id}"] = Growing(kind, self._writer.info, event.metadata)
 
     async def _grow(self, event: stream.TextDelta | stream.ReasoningDelta) -> None:
         kind = "text" if isinstance(event, stream.TextDelta) else "reasoning"
         part = self._growing.get(f"{kind} {event.id}")
         if part is not None:
             part.add(event.text, event.metadata)
-            await self._pen.grow(part, event.text)
+            await self._writer.grow(part, event.text)
 
     async def _ended(self, event: stream.TextEnd | stream.ReasoningEnd) -> None:
         kind = "text" if isinstance(event, stream.TextEnd) else "reasoning"
@@ -210,7 +210,7 @@ class Turn:
         if part is not None:
             part.add("", event.metadata)
             said = part.end()
-            text = await self._complete(self._pen.info, part.id, said) if self._complete and kind == "text" else said
+            text = await self._complete(self._writer.info, part.id, said) if self._complete and kind == "text" else said
             # Only now: whoever is cancelled in between keeps what was said.
             del self._growing[f"{kind} {event.id}"]
             await self._close(part, None if text == said else text)
@@ -220,9 +220,9 @@ class Turn:
         if instead is not None:
             document["text"] = instead
         if document["text"] or document.get("metadata"):
-            await self._pen.put(document)
+            await self._writer.put(document)
         else:
-            await self._pen.drop(part.id)
+            await self._writer.drop(part.id)
 
     async def _tool(self, event: stream.ToolInputStart | stream.ToolCall) -> None:
         part = self._tools.get(event.id)
@@ -240,15 +240,15 @@ class Turn:
 
     async def _note_snapshot(self) -> None:
         """See that the step says what the files were before it, if it does not yet."""
-        part = self._pen.parts.get(self._step_start or "")
+        part = self._writer.parts.get(self._step_start or "")
         snapshot = await self._files.before()
         if part is not None and snapshot is not None and "snapshot" not in part:
-            await self._pen.put(part | {"snapshot": snapshot})
+            await self._writer.put(part | {"snapshot": snapshot})
 
     async def _pending(self, call_id: str, name: str) -> Document:
-        part = self._pen.new_call(name, call_id)
+        part = self._writer.new_call(name, call_id)
         self._tools[call_id] = part
-        await self._pen.put(part)
+        await self._writer.put(part)
         return part
 
     async def _answered(self, event: stream.ToolResult | stream.ToolError) -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from ..records import OWN
 from ..workspace.footprints import footprints, trodden
-from ..workspace.kept import Write
+from ..workspace.originals import Write
 from ..workspace.states import ABSENT, FOLDER, State, look, name_of
 from .cancellation import in_thread, to_the_end
 
@@ -68,7 +68,7 @@ class CallWrites:
     def _begin(self, becoming: Mapping[str, bytes | None]) -> None:
         for path, data in becoming.items():
             for name in _names(path):
-                before = self._runtime.kept.put(name)
+                before = self._runtime.originals.put(name)
                 follows = name != path or not os.path.islink(path)
                 after = ABSENT if data is None else State(name_of(data)) if follows else before
                 known = self._intended.get(name)

@@ -28,7 +28,7 @@ from ..records import as_list, as_object, dumps_compact, loads
 from .items import read_item
 from .page import PLAIN_POLICY, about_page, missing_page, policy, session_page
 from .rates import Rates
-from .shelf import Refused
+from .share_store import Refused
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
     from ..records import Document
-    from .shelf import Shelf
+    from .share_store import ShareStore
 
     Handler = Callable[[Request], Awaitable[Response]]
 
@@ -55,13 +55,13 @@ _HEADERS = (
 )
 
 
-def share_app(shelf: Shelf, *, hosts: frozenset[str], public: str = "", rates: Rates | None = None) -> ASGIApp:
-    """An ASGI application that serves a shelf.
+def share_app(shares: ShareStore, *, hosts: frozenset[str], public: str = "", rates: Rates | None = None) -> ASGIApp:
+    """An ASGI application that serves the shares of one store.
 
     ``hosts`` are the names under which it may be asked, with their ports, so that no page elsewhere can reach it under
     a name of its own. ``public`` is the address that links begin with; without one, the address that was asked.
     """
-    answers = _Answers(shelf, public, rates or Rates())
+    answers = _Answers(shares, public, rates or Rates())
     routes = [
         Route("/", answers.about, methods=["GET"]),
         Route("/share/{name}", answers.page, methods=["GET"]),
@@ -103,8 +103,8 @@ class _Door:
 
 
 class _Answers:
-    def __init__(self, shelf: Shelf, public: str, rates: Rates) -> None:
-        self._shelf = shelf
+    def __init__(self, shares: ShareStore, public: str, rates: Rates) -> None:
+        self._shares = shares
         self._public = public
         self._rates = rates
 
@@ -116,35 +116,35 @@ class _Answers:
         session = (await self._body(request, 4096)).get("sessionID")
         if not isinstance(session, str) or not _SESSION.fullmatch(session):
             raise Refused(400, "sessionID should be the id of a session")
-        name, secret = await run_in_threadpool(self._shelf.create, session)
+        name, secret = await run_in_threadpool(self._shares.create, session)
         base = self._public or f"{request.url.scheme}://{request.headers['host']}"
         return _json({"id": name, "url": f"{base}/share/{name}", "secret": secret})
 
     async def sync(self, request: Request) -> Response:
         self._admit(request, "sync")
-        body = await self._body(request, self._shelf.limits.body)
+        body = await self._body(request, self._shares.limits.body)
         sent = as_list(body.get("data"))
         if sent is None:
             raise Refused(400, "data should be a list of items")
         items = [item for item in map(read_item, sent) if item is not None]  # newer kinds are passed over
-        await run_in_threadpool(self._shelf.put, _name(request), _secret(body), items)
+        await run_in_threadpool(self._shares.put, _name(request), _secret(body), items)
         return _json({})
 
     async def remove(self, request: Request) -> Response:
         self._admit(request, "sync")
         body = await self._body(request, 4096)
-        await run_in_threadpool(self._shelf.remove, _name(request), _secret(body))
+        await run_in_threadpool(self._shares.remove, _name(request), _secret(body))
         return _json({})
 
     async def data(self, request: Request) -> Response:
         self._admit(request, "read")
-        content = await run_in_threadpool(self._shelf.data, _name(request))
+        content = await run_in_threadpool(self._shares.data, _name(request))
         return Response(content, media_type="application/json")
 
     async def page(self, request: Request) -> Response:
         self._admit(request, "read")
         try:
-            content = await run_in_threadpool(lambda: session_page(self._shelf.items(_name(request))))
+            content = await run_in_threadpool(lambda: session_page(self._shares.items(_name(request))))
         except Refused as refused:
             headers = {"content-security-policy": PLAIN_POLICY}
             return HTMLResponse(missing_page(), status_code=refused.status, headers=headers)

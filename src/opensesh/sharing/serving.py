@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import uvicorn
 
     from .rates import Rates
-    from .shelf import Limits
+    from .share_store import Limits
 
 PORT = 4097
 
@@ -70,14 +70,14 @@ def _prepare(how: Serving, *, signals: bool) -> tuple[uvicorn.Server, socket.soc
     import uvicorn
 
     from .app import share_app
-    from .shelf import Shelf
+    from .share_store import ShareStore
 
     public = address(how.public) if how.public else ""
     listener = _listen(how)
     port = listener.getsockname()[1]
     url = f"http://{_bracketed(how.host)}:{port}"
-    shelf = Shelf(how.folder, how.limits)
-    app = share_app(shelf, hosts=_hosts(how.host, port, public), public=public, rates=how.rates)
+    shares = ShareStore(how.folder, how.limits)
+    app = share_app(shares, hosts=_hosts(how.host, port, public), public=public, rates=how.rates)
     config = uvicorn.Config(
         app,
         log_level="warning",
@@ -103,7 +103,7 @@ def _prepare(how: Serving, *, signals: bool) -> tuple[uvicorn.Server, socket.soc
 
         async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
             await super().shutdown(sockets)
-            shelf.close()
+            shares.close()
 
     return Server(config), listener, public or url
 

@@ -7,7 +7,7 @@ from a thread, but for :meth:`Snapshots.begin`, which never waits.
 
 from __future__ import annotations
 
-from .kept import Kept
+from .originals import Originals
 from .plan import Plan, Planned
 from .quota import Tidied, tidy
 from .repository import data_of
@@ -20,8 +20,8 @@ from .trash import Thrown, Trash
 
 __all__ = [
     "Done",
-    "Kept",
     "Limits",
+    "Originals",
     "Patch",
     "Plan",
     "Planned",

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from ..storage.store import StoredMessage
     from .edits import Children
     from .grounds import Grounds
-    from .kept import Kept
     from .objects import Objects
+    from .originals import Originals
     from .points import Point
 
 Known = State | str | None
@@ -46,14 +46,18 @@ class Collector:
     """Goes through a history and tells what happened to files."""
 
     def __init__(
-        self, grounds: Grounds, objects: Objects | None, children: Children | None = None, kept: Kept | None = None
+        self,
+        grounds: Grounds,
+        objects: Objects | None,
+        children: Children | None = None,
+        originals: Originals | None = None,
     ) -> None:
         """Without ``objects`` there are no snapshots to look into; without ``children``, no subagents; without
-        ``kept``, only texts that tools recorded."""
+        ``originals``, only texts that tools recorded."""
         self._grounds = grounds
         self._objects = objects
         self._children = children
-        self._kept = kept
+        self._originals = originals
         self.outside: list[str] = []
         """Files that were changed but are not on the session's ground."""
         self.unwatched: list[str] = []
@@ -104,7 +108,7 @@ class Collector:
         """The edits of these parts, by name instead of path."""
         found: list[Edit] = []
         for part in parts:
-            for edit in of_call(part, self._children, self._kept):
+            for edit in of_call(part, self._children, self._originals):
                 name = self._name(edit.path, info)
                 if name is not None:
                     found.append(edit._replace(path=name))

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..records import OWN, as_list, as_object
 from .grounds import Grounds
-from .kept import recorded
+from .originals import recorded
 from .states import ABSENT, State
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ..project import Place
     from ..records import Document
     from ..storage.store import StoredMessage
-    from .kept import Kept, Write
+    from .originals import Originals, Write
 
     Children = Callable[[str], Sequence[StoredMessage]]
 
@@ -41,7 +41,7 @@ class Edit(NamedTuple):
     """Whether a command did it, so that nobody can tell what the file held before."""
 
 
-def of_part(part: Document, kept: Kept | None = None) -> list[Edit]:
+def of_part(part: Document, originals: Originals | None = None) -> list[Edit]:
     """The edits that a tool call made, in order; none that a call which did not complete may have made, unless it said
     so beforehand."""
     state = as_object(part.get("state")) or {}
@@ -53,7 +53,7 @@ def of_part(part: Document, kept: Kept | None = None) -> list[Edit]:
     if own is None:
         return told
     texts = {edit.path: edit for edit in reversed(told)}
-    return [_exact(write, texts.get(write.file), kept) for write in own]
+    return [_exact(write, texts.get(write.file), originals) for write in own]
 
 
 def is_unwatched(part: Document) -> bool:
@@ -63,10 +63,10 @@ def is_unwatched(part: Document) -> bool:
     return part.get("type") == "tool" and part.get("tool") == "bash" and recorded(metadata) is None
 
 
-def _exact(write: Write, told: Edit | None, kept: Kept | None) -> Edit:
+def _exact(write: Write, told: Edit | None, originals: Originals | None) -> Edit:
     """By the names of contents; by the text that the tool recorded where the content is no longer there."""
     by_command = write.before is None and told is None
-    gone = write.before is None or (write.before.oid and (kept is None or not kept.has(write.before.oid)))
+    gone = write.before is None or (write.before.oid and (originals is None or not originals.has(write.before.oid)))
     before = told.before if told is not None and gone else write.before
     after = told.after if told is not None and write.after is None else write.after
     return Edit(write.file, before, after, by_command)
@@ -88,9 +88,9 @@ def _told(part: Document, state: Document, metadata: Document) -> list[Edit]:
             return []
 
 
-def of_call(part: Document, children: Children | None, kept: Kept | None = None) -> Iterator[Edit]:
+def of_call(part: Document, children: Children | None, originals: Originals | None = None) -> Iterator[Edit]:
     """The edits of a tool call and, if it gave a task to a subagent, those of the subagent."""
-    yield from of_part(part, kept)
+    yield from of_part(part, originals)
     state = as_object(part.get("state")) or {}
     child = (as_object(state.get("metadata")) or {}).get("sessionId")
     if part.get("tool") != "task" or children is None or not isinstance(child, str):
@@ -101,20 +101,20 @@ def of_call(part: Document, children: Children | None, kept: Kept | None = None)
         # A subagent may be asked again later; only what it did for this call belongs to it.
         if start <= message.info["time"]["created"] <= end:
             for each in message.parts:
-                yield from of_call(each, children, kept)
+                yield from of_call(each, children, originals)
 
 
-def file_diffs(messages: Sequence[StoredMessage], place: Place, kept: Kept | None = None) -> list[Document]:
+def file_diffs(messages: Sequence[StoredMessage], place: Place, originals: Originals | None = None) -> list[Document]:
     """The files that the tools changed, from the first time to the last, as OpenCode keeps them."""
     grounds = Grounds(place)
     ends: dict[str, tuple[str | State | None, str | State | None]] = {}
     for message in messages:
         for part in message.parts:
             texts = {edit.path: edit.after for edit in of_part(part | {"state": _without_own(part)})}
-            for edit in of_part(part, kept):
+            for edit in of_part(part, originals):
                 name = grounds.name(edit.path, message.info)
                 if name is not None and not edit.by_command:
-                    first, _ = ends.get(name, (_readable(edit.before, kept), None))
+                    first, _ = ends.get(name, (_readable(edit.before, originals), None))
                     ends[name] = (first, texts.get(edit.path, edit.after))
     return [_file_diff(name, *both) for name, both in sorted(ends.items()) if both[0] != both[1]]
 
@@ -125,11 +125,11 @@ def _without_own(part: Document) -> Document:
     return state | {"metadata": {name: value for name, value in metadata.items() if name != OWN}}
 
 
-def _readable(known: str | State | None, kept: Kept | None) -> str | State | None:
+def _readable(known: str | State | None, originals: Originals | None) -> str | State | None:
     """The text of a content that was put aside."""
     if not isinstance(known, State) or not known.oid:
         return known
-    data = kept.content(known.oid) if kept is not None else None
+    data = originals.content(known.oid) if originals is not None else None
     return data.decode("utf-8", "replace") if data is not None else None
 
 

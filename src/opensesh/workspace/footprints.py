@@ -6,7 +6,7 @@ import os
 import time
 from typing import TYPE_CHECKING
 
-from .kept import Write
+from .originals import Write
 from .states import FOLDER, look
 
 if TYPE_CHECKING:

@@ -23,8 +23,8 @@ from .states import State, name_of, read
 if TYPE_CHECKING:
     from ..records import Document, Revert
     from ..storage.store import Store
-    from .kept import Kept
     from .objects import Objects
+    from .originals import Originals
 
 _NEXT, _STANDING = "next.json", "standing.json"
 
@@ -138,10 +138,10 @@ class Journal:
 class Contents:
     """What files hold, by name: in the snapshots, in the journal, put aside, or known since a moment ago."""
 
-    def __init__(self, objects: Objects | None, journal: Journal, kept: Kept | None = None) -> None:
+    def __init__(self, objects: Objects | None, journal: Journal, originals: Originals | None = None) -> None:
         self._objects = objects
         self._journal = journal
-        self._kept = kept
+        self._originals = originals
         self._known: dict[str, bytes] = {}
 
     def add(self, data: bytes) -> str:
@@ -157,7 +157,7 @@ class Contents:
         found = self._journal.content(oid)
         if found is None and self._objects is not None:
             found = self._objects.content(oid)
-        return found if found is not None or self._kept is None else self._kept.content(oid)
+        return found if found is not None or self._originals is None else self._originals.content(oid)
 
     def in_snapshots(self, oid: str) -> bool:
         """Whether git has it."""

@@ -14,7 +14,7 @@ from ..storage.disk import Disk
 from . import points
 from .journal import Journal
 from .plan import Plan
-from .work import Done, Preview, Tools, Work
+from .reversal import Done, Preview, Reversal, Tools
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -47,13 +47,13 @@ class Reverts:
 
     def preview(self, session_id: str, message_id: str, part_id: str | None = None) -> Preview:
         """What :meth:`revert` would do. Touches nothing."""
-        with Work(self._tools, session_id) as work:
-            return work.back(points.find(work.history, message_id, part_id))
+        with Reversal(self._tools, session_id) as reversal:
+            return reversal.back(points.find(reversal.history, message_id, part_id))
 
     def preview_undo(self, session_id: str) -> Preview:
         """What :meth:`unrevert` would do. Touches nothing."""
-        with Work(self._tools, session_id) as work:
-            return work.forth()
+        with Reversal(self._tools, session_id) as reversal:
+            return reversal.forth()
 
     def revert(
         self, session_id: str, message_id: str, part_id: str | None = None, *, force: bool = False, files: bool = True
@@ -64,28 +64,28 @@ class Reverts:
         ``force`` goes on all the same: what they held is then part of what can be brought back. Without ``files`` only
         the conversation goes back; a revert that took files along goes on doing so.
         """
-        with self._owned(session_id), Work(self._tools, session_id) as work:
-            work.recover()
-            preview = work.back(points.find(work.history, message_id, part_id))
-            if not files and not work.took_files:
-                return Done(work.mark(preview), preview._replace(plan=Plan()))
+        with self._owned(session_id), Reversal(self._tools, session_id) as reversal:
+            reversal.recover()
+            preview = reversal.back(points.find(reversal.history, message_id, part_id))
+            if not files and not reversal.took_files:
+                return Done(reversal.mark(preview), preview._replace(plan=Plan()))
             if not force:
                 preview.plan.refuse_conflicts()
-            return work.carry_out(preview)
+            return reversal.carry_out(preview)
 
     def unrevert(self, session_id: str, *, force: bool = False) -> Done:
         """Undo a revert: the messages and the files are back. A session that is not reverted stays as it is.
 
         Raises :class:`~opensesh.errors.Conflict` as :meth:`revert` does.
         """
-        with self._owned(session_id), Work(self._tools, session_id) as work:
-            work.recover()
-            preview = work.forth()
-            if work.session.revert is None:
-                return Done(work.session, preview)
+        with self._owned(session_id), Reversal(self._tools, session_id) as reversal:
+            reversal.recover()
+            preview = reversal.forth()
+            if reversal.session.revert is None:
+                return Done(reversal.session, preview)
             if not force:
                 preview.plan.refuse_conflicts()
-            return work.carry_out(preview)
+            return reversal.carry_out(preview)
 
     def recover(self, session_id: str) -> bool:
         """Finish what a process that died had begun; whether there was anything.
@@ -94,8 +94,8 @@ class Reverts:
         """
         if self._journal(session_id).next is None:
             return False
-        with self._owned(session_id), Work(self._tools, session_id) as work:
-            return work.recover()
+        with self._owned(session_id), Reversal(self._tools, session_id) as reversal:
+            return reversal.recover()
 
     def cleanup(self, session_id: str) -> list[str]:
         """Make a revert final, as the next prompt does: what it hides is moved to the trash. The messages' ids.
@@ -105,9 +105,9 @@ class Reverts:
         standing = self._tools.sessions.get(session_id).revert
         if standing is None and self._journal(session_id).next is None:
             return []
-        with Work(self._tools, session_id) as work:
-            work.recover()
-            return work.make_final()
+        with Reversal(self._tools, session_id) as reversal:
+            reversal.recover()
+            return reversal.make_final()
 
     def _journal(self, session_id: str) -> Journal:
         return Journal(self._tools.sessions.store, session_id, state=self._tools.state, disk=self._tools.disk)

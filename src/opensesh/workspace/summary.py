@@ -10,7 +10,7 @@ from ..errors import NotFound, SnapshotError
 from ..records import as_object
 from ..storage import keys
 from . import edits
-from .kept import Kept
+from .originals import Originals
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -73,15 +73,17 @@ def totals(diffs: Sequence[Document]) -> Document:
     }
 
 
-def diffs_of(messages: Sequence[StoredMessage], snapshots: Snapshots, kept: Kept | None = None) -> list[Document]:
+def diffs_of(
+    messages: Sequence[StoredMessage], snapshots: Snapshots, originals: Originals | None = None
+) -> list[Document]:
     """The files that a stretch of history changed.
 
     From the snapshots at its ends; where there are none, from what the tools recorded of their own edits and, if
-    ``kept`` is given, put aside.
+    ``originals`` is given, put aside.
     """
     ends = span(messages)
     if ends is None or not snapshots.readable:
-        return edits.file_diffs(messages, snapshots.place, kept)
+        return edits.file_diffs(messages, snapshots.place, originals)
     return snapshots.diff(*ends)
 
 
@@ -99,11 +101,11 @@ def summarize(
     snapshot that is gone costs the list of files, nothing else.
     """
     messages = sessions.messages(session_id) if messages is None else messages
-    kept = Kept(sessions.store)
-    found = known_diffs(messages, snapshots, kept)
+    originals = Originals(sessions.store)
+    found = known_diffs(messages, snapshots, originals)
     record(sessions, session_id, found, publish=publish)
     for prompt_id in prompt_ids:
-        of_turn = known_diffs(turn(messages, prompt_id), snapshots, kept)
+        of_turn = known_diffs(turn(messages, prompt_id), snapshots, originals)
         _record_turn(sessions, keys.message(session_id, prompt_id), of_turn, publish)
     return found
 
@@ -128,10 +130,12 @@ def record(
     return sessions.update(session_id, edit)
 
 
-def known_diffs(messages: Sequence[StoredMessage], snapshots: Snapshots, kept: Kept | None = None) -> list[Document]:
+def known_diffs(
+    messages: Sequence[StoredMessage], snapshots: Snapshots, originals: Originals | None = None
+) -> list[Document]:
     """:func:`diffs_of`, or nothing if a snapshot is no longer there."""
     try:
-        return diffs_of(messages, snapshots, kept)
+        return diffs_of(messages, snapshots, originals)
     except SnapshotError as error:
         log.info("%s", error)
         return []

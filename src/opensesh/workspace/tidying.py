@@ -18,7 +18,7 @@ from ..project import GLOBAL, Place
 from ..records import as_object
 from ..storage import paths
 from ..storage.json_tree import JsonTree, tree_name
-from .kept import Kept, contents_in
+from .originals import Originals, contents_in
 from .quota import KEEP_DAYS, tidy
 from .repository import Repository, data_of
 from .summary import snapshots_in
@@ -61,7 +61,7 @@ def rooms(store: Store, *, state: str | None = None) -> Rooms:
     name = tree_name(store.place)
     state = state or paths.state()
     journals = sum(weigh(os.path.join(state, kind, name)) for kind in ("reverts", "trash"))
-    return Rooms(weigh(os.path.join(data_of(store), "snapshot")), Kept(store, state=state).size(), journals)
+    return Rooms(weigh(os.path.join(data_of(store), "snapshot")), Originals(store, state=state).size(), journals)
 
 
 def tidy_up(
@@ -76,7 +76,7 @@ def tidy_up(
         done = tidy(repository, named.snapshots, days=days)
         dropped += done.dropped
         notes += [done.note] if done.note else []
-    Kept(store, state=state).drop(named.contents, days=days)
+    Originals(store, state=state).drop(named.contents, days=days)
     _drop_journals(store, named.sessions, state, days)
     return Tidying(before, rooms(store, state=state), dropped, tuple(notes))
 

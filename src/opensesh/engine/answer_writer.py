@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from .growing import Growing
 
 
-class Pen:
+class AnswerWriter:
     """The hand that writes one assistant message. What it returns from is on disk; deltas are only told.
 
     What it has begun to write it writes to the end, also when it is cancelled: what comes after must be newer on disk

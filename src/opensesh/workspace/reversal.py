@@ -13,7 +13,7 @@ from . import points, states, summary
 from .changes import Collector, stories
 from .grounds import Grounds
 from .journal import Contents, Entry, Intention, Journal
-from .kept import Kept
+from .originals import Originals
 from .plan import Pending, Plan, Planned, Planner, listed
 from .trash import FILE, Trash
 
@@ -80,7 +80,7 @@ class Tools(NamedTuple):
     state: str | None
 
 
-class Work:
+class Reversal:
     """One session, from the moment it is looked at to the end of the ``with`` block."""
 
     def __init__(self, tools: Tools, session_id: str) -> None:
@@ -91,16 +91,16 @@ class Work:
         self._journal = Journal(tools.sessions.store, session_id, state=tools.state, disk=tools.disk)
         has_any = tools.snapshots.readable and os.path.isdir(tools.snapshots.repository.store)
         self._objects = tools.snapshots.objects() if has_any else None
-        self._kept = Kept(tools.sessions.store, state=tools.state)
+        self._originals = Originals(tools.sessions.store, state=tools.state)
         self._trash = Trash(tools.sessions, state=tools.state, disk=tools.disk)
-        self._contents = Contents(self._objects, self._journal, self._kept)
+        self._contents = Contents(self._objects, self._journal, self._originals)
         modes = tools.snapshots.repository.trusts_modes() if tools.snapshots.readable else os.name != "nt"
         self._modes = modes
         self._planner = Planner(self._grounds, self._contents, modes=modes)
         self.session = tools.sessions.get(session_id)
         self.history: Sequence[StoredMessage] = tools.sessions.messages(session_id)
 
-    def __enter__(self) -> Work:
+    def __enter__(self) -> Reversal:
         return self
 
     def __exit__(
@@ -130,7 +130,7 @@ class Work:
         return Preview(self.session.id, None, (), self._planner.forth(self._pending()))
 
     def _collector(self) -> Collector:
-        return Collector(self._grounds, self._objects, self._sessions.messages, self._kept)
+        return Collector(self._grounds, self._objects, self._sessions.messages, self._originals)
 
     def _pending(self) -> Mapping[str, Pending]:
         """What the revert that stands did: as we noted it or, if OpenCode did it, as it must have been."""
@@ -234,7 +234,7 @@ class Work:
     def _finish(self, intention: Intention) -> Session:
         """The files are done: now the records that follow from them."""
         if intention.kind == "unrevert":
-            found = summary.known_diffs(self.history, self._snapshots, self._kept)
+            found = summary.known_diffs(self.history, self._snapshots, self._originals)
             session = self._record(found, lambda info: info.pop("revert", None))
             self._journal.clear()
             return session
@@ -242,7 +242,7 @@ class Work:
         if intention.snapshot:
             record["diff"] = self._diff_since(intention.snapshot)
         point = points.index(self.history, intention.message_id)
-        found = summary.known_diffs(self.history[point:], self._snapshots, self._kept)
+        found = summary.known_diffs(self.history[point:], self._snapshots, self._originals)
         session = self._record(found, lambda info: info.update(revert=record))
         self._journal.finish()
         return session
@@ -290,7 +290,9 @@ class Work:
         if _todos(hidden) is not None:
             self._sessions.set_todos(self.session.id, _todos(rest) or [])
         if any(part.get("type") == "patch" for message in self.history for part in message.parts):
-            self._record(summary.known_diffs(rest, self._snapshots, self._kept), lambda info: info.pop("revert", None))
+            self._record(
+                summary.known_diffs(rest, self._snapshots, self._originals), lambda info: info.pop("revert", None)
+            )
         else:
             self._sessions.update(self.session.id, lambda info: info.pop("revert", None))
 

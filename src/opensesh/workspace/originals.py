@@ -58,7 +58,7 @@ def recorded(metadata: Document) -> list[Write] | None:
     return [Write(each["file"], _state(each.get("before")), _state(each.get("after"))) for each in found]
 
 
-class Kept:
+class Originals:
     """The contents that were put aside for the sessions of one store. Safe to use from several threads and processes:
     a content is written whole or not at all, and never changes."""
 

@@ -50,7 +50,7 @@ class Limits(NamedTuple):
 
 
 class Refused(Exception):
-    """The shelf does not do it; ``status`` is how HTTP says so."""
+    """The store does not do it; ``status`` is how HTTP says so."""
 
     def __init__(self, status: int, reason: str) -> None:
         super().__init__(reason)
@@ -58,7 +58,7 @@ class Refused(Exception):
         self.reason = reason
 
 
-class Shelf:
+class ShareStore:
     """The shares of one server. Every method is synchronous and safe to call from several threads."""
 
     def __init__(self, folder: str, limits: Limits | None = None) -> None:
