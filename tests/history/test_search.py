@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from opensesh.errors import UsageError
 from opensesh.history.index import words
 from opensesh.history.index.index import Index
-from opensesh.history.index.literals import need_of, needs_of_regex
+from opensesh.history.index.literals import Need, need_of, needs_of_regex
 from opensesh.history.index.query import parse
 from opensesh.history.index.search import FIELDS, Filters, Query, Results, search
 from opensesh.history.index.snippets import snippet
@@ -191,6 +191,7 @@ def test_regular_expressions(tree: Tree, ask: Ask) -> None:
     assert parts(ask(r"some(where|thing)", "regex")) == [two]
     assert parts(ask(r"(?-i:Error) e", "regex")) == [two]
     assert set(parts(ask(r"\d", "regex"))) == {one, two}
+    assert parts(ask(r"\w{9,10}", "regex")) == [two]
     with pytest.raises(UsageError, match="not a regular expression"):
         ask("(", "regex")
 
@@ -429,7 +430,25 @@ LITERALS = st.sampled_from(
 )
 ATOMS = st.one_of(
     LITERALS,
-    st.sampled_from([r"\w+", r"\s", r"\b", ".", "[a-f]", "[^x]", "(quick|slow)", "(?:fox)?", "^", "$", r"\d*"]),
+    st.sampled_from(
+        [
+            r"\w+",
+            r"\s",
+            r"\b",
+            ".",
+            "[a-f]",
+            "[^x]",
+            "(quick|slow)",
+            r"\w{3}",
+            ".{10,}",
+            "[a-z]{12}",
+            "(o.){2}",
+            "(?:fox)?",
+            "^",
+            "$",
+            r"\d*",
+        ]
+    ),
     st.tuples(LITERALS, st.sampled_from(["?", "*", "+", "{2}", "{0,3}", "+?"])).map("".join),
 )
 PATTERNS = st.lists(ATOMS, min_size=1, max_size=5).map("".join)
@@ -501,6 +520,9 @@ def test_what_a_text_must_hold() -> None:
     assert needs_of_regex(r"(?x) a b c") is None
     assert needs_of_regex(r"\x41bc") is None
     assert needs_of_regex("abc|d*") is None
+    for counted in (r"\d{10}", ".{100}", "[a-f]{40}", "(ab){12}", r"\s{12,34}?", "(?:x|y){10,}"):
+        assert needs_of_regex(counted) is None, counted
+    assert needs_of_regex(r"[0-9]{12}-abc-") == [Need((("abc", False),), "")]
 
 
 def test_a_snippet_is_about_what_was_looked_for() -> None:

@@ -87,13 +87,16 @@ def _branches(pattern: str) -> list[list[str]]:
 
 def _take(pattern: str, at: int, runs: list[str]) -> int:
     """Take one element at the top level into the last of ``runs``; where the next one begins."""
+    if behind := _REPEATED.match(pattern, at):  # how often a class, a group or a character of any kind may come
+        runs.append("")
+        return behind.end()
     character, end = pattern[at], at + 1
     if character == "\\":
         escaped = pattern[at + 1 : at + 2]
         end = at + 2
         plain = "" if _ESCAPED_CLASS.match(pattern, at) else _CONTROL.get(escaped, escaped)
     else:
-        plain = "" if character in ".^$*+?{" else character
+        plain = "" if character in ".^${" else character
     if not plain:
         runs.append("")
         return end
