@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from opensesh.errors import OpenseshError, UsageError
+from opensesh.errors import NotFound, OpenseshError, UsageError
 from opensesh.history.exchange.destinations import export_mark, to_file, to_folder, to_stream
 from opensesh.history.exchange.exporting import Export
 from opensesh.history.exchange.redaction import Redactor
@@ -283,6 +283,11 @@ def test_a_form_that_holds_one_session_refuses_several(store: JsonTree) -> None:
             written(store, form)
 
 
+def test_a_form_that_holds_one_session_says_so_when_there_is_none(sample: Sample) -> None:
+    with pytest.raises(NotFound, match="no sessions fit"):
+        written(JsonTree(sample.root), "html")
+
+
 def test_there_is_no_other_form() -> None:
     assert {find_format(name).suffix for name in FORMATS} <= {".jsonl", ".json", ".md", ".html", ".txt", ".parquet"}
     with pytest.raises(UsageError, match="there are: jsonl"):
@@ -304,6 +309,15 @@ def test_a_table_has_a_row_a_part_and_adds_up(store: JsonTree, tmp_path: Path) -
     assert cost == pytest.approx(0.891939)
     assert tools == 22
     assert sorted(os.listdir(tmp_path)) == ["parts.parquet"]
+
+
+def test_a_number_that_no_table_holds_is_left_out_of_it(sample: Sample, tmp_path: Path) -> None:
+    duckdb = pytest.importorskip("duckdb")
+    path = tmp_path / "parts.parquet"
+    sample.answer(sample.session(), tokens={"input": 10**30, "output": 5, "reasoning": True})
+    to_file(Export(JsonTree(sample.root), Selection(), "parquet"), str(path), silent)
+    columns = "max(tokens_input), max(tokens_output), max(tokens_reasoning)"
+    assert duckdb.sql(f"SELECT {columns} FROM '{path}'").fetchall() == [(None, 5, None)]
 
 
 def test_without_its_library_the_table_names_the_extra(store: JsonTree, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -414,6 +428,71 @@ def test_a_file_that_is_shorter_than_noted_is_gone_on_with_from_what_is_there(st
         file.truncate(os.path.getsize(f"{path}.part") // 2)
     to_file(Export(store, Selection(), "jsonl"), path, silent, mark="m")
     assert Path(path).read_bytes() == written(store, "jsonl")
+
+
+def test_a_file_of_several_is_not_gone_on_with_as_a_file_of_one(sample: Sample, tmp_path: Path) -> None:
+    first, second = sample.talk("first"), sample.talk("second")
+    tree, path = JsonTree(sample.root), tmp_path / "out"
+    with pytest.raises(Interrupted):
+        to_file(Export(tree, Selection(), "json"), str(path), interrupt_after(1), mark="m")
+    sample.path("session", "proj", second["id"]).unlink()
+    to_file(Export(tree, Selection(), "json"), str(path), silent, mark="m")
+    assert json.loads(path.read_bytes())["info"] == first
+
+
+def test_a_file_whose_first_session_went_away_is_gone_on_with(sample: Sample, tmp_path: Path) -> None:
+    gone, *kept = [sample.talk(name) for name in ("gone", "kept", "last")]
+    tree, path = JsonTree(sample.root), tmp_path / "out"
+    export = Export(tree, Selection(), "json")
+    record = sample.path("session", "proj", gone["id"])
+    held = record.read_bytes()
+    record.unlink()
+    with pytest.raises(Interrupted):
+        to_file(export, str(path), interrupt_after(1), mark="m")
+    record.write_bytes(held)
+    to_file(Export(tree, Selection(), "json"), str(path), silent, mark="m")
+    assert [each["info"] for each in json.loads(path.read_bytes())] == kept
+
+
+def test_a_page_is_written_again_when_subagents_come_into_it(sample: Sample, tmp_path: Path) -> None:
+    parent = sample.talk("parent")
+    child = sample.talk("the child", parent=parent["id"])
+    tree, page = JsonTree(sample.root), tmp_path / f"{parent['id']}.html"
+    alone = Selection(names=(parent["id"],))
+    for selection, written in ((alone, 1), (alone, 0), (alone._replace(children=True), 1)):
+        assert to_folder(Export(tree, selection, "html"), str(tmp_path), silent) == written
+    assert "the child" in page.read_text()
+    later = child | {"title": "renamed", "time": child["time"] | {"updated": sample.clock + 1}}
+    sample.write(("session", "proj", child["id"]), later)
+    to_folder(Export(tree, Selection(), "html"), str(tmp_path), silent)
+    assert "renamed" in page.read_text()
+
+
+def test_a_session_that_went_away_meanwhile_is_not_on_the_index(sample: Sample, tmp_path: Path) -> None:
+    kept, gone = sample.talk("kept"), sample.talk("gone")
+    export = Export(JsonTree(sample.root), Selection(), "html")
+    sample.path("session", "proj", gone["id"]).unlink()
+    assert to_folder(export, str(tmp_path), silent) == 1
+    index = (tmp_path / "index.html").read_text()
+    assert kept["id"] in index
+    assert gone["id"] not in index
+
+
+def test_half_a_character_costs_no_form(sample: Sample, tmp_path: Path) -> None:
+    duckdb = pytest.importorskip("duckdb")
+    half = "cut \ud83d"  # as by a program that counts in UTF-16
+    session = sample.session(half, directory=f"/srv/{half}")
+    message = sample.prompt(session, half)
+    sample.tool(message, output=half, input={"command": half})
+    for form in FORMATS:
+        export = Export(JsonTree(sample.root), Selection(), form)
+        to_file(export, str(tmp_path / form), silent)
+        if form != "parquet":
+            assert to_folder(export, str(tmp_path / f"{form}s"), silent) == 1
+            assert to_folder(export, str(tmp_path / f"{form}s"), silent) == 0
+    assert "cut ?</a>" in (tmp_path / "htmls" / "index.html").read_text()
+    assert json.loads((tmp_path / "json").read_bytes())["info"] == session
+    assert duckdb.sql(f"SELECT DISTINCT title FROM read_parquet('{tmp_path / 'parquet'}')").fetchall() == [("cut ?",)]
 
 
 def test_a_folder_is_brought_up_to_date(sample: Sample, tmp_path: Path) -> None:

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, BinaryIO
 
 import msgspec
 
-from ...errors import ExportFailed, UsageError
-from ...records import as_object, dumps_compact
+from ...errors import ExportFailed, NotFound, RecordError, UsageError
+from ...records import dumps_compact, loads
 from ...storage.json_tree import read_file
 from ..formats.html import IndexEntry, index_page
 from ..formats.words import text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
 
     from ...records import Document
     from ..formats import Exported
@@ -34,7 +34,8 @@ class Done(msgspec.Struct, kw_only=True):
     """A session that is written: in a file, up to which byte; in a folder, to which file, with what the index shows."""
 
     id: str
-    updated: int
+    version: int
+    """See :meth:`~opensesh.history.exchange.exporting.Export.version`."""
     offset: int = 0
     entry: IndexEntry | None = None
 
@@ -45,13 +46,9 @@ def to_stream(export: Export, stream: BinaryIO, step: Step) -> int:
     written = 0
     before, between, after = export.frame
     stream.write(before)
-    for number, chosen in enumerate(export.chosen):
-        first = True
-        for piece in export.pieces(chosen):
-            stream.write((between if first and written else b"") + piece)
-            first = False
-        written += not first
-        step(number + 1, len(export.chosen))
+    for number, chosen in enumerate(export.chosen, 1):
+        written += _pour(export.pieces(chosen, between if written else b""), stream)
+        step(number, len(export.chosen))
     stream.write(after)
     stream.flush()
     return written
@@ -66,13 +63,13 @@ def to_file(export: Export, path: str, step: Step, *, mark: str = "", restart: b
     if os.path.isdir(path):
         raise UsageError(f"{path} is a folder; name a file in it, or write a file a session with --split {path}")
     _check_folder(path)
-    if export.form == "parquet":
-        from ..formats.parquet import write_table
-
-        write_table((piece for chosen in export.chosen for piece in export.pieces(chosen)), path)
-        return len(export.chosen)
     _refuse_several(export)
     try:
+        if export.form == "parquet":
+            from ..formats.parquet import write_table
+
+            write_table(_rows(export, step), path)
+            return len(export.chosen)
         return _Part(export, path, mark, restart=restart).write(step)
     except OSError as error:
         raise _refused(path, error) from error
@@ -115,8 +112,8 @@ class _Part:
         self.path = path
         self.part = f"{path}.part"
         self.notes = f"{path}.part.done"
-        self.mark = mark
-        self.done = {} if restart else _read_list(self.notes, mark)
+        self.mark = export_mark(mark, export.frame)
+        self.done = {} if restart else _read_list(self.notes, self.mark)
 
     def write(self, step: Step) -> int:
         before, between, after = self.export.frame
@@ -133,9 +130,9 @@ class _Part:
                 file.write(before)
             written = len(self.export.chosen) - len(todo)
             for number, chosen in enumerate(todo, written + 1):
-                written += self._session(file, chosen, between if written else b"")
+                written += _pour(self.export.pieces(chosen, between if file.tell() > len(before) else b""), file)
                 file.flush()
-                notes.write(msgspec.json.encode(Done(id=chosen.id, updated=chosen.updated, offset=file.tell())) + b"\n")
+                notes.write(_line(Done(id=chosen.id, version=self.export.version(chosen), offset=file.tell())))
                 notes.flush()
                 step(number, len(self.export.chosen))
             file.write(after)
@@ -145,19 +142,12 @@ class _Part:
         os.unlink(self.notes)
         return written
 
-    def _session(self, file: BinaryIO, chosen: Chosen, between: bytes) -> bool:
-        first = True
-        for piece in self.export.pieces(chosen):
-            file.write(between + piece if first else piece)
-            first = False
-        return not first
-
     def _left(self) -> tuple[list[Chosen], int]:
         """What is still to be written, and from which byte; everything, if the beginning is not what it was."""
         chosen, count, offset = self.export.chosen, 0, 0
         size = os.path.getsize(self.part) if os.path.exists(self.part) else 0
         for each, done in zip(chosen, self.done.values(), strict=False):
-            if (each.id, each.updated) != (done.id, done.updated):
+            if (each.id, self.export.version(each)) != (done.id, done.version):
                 return chosen, 0
             if done.offset > size:
                 break
@@ -177,32 +167,59 @@ class _Folder:
     def write(self, step: Step) -> int:
         written = 0
         names = os.path.join(self.folder, _LIST)
-        _put(names, [_header(self.mark), *(msgspec.json.encode(done) + b"\n" for done in self.held.values())])
+        _put(names, [_header(self.mark), *map(_line, self.held.values())])
         with open(names, "ab") as notes:
-            for number, chosen in enumerate(self.export.chosen):
-                file = f"{chosen.id}{self.export.format.suffix}"
-                done = self.held.get(chosen.id)
-                path = os.path.join(self.folder, file)
-                if done is None or done.updated != chosen.updated or not os.path.exists(path):
-                    done = self.held[chosen.id] = self._session(chosen, file)
-                    notes.write(msgspec.json.encode(done) + b"\n")
+            for number, chosen in enumerate(self.export.chosen, 1):
+                done = None if self._is_there(chosen) else self._session(chosen)
+                if done is not None:
+                    self.held[chosen.id] = done
+                    notes.write(_line(done))
                     notes.flush()
                     written += 1
-                step(number + 1, len(self.export.chosen))
+                step(number, len(self.export.chosen))
         return written
 
-    def _session(self, chosen: Chosen, file: str) -> Done:
+    def _is_there(self, chosen: Chosen) -> bool:
+        done = self.held.get(chosen.id)
+        return (
+            done is not None
+            and done.version == self.export.version(chosen)
+            and os.path.exists(os.path.join(self.folder, self._file(chosen)))
+        )
+
+    def _file(self, chosen: Chosen) -> str:
+        return f"{chosen.id}{self.export.format.suffix}"
+
+    def _session(self, chosen: Chosen) -> Done | None:
+        """Write one; ``None`` if it is gone."""
+        file = self._file(chosen)
         entry = IndexEntry(file=file, id=chosen.id, title=chosen.id, directory="", updated=chosen.updated)
 
         def watch(session: Exported, info: Document, parts: list[Document]) -> None:
             entry.count(info, parts)
 
         session = self.export.read(chosen, watch)
-        if session is not None:
-            entry.title = text(session.info, "title") or chosen.id
-            entry.directory = text(session.info, "directory")
-            _put(os.path.join(self.folder, file), self.export.format.pieces(session))
-        return Done(id=chosen.id, updated=chosen.updated, entry=entry)
+        if session is None:
+            return None
+        entry.title = text(session.info, "title") or chosen.id
+        entry.directory = text(session.info, "directory")
+        _put(os.path.join(self.folder, file), self.export.format.pieces(session))
+        return Done(id=chosen.id, version=self.export.version(chosen), entry=entry)
+
+
+def _pour(pieces: Iterable[bytes], stream: BinaryIO) -> bool:
+    """Write them; whether there were any."""
+    some = False
+    for piece in pieces:
+        stream.write(piece)
+        some = True
+    return some
+
+
+def _rows(export: Export, step: Step) -> Iterator[bytes]:
+    for number, chosen in enumerate(export.chosen, 1):
+        yield from export.pieces(chosen)
+        step(number, len(export.chosen))
 
 
 def _check_folder(path: str) -> None:
@@ -226,7 +243,9 @@ def _refused(path: str, error: OSError) -> ExportFailed:
 
 
 def _refuse_several(export: Export) -> None:
-    if export.format.together is None and len(export.chosen) != 1:
+    if export.format.together is None and not export.chosen:
+        raise NotFound(f"no sessions fit in {export.store.place}")
+    if export.format.together is None and len(export.chosen) > 1:
         raise UsageError(
             f"{len(export.chosen):,} sessions do not fit in one file of the format {export.form!r}; "
             "give a folder with --split DIR"
@@ -237,19 +256,23 @@ def _header(mark: str) -> bytes:
     return dumps_compact({"mark": mark}) + b"\n"
 
 
+def _line(done: Done) -> bytes:
+    return dumps_compact(msgspec.to_builtins(done)) + b"\n"
+
+
 def _read_list(path: str, mark: str) -> dict[str, Done]:
     """What an earlier run of the same export has written; a line that was cut short does not count."""
     try:
         first, *lines = read_file(path).split(b"\n")
-        if as_object(msgspec.json.decode(first)) != {"mark": mark}:
+        if loads(first) != {"mark": mark}:
             return {}
-    except (OSError, ValueError):
+    except (OSError, RecordError):
         return {}
     found: dict[str, Done] = {}
     for line in lines:
         try:
-            done = msgspec.json.decode(line, type=Done)
-        except msgspec.MsgspecError:
+            done = msgspec.convert(loads(line), Done)
+        except (RecordError, msgspec.ValidationError):
             break
         found[done.id] = done
     return found
@@ -261,8 +284,7 @@ def _put(path: str, pieces: Iterable[bytes]) -> None:
     unfinished = os.path.join(folder, f".{name}.{os.getpid()}.tmp")
     try:
         with open(unfinished, "wb") as file:
-            for piece in pieces:
-                file.write(piece)
+            file.writelines(pieces)
         os.replace(unfinished, path)
     except BaseException:
         if os.path.exists(unfinished):
@@ -285,4 +307,4 @@ def _script(entries: Iterable[IndexEntry]) -> bytes:
             f'if [ -d {into} ]; then (cd {into} && opencode import "$here"/{file})',
             f"else echo {shlex.quote(f'{entry.file}: no folder {entry.directory}')} >&2; missing=1; fi",
         ]
-    return "\n".join((*lines, "exit $missing", "")).encode(errors="surrogateescape")
+    return "\n".join((*lines, "exit $missing", "")).encode(errors="replace")

@@ -51,11 +51,16 @@ class Export:
         """The sessions that get a line, a file or a page of their own."""
         self.total = len(chosen)
 
-    def pieces(self, chosen: Chosen, watch: Watch | None = None) -> Iterator[bytes]:
-        """One of them, a piece at a time; nothing if it is gone. ``watch`` sees each message go by."""
-        session = self.read(chosen, watch)
-        if session is not None:
-            yield from self.format.pieces(session)
+    def pieces(self, chosen: Chosen, before: bytes = b"") -> Iterator[bytes]:
+        """One of them, a piece at a time, with ``before`` in front of it; nothing if it is gone."""
+        session = self.read(chosen)
+        for piece in self.format.pieces(session) if session is not None else ():
+            yield before + piece
+            before = b""
+
+    def version(self, chosen: Chosen) -> int:
+        """A number that becomes another when the session, or one that appears inside of it, changes, comes or goes."""
+        return chosen.updated + sum(map(self.version, self._nested.get(chosen.id, ())))
 
     @property
     def frame(self) -> tuple[bytes, bytes, bytes]:
@@ -63,7 +68,10 @@ class Export:
         return (self.format.together or (b"", b"", b"")) if len(self.chosen) != 1 else (b"", b"", b"")
 
     def read(self, chosen: Chosen, watch: Watch | None = None) -> Exported | None:
-        """A session, cleaned if that was asked for; ``None`` if it is gone or cannot be read any more."""
+        """A session, cleaned if that was asked for; ``None`` if it is gone or cannot be read any more.
+
+        ``watch`` sees each message go by.
+        """
         try:
             info = as_object(self.store.read(chosen.key))
         except NotFound:

@@ -6,19 +6,21 @@ import os
 import tempfile
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from ...errors import OpenseshError
 from ...records import as_object, dumps_compact
 from .words import text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
-    from typing import BinaryIO
 
     from ...records import Document
     from ...storage.store import StoredMessage
     from . import Exported, Options
 
 _LARGEST = 1 << 30
+_MOST = 1 << 62
 
 COLUMNS = {
     "session_id": "VARCHAR",
@@ -73,7 +75,7 @@ class Parquet:
         """The rows of one session, a line of JSON each: what the table is made of."""
         for number, message in enumerate(session.messages):
             for row in _rows(session, message, number):
-                yield dumps_compact(row) + b"\n"
+                yield _line(row)
 
 
 def write_table(pieces: Iterable[bytes], path: str) -> None:
@@ -81,13 +83,14 @@ def write_table(pieces: Iterable[bytes], path: str) -> None:
     duckdb = _duckdb()
     folder = os.path.dirname(os.path.abspath(path))
     with tempfile.NamedTemporaryFile(dir=folder, prefix=".opensesh-", suffix=".ndjson") as rows:
-        _spool(pieces, rows)
+        rows.writelines(pieces)
+        rows.flush()
         unfinished = f"{rows.name}.parquet"
         try:
             with duckdb.connect() as connection:
                 connection.execute("SET preserve_insertion_order = true")
                 found = connection.read_json(
-                    rows.name, columns=COLUMNS, format="newline_delimited", maximum_object_size=1 << 30
+                    rows.name, columns=COLUMNS, format="newline_delimited", maximum_object_size=_LARGEST
                 )
                 found.write_parquet(unfinished, compression="zstd")
             os.replace(unfinished, path)
@@ -98,11 +101,13 @@ def write_table(pieces: Iterable[bytes], path: str) -> None:
                 os.unlink(unfinished)
 
 
-def _spool(pieces: Iterable[bytes], rows: Any) -> None:
-    file: BinaryIO = rows
-    for piece in pieces:
-        file.write(piece)
-    file.flush()
+def _line(row: Document) -> bytes:
+    try:
+        return msgspec.json.encode(row) + b"\n"
+    except UnicodeEncodeError:  # half a character, which DuckDB takes for damage
+        whole = {name: value.encode(errors="replace").decode() if isinstance(value, str) else value
+                 for name, value in row.items()}  # fmt: skip
+        return msgspec.json.encode(whole) + b"\n"
 
 
 def _duckdb() -> Any:
@@ -177,4 +182,5 @@ def _part(part: Document) -> Document:
 
 
 def _whole(value: Any) -> int | None:
-    return int(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None
+    fits = isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < _MOST
+    return int(value) if fits else None
