@@ -263,6 +263,12 @@ def test_filters(tree: Tree, ask: Ask) -> None:
     assert ask("gravel", until=1).total == 0
 
 
+@pytest.mark.parametrize("name", ["session", "tool", "model", "agent", "file"])
+def test_a_filter_that_is_no_text_finds_nothing(tree: Tree, ask: Ask, name: str) -> None:
+    tree.text(tree.session(), "gravel")
+    assert ask("gravel", **{name: "a\udcff"}).total == 0
+
+
 @pytest.mark.parametrize(
     ("given", "fits"),
     [
@@ -271,9 +277,13 @@ def test_filters(tree: Tree, ask: Ask) -> None:
         ("MAIN.py", {"read", "edit", "other"}),
         ("src/main.py", {"read", "edit"}),
         ("ain.py", set[str]()),
-        ("*.py", {"read", "edit", "other", "patch"}),
+        ("*.py", {"read", "edit", "other", "patch", "windows"}),
         ("app/src/*", {"read", "edit"}),
         ("src/", {"read", "edit"}),
+        ("/srv/app/", {"read", "edit", "patch"}),
+        ("/app/", set[str]()),
+        ("Dev\\", {"windows"}),
+        ("shop.py", {"windows"}),
         ("new.py", {"patch"}),
         ("/main.py", set[str]()),
         ("nowhere.txt", set[str]()),
@@ -287,6 +297,7 @@ def test_who_touched_a_file(tree: Tree, ask: Ask, given: str, fits: set[str]) ->
         "other": {"filePath": "/elsewhere/main.py"},
         "patch": {"patchText": "*** Begin Patch\n*** Add File: lib/new.py\n+x"},
         "shell": {"command": "cat main.py"},
+        "windows": {"filePath": "C:\\Dev\\shop.py"},
     }
     names = {tree.tool(session, name, input=given)[1]: name for name, given in calls.items()}
     assert {names[str(part)] for part in parts(ask(file=given))} == fits
@@ -300,8 +311,9 @@ def test_a_file_named_from_here_is_the_one_here(
     monkeypatch.chdir(tmp_path)
     _, here = tree.tool(tree.session(), "read", input={"filePath": str(tmp_path / "a.py")})
     tree.tool(tree.session(), "read", input={"filePath": "/other/a.py"})
-    assert parts(ask(file="./a.py", limit=1)) != []
-    assert parts(ask(file=str(tmp_path / "a.py"))) == [here]
+    for named in (str(tmp_path / "a.py"), "./a.py", f"../{tmp_path.name}/a.py", f"{tmp_path}/", "./"):
+        assert parts(ask(file=named)) == [here], named
+    assert len(parts(ask(file="a.py"))) == 2
 
 
 def test_titles_and_prompts_come_before_outputs_and_new_before_old(tree: Tree, ask: Ask) -> None:

@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...errors import UsageError
 from .query import Question, match_of
+from .words import clean
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
     from sqlite3 import Connection
 
 _BATCH = 100
+_TYPED = ("session", "tool", "model", "agent", "file")
 _JOINED = "LEFT JOIN message m ON m.id = p.message JOIN session s ON s.id = p.session"
 _CHOSEN = "SELECT id FROM temp.chosen WHERE which = ?"
 _TOUCHING = "p.id IN (SELECT part FROM touched WHERE path IN (SELECT id FROM temp.chosen WHERE which = ?))"
@@ -49,7 +51,8 @@ class Filters(NamedTuple):
     """Part of ``provider/model``."""
     agent: str = ""
     file: str = ""
-    """A file's name, the end of its path, a pattern with ``*``, or a folder with ``/`` behind it."""
+    """A file's name, the end of its path, a pattern with ``*``, or a folder with ``/`` behind it; one that begins with
+    ``/``, ``./`` or ``../`` is the one there alone."""
     fields: tuple[str, ...] = ()
     """Of :data:`FIELDS`."""
     children: bool = True
@@ -61,7 +64,7 @@ class Asking:
 
     def __init__(self, db: Connection, question: Question, filters: Filters) -> None:
         self._db = db
-        self._filters = filters
+        self._filters = filters._replace(**{name: clean(getattr(filters, name)) for name in _TYPED})
         self._sets = 0
         self.columns = _columns(filters.fields)
         self.match = self._within(question.match)
@@ -167,27 +170,32 @@ class Asking:
 
 def paths_like(db: Connection, given: str) -> list[int]:
     """The files that ``given`` names, as the index numbers them."""
-    wanted = os.path.expanduser(given).replace("\\", "/")
+    wanted = _slashed(os.path.expanduser(given))
     if any(character in wanted for character in "*?["):
         pattern = wanted if wanted.startswith(("/", "*")) else f"*/{wanted}"
         rows = db.execute("SELECT id, name FROM path")
-        return [number for number, name in rows if fnmatchcase("/" + name.replace("\\", "/").lstrip("/"), pattern)]
-    whole = os.path.abspath(wanted).replace("\\", "/")
-    plain = os.path.normpath(wanted).replace("\\", "/")
+        return [number for number, name in rows if fnmatchcase("/" + _slashed(name).lstrip("/"), pattern)]
+    whole = _slashed(os.path.abspath(wanted)).casefold()
+    # One that says where it is, is the one there; any other is whatever is called so, wherever it is.
+    loose = "" if wanted.startswith(("/", "./", "../")) else _slashed(os.path.normpath(wanted)).casefold()
     if wanted.endswith("/"):
         rows = db.execute("SELECT id, name FROM path")
-        return [number for number, name in rows if f"/{plain.lstrip('/')}/" in f"/{name.lstrip('/')}"]
-    base = plain.rpartition("/")[2].casefold()
+        return [number for number, name in rows if _is_below(_slashed(name).casefold(), whole, loose)]
+    base = whole.rpartition("/")[2]
     rows = db.execute("SELECT id, name FROM path WHERE base = ?", [base])
-    return [number for number, name in rows if _is_end(name.replace("\\", "/"), plain, whole)]
+    return [number for number, name in rows if _is_called(_slashed(name).casefold(), whole, loose)]
 
 
-def _is_end(name: str, wanted: str, whole: str) -> bool:
-    name, wanted, whole = name.casefold(), wanted.casefold(), whole.casefold()
-    if wanted.startswith(("/", "..")):
-        return name == whole
-    # A file named from here, or one of that name anywhere; and one that was named from there.
-    return name in (whole, wanted) or name.endswith("/" + wanted)
+def _slashed(path: str) -> str:
+    return path.replace("\\", "/")
+
+
+def _is_called(name: str, whole: str, loose: str) -> bool:
+    return name in (whole, loose) or (bool(loose) and name.endswith("/" + loose))
+
+
+def _is_below(name: str, whole: str, loose: str) -> bool:
+    return name.startswith(whole.rstrip("/") + "/") or (bool(loose) and f"/{loose}/" in f"/{name}")
 
 
 def _columns(fields: Sequence[str]) -> tuple[str, ...]:
