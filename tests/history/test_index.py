@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from opensesh.errors import StoreError
 from opensesh.history.index import schema
+from opensesh.history.index.database_feed import DatabaseFeed
 from opensesh.history.index.feeds import UNSURE, mark
 from opensesh.history.index.index import Index
 from opensesh.history.index.search import Filters, Query, search
@@ -554,6 +555,85 @@ def test_a_database_that_cannot_be_read_does_not_cost_the_tree(tree: Tree, tmp_p
     with pytest.raises(StoreError, match="not an SQLite database"):
         alone.refresh()
     alone.close()
+
+
+def test_a_database_that_breaks_later_leaves_what_is_known_of_it_and_the_tree_in_peace(
+    tree: Tree, tmp_path: Path
+) -> None:
+    _, part = tree.text(tree.session(), "gravel")
+    database = Database(tmp_path / "opencode.db")
+    database.session("ses_a")
+    database.message("ses_a", "msg_a")
+    database.part("ses_a", "msg_a", "prt_a", type="text", text="gravel")
+    database.close()
+    tree.settle()
+    settle(database.path)
+    index = Index(find_stores(str(tmp_path)))
+    assert set(found(index, "gravel")) == {part, "prt_a"}
+    index.close()
+    whole = database.path.read_bytes()
+    database.path.write_bytes(b"not a database at all " * 100)
+    assert set(found(index, "gravel")) == {part, "prt_a"}
+    assert index.damage == [(str(database.path), f"{database.path}: not an SQLite database")]
+    assert [hit.part for hit in search(index, Query("gravel", "text")).hits] == [part]
+    _execute(Path(index.path), "UPDATE meta SET value = value - 61000000000 WHERE name = 'turn'")
+    index.refresh(closely=True)
+    assert set(found(index, "gravel", refresh=False)) == {part, "prt_a"}
+    database.path.write_bytes(whole)
+    assert [hit.snippet.text for hit in search(index, Query("gravel")).hits] == ["gravel", "gravel"]
+    index.close()
+
+
+def test_a_session_that_cannot_be_read_is_read_the_next_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    database = Database(tmp_path / "opencode.db")
+    database.session("ses_a", title="gravel")
+    settle(database.path)
+    index = Index(find_stores(str(tmp_path)))
+    with monkeypatch.context() as patched:
+
+        def locked(feed: DatabaseFeed, name: str) -> None:
+            raise StoreError(f"{feed.place}: locked")
+
+        patched.setattr(DatabaseFeed, "session", locked)
+        assert found(index, "gravel") == []
+        assert [damage.reason for damage in index.damage] == [f"{database.path}: locked"]
+    assert found(index, "gravel") == [None]
+    assert index.damage == []
+    database.close()
+    index.close()
+
+
+def test_a_folder_whose_name_is_no_text_can_be_searched(tmp_path: Path) -> None:
+    place = tmp_path / os.fsdecode(b"caf\xe9")
+    tree = Tree(place / "storage")
+    _, part = tree.text(tree.session(), "gravel")
+    database = Database(place / "opencode.db")
+    database.session("ses_a", title="gravel")
+    database.close()
+    index = Index(find_stores(str(place)))
+    assert set(found(index, "gravel")) == {part, None}
+    index.close()
+    assert set(found(index, "gravel", refresh=False)) == {part, None}
+    index.close()
+
+
+def test_an_index_for_the_moment_survives_an_interruption(
+    tree: Tree, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tree.text(tree.session(), "gravel")
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "file"))
+    index = Index(find_stores(str(tree.root.parent)))
+    assert len(found(index, "gravel")) == 1
+    tree.text(tree.session(), "gravel")
+
+    def interrupt(done: int, total: int) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        index.refresh(progress=interrupt)
+    assert len(found(index, "gravel")) == 2
+    index.close()
 
 
 def test_progress_is_told_for_all_that_is_read(tree: Tree) -> None:

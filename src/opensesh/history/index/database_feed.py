@@ -15,7 +15,7 @@ from zlib import crc32
 from ...errors import InvalidKey, RecordError
 from ...storage.keys import check_key, is_plain
 from ...storage.store import Damage
-from .feeds import UNSURE, Document, Look, Survey, mark
+from .feeds import UNSURE, Document, Look, Survey, mark, spelled
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -33,7 +33,8 @@ class DatabaseFeed:
     """See :class:`~opensesh.history.index.feeds.Feed`. Opened only when something must be read."""
 
     def __init__(self, path: str, clock: Callable[[], int] = time.time_ns) -> None:
-        self.place = path
+        self.place = spelled(path)
+        self._path = path
         self.damage: list[Damage] = []
         self._clock = clock
         self._file: SqliteReader | None = None
@@ -103,7 +104,7 @@ class DatabaseFeed:
     def _signature(self) -> int:
         newest = 0
         numbers: list[int] = []
-        for path in (self.place, self.place + "-wal"):
+        for path in (self._path, self._path + "-wal"):
             try:
                 status = os.stat(path)
             except OSError:
@@ -117,7 +118,7 @@ class DatabaseFeed:
         if self._file is None:
             from ...storage.sqlite_reader import SqliteReader
 
-            self._file = SqliteReader(self.place)
+            self._file = SqliteReader(self._path)
         return self._file
 
     def _kinds(self, connection: Connection, kind: str) -> list[Source]:

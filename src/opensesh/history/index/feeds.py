@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from sqlite3 import Connection
 
     from ...storage.found import Found
     from ...storage.store import Damage
@@ -47,6 +48,7 @@ class Feed(Protocol):
     """
 
     place: str
+    """Where it is, :func:`spelled` so that the index can know it by that."""
     damage: list[Damage]
 
     def survey(self, before: int, held: Mapping[str, int]) -> Survey:
@@ -94,6 +96,18 @@ def open_feeds(found: Found) -> list[Feed]:
 
         feeds += [DatabaseFeed(path) for path in found.databases]
     return feeds
+
+
+def holders(db: Connection, feeds: Sequence[Feed], session: str) -> list[Feed]:
+    """Those of the stores that hold a session, as the index knows it."""
+    sql = "SELECT m.place FROM held h JOIN member m ON m.id = h.member WHERE h.session = ?"
+    places = {place for (place,) in db.execute(sql, [session])}
+    return [feed for feed in feeds if feed.place in places]
+
+
+def spelled(path: str) -> str:
+    """A path as text, also where its bytes are none."""
+    return path.encode(errors="backslashreplace").decode()
 
 
 def mark(*numbers: int) -> int:

@@ -19,7 +19,7 @@ from ...errors import OpenseshError, StoreError, UsageError
 from ...storage import paths
 from ...storage.locks import open_lock_file, try_lock_file
 from . import schema
-from .feeds import open_feeds
+from .feeds import open_feeds, spelled
 from .survey import survey, take_turn, turn_is_due
 
 if TYPE_CHECKING:
@@ -53,8 +53,9 @@ class Index:
         patience: float = _PATIENCE,
     ) -> None:
         self._patience = patience
-        self.place = os.path.realpath(found.place)
-        name = _digest(self.place)
+        place = os.path.realpath(found.place)
+        self.place = spelled(place)
+        name = _digest(place)
         self.path = os.path.join(folder or paths.cache(), f"index-{name}.db")
         self.feeds = list(open_feeds(found) if feeds is None else feeds)
         self.note = ""
@@ -123,7 +124,7 @@ class Index:
         try:
             return question(db)
         finally:
-            db.execute("ROLLBACK")
+            db.rollback()
 
     def _refresh(self, closely: bool, progress: Progress | None) -> None:
         db = self._reader()
@@ -174,28 +175,33 @@ class Index:
     @contextmanager
     def _writer(self, patience: float | None, *, anew: bool = False) -> Generator[Connection | None]:
         """The index, to be written, alone; ``None`` if someone else writes it for longer than one would wait."""
-        if self._fleeting:
-            yield self._db
-            return
+        descriptor = None if self._fleeting else self._lock()
         try:
-            descriptor = open_lock_file(self._lock_file)
-        except OpenseshError:
-            yield self._make_fleeting()
-            return
-        try:
-            if not _wait(descriptor, patience):
+            if descriptor is not None and not _wait(descriptor, patience):
                 yield None
                 return
             db = self._open_writer(anew=anew)
             try:
                 yield db
             finally:
+                db.rollback()  # of what was cut short
                 if not self._fleeting:
                     db.close()
         finally:
-            os.close(descriptor)
+            if descriptor is not None:
+                os.close(descriptor)
+
+    def _lock(self) -> int | None:
+        """The lock, not taken yet; ``None`` where there can be none, and so no index to be kept."""
+        try:
+            return open_lock_file(self._lock_file)
+        except OpenseshError:
+            self._make_fleeting()
+            return None
 
     def _open_writer(self, *, anew: bool) -> Connection:
+        if self._fleeting and self._db is not None:
+            return self._db
         try:
             if anew:
                 schema.remove(self.path)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from time import time_ns
 from typing import TYPE_CHECKING, NamedTuple
 
-from ...errors import InvalidID
+from ...errors import InvalidID, StoreError
 from ...ids import instant
+from ...storage.store import Damage
 from . import extract
 from .feeds import UNSURE, Document, Feed, Look, as_object, fullest, mark
 from .rows import Known, Owner, Rows
@@ -35,9 +36,12 @@ class Refresh:
         self._db = db
         self._feeds = {feed.place: feed for feed in feeds}
         self._rows = Rows(db)
+        self._shut: set[str] = set()
+        """Stores that could not be read."""
 
     def run(self, plan: Plan, *, closely: bool = False, progress: Progress | None = None) -> None:
-        """Do what a plan says. Interrupted, it goes on the next time with what is left."""
+        """Do what a plan says. Interrupted, it goes on the next time with what is left; so it does with the sessions of
+        a store that cannot be read, which stay as they are."""
         self._rows.begin()
         for place in plan.gone:
             self._db.execute("DELETE FROM held WHERE member = (SELECT id FROM member WHERE place = ?)", [place])
@@ -52,6 +56,8 @@ class Refresh:
                 self._rows.commit()
                 self._rows.begin()
         for place, found in plan.marks.items():
+            if place in self._shut:
+                continue
             self._db.execute("UPDATE member SET mark = ? WHERE place = ?", [found, place])
         if self._db.execute("SELECT 1 FROM meta WHERE name = 'complete'").fetchone() is None:
             self._db.execute("INSERT INTO meta VALUES ('complete', 1)")
@@ -68,10 +74,23 @@ class Refresh:
         return sorted(plan.held, key=lambda name: (times[name], name))
 
     def _head(self, name: str, places: Iterable[str]) -> Document:
-        copies = (self._feeds[place].session(name) for place in places)
+        copies = (self._record(place, name) for place in places)
         return fullest("session", (copy for copy in copies if copy is not None)) or {}
 
+    def _record(self, place: str, name: str) -> Document | None:
+        if place in self._shut:  # one that is locked would be waited for again
+            return None
+        try:
+            return self._feeds[place].session(name)
+        except StoreError as error:
+            self._shut.add(place)
+            self._feeds[place].damage.append(Damage(place, error.message))
+            return None
+
     def _session(self, name: str, places: Mapping[str, int], *, closely: bool) -> None:
+        head = self._head(name, places)
+        if not self._shut.isdisjoint(places):
+            return
         self._db.execute(_LET_GO, [name])
         row = self._db.execute("SELECT id FROM session WHERE name = ?", [name]).fetchone()
         if not places:
@@ -82,7 +101,7 @@ class Refresh:
             self._db.execute(_CHECKED, [name, time_ns()])
             row = self._db.execute("SELECT id FROM session WHERE name = ?", [name]).fetchone()
         work = _Session(self._rows, row[0], name, [self._feeds[place] for place in places])
-        work.write_head(self._head(name, places))
+        work.write_head(head)
         work.write_messages(closely=closely)
         members = dict(self._db.execute("SELECT place, id FROM member").fetchall())
         for place, found in places.items():
@@ -131,8 +150,7 @@ class _Session:
         marks = {name: message.mark for name, message in self._known.items()}
         closely = closely or len(self._feeds) > 1
         looks = list(_united([feed.look(self._name, marks, closely=closely) for feed in self._feeds]))
-        differing = {look.name: look.mark for look in looks if UNSURE in (look.mark, marks.get(look.name, UNSURE))}
-        differing |= {look.name: look.mark for look in looks if look.mark != marks.get(look.name)}
+        differing = {look.name: look.mark for look in looks if look.mark == UNSURE or look.mark != marks.get(look.name)}
         self._read_messages(differing)
         for name in marks.keys() - {look.name for look in looks}:
             self._rows.bury_message(self._known.pop(name).id)
@@ -176,7 +194,7 @@ class _Session:
         known = {} if is_new else self._rows.known("message = ? AND name != ''", self._known[look.name].id)
         for name, found in look.parts.items():
             old = known.pop(name, None)
-            if old is None or UNSURE in (found, old.mark) or old.mark != found:
+            if old is None or found == UNSURE or old.mark != found:
                 wanted[look.name, name] = found, old
         self._rows.bury(old.id for old in known.values())
 

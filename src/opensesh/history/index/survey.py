@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ...errors import StoreError
 from ...storage.store import Damage
-from .feeds import UNSURE, Feed, Look, Survey
+from .feeds import UNSURE, Feed, Look, Survey, holders
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 _WATCH_MS = 30 * 86_400_000
 _TURN_NS = 60 * 1_000_000_000
 _TURN_BUDGET_NS = 40_000_000
-_HOLDERS = "SELECT m.place FROM held h JOIN member m ON m.id = h.member WHERE h.session = ?"
 _WATCHED = """
     SELECT s.name, m.name FROM message m JOIN session s ON s.id = m.session WHERE m.time > ? AND m.id IN
     (SELECT id FROM message WHERE unfinished UNION SELECT message FROM part WHERE unfinished)
@@ -47,7 +46,7 @@ def survey(db: Connection, feeds: Sequence[Feed], *, also: Iterable[str] = (), c
     members = {place: (number, mark) for number, place, mark in db.execute("SELECT id, place, mark FROM member")}
     before = dict(members)
     marks: dict[str, int] = {}
-    holders: list[tuple[str, Mapping[str, int]]] = []
+    holding: list[tuple[str, Mapping[str, int]]] = []
     differing = set(also)
     recent: list[tuple[Feed, Sequence[str]]] = []
     for feed in feeds:
@@ -59,15 +58,15 @@ def survey(db: Connection, feeds: Sequence[Feed], *, also: Iterable[str] = (), c
         if gone or found.changed:
             now = {name: mark for name, mark in {**held, **found.changed}.items() if name not in gone}
         marks[feed.place] = found.mark
-        holders.append((feed.place, now))
+        holding.append((feed.place, now))
         recent.append((feed, found.recent))
         differing.update(found.changed, gone, now if closely else ())
     for number, _ in members.values():
         differing.update(name for (name,) in db.execute("SELECT session FROM held WHERE member = ?", [number]))
     for feed, names in recent:
-        alone = _held_alone(feed.place, holders)
+        alone = _held_alone(feed.place, holding)
         differing.update([*_restless(db, feed, [name for name in names if name in alone], alone, differing)])
-    where = {name: {place: held[name] for place, held in holders if name in held} for name in differing}
+    where = {name: {place: held[name] for place, held in holding if name in held} for name in differing}
     outdated = any(before.get(place, (0, None))[1] != mark for place, mark in marks.items())
     return Plan(marks, where, list(members), outdated)
 
@@ -82,9 +81,8 @@ def take_turn(db: Connection, feeds: Sequence[Feed]) -> list[str]:
     now = time.time_ns()
     db.execute("INSERT OR REPLACE INTO meta VALUES ('turn', ?)", [now])
     for (name,) in db.execute("SELECT name FROM session ORDER BY checked").fetchall():
-        places = {place for (place,) in db.execute(_HOLDERS, [name])}
-        holding = [feed for feed in feeds if feed.place in places]
-        if len(holding) == 1 and not is_same(db, name, holding[0].look(name, {}, closely=True)):
+        holding = holders(db, feeds, name)
+        if len(holding) == 1 and not _is_same_there(db, holding[0], name):
             different.append(name)
         db.execute("UPDATE session SET checked = ? WHERE name = ?", [now, name])
         if time.monotonic_ns() > deadline:
@@ -107,6 +105,13 @@ def is_same(db: Connection, session: str, looks: Iterable[Look]) -> bool:
     return not known
 
 
+def _is_same_there(db: Connection, feed: Feed, session: str) -> bool:
+    try:
+        return is_same(db, session, feed.look(session, {}, closely=True))
+    except StoreError:  # nobody can tell, and it is told when the store is surveyed
+        return True
+
+
 def _survey(feed: Feed, before: int, held: Mapping[str, int], *, alone: bool) -> Survey:
     """A store that cannot be opened costs itself alone: what is known of it stays as it is."""
     try:
@@ -118,10 +123,10 @@ def _survey(feed: Feed, before: int, held: Mapping[str, int], *, alone: bool) ->
         return Survey(before, {})
 
 
-def _held_alone(place: str, holders: Sequence[tuple[str, Mapping[str, int]]]) -> AbstractSet[str]:
+def _held_alone(place: str, holding: Sequence[tuple[str, Mapping[str, int]]]) -> AbstractSet[str]:
     """The sessions that only this store holds. Of one that was brought over to another, the copy left behind rests."""
-    own = next(held.keys() for holder, held in holders if holder == place)
-    others = [held for holder, held in holders if holder != place]
+    own = next(held.keys() for holder, held in holding if holder == place)
+    others = [held for holder, held in holding if holder != place]
     return set(own).difference(*others) if others else own
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ...errors import StoreError
 from . import extract
-from .feeds import Document, Feed, fullest
+from .feeds import Document, Feed, fullest, holders
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from .extract import Extract
 
 _MANY = 200
-_HOLDERS = "SELECT m.place FROM held h JOIN member m ON m.id = h.member WHERE h.session = ?"
 
 
 class Place(NamedTuple):
@@ -46,7 +45,7 @@ class Texts:
             if not place.message:
                 yield place, extract.of_title(place.title)
                 continue
-            copies = [_part(feed, place) for feed in self._holders(place.session)]
+            copies = [_part(feed, place) for feed in holders(self._db, self._feeds, place.session)]
             record = fullest("part" if place.part else "message", [copy for copy in copies if copy is not None])
             yield place, _taken(place, record)
 
@@ -66,19 +65,15 @@ class Texts:
         yield from self.few(place for place in places if not place.part)
         if not parts:
             return
-        holders = self._holders(session)
-        if len(holders) != 1:
+        holding = holders(self._db, self._feeds, session)
+        if len(holding) != 1:
             yield from self.few(parts.values())
             return
-        for message, name, record in holders[0].parts(session, list(parts)):
+        for message, name, record in _parts(holding[0], session, list(parts)):
             place = parts.pop((message, name))
             yield place, _taken(place, record)
         for place in parts.values():
             yield place, None
-
-    def _holders(self, session: str) -> list[Feed]:
-        places = {place for (place,) in self._db.execute(_HOLDERS, [session])}
-        return [feed for feed in self._feeds if feed.place in places]
 
 
 def _part(feed: Feed, place: Place) -> Document | None:
@@ -86,6 +81,13 @@ def _part(feed: Feed, place: Place) -> Document | None:
         return feed.part(place.session, place.message, place.part)
     except StoreError:  # what cannot be read any more has nothing to show
         return None
+
+
+def _parts(feed: Feed, session: str, names: Sequence[tuple[str, str]]) -> Iterator[tuple[str, str, Document]]:
+    try:
+        yield from feed.parts(session, names)
+    except StoreError:
+        return
 
 
 def fields_of(found: Extract | None) -> dict[str, str]:

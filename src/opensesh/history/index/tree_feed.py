@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, cast
 from ...errors import RecordError
 from ...storage.keys import is_plain
 from ...storage.store import Damage
-from .feeds import UNSURE, Document, Look, Survey, mark
+from .feeds import UNSURE, Document, Look, Survey, mark, spelled
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -40,7 +40,8 @@ class TreeFeed:
     """See :class:`~opensesh.history.index.feeds.Feed`."""
 
     def __init__(self, root: str, clock: Callable[[], int] = time.time_ns) -> None:
-        self.place = root
+        self.place = spelled(root)
+        self._root = root
         self.damage: list[Damage] = []
         self._clock = clock
         self._records: dict[str, str] = {}
@@ -68,7 +69,7 @@ class TreeFeed:
     def look(self, session: str, known: Mapping[str, int], *, closely: bool) -> Iterator[Look]:
         """Two looks at each message, and a closer one at those that changed or are among the newest."""
         now = self._clock()
-        folder = os.path.join(self.place, "message", session)
+        folder = os.path.join(self._root, "message", session)
         names = sorted(self._files(folder))
         newest = set(names[-_NEWEST:]) | set(names[:_NEWEST])  # identifiers start over: the newest may come first
         for name in names:
@@ -81,20 +82,20 @@ class TreeFeed:
     def look_at(self, session: str, message: str) -> Look | None:
         """One message, file by file."""
         now = self._clock()
-        found = self._look(os.path.join(self.place, "message", session), message, now)
+        found = self._look(os.path.join(self._root, "message", session), message, now)
         return None if found is None else Look(message, found, self._parts(message, now))
 
     def messages(self, session: str, names: Sequence[str]) -> Iterator[tuple[str, Document]]:
         """Those that can be read."""
         for name in names:
-            info = self._read(f"{self.place}/message/{session}/{name}{_SUFFIX}")
+            info = self._read(f"{self._root}/message/{session}/{name}{_SUFFIX}")
             if info is not None:
                 yield name, info
 
     def parts(self, session: str, names: Sequence[tuple[str, str]]) -> Iterator[tuple[str, str, Document]]:
         """Those that can be read, one at a time."""
         for message, name in names:
-            part = self._read(f"{self.place}/part/{message}/{name}{_SUFFIX}")
+            part = self._read(f"{self._root}/part/{message}/{name}{_SUFFIX}")
             if part is not None:
                 yield message, name, part
 
@@ -102,7 +103,7 @@ class TreeFeed:
         """One part, decoded by the standard library: for a page of them, that is done before msgspec is loaded."""
         import json
 
-        path = os.path.join(self.place, *(("part", message, name) if name else ("message", session, message)))
+        path = os.path.join(self._root, *(("part", message, name) if name else ("message", session, message)))
         try:
             with open(path + _SUFFIX, "rb") as file:
                 found: object = json.load(file)
@@ -116,14 +117,14 @@ class TreeFeed:
     def _seen(self) -> dict[str, tuple[int, int]]:
         """Every session that has a record or a message: its mark, and when it last changed."""
         records: dict[str, tuple[int, int]] = {}
-        for project in _scan(os.path.join(self.place, "session")):
+        for project in _scan(os.path.join(self._root, "session")):
             for entry in _scan(project.path):
                 name = entry.name.removesuffix(_SUFFIX)
                 status = _status(entry.path) if name != entry.name and is_plain(name) else None
                 if status and status.st_mtime_ns >= records.get(name, (0, 0))[0]:
                     records[name] = status.st_mtime_ns, status.st_size
                     self._records[name] = project.path
-        folders = os.path.join(self.place, "message")
+        folders = os.path.join(self._root, "message")
         seen: dict[str, tuple[int, int]] = {}
         for name in {*records, *(name for name in _names(folders) if is_plain(name))}:
             status = _status(f"{folders}/{name}")
@@ -136,14 +137,14 @@ class TreeFeed:
         status = _status(f"{folder}/{name}{_SUFFIX}")
         if status is None:
             return None
-        parts = _status(f"{self.place}/part/{name}")
+        parts = _status(f"{self._root}/part/{name}")
         listed = parts.st_mtime_ns if parts else 0
         if _is_unsure(max(status.st_mtime_ns, listed), now):
             return UNSURE
         return mark(status.st_mtime_ns, status.st_size, listed)
 
     def _parts(self, message: str, now: int) -> dict[str, int]:
-        folder = os.path.join(self.place, "part", message)
+        folder = os.path.join(self._root, "part", message)
         found: dict[str, int] = {}
         for name in self._files(folder):
             status = _status(f"{folder}/{name}{_SUFFIX}")
