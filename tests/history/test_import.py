@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 from io import BytesIO
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -170,6 +172,10 @@ def test_a_folder_that_is_elsewhere_here_is_mapped(there: Sample, here: Path, tm
     assert answer["path"] == {"cwd": str(tmp_path / "shop"), "root": str(tmp_path / "shop")}
     assert PathMap({"/a": "/b"}).folder("/abc") == "/abc"
     assert PathMap({"C:\\Users\\me": "/home/me"}).folder("C:\\Users\\me\\dev\\x") == "/home/me/dev/x"
+    assert PathMap({"C:\\": "/mnt/c"}).folder("C:\\dev\\x") == "/mnt/c/dev/x"
+    assert PathMap({"/old": "/"}).folder("/old/x") == "/x"
+    assert PathMap({"/old": "/"}).folder("/old") == "/"
+    assert PathMap({"/": "/mnt"}).folder("/srv") == "/mnt/srv"
 
 
 def test_a_dry_run_writes_nothing_and_says_the_same(there: Sample, here: Path) -> None:
@@ -259,6 +265,79 @@ def test_a_name_that_would_leave_the_store_is_skipped(here: Path, tmp_path: Path
     assert done.act == "skipped"
     assert len(damage) == 1
     assert not here.exists()
+
+
+def test_records_without_a_usable_name_cost_themselves_alone(there: Sample, here: Path, tmp_path: Path) -> None:
+    session = there.talk(answers=1)
+    store = JsonTree(there.root)
+    document = json.loads(exported(store, tmp_path / "x.json").read_bytes())
+    question, answer = document["messages"]
+    question["parts"] += [None, {"type": "text"}, {"id": "../up", "type": "text"}, {"id": "\ud83d", "type": "text"}]
+    document["messages"] += [None, {"info": {"id": "../up", "role": "user", "time": {"created": 1}}, "parts": []}]
+    (tmp_path / "x.json").write_text(json.dumps(document))
+    damage: list[Damage] = []
+    done = Importer(JsonTree(here), report=damage.append).take(incoming(str(tmp_path / "x.json"), report=damage.append))
+    assert acts(done) == {"added": 1}
+    assert JsonTree(here).messages(session["id"]) == store.messages(session["id"])
+    assert [each.reason for each in damage] == [
+        f"4 parts without a usable id in {question['info']['id']}",
+        "a message without a usable id",
+        "a message without a usable id",
+    ]
+    there.write(("part", answer["info"]["id"], "prt_nameless"), {"type": "text", "text": "nobody"})
+    assert acts(bring(there.root, here)) == {"unchanged": 1}
+
+
+def test_a_project_that_cannot_be_stored_leaves_nothing_behind(here: Path, tmp_path: Path) -> None:
+    info = {"id": "ses_a", "projectID": "../../evil", "time": {"created": 1}}
+    part = {"id": "prt_a", "type": "text", "text": "x"}
+    message: Json = {"info": {"id": "msg_a", "role": "user", "time": {"created": 1}}, "parts": [part]}
+    (tmp_path / "x.json").write_text(json.dumps({"info": info, "messages": [message]}))
+    assert acts(bring(tmp_path / "x.json", here)) == {"skipped": 1}
+    assert not here.exists()
+
+
+def test_a_file_that_cannot_be_read_does_not_cost_the_others_in_its_folder(
+    there: Sample, here: Path, tmp_path: Path
+) -> None:
+    there.talk()
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    exported(JsonTree(there.root), folder / "m.json")
+    (folder / "a.json").write_text('{"info": ')
+    (folder / "b.json").write_text('{"name": "package"}')
+    damage: list[Damage] = []
+    done = Importer(JsonTree(here)).take(incoming(str(folder), report=damage.append))
+    assert acts(done) == {"added": 1}
+    assert [(Path(each.path).name, each.reason.partition(".")[0]) for each in damage] == [
+        ("a.json", "torn: it ends in the middle"),
+        ("b.json", "no session of OpenCode's"),
+    ]
+
+
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16"])
+def test_a_file_that_windows_wrote_is_read(there: Sample, here: Path, tmp_path: Path, encoding: str) -> None:
+    session = there.talk("Überraschung")
+    path = exported(JsonTree(there.root), tmp_path / "x.json")
+    path.write_text(path.read_text("utf-8"), encoding=encoding)
+    assert acts(bring(path, here)) == {"added": 1}
+    assert JsonTree(here).read(("session", "proj", session["id"])) == session
+
+
+def test_a_pipe_is_read_once(there: Sample, here: Path, tmp_path: Path) -> None:
+    there.talk()
+    data = exported(JsonTree(there.root), tmp_path / "x.json").read_bytes()
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(pipe.write_bytes, data)
+        assert acts(bring(pipe, here)) == {"added": 1}
+
+
+def test_a_session_without_a_title_has_none(here: Path, tmp_path: Path) -> None:
+    info = {"id": "ses_a", "title": None, "time": {"created": 1}}
+    (tmp_path / "x.json").write_text(json.dumps({"info": info, "messages": []}))
+    assert [done.title for done in bring(tmp_path / "x.json", here)] == [""]
 
 
 def test_two_halves_of_a_history_make_a_whole(tmp_path: Path, here: Path) -> None:

@@ -70,7 +70,7 @@ class Importer:
         return done
 
     def _take(self, incoming: Incoming) -> Imported:
-        title = str(incoming.info.get("title", ""))
+        title = incoming.title
         try:
             keys.check_key(("session", incoming.id))
             holder = self._leases.holder(incoming.id)
@@ -117,12 +117,12 @@ class Importer:
     def _write(self, session: Incoming, messages: list[StoredMessage], *, home: Key | None = None) -> int:
         """Store what is not here yet: parts before their message, and the session itself last, so that it is seen only
         when it is complete."""
+        key = keys.check_key(home or keys.session(str(session.info.get("projectID") or GLOBAL), session.id))
         count = sum(self._put(key, value) for key, value in session.beside)
         for message in messages:
-            name = str(message.info["id"])
-            count += sum(self._put(keys.part(name, str(part["id"])), part) for part in message.parts)
+            name = message.info["id"]
+            count += sum(self._put(keys.part(name, part["id"]), part) for part in message.parts)
             count += self._put(keys.message(session.id, name), message.info)
-        key = home or keys.session(str(session.info.get("projectID") or GLOBAL), session.id)
         if home is None:
             count += self._put_project(session, key[1], messages)
         held = as_object(self._held(key))

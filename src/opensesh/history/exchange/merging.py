@@ -58,12 +58,12 @@ def as_fork(incoming: Incoming, ours: Sequence[StoredMessage], theirs: Sequence[
     made = max([_moment(time.get("created")), *(_moment(_created(message)) + 1 for message in messages)])
     info = incoming.info | {
         "id": name,
-        "title": fork_title(str(incoming.info.get("title", ""))),
+        "title": fork_title(incoming.title),
         # Later than all it holds, as the creation of a fork is: by this its messages are known to be copies.
         "time": time | {"created": made, "updated": max(made, _moment(time.get("updated")))},
     }
     info.pop("share", None)
-    return incoming._replace(id=name, info=info, read=lambda: copies, beside=())
+    return incoming._replace(id=name, info=info, messages=lambda: copies, beside=())
 
 
 def _parting(ours: Sequence[StoredMessage], theirs: Sequence[StoredMessage]) -> str:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ...errors import NotFound, RecordError, UsageError
 from ...records import Document, as_list, as_object, loads
 from ...storage import keys, open_store
-from ...storage.json_tree import read_file
 from ...storage.store import Damage, Key, StoredMessage, log_damage
 
 if TYPE_CHECKING:
@@ -29,25 +28,18 @@ class Incoming(NamedTuple):
     place: str
     """Where it comes from."""
     info: Document
-    read: Callable[[], Iterable[StoredMessage]]
+    messages: Callable[[], Iterable[StoredMessage]]
+    """Its messages, oldest first. All of them, and their parts, have names that can be stored."""
     project: Document | None = None
     """The record of its project, where the source has one."""
     beside: Sequence[tuple[Key, Any]] = ()
     """What is kept beside the session: its todos, diffs, share."""
 
-    def messages(self) -> Iterable[StoredMessage]:
-        """Its messages, oldest first."""
-        return self.read()
-
-
-class _Held:
-    """Messages that are in memory already."""
-
-    def __init__(self, messages: list[StoredMessage]) -> None:
-        self._messages = messages
-
-    def __call__(self) -> list[StoredMessage]:
-        return self._messages
+    @property
+    def title(self) -> str:
+        """What it is called; empty if its record does not say."""
+        held = self.info.get("title")
+        return held if isinstance(held, str) else ""
 
 
 class PathMap:
@@ -56,21 +48,20 @@ class PathMap:
     def __init__(self, pairs: Mapping[str, str] | None = None, *, identify: Callable[[str], str] | None = None) -> None:
         """``identify`` gives the project of a folder that is here, for sessions whose folder was mapped to it."""
         ordered = sorted((pairs or {}).items(), key=lambda pair: -len(pair[0]))
-        self.pairs = [(old.rstrip("/\\"), new.rstrip("/\\") or "/") for old, new in ordered]
+        self._pairs = [(old.rstrip("/\\"), new.rstrip("/\\")) for old, new in ordered]
         self._identify = identify
         self._projects: dict[str, str] = {}
 
     def folder(self, path: str) -> str:
         """Where that is here."""
-        for old, new in self.pairs:
+        for old, new in self._pairs:
             if path == old or path.startswith((old + "/", old + "\\")):
-                return new + path[len(old) :].replace("\\", "/") if "\\" in old else new + path[len(old) :]
+                below = path[len(old) :]
+                return new + (below.replace("\\", "/") if below[:1] == "\\" else below) or "/"
         return path
 
     def applied(self, incoming: Incoming) -> Incoming:
         """The session with its folders as they are called here, filed under the project that its folder has here."""
-        if not self.pairs:
-            return incoming
         directory = incoming.info.get("directory")
         if not isinstance(directory, str) or self.folder(directory) == directory:
             return incoming
@@ -78,7 +69,7 @@ class PathMap:
         project = self._project(new) or str(incoming.info.get("projectID") or "global")
         return incoming._replace(
             info=incoming.info | {"directory": new, "projectID": project},
-            read=lambda: map(self._message, incoming.messages()),
+            messages=lambda: map(self._message, incoming.messages()),
             project=self._project_record(incoming.project, project),
         )
 
@@ -104,16 +95,14 @@ class PathMap:
 
 
 def incoming(place: str, *, report: Report = log_damage) -> Iterator[Incoming]:
-    """The sessions at ``place``: an export file, a storage or data folder, or a database.
+    """The sessions at ``place``: an export file, a folder of such, a storage or data folder, or a database.
 
     What is no lossless source is a :class:`UsageError` that says what is.
     """
     if not os.path.exists(place):
         raise NotFound(f"there is nothing at {place}", path=place)
     if os.path.isdir(place) and not _is_store(place):
-        files = sorted(name for name in os.listdir(place) if name.endswith(".json") and name[0] != ".")
-        for name in files:
-            yield from _from_file(os.path.join(place, name), report)
+        yield from _from_folder(place, report)
     elif os.path.isdir(place) or _is_database(place):
         yield from _from_store(open_store(place), report)
     else:
@@ -126,17 +115,30 @@ def _from_store(store: Store, report: Report) -> Iterator[Incoming]:
         if info is None:
             report(Damage(store.locate(key), "expected an object"))
             continue
-        name = key[-1]
+        name, place = key[-1], store.locate(key)
         project = _maybe(store, keys.project(key[1]))
         beside = [(make(name), held) for make in _BESIDE if (held := _maybe(store, make(name))) is not None]
         yield Incoming(
             name,
-            store.locate(key),
+            place,
             info | {"id": name, "projectID": info.get("projectID") or key[1]},
-            lambda name=name: store.messages(name, report=report),
+            lambda name=name, place=place: _named(store.messages(name, report=report), place, report),
             as_object(project),
             beside,
         )
+
+
+def _from_folder(folder: str, report: Report) -> Iterator[Incoming]:
+    """Those in the files of a folder. One that cannot be read, or holds no session, costs itself alone."""
+    for name in sorted(os.listdir(folder)):
+        if name.endswith(".json") and name[0] != ".":
+            path = os.path.join(folder, name)
+            try:
+                yield from _from_file(path, report)
+            except RecordError as error:
+                report(Damage(path, error.reason))
+            except UsageError as error:
+                report(Damage(path, error.message.removeprefix(f"{path}: ")))
 
 
 def _from_file(path: str, report: Report) -> Iterator[Incoming]:
@@ -155,16 +157,18 @@ def from_document(document: Document, place: str, *, report: Report = log_damage
     if not isinstance(name, str):
         report(Damage(place, "a session without an id"))
         return None
-    found = [message for held in messages if (message := _stored(held, name, place, report)) is not None]
-    return Incoming(name, place, info, _Held(found))
+    found = list(_named((_stored(held, name) for held in messages), place, report))
+    return Incoming(name, place, info, lambda: found)
 
 
 def _documents(path: str, report: Report) -> Iterator[Document]:
     """The documents in a file: one, an array of them, or one a line."""
     try:
-        data = read_file(path)
+        with open(path, "rb") as file:
+            data = file.read()
     except OSError as error:
         raise RecordError(f"cannot be read: {error.strerror or error}", path=path) from None
+    data = _without_mark(data)
     try:
         whole = loads(data, path)
     except RecordError:
@@ -179,6 +183,13 @@ def _documents(path: str, report: Report) -> Iterator[Document]:
         yield document
 
 
+def _without_mark(data: bytes) -> bytes:
+    """The bytes of a JSON text as they should be: some shells of Windows write UTF-16, or a mark in front."""
+    if data.startswith((b"\xff\xfe", b"\xfe\xff")):
+        return data.decode("utf-16", errors="replace").encode()
+    return data.removeprefix(b"\xef\xbb\xbf")
+
+
 def _line(line: bytes, path: str, report: Report) -> Any:
     try:
         return loads(line, path)
@@ -187,18 +198,29 @@ def _line(line: bytes, path: str, report: Report) -> Any:
         return None
 
 
-def _stored(held: Any, session: str, path: str, report: Report) -> StoredMessage | None:
+def _stored(held: Any, session: str) -> StoredMessage:
+    """A message of an export, as it is stored: with the names of what it belongs to."""
     message = as_object(held) or {}
-    info = as_object(message.get("info"))
-    if info is None or not isinstance(info.get("id"), str):
-        report(Damage(path, "a message without an id"))
-        return None
-    parts = [as_object(part) or {} for part in as_list(message.get("parts")) or []]
-    own = {"sessionID": session, "messageID": info["id"]}
-    named = [part if own.items() <= part.items() else part | own for part in parts if isinstance(part.get("id"), str)]
-    if len(named) < len(parts):
-        report(Damage(path, f"{len(parts) - len(named)} parts without an id in {info['id']}"))
-    return StoredMessage(info if info.get("sessionID") == session else info | {"sessionID": session}, named)
+    info = (as_object(message.get("info")) or {}) | {"sessionID": session}
+    own = {"sessionID": session, "messageID": info.get("id")}
+    return StoredMessage(info, [(as_object(part) or {}) | own for part in as_list(message.get("parts")) or []])
+
+
+def _named(messages: Iterable[StoredMessage], place: str, report: Report) -> Iterator[StoredMessage]:
+    """Those that can be stored, with those of their parts that can; the others are told."""
+    for info, parts in messages:
+        if not _has_name(info):
+            report(Damage(place, "a message without a usable id"))
+            continue
+        named = [part for part in parts if _has_name(part)]
+        if len(named) < len(parts):
+            report(Damage(place, f"{len(parts) - len(named)} parts without a usable id in {info['id']}"))
+        yield StoredMessage(info, named)
+
+
+def _has_name(record: Document) -> bool:
+    name = record.get("id")
+    return isinstance(name, str) and keys.is_plain(name)
 
 
 def _explain(document: Document) -> str:
@@ -210,6 +232,8 @@ def _explain(document: Document) -> str:
 
 
 def _is_database(path: str) -> bool:
+    if not os.path.isfile(path):  # a pipe can be read once
+        return False
     try:
         with open(path, "rb") as file:
             return file.read(16) == b"SQLite format 3\0"
