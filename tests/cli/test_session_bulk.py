@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from opensesh.storage import open_store
-from opensesh.storage.json_tree import JsonTree
+from opensesh.storage import open_store, paths
+from opensesh.storage.json_tree import JsonTree, tree_name
 from opensesh.storage.leases import Leases
 
 from ..history.sample_tree import DAY, Sample, contents
@@ -209,3 +209,27 @@ def test_where_nothing_is_left_to_take_back_that_is_said(bulk: Bulk, sample: Sam
     bulk.run("archive", session["id"], "--undo")
     assert bulk.run("restore", undo) == "There was nothing to put back.\n"
     assert contents(sample.root) == before
+
+
+def test_an_undo_file_without_a_line_is_passed_over(bulk: Bulk, sample: Sample) -> None:
+    one, other = sample.talk("one"), sample.talk("other")
+    bulk.run("archive", one["id"])
+    undo = Path(bulk.json("remove", other["id"], "--yes")["undo"])
+    undo.write_text(undo.read_text().splitlines()[0])
+    assert bulk.run("restore", "last") == "1 file put back.\n"
+    assert bulk.run("restore", "last") == ""
+    assert (bulk.code, "nothing was removed" in bulk.error) == (3, True)
+    assert len(list((undo.parent / "files").rglob("*.json"))) == 13
+
+
+def test_the_doctor_takes_back_a_remove_with_all_that_went_along(
+    bulk: Bulk, terminal: Terminal, sample: Sample
+) -> None:
+    session = sample.talk()
+    journal = Path(paths.state(), "reverts", tree_name(str(sample.root)), session["id"])
+    journal.mkdir(parents=True)
+    (journal / "x.json").write_text("{}")
+    undo = bulk.json("remove", session["id"], "--yes")["undo"]
+    assert not journal.exists()
+    assert terminal.json("doctor", "--undo", undo)["restored"] == 13
+    assert (journal / "x.json").exists()

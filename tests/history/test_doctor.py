@@ -362,3 +362,50 @@ def test_a_session_that_is_filed_twice_worked_in_its_folder_once(sample: Sample)
     told = {each.kind: each.message for each in diagnose(JsonTree(sample.root)).findings}
     assert told["folder"] == "1 session worked here, and it is gone"
     assert "second copy" in told["duplicate"]
+
+
+def test_an_undo_file_that_was_copied_elsewhere_takes_nothing_from_there(sample: Sample, tmp_path: Path) -> None:
+    undo = perform(JsonTree(sample.root), "doctor", [Change(path="x/a.json", data=b"{}")])
+    elsewhere = tmp_path / "home"
+    (elsewhere / "files").mkdir(parents=True)
+    (elsewhere / "files" / "precious").write_text("mine")
+    copy = str(shutil.copy(undo, elsewhere))
+    assert take_back(copy).restored == 1
+    assert take_back(copy).restored == 0
+    assert contents(elsewhere).keys() == {"undo.jsonl", "files/precious"}
+
+
+def test_what_no_line_of_an_undo_file_tells_of_is_not_thrown_away(sample: Sample) -> None:
+    for name in ("a", "b"):
+        sample.write(("x", name), name)
+    changes = [Change(path="x/a.json", aside=True), Change(path="x/b.json", data=b"new")]
+    undo = Path(perform(JsonTree(sample.root), "doctor", changes))
+    undo.write_text(undo.read_text().splitlines()[0])
+    assert take_back(str(undo)).restored == 0
+    kept = contents(undo.parent)
+    assert (kept["files/x/a.json"], kept["before/x/b.json"]) == (b'"a"', b'"b"')
+
+
+@pytest.mark.parametrize("line", [{"path": "/etc/x", "kept": "files/x"}, {"path": "x", "kept": "../../x"}])
+def test_an_undo_file_that_reaches_outside_is_refused(sample: Sample, line: Json) -> None:
+    undo = Path(perform(JsonTree(sample.root), "doctor", [Change(path="x/a.json", data=b"{}")]))
+    undo.write_text(undo.read_text() + json.dumps(line) + "\n")
+    with pytest.raises(RecordError, match="outside of the store"):
+        take_back(str(undo))
+
+
+def test_a_line_of_an_undo_file_that_says_nothing_does_nothing(sample: Sample) -> None:
+    undo = Path(perform(JsonTree(sample.root), "doctor", [Change(path="x/a.json", data=b"{}")]))
+    undo.write_text(undo.read_text() + '{"path": "y"}\n')
+    assert take_back(str(undo)).restored == 1
+    assert not sample.root.joinpath("y").exists()
+
+
+def test_a_rename_does_not_write_over_what_has_come_there_meanwhile(sample: Sample) -> None:
+    for name in ("a", "b"):
+        sample.write(("x", name), name)
+    perform(JsonTree(sample.root), "doctor", [Change(path="x/a.json", to="x/b.json")])
+    assert {path: data for path, data in contents(sample.root).items() if path.startswith("x")} == {
+        "x/a.json": b'"a"',
+        "x/b.json": b'"b"',
+    }

@@ -102,9 +102,9 @@ _WORDS = {"damage": "damaged", "odd": "out of order", "note": "worth knowing"}
 
 
 def _undo(options: Namespace) -> int:
-    from ..history.upkeep.undo import take_back
+    from ..history.upkeep.trash import restore
 
-    done = take_back(os.path.expanduser(options.undo))
+    done = restore(os.path.expanduser(options.undo))
     if options.json:
         left = [{"path": path, "reason": reason} for path, reason in done.left]
         output.print_json({"restored": done.restored, "left": left})

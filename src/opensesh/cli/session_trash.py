@@ -81,10 +81,10 @@ def _last_taken_back(store: Store) -> Undone:
     """Take back the last change of which something is left to take back."""
     from ..history.upkeep import trash
 
-    while undo := trash.newest(store):
+    for undo in trash.changes_made(store):
         done = trash.restore(undo)
         if done.restored or done.left:
-            return done  # else it was taken back by other means, and its undo file is gone now
+            return done  # else it was taken back by other means
     raise NotFound("nothing was removed, archived or moved that is not taken back already")
 
 

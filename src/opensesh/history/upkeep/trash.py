@@ -19,14 +19,13 @@ from ...storage.json_tree import JsonTree, read_file, tree_name
 from ...storage.leases import Leases
 from ...storage.store import Damage
 from ...storage.union import Union, places
-from .undo import Change, Header, Undone, discard, perform, read_undo_file, take_back, undo_files
+from .undo import FILES, UNDO_FILE, Change, Header, Undone, discard, perform, read_undo_file, take_back, undo_files
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from ...storage.store import Store
 
-_KEPT = "files"
 _BESIDES = "beside"
 _JOURNALS = ("reverts", "trash")
 """What the state folder has of a session, by store and session."""
@@ -55,7 +54,7 @@ class Trashed(NamedTuple):
     def titles(self) -> dict[str, str]:
         """What it still holds: titles by session."""
         held = as_object(self.header.about.get("sessions")) or {}
-        here = records(JsonTree(os.path.join(os.path.dirname(self.undo), _KEPT)))
+        here = records(JsonTree(os.path.join(os.path.dirname(self.undo), FILES)))
         return {name: str(title) for name, title in held.items() if name in here}
 
 
@@ -107,11 +106,10 @@ def contents(store: Store | None = None) -> list[Trashed]:
     return [Trashed(path, header) for path, header in _undo_files("remove", store)]
 
 
-def newest(store: Store) -> str:
-    """The undo file of what was removed, archived or moved last in a store; empty if nothing was, or all of it is
-    undone."""
+def changes_made(store: Store) -> list[str]:
+    """The undo files of what was removed, archived or moved in a store and is not undone, the newest first."""
     every = [each for what in ("remove", "archive", "move") for each in _undo_files(what, store)]
-    return max(every, key=lambda each: each[1].time)[0] if every else ""
+    return [path for path, _ in sorted(every, key=lambda each: each[1].time, reverse=True)]
 
 
 def restore(undo: str, session: str = "") -> Undone:
@@ -121,7 +119,7 @@ def restore(undo: str, session: str = "") -> Undone:
         _bring_along(folder, name)
     if not session:
         return take_back(undo)
-    kept = JsonTree(os.path.join(folder, _KEPT))
+    kept = JsonTree(os.path.join(folder, FILES))
     return take_back(undo, {records(kept)[session], *session_files(kept, session)})
 
 
@@ -130,7 +128,7 @@ def empty(store: Store, before: int | None = None) -> list[Trashed]:
     gone = [each for each in contents(store) if before is None or each.header.time < before]
     for each in gone:
         folder = os.path.dirname(each.undo)
-        for session, share in _shares(os.path.join(folder, _KEPT)):
+        for session, share in _shares(os.path.join(folder, FILES)):
             revocations.note(session, share, store=each.header.root, why="removed")
         discard(folder)
     return gone
@@ -138,7 +136,7 @@ def empty(store: Store, before: int | None = None) -> list[Trashed]:
 
 def shares() -> dict[str, tuple[Share, str]]:
     """The shares of sessions in the trash, which still stand: by session, the live one of each, and its tree."""
-    folders = [(os.path.join(os.path.dirname(each.undo), _KEPT), each.header.root) for each in contents()]
+    folders = [(os.path.join(os.path.dirname(each.undo), FILES), each.header.root) for each in contents()]
     found = [(session, (share, root)) for folder, root in folders for session, share in _shares(folder)]
     return {session: held for session, held in found[::-1] if held[0].secret}
 
@@ -163,7 +161,7 @@ def _take_along(tree: JsonTree, session: str, folder: str) -> None:
 
 def _bring_along(folder: str, session: str) -> None:
     """Move it back to where it was, unless something new is there."""
-    header, _ = read_undo_file(os.path.join(folder, "undo.jsonl"))
+    header, _ = read_undo_file(os.path.join(folder, UNDO_FILE))
     for kind in _JOURNALS:
         aside = os.path.join(folder, _BESIDES, session, kind)
         place = os.path.join(paths.state(), kind, tree_name(header.root), session)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import time
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
@@ -23,10 +24,14 @@ from ...storage.json_tree import JsonTree, read_file
 from ...storage.store import Damage
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator
+    from collections.abc import Collection, Iterable, Iterator, Sequence
 
-_FILE = "undo.jsonl"
+UNDO_FILE = "undo.jsonl"
 _FORMAT = "opensesh-undo-1"
+FILES = "files"
+"""Where what was put aside is kept, in the folder of the undo file, by its path in the tree."""
+_BEFORE = "before"
+"""Where copies of what was replaced are kept."""
 
 
 class Change(Struct, frozen=True, omit_defaults=True, kw_only=True):
@@ -69,52 +74,60 @@ class Undone(Struct, kw_only=True):
     """What taking back came to."""
 
     restored: int = 0
+    """Files that are as they were before, counted as :func:`files_changed` counts them."""
     left: list[Damage] = []
     """What could not be taken back, and why; it is still in the folder."""
 
 
-def perform(tree: JsonTree, what: str, changes: Iterable[Change], about: dict[str, Any] | None = None) -> str:
+def files_changed(changes: Iterable[Change]) -> int:
+    """How many files a list of changes is about; a file that is changed twice, or changed and renamed, is one."""
+    return len({change.path for change in changes})
+
+
+def perform(tree: JsonTree, what: str, changes: Sequence[Change], about: dict[str, Any] | None = None) -> str:
     """Make the changes, alone with the tree; the undo file. Nothing is created if there is nothing to do."""
-    wanted = list(changes)
-    if not wanted:
+    if not changes:
         return ""
     folder = _new_folder(what)
     disk = Disk()
     with tree.locks.everything():
         gone: set[str] = set()
-        lines = [_noted(tree, folder, change, disk, gone) for change in wanted]
+        lines = [_noted(tree, folder, change, disk, gone) for change in changes]
         header = Header(root=tree.root, what=what, time=time.time_ns() // 1_000_000, about=about or {})
-        undo_file = os.path.join(folder, _FILE)
+        undo_file = os.path.join(folder, UNDO_FILE)
         disk.replace(undo_file, b"".join(json.encode(line) + b"\n" for line in (header, *lines)))
-        for change, line in zip(wanted, lines, strict=True):
+        for change, line in zip(changes, lines, strict=True):
             _do(tree, folder, change, line, disk)
     return undo_file
 
 
 def take_back(undo_file: str, only: Collection[str] = ()) -> Undone:
-    """Undo what an undo file (or its folder) says, or the changes to ``only`` these paths. Doing it twice is no
-    error; the folder goes when nothing is left to undo."""
+    """Undo what an undo file (or its folder) says, or the changes to ``only`` these paths. What was interrupted can be
+    done again; the folder goes when nothing is left to undo."""
     if os.path.isdir(undo_file):
-        undo_file = os.path.join(undo_file, _FILE)
+        undo_file = os.path.join(undo_file, UNDO_FILE)
     header, lines = read_undo_file(undo_file)
     tree, folder = JsonTree(header.root), os.path.dirname(os.path.abspath(undo_file))
     outcome, disk = Undone(), Disk()
+    restored: set[str] = set()
     with tree.locks.everything():
         for line in reversed(lines):
             if only and line.path not in only:
                 continue
             try:
-                outcome.restored += _undo(tree, folder, line, disk)
+                if _undo(tree, folder, line, disk):
+                    restored.add(line.path)
             except _Changed as error:
                 outcome.left.append(Damage(os.path.join(tree.root, line.path), str(error)))
             except OSError as error:
                 raise WriteFailed(explain(line.path, error), path=line.path, errno=error.errno) from error
-    if not outcome.left and not (only and any(_is_kept(folder, line) for line in lines)):
+    outcome.restored = len(restored)
+    if not outcome.left and _is_spent(folder, lines):
         discard(folder)
     return outcome
 
 
-def read_undo_file(path: str) -> tuple[Header, list[Any]]:
+def read_undo_file(path: str) -> tuple[Header, list[_Line]]:
     """What an undo file says; :class:`RecordError` if it is none."""
     try:
         first, *rest = read_file(path).splitlines()
@@ -126,6 +139,9 @@ def read_undo_file(path: str) -> tuple[Header, list[Any]]:
         raise RecordError(f"not an undo file: {error}", path=path) from None
     if header.format != _FORMAT:
         raise RecordError(f"an undo file of another version: {header.format}", path=path)
+    for place in (place for line in lines for place in (line.path, line.kept, line.to)):
+        if os.path.isabs(place) or ".." in place.split(os.sep):
+            raise RecordError(f"not an undo file: {place} is outside of the store", path=path)
     return header, lines
 
 
@@ -134,7 +150,7 @@ def undo_files(what: str) -> Iterator[tuple[str, Header]]:
     above = os.path.join(paths.state(), _SHELVES.get(what, what))
     for name in sorted(os.listdir(above)) if os.path.isdir(above) else ():
         try:
-            path = os.path.join(above, name, _FILE)
+            path = os.path.join(above, name, UNDO_FILE)
             yield path, read_undo_file(path)[0]
         except (NotFound, RecordError):
             continue
@@ -142,12 +158,7 @@ def undo_files(what: str) -> Iterator[tuple[str, Header]]:
 
 def discard(folder: str) -> None:
     """Remove such a folder, with all it keeps, for good."""
-    for base, folders, names in os.walk(folder, topdown=False):
-        for name in names:
-            os.unlink(os.path.join(base, name))
-        for name in folders:
-            os.rmdir(os.path.join(base, name))
-    os.rmdir(folder)
+    shutil.rmtree(folder)
 
 
 _SHELVES = {"doctor": "quarantine", "remove": "trash", "archive": "archived", "move": "moved"}
@@ -172,12 +183,12 @@ def _noted(tree: JsonTree, folder: str, change: Change, disk: Disk, gone: set[st
     if change.mode is not None:
         line.mode = os.stat(path).st_mode & 0o7777
     elif change.aside:
-        line.kept = os.path.join("files", change.path)
+        line.kept = os.path.join(FILES, change.path)
         gone.add(change.path)
     elif change.data is not None:
         line.after = sha256(change.data).hexdigest()
         if change.path not in gone and os.path.exists(path):
-            line.kept = os.path.join("before", change.path)
+            line.kept = os.path.join(_BEFORE, change.path)
             disk.replace(os.path.join(folder, line.kept), read_file(path))
     return line
 
@@ -190,7 +201,7 @@ def _do(tree: JsonTree, folder: str, change: Change, line: _Line, disk: Disk) ->
         elif change.aside:
             _move(path, os.path.join(folder, line.kept), disk)
             _tidy(tree, path, disk)
-        elif change.to:
+        elif change.to and not os.path.lexists(os.path.join(tree.root, change.to)):
             _move(path, os.path.join(tree.root, change.to), disk)
             _tidy(tree, path, disk)
         elif change.data is not None:
@@ -211,7 +222,7 @@ def _undo(tree: JsonTree, folder: str, line: _Line, disk: Disk) -> bool:
     if line.after:
         return _undo_content(path, os.path.join(folder, line.kept) if line.kept else "", line, disk)
     kept = os.path.join(tree.root, line.to) if line.to else os.path.join(folder, line.kept)
-    if not os.path.lexists(kept):
+    if not (line.to or line.kept) or not os.path.lexists(kept):
         return False  # never came to it, or taken back already
     if os.path.lexists(path):
         raise _Changed("something else is there now")
@@ -239,8 +250,17 @@ def _undo_content(path: str, kept: str, line: _Line, disk: Disk) -> bool:
     return True
 
 
-def _is_kept(folder: str, line: _Line) -> bool:
-    return bool(line.kept) and os.path.lexists(os.path.join(folder, line.kept))
+def _is_spent(folder: str, lines: Iterable[_Line]) -> bool:
+    """Whether a folder is one of ours and keeps nothing that is nowhere else. An undo file may have been copied to any
+    folder, and lines of it taken out."""
+    if os.path.dirname(os.path.dirname(os.path.realpath(folder))) != os.path.realpath(paths.state()):
+        return False
+    copies = {line.kept for line in lines if line.after}
+    for each in (FILES, _BEFORE):
+        for base, _, names in os.walk(os.path.join(folder, each)):
+            if any(os.path.relpath(os.path.join(base, name), folder) not in copies for name in names):
+                return False
+    return True
 
 
 def _move(old: str, new: str, disk: Disk) -> None:
