@@ -26,7 +26,7 @@ def test_repairs_are_made_once_and_taken_back(terminal: Terminal, store: Path) -
     next((store / "part").glob("*/*.json")).write_bytes(b"")
     before = contents(store)
     answer = terminal.json("doctor", "--fix")
-    assert (terminal.code, answer["fixed"]) == (0, 2)
+    assert (terminal.code, answer["fixed"], answer["files"]) == (0, 2, 2)
     after = contents(store)
     again = terminal.json("doctor", "--fix")
     assert (again["fixed"], again["undo"], contents(store) == after) == (0, None, True)
@@ -36,7 +36,9 @@ def test_repairs_are_made_once_and_taken_back(terminal: Terminal, store: Path) -
     assert terminal.code == 3
     out = terminal.run("doctor", "--fix")
     assert "(fixed)" in out
-    assert "opensesh doctor --undo " in out
+    assert "2 repaired, 2 files changed or put aside.\n" in out
+    undo = out.partition("opensesh doctor --undo ")[2].split()[0]
+    assert terminal.run("doctor", "--undo", undo) == "2 files put back.\n"
 
 
 def test_many_findings_of_a_kind_are_cut_short(terminal: Terminal, store: Path) -> None:

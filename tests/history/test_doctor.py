@@ -245,8 +245,12 @@ def test_what_a_dead_writer_left_is_put_aside_and_a_living_ones_is_not(sample: S
     session = healthy(sample)
     folder = sample.root / "message" / session["id"]
     (folder / ".msg_a.json.4194399.0123abcd.tmp").write_text("{")
+    (folder / ".msg_c.json.99999999999999999999.0123abcd.tmp").write_text("{")
     (folder / f".msg_b.json.{os.getpid()}.0123abcd.tmp").write_text("{")
-    assert look(sample) == {"leftover": [f"message/{session['id']}/.msg_a.json.4194399.0123abcd.tmp"]}
+    assert [Path(path).name for path in look(sample)["leftover"]] == [
+        ".msg_a.json.4194399.0123abcd.tmp",
+        ".msg_c.json.99999999999999999999.0123abcd.tmp",
+    ]
     mend(sample)
 
 
@@ -320,6 +324,132 @@ def test_the_real_tree_is_repaired_and_opens_as_before(tmp_path: Path) -> None:
     found = repair(JsonTree(root))
     assert set(kinds(found)) == {"orphan", "folder"}
     assert statistics(JsonTree(root), fresh=True).document() == before
+
+
+def test_of_a_message_in_two_sessions_the_parts_stay_with_the_one_that_counts(sample: Sample) -> None:
+    first, second = sorted((healthy(sample), healthy(sample)), key=lambda session: session["id"])
+    for session, other in ((first, second), (second, first)):
+        info = sample.messages(session)[0]
+        sample.write(("message", other["id"], info["id"]), info)
+    assert {kind: len(paths) for kind, paths in look(sample).items()} == {"duplicate": 2}
+    mend(sample)
+    for session in (first, second):
+        assert {info["sessionID"] for info in sample.messages(session)} == {session["id"]}
+
+
+def test_a_copy_in_a_session_that_is_not_there_makes_no_session(sample: Sample) -> None:
+    info = sample.messages(healthy(sample))[0]
+    sample.write(("message", "ses_zzz", info["id"]), info)
+    assert look(sample) == {"duplicate": [f"message/ses_zzz/{info['id']}.json"]}
+    mend(sample)
+    assert not sample.path("session", "global", "ses_zzz").exists()
+
+
+@pytest.mark.parametrize("lost", [True, False])
+def test_a_session_of_which_everything_is_torn_is_made_again_at_once(sample: Sample, lost: bool) -> None:
+    session = healthy(sample)
+    sample.write(("todo", session["id"]), [])
+    infos = sample.messages(session)
+    record = sample.path("session", "proj", session["id"])
+    record.unlink() if lost else record.write_bytes(b"{")
+    for info in infos:
+        sample.path("message", session["id"], info["id"]).write_bytes(b"")
+    mend(sample)
+    made = json.loads(sample.path("session", "global" if lost else "proj", session["id"]).read_bytes())
+    assert abs(made["time"]["created"] - infos[0]["time"]["created"]) <= 1
+    assert [info["role"] for info in sample.messages(session)] == [info["role"] for info in infos]
+    assert sample.path("todo", session["id"]).exists()
+
+
+def test_what_is_torn_in_two_places_is_made_again_in_one(sample: Sample) -> None:
+    session = healthy(sample)
+    info = sample.messages(session)[0]
+    for key in (("session", "proj", session["id"]), ("session", "old", session["id"])):
+        sample.write(key, {}).write_bytes(b"")
+    for key in (("message", session["id"], info["id"]), ("message", "ses_zzz", info["id"])):
+        sample.write(key, {}).write_bytes(b"")
+    mend(sample)
+    tree = JsonTree(sample.root)
+    assert len(tree.list(("session",))) == 1
+    assert len(tree.list(("message",))) == 4
+
+
+def test_of_two_files_with_one_name_of_their_own_one_gets_it_and_none_is_lost(sample: Sample) -> None:
+    session = healthy(sample)
+    info = sample.messages(session)[0]
+    path = sample.path("message", session["id"], info["id"])
+    shutil.copy(path, path.with_name("msg_one.json"))
+    path.rename(path.with_name("msg_two.json"))
+    found = mend(sample)
+    assert len(kinds(found)["misplaced"]) == 2
+    assert len(sample.messages(session)) == 4
+
+
+def test_a_file_with_the_wrong_name_that_says_it_belongs_elsewhere_is_set_right_at_once(sample: Sample) -> None:
+    session = healthy(sample)
+    info = sample.messages(session)[0]
+    path = sample.write(("message", session["id"], info["id"]), info | {"sessionID": "ses_other"})
+    path.rename(path.with_name("msg_renamed.json"))
+    mend(sample)
+    assert json.loads(path.read_bytes()) == info
+
+
+def test_a_link_to_a_record_is_not_taken_for_one_with_odd_permissions(sample: Sample, tmp_path: Path) -> None:
+    record = sample.path("session", "proj", healthy(sample)["id"])
+    record.rename(tmp_path / "elsewhere.json")
+    record.symlink_to(tmp_path / "elsewhere.json")
+    assert look(sample) == {}
+
+
+def test_a_file_that_cannot_be_read_is_left_where_it_is(sample: Sample) -> None:
+    session = healthy(sample)
+    info = sample.messages(session)[1]
+    path = sample.path("message", session["id"], info["id"])
+    os.truncate(path, 1 << 30)  # more than is ever read
+    tree = JsonTree(sample.root)
+    found = repair(tree)
+    assert [(each.kind, each.fixable) for each in found.findings] == [("torn", False)]
+    assert "then run this again" in found.findings[0].remedy
+    assert (found.damaged, found.undo, path.stat().st_size) == (True, "", 1 << 30)
+
+
+@pytest.mark.parametrize("kind", ["session", "message"])
+def test_nothing_is_taken_to_be_gone_that_may_be_in_a_folder_that_cannot_be_listed(
+    sample: Sample, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = healthy(sample)
+    sample.write(("todo", session["id"]), [])
+    closed = sample.root / kind / ("proj" if kind == "session" else session["id"])
+    scan = os.scandir
+
+    def scandir(path: str) -> Any:
+        if Path(path) == closed:
+            raise PermissionError(13, "Permission denied", path)
+        return scan(path)
+
+    monkeypatch.setattr(os, "scandir", scandir)
+    assert look(sample) == {"torn": [os.path.relpath(closed, sample.root)]}
+    assert repair(JsonTree(sample.root)).undo == ""
+
+
+def test_what_belongs_to_another_user_is_told_and_not_touched(sample: Sample, monkeypatch: pytest.MonkeyPatch) -> None:
+    record = sample.path("session", "proj", healthy(sample)["id"])
+    record.chmod(0o666)
+    monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 12_345)
+    found = repair(JsonTree(sample.root))
+    assert any("of another user" in each.message for each in found.findings)
+    assert (found.undo, stat.S_IMODE(record.stat().st_mode)) == ("", 0o666)
+
+
+def test_repairing_and_taking_back_count_the_same_files(sample: Sample) -> None:
+    session = healthy(sample)
+    first, second = sample.messages(session)[:2]
+    sample.path("message", session["id"], first["id"]).unlink()
+    sample.path("message", session["id"], second["id"]).write_bytes(b"")
+    found = repair(JsonTree(sample.root))
+    parts = len(list((sample.root / "part" / second["id"]).iterdir()))
+    assert (found.files, parts) == (2, 3)  # its one part put aside, and the message made again
+    assert take_back(found.undo).restored == found.files
 
 
 # -- undo -----------------------------------------------------------------------------------------------------------

@@ -94,7 +94,8 @@ def _verdict(found: Diagnosis) -> str:
         return "Nothing is wrong."
     told = [f"{levels[level]:,} {word}" for level, word in _WORDS.items() if levels[level]]
     if found.fixed:
-        return f"{', '.join(told)}. {fixable:,} repaired."
+        changed = f", {output.counted(found.files, 'file')} changed or put aside" if found.files else ""
+        return f"{', '.join(told)}. {fixable:,} repaired{changed}."
     return f"{', '.join(told)}." + (f" --fix repairs {fixable:,} of them." if fixable else "")
 
 
@@ -103,13 +104,14 @@ _WORDS = {"damage": "damaged", "odd": "out of order", "note": "worth knowing"}
 
 def _undo(options: Namespace) -> int:
     from ..history.upkeep.trash import restore
+    from .session_trash import told_back
 
     done = restore(os.path.expanduser(options.undo))
     if options.json:
         left = [{"path": path, "reason": reason} for path, reason in done.left]
         output.print_json({"restored": done.restored, "left": left})
     else:
-        print(f"{done.restored:,} changes taken back.")
+        print(told_back(done))
         for path, reason in done.left:
             print(f"left as it is: {path}: {reason}", file=sys.stderr)
     return 1 if done.left else 0

@@ -48,13 +48,14 @@ def _restore(options: Namespace) -> int:
         left = [{"path": path, "reason": reason} for path, reason in done.left]
         output.print_json({"restored": done.restored, "left": left})
     else:
-        print(_told(done))
+        print(told_back(done))
         for path, reason in done.left:
             print(f"left as it is: {path}: {reason}", file=sys.stderr)
     return 1 if done.left else 0
 
 
-def _told(done: Undone) -> str:
+def told_back(done: Undone) -> str:
+    """What taking back came to, in words."""
     if done.restored:
         return f"{output.counted(done.restored, 'file')} put back."
     return "Nothing was put back." if done.left else "There was nothing to put back."

@@ -63,7 +63,7 @@ def _leftovers(found: Inventory) -> Iterator[Finding]:
 def _is_alive(process: int) -> bool:
     try:
         os.kill(process, 0)
-    except ProcessLookupError:
+    except (ProcessLookupError, OverflowError):
         return False
     except OSError:
         return True
@@ -71,11 +71,12 @@ def _is_alive(process: int) -> bool:
 
 
 def _permissions(found: Inventory) -> Iterator[Finding]:
+    others = frozenset(found.strangers if os.name != "nt" and os.geteuid() != 0 else ())
     for path, mode, is_folder in found.modes:
         needed = 0o700 if is_folder else 0o600
         who = "anybody may write to it" if mode & 0o002 else "its owner may not read or write it"
-        better = (mode | needed) & ~0o002
-        yield Finding("permissions", path or found.root, f"{who} ({mode:04o})", "odd", [Change(path=path, mode=better)])
+        better = [] if path in others else [Change(path=path, mode=(mode | needed) & ~0o002)]
+        yield Finding("permissions", path or found.root, f"{who} ({mode:04o})", "odd", better)
     owners: Counter[str] = Counter(os.path.dirname(path) or path for path in found.strangers)
     for folder, count in sorted(owners.items()):
         remedy = f"chown it: sudo chown -R $USER {os.path.join(found.root, folder)}"

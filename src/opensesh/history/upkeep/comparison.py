@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
 
-from ...storage.union import Union
 from .findings import Finding
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from ...records import Document
     from ...storage.store import Store
+    from .inventory import Inventory
 
 
 class Holding(NamedTuple):
@@ -39,23 +39,44 @@ class Holding(NamedTuple):
         }
 
 
-def compare_stores(store: Store) -> list[Holding]:
-    """What each member holds."""
-    members: Sequence[Store] = store.members if isinstance(store, Union) else (store,)
-    sessions = [{key[-1] for key in member.list(("session",))} for member in members]
-    messages = [{key[-1]: key[1] for key in member.list(("message",))} for member in members]
-    having: Counter[str] = Counter(name for names in sessions for name in names)
-    saying: Counter[str] = Counter(name for names in messages for name in names)
+class Names(NamedTuple):
+    """What a store holds, by name."""
+
+    place: str
+    sessions: set[str]
+    messages: Mapping[str, str]
+    """The session of each."""
+    parts: int
+
+
+def names_in(store: Store) -> Names:
+    """What any store holds."""
+    sessions = {key[-1] for key in store.list(("session",))}
+    messages = {key[-1]: key[1] for key in store.list(("message",))}
+    return Names(store.place, sessions, messages, len(store.list(("part",))))
+
+
+def names_found(found: Inventory) -> Names:
+    """What a tree holds that was looked at already."""
+    sessions = {item.name for item in found.of("session")} | {name for _, name in found.damaged("session")}
+    damaged = {name: folder for folder, name in found.damaged("message") if name not in found.owners}
+    return Names(found.root, sessions, found.owners | damaged if damaged else found.owners, found.files["part"])
+
+
+def compare_stores(stores: Sequence[Names]) -> list[Holding]:
+    """What each holds, and what it has alone."""
+    having: Counter[str] = Counter(name for each in stores for name in each.sessions)
+    saying: Counter[str] = Counter() if len(stores) == 1 else Counter(name for each in stores for name in each.messages)
     return [
         Holding(
-            member.place,
-            len(sessions[number]),
-            len(messages[number]),
-            len(member.list(("part",))),
-            sum(having[name] == 1 for name in sessions[number]),
-            sum(saying[name] == 1 and having[owner] > 1 for name, owner in messages[number].items()),
+            place,
+            len(sessions),
+            len(messages),
+            parts,
+            sum(having[name] == 1 for name in sessions),
+            sum(saying[name] == 1 and having[owner] > 1 for name, owner in messages.items()),
         )
-        for number, member in enumerate(members)
+        for place, sessions, messages, parts in stores
     ]
 
 

@@ -9,18 +9,20 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, NamedTuple
 
+from ...errors import RecordError
 from ...records import dumps, loads_object
 from ...storage.json_tree import JsonTree, read_file
 from ...storage.union import Union
 from .checks_places import check_places, running
 from .checks_records import check_records
 from .checks_shares import check_shares
-from .comparison import Holding, check_stores, compare_stores
+from .comparison import Holding, Names, check_stores, compare_stores, names_found, names_in
 from .inventory import take_inventory
-from .undo import Change, perform
+from .trash import writable_tree
+from .undo import Change, files_changed, perform
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from ...records import Document
     from ...storage.store import Store
@@ -37,6 +39,8 @@ class Diagnosis(NamedTuple):
     findings: list[Finding]
     undo: str = ""
     """The undo file, if anything was repaired."""
+    files: int = 0
+    """How many files that changed, as taking it back will count them."""
     fixed: bool = False
     """Whether repairs were asked for."""
 
@@ -52,39 +56,42 @@ class Diagnosis(NamedTuple):
             "stores": [each.document() for each in self.holdings],
             "findings": [each.document(fixed=self.fixed) for each in self.findings],
             "fixed": sum(each.fixable for each in self.findings) if self.fixed else 0,
+            "files": self.files,
             "undo": self.undo or None,
         }
 
 
 def diagnose(store: Store, *, step: Step = lambda count: None) -> Diagnosis:
     """Look at everything, change nothing."""
-    holdings = compare_stores(store)
-    findings = list(check_stores(holdings))
-    for tree in _trees(store):
-        if os.path.isdir(tree.root):
-            found = take_inventory(tree, step)
-            findings += check_records(tree, found, running(tree, found))
-            findings += check_places(tree, found)
-    findings += check_shares(store)
-    return Diagnosis(store.place, holdings, findings)
+    stores: list[Names] = []
+    findings: list[Finding] = []
+    for member in store.members if isinstance(store, Union) else (store,):
+        if not isinstance(member, JsonTree):
+            stores.append(names_in(member))
+            continue
+        found = take_inventory(member, step)
+        stores.append(names_found(found))
+        if os.path.isdir(member.root):
+            findings += check_records(member, found, running(member, found))
+            findings += check_places(member, found)
+    holdings = compare_stores(stores)
+    return Diagnosis(store.place, holdings, [*check_stores(holdings), *findings, *check_shares(store)])
 
 
 def repair(store: Store, *, step: Step = lambda count: None) -> Diagnosis:
     """Look at everything, and repair what can be repaired."""
     diagnosis = diagnose(store, step=step)
-    undo = ""
-    for tree in _trees(store):
-        about = {"findings": [f"{each.path}: {each.message}" for each in diagnosis.findings if each.fixable]}
-        undo = perform(tree, "doctor", _plan(tree, diagnosis.findings), about) or undo
-    for finding in diagnosis.findings:
+    wanted = [each for each in diagnosis.findings if each.fixable]
+    if wanted:
+        tree = writable_tree(store)  # of the stores of a place one at the most is a tree, and nothing else is repaired
+        changes = _plan(tree, wanted)
+        about = {"findings": [f"{each.path}: {each.message}" for each in wanted]}
+        undo = perform(tree, "doctor", changes, about)
+        diagnosis = diagnosis._replace(undo=undo, files=files_changed(changes))
+    for finding in wanted:
         if finding.act is not None:
             finding.act()
-    return diagnosis._replace(undo=undo, fixed=True)
-
-
-def _trees(store: Store) -> list[JsonTree]:
-    members: Sequence[Store] = store.members if isinstance(store, Union) else (store,)
-    return [member for member in members if isinstance(member, JsonTree)]
+    return diagnosis._replace(fixed=True)
 
 
 def _plan(tree: JsonTree, findings: Sequence[Finding]) -> list[Change]:
@@ -103,12 +110,15 @@ def _plan(tree: JsonTree, findings: Sequence[Finding]) -> list[Change]:
         if finding.edit is not None and finding.path not in gone:
             edits.setdefault(finding.path, []).append(finding)
     modes = [change for change in every if change.mode is not None and change.path not in gone]
-    return [*modes, *(_edited(tree, path, each) for path, each in edits.items()), *moved.values()]
+    return [*modes, *(change for path, each in edits.items() for change in _edited(tree, path, each)), *moved.values()]
 
 
-def _edited(tree: JsonTree, path: str, findings: Sequence[Finding]) -> Change:
-    record = loads_object(read_file(os.path.join(tree.root, path)), path)
+def _edited(tree: JsonTree, path: str, findings: Sequence[Finding]) -> Iterator[Change]:
+    try:
+        record = loads_object(read_file(os.path.join(tree.root, path)), path)
+    except (OSError, RecordError):
+        return  # changed since it was looked at; the next run sees what it is now
     for finding in findings:
         if finding.edit is not None:
             finding.edit(record)
-    return Change(path=path, data=dumps(record))
+    yield Change(path=path, data=dumps(record))

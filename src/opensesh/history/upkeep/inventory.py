@@ -6,7 +6,7 @@ import os
 import re
 import stat
 from collections import Counter
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...errors import RecordError
 from ...records import Document, as_object, loads
@@ -39,17 +39,27 @@ class Item(NamedTuple):
 
 
 class Inventory:
-    """What there is. Of parts, of which there are many, only those that are not as they should be are kept."""
+    """What there is. Of messages and parts, of which there are many, only those that are not as they should be or not
+    finished are kept."""
 
     def __init__(self, root: str) -> None:
         self.root = root
         self.items: dict[str, list[Item]] = {kind: [] for kind in _KINDS}
-        self.parts: Counter[str] = Counter()
-        """How many readable parts each message has."""
+        self.files: Counter[str] = Counter()
+        """How many files of each kind are named like a record."""
         self.owners: dict[str, str] = {}
-        """The session of each readable message."""
+        """The session of each readable message; of one that is filed under several, the one that counts."""
+        self.superseded: list[tuple[Item, Item]] = []
+        """Records of one name in several places, each with the one that counts: a session's newest, a message where it
+        says it belongs."""
+        self.last: dict[str, tuple[int, list[str]]] = {}
+        """When the last readable message of each session was made, and which was made then."""
+        self.lost_parts: Counter[str] = Counter()
+        """How many readable parts there are of each message that is not, or cannot be read."""
         self.torn: list[tuple[str, str]] = []
-        """Files that cannot be read, with the reason."""
+        """Files that hold no record, with the reason."""
+        self.unreadable: list[tuple[str, str]] = []
+        """Files that cannot be read and folders that cannot be listed, with the reason."""
         self.foreign: list[str] = []
         """Files that are not named like a record, in places where OpenCode takes every file for one."""
         self.leftovers: list[tuple[str, int]] = []
@@ -58,49 +68,64 @@ class Inventory:
         """What has strange permissions: path, mode, and whether it is a folder."""
         self.strangers: list[str] = []
         """What belongs to another user."""
-        self.files = 0
 
     def of(self, kind: str) -> list[Item]:
-        """The readable records of a kind."""
+        """The readable records of a kind; see above for messages and parts."""
         return self.items[kind]
+
+    def damaged(self, kind: str) -> Iterator[tuple[str, str]]:
+        """The folder and name of each file of a kind that holds no record or cannot be read."""
+        for path, _ in (*self.torn, *self.unreadable):
+            match path.split(os.sep):
+                case [first, folder, name] if first == kind:
+                    yield folder, name.removesuffix(".json")
+                case _:
+                    continue
 
 
 def take_inventory(tree: JsonTree, step: Step) -> Inventory:
     """Read every record of a tree once. ``step`` hears how many it has been."""
     found = Inventory(tree.root)
     _look_at(found, tree.root, "", is_folder=True)
+    seen = 0
     for kind in _KINDS:
-        for folder, entry in _entries(found, kind):
-            path = os.path.join(kind, folder, entry.name) if folder else os.path.join(kind, entry.name)
-            if _is_record(found, path, entry.name):
-                _read(found, Item(path, kind, folder, entry.name[:-5], 0, {}))
-            found.files += 1
-            if found.files % 1000 == 0:
-                step(found.files)
+        copies: dict[str, list[Item]] = {}
+        for folder, name in _entries(found, kind):
+            path = os.path.join(kind, folder, name) if folder else os.path.join(kind, name)
+            if _is_record(found, path, name):
+                found.files[kind] += 1
+                _read(found, Item(path, kind, folder, name[:-5], 0, {}), copies)
+            seen += 1
+            if seen % 1000 == 0:
+                step(seen)
+        _settle_copies(found, copies)
     return found
 
 
-def _entries(found: Inventory, kind: str) -> Iterator[tuple[str, os.DirEntry[str]]]:
-    for entry in _scan(found, kind):
-        if not entry.is_dir(follow_symlinks=False):
-            if kind not in _DEEP:
-                yield "", entry
-        elif kind in _DEEP and entry.name[0] != ".":
-            _look_at(found, entry.path, os.path.join(kind, entry.name), is_folder=True)
-            for each in _scan(found, os.path.join(kind, entry.name)):
-                if not each.is_dir(follow_symlinks=False):
-                    yield entry.name, each
+def _entries(found: Inventory, kind: str) -> Iterator[tuple[str, str]]:
+    folders, names = _scan(found, kind)
+    if kind not in _DEEP:
+        yield from (("", name) for name in names)
+        return
+    for folder in folders:
+        if folder[0] != ".":
+            place = os.path.join(kind, folder)
+            _look_at(found, os.path.join(found.root, place), place, is_folder=True)
+            yield from ((folder, name) for name in _scan(found, place)[1])
 
 
-def _scan(found: Inventory, folder: str) -> list[os.DirEntry[str]]:
+def _scan(found: Inventory, folder: str) -> tuple[list[str], list[str]]:
+    """The names of the folders and of the files in a folder."""
+    names: tuple[list[str], list[str]] = ([], [])
     try:
         with os.scandir(os.path.join(found.root, folder)) as entries:
-            return sorted(entries, key=lambda entry: entry.name)
+            for entry in entries:
+                names[not entry.is_dir(follow_symlinks=False)].append(entry.name)
     except (FileNotFoundError, NotADirectoryError):
-        return []
+        pass
     except OSError as error:
-        found.torn.append((folder, f"cannot be listed: {error.strerror or error}"))
-        return []
+        found.unreadable.append((folder, f"cannot be listed: {error.strerror or error}"))
+    return sorted(names[0]), sorted(names[1])
 
 
 def _is_record(found: Inventory, path: str, name: str) -> bool:
@@ -113,7 +138,7 @@ def _is_record(found: Inventory, path: str, name: str) -> bool:
     return False
 
 
-def _read(found: Inventory, item: Item) -> None:
+def _read(found: Inventory, item: Item, copies: dict[str, list[Item]]) -> None:
     path = os.path.join(found.root, item.path)
     changed = _look_at(found, path, item.path, is_folder=False)
     try:
@@ -121,7 +146,7 @@ def _read(found: Inventory, item: Item) -> None:
     except FileNotFoundError:
         return
     except OSError as error:
-        found.torn.append((item.path, f"cannot be read: {error.strerror or error}"))
+        found.unreadable.append((item.path, f"cannot be read: {error.strerror or error}"))
         return
     except RecordError as error:
         found.torn.append((item.path, f"{error.reason}{f' ({error.place})' if error.place else ''}"))
@@ -130,7 +155,7 @@ def _read(found: Inventory, item: Item) -> None:
     if held is None and item.kind in ("project", *_DEEP):
         found.torn.append((item.path, "not an object"))
         return
-    _keep(found, item._replace(changed=changed, says=_told(held or {}, item.kind)))
+    _keep(found, item._replace(changed=changed, says=_told(held or {}, item.kind)), copies)
 
 
 def _told(document: Document, kind: str) -> Document:
@@ -140,21 +165,79 @@ def _told(document: Document, kind: str) -> Document:
     return {name: document[name] for name in _TOLD if name in document}
 
 
-def _keep(found: Inventory, item: Item) -> None:
-    if item.kind == "message":
-        found.owners[item.name] = item.folder
-    if item.kind == "part":
-        found.parts[item.folder] += 1
+def _keep(found: Inventory, item: Item, copies: dict[str, list[Item]]) -> None:
+    sound = False
+    if item.kind == "session":
+        copies.setdefault(item.name, []).append(item)
+    elif item.kind == "message":
+        if item.name in found.owners:
+            copies.setdefault(item.name, [_first_copy(found, item.name)]).append(item)
+        else:
+            found.owners[item.name] = item.folder
+        _note_last(found, item)
+        sound = is_at_home(item) and item.says.get("id") == item.name and not is_open(item)
+    elif item.kind == "part":
+        if item.folder not in found.owners:
+            found.lost_parts[item.folder] += 1
         told = (item.says["id"], item.says["messageID"], item.says["sessionID"])
         filed = (item.name, item.folder, found.owners.get(item.folder, item.says["sessionID"]))
-        if told == filed and item.says["status"] not in ("pending", "running"):
-            return
-    found.items[item.kind].append(item)
+        sound = told == filed and not is_open(item)
+    if not sound:
+        found.items[item.kind].append(item)
+
+
+def _first_copy(found: Inventory, name: str) -> Item:
+    """The message of this name that was read first: it was kept, or there is nothing to be said of it."""
+    session = found.owners[name]
+    path = os.path.join("message", session, f"{name}.json")
+    sound = Item(path, "message", session, name, 0, {"id": name, "sessionID": session})
+    return next((item for item in found.items["message"] if item.path == path), sound)
+
+
+def _note_last(found: Inventory, item: Item) -> None:
+    moment = number((as_object(item.says.get("time")) or {}).get("created"))
+    latest, names = found.last.setdefault(item.folder, (moment, []))
+    if moment > latest:
+        found.last[item.folder] = (moment, [item.name])
+    elif moment == latest:
+        names.append(item.name)
+
+
+def _settle_copies(found: Inventory, copies: dict[str, list[Item]]) -> None:
+    for items in copies.values():
+        if len(items) > 1:
+            counts = max(items, key=_newest if items[0].kind == "session" else is_at_home)
+            found.superseded += [(item, counts) for item in items if item is not counts]
+            if counts.kind == "message":
+                found.owners[counts.name] = counts.folder
+
+
+def _newest(item: Item) -> tuple[int, ...]:
+    time = as_object(item.says.get("time")) or {}
+    return number(time.get("updated")), number(time.get("created"))
+
+
+def is_at_home(item: Item) -> bool:
+    """Whether a message is filed under the session it says it belongs to."""
+    return item.says.get("sessionID") == item.folder
+
+
+def is_open(item: Item) -> bool:
+    """Whether a message is an answer, or a part a tool call, that was never finished."""
+    if item.kind == "part":
+        return item.says.get("status") in ("pending", "running")
+    time = as_object(item.says.get("time")) or {}
+    return item.says.get("role") == "assistant" and "created" in time and "completed" not in time
+
+
+def number(value: Any) -> int:
+    """A number as a whole one; anything else is 0."""
+    return int(value) if isinstance(value, (int, float)) else 0
 
 
 def _look_at(found: Inventory, path: str, place: str, *, is_folder: bool) -> int:
     try:
-        seen = os.stat(path, follow_symlinks=False)
+        seen = os.stat(path)
     except OSError:
         return 0
     if os.name != "nt":

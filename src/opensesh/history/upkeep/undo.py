@@ -181,7 +181,7 @@ def _noted(tree: JsonTree, folder: str, change: Change, disk: Disk, gone: set[st
     path = os.path.join(tree.root, change.path)
     line = _Line(path=change.path, to=change.to)
     if change.mode is not None:
-        line.mode = os.stat(path).st_mode & 0o7777
+        line.mode = os.stat(path).st_mode & 0o7777 if os.path.exists(path) else None
     elif change.aside:
         line.kept = os.path.join(FILES, change.path)
         gone.add(change.path)
