@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from opensesh.errors import StoreError
-from opensesh.history.upkeep import trash
+from opensesh.history.upkeep import moving, trash
 from opensesh.records import Session, view
 from opensesh.storage import open_store, revocations
 from opensesh.storage.json_tree import JsonTree
@@ -101,3 +101,53 @@ def test_archiving_is_taken_back_unless_the_session_went_on(sample: Sample) -> N
     undone = trash.restore(done.undo)
     assert (undone.restored, [os.path.basename(each.path) for each in undone.left]) == (1, [f"{other['id']}.json"])
     assert contents(sample.root)[f"session/proj/{one['id']}.json"] == before[f"session/proj/{one['id']}.json"]
+
+
+def test_a_session_that_is_filed_twice_goes_and_is_put_away_as_a_whole(sample: Sample) -> None:
+    twice = sample.talk("twice")
+    sample.write(("session", "old", twice["id"]), twice | {"projectID": "old", "time": {"created": 1, "updated": 2}})
+    before = contents(sample.root)
+    tree = JsonTree(sample.root)
+    put_away = trash.archive(tree, [session(twice)])
+    assert all(tree.read(key)["time"]["archived"] for key in tree.list(("session",)))
+    assert trash.restore(put_away.undo).restored == put_away.files == 2
+    removed = trash.remove(tree, [session(twice)])
+    assert tree.list(("session",)) == []
+    assert trash.restore(removed.undo, twice["id"]).restored == removed.files
+    assert contents(sample.root) == before
+
+
+def test_a_session_that_is_filed_twice_is_filed_once_where_it_is_moved_to(sample: Sample, tmp_path: Path) -> None:
+    twice = sample.talk("twice")
+    older = twice | {"projectID": "global", "title": "older", "time": {"created": 1, "updated": 2}}
+    sample.write(("session", "global", twice["id"]), older)
+    before = contents(sample.root)
+    tree = JsonTree(sample.root)
+    moved = moving.move(tree, [session(twice)], str(tmp_path))
+    [key] = tree.list(("session",))
+    assert key == ("session", "global", twice["id"])
+    assert tree.read(key) == twice | {"projectID": "global", "directory": str(tmp_path)}
+    assert trash.restore(moved.undo).restored == moved.files == 2
+    assert {path: data for path, data in contents(sample.root).items() if path in before} == before
+
+
+def test_a_session_that_went_on_after_it_was_moved_stays_where_it_is(sample: Sample, tmp_path: Path) -> None:
+    one = sample.talk("one")
+    tree = JsonTree(sample.root)
+    moved = moving.move(tree, [session(one)], str(tmp_path))
+    tree.update(("session", "global", one["id"]), lambda info: info.update(title="renamed"))
+    before = contents(sample.root)
+    undone = trash.restore(moved.undo)
+    assert (undone.restored, [each.reason for each in undone.left]) == (0, ["it has been changed since"])
+    assert contents(sample.root) == before
+
+
+def test_taking_back_a_move_can_be_interrupted_after_the_rename(sample: Sample, tmp_path: Path) -> None:
+    one = sample.talk("one")
+    path = sample.path("session", "proj", one["id"])
+    before = path.read_bytes()
+    moved = moving.move(JsonTree(sample.root), [session(one)], str(tmp_path))
+    path.parent.mkdir(exist_ok=True)
+    sample.path("session", "global", one["id"]).rename(path)
+    assert trash.restore(moved.undo).restored == 1
+    assert path.read_bytes() == before

@@ -22,7 +22,7 @@ from .trash import writable_tree
 from .undo import Change, files_changed, perform
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
 
     from ...records import Document
     from ...storage.store import Store
@@ -110,15 +110,19 @@ def _plan(tree: JsonTree, findings: Sequence[Finding]) -> list[Change]:
         if finding.edit is not None and finding.path not in gone:
             edits.setdefault(finding.path, []).append(finding)
     modes = [change for change in every if change.mode is not None and change.path not in gone]
-    return [*modes, *(change for path, each in edits.items() for change in _edited(tree, path, each)), *moved.values()]
+    edited = {path: _edited(tree, path, each) for path, each in edits.items()}
+    renamed = {change.path: change.to for change in moved.values() if change.to}
+    corrected = [Change(path=path, data=data, to=renamed.get(path, "")) for path, data in edited.items() if data]
+    done = {change.path for change in corrected}
+    return [*modes, *corrected, *(change for change in moved.values() if not (change.to and change.path in done))]
 
 
-def _edited(tree: JsonTree, path: str, findings: Sequence[Finding]) -> Iterator[Change]:
+def _edited(tree: JsonTree, path: str, findings: Sequence[Finding]) -> bytes | None:
     try:
         record = loads_object(read_file(os.path.join(tree.root, path)), path)
     except (OSError, RecordError):
-        return  # changed since it was looked at; the next run sees what it is now
+        return None  # changed since it was looked at; the next run sees what it is now
     for finding in findings:
         if finding.edit is not None:
             finding.edit(record)
-    yield Change(path=path, data=dumps(record))
+    return dumps(record)

@@ -6,10 +6,11 @@ import os
 from typing import TYPE_CHECKING
 
 from ...project import register, resolve
-from ...records import codec, dumps
+from ...records import as_object, codec, dumps
 from ...storage.json_tree import read_file
-from .trash import Bulk, free, records, with_children, writable_tree
-from .undo import Change, perform
+from .inventory import number
+from .trash import Bulk, done, free, record_paths, with_children, writable_tree
+from .undo import Change
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -32,7 +33,7 @@ def move(store: Store, sessions: Sequence[Session], folder: str, *, base: str = 
     if not dry_run:
         for place in places.values():
             register(tree, place)  # before anything is looked for: it takes in what was begun before the first commit
-    filed = records(tree)
+    filed = record_paths(tree)
     chosen, left = free(tree, wanted, filed)
     changes: list[Change] = []
     moved: list[Session] = []
@@ -40,22 +41,18 @@ def move(store: Store, sessions: Sequence[Session], folder: str, *, base: str = 
         made = list(_changes(tree, filed[session.id], places[_below(folder, session.directory, base)]))
         moved += [session] if made else []
         changes += made
-    size = sum(len(change.data or b"") for change in changes)
-    if dry_run:
-        return Bulk(moved, len(moved), size, left)
-    about = {"sessions": {each.id: each.title for each in moved}}
-    return Bulk(moved, len(moved), size, left, perform(tree, "move", changes, about))
+    return done(tree, "move", moved, left, changes, dry_run=dry_run)
 
 
-def _changes(tree: JsonTree, path: str, place: Place) -> Iterator[Change]:
-    before = codec.loads_object(read_file(os.path.join(tree.root, path)), path)
-    after = before | {"projectID": place.id, "directory": place.directory}
-    if after == before:
-        return
+def _changes(tree: JsonTree, paths: Sequence[str], place: Place) -> Iterator[Change]:
+    """What files the newest of a session's records where it belongs, and puts the others aside."""
+    copies = {path: codec.loads_object(read_file(os.path.join(tree.root, path)), path) for path in paths}
+    path = max(paths, key=lambda each: number((as_object(copies[each].get("time")) or {}).get("updated")))
+    yield from (Change(path=each, aside=True) for each in paths if each != path)
+    after = copies[path] | {"projectID": place.id, "directory": place.directory}
     there = os.path.join("session", place.id, os.path.basename(path))
-    yield Change(path=there, data=dumps(after))
-    if there != path:
-        yield Change(path=path, aside=True)
+    if after != copies[path] or there != path:
+        yield Change(path=path, data=dumps(after), to=there if there != path else "")
 
 
 def _below(folder: str, directory: str, base: str) -> str:

@@ -19,10 +19,22 @@ from ...storage.json_tree import JsonTree, read_file, tree_name
 from ...storage.leases import Leases
 from ...storage.store import Damage
 from ...storage.union import Union, places
-from .undo import FILES, UNDO_FILE, Change, Header, Undone, discard, perform, read_undo_file, take_back, undo_files
+from .undo import (
+    FILES,
+    UNDO_FILE,
+    Change,
+    Header,
+    Undone,
+    discard,
+    files_changed,
+    perform,
+    read_undo_file,
+    take_back,
+    undo_files,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Container, Iterable, Iterator, Sequence
 
     from ...storage.store import Store
 
@@ -54,7 +66,7 @@ class Trashed(NamedTuple):
     def titles(self) -> dict[str, str]:
         """What it still holds: titles by session."""
         held = as_object(self.header.about.get("sessions")) or {}
-        here = records(JsonTree(os.path.join(os.path.dirname(self.undo), FILES)))
+        here = record_paths(JsonTree(os.path.join(os.path.dirname(self.undo), FILES)))
         return {name: str(title) for name, title in held.items() if name in here}
 
 
@@ -69,9 +81,9 @@ def writable_tree(store: Store) -> JsonTree:
 def remove(store: Store, sessions: Sequence[Session], *, dry_run: bool = False) -> Bulk:
     """Move sessions, with everything below them and all they hold, to the trash."""
     tree = writable_tree(store)
-    filed = records(tree)
+    filed = record_paths(tree)
     chosen, left = free(tree, with_children(store, sessions), filed)
-    files = [path for each in chosen for path in (*session_files(tree, each.id), filed[each.id])]
+    files = [path for each in chosen for path in (*session_files(tree, each.id), *filed[each.id])]
     size = sum(os.lstat(os.path.join(tree.root, path)).st_size for path in files)
     if dry_run:
         return Bulk(chosen, len(files), size, left)
@@ -86,19 +98,24 @@ def remove(store: Store, sessions: Sequence[Session], *, dry_run: bool = False) 
 def archive(store: Store, sessions: Sequence[Session], *, dry_run: bool = False) -> Bulk:
     """Put sessions away, out of the lists; those that are put away already are left as they are."""
     tree = writable_tree(store)
-    filed = records(tree)
+    filed = record_paths(tree)
     chosen, left = free(tree, [each for each in sessions if not each.archived], filed)
     changes: list[Change] = []
-    for session in chosen:
-        path = filed[session.id]
+    for path in (path for session in chosen for path in filed[session.id]):
         document = codec.loads_object(read_file(os.path.join(tree.root, path)), path)
-        document["time"]["archived"] = ids.now_ms()
+        document["time"] = (as_object(document.get("time")) or {}) | {"archived": ids.now_ms()}
         changes.append(Change(path=path, data=dumps(document)))
+    return done(tree, "archive", chosen, left, changes, dry_run=dry_run)
+
+
+def done(
+    tree: JsonTree, what: str, sessions: list[Session], left: list[Damage], changes: list[Change], *, dry_run: bool
+) -> Bulk:
+    """Make changes to the records of sessions, unless it is a dry run; what that comes to."""
     size = sum(len(change.data or b"") for change in changes)
-    if dry_run:
-        return Bulk(chosen, len(changes), size, left)
-    about = {"sessions": {each.id: each.title for each in chosen}}
-    return Bulk(chosen, len(changes), size, left, perform(tree, "archive", changes, about))
+    about = {"sessions": {each.id: each.title for each in sessions}}
+    undo = "" if dry_run else perform(tree, what, changes, about)
+    return Bulk(sessions, files_changed(changes), size, left, undo)
 
 
 def contents(store: Store | None = None) -> list[Trashed]:
@@ -120,7 +137,7 @@ def restore(undo: str, session: str = "") -> Undone:
     if not session:
         return take_back(undo)
     kept = JsonTree(os.path.join(folder, FILES))
-    return take_back(undo, {records(kept)[session], *session_files(kept, session)})
+    return take_back(undo, {*record_paths(kept)[session], *session_files(kept, session)})
 
 
 def empty(store: Store, before: int | None = None) -> list[Trashed]:
@@ -188,9 +205,13 @@ def session_files(tree: JsonTree, session: str) -> Iterator[str]:
             yield path
 
 
-def records(tree: JsonTree) -> dict[str, str]:
-    """Where the record of each session in the tree is, below the root."""
-    return {key[-1]: os.path.relpath(tree.locate(key), tree.root) for key in tree.list(("session",))}
+def record_paths(tree: JsonTree) -> dict[str, list[str]]:
+    """Where the record of each session in the tree is, below the root. A session that is filed under two projects, as
+    a move leaves it that was cut short, has two."""
+    found: dict[str, list[str]] = {}
+    for key in tree.list(("session",)):
+        found.setdefault(key[-1], []).append(os.path.relpath(tree.locate(key), tree.root))
+    return found
 
 
 def _names(tree: JsonTree, folder: str) -> list[str]:
@@ -220,7 +241,7 @@ def with_children(store: Store, sessions: Iterable[Session]) -> list[Session]:
     return list(found.values())
 
 
-def free(tree: JsonTree, sessions: Iterable[Session], filed: Mapping[str, str]) -> tuple[list[Session], list[Damage]]:
+def free(tree: JsonTree, sessions: Iterable[Session], filed: Container[str]) -> tuple[list[Session], list[Damage]]:
     """Those that are in the tree and that nobody runs; and the others, with the reason."""
     leases = Leases(tree)
     chosen: list[Session] = []

@@ -40,10 +40,10 @@ class Change(Struct, frozen=True, omit_defaults=True, kw_only=True):
     path: str
     aside: bool = False
     """Moved away, to be kept."""
-    to: str = ""
-    """Renamed to this."""
     data: bytes | None = None
     """Given this content; what was there before is kept."""
+    to: str = ""
+    """Renamed to this, with its new content if it is given one."""
     mode: int | None = None
     """Given these permissions."""
 
@@ -201,11 +201,12 @@ def _do(tree: JsonTree, folder: str, change: Change, line: _Line, disk: Disk) ->
         elif change.aside:
             _move(path, os.path.join(folder, line.kept), disk)
             _tidy(tree, path, disk)
-        elif change.to and not os.path.lexists(os.path.join(tree.root, change.to)):
-            _move(path, os.path.join(tree.root, change.to), disk)
-            _tidy(tree, path, disk)
-        elif change.data is not None:
-            disk.replace(path, change.data)
+        elif not (change.to and os.path.lexists(os.path.join(tree.root, change.to))):
+            if change.data is not None:
+                disk.replace(path, change.data)
+            if change.to:
+                _move(path, os.path.join(tree.root, change.to), disk)
+                _tidy(tree, path, disk)
     except FileNotFoundError:
         return  # someone else was faster; there is nothing to change any more
     except OSError as error:
@@ -220,7 +221,7 @@ def _undo(tree: JsonTree, folder: str, line: _Line, disk: Disk) -> bool:
         os.chmod(path, line.mode)
         return True
     if line.after:
-        return _undo_content(path, os.path.join(folder, line.kept) if line.kept else "", line, disk)
+        return _undo_content(tree, path, os.path.join(folder, line.kept) if line.kept else "", line, disk)
     kept = os.path.join(tree.root, line.to) if line.to else os.path.join(folder, line.kept)
     if not (line.to or line.kept) or not os.path.lexists(kept):
         return False  # never came to it, or taken back already
@@ -232,22 +233,29 @@ def _undo(tree: JsonTree, folder: str, line: _Line, disk: Disk) -> bool:
     return True
 
 
-def _undo_content(path: str, kept: str, line: _Line, disk: Disk) -> bool:
+def _undo_content(tree: JsonTree, path: str, kept: str, line: _Line, disk: Disk) -> bool:
     if kept and not os.path.exists(kept):
         return False
-    try:
-        now = read_file(path)
-    except FileNotFoundError:
-        now = None
-    if now is None and not kept:
-        return False
+    there = os.path.join(tree.root, line.to) if line.to else path
+    renamed = there != path and not os.path.lexists(path)
+    now = _content(there if renamed else path)
     before = read_file(kept) if kept else None
-    if now == before:
+    if now == before and not renamed:
         return False
     if now is None or sha256(now).hexdigest() != line.after:
         raise _Changed("it has been changed since")
+    if renamed:
+        _move(there, path, disk)
+        _tidy(tree, there, disk)
     disk.remove(path) if before is None else disk.replace(path, before)
     return True
+
+
+def _content(path: str) -> bytes | None:
+    try:
+        return read_file(path)
+    except FileNotFoundError:
+        return None
 
 
 def _is_spent(folder: str, lines: Iterable[_Line]) -> bool:
