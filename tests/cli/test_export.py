@@ -74,6 +74,20 @@ def test_a_file_that_cannot_be_written_is_told_at_once(
     assert sorted(path.name for path in tmp_path.iterdir() if path.name != "data") == ["file"]
 
 
+def test_a_pipe_is_written_to_and_stays_a_pipe(terminal: Terminal, store: Path, tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    terminal.run("export", PARENT, "-o", str(pipe))
+    assert terminal.code == 0
+    assert json.loads(os.read(reader, 65536))["session_id"] == PARENT
+    os.close(reader)
+    assert pipe.is_fifo()
+    terminal.run("export", PARENT, "--format", "parquet", "-o", str(pipe))
+    assert terminal.code == 2
+    assert pipe.is_fifo()
+
+
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
 def test_a_folder_that_may_not_be_written_is_named_with_advice(terminal: Terminal, store: Path, tmp_path: Path) -> None:
     (tmp_path / "shut").mkdir(mode=0o500)

@@ -58,11 +58,14 @@ def to_file(export: Export, path: str, step: Step, *, mark: str = "", restart: b
     """All sessions, to a file that appears when it is complete; how many.
 
     Until then they are in ``<path>.part``. A run that was interrupted is taken up there, provided that it was about
-    the same (``mark`` tells) and that what it has written has not changed since.
+    the same (``mark`` tells) and that what it has written has not changed since. A device or a pipe stays what it is:
+    it is written to, and never replaced.
     """
     if os.path.isdir(path):
         raise UsageError(f"{path} is a folder; name a file in it, or write a file a session with --split {path}")
     _check_folder(path)
+    if os.path.exists(path) and not os.path.isfile(path):
+        return _to_device(export, path, step)
     _refuse_several(export)
     try:
         if export.form == "parquet":
@@ -228,6 +231,16 @@ def _check_folder(path: str) -> None:
     if not os.path.isdir(folder):
         what = "is a file" if os.path.exists(folder) else "does not exist; make it first"
         raise ExportFailed(f"{path} cannot be written: the folder {folder} {what}", path=path)
+
+
+def _to_device(export: Export, path: str, step: Step) -> int:
+    if export.form == "parquet":
+        raise UsageError(f"{path} is no file, and a table needs one")
+    try:
+        with open(path, "wb") as device:
+            return to_stream(export, device, step)
+    except OSError as error:
+        raise _refused(path, error) from error
 
 
 def _refused(path: str, error: OSError) -> ExportFailed:
