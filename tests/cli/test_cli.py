@@ -74,7 +74,7 @@ def test_the_database_generation_is_listed_and_shown_as_its_server_answers(termi
 def test_list_is_honest_about_how_many_it_shows(terminal: Terminal, store: Path) -> None:
     out = terminal.run("list", "--limit", "2")
     assert len(out.splitlines()) == 3
-    assert "2 of 11 sessions; --limit 0 shows all." in terminal.error
+    assert "2 of 11 sessions; --limit 0 shows all; left out: " in terminal.error
     assert len(terminal.json("list", "--limit", "0")["sessions"]) == 11
     assert terminal.json("list", "--children")["total"] == 12
     assert terminal.json("list", "--archived")["total"] == 12

@@ -32,6 +32,40 @@ def test_everything_is_exported_unless_something_is_named(terminal: Terminal, st
     assert "No sessions fit" in terminal.error
 
 
+def test_what_was_left_out_and_why_is_told_beside_the_output(terminal: Terminal, store: Path, tmp_path: Path) -> None:
+    brief = "left out: tool calls (--tools summary), files (--format json)"
+    terminal.run("list")
+    assert terminal.error == (
+        "11 sessions; left out: 1 subagent session (--children), 1 archived session (--archived).\n"
+    )
+    assert terminal.run("export").count("\n") == 13
+    assert terminal.error == f"13 sessions; among them 1 subagent session, 1 archived session; {brief}.\n"
+    terminal.run("export", "--tools", "skip")
+    assert "left out" not in terminal.error
+    terminal.run("export", "--no-children", "--format", "json")
+    assert terminal.error == "12 sessions; among them 1 archived session; left out: 1 subagent session (--children).\n"
+    terminal.run("export", PARENT, "--tools", "summary")
+    assert terminal.error == "1 session; left out: 1 subagent session (--children).\n"
+    terminal.run("export", PARENT, "--children", "--format", "markdown")
+    assert terminal.error == "1 session; inside them 1 subagent session.\n"
+    terminal.run("export", "--format", "html", "--split", str(tmp_path / "h"))
+    inside = "among them 1 archived session; inside them 1 subagent session"
+    assert terminal.error == f"12 sessions to {tmp_path / 'h'}; {inside}.\n"
+    for more in (("--quiet",), (BUSY, "--format", "json")):
+        terminal.run("export", *more)
+        assert terminal.error == ""
+
+
+def test_sessions_without_a_prompt_are_not_said_to_be_there_already(
+    terminal: Terminal, sample: Sample, tmp_path: Path
+) -> None:
+    sample.session("nothing was asked")
+    sample.talk()
+    terminal.run("export", "--format", "prompts", "-o", str(tmp_path / "prompts.txt"))
+    told = f"1 session to {tmp_path / 'prompts.txt'}; left out: 1 session without a prompt.\n"
+    assert terminal.error == told
+
+
 def test_json_is_one_document_for_one_session(terminal: Terminal, store: Path) -> None:
     document = terminal.json("export", BUSY)
     assert document == json.loads(terminal.run("export", BUSY, "--format", "json"))
@@ -106,7 +140,7 @@ def test_a_full_disk_is_told_with_what_to_do(terminal: Terminal, store: Path, tm
 
 def test_files_and_folders_are_told_of(terminal: Terminal, store: Path, tmp_path: Path) -> None:
     assert terminal.run("export", "-o", str(tmp_path / "all.jsonl")) == ""
-    assert terminal.error == f"13 sessions to {tmp_path / 'all.jsonl'}.\n"
+    assert terminal.error.startswith(f"13 sessions to {tmp_path / 'all.jsonl'}; ")
     terminal.run("export", "--format", "html", "--split", str(tmp_path / "pages"))
     assert "12 sessions to" in terminal.error
     terminal.run("export", "--format", "html", "-o", str(tmp_path / "pages"))
@@ -122,7 +156,7 @@ def test_what_was_redacted_is_told_by_kind(terminal: Terminal, tmp_path: Path, m
     session = sample.session()
     sample.prompt(session, "my key is " + "ghp_" + "a1B2c3D4e5F6" * 3 + " in /home/ann/x")
     assert "[redacted:github-token]" in terminal.run("export", "--redact")
-    assert terminal.error == "Redacted: 1 github-token.\n"
+    assert terminal.error.splitlines()[1:] == ["Redacted: 1 github-token."]
     assert "~/x" in terminal.run("export", "--redact-paths")
     assert "1 home-folder" in terminal.error
     terminal.run("export", session["id"], "--format", "html", "--redact")

@@ -1,6 +1,7 @@
 """Export sessions: some, or all of them, in a form to keep, to read, to study or to import elsewhere.
 
-json loses nothing, and `opensesh import` takes it back. opencode is the same for `opencode import`, one file a
+jsonl holds what was said and thought, and the tokens; tool calls only with --tools summary, a line each, and files not
+at all. json loses nothing, and `opensesh import` takes it back. opencode is the same for `opencode import`, one file a
 session (--split DIR), with what newer versions insist on filled in. A file (-o) appears when it is complete; run the
 same again after an interruption, and it goes on where it was.
 """
@@ -18,6 +19,7 @@ from .progress import Progress
 
 if TYPE_CHECKING:
     from argparse import Namespace
+    from collections.abc import Iterator
 
     from ..history.exchange.exporting import Export
     from ..history.exchange.redaction import Redactor
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     from .arguments import Parser
 
 _FORMS = ("jsonl", "json", "opencode", "markdown", "html", "prompts", "hf", "parquet")
+_TOOLS = "tool calls: leave out, as jsonl does by itself, or a line each; other forms tell them whole"
 
 
 def configure(parser: Parser) -> None:
@@ -38,7 +41,7 @@ def configure(parser: Parser) -> None:
     parser.add_argument("--children", action="store_true", default=None, help="with what their subagents did")
     parser.add_argument("--no-children", dest="children", action="store_false", help="without subagents' sessions")
     parser.add_argument("--format", choices=_FORMS, default="jsonl", help="the form (jsonl)")
-    parser.add_argument("--tools", choices=("skip", "summary"), help="tool calls: leave out, or a line each")
+    parser.add_argument("--tools", choices=("skip", "summary"), help=_TOOLS)
     parser.add_argument("--no-reasoning", action="store_true", help="in forms to read, leave out the model's thoughts")
     parser.add_argument("--redact", action="store_true", help="take out secrets, and say how many of which kind")
     parser.add_argument("--redact-paths", action="store_true", help="take out secrets and home folders")
@@ -125,15 +128,39 @@ def _write(export: Export, options: Namespace) -> int:
 
 
 def _tell(export: Export, written: int, options: Namespace, redactor: Redactor | None) -> None:
-    place = options.split or options.output
-    if place:
-        same = len(export.chosen) - written
-        also = f", {same:,} were there already" if same > 0 else ""
-        print(f"{output.counted(written, 'session')} to {place}{also}.", file=sys.stderr)
-        if options.format == "opencode" and options.split:
-            print(f"sh {os.path.join(place, 'import.sh')} imports each in its own folder.", file=sys.stderr)
-    elif not export.chosen:
-        print(f"No sessions fit in {export.store.place}.", file=sys.stderr)
+    told = list(_summary(export, written, options))
+    if len(told) > 1 or options.output or options.split or not export.chosen:
+        print(f"{'; '.join(told)}.", file=sys.stderr)
+    if options.format == "opencode" and options.split:
+        print(f"sh {os.path.join(options.split, 'import.sh')} imports each in its own folder.", file=sys.stderr)
     if redactor is not None:
         counts = ", ".join(f"{count:,} {name}" for name, count in redactor.counts.most_common())
         print(f"Redacted: {counts or 'nothing was found'}.", file=sys.stderr)
+
+
+def _summary(export: Export, written: int, options: Namespace) -> Iterator[str]:
+    """How many sessions went where, what kinds are among them, and what did not go along."""
+    place = options.split or options.output
+    if not export.chosen and not place:
+        yield f"No sessions fit in {export.store.place}"
+    else:
+        there = len(export.chosen) - written if options.split else 0
+        also = f", {there:,} were there already" if there else ""
+        yield f"{output.counted(written, 'session')}{f' to {place}' if place else ''}{also}"
+    subagents = sum(bool(each.parent) for each in export.chosen)
+    archived = sum(each.archived for each in export.chosen)
+    if among := output.kinds((subagents, "subagent session", ""), (archived, "archived session", "")):
+        yield f"among them {among}"
+    if inside := output.kinds((export.inside, "subagent session", "")):
+        yield f"inside them {inside}"
+    if left := ", ".join(_left_out(export, written, options)):
+        yield f"left out: {left}"
+
+
+def _left_out(export: Export, written: int, options: Namespace) -> Iterator[str]:
+    if export.without:
+        yield output.kinds((export.without, "subagent session", "--children"))
+    if options.format == "jsonl" and options.tools is None:
+        yield "tool calls (--tools summary), files (--format json)"
+    if options.format == "prompts" and not options.split and written < len(export.chosen):
+        yield f"{output.counted(len(export.chosen) - written, 'session')} without a prompt"

@@ -119,11 +119,14 @@ def _project_name(session: Session, projects: dict[str, Project]) -> str:
 def _tell(found: Overview, store: Store, options: Namespace) -> None:
     shown = len(found.sessions)
     if found.total == 0:
-        print(f"No sessions fit in {store.place}.", file=sys.stderr)
+        told = f"No sessions fit in {store.place}"
     elif shown < found.total:
-        print(f"{shown} of {found.total:,} sessions; --limit 0 shows all.", file=sys.stderr)
+        told = f"{shown} of {found.total:,} sessions; --limit 0 shows all"
     else:
-        print(f"{output.counted(found.total, 'session')}.", file=sys.stderr)
+        told = output.counted(found.total, "session")
+    hidden = (found.children, "subagent session", "--children"), (found.archived, "archived session", "--archived")
+    left = output.kinds(*hidden)
+    print(f"{told}; left out: {left}." if left else f"{told}.", file=sys.stderr)
     if found.elsewhere:
         name = os.path.basename(os.getcwd()) if options.here else os.path.basename(options.project.rstrip("/\\"))
         hint = "" if name == options.project else f" 'opensesh list --project {shlex.quote(name)}' shows more of them."

@@ -52,6 +52,13 @@ def counted(number: int, noun: str) -> str:
     return f"{number:,} {noun if number == 1 else f'{noun}s'}"
 
 
+def kinds(*found: tuple[int, str, str]) -> str:
+    """``1 archived session (--archived), 2 subagent sessions``: how many of which kind, with the option that brings
+    them if there is one; those that there are."""
+    told = ((counted(number, noun), option) for number, noun, option in found if number)
+    return ", ".join(f"{what} ({option})" if option else what for what, option in told)
+
+
 def width(text: str) -> int:
     """How many columns ``text`` takes."""
     if text.isascii():

@@ -63,6 +63,10 @@ class Overview(NamedTuple):
     sessions: list[Session]
     elsewhere: int
     """How many that are not counted may belong to the project."""
+    children: int
+    """How many are not counted because a subagent led them."""
+    archived: int
+    """And how many because they are archived."""
 
 
 class Figures(NamedTuple):
@@ -227,18 +231,21 @@ class Library:
 
     def overview(self, scope: Scope, limit: int = 0) -> Overview:
         """The newest sessions that are meant, at most ``limit`` if that is not 0, and how many there are."""
-        counts = {True: 0, False: 0}
+        counts = {"total": 0, "elsewhere": 0, "children": 0, "archived": 0}
+        everything = scope._replace(children=True, archived=True)
 
         def meant() -> Iterator[tuple[int, str, Session]]:
             for _, each in self.records():
                 if scope.fits(each):
-                    counts[True] += 1
+                    counts["total"] += 1
                     yield -each.updated, each.id, each
                 elif scope.almost_fits(each):
-                    counts[False] += 1
+                    counts["elsewhere"] += 1
+                elif everything.fits(each):
+                    counts["archived" if scope.children or each.parent_id is None else "children"] += 1
 
         newest = heapq.nsmallest(limit, meant()) if limit > 0 else sorted(meant())
-        return Overview(counts[True], [each for _, _, each in newest], counts[False])
+        return Overview(sessions=[each for _, _, each in newest], **counts)
 
     def session(self, word: str) -> SessionEntry:
         """The session that ``word`` names: an id, the beginning or end of one, a slug, or ``last``."""

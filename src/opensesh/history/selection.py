@@ -39,26 +39,37 @@ class Chosen(NamedTuple):
     parent: str
     created: int
     updated: int
+    archived: bool = False
 
 
-def choose(store: Store, selection: Selection, *, report: Report = log_damage) -> list[Chosen]:
-    """The sessions that are meant, oldest first; a child after its parent if that is meant too.
+class Choice(NamedTuple):
+    """What a selection comes to."""
+
+    sessions: list[Chosen]
+    """Oldest first; a child after its parent if that is meant too."""
+    without: int
+    """How many are not among them only because a subagent led them."""
+
+
+def choose(store: Store, selection: Selection, *, report: Report = log_damage) -> Choice:
+    """The sessions that are meant.
 
     Only what is in :class:`Chosen` is held of each, so that any number can be worked through.
     """
     found = {each.id: (each, fits) for each, fits in _read(store, selection, report)}
     if selection.names:
-        below = _below(found) if selection.children else {}
-        wanted = {name for start in selection.names for name in _tree(start, below) if name in found}
+        below = _below(found)
+        everything = {name for start in selection.names for name in _tree(start, below) if name in found}
+        wanted = everything if selection.children else everything.intersection(selection.names)
     else:
-        wanted = {name for name, (each, fits) in found.items() if fits and _is_meant(each, selection)}
+        everything = {name for name, (each, fits) in found.items() if fits and _is_in_time(each, selection)}
+        wanted = {name for name in everything if selection.children is not False or not found[name][0].parent}
     chosen = [found[name][0] for name in wanted]
-    return sorted(chosen, key=lambda each: (each.created, each.id))
+    return Choice(sorted(chosen, key=lambda each: (each.created, each.id)), len(everything) - len(wanted))
 
 
-def _is_meant(each: Chosen, selection: Selection) -> bool:
-    in_time = each.updated >= selection.since and (selection.until is None or each.updated < selection.until)
-    return in_time and (selection.children is not False or not each.parent)
+def _is_in_time(each: Chosen, selection: Selection) -> bool:
+    return each.updated >= selection.since and (selection.until is None or each.updated < selection.until)
 
 
 def _read(store: Store, selection: Selection, report: Report) -> Iterator[tuple[Chosen, bool]]:
@@ -68,7 +79,8 @@ def _read(store: Store, selection: Selection, report: Report) -> Iterator[tuple[
             report(Damage(store.locate(key), "$: expected an object"))
             continue
         facts = session_facts(document, key[1], key[-1])
-        yield Chosen(key, key[-1], facts.parent, facts.created, facts.updated), selection.fits(facts)
+        chosen = Chosen(key, key[-1], facts.parent, facts.created, facts.updated, facts.archived)
+        yield chosen, selection.fits(facts)
 
 
 def _below(found: dict[str, tuple[Chosen, bool]]) -> dict[str, list[str]]:

@@ -44,12 +44,13 @@ class Export:
         self.format: Format = find_format(form, options)
         self._redactor = redactor
         self._report = report
-        chosen = choose(store, selection, report=report)
+        chosen, self.without = choose(store, selection, report=report)
         self._nested = _nested(chosen) if self.format.nests else {}
         inside = {child.id for children in self._nested.values() for child in children}
         self.chosen = [each for each in chosen if each.id not in inside]
         """The sessions that get a line, a file or a page of their own."""
-        self.total = len(chosen)
+        self.inside = len(chosen) - len(self.chosen)
+        """How many subagents' sessions are within those."""
 
     def pieces(self, chosen: Chosen, before: bytes = b"") -> Iterator[bytes]:
         """One of them, a piece at a time, with ``before`` in front of it; nothing if it is gone."""
