@@ -15,6 +15,7 @@ from opensesh.cli.app import COMMANDS
 from opensesh.storage.json_tree import JsonTree
 from opensesh.storage.leases import Leases
 
+from ..history.sample_tree import Sample
 from .running import Terminal
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
@@ -78,6 +79,22 @@ def test_list_is_honest_about_how_many_it_shows(terminal: Terminal, store: Path)
     assert len(terminal.json("list", "--limit", "0")["sessions"]) == 11
     assert terminal.json("list", "--children")["total"] == 12
     assert terminal.json("list", "--archived")["total"] == 12
+
+
+def test_a_shared_session_says_so_where_it_is_listed_and_read(terminal: Terminal, sample: Sample) -> None:
+    link = {"url": "https://example.com/s/1"}
+    sample.talk("Kept to ourselves")
+    shared = sample.talk("Told to all", answers=1, share=link)
+    titles = [line.split("shop")[1].strip() for line in terminal.run("list").splitlines()[1:]]
+    assert titles == ["[shared] Told to all", "Kept to ourselves"]
+    assert [each.get("share") for each in terminal.json("list")["sessions"]] == [link, None]
+    head = terminal.run("show", shared["id"]).splitlines()[:4]
+    assert head[2].endswith(", 2 messages to read")
+    assert head[3] == "shared at https://example.com/s/1"
+    assert "shared" not in terminal.run("show", terminal.json("list")["sessions"][1]["id"])
+    lonely = sample.session("One line")
+    sample.prompt(lonely)
+    assert ", 1 message to read" in terminal.run("show", lonely["id"])
 
 
 def test_list_filters_by_project_time_and_place(terminal: Terminal, store: Path) -> None:

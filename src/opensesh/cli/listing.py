@@ -102,7 +102,7 @@ def _print(library: Library, sessions: list[Session], *, utc: bool) -> None:
             output.when(session.updated, utc=utc),
             str(len(library.store.list(("message", session.id)))),
             _project_name(session, projects),
-            session.title,
+            f"[shared] {session.title}" if session.share and session.share.url else session.title,
         )
         for session in sessions
     ]
