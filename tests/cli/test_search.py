@@ -40,6 +40,17 @@ def test_hits_are_printed_by_session_with_their_place(terminal: Terminal, tree: 
     assert terminal.error.startswith("No word is just that; these hold it. 2 hits")
 
 
+def test_a_session_has_one_head_though_its_hits_are_not_neighbours(terminal: Terminal, tree: Tree) -> None:
+    paths, beds = tree.session(title="Paths"), tree.session(title="Beds")
+    for session in (paths, beds):
+        tree.text(session, "gravel")
+        tree.tool(session, "bash", input={"command": "find gravel among all the other things of the garden"})
+    ranked = [hit["sessionID"] for hit in terminal.json("search", "gravel")["hits"]]
+    assert ranked in ([paths, beds, paths, beds], [beds, paths, beds, paths])
+    heads = [line.split()[1] for line in terminal.run("search", "gravel").splitlines() if line[:1].strip()]
+    assert heads == ranked[:2]
+
+
 def test_words_and_options_may_stand_in_any_order(terminal: Terminal, tree: Tree) -> None:
     session = tree.session()
     _, sand = tree.text(session, "gravel and sand")

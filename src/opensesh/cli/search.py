@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from ..history.index.asking import Filters
     from ..history.index.index import Index
-    from ..history.index.search import Results
+    from ..history.index.search import Hit, Results
     from ..history.index.snippets import Snippet
     from .arguments import Parser
 
@@ -142,19 +142,25 @@ def _print_json(value: object) -> None:
 
 
 def _print(found: Results, options: Namespace) -> None:
-    above = ""
+    """A head a session, where its first hit stands, and all of its hits below."""
+    by_session: dict[str, list[Hit]] = {}
     for hit in found.hits:
-        if hit.session != above:
-            if above:
-                print()
-            title = output.clip(hit.title or "(no title)", 80)
-            print(f"{output.paint(title, 1)}  {output.paint(f'{hit.session}  {hit.directory}', 2)}")
-            above = hit.session
-        what = " ".join(filter(None, (hit.role, hit.tool or hit.type)))
-        where = hit.part or hit.message or ""
-        print(output.paint(f"  {output.when(hit.time, utc=options.utc)}  {what}  {where}".rstrip(), 36))
-        if hit.snippet.text:
-            print(f"    {_painted(hit.snippet)}")
+        by_session.setdefault(hit.session, []).append(hit)
+    for number, (session, hits) in enumerate(by_session.items()):
+        if number:
+            print()
+        title = output.clip(hits[0].title or "(no title)", 80)
+        print(f"{output.paint(title, 1)}  {output.paint(f'{session}  {hits[0].directory}', 2)}")
+        for hit in hits:
+            _print_hit(hit, utc=options.utc)
+
+
+def _print_hit(hit: Hit, *, utc: bool) -> None:
+    what = " ".join(filter(None, (hit.role, hit.tool or hit.type)))
+    where = hit.part or hit.message or ""
+    print(output.paint(f"  {output.when(hit.time, utc=utc)}  {what}  {where}".rstrip(), 36))
+    if hit.snippet.text:
+        print(f"    {_painted(hit.snippet)}")
 
 
 def _painted(found: Snippet) -> str:
