@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import io
 import json
+import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -105,7 +106,46 @@ def test_when_the_snapshots_are_gone_what_was_stored_is_shown(console: Console) 
     ]
     desk.sessions.store.write(("session_diff", session), stored)
     assert "-old\n+new\n" in console.diff(session)
-    assert console.diff(session, "--message", prompt) == "Nothing was changed.\n"
+    assert console.errors == "As it was stored when the session ran: its snapshots are gone.\n"
+    with pytest.raises(NotFound, match="nothing is stored of what it changed, and its snapshots are gone"):
+        console.diff(session, "--message", prompt)
+
+
+def test_when_the_folder_is_gone_what_was_stored_is_shown(console: Console) -> None:
+    desk = console.desk
+    session = desk.session()
+    prompt = desk.prompt(session)
+    desk.step(session, prompt, writes({"a.txt": "1\n"}))
+    shown = console.diff(session)
+    assert console.errors == ""
+    shutil.rmtree(desk.folder)
+    with pytest.raises(NotFound, match=r"nothing is stored of what it changed, and .* is not there any more"):
+        console.diff(session)
+    stored: list[dict[str, Any]] = [
+        {"file": "a.txt", "before": "", "after": "1\n", "additions": 1, "deletions": 0, "status": "added"},
+        {"file": "b.txt", "patch": "--- b.txt\n+++ b.txt\n+newer\n", "additions": 1, "deletions": 0},
+    ]
+    desk.sessions.store.write(("session_diff", session), stored)
+    assert "+1\n" in shown
+    shown = console.diff(session)
+    assert "+1\n" in shown
+    assert "+newer\n" in shown
+    assert console.errors == f"As it was stored when the session ran: {desk.folder} is not there any more.\n"
+    assert json.loads(console.diff(session, "--json")) == stored
+    assert console.diff(session, "--stat").splitlines()[-1] == "2 files, 2 lines added, 0 removed"
+
+
+def test_when_the_folder_is_no_repository_any_more_what_was_stored_is_shown(console: Console) -> None:
+    desk = console.desk
+    session = desk.session()
+    desk.step(session, desk.prompt(session), writes({"a.txt": "1\n"}))
+    shutil.rmtree(desk.folder / ".git")
+    with pytest.raises(NotFound, match="nothing is stored of what it changed, and there are no snapshots outside"):
+        console.diff(session)
+    stored = [{"file": "a.txt", "before": "", "after": "1\n", "additions": 1, "deletions": 0, "status": "added"}]
+    desk.sessions.store.write(("session_diff", session), stored)
+    assert "+1\n" in console.diff(session)
+    assert "stored when the session ran: there are no snapshots outside of a git repository" in console.errors
 
 
 def test_going_back_prompt_by_prompt_and_forth_at_once(console: Console) -> None:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+import sys
+from typing import TYPE_CHECKING, NamedTuple
 
 from ..errors import NotFound, SnapshotError
-from ..records import as_object
+from ..records import as_list, as_object
+from ..storage import keys
 from . import output
 
 if TYPE_CHECKING:
     from argparse import Namespace
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from ..project import Place
     from ..records import Document, Session
@@ -19,6 +21,16 @@ if TYPE_CHECKING:
     from ..storage.store import StoredMessage
     from ..workspace import Snapshots
     from .arguments import Parser
+
+
+class _Changes(NamedTuple):
+    """What is known to have changed."""
+
+    files: list[Document]
+    text: str
+    """As git shows it, if the snapshots are there to ask."""
+    stored: str
+    """Why these are what was stored when the session ran; empty if they are not."""
 
 
 def configure(parser: Parser) -> None:
@@ -37,16 +49,17 @@ def run(options: Namespace, sessions: Sessions, session: Session) -> int:
         messages = turn(messages, options.message)
         if not messages:
             raise NotFound(f"the session has no message {options.message}", id=options.message)
-    snapshots = snapshots_of(sessions, session)
-    found = _files(sessions, session, messages, snapshots, whole=options.message is None)
+    found = _changes(sessions, session, messages, whole=options.message is None)
     if options.json:
-        output.print_json(found)
-    elif not found:
+        output.print_json(found.files)
+    elif not found.files:
         print("Nothing was changed.")
     elif options.stat:
-        _print_counts(found)
+        _print_counts(found.files)
     else:
-        print(_text(messages, snapshots) or _joined(found))
+        print(found.text or "\n".join(_texts(found.files)))
+    if found.stored:
+        print(f"As it was stored when the session ran: {found.stored}.", file=sys.stderr)
     return 0
 
 
@@ -66,36 +79,54 @@ def place_of(session: Session) -> Place:
     return resolve(session.directory)
 
 
-def _files(
-    sessions: Sessions, session: Session, messages: Sequence[StoredMessage], snapshots: Snapshots, *, whole: bool
-) -> list[Document]:
-    """From the snapshots; from what was stored when they were there, if they no longer are."""
-    from ..workspace import Originals, diffs_of
+def _changes(sessions: Sessions, session: Session, messages: Sequence[StoredMessage], *, whole: bool) -> _Changes:
+    """From the snapshots, or what the tools noted; from what was stored when they were there, if they no longer are."""
+    from ..workspace import Originals, diffs_of, span
 
-    try:
-        return diffs_of(messages, snapshots, Originals(sessions.store))
-    except SnapshotError:
-        if whole:
-            return sessions.diff(session.id)
+    why = f"{session.directory} is not there any more"
+    unknown = True
+    if os.path.isdir(session.directory):
+        snapshots = snapshots_of(sessions, session)
+        try:
+            files = diffs_of(messages, snapshots, Originals(sessions.store))
+            if files or snapshots.readable:
+                return _Changes(files, _text(messages, snapshots), "")
+            why, unknown = snapshots.note or "there are no snapshots", span(messages) is not None
+        except SnapshotError:
+            why = "its snapshots are gone"
+    stored = _stored(sessions, session, messages, whole=whole)
+    if stored is None and unknown:
+        raise NotFound(f"nothing is stored of what it changed, and {why}", id=session.id)
+    return _Changes(stored or [], "", why if stored else "")
+
+
+def _stored(
+    sessions: Sessions, session: Session, messages: Sequence[StoredMessage], *, whole: bool
+) -> list[Document] | None:
+    """What was stored when the session ran; ``None`` if nothing was."""
+    if not whole:
         summary = as_object(messages[0].info.get("summary")) or {}
-        return summary.get("diffs") or []
+        return as_list(summary.get("diffs"))
+    try:
+        sessions.store.read(keys.diff(session.id))
+    except NotFound:
+        return None
+    return sessions.diff(session.id)
 
 
 def _text(messages: Sequence[StoredMessage], snapshots: Snapshots) -> str:
     from ..workspace import span
 
     ends = span(messages)
-    try:
-        return snapshots.text(*ends) if ends else ""
-    except SnapshotError:
-        return ""
+    return snapshots.text(*ends) if ends else ""
 
 
-def _joined(found: Sequence[Document]) -> str:
-    """A unified diff of texts that were stored."""
+def _texts(found: Sequence[Document]) -> Iterator[str]:
+    """Unified diffs of what was stored: as such by newer versions, as both texts by older ones."""
     from ..tools.diff import compare
 
-    return "\n".join(compare(each["file"], each.get("before", ""), each.get("after", "")).text for each in found)
+    for each in found:
+        yield each.get("patch") or compare(each["file"], each.get("before", ""), each.get("after", "")).text
 
 
 def _print_counts(found: Sequence[Document]) -> None:
