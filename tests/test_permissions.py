@@ -268,6 +268,19 @@ async def test_closing_refuses_those_who_wait_and_those_who_come() -> None:
     assert desk.permissions.pending == []
 
 
+async def test_who_is_refused_by_nobody_in_person_is_told_why() -> None:
+    desk = Desk()
+    async with asyncio.TaskGroup() as group:
+        waiting = [group.create_task(settled(desk.ask(name))) for name in ("a", "b")]
+        await desk.asked(2)
+        desk.permissions.refuse(desk.permissions.pending[0]["id"], "the office is closed")
+    for each, name in zip(waiting, "ab", strict=True):
+        assert isinstance(each.result(), PermissionRejected)
+        assert str(each.result()).endswith(f" was not allowed for {name}: the office is closed")
+    with pytest.raises(NotFound):
+        desk.permissions.refuse("per_gone", "the office is closed")
+
+
 async def test_news_that_cannot_be_told_leaves_no_request_behind() -> None:
     def broken(event: Event) -> None:
         raise RuntimeError("no one listens")

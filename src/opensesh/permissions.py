@@ -142,9 +142,7 @@ class Permissions:
         waits for that this covers. ``reject`` refuses it and everything else the session waits for; with a
         ``message``, the one who asked is told that rather than stopped.
         """
-        waiting = self._waiting.get(request_id)
-        if waiting is None:
-            raise NotFound(f"nobody waits for permission {request_id}", id=request_id)
+        waiting = self._waiter(request_id)
         match answer:
             case "once":
                 self._settle(waiting, answer)
@@ -154,9 +152,14 @@ class Permissions:
             case "reject":
                 asked = waiting.asked
                 self._settle(waiting, answer, _corrected(asked, message) if message else _rejected(asked))
-                for other in self._others(asked):
-                    why = "the user refused something else in this turn"
-                    self._settle(other, answer, _rejected(other.asked, why))
+                self._refuse_others(asked, "the user refused something else in this turn")
+
+    def refuse(self, request_id: str, why: str) -> None:
+        """Reject a request where it is not the user who says no, and everything else the session waits for; whoever
+        asked is told ``why``. :class:`NotFound` if it does not wait any more."""
+        waiting = self._waiter(request_id)
+        self._settle(waiting, "reject", _rejected(waiting.asked, why))
+        self._refuse_others(waiting.asked, why)
 
     def close(self) -> None:
         """Refuse everyone who waits, and everyone who would have to."""
@@ -176,6 +179,16 @@ class Permissions:
             )
             if not other.anew and all(rule.action == "allow" for rule in needed):
                 self._settle(other, "always")
+
+    def _waiter(self, request_id: str) -> _Waiting:
+        waiting = self._waiting.get(request_id)
+        if waiting is None:
+            raise NotFound(f"nobody waits for permission {request_id}", id=request_id)
+        return waiting
+
+    def _refuse_others(self, asked: PermissionAsked, why: str) -> None:
+        for other in self._others(asked):
+            self._settle(other, "reject", _rejected(other.asked, why))
 
     def _others(self, asked: PermissionAsked) -> list[_Waiting]:
         return [each for each in self._waiting.values() if each.asked.session_id == asked.session_id]

@@ -245,6 +245,12 @@ def test_where_nobody_can_be_asked_the_request_is_refused(terminal: Terminal, ca
     assert "! refused, since nobody can be asked: edit calc.py\n" in terminal.error
     assert "--yes" in terminal.error
     assert "stopped, since something was refused" in terminal.error
+    assert "the user refused" not in terminal.error
+    told = [line for line in terminal.error.splitlines() if "edit was not allowed for " in line]
+    assert len(told) == 1
+    assert told[0].endswith(
+        ': nobody could be asked; --yes allows everything; "permission" in opencode.json allows what you choose'
+    )
     assert "a - b" in calc.read_text()
 
 

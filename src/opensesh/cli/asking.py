@@ -37,6 +37,7 @@ class Policy:
         self.engine = engine
         self._tell = tell
         self._allow = allow
+        self._hints: set[str] = set()
 
     async def mind(self, event: Event) -> None:
         """Answer the event, if it asks for something that has not been settled otherwise."""
@@ -57,12 +58,13 @@ class Policy:
     async def permission(self, asked: PermissionAsked) -> None:
         """Refuse it."""
         what, _ = describe(asked, {}, self.engine.runtime.place.directory)
+        why = _what_decides(asked)
         self._tell(f"! refused, since nobody can be asked: {what}")
-        if asked.metadata.get("mode") == "plan":
-            self._tell("  while a session plans, only what is known to change nothing is allowed unseen")
-        elif asked.permission != "doom_loop":
-            self._tell('  --yes allows everything; "permission" in opencode.json allows what you choose')
-        self.reply(asked, "reject")
+        if why and why not in self._hints:
+            self._tell(f"  {why}")
+            self._hints.add(why)
+        with suppress(NotFound):
+            self.engine.runtime.permissions.refuse(asked.id, f"nobody could be asked{f'; {why}' if why else ''}")
 
     async def question(self, asked: QuestionAsked) -> None:
         """Leave it without an answer."""
@@ -165,6 +167,15 @@ class Person(Policy):
         for line in lines:
             colour = (_COLOURS[line[0]],) if line[:1] in _COLOURS else ()
             self._screen.note(f"  {line}", *colour, kind="ask")
+
+
+def _what_decides(asked: PermissionAsked) -> str:
+    """What would have allowed a request that nobody can be asked about, if anything would."""
+    if asked.metadata.get("mode") == "plan":
+        return "while a session plans, only what is known to change nothing is allowed unseen"
+    if asked.permission == "doom_loop":
+        return ""
+    return '--yes allows everything; "permission" in opencode.json allows what you choose'
 
 
 def describe(asked: PermissionAsked, given: Document, directory: str) -> tuple[str, list[str]]:
