@@ -192,6 +192,8 @@ def test_what_goes_wrong_is_one_line_and_a_number(terminal: Terminal, tmp_path: 
         2,
         "opensesh: there is no command 'lst'; did you mean 'list'? Try 'opensesh --help'.\n",
     )
+    terminal.run("delete")
+    assert terminal.error == "opensesh: there is no command 'delete'. Try 'opensesh --help'.\n"
     terminal.run("list", "--limit", "many")
     assert (terminal.code, terminal.error.count("\n")) == (2, 1)
     assert terminal.json("list", "--nope")["error"]["name"] == "UsageError"

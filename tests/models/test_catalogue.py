@@ -137,7 +137,9 @@ def test_a_slip_is_answered_with_what_was_meant(snapshot: Catalogue, ref: str, f
     assert all(snapshot.find(each) for each in caught.value.suggestions)
 
 
-@pytest.mark.parametrize("ref", ["", "/", "anthropic/", "qqqqqqqqqqqqqqqq/x", "anthropic/qqqqqqqqqqqqqqqqqqqqqq"])
+@pytest.mark.parametrize(
+    "ref", ["", "/", "anthropic/", "qqqqqqqqqqqqqqqq/x", "anthropic/qqqqqqqqqqqqqqqqqqqqqq", "nope", "anthropic/nope"]
+)
 def test_where_nothing_comes_close_the_error_says_how_to_look(snapshot: Catalogue, ref: str) -> None:
     with pytest.raises(ModelNotFound, match="opensesh models") as caught:
         snapshot.find(ref)

@@ -258,9 +258,9 @@ def _command_position(words: Sequence[str]) -> int | None:
 
 
 def _nearest(name: str) -> str:
-    from difflib import get_close_matches
+    from ..spelling import nearest
 
-    found = get_close_matches(name, COMMANDS, 1)
+    found = nearest(name, COMMANDS)
     return f"; did you mean {found[0]!r}?" if found else "."
 
 

@@ -14,6 +14,7 @@ import msgspec
 from msgspec import Struct
 
 from ..records import Document, as_list, as_object
+from ..spelling import nearest
 from .schema import AgentConfig
 
 if TYPE_CHECKING:
@@ -39,9 +40,7 @@ class Stranger(NamedTuple):
     @property
     def reason(self) -> str:
         """For a person: that it is unknown, and what may have been meant."""
-        from difflib import get_close_matches
-
-        close = get_close_matches(str(self.path[-1]), self.known, 2)
+        close = nearest(str(self.path[-1]), self.known, 2)
         return f"unknown key {self.path[-1]!r}" + (f"; did you mean {' or '.join(map(repr, close))}?" if close else "")
 
 

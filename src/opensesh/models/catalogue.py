@@ -8,6 +8,7 @@ nothing: the first question does, and reads no more than it needs. One catalogue
 from __future__ import annotations
 
 import os
+import re
 from threading import RLock
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -16,6 +17,7 @@ from msgspec import Raw
 
 from ..errors import ModelNotFound
 from ..flags import Flags
+from ..spelling import nearest
 from . import entries, sources
 from .entries import ProviderInfo
 from .overlay import Overlay
@@ -274,16 +276,19 @@ class Catalogue:
 
 
 def _closest(name: str, choices: Iterable[str]) -> list[str]:
-    """At most three: those that hold ``name``, shortest first, then those spelt much like it."""
-    from rapidfuzz import fuzz, process
-
+    """At most three: those in which a word begins like ``name``, shortest first, then those spelt much like it."""
     wanted = _letters(name)
     if not wanted:
         return []
-    pool = {choice: _letters(choice) for choice in choices}
-    holding = sorted((choice for choice, letters in pool.items() if wanted in letters), key=len)
-    similar = process.extract(wanted, pool, scorer=fuzz.ratio, score_cutoff=60, limit=3)
-    return list(dict.fromkeys((*holding, *(choice for _, _, choice in similar))))[:3]
+    pool = list(choices)
+    holding = sorted((choice for choice in pool if wanted in _letters(choice) and _begins(wanted, choice)), key=len)
+    return list(dict.fromkeys((*holding, *nearest(name, pool, 3, letters=_letters))))[:3]
+
+
+def _begins(wanted: str, name: str) -> bool:
+    """Whether ``wanted`` stands in ``name`` from the beginning of one of its words on."""
+    words = re.findall(r"[^\W_]+", name.lower())
+    return any("".join(words[place:]).startswith(wanted) for place in range(len(words)))
 
 
 def _letters(name: str) -> str:

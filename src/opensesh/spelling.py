@@ -1,0 +1,20 @@
+"""What someone who mistyped a name may have meant."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+CLOSE = 70
+"""How much of two words must agree, of a hundred, for one to be taken for a slip of the other: a letter of four, two of
+seven. What agrees less is another word, and to suggest it would only mislead."""
+
+
+def nearest(word: str, known: Iterable[str], most: int = 1, *, letters: Callable[[str], str] = str) -> list[str]:
+    """Those of ``known`` that are spelt much like ``word``, best first; often none. ``letters`` gives what counts."""
+    from rapidfuzz import fuzz, process
+
+    found = process.extract(word, list(known), scorer=fuzz.ratio, processor=letters, score_cutoff=CLOSE, limit=most)
+    return [name for name, _, _ in found]
