@@ -159,10 +159,14 @@ class Sessions:
         The copy has identifiers of its own and its answers point to its own prompts; it is a root session, not a
         child. It becomes visible only when it is complete.
         """
-        original = self.get(session_id)
         history = self.store.messages(session_id)
         if before is not None:
             history = history[: _index(history, before)]
+        return self.fork_of(session_id, history)
+
+    def fork_of(self, session_id: str, history: Sequence[StoredMessage]) -> Session:
+        """A fork with messages that the caller has chosen, or that the session no longer has."""
+        original = self.get(session_id)
         now = self._clock()
         info: Document = {
             "id": ids.descending("ses"),

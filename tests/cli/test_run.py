@@ -592,9 +592,34 @@ def test_a_reverted_session_says_so_until_the_next_prompt_makes_it_final(termina
     )
     terminal.run("run", "-m", model, "-s", session, "three")
     (line,) = [each for each in terminal.error.splitlines() if "put aside" in each]
-    said, _, path = line.partition(", in ")
+    said, _, rest = line.partition(", in ")
     assert said == f"! the revert of {session} is final: put aside 2 messages"
+    path, how = rest.split(" ", 1)
+    assert how == f"('opensesh session fork {session} --reverted' makes a session of what was)"
     assert [each["info"]["role"] for each in json.loads(Path(path).read_text())["messages"]] == ["user", "assistant"]
     assert "reverted" not in terminal.run("show", session)
     terminal.run("run", "-m", model, "-s", session, "four")
     assert "put aside" not in terminal.error
+
+
+def test_what_a_final_revert_took_can_be_forked(terminal: Terminal) -> None:
+    model = write_script(HELLO)
+    terminal.run("run", "-m", model, "one")
+    session = shown(terminal)["info"]["id"]
+    terminal.run("run", "-m", model, "-s", session, "two")
+    terminal.run("session", "fork", session, "--reverted")
+    assert f"no revert of {session} has become final" in terminal.error
+    terminal.run("session", "revert", session, "--yes")
+    terminal.run("session", "fork", session, "--reverted")
+    assert f"'opensesh session unrevert {session}' brings back what it took" in terminal.error
+    terminal.run("run", "-m", model, "-s", session, "three")
+    fork = terminal.json("session", "fork", session, "--reverted")["id"]
+    assert [prompts(terminal, each) for each in (session, fork)] == [["one", "three"], ["one", "two"]]
+
+
+def prompts(terminal: Terminal, session: str) -> list[str]:
+    return [
+        word
+        for word in ("one", "two", "three")
+        if f"]\n{word}\n" in terminal.run("export", session, "--format", "prompts")
+    ]

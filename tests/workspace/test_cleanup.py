@@ -1,11 +1,13 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from opensesh.records import Revert
 from opensesh.storage import keys
+from opensesh.storage.store import StoredMessage
 from opensesh.workspace import Trash
 
 from .desk import Desk, contents, creates, edits, write, writes
@@ -16,7 +18,11 @@ def told(desk: Desk, since: int) -> list[str]:
 
 
 def shape(desk: Desk, session: str) -> list[tuple[str, list[str]]]:
-    return [(each.info["id"], [part["id"] for part in each.parts]) for each in desk.history(session)]
+    return shaped(desk.history(session))
+
+
+def shaped(messages: Sequence[StoredMessage]) -> list[tuple[str, list[str]]]:
+    return [(each.info["id"], [part["id"] for part in each.parts]) for each in messages]
 
 
 def trash_of(desk: Desk) -> Trash:
@@ -45,9 +51,9 @@ def test_what_a_revert_hides_is_gone_after_the_next_prompt_and_kept_in_the_trash
     (thrown,) = trash_of(desk).thrown(session)
     assert thrown.revert["messageID"] == second
     assert [each.info["id"] for each in thrown.messages] == gone
-    assert trash_of(desk).take_back(thrown) == 2
-    assert shape(desk, session) == whole
-    assert trash_of(desk).thrown(session) == []
+    after = desk.prompt(session)
+    assert shaped(trash_of(desk).history_before(session)) == whole
+    assert shape(desk, session)[-1][0] == after
 
 
 def test_a_partial_revert_keeps_the_message_and_drops_its_later_parts(desk: Desk) -> None:
@@ -65,9 +71,7 @@ def test_a_partial_revert_keeps_the_message_and_drops_its_later_parts(desk: Desk
     assert shape(desk, session) == [whole[0], (answer, names[: names.index(second)])]
     assert gone == [whole[2][0]]
     assert told(desk, heard).count("message.part.removed") == len(names) - names.index(second)
-    (thrown,) = trash_of(desk).thrown(session)
-    trash_of(desk).take_back(thrown)
-    assert shape(desk, session) == whole
+    assert shaped(trash_of(desk).history_before(session)) == whole
 
 
 def test_a_session_without_a_revert_is_not_touched(desk: Desk) -> None:
@@ -109,9 +113,11 @@ def test_an_interrupted_cleaning_can_be_run_again(desk: Desk) -> None:
     second = desk.prompt(session)
     desk.step(session, second, writes({"a": "1"}))
     desk.step(session, second, writes({"a": "2"}))
+    whole = shape(desk, session)
     desk.reverts.revert(session, second)
-    last = desk.history(session)[-1].info["id"]
-    desk.sessions.remove_message(session, last)
+    hidden = desk.history(session)[1:]
+    trash_of(desk).throw(session, desk.sessions.get(session).document["revert"], hidden)
+    desk.sessions.remove_message(session, hidden[-1].info["id"])
     assert desk.sessions.get(session).revert == Revert(
         message_id=second,
         snapshot=desk.sessions.get(session).document["revert"]["snapshot"],
@@ -120,6 +126,7 @@ def test_an_interrupted_cleaning_can_be_run_again(desk: Desk) -> None:
     desk.reverts.cleanup(session)
     assert shape(desk, session) == kept
     assert desk.sessions.store.read(keys.message(session, prompt))
+    assert shaped(trash_of(desk).history_before(session)) == whole
 
 
 def test_contents_that_only_the_journal_had_go_to_the_trash_too(plain: Desk) -> None:

@@ -32,6 +32,9 @@ def configure(parser: Parser) -> None:
     fork = parser.add_action("fork", "copy it, whole or up to a message")
     fork.add_argument("session", metavar="S")
     fork.add_argument("--before", metavar="MESSAGE", help="copy only what came before this message")
+    fork.add_argument(
+        "--reverted", action="store_true", help="copy it with what its last revert took, once that is final"
+    )
     rename = parser.add_action("rename", "give it a title")
     rename.add_argument("session", metavar="S")
     rename.add_argument("title", nargs="+", metavar="TITLE")
@@ -68,12 +71,24 @@ def _run(options: Namespace) -> int:
         return _ELSEWHERE[options.action](options, sessions, session)
     match options.action:
         case "fork":
-            _answer(sessions.fork(session.id, before=options.before), "forked", options)
+            _answer(_fork(sessions, session, options), "forked", options)
         case "rename":
             _answer(sessions.rename(session.id, _title(options)), "renamed", options)
         case _:
             return _compact(sessions, session, options)
     return 0
+
+
+def _fork(sessions: Sessions, session: Session, options: Namespace) -> Session:
+    if not options.reverted:
+        return sessions.fork(session.id, before=options.before)
+    from ..workspace import Trash
+
+    if options.before:
+        raise UsageError("--before MESSAGE or --reverted, not both")
+    if session.revert is not None:
+        raise UsageError(f"its revert is not final; 'opensesh session unrevert {session.id}' brings back what it took")
+    return sessions.fork_of(session.id, Trash(sessions).history_before(session.id))
 
 
 def _title(options: Namespace) -> str:

@@ -274,11 +274,13 @@ class Reversal:
             gone = self._take_out(hidden, keep_first=bool(point and point.part))
             self._journal.move_to(folder)
             log.warning(
-                "the revert of %s is final: put aside %d message%s, in %s",
+                "the revert of %s is final: put aside %d message%s, in %s "
+                "('opensesh session fork %s --reverted' makes a session of what was)",
                 self.session.id,
                 len(hidden),
                 "" if len(hidden) == 1 else "s",
                 os.path.join(folder, FILE),
+                self.session.id,
             )
         self._tell_what_is_left(hidden)
         self._journal.clear()

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import shutil
+from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
 from .. import ids
 from ..errors import NotFound, RecordError
-from ..records import as_list, as_object, dumps, loads_object
-from ..storage import keys, paths
+from ..records import as_list, as_object, dumps, loads_object, order
+from ..storage import paths
 from ..storage.disk import Disk
 from ..storage.json_tree import read_file, tree_name
 from ..storage.keys import check_key
@@ -82,18 +83,26 @@ class Trash:
         """What was taken out of all sessions."""
         return [each for session_id in _names(self._folder) for each in self.thrown(session_id)]
 
-    def take_back(self, thrown: Thrown) -> int:
-        """Put messages and parts back into their session, where there is room for them; how many messages."""
-        count = 0
-        for message in thrown.messages:
-            info = message.info
-            for part in message.parts:
-                self._sessions.update_part(part)
-            if not self._is_there(info):
-                self._sessions.update_message(info)
-                count += 1
-        shutil.rmtree(thrown.folder, ignore_errors=True)
-        return count
+    def history_before(self, session_id: str) -> list[StoredMessage]:
+        """The messages of a session as they were before its last cleaning, which what came since does not belong to."""
+        thrown = self.thrown(session_id)
+        if not thrown:
+            raise NotFound(f"no revert of {session_id} has become final, or what it took is gone for good")
+        gone = [
+            each.messages for each in thrown if each.revert == thrown[-1].revert
+        ]  # an interrupted one leaves several
+        point = min(order.position(message.info) for messages in gone for message in messages)
+        stayed = [each for each in self._sessions.messages(session_id) if order.position(each.info) <= point]
+        infos: dict[str, Document] = {}
+        parts: dict[str, dict[str, Document]] = {}
+        for message in chain(stayed, *gone):
+            name = message.info["id"]
+            infos[name] = message.info
+            parts.setdefault(name, {}).update((part["id"], part) for part in message.parts)
+        return [
+            StoredMessage(info, order.parts_in_order(parts[info["id"]].values(), order.created(info)))
+            for info in order.in_order(infos.values())
+        ]
 
     def empty(self, *, days: int) -> int:
         """Remove for good what has lain here for so many days; how many cleanings that were."""
@@ -107,13 +116,6 @@ class Trash:
                     removed += 1
             self._disk.remove_empty(folder)
         return removed
-
-    def _is_there(self, info: Document) -> bool:
-        try:
-            self._sessions.store.read(keys.message(info["sessionID"], info["id"]))
-        except NotFound:
-            return False
-        return True
 
     def _session_folder(self, session_id: str) -> str:
         return os.path.join(self._folder, *check_key((session_id,)))
