@@ -16,10 +16,13 @@ class Server:
         self.port = 0
         self.url = ""
 
-    def start(self) -> None:
+    def start(self, *before: str) -> None:
         words = ("serve-share", "--port", str(self.port), "--data", str(self._folder), "--json")
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "opensesh", *words], stdout=subprocess.PIPE, text=True, start_new_session=True
+            [*before, sys.executable, "-m", "opensesh", *words],
+            stdout=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
         )
         assert self._process.stdout is not None
         said = ""

@@ -268,6 +268,12 @@ def test_the_server_ends_when_told_to(server: Server, number: signal.Signals) ->
     assert time.monotonic() - began < 10
 
 
+def test_a_server_that_a_script_started_in_the_background_can_be_interrupted_at_once(tmp_path: Path) -> None:
+    server = Server(tmp_path)
+    server.start("sh", "-c", 'trap "" INT; exec "$@"', "sh")
+    assert server.stop(signal.SIGINT) == 0
+
+
 # -- runs --------------------------------------------------------------------------------------------------------------
 
 

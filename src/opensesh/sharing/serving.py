@@ -48,7 +48,7 @@ def default_folder() -> str:
 @asynccontextmanager
 async def serving(how: Serving) -> AsyncGenerator[str]:
     """Serve until the block ends; the address to configure as ``enterprise.url``."""
-    server, listener, url = _prepare(how, signals=False)
+    server, listener, url = _prepare(how)
     async with asyncio.TaskGroup() as group:
         group.create_task(server.serve(sockets=[listener]))
         try:
@@ -61,12 +61,11 @@ async def serving(how: Serving) -> AsyncGenerator[str]:
 
 def serve(how: Serving, ready: Callable[[str], None]) -> None:
     """Serve until interrupted; ``ready`` is called with the address once connections are taken."""
-    server, listener, url = _prepare(how, signals=True)
-    ready(url)  # the socket listens already: whoever connects now is served in a moment
+    server, listener, _ = _prepare(how, ready)
     server.run(sockets=[listener])
 
 
-def _prepare(how: Serving, *, signals: bool) -> tuple[uvicorn.Server, socket.socket, str]:
+def _prepare(how: Serving, ready: Callable[[str], None] | None = None) -> tuple[uvicorn.Server, socket.socket, str]:
     import uvicorn
 
     from .app import share_app
@@ -95,10 +94,11 @@ def _prepare(how: Serving, *, signals: bool) -> tuple[uvicorn.Server, socket.soc
     class Server(uvicorn.Server):
         @contextmanager
         def capture_signals(self) -> Generator[None]:
-            if not signals:
+            if ready is None:
                 yield
                 return
             with super().capture_signals():
+                ready(public or url)  # the socket listens already: whoever connects now is served in a moment
                 yield
 
         async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
