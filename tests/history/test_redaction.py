@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 from base64 import b64decode, b64encode
 from typing import Any
 
@@ -137,6 +138,22 @@ def test_a_secret_is_known_in_quotes_json_and_shell(name: str) -> None:
         redactor = Redactor()
         redactor.text(around.format(SECRETS[name]))
         assert redactor.counts.total() >= 1, around
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        r'curl -d "{\"password\": \"%\"}"',
+        r"{\"api_key\":\"%\"}",
+        r"\\\"client_secret\\\": \\\"%\\\"",
+        r"{\"headers\": {\"Authorization\": \"Basic %\"}}",
+        r"{\"aws_secret_access_key\": \"%%\"}",
+    ],
+)
+def test_a_named_secret_is_known_in_a_string_within_a_string(text: str) -> None:
+    cleaned = Redactor().text(text.replace("%", AZ09))
+    assert AZ09 not in cleaned
+    assert re.sub(r"\[redacted:[a-z-]+\]", "%", cleaned) == text.replace("%%", "%")
 
 
 @pytest.mark.parametrize("name", SECRETS)

@@ -46,7 +46,9 @@ _NAMED_VALUE = (
 NAMED = "a name"
 """The hint of rules that go by a secret's name rather than its looks; see :func:`is_named`."""
 
-_NAMES = re.compile(r"(?:key|secret|token|passw(?:or)?d|credentials?)[\"']?\s*[:=]")
+# A quote, with the backslashes that it has inside of another string.
+_QUOTE = r"(?:\\*[\"'])?"
+_NAMES = re.compile(rf"(?:key|secret|token|passw(?:or)?d|credentials?){_QUOTE}\s*[:=]")
 _NAME_HINTS = ("key", "secret", "token", "passw", "credential")
 
 
@@ -101,7 +103,8 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "aws-secret-key",
         re.compile(
-            r"(?i:aws_?secret_?(?:access_?)?key(?:_?id)?|secretaccesskey)[\"']?\s*[:=]\s*[\"']?"
+            r"(?i:aws_?secret_?(?:access_?)?key(?:_?id)?|secretaccesskey)"
+            rf"{_QUOTE}\s*[:=]\s*{_QUOTE}"
             r"(?P<secret>[A-Za-z0-9/+]{40})(?![A-Za-z0-9/+=])"
         ),
         "secret",
@@ -143,11 +146,15 @@ RULES: tuple[Rule, ...] = (
     _token("jwt", r"eyJ[A-Za-z0-9_-]{8,}\.eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}", "eyj"),
     _text("url-password", r"[a-z][a-z0-9+.-]{1,20}://[^\s/:@\"'<>]*:(?P<secret>[^\s/@\"'<>$]{3,})@[^\s\"'<>]", "://"),
     _text("bearer-token", r"\bbearer[ ]+(?P<secret>[A-Za-z0-9_.~+/-]{16,}=*)", "bearer"),
-    _text("basic-auth", r"\bauthorization[\"']?\s*[:=]\s*[\"']?basic[ ]+(?P<secret>[A-Za-z0-9+/]{8,}=*)", "basic"),
+    _text(
+        "basic-auth",
+        rf"\bauthorization{_QUOTE}\s*[:=]\s*{_QUOTE}basic[ ]+" + r"(?P<secret>[A-Za-z0-9+/]{8,}=*)",
+        "basic",
+    ),
     _text(
         "named-secret",
         r"(?:API_?KEY|ACCESS_?KEY|SECRET(?:_?KEY)?|AUTH_?TOKEN|ACCESS_?TOKEN|_TOKEN|PASSWORD|PASSWD|PRIVATE_?KEY|"
-        r"CREDENTIALS?)[\"']?\s*(?:=|:(?!//))[ \t]*[\"']?" + _NAMED_VALUE,
+        rf"CREDENTIALS?){_QUOTE}\s*(?:=|:(?!//))[ \t]*{_QUOTE}" + _NAMED_VALUE,
         NAMED,
     ),
     _text(
