@@ -231,6 +231,31 @@ def test_what_is_to_be_imported_elsewhere_is_filled_in_and_otherwise_as_stored(s
         assert json.loads(written(store, "opencode", chosen)) == json.loads(written(store, "json", chosen))
 
 
+def test_what_is_null_counts_as_missing_for_an_import_elsewhere(sample: Sample) -> None:
+    session = {"id": "old-1", "title": None, "parentID": None, "revert": None, "time": {"created": 7, "updated": None}}
+    sample.write(("session", "proj", "old-1"), session)
+    info = {"id": "msg_1", "role": "assistant", "time": {"created": 8}, "error": None, "cost": None, "summary": None}
+    sample.write(("message", "old-1", "msg_1"), info)
+    for kind in ("text", "tool", ["odd"]):
+        nothing = {"text": None, "time": None, "state": None, "tool": None, "metadata": None}
+        sample.part(info | {"sessionID": "old-1"}, type=kind, **nothing)
+    document = json.loads(written(JsonTree(sample.root), "opencode"))
+    [message] = document["messages"]
+    assert document["info"]["id"] == message["info"]["sessionID"] == "ses_old-1"
+    assert (document["info"]["title"], document["info"]["time"]) == ("Untitled", {"created": 7, "updated": 7})
+    assert "error" not in message["info"]
+    text, tool, odd = message["parts"]
+    assert text == {**sample_head(text), "type": "text", "text": ""}
+    assert (tool["tool"], tool["state"]["status"]) == ("unknown", "error")
+    assert odd["text"].startswith("[['odd']] {")
+    for record in (document["info"], message["info"], *message["parts"]):
+        assert None not in record.values()
+
+
+def sample_head(part: dict[str, Any]) -> dict[str, Any]:
+    return {name: part[name] for name in ("id", "sessionID", "messageID")}
+
+
 # -- to read ------------------------------------------------------------------------------------------------------
 
 
@@ -516,6 +541,20 @@ def test_a_folder_to_be_imported_elsewhere_comes_with_a_script(store: JsonTree, 
     script = (tmp_path / "import.sh").read_text()
     assert script.count("opencode import") == 13
     assert "cd /srv/dev/eastore" in script
+
+
+@pytest.mark.parametrize("form", sorted(set(FORMATS) - {"parquet"}))
+@pytest.mark.parametrize("tools", ["", "summary", "skip"])
+def test_a_part_of_an_odd_type_costs_no_form(sample: Sample, form: str, tools: str) -> None:
+    message = sample.prompt(sample.session())
+    for kind in (None, 5, ["text"], {"a": 1}, "brand-new"):
+        sample.part(message, type=kind, text=kind, state=[])
+    sample.part(message, type="tool", tool=None, state={"status": None, "input": None, "metadata": None, "time": None})
+    for redactor in (None, Redactor()):
+        stream = BytesIO()
+        export = Export(JsonTree(sample.root), Selection(), form, Options(tools=tools), redactor=redactor)
+        assert to_stream(export, stream, silent) == 1
+        assert b"Why?" in stream.getvalue()
 
 
 def test_secrets_are_taken_out_of_every_form(sample: Sample, tmp_path: Path) -> None:

@@ -93,7 +93,7 @@ class Export:
         for message in conversation(self.store, session.id, report=self._report):
             cleaned = message
             if self._redactor is not None:
-                wanted = [part for part in message.parts if reads is None or part.get("type") in reads]
+                wanted = [part for part in message.parts if reads is None or str(part.get("type")) in reads]
                 parts = [self._redactor.document(part) for part in wanted]
                 cleaned = StoredMessage(self._redactor.document(message.info), parts)
             if watch is not None:

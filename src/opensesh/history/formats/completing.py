@@ -23,6 +23,7 @@ _ACTIONS = ("allow", "deny", "ask")
 
 def complete_session(info: Document, name: str, project: str) -> Document:
     """A session's record."""
+    info = _said(info)
     given = as_object(info.get("time")) or {}
     created = whole(given.get("created"))
     time = {key: whole(value) for key, value in given.items() if isinstance(value, (int, float))}
@@ -46,16 +47,21 @@ def complete_session(info: Document, name: str, project: str) -> Document:
 
 def complete_message(message: StoredMessage, session: Document, parent: str) -> StoredMessage:
     """A message and its parts; ``parent`` is the prompt before it."""
-    info = message.info
+    info = _said(message.info)
     given = as_object(info.get("time")) or {}
     time = {key: whole(value) for key, value in given.items() if isinstance(value, (int, float))}
     created = time.setdefault("created", 0)
-    name, owner = named("msg", str(info.get("id", ""))), str(session.get("id", ""))
+    name, owner = named("msg", str(info.get("id", ""))), named("ses", str(session.get("id", "")))
     done: Document = info | {"id": name, "sessionID": owner, "time": time}
     done |= _answer(done, session, parent) if info.get("role") == "assistant" else _prompt(done)
     if "error" in info:
         done["error"] = _failure(info["error"])
     return StoredMessage(done, [_part(part, owner, name, created) for part in message.parts])
+
+
+def _said(record: Document) -> Document:
+    """A record without the fields that are null: what may be missing may not be that."""
+    return {name: value for name, value in record.items() if value is not None}
 
 
 def named(prefix: str, name: str) -> str:
@@ -130,14 +136,15 @@ _FIELDS: dict[str, Document] = {
 
 
 def _part(part: Document, session: str, message: str, created: int) -> Document:
-    kind = part.get("type")
+    kind = str(part.get("type"))
     if kind not in PART_TYPES:
         # What newer versions would refuse is kept as a note that no model is shown.
         said = f"[{kind}] {dumps_compact(part).decode(errors='replace')}"
         part = {"id": part.get("id"), "type": "text", "text": said, "synthetic": True, "ignored": True}
         kind = "text"
     head = {"id": named("prt", str(part.get("id", ""))), "sessionID": session, "messageID": message}
-    done: Document = head | _FIELDS[str(kind)] | part | head
+    part = _said(part)
+    done: Document = head | _FIELDS[kind] | part | head
     match kind:
         case "reasoning":
             done["time"] = _span(part.get("time"), created, ended=False)
