@@ -93,6 +93,21 @@ def test_projects_go_by_their_remote(tree: Tree, tmp_path: Path) -> None:
         assert ids(library, name) == [session]
 
 
+def test_a_project_without_a_folder_has_no_remote(tree: Tree, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / ".git").mkdir()
+    (tmp_path / ".git" / "config").write_text('[remote "origin"]\n\turl = git@example.com:acme/rocket.git\n')
+    monkeypatch.chdir(tmp_path)
+    tree.project("ddd444", "")
+    assert labels(history.open(str(tree.root.parent)).projects[0]) == ["ddd444"]
+
+
+def test_a_folder_of_another_machine_is_called_by_its_last_step(tree: Tree) -> None:
+    tree.project("ddd444", "C:\\Dev\\Shop")
+    tree.project("global", "/")
+    found = places(history.open(str(tree.root.parent)).projects, ["D:\\My Notes\\"])
+    assert [each.title for each in found] == ["Shop", "My Notes"]
+
+
 def test_sessions_of_a_project_are_found_however_they_are_filed(tree: Tree, library: Library) -> None:
     filed = tree.session(project="aaa111", directory="/old/place")
     worktree = tree.session(project="eee555", directory="/srv/dev/eastore-review")

@@ -82,6 +82,16 @@ def test_prompts_are_first_and_last_by_time_not_by_name(tree: Tree, library: Lib
     assert (library.session(name).first_prompt, library.session(name).last_prompt) == ("first", "third")
 
 
+def test_a_message_goes_by_where_it_is_filed_whatever_it_calls_itself(tree: Tree, library: Library) -> None:
+    name = tree.session()
+    for message, own in (("msg_one", "../../up"), ("msg_two", None)):
+        tree.write(("message", name, message), {"id": own, "role": "user", "time": {"created": 1}, "cost": True})
+        tree.part(name, message, type="text", text=f"words of {message}")
+    entry = library.session(name)
+    assert {entry.first_prompt, entry.last_prompt} == {"words of msg_one", "words of msg_two"}
+    assert (entry.messages, entry.cost) == (2, 0)
+
+
 def test_half_of_a_migration_is_one_history(tree: Tree, library: Library) -> None:
     database = Database(tree.root.parent / "opencode.db")
     channel = Database(tree.root.parent / "opencode-dev.db")
@@ -160,6 +170,15 @@ def test_searching_brings_the_index_up_to_date(tree: Tree, library: Library) -> 
     assert library.search("gravel", project="quarry").total == 1
     with pytest.raises(NotFound):
         library.search("gravel", project="qqqqqqq")
+    library.index.close()
+
+
+def test_damage_is_told_once_however_often_it_is_met(tree: Tree, library: Library) -> None:
+    message, part = tree.text(tree.session(), "gravel")
+    tree.path("part", message, part).write_bytes(b"{")
+    for _ in range(2):
+        library.search("gravel")
+    assert [Path(damage.path).stem for damage in library.damage] == [part]
     library.index.close()
 
 

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from opensesh import history
+from opensesh.history.formats.words import key_input
 from opensesh.history.transcript import (
     Asked,
     Attached,
@@ -14,7 +15,6 @@ from opensesh.history.transcript import (
     Thought,
     Transcript,
     Wanted,
-    key_input,
     transcript,
 )
 from opensesh.storage.store import Damage, StoredMessage
@@ -136,11 +136,15 @@ def test_a_part_that_cannot_be_read_costs_itself_alone() -> None:
     assert [damage.path for damage in heard] == ["prt_1", "prt_2", "msg_9"]
 
 
+def test_what_a_session_does_not_say_of_itself_is_empty() -> None:
+    assert transcript({"id": None, "title": None}, []) == Transcript("", "", ())
+
+
 def test_the_input_that_tells_most() -> None:
-    assert key_input({"description": "d", "filePath": "/a"}) == "/a"
-    assert key_input({"file_path": "/a"}) == "/a"
-    assert key_input({"todos": [1]}) == "todos=[1]"
-    assert key_input({}) == ""
+    assert key_input({"input": {"description": "d", "filePath": "/a"}}) == "/a"
+    assert key_input({"input": {"file_path": "/a", "filePath": ""}}) == "/a"
+    assert key_input({"input": {"todos": [{"status": None}], "x": 1}}) == 'todos=[{"status":null}], x=1'
+    assert key_input({"input": {}}) == key_input({"input": "odd"}) == key_input({}) == ""
 
 
 def test_children_are_inside_the_calls_that_began_them(tmp_path: Path) -> None:

@@ -99,7 +99,7 @@ def places(projects: Iterable[Project], folders: Iterable[str]) -> list[Place]:
     found: list[Place] = []
     for project in projects:
         if is_global(project) and apart:
-            found += [Place(project, os.path.basename(folder.rstrip("/\\")) or project.id, folder) for folder in apart]
+            found += [Place(project, _last_step(folder) or project.id, folder) for folder in apart]
         else:
             found.append(Place(project, project_title(project), "/" if is_global(project) else project.worktree))
     return found
@@ -113,8 +113,8 @@ def find_places(known: Iterable[Place], name: str) -> list[Place]:
 
 def project_title(project: Project) -> str:
     """What people call it."""
-    folder = "" if is_global(project) else project.worktree.rstrip("/\\")
-    return project.name or os.path.basename(folder) or project.id
+    folder = "" if is_global(project) else project.worktree
+    return project.name or _last_step(folder) or project.id
 
 
 def is_global(project: Project) -> bool:
@@ -150,7 +150,8 @@ def labels(project: Project) -> list[str]:
     if is_global(project):
         return [project.id, *filter(None, [project.name])]
     folders = [folder for folder in (project.worktree, *project.sandboxes) if folder.strip("/\\")]
-    named = [project.id, project.name or "", *folders, *map(base_name, folders), *_remotes(project.worktree)]
+    remotes = _remotes(project.worktree) if project.worktree in folders else ()
+    named = [project.id, project.name or "", *folders, *map(base_name, folders), *remotes]
     return list(dict.fromkeys(filter(None, named)))
 
 
@@ -164,7 +165,11 @@ def worktrees(project: Project) -> list[str]:
 
 def base_name(folder: str) -> str:
     """The last step of a path of any machine, in lower case."""
-    return re.split(r"[/\\]", folder.rstrip("/\\"))[-1].casefold()
+    return _last_step(folder).casefold()
+
+
+def _last_step(folder: str) -> str:
+    return re.split(r"[/\\]", folder.rstrip("/\\"))[-1]
 
 
 def _remotes(worktree: str) -> Iterator[str]:

@@ -331,7 +331,8 @@ class Library:
         if project is not None:
             query = query._replace(filters=query.filters._replace(belongs=self.choose(project).belongs))
         self.index.refresh(progress=progress)
-        self.damage += [each for each in self.index.damage if each not in self.damage]
+        for each in self.index.damage:
+            self.report(each)
         return search(self.index, query)
 
     def _key(self, session_id: str) -> Key | None:
@@ -368,18 +369,18 @@ def figures(store: Store, session_id: str, report: Callable[[Damage], None]) -> 
     messages = prompts = 0
     first: tuple[Any, str] | None = None
     last: tuple[Any, str] | None = None
-    for _, value in store.scan(("message", session_id), report=report):
+    for key, value in store.scan(("message", session_id), report=report):
         info = as_object(value)
         if info is None:
             continue
         messages += 1
         if info.get("role") == "user":
             prompts += 1
-            place = (_position(info), str(info.get("id", "")))
+            place = (_position(info), key[-1])
             first, last = min(first or place, place), max(last or place, place)
         ours = as_object(info.get("opensesh")) or {}
         for paid in (info, *filter(None, map(as_object, as_list(ours.get("calls")) or ()))):
-            if isinstance(own := paid.get("cost"), (int, float)):
+            if isinstance(own := paid.get("cost"), (int, float)) and not isinstance(own, bool):
                 cost += Decimal(str(own))
     return Figures(messages, prompts, cost, first[1] if first else "", last[1] if last else "")
 

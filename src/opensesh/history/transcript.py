@@ -30,6 +30,7 @@ from ..records import (
     read_message,
     read_part,
 )
+from .formats.words import key_input
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -38,10 +39,6 @@ if TYPE_CHECKING:
     from ..storage.store import Damage, StoredMessage
 
     Children = Callable[[str], "Transcript | None"]
-
-_KEY_INPUTS = (
-    "filePath", "file_path", "path", "command", "pattern", "url", "query", "description", "name", "prompt",
-)  # fmt: skip
 
 
 class Wanted(NamedTuple):
@@ -151,22 +148,13 @@ def transcript(
     ``children`` gives the transcript of a subagent's session; without it they are not shown. A message or part that
     cannot be read costs itself alone, and is told to ``report``.
     """
-    wanted = wanted or Wanted()
     turns: list[Turn] = []
+    read = _Reader(wanted or Wanted(), children, report)
     for message in messages:
-        read = _Reader(wanted, children, report)
         turn = read.turn(message)
         if turn is not None and (turn.blocks or turn.failure):
             turns.append(turn)
-    return Transcript(str(info.get("id", "")), str(info.get("title", "")), tuple(turns))
-
-
-def key_input(given: Document) -> str:
-    """The input of a tool call that tells most about it."""
-    for name in _KEY_INPUTS:
-        if isinstance(value := given.get(name), str) and value:
-            return value
-    return ", ".join(f"{name}={value!r}" for name, value in given.items())
+    return Transcript(_string(info.get("id")), _string(info.get("title")), tuple(turns))
 
 
 class _Reader:
@@ -217,7 +205,7 @@ class _Reader:
         metadata = as_object(document.get("metadata")) or {}
         return Call(
             tool=part.tool,
-            subject=key_input(state.input),
+            subject=key_input(document),
             status=str(document.get("status")),
             error=state.error if isinstance(state, Failed) else "",
             output=state.output if isinstance(state, Completed) and self._wanted.outputs else "",

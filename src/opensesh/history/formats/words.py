@@ -10,7 +10,9 @@ from ...records import as_object, dumps_compact
 if TYPE_CHECKING:
     from ...records import Document
 
-_KEY_INPUTS = ("filePath", "file_path", "path", "command", "pattern", "url", "query", "description", "name")
+_KEY_INPUTS = (
+    "filePath", "file_path", "path", "command", "pattern", "url", "query", "description", "name", "prompt",
+)  # fmt: skip
 
 
 def iso(moment: Any) -> str | None:
@@ -41,11 +43,11 @@ def text(held: Document, name: str) -> str:
 
 
 def key_input(state: Document) -> str:
-    """What a call was about: the one argument that tells."""
+    """What a tool call was about: the one argument that tells, or all of them where none does."""
     given = as_object(state.get("input")) or {}
     for name in _KEY_INPUTS:
-        if isinstance(given.get(name), str):
-            return given[name]
+        if value := text(given, name):
+            return value
     return ", ".join(f"{name}={dumps_compact(value).decode(errors='replace')}" for name, value in given.items())
 
 
