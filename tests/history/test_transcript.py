@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from opensesh import history
-from opensesh.history.formats.words import key_input
+from opensesh.history.formats.wording import key_input
 from opensesh.history.transcript import (
     Asked,
     Attached,

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from ..history.exchange.exporting import Export
     from ..history.exchange.redaction import Redactor
     from ..history.selection import Selection
-    from ..history.stats.ledger import Facts
     from ..storage.store import Damage, Store
     from .arguments import Parser
 
@@ -97,15 +96,11 @@ def _selection(store: Store, options: Namespace) -> Selection:
         raise UsageError("name sessions, or say --project, --since and --until; not both")
     return Selection(
         names=tuple(find_session(store, word).id for word in options.session),
-        fits=in_project(store, options.project) if options.project else _any_session,
+        fits=in_project(store, options.project) if options.project else None,
         since=moment(options.since) if options.since else 0,
         until=moment(options.until) if options.until else None,
         children=options.children,
     )
-
-
-def _any_session(_: Facts) -> bool:
-    return True
 
 
 def _write(export: Export, options: Namespace) -> int:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from argparse import Namespace
     from collections.abc import Callable
 
-    from ..history.index.asking import Filters
+    from ..history.index.condition import Filters
     from ..history.index.index import Index
     from ..history.index.search import Hit, Results
     from ..history.index.snippets import Snippet
@@ -85,7 +85,7 @@ def run(options: Namespace) -> int:
 
 
 def _filters(options: Namespace) -> Filters:
-    from ..history.index.asking import Filters
+    from ..history.index.condition import Filters
 
     return Filters(
         belongs=_belongs(options),

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 from ..errors import Ambiguous, NotFound
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from ..records import Project, Session
 
@@ -143,6 +143,18 @@ def find_session(sessions: Iterable[Session], word: str, place: str) -> Session:
         if fits:
             raise Ambiguous(word, [each.id for each in fits])
     raise NotFound(f"no session is called {word!r} in {place}. 'opensesh list' shows them.", name=word)
+
+
+def descendants(session: str, below: Mapping[str, Iterable[str]]) -> list[str]:
+    """The sessions below one, and below those; ``below`` has the children of each."""
+    found: dict[str, None] = {}
+    waiting = [session]
+    while waiting:
+        for child in below.get(waiting.pop(), ()):
+            if child != session and child not in found:  # a damaged tree may run in a circle
+                found[child] = None
+                waiting.append(child)
+    return list(found)
 
 
 def labels(project: Project) -> list[str]:

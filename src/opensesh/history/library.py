@@ -212,14 +212,7 @@ class Library:
 
     def descendants(self, session_id: str) -> list[str]:
         """The sessions of subagents that a session started, and of those that these did."""
-        found: list[str] = []
-        waiting = [session_id]
-        while waiting:
-            for child in self._children.get(waiting.pop(), ()):
-                if child != session_id and child not in found:  # a damaged tree may run in a circle
-                    found.append(child)
-                    waiting.append(child)
-        return found
+        return discovery.descendants(session_id, self._children)
 
     @cached_property
     def _children(self) -> dict[str, list[str]]:

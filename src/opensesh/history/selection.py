@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ..records import as_object
 from ..storage.store import Damage, log_damage
+from .discovery import descendants
 from .stats.ledger_reading import session_facts
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator
 
     from ..storage.store import Key, Store
     from .stats.ledger import Facts
@@ -22,7 +23,8 @@ class Selection(NamedTuple):
 
     names: tuple[str, ...] = ()
     """Only these, by identifier."""
-    fits: Callable[[Facts], bool] = lambda facts: True
+    fits: Callable[[Facts], bool] | None = None
+    """Only those that fit, by what their records say."""
     since: int = 0
     """Updated at or after this moment, in milliseconds."""
     until: int | None = None
@@ -31,7 +33,7 @@ class Selection(NamedTuple):
     """Whether subagents' sessions are meant: by default not below those that were named, and otherwise yes."""
 
 
-class Chosen(NamedTuple):
+class Selected(NamedTuple):
     """A session that is meant, where its record is, and how it stands to the others."""
 
     key: Key
@@ -45,21 +47,22 @@ class Chosen(NamedTuple):
 class Choice(NamedTuple):
     """What a selection comes to."""
 
-    sessions: list[Chosen]
-    """Oldest first; a child after its parent if that is meant too."""
+    sessions: list[Selected]
+    """Oldest first."""
     without: int
     """How many are not among them only because a subagent led them."""
 
 
-def choose(store: Store, selection: Selection, *, report: Report = log_damage) -> Choice:
+def select(store: Store, selection: Selection, *, report: Report = log_damage) -> Choice:
     """The sessions that are meant.
 
-    Only what is in :class:`Chosen` is held of each, so that any number can be worked through.
+    Only what is in :class:`Selected` is held of each, so that any number can be worked through.
     """
     found = {each.id: (each, fits) for each, fits in _read(store, selection, report)}
     if selection.names:
         below = _below(found)
-        everything = {name for start in selection.names for name in _tree(start, below) if name in found}
+        named = {name for start in selection.names for name in (start, *descendants(start, below))}
+        everything = named & found.keys()
         wanted = everything if selection.children else everything.intersection(selection.names)
     else:
         everything = {name for name, (each, fits) in found.items() if fits and _is_in_time(each, selection)}
@@ -68,34 +71,23 @@ def choose(store: Store, selection: Selection, *, report: Report = log_damage) -
     return Choice(sorted(chosen, key=lambda each: (each.created, each.id)), len(everything) - len(wanted))
 
 
-def _is_in_time(each: Chosen, selection: Selection) -> bool:
+def _is_in_time(each: Selected, selection: Selection) -> bool:
     return each.updated >= selection.since and (selection.until is None or each.updated < selection.until)
 
 
-def _read(store: Store, selection: Selection, report: Report) -> Iterator[tuple[Chosen, bool]]:
+def _read(store: Store, selection: Selection, report: Report) -> Iterator[tuple[Selected, bool]]:
     for key, value in store.scan(("session",), report=report):
         document = as_object(value)
         if document is None:
             report(Damage(store.locate(key), "$: expected an object"))
             continue
         facts = session_facts(document, key[1], key[-1])
-        chosen = Chosen(key, key[-1], facts.parent, facts.created, facts.updated, facts.archived)
-        yield chosen, selection.fits(facts)
+        chosen = Selected(key, key[-1], facts.parent, facts.created, facts.updated, facts.archived)
+        yield chosen, selection.fits is None or selection.fits(facts)
 
 
-def _below(found: dict[str, tuple[Chosen, bool]]) -> dict[str, list[str]]:
+def _below(found: dict[str, tuple[Selected, bool]]) -> dict[str, list[str]]:
     below: dict[str, list[str]] = {}
     for each, _ in found.values():
         below.setdefault(each.parent, []).append(each.id)
     return below
-
-
-def _tree(start: str, below: dict[str, list[str]]) -> Sequence[str]:
-    seen = dict.fromkeys([start])
-    waiting = [start]
-    while waiting:
-        for child in below.get(waiting.pop(), ()):
-            if child not in seen:
-                seen[child] = None
-                waiting.append(child)
-    return list(seen)

@@ -30,7 +30,7 @@ from ..records import (
     read_message,
     read_part,
 )
-from .formats.words import key_input
+from .formats.wording import key_input
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

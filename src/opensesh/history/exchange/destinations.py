@@ -14,14 +14,14 @@ from ...errors import ExportFailed, NotFound, RecordError, UsageError
 from ...records import dumps_compact, loads
 from ...storage.json_tree import read_file
 from ..formats.html import IndexEntry, index_page
-from ..formats.words import text
+from ..formats.wording import text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from ...records import Document
     from ..formats import Exported
-    from ..selection import Chosen
+    from ..selection import Selected
     from .exporting import Export
 
     Step = Callable[[int, int], None]
@@ -145,7 +145,7 @@ class _Part:
         os.unlink(self.notes)
         return written
 
-    def _left(self) -> tuple[list[Chosen], int]:
+    def _left(self) -> tuple[list[Selected], int]:
         """What is still to be written, and from which byte; everything, if the beginning is not what it was."""
         chosen, count, offset = self.export.chosen, 0, 0
         size = os.path.getsize(self.part) if os.path.exists(self.part) else 0
@@ -182,7 +182,7 @@ class _Folder:
                 step(number, len(self.export.chosen))
         return written
 
-    def _is_there(self, chosen: Chosen) -> bool:
+    def _is_there(self, chosen: Selected) -> bool:
         done = self.held.get(chosen.id)
         return (
             done is not None
@@ -190,10 +190,10 @@ class _Folder:
             and os.path.exists(os.path.join(self.folder, self._file(chosen)))
         )
 
-    def _file(self, chosen: Chosen) -> str:
+    def _file(self, chosen: Selected) -> str:
         return f"{chosen.id}{self.export.format.suffix}"
 
-    def _session(self, chosen: Chosen) -> Done | None:
+    def _session(self, chosen: Selected) -> Done | None:
         """Write one; ``None`` if it is gone."""
         file = self._file(chosen)
         entry = IndexEntry(file=file, id=chosen.id, title=chosen.id, directory="", updated=chosen.updated)

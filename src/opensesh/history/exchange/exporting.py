@@ -12,7 +12,7 @@ from ...errors import NotFound, RecordError
 from ...records import as_object
 from ...storage.store import Damage, StoredMessage, log_damage
 from ..formats import Exported, Format, Options, find_format
-from ..selection import Chosen, Selection, choose
+from ..selection import Selected, Selection, select
 from .reading import conversation
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ class Export:
         self.format: Format = find_format(form, options)
         self._redactor = redactor
         self._report = report
-        chosen, self.without = choose(store, selection, report=report)
+        chosen, self.without = select(store, selection, report=report)
         self._nested = _nested(chosen) if self.format.nests else {}
         inside = {child.id for children in self._nested.values() for child in children}
         self.chosen = [each for each in chosen if each.id not in inside]
@@ -52,14 +52,14 @@ class Export:
         self.inside = len(chosen) - len(self.chosen)
         """How many subagents' sessions are within those."""
 
-    def pieces(self, chosen: Chosen, before: bytes = b"") -> Iterator[bytes]:
+    def pieces(self, chosen: Selected, before: bytes = b"") -> Iterator[bytes]:
         """One of them, a piece at a time, with ``before`` in front of it; nothing if it is gone."""
         session = self.read(chosen)
         for piece in self.format.pieces(session) if session is not None else ():
             yield before + piece
             before = b""
 
-    def version(self, chosen: Chosen) -> int:
+    def version(self, chosen: Selected) -> int:
         """A number that becomes another when the session, or one that appears inside of it, changes, comes or goes."""
         return chosen.updated + sum(map(self.version, self._nested.get(chosen.id, ())))
 
@@ -68,7 +68,7 @@ class Export:
         """What stands before, between and after the sessions in one file; nothing around a single one."""
         return (self.format.together or (b"", b"", b"")) if len(self.chosen) != 1 else (b"", b"", b"")
 
-    def read(self, chosen: Chosen, watch: Watch | None = None) -> Exported | None:
+    def read(self, chosen: Selected, watch: Watch | None = None) -> Exported | None:
         """A session, cleaned if that was asked for; ``None`` if it is gone or cannot be read any more.
 
         ``watch`` sees each message go by.
@@ -101,10 +101,10 @@ class Export:
             yield cleaned
 
 
-def _nested(chosen: list[Chosen]) -> dict[str, list[Chosen]]:
+def _nested(chosen: list[Selected]) -> dict[str, list[Selected]]:
     """Children by parent, where the parent goes out as well; never in a circle."""
     parents = {each.id: each.parent for each in chosen}
-    found: dict[str, list[Chosen]] = {}
+    found: dict[str, list[Selected]] = {}
     for each in chosen:
         if each.parent in parents and not _leads_back(each.id, parents):
             found.setdefault(each.parent, []).append(each)

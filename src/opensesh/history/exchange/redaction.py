@@ -30,10 +30,10 @@ _READABLE = re.compile(r"text/|application/(?:json|xml|x-|javascript|toml|yaml)|
 class Redactor:
     """Replaces secrets, and counts what it replaced by rule."""
 
-    def __init__(self, *, paths: bool = False, rules: Sequence[Rule] = RULES) -> None:
+    def __init__(self, *, paths: bool = False) -> None:
         """With ``paths``, home folders become ``~`` as well."""
-        self._text_rules = [rule for rule in rules if not rule.word]
-        self._word_hints = [(hint, rule) for rule in rules if rule.word for hint in rule.hint.split("|")]
+        self._text_rules = [rule for rule in RULES if not rule.word]
+        self._word_hints = [(hint, rule) for rule in RULES if rule.word for hint in rule.hint.split("|")]
         self._secret_names: dict[str, bool] = {}
         self._paths = paths
         self.counts: Counter[str] = Counter()

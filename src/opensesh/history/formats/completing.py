@@ -23,7 +23,7 @@ _ACTIONS = ("allow", "deny", "ask")
 
 def complete_session(info: Document, name: str, project: str) -> Document:
     """A session's record."""
-    info = _said(info)
+    info = _without_nulls(info)
     given = as_object(info.get("time")) or {}
     created = whole(given.get("created"))
     time = {key: whole(value) for key, value in given.items() if isinstance(value, (int, float))}
@@ -47,7 +47,7 @@ def complete_session(info: Document, name: str, project: str) -> Document:
 
 def complete_message(message: StoredMessage, session: Document, parent: str) -> StoredMessage:
     """A message and its parts; ``parent`` is the prompt before it."""
-    info = _said(message.info)
+    info = _without_nulls(message.info)
     given = as_object(info.get("time")) or {}
     time = {key: whole(value) for key, value in given.items() if isinstance(value, (int, float))}
     created = time.setdefault("created", 0)
@@ -59,7 +59,7 @@ def complete_message(message: StoredMessage, session: Document, parent: str) -> 
     return StoredMessage(done, [_part(part, owner, name, created) for part in message.parts])
 
 
-def _said(record: Document) -> Document:
+def _without_nulls(record: Document) -> Document:
     """A record without the fields that are null: what may be missing may not be that."""
     return {name: value for name, value in record.items() if value is not None}
 
@@ -143,7 +143,7 @@ def _part(part: Document, session: str, message: str, created: int) -> Document:
         part = {"id": part.get("id"), "type": "text", "text": said, "synthetic": True, "ignored": True}
         kind = "text"
     head = {"id": named("prt", str(part.get("id", ""))), "sessionID": session, "messageID": message}
-    part = _said(part)
+    part = _without_nulls(part)
     done: Document = head | _FIELDS[kind] | part | head
     match kind:
         case "reasoning":

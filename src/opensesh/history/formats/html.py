@@ -18,7 +18,7 @@ from ...records import as_object, dumps
 from ..stats.amounts import units
 from ..stats.money import dollars
 from .turns import Answer, Child, Image, Note, Prompt, Text, Thought, ToolCall, turns
-from .words import text, when
+from .wording import text, when
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

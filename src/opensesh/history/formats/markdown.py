@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ...records import as_object, dumps
 from .turns import Answer, Child, Image, Note, Prompt, Text, Thought, ToolCall, turns
-from .words import when
+from .wording import when
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -70,16 +70,16 @@ class Markdown:
 def _tool(call: ToolCall) -> Iterator[str]:
     yield f"**{_line(call.tool)}** {_code(call.about)}{'' if call.status == 'completed' else f' ({call.status})'}\n\n"
     if call.diff:
-        yield fenced(call.diff, "diff")
+        yield _fenced(call.diff, "diff")
     elif call.input:
-        yield fenced(dumps(call.input).decode(errors="replace"), "json")
+        yield _fenced(dumps(call.input).decode(errors="replace"), "json")
     if call.error:
-        yield fenced(call.error, "text")
+        yield _fenced(call.error, "text")
     elif call.output and not call.diff:
-        yield fenced(call.output, "text")
+        yield _fenced(call.output, "text")
 
 
-def fenced(text: str, language: str = "") -> str:
+def _fenced(text: str, language: str) -> str:
     """A code block that its own content cannot end."""
     longest = max((len(found) for found in _TICKS.findall(text)), default=2)
     fence = "`" * max(longest + 1, 3)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from .turns import Prompt, Text, turns
-from .words import when
+from .wording import when
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from ...errors import RecordError
 from ...records import as_object, read_failure
-from .words import key_input, text, tool_line
+from .wording import key_input, text, tool_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

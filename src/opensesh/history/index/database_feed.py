@@ -15,28 +15,26 @@ from zlib import crc32
 from ...errors import InvalidKey, RecordError
 from ...storage.keys import check_key, is_plain
 from ...storage.store import Damage
-from .feeds import UNSURE, Document, Look, Survey, mark, spelled
+from .feeds import JUST_NOW_NS, UNSURE, Document, Look, Survey, mark, spelled
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from sqlite3 import Connection
 
     from ...storage.opencode_rows import Row
     from ...storage.opencode_tables import Source
     from ...storage.sqlite_reader import SqliteReader
 
-_JUST_NOW_NS = 3_000_000_000
 _BATCH = 500
 
 
 class DatabaseFeed:
     """See :class:`~opensesh.history.index.feeds.Feed`. Opened only when something must be read."""
 
-    def __init__(self, path: str, clock: Callable[[], int] = time.time_ns) -> None:
+    def __init__(self, path: str) -> None:
         self.place = spelled(path)
         self._path = path
         self.damage: list[Damage] = []
-        self._clock = clock
         self._file: SqliteReader | None = None
         self._sources: dict[str, list[Source]] = {}
         self._columns: dict[str, set[str]] = {}
@@ -112,7 +110,7 @@ class DatabaseFeed:
             if status.st_size:  # whoever reads may leave an empty log behind
                 newest = max(newest, status.st_mtime_ns)
                 numbers += (status.st_mtime_ns, status.st_size)
-        return UNSURE if newest > self._clock() - _JUST_NOW_NS else mark(*numbers)
+        return UNSURE if newest > time.time_ns() - JUST_NOW_NS else mark(*numbers)
 
     def _reader(self) -> SqliteReader:
         if self._file is None:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
+from .feeds import as_object
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-Document = dict[str, Any]
+    from .feeds import Document
 
 COLUMNS = ("said", "tool", "input", "output", "error", "paths")
 """The fields of one part, as the index keeps them apart."""
@@ -34,7 +36,7 @@ class Extract(NamedTuple):
     """Whether it may still grow."""
 
 
-PART_TYPES = {"prompt": "text", "answer": "text", "context": "text"}
+TYPES_OF_KINDS = {"prompt": "text", "answer": "text", "context": "text"}
 """The type of the part that a kind comes from, where the two differ."""
 
 
@@ -57,14 +59,19 @@ def of_title(title: str) -> Extract | None:
 
 def is_unfinished(info: Document) -> bool:
     """Whether a message is an answer that is still being written, or was when its writer died."""
-    ended = "completed" in _object(info.get("time")) or bool(info.get("error"))
+    ended = "completed" in as_object(info.get("time")) or bool(info.get("error"))
     return info.get("role") == "assistant" and not ended
 
 
 def model_of(info: Document) -> str:
     """``provider/model`` of a message, wherever this kind of message keeps it."""
-    ref = _object(info.get("model")) or info
+    ref = as_object(info.get("model")) or info
     return "/".join(filter(None, (_string(ref.get("providerID")), _string(ref.get("modelID")))))
+
+
+def moment(record: Document, name: str) -> int:
+    """One of the times of a record, in milliseconds; 0 if it does not say."""
+    return _number(as_object(record.get("time")).get(name))
 
 
 def agent_of(info: Document) -> str:
@@ -74,7 +81,7 @@ def agent_of(info: Document) -> str:
 
 def _text(part: Document, role: str) -> Extract | None:
     said = _string(part.get("text"))
-    time = _object(part.get("time"))
+    time = as_object(part.get("time"))
     unfinished = "start" in time and "end" not in time
     if not said and not unfinished:
         return None
@@ -82,14 +89,14 @@ def _text(part: Document, role: str) -> Extract | None:
         kind = "reasoning"
     else:
         kind = "answer" if role == "assistant" else "context" if part.get("synthetic") else "prompt"
-    return Extract(kind, _fields(said=said), time=_number(time.get("start")), unfinished=unfinished)
+    return Extract(kind, _fields(said=said), time=moment(part, "start"), unfinished=unfinished)
 
 
 def _tool(part: Document, _: str) -> Extract:
-    state = _object(part.get("state"))
-    given = _object(state.get("input"))
+    state = as_object(part.get("state"))
+    given = as_object(state.get("input"))
     tool = _string(part.get("tool"))
-    paths = _touched(given, _object(state.get("metadata")))
+    paths = _touched(given, as_object(state.get("metadata")))
     fields = _fields(
         tool=tool,
         given="\n".join([_string(state.get("title")), *_leaves(given)]).strip(),
@@ -98,11 +105,11 @@ def _tool(part: Document, _: str) -> Extract:
         paths=paths,
     )
     unfinished = state.get("status") in ("pending", "running")
-    return Extract("tool", fields, paths, tool, _number(_object(state.get("time")).get("start")), unfinished)
+    return Extract("tool", fields, paths, tool, moment(state, "start"), unfinished)
 
 
 def _file(part: Document, _: str) -> Extract:
-    source = _object(part.get("source"))
+    source = as_object(part.get("source"))
     path = _string(source.get("path"))
     url = _string(part.get("url"))
     if not path and url.startswith("file://"):
@@ -144,13 +151,13 @@ def _touched(given: Document, metadata: Document) -> tuple[str, ...]:
     named += _PATCHED.findall(_string(given.get("patchText")) or _string(given.get("patch")))
     named.append(_string(metadata.get("filepath")))
     for each in _list(metadata.get("files")):
-        named.append(_string(_object(each).get("filePath")))
+        named.append(_string(as_object(each).get("filePath")))
     return tuple(dict.fromkeys(name.strip() for name in named if name.strip()))
 
 
 def _failure(error: Any) -> str:
-    found = _object(error)
-    data = _object(found.get("data")) or found
+    found = as_object(error)
+    data = as_object(found.get("data")) or found
     return " ".join(filter(None, (_string(found.get("name")), _string(data.get("message"))))) if found else ""
 
 
@@ -185,10 +192,6 @@ def _string(value: Any) -> str:
 
 def _number(value: Any) -> int:
     return int(value) if isinstance(value, (int, float)) and abs(value) < 1 << 60 else 0
-
-
-def _object(value: Any) -> Document:
-    return cast("Document", value) if isinstance(value, dict) else {}
 
 
 def _list(value: Any) -> list[Any]:

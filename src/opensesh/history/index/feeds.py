@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 Document = dict[str, Any]
 
 UNSURE = 0
+JUST_NOW_NS = 3_000_000_000
+"""For so long after a change, another one may bear the same time."""
 
 
 class Survey(NamedTuple):

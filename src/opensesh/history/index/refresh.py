@@ -9,7 +9,7 @@ from ...errors import InvalidID, StoreError
 from ...ids import instant
 from ...storage.store import Damage
 from . import extract
-from .feeds import UNSURE, Document, Feed, Look, as_object, fullest, mark
+from .feeds import UNSURE, Document, Feed, Look, fullest, mark
 from .rows import Known, Owner, Rows
 from .words import clean
 
@@ -70,7 +70,7 @@ class Refresh:
         """Old sessions first, so that a part's number tells roughly how new it is."""
         if len(plan.held) < 2:
             return list(plan.held)
-        times = {name: _moment(self._head(name, places), "updated") for name, places in plan.held.items()}
+        times = {name: extract.moment(self._head(name, places), "updated") for name, places in plan.held.items()}
         return sorted(plan.held, key=lambda name: (times[name], name))
 
     def _head(self, name: str, places: Iterable[str]) -> Document:
@@ -135,7 +135,7 @@ class _Session:
         """The session's own record, and its title."""
         names = ("projectID", "directory", "parentID", "title")
         texts = [clean(text) if isinstance(text := info.get(name), str) else "" for name in names]
-        times = [_moment(info, name) for name in ("created", "updated", "archived")]
+        times = [extract.moment(info, name) for name in ("created", "updated", "archived")]
         self._directory = texts[1]
         sql = (
             "UPDATE session SET project=?, directory=?, parent=?, title=?, created=?, updated=?, archived=? WHERE id=?"
@@ -170,7 +170,7 @@ class _Session:
 
     def _write_message(self, name: str, found: int, info: Document) -> _Message:
         role = role if isinstance(role := info.get("role"), str) else ""
-        moment = _moment(info, "created") or _minted(name)
+        moment = extract.moment(info, "created") or _minted(name)
         texts = [clean(text) for text in (role, extract.agent_of(info), extract.model_of(info))]
         values = [found, *texts, moment, extract.is_unfinished(info)]
         old = self._known.get(name)
@@ -243,11 +243,6 @@ def _united(looks: Sequence[Iterator[Look]]) -> Iterator[Look]:
 
 def _both(marks: Sequence[int]) -> int:
     return UNSURE if UNSURE in marks else mark(*marks)
-
-
-def _moment(info: Document, name: str) -> int:
-    found = as_object(info.get("time")).get(name)
-    return int(found) if isinstance(found, (int, float)) and abs(found) < 1 << 60 else 0
 
 
 def _minted(name: str) -> int:

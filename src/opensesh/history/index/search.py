@@ -6,8 +6,8 @@ import time
 from heapq import nlargest
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from .asking import FIELDS, Asking, Filters
-from .extract import PART_TYPES
+from .condition import FIELDS, Condition, Filters
+from .extract import TYPES_OF_KINDS
 from .query import Question, regex_question, text_question, words_question
 from .rows import digest_of
 from .snippets import Snippet, snippet
@@ -148,7 +148,7 @@ class _Search:
         self._query = query
         self._question = question
         self._now = now
-        self._asking = Asking(db, question, query.filters)
+        self._condition = Condition(db, question, query.filters)
         self._texts = Texts(db, feeds)
         self.stale: set[str] = set()
         """Sessions in which a record is not what the index says."""
@@ -163,11 +163,11 @@ class _Search:
         return Results(total, list(self._hits(page)), sessions)
 
     def _one(self, shown: str) -> int:
-        return self._db.execute(*self._asking.sql(shown)).fetchone()[0]
+        return self._db.execute(*self._condition.sql(shown)).fetchone()[0]
 
     def _count(self) -> int:
-        if self._asking.match and not self._asking.is_narrowed:
-            match = [self._asking.match]
+        if self._condition.match and not self._condition.is_narrowed:
+            match = [self._condition.match]
             (found,) = self._db.execute("SELECT count(*) FROM words WHERE words MATCH ?", match).fetchone()
             if self._db.execute("SELECT 1 FROM dead LIMIT 1").fetchone() is None:
                 return found
@@ -178,8 +178,10 @@ class _Search:
 
     def _page(self, total: int) -> Ranked:
         offset, limit = self._query.offset, self._query.limit or total
-        if self._query.newest or not self._asking.match:
-            sql = self._asking.sql("p.id", "ORDER BY p.time DESC, p.id DESC LIMIT ? OFFSET ?", values=[limit, offset])
+        if self._query.newest or not self._condition.match:
+            sql = self._condition.sql(
+                "p.id", "ORDER BY p.time DESC, p.id DESC LIMIT ? OFFSET ?", values=[limit, offset]
+            )
             return [(number, 0.0) for (number,) in self._db.execute(*sql)]
         window = self._window()
         page = sorted(window, key=lambda pair: (-pair[1], -pair[0]))[offset : offset + limit]
@@ -190,7 +192,7 @@ class _Search:
     def _window(self) -> Ranked:
         """The newest answers by number, with their scores; all of them, unless there are very many."""
         shown = f"p.id, {_WEIGHTS}, p.time, p.kind"
-        rows = self._db.execute(*self._asking.sql(shown, f"ORDER BY words.rowid DESC LIMIT {_WINDOW}"))
+        rows = self._db.execute(*self._condition.sql(shown, f"ORDER BY words.rowid DESC LIMIT {_WINDOW}"))
         return [(number, self._score(rank, moment, kind)) for number, rank, moment, kind in rows]
 
     def _score(self, rank: float, moment: int, kind: str) -> float:
@@ -199,7 +201,7 @@ class _Search:
 
     def _beyond(self, last: int, limit: int, offset: int) -> Ranked:
         tail = f"ORDER BY words.rowid DESC LIMIT {limit} OFFSET {offset}"
-        sql = self._asking.sql("p.id", tail, more="words.rowid < ?", values=[last])
+        sql = self._condition.sql("p.id", tail, more="words.rowid < ?", values=[last])
         return [(number, 0.0) for (number,) in self._db.execute(*sql)]
 
     def _checked(self) -> tuple[int, Ranked, int]:
@@ -211,7 +213,7 @@ class _Search:
         times: dict[int, int] = {}
         for place, record in self._texts.many(self._places(times)):
             fields = fields_of(record)
-            text = "\n".join(fields[name] for name in self._asking.columns or fields) if fields else ""
+            text = "\n".join(fields[name] for name in self._condition.columns or fields) if fields else ""
             moment = times.pop(place.id, 0)
             if fields and all(check(text) for check in self._question.checks):
                 total += 1
@@ -224,7 +226,7 @@ class _Search:
         return total, [(number, 0.0) for _, number in page], len(sessions)
 
     def _places(self, times: dict[int, int]) -> Iterator[Place]:
-        sql = self._asking.sql(f"p.time, {_PLACE}", "ORDER BY p.session DESC, p.id DESC")
+        sql = self._condition.sql(f"p.time, {_PLACE}", "ORDER BY p.session DESC, p.id DESC")
         for moment, *rest in self._db.execute(*sql):
             place = Place(*rest)
             times[place.id] = moment
@@ -233,7 +235,7 @@ class _Search:
     def _hits(self, page: Iterable[tuple[int, float]]) -> Iterator[Hit]:
         scores = dict(page)
         rows = {number: self._row(number) for number in scores}
-        shown = self._asking.columns or (("paths",) if self._question == Question() else ())
+        shown = self._condition.columns or (("paths",) if self._question == Question() else ())
         for place, record in self._texts.few(Place(*row[:6]) for row in rows.values()):
             directory, moment, kind, tool, digest = rows[place.id][6:]
             kind = str(kind)
@@ -245,7 +247,7 @@ class _Search:
                 session=place.session,
                 message=place.message or None,
                 part=place.part or None,
-                type=PART_TYPES.get(kind, kind),
+                type=TYPES_OF_KINDS.get(kind, kind),
                 time=moment or 0,
                 score=scores[place.id],
                 snippet=self._snippet(visible),

@@ -24,27 +24,27 @@ class Snippet(NamedTuple):
     """The field it is from."""
 
 
-def snippet(fields: Mapping[str, str], patterns: Sequence[re.Pattern[str]], *, width: int = _WIDTH) -> Snippet:
+def snippet(fields: Mapping[str, str], patterns: Sequence[re.Pattern[str]]) -> Snippet:
     """The piece that shows most of what was looked for; the beginning of the first field if none of it can be seen."""
     best: tuple[int, int, str, int] | None = None
     for number, (name, text) in enumerate(fields.items()):
-        for kinds, start in _places(text, patterns, width):
+        for kinds, start in _places(text, patterns):
             rank = (kinds, -number, name, start)
             if best is None or rank[:2] > best[:2]:
                 best = rank
     if best is None:
         name = next((name for name in sorted(fields, key="tool".__eq__) if fields[name].strip()), "")
-        return Snippet(_line(fields.get(name, "")[: width * 2])[:width], (), name)
-    return _cut(fields[best[2]], best[3], patterns, width)._replace(field=best[2])
+        return Snippet(_line(fields.get(name, "")[: _WIDTH * 2])[:_WIDTH], (), name)
+    return _cut(fields[best[2]], best[3], patterns)._replace(field=best[2])
 
 
-def _places(text: str, patterns: Sequence[re.Pattern[str]], width: int) -> Iterator[tuple[int, int]]:
+def _places(text: str, patterns: Sequence[re.Pattern[str]]) -> Iterator[tuple[int, int]]:
     """How many of the patterns are seen from each place on where one begins."""
     found = sorted((match.start(), number) for number, pattern in enumerate(patterns) for match in _few(pattern, text))
     for at, (start, _) in enumerate(found):
         seen: set[int] = set()
         for place, number in found[at : at + 50]:
-            if place >= start + width - _BEFORE:
+            if place >= start + _WIDTH - _BEFORE:
                 break
             seen.add(number)
         yield len(seen), start
@@ -57,13 +57,12 @@ def _few(pattern: re.Pattern[str], text: str) -> Iterator[re.Match[str]]:
         yield match
 
 
-def _cut(text: str, at: int, patterns: Sequence[re.Pattern[str]], width: int) -> Snippet:
+def _cut(text: str, at: int, patterns: Sequence[re.Pattern[str]]) -> Snippet:
     start = max(0, at - _BEFORE)
     while start > 0 and start > at - 2 * _BEFORE and not text[start - 1].isspace():
         start -= 1
-    end = min(len(text), start + width)
-    piece = text[start:end]
-    line = _line(piece)
+    end = min(len(text), start + _WIDTH)
+    line = _line(text[start:end])
     before, after = "…" if start else "", "…" if end < len(text) else ""
     spans = sorted({match.span() for pattern in patterns for match in _few(pattern, line) if match[0]})
     marks = tuple((left + len(before), right + len(before)) for left, right in spans)

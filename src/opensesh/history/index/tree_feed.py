@@ -24,13 +24,12 @@ from typing import TYPE_CHECKING, Any, cast
 from ...errors import RecordError
 from ...storage.keys import is_plain
 from ...storage.store import Damage
-from .feeds import UNSURE, Document, Look, Survey, mark, spelled
+from .feeds import JUST_NOW_NS, UNSURE, Document, Look, Survey, mark, spelled
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
 _SUFFIX = ".json"
-_JUST_NOW_NS = 3_000_000_000
 _DAY_NS = 86_400 * 1_000_000_000
 _RECENT = 4
 _NEWEST = 8
@@ -39,18 +38,17 @@ _NEWEST = 8
 class TreeFeed:
     """See :class:`~opensesh.history.index.feeds.Feed`."""
 
-    def __init__(self, root: str, clock: Callable[[], int] = time.time_ns) -> None:
+    def __init__(self, root: str) -> None:
         self.place = spelled(root)
         self._root = root
         self.damage: list[Damage] = []
-        self._clock = clock
         self._records: dict[str, str] = {}
         """By session: the folder that its record is in."""
         self._decode: Callable[[bytes, str], Any] | None = None
 
     def survey(self, before: int, held: Mapping[str, int]) -> Survey:
         """Look at the record and the folder of each session."""
-        now = self._clock()
+        now = time.time_ns()
         seen = self._seen()
         changed: dict[str, int] = {}
         recent: list[tuple[int, str]] = []
@@ -68,9 +66,9 @@ class TreeFeed:
 
     def look(self, session: str, known: Mapping[str, int], *, closely: bool) -> Iterator[Look]:
         """Two looks at each message, and a closer one at those that changed or are among the newest."""
-        now = self._clock()
+        now = time.time_ns()
         folder = os.path.join(self._root, "message", session)
-        names = sorted(self._files(folder))
+        names = sorted(_records(folder))
         newest = set(names[-_NEWEST:]) | set(names[:_NEWEST])  # identifiers start over: the newest may come first
         for name in names:
             found = self._look(folder, name, now)
@@ -81,7 +79,7 @@ class TreeFeed:
 
     def look_at(self, session: str, message: str) -> Look | None:
         """One message, file by file."""
-        now = self._clock()
+        now = time.time_ns()
         found = self._look(os.path.join(self._root, "message", session), message, now)
         return None if found is None else Look(message, found, self._parts(message, now))
 
@@ -146,19 +144,12 @@ class TreeFeed:
     def _parts(self, message: str, now: int) -> dict[str, int]:
         folder = os.path.join(self._root, "part", message)
         found: dict[str, int] = {}
-        for name in self._files(folder):
+        for name in _records(folder):
             status = _status(f"{folder}/{name}{_SUFFIX}")
             if status is not None:
                 unsure = _is_unsure(status.st_mtime_ns, now)
                 found[name] = UNSURE if unsure else mark(status.st_mtime_ns, status.st_size)
         return found
-
-    def _files(self, folder: str) -> list[str]:
-        return [
-            name[: -len(_SUFFIX)]
-            for name in _names(folder)
-            if name.endswith(_SUFFIX) and is_plain(name[: -len(_SUFFIX)])
-        ]
 
     def _read(self, path: str) -> Document | None:
         from ...storage.json_tree import read_file
@@ -180,7 +171,7 @@ class TreeFeed:
 
 def _is_unsure(changed: int, now: int) -> bool:
     """Whether a change may have come after the look and yet bear the same time. A date far ahead is just wrong."""
-    return now - _JUST_NOW_NS < changed < now + _DAY_NS
+    return now - JUST_NOW_NS < changed < now + _DAY_NS
 
 
 def _scan(folder: str) -> Iterator[os.DirEntry[str]]:
@@ -197,6 +188,12 @@ def _names(folder: str) -> list[str]:
         return [name for name in os.listdir(folder) if name[0] != "."]
     except OSError:
         return []
+
+
+def _records(folder: str) -> list[str]:
+    """The records in a folder, by name."""
+    stems = [name.removesuffix(_SUFFIX) for name in _names(folder) if name.endswith(_SUFFIX)]
+    return [stem for stem in stems if is_plain(stem)]
 
 
 def _status(path: str) -> os.stat_result | None:

@@ -24,6 +24,7 @@ BARRIER = "ǁ"
 _MOST_TEXT = 1_000_000
 """Of a text longer than this, only so many characters are searched."""
 
+_MOST_SEEN = 200_000
 _UNSPACED = re.compile(
     "["
     "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff"  # Thai, Lao, Burmese, Khmer
@@ -43,9 +44,8 @@ _DATA = re.compile(rf"[^\W_]{{{LONGEST + 1},}}")
 class Words:
     """Prepares texts for the index; ``gathering``, it also gathers the words that are new in them."""
 
-    def __init__(self, *, gathering: bool, most: int = 200_000) -> None:
+    def __init__(self, *, gathering: bool) -> None:
         self._gathering = gathering
-        self._most = most
         self._seen: set[bytes] = set()
         self._fresh: set[bytes] = set()
 
@@ -72,7 +72,7 @@ class Words:
         """The words not seen before, since this was last asked; call it now and then, to keep memory flat."""
         found = [word.decode() for word in self._fresh]
         self._fresh.clear()
-        if len(self._seen) > self._most:
+        if len(self._seen) > _MOST_SEEN:
             self._seen.clear()
         return found
 

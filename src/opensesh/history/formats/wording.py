@@ -10,6 +10,7 @@ from ...records import as_object, dumps_compact
 if TYPE_CHECKING:
     from ...records import Document
 
+_WIDTH = 200
 _KEY_INPUTS = (
     "filePath", "file_path", "path", "command", "pattern", "url", "query", "description", "name", "prompt",
 )  # fmt: skip
@@ -51,16 +52,16 @@ def key_input(state: Document) -> str:
     return ", ".join(f"{name}={dumps_compact(value).decode(errors='replace')}" for name, value in given.items())
 
 
-def tool_line(part: Document, width: int = 200) -> str:
+def tool_line(part: Document) -> str:
     """A tool call in one line: which, about what, and how it ended."""
     state = as_object(part.get("state")) or {}
     about = " ".join(key_input(state).split())
-    about = about if len(about) <= width else about[: width - 1] + "…"
+    about = about if len(about) <= _WIDTH else about[: _WIDTH - 1] + "…"
     match text(state, "status"):
         case "completed":
             ending = ""
         case "error":
-            ending = f": {' '.join(text(state, 'error').split())[:width]}"
+            ending = f": {' '.join(text(state, 'error').split())[:_WIDTH]}"
         case other:
             ending = f" ({other or 'unknown'})"
     return f"[{text(part, 'tool')}] {about}{ending}".rstrip()

@@ -59,7 +59,7 @@ class Filters(NamedTuple):
     """Whether sessions of subagents are looked at too."""
 
 
-class Asking:
+class Condition:
     """The condition that a question and its filters make, for ``words``, ``part p``, ``message m``, ``session s``."""
 
     def __init__(self, db: Connection, question: Question, filters: Filters) -> None:
