@@ -119,6 +119,9 @@ def test_mistakes_are_told_in_a_line(terminal: Terminal, tree: Tree) -> None:
     assert (terminal.code, "what to look for?" in terminal.error) == (2, True)
     terminal.run("search", "--regex", "(")
     assert (terminal.code, terminal.error.count("\n")) == (2, 1)
+    for mode in ("--text", "--regex"):
+        terminal.run("search", "x", mode, "--without", "y")
+        assert (terminal.code, "--without goes with words" in terminal.error) == (2, True)
     terminal.run("search", "x", "--in", "nowhere")
     assert (terminal.code, "'nowhere'" in terminal.error) == (2, True)
     terminal.run("search", "x", "--project", "qqqqqq")

@@ -143,6 +143,13 @@ def test_a_session_left_in_two_projects_is_seen_once(tree: Tree, library: Librar
     assert [each.id for each in library.sessions()] == [name]
 
 
+def test_a_copy_of_a_record_under_another_name_is_no_obstacle(tree: Tree, library: Library) -> None:
+    name = tree.session()
+    tree.write(("session", "global", f"{name}-copy"), library.session(name).record.document | {"title": "a copy"})
+    assert [each.id for each in library.overview(Scope()).sessions] == [name, name]
+    assert library.overview(Scope(), limit=1).total == 2
+
+
 def test_one_session_is_found_by_many_names(tree: Tree, library: Library) -> None:
     one, two = tree.session("ses_0000abcdef11xyz"), tree.session("ses_0000abcdef22uvw")
     for word in (one, "0000abcdef11", "ses_0000abcdef11", "xyz", f"slug-{one}"):

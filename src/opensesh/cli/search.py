@@ -64,6 +64,8 @@ def run(options: Namespace) -> int:
     from ..history.index.search import Query, search
     from ..storage.found import find_stores
 
+    if options.without and (options.text or options.regex):
+        raise UsageError("--without goes with words, not with --text or --regex")
     text = " ".join([*options.query, *(f'-"{word}"' for word in options.without)])
     if not text.strip() and not options.file:
         raise UsageError("what to look for? Try 'opensesh search --help'.")

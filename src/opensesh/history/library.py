@@ -227,18 +227,18 @@ class Library:
         counts = {"total": 0, "elsewhere": 0, "children": 0, "archived": 0}
         everything = scope._replace(children=True, archived=True)
 
-        def meant() -> Iterator[tuple[int, str, Session]]:
-            for _, each in self.records():
+        def meant() -> Iterator[tuple[int, str, Key, Session]]:
+            for key, each in self.records():
                 if scope.fits(each):
                     counts["total"] += 1
-                    yield -each.updated, each.id, each
+                    yield -each.updated, each.id, key, each  # no two have one key, whatever else they share
                 elif scope.almost_fits(each):
                     counts["elsewhere"] += 1
                 elif everything.fits(each):
                     counts["archived" if scope.children or each.parent_id is None else "children"] += 1
 
         newest = heapq.nsmallest(limit, meant()) if limit > 0 else sorted(meant())
-        return Overview(sessions=[each for _, _, each in newest], **counts)
+        return Overview(sessions=[each for *_, each in newest], **counts)
 
     def session(self, word: str) -> SessionEntry:
         """The session that ``word`` names: an id, the beginning or end of one, a slug, or ``last``."""
