@@ -108,6 +108,24 @@ def test_what_went_on_here_stays(there: Sample, here: Path) -> None:
     assert contents(here) == before
 
 
+def test_a_session_that_was_renamed_and_moved_here_stays_so(there: Sample, here: Path) -> None:
+    session = there.talk()
+    bring(there.root, here)
+    ours = JsonTree(here)
+    moved = session | {"title": "Ours", "directory": "/srv/moved", "projectID": "other"}
+    ours.remove(("session", "proj", session["id"]))
+    later = {"time": session["time"] | {"updated": there.clock + 9_000}}
+    ours.write(("session", "other", session["id"]), moved | later)
+    there.prompt(session, "one more thing")
+    assert acts(bring(there.root, here)) == {"extended": 1}
+    assert ours.read(("session", "other", session["id"])) == moved | later
+    latest = {"title": "Theirs", "time": session["time"] | {"updated": there.clock + 99_000}}
+    there.write(("session", "proj", session["id"]), session | latest)
+    assert acts(bring(there.root, here)) == {"extended": 1}
+    assert ours.read(("session", "other", session["id"])) == moved | latest
+    assert ours.list(("session",)) == [("session", "other", session["id"])]
+
+
 def test_what_went_on_in_both_places_is_kept_twice(there: Sample, here: Path) -> None:
     session = there.talk()
     bring(there.root, here)

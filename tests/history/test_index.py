@@ -169,6 +169,41 @@ def test_two_changes_within_one_tick_of_the_clock_are_both_seen(index: Index, tr
     assert found(index, "first") == []
 
 
+def test_two_changes_of_a_session_within_one_tick_are_both_seen(index: Index, tree: Tree) -> None:
+    session = tree.session(title="first words")
+    path = tree.path("session", "global", session)
+    moment = path.stat().st_mtime_ns
+    assert found(index, "first") == [None]
+    path.write_text(path.read_text().replace("first", "other"))
+    os.utime(path, ns=(moment, moment))
+    assert found(index, "other") == [None]
+
+
+def test_two_changes_of_a_database_within_one_tick_are_both_seen(tmp_path: Path) -> None:
+    database = Database(tmp_path / "opencode.db")
+    database.session("ses_a", title="first words")
+    moment = database.path.stat().st_mtime_ns
+    index = Index(find_stores(str(tmp_path)))
+    assert found(index, "first") == [None]
+    database.connection.execute("UPDATE session SET title = 'other words'")
+    os.utime(database.path, ns=(moment, moment))
+    assert found(index, "other") == [None]
+    database.close()
+    index.close()
+
+
+@pytest.mark.parametrize("which", [0, -1])
+def test_the_newest_messages_are_looked_at_closely_whether_their_names_come_first_or_last(
+    index: Index, tree: Tree, which: int
+) -> None:
+    session = tree.session()
+    message, part = [tree.text(session, "spelled worng") for _ in range(60)][which]
+    tree.settle()
+    assert len(found(index, "worng")) == 60
+    tree.part(session, message, part, type="text", text="spelled wrong")
+    assert found(index, "wrong") == [part]
+
+
 def test_a_finished_record_edited_by_hand_is_noticed_when_everything_is_compared(index: Index, tree: Tree) -> None:
     session = tree.session()
     message, part = tree.text(session, "spelled worng")
@@ -526,6 +561,23 @@ def test_a_session_in_two_stores_is_indexed_once_the_fullest_copy_of_each_record
     database.connection.execute("DELETE FROM part")
     assert sorted(map(str, found(index, "gravel"))) == ["prt_b", "prt_d"]
     assert found(index, "old title") == [None]
+    database.close()
+    index.close()
+
+
+def test_what_only_one_of_two_stores_holds_stays_when_the_other_changes(tree: Tree, tmp_path: Path) -> None:
+    session = tree.session("ses_a")
+    parts = {tree.text(session, "gravel")[1] for _ in range(60)}
+    tree.settle()
+    database = Database(tmp_path / "opencode.db")
+    database.session("ses_a")
+    database.message("ses_a", "msg_a")
+    database.part("ses_a", "msg_a", "prt_a", type="text", text="gravel")
+    settle(database.path)
+    index = Index(find_stores(str(tmp_path)))
+    assert set(found(index, "gravel")) == parts | {"prt_a"}
+    database.part("ses_a", "msg_a", "prt_b", type="text", text="gravel")
+    assert set(found(index, "gravel")) == parts | {"prt_a", "prt_b"}
     database.close()
     index.close()
 

@@ -332,6 +332,31 @@ def test_titles_and_prompts_come_before_outputs_and_new_before_old(tree: Tree, a
     assert scores == sorted(scores, reverse=True)
 
 
+def test_what_is_newer_comes_first_whenever_it_was_indexed(tree: Tree, ask: Ask) -> None:
+    _, new = _said_at(tree, NOW, "gravel")
+    assert parts(ask("gravel")) == [new]
+    _, old = _said_at(tree, NOW - 200 * DAY, "gravel")
+    assert parts(ask("gravel")) == [new, old]
+
+
+def test_the_newest_are_ranked_where_there_are_too_many(tree: Tree, ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("opensesh.history.index.search._WINDOW", 3)
+    said = [_said_at(tree, NOW - day * DAY, "gravel")[1] for day in range(9)]
+    assert parts(ask("gravel", limit=3)) == said[:3]
+
+
+def _said_at(tree: Tree, moment: int, text: str) -> tuple[str, str]:
+    session = tree.session(time={"created": moment, "updated": moment})
+    message = tree.message(session, time={"created": moment})
+    return message, tree.part(session, message, type="text", text=text)
+
+
+def test_only_whole_words_are_marked_where_whole_words_were_looked_for(tree: Tree, ask: Ask) -> None:
+    tree.text(tree.session(), "gravelly gravel")
+    assert ask("gravel").hits[0].snippet.marks == ((9, 15),)
+    assert ask("gravel*").hits[0].snippet.marks == ((0, 6), (9, 15))
+
+
 def test_pages_add_up_to_all_and_counts_are_true(tree: Tree, ask: Ask) -> None:
     for number in range(30):
         session = tree.session()
