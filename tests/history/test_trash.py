@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
@@ -151,3 +152,25 @@ def test_taking_back_a_move_can_be_interrupted_after_the_rename(sample: Sample, 
     sample.path("session", "global", one["id"]).rename(path)
     assert trash.restore(moved.undo).restored == 1
     assert path.read_bytes() == before
+
+
+def test_a_trash_on_another_disk_gives_back_the_same(
+    sample: Sample, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = sample.talk("one")
+    folder = sample.root / "message" / one["id"]
+    (folder / "link.json").symlink_to(tmp_path)
+    (folder / "more").mkdir()
+    (folder / "more" / "x").write_text("x")
+    record = sample.path("session", "proj", one["id"])
+    record.chmod(0o640)
+    os.utime(record, (1_000_000_000, 1_000_000_000))
+    before = contents(sample.root)
+    with TemporaryDirectory(dir="/dev/shm" if os.path.isdir("/dev/shm") else None) as state:
+        monkeypatch.setenv("XDG_STATE_HOME", state)
+        removed = trash.remove(JsonTree(sample.root), [session(one)])
+        assert not folder.exists()
+        assert trash.restore(removed.undo).left == []
+    assert contents(sample.root) == before
+    assert (folder / "link.json").is_symlink()
+    assert (record.stat().st_mode & 0o777, record.stat().st_mtime) == (0o640, 1_000_000_000)

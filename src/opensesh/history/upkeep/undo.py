@@ -278,7 +278,11 @@ def _move(old: str, new: str, disk: Disk) -> None:
     except OSError as error:
         if error.errno != errno.EXDEV:
             raise
+        if os.path.islink(old) or os.path.isdir(old):
+            shutil.move(old, new)
+            return
         disk.replace(new, read_file(old))
+        shutil.copystat(old, new)
         os.unlink(old)
 
 
