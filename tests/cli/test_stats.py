@@ -48,6 +48,31 @@ def test_sessions_are_shown_with_their_subagents_and_apart_if_asked(terminal: Te
     assert parent["inclusive"]["cost"] == pytest.approx(parent["cost"] + child["cost"])
 
 
+def test_sessions_whose_parents_are_gone_or_go_in_a_circle_are_shown(terminal: Terminal, sample: Sample) -> None:
+    sample.talk("left alone", parent="ses_gone")
+    one = sample.talk("one of two")
+    other = sample.talk("two of two", parent=one["id"])
+    sample.write(("session", "proj", one["id"]), one | {"parentID": other["id"]})
+    sample.talk("below both", parent=one["id"])
+    out = terminal.run("stats", "--by", "session")
+    shown = ("left alone", "one of two", "two of two", "below both")
+    assert [name in out for name in shown] == [True, True, True, False]
+
+
+def test_a_day_that_is_none_is_a_row_and_not_in_the_calendar(terminal: Terminal, sample: Sample) -> None:
+    sample.answer(sample.session(), time={"created": 10**20})
+    out = terminal.run("stats")
+    assert "(unknown)" in out
+    assert terminal.code == 0
+
+
+def test_a_time_that_is_none_is_refused_before_anything_is_read(terminal: Terminal, sample: Sample) -> None:
+    sample.talk()
+    terminal.run("stats", "--since", "whenever")
+    assert terminal.code == 2
+    assert not Path.home().joinpath(".cache", "opensesh", "ledger").exists()
+
+
 def test_csv_has_a_line_a_row_and_nothing_else(terminal: Terminal, store: Path) -> None:
     lines = list(csv.DictReader(io.StringIO(terminal.run("stats", "--by", "agent", "--csv"))))
     assert [line["agent"] for line in lines] == ["build", "plan", "general", "compaction"]

@@ -7,7 +7,7 @@ import pytest
 from opensesh.history.stats.answers import Statistics
 from opensesh.history.stats.forks import copies
 from opensesh.history.stats.ledger import open_ledger
-from opensesh.history.stats.stats import statistics
+from opensesh.history.stats.stats import Choice, statistics
 from opensesh.project import Place
 from opensesh.sessions import Sessions
 from opensesh.storage import open_store
@@ -80,6 +80,27 @@ def test_when_the_original_is_gone_the_oldest_fork_pays(sample: Sample) -> None:
     found = {row.key: row.document()["cost"] for row in counted(sample).rows}
     assert found == {first["id"]: 0.5}
     assert second["id"] not in found
+
+
+def test_messages_of_one_session_are_not_copies_of_each_other(sample: Sample) -> None:
+    session = sample.session()
+    moment = {"created": sample.clock, "completed": sample.clock + 1}
+    for _ in range(2):
+        sample.answer(session, time=moment)
+    sample.fork(session)
+    assert counted(sample).total.document()["cost"] == 0.5
+    for path in (sample.root / "message" / session["id"]).iterdir():
+        path.unlink()
+    assert counted(sample).total.document()["cost"] == 0.5
+
+
+def test_forks_are_told_of_as_far_as_their_copies_were_asked_for(sample: Sample) -> None:
+    session = sample.talk(answers=2)
+    fork = sample.fork(session)
+    sample.answer(fork, cost=1)
+    last = Choice(since=sample.clock)
+    found = statistics(JsonTree(sample.root), "day", last, fresh=True)
+    assert (found.total.document()["cost"], found.copied.sessions) == (1, 0)
 
 
 def test_messages_that_only_look_alike_are_both_billed(sample: Sample) -> None:

@@ -13,9 +13,11 @@ from typing import Any, Literal
 
 import pytest
 
+import opensesh
 from opensesh.history.stats.answers import restored
 from opensesh.history.stats.kept import Kept
 from opensesh.history.stats.ledger import ledger_at
+from opensesh.history.stats.repricing import table_mark
 from opensesh.history.stats.stats import Choice, summed
 from opensesh.storage.found import find_stores
 from opensesh.storage.store import Damage
@@ -248,6 +250,11 @@ def test_another_price_table_makes_other_sums(
     after, was_kept = told(place_of(sample))
     assert not was_kept
     assert after == counted(place_of(sample))
+
+
+def test_the_price_table_of_the_package_is_among_what_is_looked_at() -> None:
+    table = Path(opensesh.__file__).parent / "models" / "data" / "models.zip"
+    assert (str(table), table.stat().st_mtime_ns, table.stat().st_size) in table_mark()
 
 
 def test_another_version_of_the_program_adds_up_for_itself(sample: Sample, monkeypatch: pytest.MonkeyPatch) -> None:

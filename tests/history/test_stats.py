@@ -181,6 +181,37 @@ def test_a_field_of_the_wrong_kind_costs_that_field_alone(sample: Sample) -> Non
     assert (total["cost"], total["tokens"]["input"]) == (0.75, 1000)
 
 
+def test_counts_that_were_not_numbers_when_they_were_stored_cost_themselves_alone(sample: Sample) -> None:
+    session = sample.session()
+    sample.answer(session, tokens={"input": None, "output": 5, "reasoning": None, "cache": {"read": None, "write": 7}})
+    sample.answer(session, tokens={"input": 11, "output": 13, "cache": None})
+    total = statistics(JsonTree(sample.root)).total.document()
+    assert total["tokens"] == {"input": 11, "output": 18, "reasoning": 0, "cache": {"read": 0, "write": 7}}
+
+
+def test_calls_beside_a_message_count_whatever_is_wrong_with_the_message(sample: Sample) -> None:
+    call = {"time": {"created": START}, "providerID": "anthropic", "modelID": "claude-haiku-4-5", "cost": 0.125}
+    sample.prompt(sample.session(), agent=7, opensesh={"calls": [call]})
+    assert statistics(JsonTree(sample.root)).total.document()["cost"] == 0.125
+
+
+@pytest.mark.parametrize("utc", [True, False])
+@pytest.mark.parametrize("created", [10**20, -(10**20), 1e300, START * 1000])
+def test_a_moment_that_no_calendar_has_is_on_an_unknown_day(sample: Sample, created: float, utc: bool) -> None:
+    session = sample.session()
+    sample.answer(session, cost=1, time={"created": created, "completed": created})
+    sample.answer(session, cost=2)
+    assert sorted(costs(statistics(JsonTree(sample.root), "day", utc=utc)).values()) == [1, 2]
+    assert costs(statistics(JsonTree(sample.root), "day", utc=utc))["(unknown)"] == 1
+
+
+def test_what_was_made_before_1970_counts_as_long_as_no_time_is_asked_for(sample: Sample) -> None:
+    sample.answer(sample.session(), cost=1, time={"created": -DAY, "completed": -DAY})
+    store = JsonTree(sample.root)
+    assert costs(statistics(store, "day", utc=True)) == {"1969-12-31": 1}
+    assert statistics(store, "day", Choice(since=0)).rows == []
+
+
 def test_copies_that_people_make_in_the_tree_are_not_counted(sample: Sample) -> None:
     session = sample.talk(answers=1)
     folder = sample.root / "message" / session["id"]
@@ -330,6 +361,26 @@ def test_a_ledger_can_be_summed_in_several_ways(sample: Sample) -> None:
     sample.talk()
     ledger = open_ledger(JsonTree(sample.root))
     assert summed(ledger, "day", Choice()).total.document() == summed(ledger, "agent", Choice()).total.document()
+
+
+def test_tools_of_a_message_that_does_not_say_when_are_counted() -> None:
+    store = Memory()
+    store.write(("message", "ses_1", "msg_1"), {"role": "assistant", "time": {"created": "yesterday"}})
+    store.write(("part", "msg_1", "prt_1"), {"type": "tool", "tool": "bash", "state": {"status": "completed"}})
+    [row] = by_tool(open_ledger(store, report=lambda damage: None), Choice())
+    assert (row.calls.tool, row.calls.calls) == ("bash", 1)
+
+
+def test_what_tools_did_is_written_to_the_cache_once(sample: Sample, isolated: Path) -> None:
+    session = sample.talk()
+    sample.tool(sample.messages(session)[1])
+    age(sample.root)
+    ledger = open_ledger(JsonTree(sample.root))
+    by_tool(ledger, Choice())
+    [cache] = (isolated / ".cache" / "opensesh" / "tools").iterdir()
+    os.utime(cache, (1, 1))
+    assert [row.calls.calls for row in by_tool(ledger, Choice())] == [1]
+    assert cache.stat().st_mtime == 1
 
 
 @pytest.mark.parametrize("cost", [True, "much", None, [], 1e400])

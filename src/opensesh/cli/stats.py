@@ -18,7 +18,7 @@ from .arguments import count
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from argparse import Namespace
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from ..history.stats.answers import Row, Statistics
     from ..history.stats.figures import Figures
@@ -89,8 +89,8 @@ def _counted(found: Found, options: Namespace) -> Sequence[tuple[str, str]]:
     from ..history.stats.ledger import ledger_at
 
     damage: list[Damage] = []
-    ledger = ledger_at(found, fresh=options.fresh, report=damage.append)
     choice = _choice(options)
+    ledger = ledger_at(found, fresh=options.fresh, report=damage.append)
     if options.by == "tool":
         _tools(ledger, choice, options)
     else:
@@ -105,7 +105,7 @@ def _choice(options: Namespace) -> Choice:
     from .listing import moment
 
     return Choice(
-        since=moment(options.since) if options.since else 0,
+        since=moment(options.since) if options.since else None,
         until=moment(options.until) if options.until else None,
         session=in_project(open_store(options.store), options.project) if options.project else _anything,
     )
@@ -133,15 +133,17 @@ def _print(found: Statistics, options: Namespace) -> None:
 
 
 def _print_table(found: Statistics, options: Namespace) -> None:
-    rows = [row for row in found.rows if _is_shown(row, options)]
+    rows = found.rows if options.children else _tops(found.rows)
     if not rows:
         print("Nothing was spent in that time.", file=sys.stderr)
         return
     shown = rows[-options.limit :] if found.by == "day" else rows[: options.limit or None]
     if found.by == "day":
+        from ..history.stats.answers import UNKNOWN
         from .charts import calendar
 
-        print("\n".join(calendar({row.key: _weight(row) for row in rows}, output.terminal_columns())), end="\n\n")
+        days = {row.key: _weight(row) for row in rows if row.key != UNKNOWN}
+        print("\n".join(calendar(days, output.terminal_columns())), end="\n\n")
     names = _names(shown, found.by, options)
     most = max(_weight(row) for row in shown)
     lines = [(*_cells(_sums(row)), _weight(row), name) for row, name in zip(shown, names, strict=True)]
@@ -150,8 +152,19 @@ def _print_table(found: Statistics, options: Namespace) -> None:
         print(output.paint(note, 2))
 
 
-def _is_shown(row: Row, options: Namespace) -> bool:
-    return options.children or not row.parent
+def _tops(rows: Sequence[Row]) -> list[Row]:
+    """The rows that no other shown row includes: not those of subagents, unless nothing else of their tree is left."""
+    known = {row.key: row for row in rows}
+    return [row for row in rows if not _is_below_another(row, known)]
+
+
+def _is_below_another(row: Row, rows: Mapping[str, Row]) -> bool:
+    seen: set[str] = set()
+    above = row
+    while above.parent in rows and above.key not in seen:  # in a circle, which only damage can make, all are shown
+        seen.add(above.key)
+        above = rows[above.parent]
+    return above is not row
 
 
 def _sums(row: Row) -> Figures:

@@ -16,6 +16,11 @@ if TYPE_CHECKING:
     from .ledger import Facts
 
 
+UNKNOWN = "(unknown)"
+"""The key of what cannot be told: the project of a session whose record is gone, the agent of an old message, the day
+of a moment that is none."""
+
+
 class Row:
     """One group and its sums."""
 
@@ -28,7 +33,7 @@ class Row:
         """How many had a part in it."""
         self.first: int | None = None
         """The earliest quarter of an hour in it, counted from 1970."""
-        self.last = 0
+        self.last: int | None = None
         self.inclusive: Figures | None = None
         """For a session: its own and those of all below it."""
         self.title: str | None = None
@@ -43,7 +48,8 @@ class Row:
         slot = cell.slot
         if self.first is None or slot < self.first:
             self.first = slot
-        self.last = max(self.last, slot)
+        if self.last is None or slot > self.last:
+            self.last = slot
         if session != self._newest:
             self._newest = session
             self.sessions += 1
@@ -75,8 +81,9 @@ class Copied:
 
     __slots__ = ("figures", "sessions")
 
-    def __init__(self, sessions: int) -> None:
+    def __init__(self, sessions: int = 0) -> None:
         self.sessions = sessions
+        """How many forks hold it."""
         self.figures = Figures()
 
 
@@ -132,6 +139,10 @@ def restored_row(plain: tuple[Any, ...]) -> Row:
 
 
 def day_of(slot: int, *, utc: bool) -> str:
-    """The day that a quarter of an hour is on."""
-    moment = slot * QUARTER / 1000
-    return time.strftime("%Y-%m-%d", time.gmtime(moment) if utc else time.localtime(moment))
+    """The day that a quarter of an hour is on; unknown for one that no calendar has."""
+    moment = slot * QUARTER // 1000
+    try:
+        day = time.gmtime(moment) if utc else time.localtime(moment)
+    except (OverflowError, ValueError, OSError):
+        return UNKNOWN
+    return f"{day.tm_year:04}-{day.tm_mon:02}-{day.tm_mday:02}" if 0 < day.tm_year < 10_000 else UNKNOWN

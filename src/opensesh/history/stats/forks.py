@@ -57,7 +57,7 @@ def copies(ledger: Ledger) -> dict[str, set[int]]:
     for bearers in _bearers(ledger, suspects, entries).values():
         payer = min(bearers)
         for bearer in bearers:
-            if bearer is not payer and bearer.rank >= _UNCLEAR:
+            if bearer.session != payer.session and bearer.rank >= _UNCLEAR:
                 found.setdefault(bearer.session, set()).add(bearer.position)
     return found
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     Told = Sequence[tuple[str, str]]
 
-_VERSION = 1
+_VERSION = 2
 _JUST_NOW_NS = 2_000_000_000
 
 

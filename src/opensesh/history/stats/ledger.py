@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     Report = Callable[[Damage], None]
     Told = tuple[str, str]
 
-_VERSION = 5
+_VERSION = 6
 
 
 class Facts(NamedTuple):
@@ -175,11 +175,11 @@ class _Tree(_Keeper):
         accounts: dict[str, bytes] = {}
         watched: list[Mark] = []
         for session, moment in folders(os.path.join(self.place, "message")):
-            packed = self.held.accounts.get(session)
-            packed, marks, damage = self._known(session, moment) or (b"", (), ())
-            if not packed:
-                packed, marks, damage = self.reading.session(session, newest.get(session), settled(moment))
+            known_of = self._known(session, moment)
+            if known_of is None:
+                known_of = self.reading.session(session, newest.get(session), settled(moment))
                 changed = True
+            packed, marks, damage = known_of
             accounts[session] = packed
             watched += [(os.path.join(self.place, "message", session, name), when, size) for name, when, size in marks]
             for place, reason in damage:

@@ -75,11 +75,12 @@ class Repricer:
 
 def table_mark() -> list[tuple[str, int, int]]:
     """Changes whenever the table that a :class:`Repricer` would use may have changed; cheap to ask for."""
-    models = os.path.join(os.path.dirname(os.path.dirname(__file__)), "models", "data", "models.zip")
+    package = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+    ours = os.path.join(package, "models", "data", "models.zip")
     copies = [os.path.join(folder, "models.json") for folder in (paths.cache(), paths.opencode_cache())]
     named = Flags().models_path or ""
     marks: list[tuple[str, int, int]] = []
-    for path in (models, *copies, named):
+    for path in (ours, *copies, named):
         try:
             found = os.stat(path)
             marks.append((path, found.st_mtime_ns, found.st_size))
@@ -99,10 +100,9 @@ def _per_token(price: Price | None) -> Used | None:
     known = (rates.input, rates.output, reasoning, rates.cache_read, rates.cache_write)
     if None in known:
         return None
-    # Dollars a million tokens are thousandths of a millionth of our units a token.
+    # The table gives dollars a million tokens.
     fresh, output, thought, read, write = (units(rate or 0) for rate in known)
-    whole = (fresh, output, thought, read, write)
-    if any(rate % 1_000_000 for rate in whole):
+    if any(rate % 10**6 for rate in (fresh, output, thought, read, write)):
         return None
     return fresh // 10**6, output // 10**6, thought // 10**6, read // 10**6, write // 10**6
 

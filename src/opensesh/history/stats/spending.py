@@ -23,16 +23,18 @@ Number = int | float
 
 
 class _Cache(View, frozen=True, kw_only=True, gc=False):
-    read: Number = 0
-    write: Number = 0
+    read: Number | None = 0
+    write: Number | None = 0
 
 
 class _Tokens(View, frozen=True, kw_only=True, gc=False):
+    """A count that was not a number is stored as null."""
+
     total: Number | None = None
-    input: Number = 0
-    output: Number = 0
-    reasoning: Number = 0
-    cache: _Cache = _Cache()
+    input: Number | None = 0
+    output: Number | None = 0
+    reasoning: Number | None = 0
+    cache: _Cache | None = None
 
 
 class _Time(View, frozen=True, kw_only=True, gc=False):
@@ -83,6 +85,7 @@ Used = tuple[int, int, int, int, int]
 _NOTHING: Used = (0, 0, 0, 0, 0)
 
 _NO_MODEL = _Model()
+_NO_CACHE = _Cache()
 
 _decode = msgspec.json.Decoder(_Info).decode
 _make = Entry._make
@@ -152,8 +155,9 @@ class Reader:
 
 
 def _used(tokens: _Tokens) -> Used:
-    cache = tokens.cache
-    return int(tokens.input), int(tokens.output), int(tokens.reasoning), int(cache.read), int(cache.write)
+    cache = tokens.cache or _NO_CACHE
+    fresh, output, reasoning = int(tokens.input or 0), int(tokens.output or 0), int(tokens.reasoning or 0)
+    return fresh, output, reasoning, int(cache.read or 0), int(cache.write or 0)
 
 
 def _convert(document: Any, kind: Any) -> Any:
@@ -184,4 +188,5 @@ def _salvaged(document: Document, path: str) -> _Info:
         model=_convert(document.get("model"), _Model),
         cost=cost if isinstance(cost, (int, float)) else None,
         tokens=_convert(as_object(document.get("tokens")), _Tokens),
+        opensesh=_convert(document.get("opensesh"), _Ours),
     )

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from ...storage.store import Damage, log_damage
 from .accounts import Account, Cell, cells
-from .answers import Copied, Row, Statistics, day_of
+from .answers import UNKNOWN, Copied, Row, Statistics, day_of
 from .figures import Figures
 from .forks import copies
 from .ledger import Facts, Ledger, open_ledger
@@ -24,14 +24,12 @@ if TYPE_CHECKING:
     from .repricing import Repricer
 
 By = Literal["day", "project", "model", "agent", "session"]
-UNKNOWN = "(unknown)"
-"""The key of what cannot be told: the project of a session whose record is gone, the agent of an old message."""
 
 
 class Choice(NamedTuple):
     """Which messages count."""
 
-    since: int = 0
+    since: int | None = None
     """Made at or after this moment, in milliseconds."""
     until: int | None = None
     """Made before this one."""
@@ -39,15 +37,17 @@ class Choice(NamedTuple):
 
     def counts(self, moment: int) -> bool:
         """Whether what was made at this moment counts."""
-        return moment >= self.since and (self.until is None or moment < self.until)
+        return (self.since is None or moment >= self.since) and (self.until is None or moment < self.until)
 
     def holds(self, cell: Cell) -> bool:
         """Whether all of a cell's messages count as far as time goes."""
-        return cell.first >= self.since and (self.until is None or cell.last < self.until)
+        return self.counts(cell.first) and self.counts(cell.last)
 
     def splits(self, cell: Cell) -> bool:
         """Whether some of them count, or may."""
-        return cell.last >= self.since and (self.until is None or cell.first < self.until) and not self.holds(cell)
+        if self.holds(cell):
+            return False
+        return (self.since is None or cell.last >= self.since) and (self.until is None or cell.first < self.until)
 
 
 def statistics(
@@ -68,14 +68,14 @@ def statistics(
 def summed(ledger: Ledger, by: By, choice: Choice, *, utc: bool = False) -> Statistics:
     """The same, of a ledger that is open already."""
     inherited = copies(ledger)
-    copied = Copied(len(inherited))
+    copied = Copied()
     keys = _Keys(ledger, by, utc=utc)
     rows: dict[str, Row] = {}
     total = Row("total")
     for session, account in ledger.accounts.items():
         if not choice.session(ledger.facts.get(session)):
             continue
-        for cell in _cells(ledger, account, inherited.get(session), choice, copied.figures):
+        for cell in _cells(ledger, account, inherited.get(session), choice, copied):
             key = keys.of(session, cell)
             row = rows.get(key)
             if row is None:
@@ -88,21 +88,21 @@ def summed(ledger: Ledger, by: By, choice: Choice, *, utc: bool = False) -> Stat
 
 
 def _cells(
-    ledger: Ledger, account: Account, inherited: set[int] | None, choice: Choice, copied: Figures
+    ledger: Ledger, account: Account, inherited: set[int] | None, choice: Choice, copied: Copied
 ) -> Iterable[Cell]:
-    """A session's cells without what it copied, and without what does not count. Its messages are looked at one by one
-    only if need be."""
+    """A session's cells without what it copied, which is added to ``copied``, and without what does not count. Its
+    messages are looked at one by one only if need be."""
     if inherited is None and not any(choice.splits(cell) for cell in account.cells):
         return [cell for cell in account.cells if choice.holds(cell)]
-    kept: list[Entry] = []
+    made: list[Entry] = []
+    taken: list[Entry] = []
     for position, entry in enumerate(ledger.entries(account.session)):
-        if not choice.counts(entry.created):
-            continue
-        if inherited is not None and position in inherited:
-            copied.count(entry)
-        else:
-            kept.append(entry)
-    return cells(kept)
+        if choice.counts(entry.created):
+            (taken if inherited is not None and position in inherited else made).append(entry)
+    for entry in taken:
+        copied.figures.count(entry)
+    copied.sessions += bool(taken)
+    return cells(made)
 
 
 class _Keys:

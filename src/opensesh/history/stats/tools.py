@@ -107,7 +107,7 @@ class _Shelf(NamedTuple):
 
     store: list[tuple[str, int, int]] = []
     sessions: dict[str, tuple[bytes, list[_Message]]] = {}
-    """By session: which messages it had, and those among them that called tools."""
+    """By session: which messages it had, and what each of its answers called."""
 
 
 _decode = msgspec.json.Decoder(_Part).decode
@@ -115,9 +115,10 @@ _decode = msgspec.json.Decoder(_Part).decode
 
 def by_tool(ledger: Ledger, choice: Choice, *, fresh: bool = False) -> list[ToolRow]:
     """A row a tool, most used first. A call that a fork copied is counted once."""
-    inherited = {
-        ledger.entries(session)[position].id for session, positions in copies(ledger).items() for position in positions
-    }
+    inherited: set[str] = set()
+    for session, positions in copies(ledger).items():
+        entries = ledger.entries(session)
+        inherited.update(entries[position].id for position in positions)
     found: dict[str, tuple[str, _Message]] = {}
     for member in ledger.members or (ledger,):
         for session, message in _messages(member, fresh=fresh):
@@ -165,7 +166,7 @@ def _restored(held: tuple[str, int, int, list[Any]]) -> _Message:
 
 
 def _keep(path: str, place: str, before: _Shelf, shelf: _Shelf) -> None:
-    if not path or shelf is before:
+    if not path or shelf == before:
         return
     sessions = {
         name: (names, [(*each[:3], [calls.plain for calls in each.calls]) for each in messages])
@@ -212,8 +213,9 @@ def _of_store(store: Store) -> dict[str, tuple[bytes, list[_Message]]]:
     sessions: dict[str, tuple[bytes, list[_Message]]] = {}
     for key, value in store.scan(("message",), report=_overlook):
         if calls.get(key[-1]):
-            stamps = as_object((as_object(value) or {}).get("time")) or {}
-            message = _Message(key[-1], int(stamps.get("created") or 0), 0, list(calls[key[-1]].values()))
+            created = (as_object((as_object(value) or {}).get("time")) or {}).get("created")
+            moment = int(created) if isinstance(created, (int, float)) else 0
+            message = _Message(key[-1], moment, 0, list(calls[key[-1]].values()))
             sessions.setdefault(key[1], (b"", []))[1].append(message)
     return sessions
 
