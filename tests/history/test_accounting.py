@@ -53,6 +53,23 @@ def test_tools_and_attachments_are_told_apart_however_large(sample: Sample) -> N
     assert room.attachments.bytes == 2 * len(str(picture["url"]))
 
 
+def test_small_attachments_are_counted_as_large_ones_are(sample: Sample) -> None:
+    message = sample.prompt(sample.session())
+    picture = {"type": "file", "mime": "image/png", "url": "data:image/png;base64,AAAA"}
+    sample.tool(message, "webfetch", attachments=[picture])
+    sample.part(message, **picture)
+    [room] = measure(JsonTree(sample.root))
+    assert (room.attachments.records, room.attachments.bytes) == (2, 2 * len(str(picture["url"])))
+
+
+def test_the_name_of_a_tool_is_not_taken_from_its_input(sample: Sample) -> None:
+    message = sample.prompt(sample.session())
+    part = sample.tool(message, "batch", input={"calls": [{"tool": "read"}]})
+    sample.write(("part", message["id"], part["id"]), {"type": "tool", "state": part["state"]} | part)
+    [room] = measure(JsonTree(sample.root))
+    assert list(room.tools) == ["batch"]
+
+
 def test_what_opencode_keeps_beside_its_sessions_is_told(sample: Sample) -> None:
     (sample.root.parent / "snapshot" / "p").mkdir(parents=True)
     (sample.root.parent / "snapshot" / "p" / "pack").write_bytes(b"x" * 1000)

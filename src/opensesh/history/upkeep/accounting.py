@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from ...errors import RecordError
 from ...records import Document, as_list, as_object, dumps_compact, loads_object
-from ...storage.json_tree import JsonTree
+from ...storage.json_tree import JsonTree, read_file
 from ...storage.store import Damage, log_damage
 from ...storage.union import Union
 from ...workspace.tidying import weigh
+from ..stats.folders import folders, records
 from ..stats.ledger import Facts
 from ..stats.ledger_reading import session_facts
 
@@ -22,10 +23,9 @@ if TYPE_CHECKING:
 
     Report = Callable[[Damage], None]
 
-_HEAD = 1024
 _LARGE = 65_536
 _TYPE = re.compile(rb'^\s*\{[^{]*?"type":\s*"([a-z-]+)"')
-_TOOL = re.compile(rb'"tool":\s*"([^"\\]{1,200})"')
+_TOOL = re.compile(rb'^\s*\{[^{]*?"tool":\s*"([^"\\]{1,200})"')
 _BESIDE = ("snapshot", "tool-output", "worktree", "log", "bin", "plans")
 
 
@@ -116,8 +116,8 @@ def measure(store: Store, *, report: Report = log_damage) -> list[Room]:
         return [room for member in store.members for room in measure(member, report=report)]
     room = Room(store.place)
     owners: dict[str, str] = {}
-    records = _files(store) if isinstance(store, JsonTree) else _values(store, report)
-    for key, size, look in records:
+    found = _files(store) if isinstance(store, JsonTree) else _values(store, report)
+    for key, size, look in found:
         _count(room, key, size, look, owners)
     _settle(room)
     if isinstance(store, JsonTree):
@@ -129,14 +129,23 @@ def measure(store: Store, *, report: Report = log_damage) -> list[Room]:
 def _files(tree: JsonTree) -> Iterator[tuple[Key, int, Callable[[], Document]]]:
     """Every record in a tree: sessions first, messages before parts, so that owners are known."""
     kinds = ("session", "message", "part")
-    for kind in (*kinds, *sorted({key[0] for key in tree.list() if key[0] not in kinds})):
-        for key in tree.list((kind,)):
-            path = tree.locate(key)
-            try:
-                size = os.stat(path).st_size
-            except OSError:
-                continue
-            yield key, size, lambda path=path, size=size, kind=kind: _glimpse(path, size, kind)
+    others = sorted(name for name, _ in folders(tree.root) if name not in kinds)
+    for key in (key for kind in (*kinds, *others) for key in _keys(tree, kind)):
+        path = tree.locate(key)
+        try:
+            size = os.stat(path).st_size
+        except OSError:
+            continue
+        yield key, size, lambda path=path, size=size, kind=key[0]: _glimpse(path, size, kind)
+
+
+def _keys(tree: JsonTree, kind: str) -> Iterator[Key]:
+    """The keys of a kind, a folder at a time: there may be very many."""
+    above = os.path.join(tree.root, kind)
+    yield from ((kind, name[:-5]) for name in sorted(records(above)))
+    for folder, _ in sorted(folders(above)):
+        if not os.path.islink(os.path.join(above, folder)):
+            yield from tree.list((kind, folder))
 
 
 def _values(store: Store, report: Report) -> Iterator[tuple[Key, int, Callable[[], Document]]]:
@@ -147,16 +156,16 @@ def _values(store: Store, report: Report) -> Iterator[tuple[Key, int, Callable[[
 
 
 def _glimpse(path: str, size: int, kind: str) -> Document:
-    """As much of a record as is needed. A small part says at its beginning what it is; the others are read whole."""
+    """As much of a record as is needed. Most small parts say at their beginning all there is to know; the others are
+    decoded."""
     try:
-        with open(path, "rb") as file:
-            head = file.read(_HEAD if kind == "part" and size <= _LARGE else -1)
-            found = _TYPE.match(head) if kind == "part" and size <= _LARGE else None
-            if found and found[1] != b"tool":
-                return {"type": found[1].decode()}
-            if found and (tool := _TOOL.search(head)):
-                return {"type": "tool", "tool": tool[1].decode(errors="replace")}
-            return loads_object(head + file.read(), path)
+        data = read_file(path)
+        found = _TYPE.match(data) if kind == "part" and size <= _LARGE else None
+        if found and found[1] not in (b"tool", b"file"):
+            return {"type": found[1].decode()}
+        if found and b'"attachments"' not in data and (tool := _TOOL.match(data)):
+            return {"type": "tool", "tool": tool[1].decode(errors="replace")}
+        return loads_object(data, path)
     except (OSError, RecordError):
         return {}
 
