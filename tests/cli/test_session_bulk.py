@@ -56,7 +56,8 @@ def test_nothing_is_removed_without_a_word(bulk: Bulk, sample: Sample) -> None:
     assert "--dry-run to see" in bulk.refused("remove", "--before", "1m")
     assert "--dry-run to see" in bulk.refused("remove", session["id"])
     assert "not both" in bulk.refused("remove", session["id"], "--empty")
-    assert "500K, 20M or 1G" in bulk.refused("remove", "--larger", "huge", "--yes")
+    for size in ("huge", "20KM", "1.5M"):
+        assert "500K, 20M or 1G" in bulk.refused("remove", "--larger", size, "--yes")
     assert "to which folder?" in bulk.refused("move")
     assert contents(sample.root) == before
     bulk.run("restore", "last")

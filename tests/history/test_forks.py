@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from opensesh.history.stats.answers import Statistics
 from opensesh.history.stats.forks import copies
 from opensesh.history.stats.ledger import open_ledger
+from opensesh.history.stats.results import Statistics
 from opensesh.history.stats.stats import Choice, statistics
 from opensesh.project import Place
 from opensesh.sessions import Sessions

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from opensesh.history.stats.answers import Row, Statistics
 from opensesh.history.stats.ledger import Facts, open_ledger
+from opensesh.history.stats.results import Row, Statistics
 from opensesh.history.stats.stats import Choice, statistics, summed
 from opensesh.history.stats.tools import by_tool
 from opensesh.storage import open_store

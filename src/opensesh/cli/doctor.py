@@ -125,7 +125,7 @@ def _room(store: Store) -> dict[str, int]:
 
 
 def _print_room(room: dict[str, int]) -> None:
-    from .room import size
+    from .disk_usage import size
 
     if any(room.values()):
         print(
@@ -138,7 +138,7 @@ def _tidy(store: Store, options: Namespace) -> int:
     from ..project import resolve
     from ..sessions import Sessions
     from ..workspace import tidy_up
-    from .room import size
+    from .disk_usage import size
 
     done = tidy_up(Sessions(store, resolve(".")))
     before, after = sum(done.before), sum(done.after)

@@ -6,6 +6,7 @@ For ``opensesh session``: :func:`configure` adds the actions, :func:`run` does t
 from __future__ import annotations
 
 import os
+import re
 import sys
 from typing import TYPE_CHECKING
 
@@ -13,8 +14,8 @@ from ..errors import NotFound, UsageError
 from ..storage import open_store
 from . import confirm, output
 from .choose import find_session, read_sessions
+from .disk_usage import size
 from .listing import moment
-from .room import size
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -126,16 +127,15 @@ def _tests(store: Store, options: Namespace) -> list[Callable[[Session], bool]]:
 
 
 def _larger(store: Store, text: str) -> Callable[[Session], bool]:
-    from ..history.upkeep.accounting import measure
+    from ..history.upkeep.disk_usage import measure
 
-    units = {"K": 10**3, "M": 10**6, "G": 10**9}
-    digits = text.upper().removesuffix("B").rstrip("KMG")
-    if not digits.isdecimal():
+    given = re.fullmatch(r"(\d+)([KMG]?)B?", text.upper())
+    if given is None:
         raise UsageError(f"{text!r} is no size; write 500K, 20M or 1G")
-    least = int(digits) * units.get(text.upper().removesuffix("B")[-1:], 1)
-    takes = {
-        each.session: each.inclusive for room in measure(store, report=_overlook) for each in room.sessions.values()
-    }
+    least = int(given[1]) * {"": 1, "K": 10**3, "M": 10**6, "G": 10**9}[given[2]]
+    takes: dict[str, int] = {}
+    for each in (each for usage in measure(store, report=_overlook) for each in usage.sessions.values()):
+        takes[each.session] = max(takes.get(each.session, 0), each.inclusive)
     return lambda session: takes.get(session.id, 0) > least
 
 

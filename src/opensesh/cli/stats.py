@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from argparse import Namespace
     from collections.abc import Callable, Mapping, Sequence
 
-    from ..history.stats.answers import Row, Statistics
     from ..history.stats.figures import Figures
     from ..history.stats.ledger import Facts, Ledger
+    from ..history.stats.results import Row, Statistics
     from ..history.stats.stats import Choice
     from ..storage.found import Found
     from ..storage.store import Damage, Store
@@ -49,7 +49,7 @@ def configure(parser: Parser) -> None:
 def run(options: Namespace) -> int:
     """Print the sums."""
     if options.bytes:
-        from .room import run as run_bytes
+        from .disk_usage import run as run_bytes
 
         return run_bytes(open_store(options.store), options)
     if options.csv and options.json:
@@ -65,10 +65,10 @@ def run(options: Namespace) -> int:
 
 def _recalled(found: Found, options: Namespace) -> Sequence[tuple[str, str]]:
     """Everything, of which the sums are kept as long as nothing changes; what could not be read."""
-    from ..history.stats.kept import Kept
+    from ..history.stats.sums_cache import SumsCache
 
-    kept = Kept(found, options.by, utc=options.utc)
-    known = kept.answer()
+    cache = SumsCache(found, options.by, utc=options.utc)
+    known = cache.load()
     if known is not None:
         _print(known[0], options)
         return known[1]
@@ -79,7 +79,7 @@ def _recalled(found: Found, options: Namespace) -> Sequence[tuple[str, str]]:
     damage: list[Damage] = []
     ledger = ledger_at(found, report=damage.append)
     answer = summed(ledger, options.by, Choice(), utc=options.utc)
-    kept.keep(answer, ledger.watched, damage)
+    cache.save(answer, ledger.watched, damage)
     _print(answer, options)
     return damage
 
@@ -139,7 +139,7 @@ def _print_table(found: Statistics, options: Namespace) -> None:
         return
     shown = rows[-options.limit :] if found.by == "day" else rows[: options.limit or None]
     if found.by == "day":
-        from ..history.stats.answers import UNKNOWN
+        from ..history.stats.results import UNKNOWN
         from .charts import calendar
 
         days = {row.key: _weight(row) for row in rows if row.key != UNKNOWN}

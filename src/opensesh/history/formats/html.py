@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 
 from ...records import as_object, dumps
-from ..stats.amounts import units
-from ..stats.money import dollars
+from ..stats.money import dollars, units
 from .turns import Answer, Child, Image, Note, Prompt, Text, Thought, ToolCall, turns
 from .wording import text, when
 

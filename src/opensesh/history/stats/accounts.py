@@ -51,7 +51,7 @@ class Entry(NamedTuple):
     """By the price table in use; ``None`` if that has no price for some of it."""
 
     @property
-    def likeness(self) -> int:
+    def fingerprint(self) -> int:
         """The same for a message and its copy in a fork, which has other identifiers but the same moments and sums.
 
         The same in every process too: what Python makes of numbers alone does not change from one to the next.
@@ -85,10 +85,10 @@ class Account(NamedTuple):
     cells: list[Cell]
     first: int
     """When its earliest message was made."""
-    names: bytes
-    """One number a message, in the order of the entries; see :func:`numbers`. Different ones mean different names."""
-    likenesses: bytes
-    """The same of what each is like."""
+    id_hashes: bytes
+    """One number a message, in the order of the entries; see :func:`numbers`."""
+    fingerprints: bytes
+    """The same of :attr:`Entry.fingerprint`."""
     entries: list[Entry] | None = None
     """The messages themselves, where they are likely to be asked for."""
 
@@ -102,8 +102,8 @@ def account(session: str, entries: Iterable[Entry], *, keep: Callable[[int], boo
         session=session,
         cells=cells(ordered),
         first=first,
-        names=array("q", [crc32(entry.id.encode(errors="surrogatepass")) for entry in ordered]).tobytes(),
-        likenesses=array("q", [entry.likeness for entry in ordered]).tobytes(),
+        id_hashes=array("q", [crc32(entry.id.encode(errors="surrogatepass")) for entry in ordered]).tobytes(),
+        fingerprints=array("q", [entry.fingerprint for entry in ordered]).tobytes(),
         entries=ordered if keep(first) else None,
     )
 
@@ -136,7 +136,7 @@ def _sums(entries: Iterable[Entry]) -> Sums:
 
 
 def numbers(data: bytes) -> array[int]:
-    """What :attr:`Account.names` and :attr:`Account.likenesses` hold."""
+    """What :attr:`Account.id_hashes` and :attr:`Account.fingerprints` hold."""
     found = array("q")
     found.frombytes(data)
     return found

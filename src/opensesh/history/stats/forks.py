@@ -25,8 +25,8 @@ _TITLE = re.compile(r".+ \(fork #\d+\)", re.ASCII | re.DOTALL)
 _MADE, _MADE_SINCE, _UNCLEAR, _INHERITED = range(4)
 
 
-class Bearer(NamedTuple):
-    """A session that holds a message of some likeness; the least of several is the one that pays."""
+class Holder(NamedTuple):
+    """A session that holds a message of some fingerprint; the least of several is the one that pays."""
 
     rank: int
     """From made here for certain to inherited for certain."""
@@ -54,29 +54,29 @@ def copies(ledger: Ledger) -> dict[str, set[int]]:
         return {}
     entries = {session: ledger.entries(session) for session in suspects}
     found: dict[str, set[int]] = {}
-    for bearers in _bearers(ledger, suspects, entries).values():
-        payer = min(bearers)
-        for bearer in bearers:
-            if bearer.session != payer.session and bearer.rank >= _UNCLEAR:
-                found.setdefault(bearer.session, set()).add(bearer.position)
+    for holders in _holders(ledger, suspects, entries).values():
+        payer = min(holders)
+        for holder in holders:
+            if holder.session != payer.session and holder.rank >= _UNCLEAR:
+                found.setdefault(holder.session, set()).add(holder.position)
     return found
 
 
-def _bearers(
+def _holders(
     ledger: Ledger, suspects: Mapping[str, Facts], entries: Mapping[str, list[Entry]]
-) -> dict[int, list[Bearer]]:
-    bearers: dict[int, list[Bearer]] = {}
+) -> dict[int, list[Holder]]:
+    holders: dict[int, list[Holder]] = {}
     for session, facts in suspects.items():
         inherits = bool(entries[session]) and entries[session][0].created < facts.created
         for position, entry in enumerate(entries[session]):
             rank = _rank(entry, facts, inherits=inherits)
-            bearers.setdefault(entry.likeness, []).append(Bearer(rank, facts.created, session, position))
-    wanted = bearers.keys()
+            holders.setdefault(entry.fingerprint, []).append(Holder(rank, facts.created, session, position))
+    wanted = holders.keys()
     for session, account in ledger.accounts.items():
         if session not in suspects:
-            for likeness in wanted & set(numbers(account.likenesses)):
-                bearers[likeness].append(Bearer(_MADE, account.first, session, -1))
-    return bearers
+            for fingerprint in wanted & set(numbers(account.fingerprints)):
+                holders[fingerprint].append(Holder(_MADE, account.first, session, -1))
+    return holders
 
 
 def _rank(entry: Entry, facts: Facts, *, inherits: bool) -> int:

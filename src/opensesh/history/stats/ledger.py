@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...storage.store import Damage, log_damage
 from .accounts import Account, Cell, Entry, in_time
+from .cache_files import cache_file, database_marks, load, mark, save, settled
 from .folders import folders, session_files
-from .ledger_cache import cache_file, database_marks, keep, load, mark, settled
 from .packed import Packed, pack, unpack
 from .repricing import Prices, Repricer, table_mark
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from ...storage.found import Found
     from ...storage.store import Store
-    from .ledger_cache import Mark
+    from .cache_files import Mark
     from .ledger_reading import StoreReading, TreeReading
 
     Report = Callable[[Damage], None]
@@ -50,7 +50,9 @@ class Facts(NamedTuple):
     archived: bool = False
 
 
-def held(account: Account, folder: int = 0, watched: Sequence[Mark] = (), damage: Sequence[Told] = ()) -> bytes:
+def packed_account(
+    account: Account, folder: int = 0, watched: Sequence[Mark] = (), damage: Sequence[Told] = ()
+) -> bytes:
     """An account, and by what it is known to be up to date, packed: ``folder`` is when the folder of messages last
     changed, in nanoseconds, 0 if that was too recent to rely on; ``watched`` are messages that may still change in
     place."""
@@ -59,7 +61,7 @@ def held(account: Account, folder: int = 0, watched: Sequence[Mark] = (), damage
     return pack((folder, [*watched], [*damage], plain))
 
 
-class Kept(NamedTuple):
+class CachedLedger(NamedTuple):
     """A ledger as kept in the cache."""
 
     version: int = 0
@@ -70,7 +72,7 @@ class Kept(NamedTuple):
     facts: Mapping[str, bytes] = {}
     """By place below ``session/``: the time of change and size of the file, and what it says; packed."""
     accounts: Mapping[str, bytes] = {}
-    """By session: what :func:`held` packed."""
+    """By session: what :func:`packed_account` made."""
     damage: Sequence[tuple[str, str]] = ()
 
 
@@ -108,9 +110,9 @@ class Ledger:
 
 def ledger_at(found: Found, *, fresh: bool = False, report: Report = log_damage) -> Ledger:
     """The ledger of the stores at a place, up to date. Stores that have not changed are not even opened."""
-    keepers: list[_Tree | _Whole] = [] if found.tree is None else [_Tree(found.tree, None, fresh=fresh)]
-    keepers += [_Whole(path, None, fresh=fresh) for path in found.databases]
-    return _together(found.place, [keeper.ledger(report) for keeper in keepers])
+    makers: list[_TreeMaker | _StoreMaker] = [] if found.tree is None else [_TreeMaker(found.tree, None, fresh=fresh)]
+    makers += [_StoreMaker(path, None, fresh=fresh) for path in found.databases]
+    return _together(found.place, [maker.ledger(report) for maker in makers])
 
 
 def open_ledger(
@@ -122,9 +124,9 @@ def open_ledger(
 
     members = store.members if isinstance(store, Union) else (store,)
     ledgers = [
-        _Tree(member.root, repricer, fresh=fresh).ledger(report)
+        _TreeMaker(member.root, repricer, fresh=fresh).ledger(report)
         if isinstance(member, JsonTree)
-        else _Whole(member.place, repricer, fresh=fresh, store=member).ledger(report)
+        else _StoreMaker(member.place, repricer, fresh=fresh, store=member).ledger(report)
         for member in members
     ]
     return _together(store.place, ledgers)
@@ -133,12 +135,12 @@ def open_ledger(
 def _together(place: str, ledgers: list[Ledger]) -> Ledger:
     if len(ledgers) == 1:
         return ledgers[0]
-    from .mergers import merged
+    from .merging import merged
 
     return merged(place, ledgers)
 
 
-class _Keeper:
+class _Maker:
     """What the two kinds of ledger have in common: the file in the cache, and the prices."""
 
     def __init__(self, place: str, repricer: Repricer | None, *, fresh: bool, store: Store | None = None) -> None:
@@ -146,15 +148,15 @@ class _Keeper:
         self.repricer = repricer or Repricer()
         self.path = "" if repricer or fresh else cache_file("ledger", place)
         self.table = table_mark() if self.path else []
-        self.held = _loaded(self.path, place, self.table)
+        self.cached = _load(self.path, place, self.table)
         self._store = store
 
     def prices(self) -> Prices:
         """The table in use: as remembered, if nothing had to be priced anew."""
-        return self.held.prices if self.held.prices.date else self.repricer.prices
+        return self.cached.prices if self.cached.prices.date else self.repricer.prices
 
 
-class _Tree(_Keeper):
+class _TreeMaker(_Maker):
     """The ledger of a JSON tree."""
 
     @cached_property
@@ -175,19 +177,19 @@ class _Tree(_Keeper):
         accounts: dict[str, bytes] = {}
         watched: list[Mark] = []
         for session, moment in folders(os.path.join(self.place, "message")):
-            known_of = self._known(session, moment)
-            if known_of is None:
-                known_of = self.reading.session(session, newest.get(session), settled(moment))
+            state = self._known(session, moment)
+            if state is None:
+                state = self.reading.session(session, newest.get(session), settled(moment))
                 changed = True
-            packed, marks, damage = known_of
+            packed, marks, damage = state
             accounts[session] = packed
             watched += [(os.path.join(self.place, "message", session, name), when, size) for name, when, size in marks]
             for place, reason in damage:
                 report(Damage(place, reason))
         prices = self.prices()
-        if changed or len(accounts) != len(self.held.accounts) or len(known) != len(self.held.facts):
-            _keep(self.path, self.place, Kept(_VERSION, self.table, prices, (), known, accounts))
-        self.held = Kept()
+        if changed or len(accounts) != len(self.cached.accounts) or len(known) != len(self.cached.facts):
+            _save(self.path, self.place, CachedLedger(_VERSION, self.table, prices, (), known, accounts))
+        self.cached = CachedLedger()
         ledger = Ledger(self.place, newest, accounts_of(accounts), prices, self.entries)
         ledger.watched = watched
         return ledger
@@ -197,7 +199,7 @@ class _Tree(_Keeper):
         changed = False
         for project, path, moment, size in session_files(os.path.join(self.place, "session")):
             place = f"{project}/{os.path.basename(path)}"
-            held = self.held.facts.get(place)
+            held = self.cached.facts.get(place)
             if held is None or unpack(held)[:2] != (moment, size):
                 facts = self.reading.facts(project, path, report)
                 changed = True
@@ -209,7 +211,7 @@ class _Tree(_Keeper):
 
     def _known(self, session: str, moment: int) -> tuple[bytes, Sequence[Mark], Sequence[Told]] | None:
         """What is known of a session whose folder of messages changed at ``moment``, if that is up to date."""
-        packed = self.held.accounts.get(session)
+        packed = self.cached.accounts.get(session)
         if packed is None:
             return None
         folder, marks, damage, _ = unpack(packed)
@@ -219,7 +221,7 @@ class _Tree(_Keeper):
         return packed, marks, damage
 
 
-class _Whole(_Keeper):
+class _StoreMaker(_Maker):
     """The ledger of any other store: read as a whole, and kept if the store is a file that tells when it changed."""
 
     @cached_property
@@ -236,14 +238,14 @@ class _Whole(_Keeper):
     def ledger(self, report: Report) -> Ledger:
         """Bring it up to date."""
         marks = database_marks(self.place)
-        if not marks or list(self.held.store) != marks:
+        if not marks or list(self.cached.store) != marks:
             facts, accounts, damage = self.reading.everything()
-            self.held = Kept(_VERSION, self.table, self.repricer.prices, marks, facts, accounts, damage)
+            self.cached = CachedLedger(_VERSION, self.table, self.repricer.prices, marks, facts, accounts, damage)
             if marks:
-                _keep(self.path, self.place, self.held)
-        for place, reason in self.held.damage:
+                _save(self.path, self.place, self.cached)
+        for place, reason in self.cached.damage:
             report(Damage(place, reason))
-        known, sums = facts_of(self.held.facts), accounts_of(self.held.accounts)
+        known, sums = facts_of(self.cached.facts), accounts_of(self.cached.accounts)
         return Ledger(self.place, known, sums, self.prices(), self.entries, store=self._store)
 
 
@@ -268,20 +270,20 @@ def _updated(packed: bytes) -> int:
     return Facts(*unpack(packed)[2]).updated
 
 
-def _keep(path: str, place: str, kept: Kept) -> None:
-    facts, accounts = dict(kept.facts), dict(kept.accounts)
-    keep(path, place, (kept.version, kept.table, kept.prices.plain, kept.store, facts, accounts, kept.damage))
+def _save(path: str, place: str, cached: CachedLedger) -> None:
+    facts, accounts = dict(cached.facts), dict(cached.accounts)
+    save(path, place, (cached.version, cached.table, cached.prices.plain, cached.store, facts, accounts, cached.damage))
 
 
-def _loaded(path: str, place: str, table: Sequence[Mark]) -> Kept:
+def _load(path: str, place: str, table: Sequence[Mark]) -> CachedLedger:
     found = load(path, place)
     if found is None or found[0] != _VERSION or list(found[1]) != list(table):
-        return Kept()
+        return CachedLedger()
     _, _, prices, store, facts, accounts, damage = found
-    return Kept(_VERSION, table, Prices(*prices), store, facts, accounts, damage)
+    return CachedLedger(_VERSION, table, Prices(*prices), store, facts, accounts, damage)
 
 
-def _restored(held: tuple[Any, ...]) -> Account:
-    session, cells, first, names, likenesses, entries = held
+def _restored(plain: tuple[Any, ...]) -> Account:
+    session, cells, first, id_hashes, fingerprints, entries = plain
     known = None if entries is None else [Entry(*entry) for entry in entries]
-    return Account(session, [Cell(*cell) for cell in cells], first, names, likenesses, known)
+    return Account(session, [Cell(*cell) for cell in cells], first, id_hashes, fingerprints, known)

@@ -13,18 +13,18 @@ from ...storage import open_store
 from ...storage.json_tree import read_file
 from ...storage.store import Damage
 from .accounts import Entry, account
+from .cache_files import mark
 from .folders import records
 from .forks import is_suspect
-from .ledger import Facts, held
-from .ledger_cache import mark
+from .ledger import Facts, packed_account
+from .message_entries import EntryReader
 from .packed import pack
-from .spending import Reader
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from ...storage.store import Store
-    from .ledger_cache import Mark
+    from .cache_files import Mark
     from .repricing import Repricer
 
     Report = Callable[[Damage], None]
@@ -39,14 +39,14 @@ class TreeReading:
 
     def __init__(self, root: str, repricer: Repricer) -> None:
         self._root = root
-        self._reader = Reader(repricer, self._parts)
+        self._reader = EntryReader(repricer, self._parts)
 
     def session(self, session: str, facts: Facts | None, folder: int) -> tuple[bytes, list[Mark], Told]:
         """The account of one session, whose folder changed at ``folder``, packed; what of it may still change, and what
         could not be read."""
         entries, watched, damage = self._read(session)
         made = account(session, entries, keep=partial(is_suspect, facts))
-        return held(made, folder, watched, damage), watched, damage
+        return packed_account(made, folder, watched, damage), watched, damage
 
     def entries(self, session: str) -> list[Entry]:
         """The messages of one session."""
@@ -98,7 +98,7 @@ class StoreReading:
 
     def __init__(self, store: Store | str, repricer: Repricer) -> None:
         self._store: Store = open_store(store) if isinstance(store, str) else store
-        self._reader = Reader(repricer, self._parts)
+        self._reader = EntryReader(repricer, self._parts)
 
     def entries(self, session: str) -> list[Entry]:
         """The messages of one session."""
@@ -117,7 +117,7 @@ class StoreReading:
         for name, found in groupby(messages, key=lambda message: message[0][1]):
             entries = [entry for key, value in found for entry in self._entries(key[-1], value, damage)]
             if entries:
-                accounts[name] = held(account(name, entries, keep=partial(is_suspect, facts.get(name))))
+                accounts[name] = packed_account(account(name, entries, keep=partial(is_suspect, facts.get(name))))
         return {name: pack((0, 0, tuple(found))) for name, found in facts.items()}, accounts, damage
 
     def _entries(self, name: str, value: Any, damage: Told) -> list[Entry]:

@@ -93,7 +93,7 @@ def _per_token(price: Price | None) -> Used | None:
     """What a token of each kind costs, in units; ``None`` where that is not so simple."""
     if price is None or price.tiers:
         return None
-    from .amounts import units
+    from .money import units
 
     rates = price.rates
     reasoning = rates.output if rates.reasoning is None else rates.reasoning
@@ -110,7 +110,7 @@ def _per_token(price: Price | None) -> Used | None:
 def _charged(price: Price, used: Used) -> int | None:
     from ...models.events import Usage
     from ...models.pricing import charge
-    from .amounts import units
+    from .money import units
 
     fresh, output, reasoning, read, write = used
     usage = Usage(input=fresh, output=output, reasoning=reasoning, cache_read=read, cache_write=write)

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from ...storage.store import Damage, log_damage
 from .accounts import Account, Cell, cells
-from .answers import UNKNOWN, Copied, Row, Statistics, day_of
 from .figures import Figures
 from .forks import copies
 from .ledger import Facts, Ledger, open_ledger
+from .results import UNKNOWN, Copied, Row, Statistics, day_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

@@ -14,9 +14,9 @@ from ...records import Document, as_object
 from ...records.view import View
 from ...storage import open_store
 from ...storage.json_tree import read_file
+from .cache_files import cache_file, database_marks, load, mark, save, settled
 from .folders import records
 from .forks import copies
-from .ledger_cache import cache_file, database_marks, keep, load, mark, settled
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -102,8 +102,8 @@ class _Message(NamedTuple):
     calls: list[Calls]
 
 
-class _Shelf(NamedTuple):
-    """What is known of one store, as kept in the cache."""
+class _Known(NamedTuple):
+    """The calls of one store, as kept in the cache."""
 
     store: list[tuple[str, int, int]] = []
     sessions: dict[str, tuple[bytes, list[_Message]]] = {}
@@ -138,26 +138,26 @@ def by_tool(ledger: Ledger, choice: Choice, *, fresh: bool = False) -> list[Tool
 
 def _messages(ledger: Ledger, *, fresh: bool) -> Iterator[tuple[str, _Message]]:
     path = "" if fresh else cache_file("tools", ledger.place)
-    held = _loaded(path, ledger.place)
+    held = _load(path, ledger.place)
     if os.path.isdir(ledger.place):
-        shelf = _Shelf([], {name: _of_session(ledger, name, held) for name in ledger.accounts})
+        known = _Known([], {name: _of_session(ledger, name, held) for name in ledger.accounts})
     else:
         marks = database_marks(ledger.place)
-        shelf = held
+        known = held
         if not marks or held.store != marks:
-            shelf = _Shelf(marks, _of_store(ledger.store or open_store(ledger.place)))
-    _keep(path, ledger.place, held, shelf)
-    for session, (_, messages) in shelf.sessions.items():
+            known = _Known(marks, _of_store(ledger.store or open_store(ledger.place)))
+    _save(path, ledger.place, held, known)
+    for session, (_, messages) in known.sessions.items():
         for message in messages:
             yield session, message
 
 
-def _loaded(path: str, place: str) -> _Shelf:
+def _load(path: str, place: str) -> _Known:
     found = load(path, place)
     if found is None or found[0] != _VERSION:
-        return _Shelf()
+        return _Known()
     sessions = {name: (names, [_restored(each) for each in messages]) for name, (names, messages) in found[2].items()}
-    return _Shelf(found[1], sessions)
+    return _Known(found[1], sessions)
 
 
 def _restored(held: tuple[str, int, int, list[Any]]) -> _Message:
@@ -165,19 +165,19 @@ def _restored(held: tuple[str, int, int, list[Any]]) -> _Message:
     return _Message(name, created, folder, [Calls(*each) for each in calls])
 
 
-def _keep(path: str, place: str, before: _Shelf, shelf: _Shelf) -> None:
-    if not path or shelf == before:
+def _save(path: str, place: str, before: _Known, known: _Known) -> None:
+    if not path or known == before:
         return
     sessions = {
         name: (names, [(*each[:3], [calls.plain for calls in each.calls]) for each in messages])
-        for name, (names, messages) in shelf.sessions.items()
+        for name, (names, messages) in known.sessions.items()
     }
-    keep(path, place, (_VERSION, shelf.store, sessions))
+    save(path, place, (_VERSION, known.store, sessions))
 
 
-def _of_session(ledger: Ledger, session: str, held: _Shelf) -> tuple[bytes, list[_Message]]:
+def _of_session(ledger: Ledger, session: str, held: _Known) -> tuple[bytes, list[_Message]]:
     """The calls of a session in a tree; folders of parts that have not changed are not read again."""
-    names = ledger.accounts[session].names
+    names = ledger.accounts[session].id_hashes
     before, messages = held.sessions.get(session, (b"", []))
     if before == names:
         moments = [(message.id, message.created) for message in messages]

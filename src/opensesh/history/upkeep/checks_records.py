@@ -10,7 +10,7 @@ from ...ids import now_ms
 from ...records import Document, as_object, dumps
 from ...storage.keys import is_plain
 from .findings import Finding
-from .inventory import is_open, number
+from .inventory import PER_SESSION, is_open, number
 from .rebuilding import rebuilt_message, rebuilt_session
 from .undo import Change
 
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
 _DAY_MS = 86_400_000
 INTERRUPTED = "Tool execution was interrupted: the program ended while it ran"
-_BESIDE = ("session_diff", "todo", "session_share", "share")
 _PREFIX = {"session": "ses", "message": "msg", "part": "prt"}
 
 
@@ -116,7 +115,7 @@ def _orphans(
                 yield Finding("orphan", os.path.join("part", message), text, "odd", _aside(tree, "part", message))
     if unlisted.isdisjoint(("session", "message")):
         unread = {os.path.basename(path).removesuffix(".json") for path, _ in found.unreadable}
-        for item in (item for kind in _BESIDE for item in found.of(kind)):
+        for item in (item for kind in PER_SESSION for item in found.of(kind)):
             if item.name not in sessions and item.name not in speaking and item.name not in unread:
                 text = "left behind by a session that is gone"
                 yield Finding("orphan", item.path, text, "odd", [Change(path=item.path, aside=True)])

@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 
 _LEFTOVER = re.compile(r"\..+\.json\.(\d+)\.[0-9a-f]{8}\.tmp")
 _DEEP = ("session", "message", "part")
-_KINDS = ("project", *_DEEP, "session_diff", "todo", "session_share", "share")
+PER_SESSION = ("session_diff", "todo", "session_share", "share")
+"""Kinds of which a session has one record, named like it."""
+_KINDS = ("project", *_DEEP, *PER_SESSION)
 _TOLD = ("id", "projectID", "sessionID", "messageID", "directory", "worktree", "role", "time")
 
 

@@ -9,7 +9,7 @@ from ...project import register, resolve
 from ...records import as_object, codec, dumps
 from ...storage.json_tree import read_file
 from .inventory import number
-from .trash import Bulk, done, free, record_paths, with_children, writable_tree
+from .trash import Bulk, change_records, free, record_paths, with_children, writable_tree
 from .undo import Change
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def move(store: Store, sessions: Sequence[Session], folder: str, *, base: str = 
         made = list(_changes(tree, filed[session.id], places[_below(folder, session.directory, base)]))
         moved += [session] if made else []
         changes += made
-    return done(tree, "move", moved, left, changes, dry_run=dry_run)
+    return change_records(tree, "move", moved, left, changes, dry_run=dry_run)
 
 
 def _changes(tree: JsonTree, paths: Sequence[str], place: Place) -> Iterator[Change]:

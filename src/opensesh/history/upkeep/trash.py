@@ -19,6 +19,7 @@ from ...storage.json_tree import JsonTree, read_file, tree_name
 from ...storage.leases import Leases
 from ...storage.store import Damage
 from ...storage.union import Union, places
+from .inventory import PER_SESSION
 from .undo import (
     FILES,
     UNDO_FILE,
@@ -38,10 +39,10 @@ if TYPE_CHECKING:
 
     from ...storage.store import Store
 
-_BESIDES = "beside"
 _JOURNALS = ("reverts", "trash")
 """What the state folder has of a session, by store and session."""
-_BESIDE = ("session_diff", "todo", "session_share", "share")
+_JOURNALS_KEPT = "beside"
+"""Where they are kept while the session is in the trash, in the folder of its undo file."""
 
 
 class Bulk(NamedTuple):
@@ -105,10 +106,10 @@ def archive(store: Store, sessions: Sequence[Session], *, dry_run: bool = False)
         document = codec.loads_object(read_file(os.path.join(tree.root, path)), path)
         document["time"] = (as_object(document.get("time")) or {}) | {"archived": ids.now_ms()}
         changes.append(Change(path=path, data=dumps(document)))
-    return done(tree, "archive", chosen, left, changes, dry_run=dry_run)
+    return change_records(tree, "archive", chosen, left, changes, dry_run=dry_run)
 
 
-def done(
+def change_records(
     tree: JsonTree, what: str, sessions: list[Session], left: list[Damage], changes: list[Change], *, dry_run: bool
 ) -> Bulk:
     """Make changes to the records of sessions, unless it is a dry run; what that comes to."""
@@ -132,7 +133,7 @@ def changes_made(store: Store) -> list[str]:
 def restore(undo: str, session: str = "") -> Undone:
     """Bring back what an undo file tells of; of what was removed, ``session`` alone if it is given."""
     folder = os.path.dirname(os.path.join(undo, "") if os.path.isdir(undo) else undo)
-    for name in [session] if session else _names_in(os.path.join(folder, _BESIDES)):
+    for name in [session] if session else _names_in(os.path.join(folder, _JOURNALS_KEPT)):
         _bring_along(folder, name)
     if not session:
         return take_back(undo)
@@ -171,7 +172,7 @@ def _take_along(tree: JsonTree, session: str, folder: str) -> None:
     for kind in _JOURNALS:
         place = os.path.join(paths.state(), kind, tree_name(tree.root), session)
         if os.path.isdir(place):
-            aside = os.path.join(folder, _BESIDES, session, kind)
+            aside = os.path.join(folder, _JOURNALS_KEPT, session, kind)
             os.makedirs(os.path.dirname(aside), mode=0o700, exist_ok=True)
             shutil.move(place, aside)
 
@@ -180,7 +181,7 @@ def _bring_along(folder: str, session: str) -> None:
     """Move it back to where it was, unless something new is there."""
     header, _ = read_undo_file(os.path.join(folder, UNDO_FILE))
     for kind in _JOURNALS:
-        aside = os.path.join(folder, _BESIDES, session, kind)
+        aside = os.path.join(folder, _JOURNALS_KEPT, session, kind)
         place = os.path.join(paths.state(), kind, tree_name(header.root), session)
         if os.path.isdir(aside) and not os.path.exists(place):
             os.makedirs(os.path.dirname(place), mode=0o700, exist_ok=True)
@@ -199,7 +200,7 @@ def session_files(tree: JsonTree, session: str) -> Iterator[str]:
             parts = os.path.join("part", name[:-5])
             yield from (os.path.join(parts, each) for each in _names(tree, parts))
         yield os.path.join(messages, name)
-    for kind in _BESIDE:
+    for kind in PER_SESSION:
         path = os.path.join(kind, f"{session}.json")
         if os.path.lexists(os.path.join(tree.root, path)):
             yield path

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from .accounts import Account, Entry, account, in_time, numbers
 from .forks import is_suspect
-from .ledger import Facts, Ledger, accounts_of, held
+from .ledger import Facts, Ledger, accounts_of, packed_account
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,7 +22,9 @@ def merged(place: str, ledgers: Sequence[Ledger]) -> Ledger:
             facts[session] = max(facts.get(session, found), found, key=_updated)
         for session in ledger.accounts:
             holders.setdefault(session, []).append(ledger)
-    packed = {session: held(_account(session, having, facts.get(session))) for session, having in holders.items()}
+    packed = {
+        session: packed_account(_account(session, having, facts.get(session))) for session, having in holders.items()
+    }
     return Ledger(
         place,
         facts,
@@ -53,13 +55,13 @@ def _entries(session: str, holders: Sequence[Ledger]) -> list[Entry]:
 
 def _is_within(one: Account, other: Account) -> bool:
     """Whether ``other`` holds every message of ``one``, each with the same sums."""
-    return set(numbers(one.names)) <= set(numbers(other.names)) and set(numbers(one.likenesses)) <= set(
-        numbers(other.likenesses)
+    return set(numbers(one.id_hashes)) <= set(numbers(other.id_hashes)) and set(numbers(one.fingerprints)) <= set(
+        numbers(other.fingerprints)
     )
 
 
 def _size(found: Account) -> int:
-    return len(found.names)
+    return len(found.id_hashes)
 
 
 def _fullness(entry: Entry) -> tuple[bool, int, int]:

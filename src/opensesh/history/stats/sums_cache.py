@@ -14,25 +14,24 @@ import os
 import time
 
 from ... import __version__
-from .answers import day_of, restored
-from .ledger_cache import cache_file, database_marks, keep, load, mark
+from .cache_files import JUST_NOW_NS, cache_file, database_marks, load, mark, save
 from .repricing import table_mark
+from .results import day_of, restored
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ...storage.found import Found
-    from .answers import Statistics
-    from .ledger_cache import Mark
+    from .cache_files import Mark
+    from .results import Statistics
 
     Told = Sequence[tuple[str, str]]
 
 _VERSION = 2
-_JUST_NOW_NS = 2_000_000_000
 
 
-class Kept:
+class SumsCache:
     """The sums of the stores at a place, by one kind of group and without any filter."""
 
     def __init__(self, found: Found, by: str, *, utc: bool = False) -> None:
@@ -47,7 +46,7 @@ class Kept:
         tree = [] if found.tree is None else self._of_tree(found.tree)
         self._marks = (_VERSION, __version__, table_mark(), tree, self._of_databases())
 
-    def answer(self) -> tuple[Statistics, Told] | None:
+    def load(self) -> tuple[Statistics, Told] | None:
         """The sums, and what could not be read for them; ``None`` if they are to be made anew."""
         found = load(self._path, self._found.place) if self._sure else None
         if found is None or found[0] != self._marks:
@@ -58,12 +57,12 @@ class Kept:
         answer = restored(plain)
         return (answer, damage) if self._by != "day" or self._days_are_right(answer) else None
 
-    def keep(self, answer: Statistics, watched: Sequence[Mark], damage: Told) -> None:
+    def save(self, answer: Statistics, watched: Sequence[Mark], damage: Told) -> None:
         """Keep sums that were made after this was. ``watched`` are files that may change where nobody would look."""
         newest = max((self._newest, *(when for _, when, _ in watched)))
-        if self._sure and newest < self._taken - _JUST_NOW_NS:
+        if self._sure and newest < self._taken - JUST_NOW_NS:
             told = [(path, reason) for path, reason in damage]
-            keep(self._path, self._found.place, (self._marks, [*watched], told, answer.plain))
+            save(self._path, self._found.place, (self._marks, [*watched], told, answer.plain))
 
     def _days_are_right(self, answer: Statistics) -> bool:
         """Whether each row's first and last quarter of an hour still fall on its day: the zone may be another now."""

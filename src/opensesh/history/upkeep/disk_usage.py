@@ -46,7 +46,7 @@ class Share:
         return {"bytes": self.bytes, "records": self.records}
 
 
-class SessionRoom:
+class SessionUsage:
     """What one session takes."""
 
     def __init__(self, session: str) -> None:
@@ -69,7 +69,7 @@ class SessionRoom:
         }
 
 
-class Room:
+class StoreUsage:
     """What a store takes."""
 
     def __init__(self, place: str) -> None:
@@ -86,7 +86,7 @@ class Room:
         """What belongs to subagents' sessions."""
         self.orphans = Share()
         """What belongs to no session that there is."""
-        self.sessions: dict[str, SessionRoom] = {}
+        self.sessions: dict[str, SessionUsage] = {}
         self.beside: dict[str, int] = {}
         """Bytes of what OpenCode keeps next to its sessions."""
 
@@ -105,25 +105,25 @@ class Room:
             "sessions": [each.document() for each in self.largest()],
         }
 
-    def largest(self) -> list[SessionRoom]:
+    def largest(self) -> list[SessionUsage]:
         """The sessions, by what they take with all below them."""
         return sorted(self.sessions.values(), key=lambda each: (-each.inclusive, each.session))
 
 
-def measure(store: Store, *, report: Report = log_damage) -> list[Room]:
+def measure(store: Store, *, report: Report = log_damage) -> list[StoreUsage]:
     """What each of a store's members takes. A tree is measured by its files, a database by the records in it."""
     if isinstance(store, Union):
-        return [room for member in store.members for room in measure(member, report=report)]
-    room = Room(store.place)
+        return [usage for member in store.members for usage in measure(member, report=report)]
+    usage = StoreUsage(store.place)
     owners: dict[str, str] = {}
     found = _files(store) if isinstance(store, JsonTree) else _values(store, report)
     for key, size, look in found:
-        _count(room, key, size, look, owners)
-    _settle(room)
+        _count(usage, key, size, look, owners)
+    _add_up_children(usage)
     if isinstance(store, JsonTree):
         data = os.path.dirname(store.root)
-        room.beside = {name: size for name in _BESIDE if (size := weigh(os.path.join(data, name)))}
-    return [room]
+        usage.beside = {name: size for name in _BESIDE if (size := weigh(os.path.join(data, name)))}
+    return [usage]
 
 
 def _files(tree: JsonTree) -> Iterator[tuple[Key, int, Callable[[], Document]]]:
@@ -170,38 +170,38 @@ def _glimpse(path: str, size: int, kind: str) -> Document:
         return {}
 
 
-def _count(room: Room, key: Key, size: int, look: Callable[[], Document], owners: dict[str, str]) -> None:
-    room.total.add(size)
-    room.kinds.setdefault(key[0], Share()).add(size)
+def _count(usage: StoreUsage, key: Key, size: int, look: Callable[[], Document], owners: dict[str, str]) -> None:
+    usage.total.add(size)
+    usage.kinds.setdefault(key[0], Share()).add(size)
     session = key[-1]
     match key[0]:
         case "session":
-            room.sessions.setdefault(session, SessionRoom(session)).facts = session_facts(look(), key[1], session)
+            usage.sessions.setdefault(session, SessionUsage(session)).facts = session_facts(look(), key[1], session)
         case "message":
             session = owners[key[-1]] = key[1]
         case "part":
             session = owners.get(key[1], "")
-            _count_part(room, look(), size)
+            _count_part(usage, look(), size)
         case "project":
             return
         case _:
             pass
-    if session in room.sessions:
-        room.sessions[session].own.add(size)
+    if session in usage.sessions:
+        usage.sessions[session].own.add(size)
     else:
-        room.orphans.add(size)
+        usage.orphans.add(size)
 
 
-def _count_part(room: Room, part: Document, size: int) -> None:
+def _count_part(usage: StoreUsage, part: Document, size: int) -> None:
     kind = str(part.get("type", "unreadable"))
-    room.parts.setdefault(kind, Share()).add(size)
+    usage.parts.setdefault(kind, Share()).add(size)
     if kind == "tool":
-        room.tools.setdefault(str(part.get("tool", "")), Share()).add(size)
+        usage.tools.setdefault(str(part.get("tool", "")), Share()).add(size)
         state = as_object(part.get("state")) or {}
         for each in as_list(state.get("attachments")) or []:
-            room.attachments.add(_url_length(each))
+            usage.attachments.add(_url_length(each))
     elif kind == "file":
-        room.attachments.add(_url_length(part) or size)
+        usage.attachments.add(_url_length(part) or size)
 
 
 def _url_length(held: Any) -> int:
@@ -209,19 +209,19 @@ def _url_length(held: Any) -> int:
     return len(url) if isinstance(url, str) else 0
 
 
-def _settle(room: Room) -> None:
+def _add_up_children(usage: StoreUsage) -> None:
     """Add up the trees of subagents."""
-    parents = {each.session: each.facts.parent for each in room.sessions.values() if each.facts and each.facts.parent}
-    for each in room.sessions.values():
+    parents = {each.session: each.facts.parent for each in usage.sessions.values() if each.facts and each.facts.parent}
+    for each in usage.sessions.values():
         each.inclusive += each.own.bytes
         if each.session in parents:
-            room.children.bytes += each.own.bytes
-            room.children.records += each.own.records
+            usage.children.bytes += each.own.bytes
+            usage.children.records += each.own.records
         seen = {each.session}
         above = parents.get(each.session)
-        while above in room.sessions and above not in seen:
+        while above in usage.sessions and above not in seen:
             seen.add(above)
-            room.sessions[above].inclusive += each.own.bytes
+            usage.sessions[above].inclusive += each.own.bytes
             above = parents.get(above)
 
 

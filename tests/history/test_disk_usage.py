@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from opensesh.history.upkeep.accounting import measure
+from opensesh.history.upkeep.disk_usage import measure
 from opensesh.storage import open_store
 from opensesh.storage.json_tree import JsonTree
 
@@ -24,19 +24,19 @@ def test_every_byte_of_a_tree_is_counted_once(sample: Sample) -> None:
     parent = sample.talk("parent")
     child = sample.talk("child", parent=parent["id"])
     sample.write(("todo", "ses_gone"), [{"content": "x"}])
-    [room] = measure(JsonTree(sample.root))
+    [usage] = measure(JsonTree(sample.root))
     sizes = {path: len(data) for path, data in contents(sample.root).items() if path.endswith(".json")}
-    assert room.total.bytes == sum(sizes.values())
-    assert room.total.records == len(sizes)
-    assert sum(share.bytes for share in room.kinds.values()) == room.total.bytes
-    own = sum(each.own.bytes for each in room.sessions.values())
-    projects = room.kinds["project"].bytes
-    assert own + room.orphans.bytes + projects == room.total.bytes
-    assert room.orphans.bytes == sizes["todo/ses_gone.json"]
-    sums = room.sessions
+    assert usage.total.bytes == sum(sizes.values())
+    assert usage.total.records == len(sizes)
+    assert sum(share.bytes for share in usage.kinds.values()) == usage.total.bytes
+    own = sum(each.own.bytes for each in usage.sessions.values())
+    projects = usage.kinds["project"].bytes
+    assert own + usage.orphans.bytes + projects == usage.total.bytes
+    assert usage.orphans.bytes == sizes["todo/ses_gone.json"]
+    sums = usage.sessions
     assert sums[parent["id"]].inclusive == sums[parent["id"]].own.bytes + sums[child["id"]].own.bytes
-    assert room.children.bytes == sums[child["id"]].own.bytes
-    assert [each.session for each in room.largest()] == [parent["id"], child["id"]]
+    assert usage.children.bytes == sums[child["id"]].own.bytes
+    assert [each.session for each in usage.largest()] == [parent["id"], child["id"]]
 
 
 def test_tools_and_attachments_are_told_apart_however_large(sample: Sample) -> None:
@@ -46,11 +46,11 @@ def test_tools_and_attachments_are_told_apart_however_large(sample: Sample) -> N
     picture = {"type": "file", "mime": "image/png", "url": "data:image/png;base64," + "A" * 90_000}
     sample.tool(message, "webfetch", attachments=[picture])
     sample.part(message, **picture)
-    [room] = measure(JsonTree(sample.root))
-    assert list(room.document()["tools"]) == ["read", "webfetch", "bash"]
-    assert room.tools["bash"].records == 1
-    assert room.attachments.records == 2
-    assert room.attachments.bytes == 2 * len(str(picture["url"]))
+    [usage] = measure(JsonTree(sample.root))
+    assert list(usage.document()["tools"]) == ["read", "webfetch", "bash"]
+    assert usage.tools["bash"].records == 1
+    assert usage.attachments.records == 2
+    assert usage.attachments.bytes == 2 * len(str(picture["url"]))
 
 
 def test_small_attachments_are_counted_as_large_ones_are(sample: Sample) -> None:
@@ -58,23 +58,23 @@ def test_small_attachments_are_counted_as_large_ones_are(sample: Sample) -> None
     picture = {"type": "file", "mime": "image/png", "url": "data:image/png;base64,AAAA"}
     sample.tool(message, "webfetch", attachments=[picture])
     sample.part(message, **picture)
-    [room] = measure(JsonTree(sample.root))
-    assert (room.attachments.records, room.attachments.bytes) == (2, 2 * len(str(picture["url"])))
+    [usage] = measure(JsonTree(sample.root))
+    assert (usage.attachments.records, usage.attachments.bytes) == (2, 2 * len(str(picture["url"])))
 
 
 def test_the_name_of_a_tool_is_not_taken_from_its_input(sample: Sample) -> None:
     message = sample.prompt(sample.session())
     part = sample.tool(message, "batch", input={"calls": [{"tool": "read"}]})
     sample.write(("part", message["id"], part["id"]), {"type": "tool", "state": part["state"]} | part)
-    [room] = measure(JsonTree(sample.root))
-    assert list(room.tools) == ["batch"]
+    [usage] = measure(JsonTree(sample.root))
+    assert list(usage.tools) == ["batch"]
 
 
 def test_what_opencode_keeps_beside_its_sessions_is_told(sample: Sample) -> None:
     (sample.root.parent / "snapshot" / "p").mkdir(parents=True)
     (sample.root.parent / "snapshot" / "p" / "pack").write_bytes(b"x" * 1000)
-    [room] = measure(JsonTree(sample.root))
-    assert room.beside == {"snapshot": 1000}
+    [usage] = measure(JsonTree(sample.root))
+    assert usage.beside == {"snapshot": 1000}
 
 
 def test_a_database_is_measured_by_its_records() -> None:
@@ -88,5 +88,5 @@ def test_a_database_is_measured_by_its_records() -> None:
 def test_damage_is_measured_and_called_unreadable(sample: Sample) -> None:
     part = sample.part(sample.prompt(sample.session()), type="text", text="x")
     sample.path("part", part["messageID"], part["id"]).write_bytes(b"?" * 50)
-    [room] = measure(JsonTree(sample.root))
-    assert room.parts["unreadable"].bytes == 50
+    [usage] = measure(JsonTree(sample.root))
+    assert usage.parts["unreadable"].bytes == 50

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     Mark = tuple[str, int, int]
 
-_JUST_NOW_NS = 2_000_000_000
+JUST_NOW_NS = 2_000_000_000
 _MAGIC = b"opensesh\1"
 _HEAD = len(_MAGIC) + 4
 
@@ -47,7 +47,7 @@ def load(path: str, place: str) -> Any:
     return value if whose == os.path.realpath(place) else None
 
 
-def keep(path: str, place: str, value: Any) -> None:
+def save(path: str, place: str, value: Any) -> None:
     """Keep it for the next time. A cache that cannot be written is no reason to fail."""
     from ...storage.disk import Disk
 
@@ -75,7 +75,7 @@ def mark(path: str) -> tuple[int, int]:
 
 def settled(changed: int) -> int:
     """A time of change that can be relied on: not one that a change right now would leave as it is."""
-    return changed if time.time_ns() - changed > _JUST_NOW_NS else 0
+    return changed if time.time_ns() - changed > JUST_NOW_NS else 0
 
 
 def database_marks(place: str) -> list[Mark]:

@@ -14,11 +14,11 @@ from typing import Any, Literal
 import pytest
 
 import opensesh
-from opensesh.history.stats.answers import restored
-from opensesh.history.stats.kept import Kept
 from opensesh.history.stats.ledger import ledger_at
 from opensesh.history.stats.repricing import table_mark
+from opensesh.history.stats.results import restored
 from opensesh.history.stats.stats import Choice, summed
+from opensesh.history.stats.sums_cache import SumsCache
 from opensesh.storage.found import find_stores
 from opensesh.storage.store import Damage
 
@@ -68,14 +68,14 @@ def place_of(sample: Sample) -> str:
 
 def told(place: str, by: By = "day", *, utc: bool = True) -> tuple[dict[str, Any], bool]:
     """The sums as the command tells them, and whether they were kept from the last time."""
-    kept = Kept(find_stores(place), by, utc=utc)
-    known = kept.answer()
+    cache = SumsCache(find_stores(place), by, utc=utc)
+    known = cache.load()
     if known is not None:
         return known[0].document(), True
     damage: list[Damage] = []
     ledger = ledger_at(find_stores(place), report=damage.append)
     answer = summed(ledger, by, Choice(), utc=utc)
-    kept.keep(answer, ledger.watched, damage)
+    cache.save(answer, ledger.watched, damage)
     return answer.document(), False
 
 
@@ -196,11 +196,11 @@ def test_damage_is_told_again_and_forgotten_when_it_is_repaired(sample: Sample) 
     path.write_bytes(whole[:40])
     settle(sample.root.parent)
     told(place_of(sample))
-    known = Kept(find_stores(place_of(sample)), "day", utc=True).answer()
+    known = SumsCache(find_stores(place_of(sample)), "day", utc=True).load()
     assert known is not None
     assert [where for where, _ in known[1]] == [str(path)]
     path.write_bytes(whole)
-    assert Kept(find_stores(place_of(sample)), "day", utc=True).answer() is None
+    assert SumsCache(find_stores(place_of(sample)), "day", utc=True).load() is None
 
 
 def test_what_was_written_just_now_is_not_relied_on(sample: Sample) -> None:
@@ -260,7 +260,7 @@ def test_the_price_table_of_the_package_is_among_what_is_looked_at() -> None:
 def test_another_version_of_the_program_adds_up_for_itself(sample: Sample, monkeypatch: pytest.MonkeyPatch) -> None:
     told(place_of(sample))
     assert told(place_of(sample))[1]
-    monkeypatch.setattr("opensesh.history.stats.kept.__version__", "0.0.0")
+    monkeypatch.setattr("opensesh.history.stats.sums_cache.__version__", "0.0.0")
     assert not told(place_of(sample))[1]
 
 

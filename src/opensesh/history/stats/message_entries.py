@@ -10,7 +10,7 @@ from ...errors import RecordError
 from ...records import Document, as_object, loads_object
 from ...records.view import View
 from .accounts import Entry
-from .amounts import units
+from .money import units
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -91,7 +91,7 @@ _decode = msgspec.json.Decoder(_Info).decode
 _make = Entry._make
 
 
-class Reader:
+class EntryReader:
     """Reads messages as entries."""
 
     def __init__(self, repricer: Repricer, steps: Steps) -> None:

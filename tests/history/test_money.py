@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from opensesh.history.stats.accounts import Entry
-from opensesh.history.stats.amounts import units
+from opensesh.history.stats.money import units
 
 
 @given(st.floats(allow_nan=False, allow_infinity=False) | st.floats(0, 100) | st.decimals(0, 9, places=6).map(float))
@@ -39,7 +39,7 @@ def test_small_large_and_strange_amounts(amount: float, expected: int) -> None:
 
 def test_a_likeness_is_the_same_in_every_process() -> None:
     entry = Entry("msg_1", "assistant", 1, 2, "anthropic", "claude", "build", 3, 4, 5, 6, 7, 8, 9)
-    code = f"from opensesh.history.stats.accounts import Entry; print(Entry{tuple(entry)!r}.likeness)"
+    code = f"from opensesh.history.stats.accounts import Entry; print(Entry{tuple(entry)!r}.fingerprint)"
     seen = {
         subprocess.run(
             [sys.executable, "-c", code],
@@ -50,16 +50,16 @@ def test_a_likeness_is_the_same_in_every_process() -> None:
         ).stdout
         for seed in ("0", "1", "77")
     }
-    assert seen == {f"{entry.likeness}\n"}
+    assert seen == {f"{entry.fingerprint}\n"}
 
 
 def test_a_likeness_tells_everything_apart_but_names_and_prices() -> None:
     entry = Entry("msg_1", "assistant", 1, 2, "anthropic", "claude", "build", 3, 4, 5, 6, 7, 8, 9)
     same = [entry._replace(id="msg_2"), entry._replace(repriced=None)]
-    assert {each.likeness for each in same} == {entry.likeness}
+    assert {each.fingerprint for each in same} == {entry.fingerprint}
     texts = dict.fromkeys(("role", "provider", "model", "agent"), "other")
     counts = dict.fromkeys(Entry._fields[7:13], 99)
     others = [
         entry._replace(**{name: value}) for name, value in {**texts, **counts, "created": 9, "completed": 9}.items()
     ]
-    assert len({each.likeness for each in (entry, *others)}) == len(others) + 1
+    assert len({each.fingerprint for each in (entry, *others)}) == len(others) + 1

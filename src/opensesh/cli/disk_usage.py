@@ -9,21 +9,21 @@ from . import output
 if TYPE_CHECKING:
     from argparse import Namespace
 
-    from ..history.upkeep.accounting import Room, Share
+    from ..history.upkeep.disk_usage import Share, StoreUsage
     from ..storage.store import Damage, Store
 
 
 def run(store: Store, options: Namespace) -> int:
     """Print what each store takes."""
-    from ..history.upkeep.accounting import measure
+    from ..history.upkeep.disk_usage import measure
 
     damage: list[Damage] = []
-    rooms = measure(store, report=damage.append)
+    usages = measure(store, report=damage.append)
     if options.json:
-        output.print_json({"stores": [room.document() for room in rooms]})
+        output.print_json({"stores": [usage.document() for usage in usages]})
     else:
-        for room in rooms:
-            _print(room, options.limit)
+        for usage in usages:
+            _print(usage, options.limit)
     output.tell_damage(damage)
     return 0
 
@@ -38,16 +38,20 @@ def size(count: int) -> str:
     return f"{amount:.1f} TB"
 
 
-def _print(room: Room, limit: int) -> None:
-    print(output.paint(f"{room.place}: {size(room.total.bytes)} in {room.total.records:,} records", 1))
-    for what, shares in (("records", room.kinds), ("parts", room.parts), ("tools", room.tools)):
+def _print(usage: StoreUsage, limit: int) -> None:
+    print(output.paint(f"{usage.place}: {size(usage.total.bytes)} in {usage.total.records:,} records", 1))
+    for what, shares in (("records", usage.kinds), ("parts", usage.parts), ("tools", usage.tools)):
         if shares:
             print()
-            _shares(what, shares, room.total.bytes, limit)
+            _shares(what, shares, usage.total.bytes, limit)
     print()
-    others = {"attachments": room.attachments, "subagents' sessions": room.children, "without a session": room.orphans}
-    _shares("of which", {name: share for name, share in others.items() if share.records}, room.total.bytes, limit)
-    for name, amount in room.beside.items():
+    others = {
+        "attachments": usage.attachments,
+        "subagents' sessions": usage.children,
+        "without a session": usage.orphans,
+    }
+    _shares("of which", {name: share for name, share in others.items() if share.records}, usage.total.bytes, limit)
+    for name, amount in usage.beside.items():
         print(output.paint(f"beside the sessions, {name}: {size(amount)}", 2))
     print()
     rows = [
@@ -58,7 +62,7 @@ def _print(room: Room, limit: int) -> None:
             f"{each.own.records:,}",
             each.facts.title if each.facts else "",
         )
-        for each in room.largest()[: limit or None]
+        for each in usage.largest()[: limit or None]
     ]
     if rows:
         output.table(("SESSION", "OWN", "WITH CHILDREN", "RECORDS", "TITLE"), rows)
