@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from opensesh.errors import NotFound, RecordError
+from opensesh.errors import NotFound, RecordError, WriteFailed
 from opensesh.history.stats.stats import statistics
 from opensesh.history.upkeep.doctor import Diagnosis, diagnose, repair
 from opensesh.history.upkeep.undo import Change, perform, take_back
-from opensesh.storage import open_store
+from opensesh.storage import open_store, paths
 from opensesh.storage.json_tree import JsonTree
 from opensesh.storage.leases import Leases
 
@@ -539,3 +539,36 @@ def test_a_rename_does_not_write_over_what_has_come_there_meanwhile(sample: Samp
         "x/a.json": b'"a"',
         "x/b.json": b'"b"',
     }
+
+
+def test_changes_that_fail_half_way_say_how_to_take_back_what_was_done(sample: Sample) -> None:
+    for name in ("a", "b", "c"):
+        sample.write(("x", name), name)
+    before = contents(sample.root)
+    changes = [Change(path="x/a.json", aside=True), Change(path="x/b.json", to="x/c.json/b.json")]
+    with pytest.raises(WriteFailed, match="can be taken back: ") as raised:
+        perform(JsonTree(sample.root), "doctor", changes)
+    assert contents(sample.root) != before
+    assert take_back(raised.value.data["undo"]).restored == 1
+    assert contents(sample.root) == before
+
+
+def test_changes_that_cannot_be_noted_leave_no_trace(sample: Sample) -> None:
+    sample.write(("x", "a"), "a")
+    os.truncate(sample.path("x", "a"), 1 << 30)  # more than is ever read
+    with pytest.raises(OSError, match="too many"):
+        perform(JsonTree(sample.root), "doctor", [Change(path="x/a.json", data=b"{}")])
+    assert list(Path(paths.state(), "quarantine").iterdir()) == []
+
+
+def test_a_lease_that_somebody_took_over_meanwhile_is_theirs(sample: Sample) -> None:
+    session = healthy(sample)
+    leases = Leases(JsonTree(sample.root))
+    leases.acquire(session["id"], "opensesh run").leave_to_parent()
+    [finding] = diagnose(JsonTree(sample.root)).findings
+    assert finding.act is not None
+    with leases.acquire(session["id"], "another"):
+        finding.act()
+        holder = leases.holder(session["id"])
+        assert holder is not None
+        assert holder.owner == "another"

@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import shlex
 from collections import Counter, defaultdict
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from ...errors import Busy
 from ...project import GLOBAL, other_ids, resolve
 from ...storage.leases import Leases
 from ...storage.migrations import LAYOUT, pending, version
@@ -46,7 +48,8 @@ def _leases(tree: JsonTree) -> Iterator[Finding]:
     for session, holder in leases.abandoned():
 
         def let_go(session: str = session) -> None:
-            leases.acquire(session, "opensesh doctor").release()
+            with suppress(Busy):  # somebody has taken it over meanwhile
+                leases.acquire(session, "opensesh doctor").release()
 
         path = os.path.join(leases.folder, session)
         text = f"the lease of {session} was never given back by {holder.owner} (pid {holder.pid}), which is gone"

@@ -89,15 +89,23 @@ def perform(tree: JsonTree, what: str, changes: Sequence[Change], about: dict[st
     if not changes:
         return ""
     folder = _new_folder(what)
+    undo_file = os.path.join(folder, UNDO_FILE)
     disk = Disk()
     with tree.locks.everything():
-        gone: set[str] = set()
-        lines = [_noted(tree, folder, change, disk, gone) for change in changes]
-        header = Header(root=tree.root, what=what, time=time.time_ns() // 1_000_000, about=about or {})
-        undo_file = os.path.join(folder, UNDO_FILE)
-        disk.replace(undo_file, b"".join(json.encode(line) + b"\n" for line in (header, *lines)))
-        for change, line in zip(changes, lines, strict=True):
-            _do(tree, folder, change, line, disk)
+        try:
+            gone: set[str] = set()
+            lines = [_noted(tree, folder, change, disk, gone) for change in changes]
+            header = Header(root=tree.root, what=what, time=time.time_ns() // 1_000_000, about=about or {})
+            disk.replace(undo_file, b"".join(json.encode(line) + b"\n" for line in (header, *lines)))
+        except BaseException:
+            shutil.rmtree(folder, ignore_errors=True)  # nothing was changed yet
+            raise
+        try:
+            for change, line in zip(changes, lines, strict=True):
+                _do(tree, folder, change, line, disk)
+        except WriteFailed as error:
+            told = f"{error} What was changed before that can be taken back: {undo_file}"
+            raise WriteFailed(told, **error.data, undo=undo_file) from error
     return undo_file
 
 
