@@ -34,7 +34,7 @@ def test_the_table_names_its_prices_and_tells_of_forks(terminal: Terminal, store
     out = terminal.run("stats", "--utc")
     assert "2026-11-15    42  256.5K     950       0     5.7K        0  $0.7854    unknown" in out
     assert "Re-priced by models.dev as of 2026-" in out
-    assert "12 messages ($0.1065) that 2 forks copied are counted once" in out
+    assert "Counted once, where they were made: 12 messages ($0.1065) that 2 forks copied." in out
     assert "Sun █" in out
     assert terminal.error == ""
 
@@ -82,8 +82,9 @@ def test_csv_has_a_line_a_row_and_nothing_else(terminal: Terminal, store: Path) 
     assert float(sessions[0]["inclusive_cost"]) == pytest.approx(0.612447)
     tools = list(csv.DictReader(io.StringIO(terminal.run("stats", "--by", "tool", "--csv"))))
     assert (tools[0]["tool"], tools[0]["calls"], tools[0]["errors"]) == ("bash", "4", "1")
-    terminal.run("stats", "--csv", "--json")
-    assert terminal.code == 2
+    for other in ("--json", "--bytes"):
+        terminal.run("stats", "--csv", other)
+        assert terminal.code == 2
 
 
 def test_tools_are_counted_and_drawn(terminal: Terminal, store: Path) -> None:
@@ -157,3 +158,4 @@ def test_bars_and_numbers_are_short() -> None:
     assert [bar(value, 8, 8) for value in (0, 0.01, 4, 8, 99)] == ["", "▏", "████", "████████", "████████"]
     assert [short(number) for number in (0, 999, 1000, 2_500_000, 3 * 10**9)] == ["0", "999", "1.0K", "2.5M", "3.0G"]
     assert [money(units * 10**12) for units in (0, 1, 999, 1_234_567)] == ["$0.00", "$0.0010", "$0.9990", "$1,234.57"]
+    assert [money(units * 10**10) for units in (1, 4, 5, -5)] == ["<$0.0001", "<$0.0001", "$0.0001", "$-0.0001"]

@@ -48,12 +48,12 @@ def configure(parser: Parser) -> None:
 
 def run(options: Namespace) -> int:
     """Print the sums."""
+    if options.csv and (options.json or options.bytes):
+        raise UsageError(f"--csv or {'--json' if options.json else '--bytes'}, not both")
     if options.bytes:
         from .disk_usage import run as run_bytes
 
         return run_bytes(open_store(options.store), options)
-    if options.csv and options.json:
-        raise UsageError("--csv or --json, not both")
     found = find_stores(options.store)
     if options.by == "tool" or options.fresh or options.since or options.until or options.project:
         damage = _counted(found, options)
@@ -142,12 +142,10 @@ def _print_table(found: Statistics, options: Namespace) -> None:
         from ..history.stats.results import UNKNOWN
         from .charts import calendar
 
-        days = {row.key: _weight(row) for row in rows if row.key != UNKNOWN}
-        print("\n".join(calendar(days, output.terminal_columns())), end="\n\n")
-    names = _names(shown, found.by, options)
-    most = max(_weight(row) for row in shown)
-    lines = [(*_cells(_sums(row)), _weight(row), name) for row, name in zip(shown, names, strict=True)]
-    _table(found.by, lines, (*_cells(found.total.figures), 0.0, "total"), most)
+        days = {row.key: _weight(_sums(row)) for row in rows if row.key != UNKNOWN}
+        if picture := calendar(days, output.terminal_columns()):
+            print("\n".join(picture), end="\n\n")
+    _table(found.by, _names(shown, found.by, options), [_sums(row) for row in shown], found.total.figures)
     for note in _notes(found, len(shown), len(rows)):
         print(output.paint(note, 2))
 
@@ -171,9 +169,8 @@ def _sums(row: Row) -> Figures:
     return row.inclusive or row.figures
 
 
-def _weight(row: Row) -> float:
+def _weight(sums: Figures) -> float:
     """What bars and shades show: money, or tokens where no money is known."""
-    sums = _sums(row)
     return float(sums.cost or sums.repriced) / 1e15 or sums.total_tokens / 1e12
 
 
@@ -188,24 +185,26 @@ def _repriced(sums: Figures) -> str:
     return "unknown" if not sums.repriced else f"{money(sums.repriced)} + ?"
 
 
-def _table(by: str, lines: Sequence[tuple[object, ...]], total: tuple[object, ...], most: float) -> None:
+def _table(by: str, names: Sequence[str], rows: Sequence[Figures], total: Figures) -> None:
     """Numbers to the right, the name before them, a bar behind them as wide as there is room."""
     from .charts import bar
 
     most_name = min(36, max(output.terminal_columns() // 2, 12)) if sys.stdout.isatty() else 36
-    names = [output.clip(str(line[-1]), most_name) for line in (*lines, total)]
-    cells = [[str(cell) for cell in line[:-2]] for line in (*lines, total)]
-    widths = [max(len(head), *(output.width(row[i]) for row in cells)) for i, head in enumerate(_HEADS)]
+    names = [output.clip(name, most_name) for name in (*names, "total")]
+    cells = [_cells(sums) for sums in (*rows, total)]
+    weights = [_weight(sums) for sums in rows]
+    widths = [max(len(head), *(len(row[i]) for row in cells)) for i, head in enumerate(_HEADS)]
     first = max(output.width(name) for name in (*names, by.upper()))
     shown = _fitting(first, widths)
     room = output.terminal_columns() - first - sum(widths[i] + 2 for i in shown) - 2
     heads = "  ".join(_HEADS[i].rjust(widths[i]) for i in shown)
     print(output.paint(f"{by.upper().ljust(first)}  {heads}", 2))
     for number, (name, row) in enumerate(zip(names, cells, strict=True)):
-        figures = "  ".join(_right(row[i], widths[i]) for i in shown)
-        picture = bar(float(str((*lines, total)[number][-2])), most, min(room, 30)) if room >= 4 else ""
+        is_total = number == len(rows)
+        figures = "  ".join(row[i].rjust(widths[i]) for i in shown)
+        picture = "" if is_total or room < 4 else bar(weights[number], max(weights), min(room, 30))
         line = f"{name}{' ' * (first - output.width(name))}  {figures}  {picture}".rstrip()
-        print(output.paint(line, 1) if number == len(lines) else line)
+        print(output.paint(line, 1) if is_total else line)
 
 
 def _fitting(first: int, widths: Sequence[int]) -> list[int]:
@@ -216,10 +215,6 @@ def _fitting(first: int, widths: Sequence[int]) -> list[int]:
             break
         shown.remove(_HEADS.index(head))
     return shown
-
-
-def _right(cell: str, size: int) -> str:
-    return " " * (size - output.width(cell)) + cell
 
 
 def _names(rows: Sequence[Row], by: str, options: Namespace) -> list[str]:
@@ -237,16 +232,13 @@ def _names(rows: Sequence[Row], by: str, options: Namespace) -> list[str]:
 def _notes(found: Statistics, shown: int, total: int) -> list[str]:
     notes = [f"Re-priced by models.dev as of {found.prices.date} ({found.prices.label})."]
     if found.copied.sessions:
-        copied = found.copied
-        notes.append(
-            f"{copied.figures.messages:,} messages ({money(copied.figures.cost)}) that {copied.sessions} forks copied "
-            "are counted once, where they were made."
-        )
+        copied, forks = found.copied.figures, output.counted(found.copied.sessions, "fork")
+        told = f"{output.counted(copied.messages, 'message')} ({money(copied.cost)}) that {forks} copied"
+        notes.append(f"Counted once, where they were made: {told}.")
     sums = found.total.figures
     if sums.costless:
-        notes.append(
-            f"{output.counted(sums.costless, 'call')} are stored with a cost of 0: free, a subscription, or unknown."
-        )
+        calls = output.counted(sums.costless, "call")
+        notes.append(f"Free, a subscription, or unknown: {calls} stored with a cost of 0.")
     if sums.unpriced:
         notes.append(f"{output.counted(sums.unpriced, 'call')} went to models that the table has no price for.")
     if found.by == "session":
@@ -328,4 +320,6 @@ def money(units: int) -> str:
     from ..history.stats.money import dollars
 
     amount = dollars(units)
+    if 0 < amount < 0.00005:
+        return "<$0.0001"
     return f"${amount:,.2f}" if not amount or abs(amount) >= 1 else f"${amount:.4f}"
