@@ -1,15 +1,19 @@
-"""What someone who mistyped a name may have meant."""
+"""How words are spelt: what someone who mistyped a name may have meant, and things by their number."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
 CLOSE = 70
 """How much of two words must agree, of a hundred, for one to be taken for a slip of the other: a letter of four, two of
 seven. What agrees less is another word, and to suggest it would only mislead."""
+
+
+def counted(number: int, noun: str) -> str:
+    """``1 file``, ``2 files``, ``12,000 files``."""
+    return f"{number:,} {noun if number == 1 else f'{noun}s'}"
 
 
 def nearest(word: str, known: Iterable[str], most: int = 1, *, letters: Callable[[str], str] = str) -> list[str]:

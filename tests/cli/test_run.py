@@ -328,7 +328,7 @@ def test_a_long_difference_is_shown_in_full_on_demand(screen: Callable[..., Scre
     content = "".join(f"line {number}\n" for number in range(200))
     call = json.dumps({"filePath": "long.txt", "content": content})
     seen = screen("run", "-m", write_script(f"CALL write {call}\n---\nSAY Written."), "go")
-    seen.until("more lines; v shows them")
+    seen.until("more; v shows all")
     seen.until("instead\n  > ")
     assert "+line 199" not in seen.text
     seen.type("v\n")

@@ -151,7 +151,7 @@ def test_a_running_session_is_left_alone_and_said_so(bulk: Bulk, sample: Sample)
 def test_a_shared_session_says_that_it_is_still_shared(bulk: Bulk, sample: Sample) -> None:
     session = sample.talk(share={"url": "https://example.com/s/1"})
     bulk.run("remove", session["id"], "--yes")
-    assert "1 of them are still shared" in bulk.error
+    assert "Still shared: 1 session; " in bulk.error
 
 
 def test_the_trash_is_emptied_only_when_asked(bulk: Bulk, sample: Sample) -> None:
@@ -169,7 +169,7 @@ def test_a_removed_session_that_a_database_has_too_says_so(bulk: Bulk, sample: S
     database.session(session["id"])
     database.close()
     bulk.run("remove", session["id"], "--yes", "--store", str(sample.root.parent))
-    assert "1 of them are in a database of OpenCode's too" in bulk.error
+    assert "In a database of OpenCode's too, and still seen from there: 1 session." in bulk.error
 
 
 def test_each_store_has_a_trash_of_its_own(bulk: Bulk, sample: Sample, tmp_path: Path) -> None:

@@ -284,7 +284,8 @@ def test_a_folder_that_is_gone_and_a_project_that_changed_its_name_are_told(samp
     healthy(sample, project="oldname")
     found = {finding.kind: finding for finding in diagnose(JsonTree(sample.root)).findings}
     assert found["folder"].path == "/srv/dev/shop"
-    assert f"1 sessions of {work} are filed under oldname" in found["project"].message
+    assert found["project"].message.startswith("filed under oldname, which is now ")
+    assert found["project"].message.endswith(f": 1 session of {work}")
     assert not found["project"].fixable
 
 

@@ -151,7 +151,7 @@ def test_a_share_is_down_when_its_session_is_gone_for_good(terminal: Terminal, s
     session = sample.talk()
     url = terminal.run("session", "share", session["id"]).strip()
     terminal.run("session", "remove", session["id"], "--yes")
-    assert "still shared" in terminal.error
+    assert "Still shared" in terminal.error
     assert status(url) == 200
     terminal.run("session", "trash", "--empty", "--yes")
     assert f"{url} was taken down" in terminal.error

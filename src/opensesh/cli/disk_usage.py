@@ -39,7 +39,9 @@ def size(count: int) -> str:
 
 
 def _print(usage: StoreUsage, limit: int) -> None:
-    print(output.paint(f"{usage.place}: {size(usage.total.bytes)} in {usage.total.records:,} records", 1))
+    print(
+        output.paint(f"{usage.place}: {size(usage.total.bytes)} in {output.counted(usage.total.records, 'record')}", 1)
+    )
     for what, shares in (("records", usage.kinds), ("parts", usage.parts), ("tools", usage.tools)):
         if shares:
             print()

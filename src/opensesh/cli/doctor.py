@@ -168,6 +168,6 @@ def _migrate(store: Store, options: Namespace) -> int:
         left = [{"path": path, "reason": reason} for path, reason in done.left]
         output.print_json({"steps": done.steps, "written": done.written, "left": left})
     else:
-        print(f"{done.steps} steps taken, {done.written:,} records written.")
+        print(f"{output.counted(done.steps, 'step')} taken, {output.counted(done.written, 'record')} written.")
         output.tell_damage(done.left)
     return 0

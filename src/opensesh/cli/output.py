@@ -6,10 +6,27 @@ import os
 import sys
 import time
 
+from ..spelling import counted
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Any
+
+__all__ = [
+    "clip",
+    "coloured",
+    "counted",
+    "kinds",
+    "paint",
+    "print_json",
+    "short_path",
+    "table",
+    "tell_damage",
+    "terminal_columns",
+    "when",
+    "width",
+]
 
 _LEAST = 12
 """Columns that the last column of a table needs to tell anything."""
@@ -45,11 +62,6 @@ def short_path(path: str) -> str:
     """A path as people write it, from their home folder on."""
     home = os.path.expanduser("~")
     return f"~{path[len(home) :]}" if path.startswith(os.path.join(home, "")) else path
-
-
-def counted(number: int, noun: str) -> str:
-    """``1 file``, ``2 files``, ``12,000 files``."""
-    return f"{number:,} {noun if number == 1 else f'{noun}s'}"
 
 
 def kinds(*found: tuple[int, str, str]) -> str:

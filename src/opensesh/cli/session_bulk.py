@@ -192,13 +192,14 @@ def _tell_what_stays(done: Bulk, store: Store, options: Namespace) -> None:
     shared = sum(bool(each.share and each.share.url) for each in done.sessions)
     if shared:
         how = "'opensesh session unshare' takes a link down now, and emptying the trash all of them"
-        print(f"{shared:,} of them are still shared: {how}.", file=sys.stderr)
+        print(f"Still shared: {output.counted(shared, 'session')}; {how}.", file=sys.stderr)
     if options.dry_run:
         return
     removed = {each.id for each in done.sessions}
     again = sum(key[-1] in removed for key in store.list(("session",)))
     if again:
-        print(f"{again:,} of them are in a database of OpenCode's too, and are still seen from there.", file=sys.stderr)
+        sessions = output.counted(again, "session")
+        print(f"In a database of OpenCode's too, and still seen from there: {sessions}.", file=sys.stderr)
 
 
 def _take_out(options: Namespace) -> int:

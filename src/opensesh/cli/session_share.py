@@ -181,7 +181,7 @@ def _tell_shared(shared: Shared, options: Namespace) -> None:
     if shared.behind:
         print(f"The link stands, but not all is there yet: {shared.behind}. Share it again to go on.", file=sys.stderr)
     elif not shared.is_new:
-        print(f"It was shared before; {shared.sent:,} changes were sent.", file=sys.stderr)
+        print(f"It was shared before; sent {output.counted(shared.sent, 'change')}.", file=sys.stderr)
 
 
 def _tell_taken_back(done: list[TakenBack], options: Namespace) -> None:

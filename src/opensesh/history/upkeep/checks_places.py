@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from ...errors import Busy
 from ...project import GLOBAL, other_ids, resolve
+from ...spelling import counted
 from ...storage.leases import Leases
 from ...storage.migrations import LAYOUT, pending, version
 from .findings import Finding
@@ -83,7 +84,8 @@ def _permissions(found: Inventory) -> Iterator[Finding]:
     owners: Counter[str] = Counter(os.path.dirname(path) or path for path in found.strangers)
     for folder, count in sorted(owners.items()):
         remedy = f"chown it: sudo chown -R $USER {os.path.join(found.root, folder)}"
-        yield Finding("permissions", folder or found.root, f"{count} files of another user", "odd", remedy=remedy)
+        text = f"{counted(count, 'file')} of another user"
+        yield Finding("permissions", folder or found.root, text, "odd", remedy=remedy)
 
 
 def _projects(found: Inventory) -> Iterator[Finding]:
@@ -103,7 +105,7 @@ def _projects(found: Inventory) -> Iterator[Finding]:
             continue
         for name in sorted((names | (set(other_ids(place)) & sessions.keys())) - {now}):
             if sessions[name]:
-                text = f"{sessions[name]} sessions of {worktree} are filed under {name}; it is now {now}"
+                text = f"filed under {name}, which is now {now}: {counted(sessions[name], 'session')} of {worktree}"
                 remedy = "opensesh finds them under both; 'opensesh session move' files them anew"
                 yield Finding("project", os.path.join("session", name), text, "note", remedy=remedy)
 
@@ -117,7 +119,7 @@ def _folders(found: Inventory) -> Iterator[Finding]:
     for folder, names in sorted(folders.items()):
         if not os.path.isdir(folder):
             remedy = f"opensesh session move --from {shlex.quote(folder)} NEW tells them where it is now"
-            count = f"{len(names):,} {'session' if len(names) == 1 else 'sessions'}"
+            count = counted(len(names), "session")
             yield Finding("folder", folder, f"{count} worked here, and it is gone", "note", remedy=remedy)
 
 

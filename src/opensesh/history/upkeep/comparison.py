@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
 
+from ...spelling import counted
 from .findings import Finding
 
 if TYPE_CHECKING:
@@ -86,10 +87,10 @@ def check_stores(holdings: Sequence[Holding]) -> Iterator[Finding]:
         return
     for each in holdings:
         if each.only:
-            text = f"{each.only} sessions are in this store alone"
+            text = f"{counted(each.only, 'session')} in this store alone"
             yield Finding("stores", each.place, text, "note", remedy=_remedy(each.place))
         if each.only_messages:
-            text = f"{each.only_messages} messages of sessions that another store has too are here alone"
+            text = f"{counted(each.only_messages, 'message')} here alone, of sessions that another store has too"
             yield Finding("stores", each.place, text, "note", remedy=_remedy(each.place))
 
 
