@@ -186,6 +186,8 @@ def test_a_share_outlives_neither_its_session_nor_a_server_that_was_down(
     terminal.run("session", "unshare", names[1])
     assert terminal.code == 1
     assert "cannot be reached" in terminal.error
+    again = "noted, and tried again by the next 'opensesh run', or by 'opensesh session unshare --pending"
+    assert f"; the link still stands, is {again}" in terminal.error
     Sessions(open_store(), resolve(".")).remove(names[2])
     told = terminal.run("doctor")
     assert all(url in told for url in urls.values())
@@ -193,6 +195,7 @@ def test_a_share_outlives_neither_its_session_nor_a_server_that_was_down(
     pending = terminal.json("session", "unshare", "--pending")
     assert pending["takenDown"] == 0
     assert terminal.code == 1
+    assert f"What still stands is {again}" in terminal.error
 
     server.start()
     assert "taken down" in terminal.run("session", "unshare", names[2][:-2])

@@ -8,7 +8,7 @@ import shlex
 import sys
 from typing import TYPE_CHECKING
 
-from ..errors import Ambiguous, NotFound, UsageError
+from ..errors import Ambiguous, NotFound, ShareFailed, UsageError
 from . import confirm, output
 from .choose import find_session
 
@@ -60,9 +60,26 @@ def run_unshare(options: Namespace, sessions: Sessions) -> int:
         done = asyncio.run(_retry(publisher))
         _tell_elsewhere(sessions)
     else:
-        done = [asyncio.run(_unshare(publisher, _named(sessions, options.session)))]
+        done = [_take_down(publisher, _named(sessions, options.session))]
     _tell_taken_back(done, options)
-    return 1 if any(each.error for each in done) else 0
+    if any(each.error for each in done):
+        print(f"What still stands is {_tried_again(sessions)}.", file=sys.stderr)
+        return 1
+    return 0
+
+
+def _take_down(publisher: Publisher, session_id: str) -> TakenBack:
+    try:
+        return asyncio.run(_unshare(publisher, session_id))
+    except ShareFailed as error:
+        again = f"the link still stands, is {_tried_again(publisher.sessions)}"
+        raise ShareFailed(f"{error.message}; {again}", status=error.status, retryable=error.retryable) from error
+
+
+def _tried_again(sessions: Sessions) -> str:
+    from ..history.upkeep.checks_shares import remedy
+
+    return f"noted, and tried again by the next 'opensesh run', or by '{remedy(sessions.store)}'"
 
 
 def take_down_removed(sessions: Sessions) -> None:
