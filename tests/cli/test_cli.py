@@ -97,6 +97,18 @@ def test_a_shared_session_says_so_where_it_is_listed_and_read(terminal: Terminal
     assert ", 1 message to read" in terminal.run("show", lonely["id"])
 
 
+def test_a_list_of_things_to_do_is_shown_with_the_state_of_each(terminal: Terminal, sample: Sample) -> None:
+    session = sample.talk(answers=1)
+    states = {"look": "completed", "fix": "in_progress", "tell": "pending", "ask": "cancelled"}
+    given = {"todos": [{"content": what, "status": status, "id": "1"} for what, status in states.items()]}
+    message = sample.messages(session)[-1]
+    sample.tool(message, "todowrite", input=given)
+    sample.tool(message, "tickets", input={"ids": [1], "open": True})
+    shown = terminal.run("show", session["id"])
+    assert "> todowrite 1 of 4 done\n  [x] look\n  [~] fix\n  [ ] tell\n  [-] ask\n" in shown
+    assert "> tickets ids=[1], open=true\n" in shown
+
+
 def test_list_filters_by_project_time_and_place(terminal: Terminal, store: Path) -> None:
     assert terminal.json("list", "--project", "easstore")["total"] == 11
     assert terminal.json("list", "--since", "2026-11-15T19:29:37+00:00")["total"] < 11

@@ -254,6 +254,14 @@ def test_where_nobody_can_be_asked_the_request_is_refused(terminal: Terminal, ca
     assert "a - b" in calc.read_text()
 
 
+def test_a_list_of_things_to_do_is_told_with_the_state_of_each(terminal: Terminal, calc: Path) -> None:
+    todos = [{"content": "look", "status": "completed"}, {"content": "fix", "status": "in_progress"}]
+    script = f"CALL todowrite {json.dumps({'todos': todos})}\n---\nSAY Noted."
+    terminal.run("run", "-m", write_script(script), "plan it")
+    told = terminal.error[terminal.error.index("> todowrite 1 of 2 done  ") :].splitlines()
+    assert told[1:3] == ["  [x] look", "  [~] fix"]
+
+
 def test_yes_allows_what_would_be_asked_for(terminal: Terminal, calc: Path) -> None:
     assert terminal.run("run", "--yes", "-m", write_script(FIX), "fix it") == "I will change it.\nChanged.\n"
     assert terminal.code == 0

@@ -83,6 +83,8 @@ def _call(call: Call, *, utc: bool) -> list[RenderableType]:
 
     line = Text.assemble((f"> {tame(call.tool)}", "yellow"), " ", output.clip(call.subject, 100))
     inside: list[RenderableType] = []
+    if call.todos:
+        inside.append(Text(tame(call.todos)))
     if call.diff:
         inside.append(Syntax(tame(call.diff).rstrip(), "diff", background_color="default", word_wrap=True))
     if call.status == "error":

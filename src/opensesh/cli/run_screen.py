@@ -189,6 +189,9 @@ class Screen:
     def _tool_ended(self, part: Document) -> None:
         went, well = tool_lines.outcome(part)
         self._tool_line(part, went, well=well)
+        margin = "  " * (self._depths[part["sessionID"]] + 1)
+        for line in tool_lines.below(part):
+            self.note(output.clip(f"{margin}{line}", 200), 2, kind="tool")
 
     def _tool_line(self, part: Document, went: str, *, well: bool) -> None:
         self._begin_lines("tool")

@@ -146,6 +146,7 @@ def _block(block: Block, *, utc: bool) -> list[str]:
 
 def _call(call: Call, *, utc: bool) -> list[str]:
     lines = [f"{output.paint('> ' + call.tool, 33)} {output.clip(call.subject, 100)}"]
+    lines += [f"  {output.clip(line, 200)}" for line in call.todos.splitlines()]
     match call.status:
         case "error":
             lines.append(output.paint(f"  ! {output.clip(call.error, 200)}", 31))

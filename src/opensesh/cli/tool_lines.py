@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
-from ..records import as_list, as_object
+from ..history import todos
+from ..records import as_list, as_object, dumps_compact
 
 if TYPE_CHECKING:
     from ..records import Document
@@ -25,10 +26,8 @@ def label(part: Document, directory: str) -> str:
 def subject(tool: str, given: Document, directory: str) -> str:
     """What a call is about, in one line."""
     match tool:
-        case "todowrite":
-            todos = [as_object(todo) or {} for todo in as_list(given.get("todos")) or []]
-            done = sum(todo.get("status") == "completed" for todo in todos)
-            return f"{done} of {len(todos)} done"
+        case todos.TOOL:
+            return todos.progress(given)
         case "task":
             return f"{given.get('description', '')} (@{given.get('subagent_type', '')})"
         case "question":
@@ -38,6 +37,13 @@ def subject(tool: str, given: Document, directory: str) -> str:
             return f"{given.get('pattern')} in {nearer(given['path'], directory)}"
         case _:
             return _most_telling(given, directory)
+
+
+def below(part: Document) -> list[str]:
+    """What is worth more than a line of a call that went well: the things to do that it wrote down."""
+    state = as_object(part.get("state")) or {}
+    wanted = part.get("tool") == todos.TOOL and state.get("status") == "completed"
+    return todos.marked(as_object(state.get("input")) or {}) if wanted else []
 
 
 def outcome(part: Document) -> tuple[str, bool]:
@@ -82,4 +88,4 @@ def _most_telling(given: Document, directory: str) -> str:
 
 
 def _brief(value: Any) -> str:
-    return value if isinstance(value, str) else repr(value)
+    return value if isinstance(value, str) else dumps_compact(value).decode(errors="replace")

@@ -30,6 +30,7 @@ from ..records import (
     read_message,
     read_part,
 )
+from . import todos
 from .formats.wording import key_input
 
 if TYPE_CHECKING:
@@ -87,6 +88,8 @@ class Call(NamedTuple):
     """What it changed, if it says so."""
     child: Transcript | None = None
     """What the subagent did, if asked for."""
+    todos: str = ""
+    """The list of things to do that it wrote, a line each with a mark for its state."""
 
 
 class Attached(NamedTuple):
@@ -203,9 +206,11 @@ class _Reader:
         state = part.state
         document = as_object(part.document.get("state")) or {}
         metadata = as_object(document.get("metadata")) or {}
+        listed = part.tool == todos.TOOL
         return Call(
             tool=part.tool,
-            subject=key_input(document),
+            subject=todos.progress(state.input) if listed else key_input(document),
+            todos="\n".join(todos.marked(state.input)) if listed else "",
             status=str(document.get("status")),
             error=state.error if isinstance(state, Failed) else "",
             output=state.output if isinstance(state, Completed) and self._wanted.outputs else "",
