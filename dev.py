@@ -15,8 +15,14 @@ import hashlib
 import os
 import subprocess
 import sys
+import time
 import venv
+from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 HERE = Path(__file__).resolve().parent
 VENV = HERE / ".venv"
@@ -44,8 +50,9 @@ def main(words: list[str]) -> int:
 
 def demo(rest: list[str]) -> int:
     if not (BIN / "opensesh").exists():
-        create()
-        run(BIN / "python", "-m", "pip", "install", "--quiet", "--editable", ".", check=True)
+        with installing("opensesh"):
+            create()
+            run(BIN / "python", "-m", "pip", "install", "--quiet", "--editable", ".", check=True)
     return run(BIN / "opensesh", "demo", *rest)
 
 
@@ -76,11 +83,21 @@ def prepare() -> None:
     stamp, wanted = VENV / "pins", hashlib.sha256(PINS.read_bytes()).hexdigest()
     if stamp.exists() and stamp.read_text() == wanted:
         return
-    create()
-    pip = (BIN / "python", "-m", "pip", "install", "--quiet")
-    run(*pip, "--require-hashes", "--requirement", PINS, check=True)
-    run(*pip, "--no-deps", "--no-build-isolation", "--editable", ".", check=True)
+    with installing("the development environment"):
+        create()
+        pip = (BIN / "python", "-m", "pip", "install", "--quiet")
+        run(*pip, "--require-hashes", "--requirement", PINS, check=True)
+        run(*pip, "--no-deps", "--no-build-isolation", "--editable", ".", check=True)
     stamp.write_text(wanted)
+
+
+@contextmanager
+def installing(what: str) -> Iterator[None]:
+    """Say what takes so long, and how long it took; pip itself is quiet unless it fails."""
+    begun = time.monotonic()
+    print(f"installing {what} in {VENV} (about a minute) ...", file=sys.stderr, flush=True)
+    yield
+    print(f"installed, in {time.monotonic() - begun:.0f} s", file=sys.stderr, flush=True)
 
 
 def create() -> None:
