@@ -23,6 +23,9 @@ def test_the_demo_fixes_a_failing_test_and_cleans_up(terminal: Terminal) -> None
     assert story.count("exit 1") == 1
     for part in (steps[-1], "diff --git a/prices.py", "$0.02", "(fork #1)", "Discount taken off, not added"):
         assert part in story
+    before, after = story.split("and a fork of it, to try something else from here")
+    assert "(fork #1)" not in before
+    assert "(fork #1)" in after
     folder = story.split("A throw-away project: ")[1].split()[0]
     assert not Path(folder).parent.exists()
 

@@ -140,6 +140,7 @@ def _print_stored(kept: _Kept, options: Namespace) -> None:
     for message in kept.messages:
         shown = [_part_name(part) for part in message.parts if not part["type"].startswith("step-")]
         print(f"    {message.info['role']:<9} {', '.join(shown)}")
+    print("  and a fork of it, to try something else from here, as 'opensesh session fork' makes it")
     print(f"  {kept.fork.id}  {output.when(kept.fork.updated, utc=options.utc)}  {kept.fork.title}")
     print(f"  {output.counted(kept.files, 'file')}, laid out as OpenCode lays them out, under")
     print(f"  {kept.root}")
