@@ -242,6 +242,27 @@ def test_completion_offers_commands_actions_flags_and_sessions(terminal: Termina
         assert "__complete" in terminal.run("completion", shell)
 
 
+def test_completion_offers_the_sessions_of_the_store_that_is_named(
+    terminal: Terminal, store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def offered(*words: str) -> list[str]:
+        return [line.split("\t")[0] for line in terminal.run("__complete", "--", *words).splitlines()]
+
+    (tmp_path / "other" / "storage").mkdir(parents=True)
+    elsewhere = str(tmp_path / "other" / "storage")
+    session = Sample(Path(elsewhere)).talk()["id"]
+    ours = offered("show", "ses_")
+    assert session not in ours
+    assert offered("show", "--store", elsewhere, "ses_") == [session]
+    assert offered("--store", elsewhere, "show", "ses_") == [session]
+    assert offered("--utc", f"--store={elsewhere}", "session", "fork", "ses_") == [session]
+    assert offered("show", "--store", "=", elsewhere, "ses_") == [session]
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert offered("show", "--store", "~/other/storage", "ses_") == [session]
+    assert offered("show", "--store", "") == []
+    assert offered("--store", elsewhere, "l") == ["list"]
+
+
 def test_the_bash_completion_works_in_bash(store: Path, terminal: Terminal) -> None:
     bash = shutil.which("bash")
     assert bash

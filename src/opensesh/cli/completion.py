@@ -59,6 +59,9 @@ def candidates(before: list[str], current: str) -> list[tuple[str, str]]:
     """What ``current`` may become after the words ``before``, each with a hint."""
     from .app import COMMANDS, command_parser
 
+    if before[-1:] == ["--store"] or before[-2:] == ["--store", "="]:
+        return []  # a place, which the shell completes better
+    store, before = _store_among(before)
     if not before:
         return [(name, hint) for name, (hint, _) in COMMANDS.items() if name.startswith(current)]
     if before[0] not in COMMANDS:
@@ -68,27 +71,43 @@ def candidates(before: list[str], current: str) -> list[tuple[str, str]]:
         return [(name, each.description or "") for name, each in parser.actions.items() if name.startswith(current)]
     if parser.actions:
         parser = parser.actions.get(before[1], parser)
-    offered = _flags(parser) if current.startswith("-") else _values(parser)
+    offered = _flags(parser) if current.startswith("-") else _values(parser, store)
     return [pair for pair in offered if pair[0].startswith(current)]
+
+
+def _store_among(words: Sequence[str]) -> tuple[str | None, list[str]]:
+    """The store that the words name, if they do, and the words from the command on."""
+    store: str | None = None
+    others: list[str] = []
+    waiting = iter(word for word in words if word != "=")  # bash takes --store=PLACE apart
+    for word in waiting:
+        name, equals, value = word.partition("=")
+        if name == "--store":
+            store = value if equals else next(waiting, None)
+        elif others or not word.startswith("-"):
+            others.append(word)
+    return store, others
 
 
 def _flags(parser: Parser) -> list[tuple[str, str]]:
     return [(each.option_strings[-1], each.help or "") for each in parser.declared if each.option_strings]
 
 
-def _values(parser: Parser) -> list[tuple[str, str]]:
+def _values(parser: Parser, store: str | None) -> list[tuple[str, str]]:
     wanted = next((each for each in parser.declared if not each.option_strings), None)
     if wanted is not None and wanted.choices is not None:
         return [(str(choice), "") for choice in wanted.choices]
-    return _sessions() if wanted is not None and wanted.dest == "session" else []
+    return _sessions(store) if wanted is not None and wanted.dest == "session" else []
 
 
-def _sessions() -> list[tuple[str, str]]:
+def _sessions(store: str | None) -> list[tuple[str, str]]:
+    from os.path import expanduser
+
     from ..storage import open_store
     from .choose import read_sessions
 
     try:
-        found = list(read_sessions(open_store(), []))
+        found = list(read_sessions(open_store(store and expanduser(store)), []))
     except OpenseshError:
         return []
     found.sort(key=lambda each: -each.updated)
