@@ -115,6 +115,21 @@ def test_damage_is_told_and_the_rest_is_counted(terminal: Terminal, sample: Samp
     assert "1 damaged record left out" in terminal.error
 
 
+def test_a_sessions_own_cost_stands_beside_that_with_its_subagents(terminal: Terminal, sample: Sample) -> None:
+    parent = sample.talk("Parent", answers=1)
+    sample.talk("Alone", answers=1)
+    assert "OWN COST" not in terminal.run("stats", "--by", "session")
+    sample.talk("Child", answers=2, parent=parent["id"])
+    head, *rows = terminal.run("stats", "--by", "session").splitlines()
+    assert head.split()[-4:] == ["OWN", "COST", "COST", "RE-PRICED"]
+    costs = {name: [cell for cell in row.split() if cell[0] == "$"][:2] for row in rows for name in row.split()[1:2]}
+    assert costs["Parent"] == ["$0.2500", "$0.7500"]
+    assert costs["Alone"] == ["$0.2500", "$0.2500"]
+    total = next(row for row in rows if row.startswith("total"))
+    assert [cell for cell in total.split() if cell[0] == "$"][:2] == ["$1.00", "$1.00"]
+    assert "OWN COST" not in terminal.run("stats", "--by", "project")
+
+
 def test_bytes_are_told_by_session_tool_and_kind(terminal: Terminal, store: Path) -> None:
     [room] = terminal.json("stats", "--bytes")["stores"]
     assert room["total"]["bytes"] == sum(path.stat().st_size for path in store.rglob("*.json"))

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 GROUPS = ("day", "project", "model", "agent", "tool", "session")
 _LEAST_WANTED = ("CACHE-W", "CACHE-R", "REASON", "RE-PRICED", "MSGS", "INPUT", "OUTPUT")
 _HEADS = ("MSGS", "INPUT", "OUTPUT", "REASON", "CACHE-R", "CACHE-W", "COST", "RE-PRICED")
+_APART = (*_HEADS[:-2], "OWN COST", *_HEADS[-2:])
 
 
 def configure(parser: Parser) -> None:
@@ -145,7 +146,8 @@ def _print_table(found: Statistics, options: Namespace) -> None:
         days = {row.key: _weight(_sums(row)) for row in rows if row.key != UNKNOWN}
         if picture := calendar(days, output.terminal_columns()):
             print("\n".join(picture), end="\n\n")
-    _table(found.by, _names(shown, found.by, options), [_sums(row) for row in shown], found.total.figures)
+    own = [row.figures for row in shown]
+    _table(found.by, _names(shown, found.by, options), [_sums(row) for row in shown], own, found.total.figures)
     for note in _notes(found, len(shown), len(rows)):
         print(output.paint(note, 2))
 
@@ -174,9 +176,10 @@ def _weight(sums: Figures) -> float:
     return float(sums.cost or sums.repriced) / 1e15 or sums.total_tokens / 1e12
 
 
-def _cells(sums: Figures) -> tuple[str, ...]:
+def _cells(sums: Figures, own: Figures | None) -> tuple[str, ...]:
     counts = (sums.input, sums.output, sums.reasoning, sums.cache_read, sums.cache_write)
-    return (f"{sums.messages:,}", *map(short, counts), money(sums.cost), _repriced(sums))
+    itself = (money(own.cost),) if own else ()
+    return (f"{sums.messages:,}", *map(short, counts), *itself, money(sums.cost), _repriced(sums))
 
 
 def _repriced(sums: Figures) -> str:
@@ -185,20 +188,24 @@ def _repriced(sums: Figures) -> str:
     return "unknown" if not sums.repriced else f"{money(sums.repriced)} + ?"
 
 
-def _table(by: str, names: Sequence[str], rows: Sequence[Figures], total: Figures) -> None:
+def _table(by: str, names: Sequence[str], rows: Sequence[Figures], own: Sequence[Figures], total: Figures) -> None:
     """Numbers to the right, the name before them, a bar behind them as wide as there is room."""
     from .charts import bar
 
     most_name = min(36, max(output.terminal_columns() // 2, 12)) if sys.stdout.isatty() else 36
     names = [output.clip(name, most_name) for name in (*names, "total")]
-    cells = [_cells(sums) for sums in (*rows, total)]
+    # What a session used itself stands beside the sum only where subagents make a difference.
+    apart = any(sums.cost != alone.cost for sums, alone in zip(rows, own, strict=True))
+    heads = _APART if apart else _HEADS
+    pairs = [*zip(rows, own, strict=True), (total, total)]
+    cells = [_cells(sums, alone if apart else None) for sums, alone in pairs]
     weights = [_weight(sums) for sums in rows]
-    widths = [max(len(head), *(len(row[i]) for row in cells)) for i, head in enumerate(_HEADS)]
+    widths = [max(len(head), *(len(row[i]) for row in cells)) for i, head in enumerate(heads)]
     first = max(output.width(name) for name in (*names, by.upper()))
-    shown = _fitting(first, widths)
+    shown = _fitting(first, widths, heads)
     room = output.terminal_columns() - first - sum(widths[i] + 2 for i in shown) - 2
-    heads = "  ".join(_HEADS[i].rjust(widths[i]) for i in shown)
-    print(output.paint(f"{by.upper().ljust(first)}  {heads}", 2))
+    named = "  ".join(heads[i].rjust(widths[i]) for i in shown)
+    print(output.paint(f"{by.upper().ljust(first)}  {named}", 2))
     for number, (name, row) in enumerate(zip(names, cells, strict=True)):
         is_total = number == len(rows)
         figures = "  ".join(row[i].rjust(widths[i]) for i in shown)
@@ -207,13 +214,13 @@ def _table(by: str, names: Sequence[str], rows: Sequence[Figures], total: Figure
         print(output.paint(line, 1) if is_total else line)
 
 
-def _fitting(first: int, widths: Sequence[int]) -> list[int]:
+def _fitting(first: int, widths: Sequence[int], heads: Sequence[str]) -> list[int]:
     """The columns that there is room for on a terminal; what matters least is left out first."""
-    shown = list(range(len(_HEADS)))
+    shown = list(range(len(heads)))
     for head in _LEAST_WANTED:
         if not sys.stdout.isatty() or first + sum(widths[i] + 2 for i in shown) <= output.terminal_columns():
             break
-        shown.remove(_HEADS.index(head))
+        shown.remove(heads.index(head))
     return shown
 
 
