@@ -39,9 +39,8 @@ def size(count: int) -> str:
 
 
 def _print(usage: StoreUsage, limit: int) -> None:
-    print(
-        output.paint(f"{usage.place}: {size(usage.total.bytes)} in {output.counted(usage.total.records, 'record')}", 1)
-    )
+    records = output.counted(usage.total.records, "record")
+    print(output.paint(f"{usage.place}: {size(usage.total.bytes)} in {records}", 1))
     for what, shares in (("records", usage.kinds), ("parts", usage.parts), ("tools", usage.tools)):
         if shares:
             print()
