@@ -108,6 +108,17 @@ def test_time_and_project_choose_what_counts(terminal: Terminal, sample: Sample)
     assert "Nothing was spent" in terminal.error
 
 
+def test_sessions_outside_of_repositories_count_by_their_folder(terminal: Terminal, sample: Sample) -> None:
+    sample.write(("project", "global"), {"id": "global", "worktree": "/", "sandboxes": []})
+    sample.talk()
+    for folder in ("notes", "letters", "letters"):
+        sample.talk(project="global", directory=f"/home/ada/{folder}")
+    rows = {row["key"]: row["sessions"] for row in terminal.json("stats", "--by", "project")["rows"]}
+    assert rows == {"proj": 1, "/home/ada/notes": 1, "/home/ada/letters": 2}
+    table = terminal.run("stats", "--by", "project").splitlines()
+    assert {line.split()[0] for line in table[1:5]} == {"letters", "notes", "shop", "total"}
+
+
 def test_damage_is_told_and_the_rest_is_counted(terminal: Terminal, sample: Sample) -> None:
     session = sample.talk()
     sample.path("message", session["id"], sample.messages(session)[1]["id"]).write_bytes(b"{")

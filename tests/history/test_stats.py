@@ -88,7 +88,7 @@ def test_groups_by_model_agent_and_project(sample: Sample) -> None:
         "build": 2,
     }
     assert set(rows(statistics(store, "model"))) == {"anthropic/claude-sonnet-4-5", "openai/gpt-5"}
-    assert costs(statistics(store, "project")) == {"proj": 1, "global": 2}
+    assert costs(statistics(store, "project")) == {"proj": 1, "/srv/dev/shop": 2}
 
     def in_the_shop(facts: Facts | None) -> bool:
         return facts is not None and facts.project == "proj"

@@ -6,6 +6,7 @@ named below. Unknown means that nobody said; 0 may mean free, a subscription, or
 
 from __future__ import annotations
 
+import os
 import sys
 
 from ..errors import UsageError
@@ -233,7 +234,7 @@ def _names(rows: Sequence[Row], by: str, options: Namespace) -> list[str]:
     from .listing import read_projects
 
     titles = {each.id: project_title(each) for each in read_projects(open_store(options.store), [])}
-    return [titles.get(row.key, row.key) if row.key != "global" else "global" for row in rows]
+    return [titles.get(row.key) or os.path.basename(row.key) or row.key for row in rows]
 
 
 def _notes(found: Statistics, shown: int, total: int) -> list[str]:

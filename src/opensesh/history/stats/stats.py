@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
+from ...project import GLOBAL
 from ...storage.store import Damage, log_damage
 from .accounts import Account, Cell, cells
 from .figures import Figures
@@ -128,7 +129,10 @@ class _Keys:
 
     def _project(self, session: str, _: Cell) -> str:
         facts = self._facts.get(session)
-        return facts.project if facts else UNKNOWN
+        if facts is None:
+            return UNKNOWN
+        # What lies outside of every repository has the folder in common, if anything.
+        return facts.directory or GLOBAL if facts.project == GLOBAL else facts.project
 
 
 def _model(_: str, cell: Cell) -> str:

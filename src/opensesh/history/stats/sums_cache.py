@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     Told = Sequence[tuple[str, str]]
 
-_VERSION = 2
+_VERSION = 3
 
 
 class SumsCache:
