@@ -173,7 +173,8 @@ def test_odd_records_still_make_valid_lines(sample: Sample) -> None:
     lines = [json.loads(line) for line in written(JsonTree(sample.root), "jsonl").splitlines()]
     assert [line["session_id"] for line in lines] == [session["id"], "ses_old"]
     assert lines[0]["last_updated"] == lines[0]["start_time"] == "1970-01-01T00:00:00.005Z"
-    assert lines[0]["messages"][0]["thoughts"][0]["subject"] == "Plan"
+    [thought] = lines[0]["messages"][0]["thoughts"]
+    assert (thought["subject"], thought["timestamp"]) == ("Plan", lines[0]["messages"][0]["timestamp"])
     assert lines[0]["messages"][0]["content"].endswith('quotes " and \u2028 and \U0001f600')
     assert lines[1]["project_hash"] == "proj"
 
@@ -252,6 +253,18 @@ def test_what_is_null_counts_as_missing_for_an_import_elsewhere(sample: Sample) 
         assert None not in record.values()
 
 
+def test_rules_and_attachments_are_as_an_import_elsewhere_takes_them(sample: Sample) -> None:
+    rule = {"permission": "bash", "pattern": "*", "action": "ask"}
+    session = sample.session(permission=[rule, rule | {"action": "perhaps"}, None])
+    message = sample.answer(session)
+    sample.tool(message, attachments=[{"mime": "image/png"}, None])
+    document = json.loads(written(JsonTree(sample.root), "opencode"))
+    assert document["info"]["permission"] == [rule]
+    [attached] = document["messages"][0]["parts"][-1]["state"]["attachments"]
+    assert (attached["type"], attached["mime"], attached["url"]) == ("file", "image/png", "")
+    assert attached["messageID"] == message["id"]
+
+
 def sample_head(part: dict[str, Any]) -> dict[str, Any]:
     return {name: part[name] for name in ("id", "sessionID", "messageID")}
 
@@ -266,6 +279,19 @@ def test_markdown_reads_like_the_session_with_subagents_in_their_place(store: Js
     assert positions == sorted(positions)
     assert "### sub thing (@general subagent)" in text
     assert "### sub thing" not in written(store, "markdown", Selection(names=(PARENT,))).decode()
+
+
+def test_a_subagent_that_two_calls_mention_is_shown_once_and_what_nobody_typed_is_not(sample: Sample) -> None:
+    parent = sample.session("parent")
+    child = sample.talk("the child", parent=parent["id"])
+    message = sample.prompt(parent)
+    for _ in range(2):
+        sample.tool(message, "task", metadata={"sessionId": child["id"]})
+    sample.part(message, type="text", text="added by the program", synthetic=True)
+    sample.part(message, type="text", text="left by the program", ignored=True)
+    text = written(JsonTree(sample.root), "markdown").decode()
+    assert text.count("### the child") == 1
+    assert "by the program" not in text
 
 
 def test_markdown_cannot_be_broken_by_what_it_quotes(sample: Sample) -> None:
@@ -424,7 +450,7 @@ def test_an_interrupted_file_is_gone_on_with(store: JsonTree, tmp_path: Path, fo
         to_file(Export(store, Selection(), form), path, interrupt_after(count), mark="m")
     assert not os.path.exists(path)
     with open(f"{path}.part", "ab") as file:
-        file.write(b"half a sess")
+        file.write(b"half a session, and long enough to show behind the end of a short one" * 9_000)
     seen: list[int] = []
     to_file(Export(store, Selection(), form), path, lambda done, total: seen.append(done), mark="m")
     assert seen[0] == count + 1

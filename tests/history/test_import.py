@@ -165,6 +165,39 @@ def test_a_fork_that_grew_is_caught_up_with_under_the_same_name(there: Sample, h
     assert acts(bring(there.root, here)) == {"unchanged": 1}
 
 
+def test_a_fork_answers_its_own_prompts_and_is_not_shared(there: Sample, here: Path) -> None:
+    session = there.session(share={"url": "https://example.com/s"})
+    prompt = there.prompt(session)
+    bring(there.root, here)
+    there.answer(session, "said there", parentID=prompt["id"])
+    ours = Sample(here)
+    ours.clock = there.clock + 5000
+    ours.answer(session, "said here")
+    [done] = bring(there.root, here)
+    store = JsonTree(here)
+    question, answer = (message.info for message in store.messages(done.id))
+    assert answer["parentID"] == question["id"] != prompt["id"]
+    assert "share" not in store.read(("session", "proj", done.id))
+
+
+def test_what_is_missing_beside_a_session_is_filled_in(there: Sample, here: Path) -> None:
+    session = there.talk()
+    bring(there.root, here)
+    todos = [{"content": "dig", "status": "pending", "priority": "high", "id": "1"}]
+    there.write(("todo", session["id"]), todos)
+    [done] = bring(there.root, here)
+    assert (done.act, done.records) == ("extended", 1)
+    assert JsonTree(here).read(("todo", session["id"])) == todos
+
+
+def test_the_checkouts_of_a_project_are_mapped_with_it(there: Sample, here: Path) -> None:
+    there.write(("project", "proj"), {"id": "proj", "worktree": "/old/shop", "sandboxes": ["/old/shop-2", "/else"]})
+    there.talk(directory="/old/shop")
+    bring(there.root, here, paths=PathMap({"/old": "/new"}))
+    project = JsonTree(here).read(("project", "proj"))
+    assert (project["worktree"], project["sandboxes"]) == ("/new/shop", ["/new/shop-2", "/else"])
+
+
 def test_one_message_that_says_two_things_makes_a_fork(there: Sample, here: Path) -> None:
     session = there.talk()
     bring(there.root, here)
