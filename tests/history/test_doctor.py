@@ -395,6 +395,34 @@ def test_a_file_with_the_wrong_name_that_says_it_belongs_elsewhere_is_set_right_
     assert json.loads(path.read_bytes()) == info
 
 
+@pytest.mark.parametrize("torn", [True, False])
+def test_the_parts_of_a_message_that_is_mended_are_set_right_with_it(sample: Sample, torn: bool) -> None:
+    session = healthy(sample)
+    info = sample.messages(session)[1]
+    part = sample.part(info | {"sessionID": "ses_other"}, type="text", text="x")
+    path = sample.path("message", session["id"], info["id"])
+    path.write_bytes(b"") if torn else path.rename(path.with_name("msg_renamed.json"))
+    mend(sample)
+    assert json.loads(sample.path("part", info["id"], part["id"]).read_bytes())["sessionID"] == session["id"]
+
+
+def test_a_copy_under_another_name_of_what_is_filed_elsewhere_is_put_aside(sample: Sample) -> None:
+    session = healthy(sample)
+    info = sample.messages(session)[0]
+    path = sample.path("message", session["id"], info["id"])
+    shutil.copy(path, path.with_name("foo.json"))
+    (sample.root / "message" / "zzz").mkdir()
+    path.rename(sample.root / "message" / "zzz" / path.name)
+    record = sample.path("session", "proj", session["id"])
+    shutil.copy(record, record.with_name("ses_copy.json"))
+    (sample.root / "session" / "old").mkdir()
+    record.rename(sample.root / "session" / "old" / record.name)
+    mend(sample)
+    tree = JsonTree(sample.root)
+    assert [key[-1] for key in tree.list(("message",))].count(info["id"]) == 1
+    assert [key[-1] for key in tree.list(("session",))].count(session["id"]) == 1
+
+
 def test_a_link_to_a_record_is_not_taken_for_one_with_odd_permissions(sample: Sample, tmp_path: Path) -> None:
     record = sample.path("session", "proj", healthy(sample)["id"])
     record.rename(tmp_path / "elsewhere.json")

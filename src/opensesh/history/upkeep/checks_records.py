@@ -145,8 +145,9 @@ def _aside(tree: JsonTree, kind: str, folder: str) -> list[Change]:
 def _misplaced(tree: JsonTree, found: Inventory) -> Iterator[Finding]:
     """Where a record is filed is what counts; what it says of itself is brought in line with that."""
     superseded = {item.path for item, _ in found.superseded}
-    taken: set[str] = set()
+    sessions = {item.name for item in found.of("session")}
     for kind in ("session", "message", "part", "project"):
+        taken = set(found.owners if kind == "message" else sessions if kind == "session" else ())
         for item in found.of(kind):
             wrong = {name: right for name, right in _expected(item, found).items() if _differs(item, name, right)}
             if wrong and item.path not in superseded:
@@ -160,7 +161,7 @@ def _expected(item: Item, found: Inventory) -> dict[str, str]:
         case "message":
             return {"id": item.name, "sessionID": item.folder}
         case "part":
-            session = found.owners.get(item.folder)
+            session = found.session_of(item.folder)
             return {"id": item.name, "messageID": item.folder} | ({"sessionID": session} if session else {})
         case _:
             return {"id": item.name}
@@ -172,10 +173,10 @@ def _differs(item: Item, name: str, right: str) -> bool:
 
 
 def _brought_in_line(tree: JsonTree, item: Item, wrong: dict[str, str], taken: set[str]) -> Finding:
-    """``taken`` are the places that others will be renamed to; what is renamed here is added."""
+    """``taken`` are the names that others of its kind have, or will have; the one it gets here is added."""
     own = str(item.says.get("id", ""))
     place = os.path.join(os.path.dirname(item.path), f"{own}.json")
-    if "id" in wrong and is_plain(own) and (place in taken or os.path.exists(os.path.join(tree.root, place))):
+    if "id" in wrong and is_plain(own) and (own in taken or os.path.exists(os.path.join(tree.root, place))):
         text = f"a copy of {own} under another name"
         parts = _aside(tree, "part", item.name)
         return Finding("misplaced", item.path, text, "odd", [Change(path=item.path, aside=True), *parts])
@@ -186,7 +187,7 @@ def _brought_in_line(tree: JsonTree, item: Item, wrong: dict[str, str], taken: s
         said = ", ".join(f"{name} {str(item.says.get(name))!r:.40}" for name in right)
         texts.append(f"says {said}, which is not where it is filed")
     if renamed:
-        taken.add(place)
+        taken.add(own)
 
     def correct(record: Document) -> None:
         record.update(right)

@@ -60,6 +60,8 @@ class Inventory:
         """How many readable parts there are of each message that is not, or cannot be read."""
         self.torn: list[tuple[str, str]] = []
         """Files that hold no record, with the reason."""
+        self.to_be_mended: dict[str, str] = {}
+        """The session of each message that is torn, or filed under another name than its own."""
         self.unreadable: list[tuple[str, str]] = []
         """Files that cannot be read and folders that cannot be listed, with the reason."""
         self.foreign: list[str] = []
@@ -74,6 +76,17 @@ class Inventory:
     def of(self, kind: str) -> list[Item]:
         """The readable records of a kind; see above for messages and parts."""
         return self.items[kind]
+
+    def session_of(self, message: str) -> str:
+        """The session that a message is filed under, be it readable, torn or under another name; empty if there is no
+        such message."""
+        return self.owners.get(message) or self.to_be_mended.get(message, "")
+
+    def add_torn(self, item: Item, reason: str) -> None:
+        """Take note of a file that holds no record."""
+        self.torn.append((item.path, reason))
+        if item.kind == "message":
+            self.to_be_mended.setdefault(item.name, item.folder)
 
     def damaged(self, kind: str) -> Iterator[tuple[str, str]]:
         """The folder and name of each file of a kind that holds no record or cannot be read."""
@@ -151,11 +164,11 @@ def _read(found: Inventory, item: Item, copies: dict[str, list[Item]]) -> None:
         found.unreadable.append((item.path, f"cannot be read: {error.strerror or error}"))
         return
     except RecordError as error:
-        found.torn.append((item.path, f"{error.reason}{f' ({error.place})' if error.place else ''}"))
+        found.add_torn(item, f"{error.reason}{f' ({error.place})' if error.place else ''}")
         return
     held = as_object(document)
     if held is None and item.kind in ("project", *_DEEP):
-        found.torn.append((item.path, "not an object"))
+        found.add_torn(item, "not an object")
         return
     _keep(found, item._replace(changed=changed, says=_told(held or {}, item.kind)), copies)
 
@@ -176,13 +189,15 @@ def _keep(found: Inventory, item: Item, copies: dict[str, list[Item]]) -> None:
             copies.setdefault(item.name, [_first_copy(found, item.name)]).append(item)
         else:
             found.owners[item.name] = item.folder
+        if item.says.get("id") != item.name:
+            found.to_be_mended.setdefault(str(item.says.get("id")), item.folder)
         _note_last(found, item)
         sound = is_at_home(item) and item.says.get("id") == item.name and not is_open(item)
     elif item.kind == "part":
         if item.folder not in found.owners:
             found.lost_parts[item.folder] += 1
         told = (item.says["id"], item.says["messageID"], item.says["sessionID"])
-        filed = (item.name, item.folder, found.owners.get(item.folder, item.says["sessionID"]))
+        filed = (item.name, item.folder, found.session_of(item.folder) or item.says["sessionID"])
         sound = told == filed and not is_open(item)
     if not sound:
         found.items[item.kind].append(item)
