@@ -423,6 +423,17 @@ def test_a_copy_under_another_name_of_what_is_filed_elsewhere_is_put_aside(sampl
     assert [key[-1] for key in tree.list(("session",))].count(session["id"]) == 1
 
 
+def test_records_that_were_swapped_stay_both(sample: Sample) -> None:
+    one, other = healthy(sample), healthy(sample)
+    paths = [sample.path("session", "proj", session["id"]) for session in (one, other)]
+    records = [path.read_bytes() for path in paths]
+    for path, record in zip(paths, reversed(records), strict=True):
+        path.write_bytes(record)
+    mend(sample)
+    assert [json.loads(path.read_bytes())["id"] for path in paths] == [one["id"], other["id"]]
+    assert {json.loads(path.read_bytes())["title"] for path in paths} == {one["title"]}
+
+
 def test_a_link_to_a_record_is_not_taken_for_one_with_odd_permissions(sample: Sample, tmp_path: Path) -> None:
     record = sample.path("session", "proj", healthy(sample)["id"])
     record.rename(tmp_path / "elsewhere.json")

@@ -145,13 +145,27 @@ def _aside(tree: JsonTree, kind: str, folder: str) -> list[Change]:
 def _misplaced(tree: JsonTree, found: Inventory) -> Iterator[Finding]:
     """Where a record is filed is what counts; what it says of itself is brought in line with that."""
     superseded = {item.path for item, _ in found.superseded}
-    sessions = {item.name for item in found.of("session")}
     for kind in ("session", "message", "part", "project"):
-        taken = set(found.owners if kind == "message" else sessions if kind == "session" else ())
+        taken = _taken(tree, found, kind)
         for item in found.of(kind):
             wrong = {name: right for name, right in _expected(item, found).items() if _differs(item, name, right)}
             if wrong and item.path not in superseded:
                 yield _brought_in_line(tree, item, wrong, taken)
+
+
+def _taken(tree: JsonTree, found: Inventory, kind: str) -> set[str]:
+    """The names of a kind's records that are their own, as far as others call themselves so."""
+    strays = [item for item in found.of(kind) if item.says.get("id") != item.name]
+    paths = {item.path for item in strays}
+    sessions = {item.name for item in found.of("session") if kind == "session" and item.path not in paths}
+    taken: set[str] = set()
+    for item in strays:
+        own = str(item.says.get("id", ""))
+        homes = {item.folder, found.owners[own]} if kind == "message" and own in found.owners else {item.folder}
+        places = {os.path.join(kind, folder, f"{own}.json") for folder in homes} - paths
+        if own in sessions or (is_plain(own) and any(os.path.exists(os.path.join(tree.root, each)) for each in places)):
+            taken.add(own)
+    return taken
 
 
 def _expected(item: Item, found: Inventory) -> dict[str, str]:
@@ -176,11 +190,11 @@ def _brought_in_line(tree: JsonTree, item: Item, wrong: dict[str, str], taken: s
     """``taken`` are the names that others of its kind have, or will have; the one it gets here is added."""
     own = str(item.says.get("id", ""))
     place = os.path.join(os.path.dirname(item.path), f"{own}.json")
-    if "id" in wrong and is_plain(own) and (own in taken or os.path.exists(os.path.join(tree.root, place))):
+    if "id" in wrong and own in taken:
         text = f"a copy of {own} under another name"
         parts = _aside(tree, "part", item.name)
         return Finding("misplaced", item.path, text, "odd", [Change(path=item.path, aside=True), *parts])
-    renamed = "id" in wrong and _is_its_name(tree, item, own)
+    renamed = "id" in wrong and _is_its_name(tree, item, own) and not os.path.exists(os.path.join(tree.root, place))
     right = {name: value for name, value in wrong.items() if not (renamed and name == "id")}
     texts = [f"filed under another name than its own, {own}"] if renamed else []
     if right:
