@@ -163,6 +163,14 @@ def test_tools_are_left_out_or_summed_up_in_a_line(store: JsonTree) -> None:
     assert "[read] /nonexistent: Error: File not found" in contents[3]
 
 
+def test_a_time_that_is_no_number_costs_itself_alone(sample: Sample) -> None:
+    odd, other = sample.talk("Odd"), sample.talk("Other")
+    path = sample.root / "session" / "proj" / f"{odd['id']}.json"
+    path.write_text(re.sub(r'"updated": ?\d+', '"updated": 1e999', path.read_text()))
+    lines = [json.loads(line) for line in written(JsonTree(sample.root), "jsonl").splitlines()]
+    assert {line["session_id"] for line in lines} == {odd["id"], other["id"]}
+
+
 def test_odd_records_still_make_valid_lines(sample: Sample) -> None:
     session = sample.session(time={"created": 5})
     message = sample.prompt(session)

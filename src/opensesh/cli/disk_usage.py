@@ -32,7 +32,7 @@ def size(count: int) -> str:
     """Bytes as people read them."""
     amount = float(count)
     for unit in ("B", "KB", "MB", "GB"):
-        if amount < 1000:
+        if amount < 999.95 or (unit == "B" and amount < 1000):
             return f"{amount:.0f} {unit}" if unit == "B" else f"{amount:.1f} {unit}"
         amount /= 1000
     return f"{amount:.1f} TB"

@@ -55,6 +55,8 @@ def run(options: Namespace) -> int:
     if options.bytes:
         from .disk_usage import run as run_bytes
 
+        if options.by != "day" or options.since or options.until or options.project or options.children:
+            raise UsageError("--bytes measures whole stores: of the other options, only --limit goes with it")
         return run_bytes(open_store(options.store), options)
     found = find_stores(options.store)
     if options.by == "tool" or options.fresh or options.since or options.until or options.project:
@@ -318,7 +320,7 @@ def _tool_table(documents: Sequence[dict[str, object]]) -> None:
 def short(number: int) -> str:
     """A count in few characters: 950, 12.3K, 4.5M."""
     for size, unit in ((10**9, "G"), (10**6, "M"), (10**3, "K")):
-        if abs(number) >= size:
+        if abs(number) >= size * 0.99995:  # what would be rounded up to 1000.0 of the unit below
             return f"{number / size:.1f}{unit}"
     return str(number)
 

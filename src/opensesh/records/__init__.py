@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .codec import Document, as_list, as_object, dumps, dumps_compact, loads, loads_object
+from .codec import Document, as_list, as_object, as_whole, dumps, dumps_compact, loads, loads_object
 from .failure import (
     APIError,
     BudgetExceededError,
@@ -126,6 +126,7 @@ __all__ = [
     "View",
     "as_list",
     "as_object",
+    "as_whole",
     "created",
     "document_of",
     "dumps",

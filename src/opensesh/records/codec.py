@@ -62,6 +62,11 @@ def as_list(value: Any) -> list[Any] | None:
     return cast("list[Any]", value) if isinstance(value, list) else None
 
 
+def as_whole(value: Any) -> int:
+    """``value`` as a whole number; 0 for what is none."""
+    return int(value) if isinstance(value, (int, float)) and math.isfinite(value) else 0
+
+
 def dumps(value: Any) -> bytes:
     """Encode as ``JSON.stringify(value, null, 2)`` would."""
     try:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from ...errors import NotFound, OpenseshError, RecordError
 from ...project import GLOBAL
-from ...records import as_object
+from ...records import as_object, as_whole
 from ...storage import keys
 from ...storage.json_tree import JsonTree
 from ...storage.leases import Leases
@@ -164,8 +164,7 @@ class Importer:
 
 def _updated(info: Document) -> int:
     time = as_object(info.get("time")) or {}
-    moment = time.get("updated") or time.get("created")
-    return int(moment) if isinstance(moment, (int, float)) else 0
+    return as_whole(time.get("updated") or time.get("created"))
 
 
 def _overlook(_: Damage) -> None:

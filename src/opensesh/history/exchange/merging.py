@@ -6,7 +6,7 @@ from enum import Enum
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
-from ...records import as_list, as_object
+from ...records import as_list, as_object, as_whole
 from ...sessions import fork_title
 from ...storage.store import StoredMessage
 
@@ -55,12 +55,12 @@ def as_fork(incoming: Incoming, ours: Sequence[StoredMessage], theirs: Sequence[
     names = {str(message.info.get("id")): _derived(str(message.info.get("id")), name.encode()) for message in messages}
     copies = [_copied(message, name, names) for message in messages]
     time = as_object(incoming.info.get("time")) or {}
-    made = max([_moment(time.get("created")), *(_moment(_created(message)) + 1 for message in messages)])
+    made = max([as_whole(time.get("created")), *(as_whole(_created(message)) + 1 for message in messages)])
     info = incoming.info | {
         "id": name,
         "title": fork_title(incoming.title),
         # Later than all it holds, as the creation of a fork is: by this its messages are known to be copies.
-        "time": time | {"created": made, "updated": max(made, _moment(time.get("updated")))},
+        "time": time | {"created": made, "updated": max(made, as_whole(time.get("updated")))},
     }
     info.pop("share", None)
     return incoming._replace(id=name, info=info, messages=lambda: copies, beside=())
@@ -161,7 +161,3 @@ def _derived(name: str, salt: bytes) -> str:
 
 def _created(message: StoredMessage) -> Any:
     return (as_object(message.info.get("time")) or {}).get("created")
-
-
-def _moment(value: Any) -> int:
-    return int(value) if isinstance(value, (int, float)) else 0

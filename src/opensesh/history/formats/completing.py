@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from math import isfinite
 from typing import TYPE_CHECKING, Any
 
 from ...errors import RecordError
-from ...records import as_list, as_object, dumps_compact, read_failure, write_failure
+from ...records import as_list, as_object, as_whole, dumps_compact, read_failure, write_failure
 from ...records.part import PART_TYPES
 from ...storage.store import StoredMessage
 
@@ -25,8 +24,8 @@ def complete_session(info: Document, name: str, project: str) -> Document:
     """A session's record."""
     info = _without_nulls(info)
     given = as_object(info.get("time")) or {}
-    created = whole(given.get("created"))
-    time = {key: whole(value) for key, value in given.items() if isinstance(value, (int, float))}
+    created = as_whole(given.get("created"))
+    time = {key: as_whole(value) for key, value in given.items() if isinstance(value, (int, float))}
     done = info | {
         "id": named("ses", name),
         "slug": _text(info, "slug", f"session-{name[-6:].lower()}"),
@@ -38,7 +37,7 @@ def complete_session(info: Document, name: str, project: str) -> Document:
     }
     summary = as_object(info.get("summary"))
     if summary is not None:
-        counts = {key: whole(summary.get(key)) for key in ("additions", "deletions", "files")}
+        counts = {key: as_whole(summary.get(key)) for key in ("additions", "deletions", "files")}
         done["summary"] = summary | counts
     if "permission" in info:
         done["permission"] = [rule for rule in as_list(info["permission"]) or [] if _is_rule(rule)]
@@ -49,7 +48,7 @@ def complete_message(message: StoredMessage, session: Document, parent: str) -> 
     """A message and its parts; ``parent`` is the prompt before it."""
     info = _without_nulls(message.info)
     given = as_object(info.get("time")) or {}
-    time = {key: whole(value) for key, value in given.items() if isinstance(value, (int, float))}
+    time = {key: as_whole(value) for key, value in given.items() if isinstance(value, (int, float))}
     created = time.setdefault("created", 0)
     name, owner = named("msg", str(info.get("id", ""))), named("ses", str(session.get("id", "")))
     done: Document = info | {"id": name, "sessionID": owner, "time": time}
@@ -67,11 +66,6 @@ def _without_nulls(record: Document) -> Document:
 def named(prefix: str, name: str) -> str:
     """An identifier with the prefix that it must have."""
     return name if name.startswith(prefix) else f"{prefix}_{name}"
-
-
-def whole(value: Any) -> int:
-    """A number as OpenCode wants it; 0 for what is none."""
-    return int(value) if isinstance(value, (int, float)) and isfinite(value) else 0
 
 
 def _prompt(info: Document) -> Document:
@@ -193,7 +187,7 @@ def _state(state: Document, head: Document, created: int) -> Document:
 
 def _span(held: Any, created: int, *, ended: bool) -> Document:
     given = as_object(held) or {}
-    time = {key: whole(value) for key, value in given.items() if isinstance(value, (int, float))}
+    time = {key: as_whole(value) for key, value in given.items() if isinstance(value, (int, float))}
     time = {"start": created} | time
     return time if not ended else {"start": time["start"], "end": time["start"]} | time
 

@@ -8,7 +8,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from ...errors import RecordError
-from ...records import Document, as_object, codec
+from ...records import Document, as_object, as_whole, codec
 from ...storage import open_store
 from ...storage.json_tree import read_file
 from ...storage.store import Damage
@@ -136,7 +136,7 @@ class StoreReading:
 def session_facts(document: Document, project: str, name: str) -> Facts:
     """What a session's record says. Its file's place speaks where the record does not, and for its name in any case."""
     stamps = as_object(document.get("time")) or {}
-    created, updated = _moment(stamps.get("created")), _moment(stamps.get("updated"))
+    created, updated = as_whole(stamps.get("created")), as_whole(stamps.get("updated"))
     fork = as_object(document.get("fork")) or {}
     texts = {key: value for key in ("parentID", "title", "directory") if isinstance(value := document.get(key), str)}
     return Facts(
@@ -160,10 +160,6 @@ def _content(path: str) -> bytes:
     finally:
         os.close(descriptor)
     return data if len(data) < _SMALL else read_file(path)
-
-
-def _moment(value: object) -> int:
-    return int(value) if isinstance(value, (int, float)) else 0
 
 
 def _listener(damage: Told) -> Report:
