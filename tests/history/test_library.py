@@ -148,6 +148,7 @@ def test_a_copy_of_a_record_under_another_name_is_no_obstacle(tree: Tree, librar
     tree.write(("session", "global", f"{name}-copy"), library.session(name).record.document | {"title": "a copy"})
     assert [each.id for each in library.overview(Scope()).sessions] == [name, name]
     assert library.overview(Scope(), limit=1).total == 2
+    assert library.session(name).id == name
 
 
 def test_one_session_is_found_by_many_names(tree: Tree, library: Library) -> None:

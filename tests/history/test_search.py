@@ -179,6 +179,8 @@ def test_text_as_it_stands(tree: Tree, ask: Ask) -> None:
         assert ask(text, "text").total == 0, text
     assert parts(ask("&&")) == [part]
     assert ask("   ", "text").total == 2
+    _, quoted = tree.text(session, 'she said "no')
+    assert parts(ask('"')) == [quoted]
 
 
 def test_regular_expressions(tree: Tree, ask: Ask) -> None:

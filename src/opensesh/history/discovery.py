@@ -138,10 +138,11 @@ def find_session(sessions: Iterable[Session], word: str, place: str) -> Session:
             if named:
                 fits.append(each)
     for fits in kinds:
-        if len(fits) == 1:
-            return fits[0]
+        names = {each.id for each in fits}
+        if len(names) > 1:
+            raise Ambiguous(word, sorted(names))
         if fits:
-            raise Ambiguous(word, [each.id for each in fits])
+            return max(fits, key=lambda each: each.updated)  # a record may lie there twice
     raise NotFound(f"no session is called {word!r} in {place}. 'opensesh list' shows them.", name=word)
 
 

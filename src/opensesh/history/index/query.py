@@ -61,11 +61,11 @@ class Question(NamedTuple):
 
 
 def words_question(text: str) -> Question:
-    """For words, phrases, beginnings and parts of words."""
+    """For words, phrases, beginnings and parts of words; for the text as it stands where it holds none."""
     found = Question()
     for atom in parse(text):
         found = _add(found, atom)
-    return found
+    return found if found != Question() else text_question(text.strip())
 
 
 def text_question(text: str) -> Question:
