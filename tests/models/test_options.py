@@ -9,13 +9,13 @@ from opensesh.models.model import Capabilities, Limit, Model
 from opensesh.models.options import (
     Sampling,
     max_output_tokens,
-    merged,
     options,
     sampling,
     small_options,
     variants,
     with_configured,
 )
+from opensesh.records import merged
 
 ENCRYPTED = ["reasoning.encrypted_content"]
 COMPATIBLE = "@ai-sdk/openai-compatible"

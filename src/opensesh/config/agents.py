@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from msgspec.structs import replace
 
 from ..errors import ConfigError
-from ..records import Document, ModelRef, Rule, View, as_object
+from ..records import ModelRef, Rule, View, merged
 from .prompts import prompt
 from .rules import Rules, evaluate, matches, rule, rules
 
@@ -250,18 +250,10 @@ def _overlay(agent: Agent, section: AgentConfig, home: str) -> Agent:
     }
     return replace(
         agent,
-        options=_deep(agent.options, section.options),
+        options=merged(agent.options, section.options),
         permission=agent.permission + rules(section.permission, home),
         **{name: value for name, value in said.items() if value is not None},
     )
-
-
-def _deep(base: Document, over: Document) -> Document:
-    merged = base.copy()
-    for key, value in over.items():
-        inner, below = as_object(value), as_object(base.get(key))
-        merged[key] = _deep(below, inner) if inner is not None and below is not None else value
-    return merged
 
 
 def _may_read_outputs(agent: Agent, config: Config) -> Agent:

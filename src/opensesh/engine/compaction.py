@@ -25,6 +25,7 @@ from ..records import (
     Span,
     TextPart,
     UserMessage,
+    merged,
 )
 from ..storage.store import StoredMessage
 from .answer_writer import AnswerWriter
@@ -176,7 +177,7 @@ class Compaction:
             model=model,
             messages=(System(text=agent.prompt or ""), User(content=(Text(text=ask),))),
             max_output_tokens=options.max_output_tokens(model, self._runtime.config.flags.output_token_max),
-            options=options.merged(options.options(model, self._session.id), model.options, agent.options),
+            options=merged(options.options(model, self._session.id), model.options, agent.options),
             headers=model.headers,
         )
         request = await self._runtime.hooks.side_request(self._request.info, agent.name, "summary", request)

@@ -10,7 +10,7 @@ from ..errors import OpenseshError
 from ..models import options
 from ..models.request import Assistant, Request, Text, ToolSpec, User
 from ..permissions import disabled
-from ..records import as_object
+from ..records import as_object, merged
 from ..tools.registry import Features, Named, Registry, Surroundings, specify
 from .context import Surroundings as CallSurroundings
 from .modes import SessionModes, plan_file
@@ -236,9 +236,7 @@ class Step:
             temperature=temperature if model.capabilities.temperature else None,
             top_p=sampling.top_p if agent.top_p is None else agent.top_p,
             top_k=sampling.top_k,
-            options=options.merged(
-                options.options(model, self.user["sessionID"]), model.options, agent.options, chosen
-            ),
+            options=merged(options.options(model, self.user["sessionID"]), model.options, agent.options, chosen),
             headers=model.headers,
         )
 

@@ -18,7 +18,7 @@ from ..events import MessageUpdated
 from ..models import options, pricing
 from ..models.events import FinishStep, TextDelta
 from ..models.request import Request, System, Text, User
-from ..records import OWN, as_list, as_object, document_of
+from ..records import OWN, as_list, as_object, document_of, merged
 from ..storage import keys
 from .turn import closed_after
 
@@ -120,7 +120,7 @@ async def _ask(runtime: Runtime, agent: Agent, prompt: StoredMessage) -> str:
         messages=(System(text=agent.prompt or ""), User(content=(Text(text=_ASK + _subject(prompt)[:4000]),))),
         max_output_tokens=options.max_output_tokens(model, runtime.config.flags.output_token_max),
         temperature=agent.temperature if model.capabilities.temperature else None,
-        options=options.merged(options.small_options(model), model.options, agent.options),
+        options=merged(options.small_options(model), model.options, agent.options),
         headers=model.headers,
     )
     request = await runtime.hooks.side_request(prompt.info, agent.name, "title", request)

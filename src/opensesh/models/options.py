@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
+from ..records import merged
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
@@ -143,20 +145,6 @@ def with_configured(generated: Variants, configured: Mapping[str, Mapping[str, A
         for name, each in whole.items()
         if each.get("disabled") is not True
     }
-
-
-def merged(*layers: Mapping[str, Any]) -> Options:
-    """One mapping out of several, later ones winning, objects merged member by member; arguments stay as they are."""
-    result: Options = {}
-    for layer in layers:
-        for key, value in layer.items():
-            below = result.get(key)
-            if isinstance(value, dict):
-                inner = cast("Options", value)
-                result[key] = merged(cast("Options", below), inner) if isinstance(below, dict) else merged(inner)
-            else:
-                result[key] = value
-    return result
 
 
 def _thinking_options(model: Model) -> Options:

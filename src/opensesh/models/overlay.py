@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, cast
 import msgspec
 from msgspec import Struct
 
+from ..records import merged
 from ..storage.store import Damage
-from .options import merged
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

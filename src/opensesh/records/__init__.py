@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .codec import Document, as_list, as_object, as_whole, dumps, dumps_compact, loads, loads_object
+from .codec import Document, as_list, as_object, as_whole, dumps, dumps_compact, loads, loads_object, merged
 from .failure import (
     APIError,
     BudgetExceededError,
@@ -134,6 +134,7 @@ __all__ = [
     "in_order",
     "loads",
     "loads_object",
+    "merged",
     "names_in_order",
     "parts_in_order",
     "position",

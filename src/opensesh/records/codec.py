@@ -17,7 +17,7 @@ import msgspec
 from ..errors import RecordError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 Document = dict[str, Any]
 """A record as decoded: the truth about it. Typed views are made from it, never the other way round."""
@@ -65,6 +65,16 @@ def as_list(value: Any) -> list[Any] | None:
 def as_whole(value: Any) -> int:
     """``value`` as a whole number; 0 for what is none."""
     return int(value) if isinstance(value, (int, float)) and math.isfinite(value) else 0
+
+
+def merged(*documents: Mapping[str, Any]) -> Document:
+    """One document out of several, later ones winning, objects merged member by member; arguments stay as they are."""
+    result: Document = {}
+    for document in documents:
+        for key, value in document.items():
+            inner = as_object(value)
+            result[key] = value if inner is None else merged(as_object(result.get(key)) or {}, inner)
+    return result
 
 
 def dumps(value: Any) -> bytes:
