@@ -87,14 +87,18 @@ class SumsCache:
         except OSError:
             self._sure = False
             return ""
+        lines: list[str] = []
         with entries:
             try:
-                found = [(each.name, each.stat()) for each in entries]
+                for each in entries:
+                    found = each.stat()
+                    lines.append(f"{each.name} {found.st_mtime_ns} {found.st_size}")
+                    self._newest = max(self._newest, found.st_mtime_ns)
             except OSError:
                 self._sure = False
                 return ""
-        self._newest = max((self._newest, *(status.st_mtime_ns for _, status in found)))
-        return "\n".join(sorted(f"{name} {status.st_mtime_ns} {status.st_size}" for name, status in found))
+        lines.sort()
+        return "\n".join(lines)
 
     def _of_databases(self) -> list[list[Mark]]:
         marks = [database_marks(path) for path in self._found.databases]

@@ -7,11 +7,11 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from ...ids import now_ms
-from ...records import Document, as_object, dumps
+from ...records import Document, as_object, as_whole, dumps
 from ...spelling import counted
 from ...storage.keys import is_plain
 from .findings import Finding
-from .inventory import PER_SESSION, is_open, number
+from .inventory import PER_SESSION, is_open
 from .rebuilding import rebuilt_message, rebuilt_session
 from .undo import Change
 
@@ -248,7 +248,7 @@ def _stale(found: Inventory, running: frozenset[str]) -> Iterator[Finding]:
 def _closing_call(changed: int) -> Callable[[Document], None]:
     def close(part: Document) -> None:
         state = as_object(part.get("state")) or {}
-        start = number((as_object(state.get("time")) or {}).get("start")) or changed
+        start = as_whole((as_object(state.get("time")) or {}).get("start")) or changed
         failed: Document = {"status": "error", "input": as_object(state.get("input")) or {}, "error": INTERRUPTED}
         if metadata := as_object(state.get("metadata")):
             failed["metadata"] = metadata
@@ -259,7 +259,7 @@ def _closing_call(changed: int) -> Callable[[Document], None]:
 
 def _closing_answer(changed: int) -> Callable[[Document], None]:
     def close(info: Document) -> None:
-        info["time"]["completed"] = max(changed, number(info["time"].get("created")))
+        info["time"]["completed"] = max(changed, as_whole(info["time"].get("created")))
         if "finish" not in info and "error" not in info:
             info["finish"] = "unknown"
 

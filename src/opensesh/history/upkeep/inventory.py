@@ -6,10 +6,10 @@ import os
 import re
 import stat
 from collections import Counter
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from ...errors import RecordError
-from ...records import Document, as_object, loads
+from ...records import Document, as_object, as_whole, loads
 from ...storage.json_tree import JsonTree, read_file
 from ...storage.keys import is_plain
 
@@ -212,7 +212,7 @@ def _first_copy(found: Inventory, name: str) -> Item:
 
 
 def _note_last(found: Inventory, item: Item) -> None:
-    moment = number((as_object(item.says.get("time")) or {}).get("created"))
+    moment = as_whole((as_object(item.says.get("time")) or {}).get("created"))
     latest, names = found.last.setdefault(item.folder, (moment, []))
     if moment > latest:
         found.last[item.folder] = (moment, [item.name])
@@ -231,7 +231,7 @@ def _settle_copies(found: Inventory, copies: dict[str, list[Item]]) -> None:
 
 def _newest(item: Item) -> tuple[int, ...]:
     time = as_object(item.says.get("time")) or {}
-    return number(time.get("updated")), number(time.get("created"))
+    return as_whole(time.get("updated")), as_whole(time.get("created"))
 
 
 def is_at_home(item: Item) -> bool:
@@ -245,11 +245,6 @@ def is_open(item: Item) -> bool:
         return item.says.get("status") in ("pending", "running")
     time = as_object(item.says.get("time")) or {}
     return item.says.get("role") == "assistant" and "created" in time and "completed" not in time
-
-
-def number(value: Any) -> int:
-    """A number as a whole one; anything else is 0."""
-    return int(value) if isinstance(value, (int, float)) else 0
 
 
 def _look_at(found: Inventory, path: str, place: str, *, is_folder: bool) -> int:

@@ -6,9 +6,8 @@ import os
 from typing import TYPE_CHECKING
 
 from ...project import register, resolve
-from ...records import as_object, codec, dumps
+from ...records import as_object, as_whole, codec, dumps
 from ...storage.json_tree import read_file
-from .inventory import number
 from .trash import Bulk, change_records, free, record_paths, with_children, writable_tree
 from .undo import Change
 
@@ -47,7 +46,7 @@ def move(store: Store, sessions: Sequence[Session], folder: str, *, base: str = 
 def _changes(tree: JsonTree, paths: Sequence[str], place: Place) -> Iterator[Change]:
     """What files the newest of a session's records where it belongs, and puts the others aside."""
     copies = {path: codec.loads_object(read_file(os.path.join(tree.root, path)), path) for path in paths}
-    path = max(paths, key=lambda each: number((as_object(copies[each].get("time")) or {}).get("updated")))
+    path = max(paths, key=lambda each: as_whole((as_object(copies[each].get("time")) or {}).get("updated")))
     yield from (Change(path=each, aside=True) for each in paths if each != path)
     after = copies[path] | {"projectID": place.id, "directory": place.directory}
     there = os.path.join("session", place.id, os.path.basename(path))

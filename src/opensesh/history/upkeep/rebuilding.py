@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING
 
 from ... import ids
 from ...errors import InvalidID, RecordError
-from ...records import Document, as_object, loads_object
+from ...records import Document, as_object, as_whole, loads_object
 from ...slugs import new_slug
 from ...storage.json_tree import JsonTree, read_file
-from .inventory import number
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -22,7 +21,7 @@ _UNKNOWN = "unknown"
 def rebuilt_session(tree: JsonTree, session: str, rebuilt: Iterable[Document], project: str = "") -> Document:
     """The record of a session whose messages are left, or ``rebuilt``; what nobody remembers is said to be unknown."""
     infos = [*_records(tree, os.path.join("message", session)), *rebuilt]
-    times = [moment for info in infos if (moment := number((as_object(info.get("time")) or {}).get("created")))]
+    times = [moment for info in infos if (moment := as_whole((as_object(info.get("time")) or {}).get("created")))]
     paths = [path for info in infos if (path := as_object(info.get("path")))]
     directory = next((str(path["cwd"]) for path in paths if path.get("cwd")), "/")
     root = next((str(path["root"]) for path in paths if path.get("root")), "/")
@@ -43,7 +42,7 @@ def rebuilt_message(tree: JsonTree, session: str, message: str) -> Document | No
     if not parts:
         return None
     near = _neighbour(tree, session)
-    created = _minted(message, number((as_object(near.get("time")) or {}).get("created")) or ids.now_ms())
+    created = _minted(message, as_whole((as_object(near.get("time")) or {}).get("created")) or ids.now_ms())
     base: Document = {"id": message, "sessionID": session}
     if not any(part.get("type") in _MODELS for part in parts):
         model = {"providerID": _UNKNOWN, "modelID": _UNKNOWN}
@@ -101,4 +100,4 @@ def _minted(name: str, near: int) -> int:
 def _ended(part: Document) -> int:
     state = as_object(part.get("state")) or {}
     time = as_object(state.get("time")) or as_object(part.get("time")) or {}
-    return number(time.get("end"))
+    return as_whole(time.get("end"))
