@@ -220,11 +220,11 @@ def test_an_export_that_is_interrupted_says_how_to_go_on(
     out, read = tmp_path / "all.jsonl", Export.pieces
     seen: list[str] = []
 
-    def impatient(export: Export, chosen: Selected, before: bytes) -> Iterator[bytes]:
+    def impatient(export: Export, chosen: Selected) -> Iterator[bytes]:
         if len(seen) == 5:
             raise KeyboardInterrupt
         seen.append(chosen.id)
-        return read(export, chosen, before)
+        return read(export, chosen)
 
     monkeypatch.setattr(Export, "pieces", impatient)
     terminal.run("export", "-o", str(out))

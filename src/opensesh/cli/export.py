@@ -62,7 +62,7 @@ def run(options: Namespace) -> int:
     redactor = _redactor(options)
     chosen = _selection(store, options)
     shown = Options(tools=options.tools or "", reasoning=not options.no_reasoning, utc=options.utc)
-    export = Export(store, chosen, options.format, shown, redactor=redactor, report=damage.append)
+    export = Export(store, chosen, options.format, shown, redactor=redactor, report=damage.append, several=True)
     written = _write(export, options)
     _tell(export, written, options, redactor)
     output.tell_damage(damage)

@@ -46,8 +46,8 @@ def to_stream(export: Export, stream: BinaryIO, step: Step) -> int:
     written = 0
     before, between, after = export.frame
     stream.write(before)
-    for number, chosen in enumerate(export.chosen, 1):
-        written += _pour(export.pieces(chosen, between if written else b""), stream)
+    for number, (_, pieces) in enumerate(export.sessions(export.chosen), 1):
+        written += _pour(pieces, stream, between if written else b"")
         step(number, len(export.chosen))
     stream.write(after)
     stream.flush()
@@ -132,8 +132,8 @@ class _Part:
                 notes.write(_header(self.mark))
                 file.write(before)
             written = len(self.export.chosen) - len(todo)
-            for number, chosen in enumerate(todo, written + 1):
-                written += _pour(self.export.pieces(chosen, between if file.tell() > len(before) else b""), file)
+            for number, (chosen, pieces) in enumerate(self.export.sessions(todo), written + 1):
+                written += _pour(pieces, file, between if file.tell() > len(before) else b"")
                 file.flush()
                 notes.write(_line(Done(id=chosen.id, version=self.export.version(chosen), offset=file.tell())))
                 notes.flush()
@@ -210,11 +210,11 @@ class _Folder:
         return Done(id=chosen.id, version=self.export.version(chosen), entry=entry)
 
 
-def _pour(pieces: Iterable[bytes], stream: BinaryIO) -> bool:
-    """Write them; whether there were any."""
+def _pour(pieces: Iterable[bytes], stream: BinaryIO, before: bytes) -> bool:
+    """Write them, with ``before`` in front; whether there were any."""
     some = False
     for piece in pieces:
-        stream.write(piece)
+        stream.write(piece if some else before + piece)
         some = True
     return some
 

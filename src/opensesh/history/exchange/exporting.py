@@ -16,7 +16,7 @@ from ..selection import Selected, Selection, select
 from .reading import conversation
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 
     from ...records import Document
     from ...storage.store import Store
@@ -25,14 +25,16 @@ if TYPE_CHECKING:
     Report = Callable[[Damage], None]
     Watch = Callable[[Exported, Document, list[Document]], None]
 
+MANY = 200
+"""From so many sessions on, other processes are worth their start."""
 
-class Export:
-    """What is to be exported, and how."""
+
+class Reader:
+    """The sessions of a store, in a form."""
 
     def __init__(
         self,
         store: Store,
-        selection: Selection,
         form: str = "jsonl",
         options: Options | None = None,
         *,
@@ -44,29 +46,13 @@ class Export:
         self.format: Format = find_format(form, options)
         self._redactor = redactor
         self._report = report
-        chosen, self.without = select(store, selection, report=report)
-        self._nested = _nested(chosen) if self.format.nests else {}
-        inside = {child.id for children in self._nested.values() for child in children}
-        self.chosen = [each for each in chosen if each.id not in inside]
-        """The sessions that get a line, a file or a page of their own."""
-        self.inside = len(chosen) - len(self.chosen)
-        """How many subagents' sessions are within those."""
+        self._nested: dict[str, list[Selected]] = {}
 
-    def pieces(self, chosen: Selected, before: bytes = b"") -> Iterator[bytes]:
-        """One of them, a piece at a time, with ``before`` in front of it; nothing if it is gone."""
+    def pieces(self, chosen: Selected) -> Iterator[bytes]:
+        """One of them, a piece at a time; nothing if it is gone."""
         session = self.read(chosen)
-        for piece in self.format.pieces(session) if session is not None else ():
-            yield before + piece
-            before = b""
-
-    def version(self, chosen: Selected) -> int:
-        """A number that becomes another when the session, or one that appears inside of it, changes, comes or goes."""
-        return chosen.updated + sum(map(self.version, self._nested.get(chosen.id, ())))
-
-    @property
-    def frame(self) -> tuple[bytes, bytes, bytes]:
-        """What stands before, between and after the sessions in one file; nothing around a single one."""
-        return (self.format.together or (b"", b"", b"")) if len(self.chosen) != 1 else (b"", b"", b"")
+        if session is not None:
+            yield from self.format.pieces(session)
 
     def read(self, chosen: Selected, watch: Watch | None = None) -> Exported | None:
         """A session, cleaned if that was asked for; ``None`` if it is gone or cannot be read any more.
@@ -99,6 +85,62 @@ class Export:
             if watch is not None:
                 watch(session, cleaned.info, cleaned.parts)
             yield cleaned
+
+
+class Export(Reader):
+    """What is to be exported, and how."""
+
+    def __init__(
+        self,
+        store: Store,
+        selection: Selection,
+        form: str = "jsonl",
+        options: Options | None = None,
+        *,
+        redactor: Redactor | None = None,
+        report: Report = log_damage,
+        several: bool = False,
+    ) -> None:
+        """With ``several``, other processes open the same place and take part where there is much to do."""
+        super().__init__(store, form, options, redactor=redactor, report=report)
+        self._options = options or Options()
+        self._several = several
+        chosen, self.without = select(store, selection, report=report)
+        if self.format.nests:
+            self._nested = _nested(chosen)
+        inside = {child.id for children in self._nested.values() for child in children}
+        self.chosen = [each for each in chosen if each.id not in inside]
+        """The sessions that get a line, a file or a page of their own."""
+        self.inside = len(chosen) - len(self.chosen)
+        """How many subagents' sessions are within those."""
+
+    def sessions(self, todo: Sequence[Selected]) -> Generator[tuple[Selected, Iterable[bytes]]]:
+        """Each with its pieces, none if it is gone. They are to be gone through before the next is asked for."""
+        if self._several and len(todo) >= MANY and not self._nested:
+            from .workers import Job, cores, shared
+
+            if cores() > 1:
+                redactor = self._redactor
+                how = (redactor is not None, redactor is not None and redactor.paths)
+                yield from shared(self, Job(self.store.place, self.form, self._options, *how), todo)
+                return
+        yield from ((chosen, self.pieces(chosen)) for chosen in todo)
+
+    def take_note(self, damage: Iterable[Damage], redacted: Mapping[str, int]) -> None:
+        """Report what was found elsewhere on behalf of this export."""
+        for each in damage:
+            self._report(each)
+        if self._redactor is not None:
+            self._redactor.counts.update(redacted)
+
+    def version(self, chosen: Selected) -> int:
+        """A number that becomes another when the session, or one that appears inside of it, changes, comes or goes."""
+        return chosen.updated + sum(map(self.version, self._nested.get(chosen.id, ())))
+
+    @property
+    def frame(self) -> tuple[bytes, bytes, bytes]:
+        """What stands before, between and after the sessions in one file; nothing around a single one."""
+        return (self.format.together or (b"", b"", b"")) if len(self.chosen) != 1 else (b"", b"", b"")
 
 
 def _nested(chosen: list[Selected]) -> dict[str, list[Selected]]:

@@ -35,7 +35,7 @@ class Redactor:
         self._text_rules = [rule for rule in RULES if not rule.word]
         self._word_hints = [(hint, rule) for rule in RULES if rule.word for hint in rule.hint.split("|")]
         self._secret_names: dict[str, bool] = {}
-        self._paths = paths
+        self.paths = paths
         self.counts: Counter[str] = Counter()
 
     def value(self, value: Any) -> Any:
@@ -93,7 +93,7 @@ class Redactor:
         for rule in self._text_rules:
             if is_named(lowered) if rule.hint is NAMED else rule.hint in lowered:
                 text = rule.pattern.sub(lambda found, name=rule.name: self._without(found, name), text)
-        if self._paths and ("/" in text or "\\" in text):
+        if self.paths and ("/" in text or "\\" in text):
             text = HOMES.sub(self._home, text)
         return text
 
