@@ -16,14 +16,13 @@ from .errors import InvalidKey, NotFound, OpenseshError, RecordError
 from .flags import Flags
 from .records import Document, Project, as_list, as_object, view
 from .storage import keys
-from .storage.keys import check_key
+from .storage.keys import GLOBAL, check_key
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from .storage.store import Store
 
-GLOBAL = "global"
 _GIT = ("git", "--no-optional-locks", "-c", "core.fsmonitor=false", "-c", "core.quotepath=false")
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import UsageError
 from ..history.library import Library, Scope, figures
+from ..storage.keys import GLOBAL
 from . import output
 from .arguments import count
 from .choose import is_global, project_title
@@ -86,7 +87,7 @@ def moment(text: str) -> int:
 
 def _entry(library: Library, session: Session) -> dict[str, Any]:
     found = figures(library.store, session.id, library.report)
-    home = library.store.locate(("session", session.project_id or "global", session.id))
+    home = library.store.locate(("session", session.project_id or GLOBAL, session.id))
     below = (figures(library.store, each, library.report).cost for each in library.descendants(session.id))
     costs = {"cost": float(found.cost), "inclusiveCost": float(sum(below, found.cost))}
     return session.document | {"store": home, "messages": found.messages, **costs}

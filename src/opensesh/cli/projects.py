@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import NotFound
 from ..history.library import Library
+from ..storage.keys import GLOBAL
 from . import output
 from .choose import find_places, is_global, places
 
@@ -27,7 +28,7 @@ def run(options: Namespace) -> int:
     """Print the projects that fit, most recently used first; folders outside of one each by themselves."""
     library = Library(options.store)
     used = _used(library)
-    found = places(library.projects, [folder for name, folder in used if name == "global"])
+    found = places(library.projects, [folder for name, folder in used if name == GLOBAL])
     if options.name:
         found = find_places(found, options.name)
         if not found:
@@ -50,7 +51,7 @@ def _used(library: Library) -> dict[tuple[str, str], list[int]]:
     """When the sessions of each project were last updated; of ``global``, those of each folder."""
     used: dict[tuple[str, str], list[int]] = {}
     for _, session in library.records():
-        folder = (session.directory or "/") if session.project_id == "global" else ""
+        folder = (session.directory or "/") if session.project_id == GLOBAL else ""
         used.setdefault((session.project_id, folder), []).append(session.updated)
     return used
 

@@ -212,7 +212,8 @@ def _session(options: Namespace) -> tuple[Store, Session | None]:
 
 def _last_here(store: Store, directory: str) -> Session:
     """The session that was last active in this directory, or in its project; not one of a subagent's."""
-    from ..project import GLOBAL, resolve
+    from ..project import resolve
+    from ..storage.keys import GLOBAL
     from .choose import read_sessions
 
     place = resolve(directory)

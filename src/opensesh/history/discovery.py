@@ -7,6 +7,7 @@ import re
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from ..errors import Ambiguous, NotFound
+from ..storage.keys import GLOBAL
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -14,7 +15,6 @@ if TYPE_CHECKING:
     from ..records import Project, Session
 
 T = TypeVar("T")
-_GLOBAL = "global"
 _ALIKE = 70
 _CLOSE = 8
 _LONG_ENOUGH = 5
@@ -78,13 +78,13 @@ def choose(name: str, projects: Sequence[Project], folders: Iterable[str]) -> Ch
     chosen = [each for _, each in found if not isinstance(each, str)]
     worked_in = {each for _, each in found if isinstance(each, str)}
     worked_in |= {folder for project in chosen for folder in worktrees(project)}
-    twins = {project.id for project in projects if project.id != _GLOBAL and worked_in & {*worktrees(project)}}
+    twins = {project.id for project in projects if project.id != GLOBAL and worked_in & {*worktrees(project)}}
     return Chosen(frozenset(twins | {project.id for project in chosen}), frozenset(worked_in), wanted)
 
 
 def choose_here(directory: str) -> Chosen:
     """The sessions of the project that a directory belongs to."""
-    from ..project import GLOBAL, other_ids, resolve
+    from ..project import other_ids, resolve
 
     place = resolve(directory)
     if place.id == GLOBAL:
@@ -119,7 +119,7 @@ def project_title(project: Project) -> str:
 
 def is_global(project: Project) -> bool:
     """Whether it is no project but the lack of one: its sessions go by the folder that each worked in."""
-    return project.id == _GLOBAL
+    return project.id == GLOBAL
 
 
 def find_session(sessions: Iterable[Session], word: str, place: str) -> Session:

@@ -10,6 +10,9 @@ from ..errors import InvalidKey
 if TYPE_CHECKING:
     from .store import Key
 
+GLOBAL = "global"
+"""The project of what lies outside of every repository."""
+
 _PLAIN = re.compile(r"(?!(?i:con|prn|aux|nul|com\d|lpt\d)\Z)[A-Za-z0-9_-]{1,200}")
 """Letters, digits, ``_`` and ``-``, but no name of a device of Windows."""
 

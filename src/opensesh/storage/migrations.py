@@ -17,7 +17,7 @@ from ..errors import InvalidKey, MigrationFailed, NotFound, OpenseshError, Recor
 from ..records import as_list, as_object, codec
 from .disk import Disk
 from .json_tree import JsonTree, read_file
-from .keys import check_key
+from .keys import GLOBAL, check_key
 from .store import Damage
 
 if TYPE_CHECKING:
@@ -152,9 +152,9 @@ def _gather(work: _Work, identify: Callable[[str], str]) -> None:
     """Step 0: ``<data>/project/<name>/storage/session/{info,message,part}`` into the one tree."""
     for name in sorted(_folders(_old_projects(work.tree))):
         source = os.path.join(_old_projects(work.tree), name, "storage", "session")
-        worktree = "/" if name == "global" else _worktree(os.path.join(source, "message"))
+        worktree = "/" if name == GLOBAL else _worktree(os.path.join(source, "message"))
         known = worktree not in ("", "/") and os.path.isdir(worktree)
-        project = identify(worktree) if known else "global"
+        project = identify(worktree) if known else GLOBAL
         for key, path in _old_records(source, project, work.left):
             if not work.put(key, read_file(path)):
                 work.left.append(Damage(path, "the tree already has another record of that name, which was kept"))
@@ -165,7 +165,7 @@ def _gather(work: _Work, identify: Callable[[str], str]) -> None:
 def _project(project: str, worktree: str) -> dict[str, Any]:
     now = ids.now_ms()
     record: dict[str, Any] = {"id": project, "worktree": worktree}
-    if project != "global":
+    if project != GLOBAL:
         record["vcs"] = "git"
     return record | {"sandboxes": [], "time": {"created": now, "updated": now, "initialized": now}}
 

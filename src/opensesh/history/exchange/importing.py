@@ -12,10 +12,10 @@ import os
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from ...errors import NotFound, OpenseshError, RecordError
-from ...project import GLOBAL
 from ...records import as_object, as_whole
 from ...storage import keys
 from ...storage.json_tree import JsonTree
+from ...storage.keys import GLOBAL
 from ...storage.leases import Leases
 from ...storage.store import Damage, Key, StoredMessage, log_damage
 from .merging import Relation, as_fork, compare

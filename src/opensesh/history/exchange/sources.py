@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ...errors import NotFound, RecordError, UsageError
 from ...records import Document, as_list, as_object, loads
 from ...storage import keys, open_store
+from ...storage.keys import GLOBAL
 from ...storage.store import Damage, Key, StoredMessage, log_damage
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ class PathMap:
         if not isinstance(directory, str) or self.folder(directory) == directory:
             return incoming
         new = self.folder(directory)
-        project = self._project(new) or str(incoming.info.get("projectID") or "global")
+        project = self._project(new) or str(incoming.info.get("projectID") or GLOBAL)
         return incoming._replace(
             info=incoming.info | {"directory": new, "projectID": project},
             messages=lambda: map(self._message, incoming.messages()),

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from ...project import GLOBAL
+from ...storage.keys import GLOBAL
 from ...storage.store import Damage, log_damage
 from .accounts import Account, Cell, cells
 from .figures import Figures

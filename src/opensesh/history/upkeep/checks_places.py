@@ -9,8 +9,9 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from ...errors import Busy
-from ...project import GLOBAL, other_ids, resolve
+from ...project import other_ids, resolve
 from ...spelling import counted
+from ...storage.keys import GLOBAL
 from ...storage.leases import Leases
 from ...storage.migrations import LAYOUT, pending, version
 from .findings import Finding

@@ -10,6 +10,7 @@ from ...errors import InvalidID, RecordError
 from ...records import Document, as_object, as_whole, loads_object
 from ...slugs import new_slug
 from ...storage.json_tree import JsonTree, read_file
+from ...storage.keys import GLOBAL
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -87,7 +88,7 @@ def _project_of(tree: JsonTree, root: str) -> str:
     for key, value in tree.scan(("project",), report=lambda damage: None):
         if root != "/" and (as_object(value) or {}).get("worktree") == root:
             return key[-1]
-    return "global"
+    return GLOBAL
 
 
 def _minted(name: str, near: int) -> int:
