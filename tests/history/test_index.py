@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import sqlite3
@@ -358,6 +359,22 @@ def test_where_no_index_can_be_kept_one_is_made_for_the_moment(
         tree.text(tree.session(), "gravel")
         monkeypatch.delenv(variable)
     assert blocked.read_text() == "in the way"
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_an_index_that_nobody_closed_lets_go_of_its_file_when_it_is_let_go(tree: Tree, kept: bool) -> None:
+    tree.text(tree.session(), "gravel")
+    if not kept:
+        Path(paths.state()).parent.mkdir(parents=True, exist_ok=True)
+        Path(paths.state()).write_text("no folder, so there is no room for the lock")
+    index = Index(find_stores(str(tree.root.parent)))
+    assert len(found(index, "gravel")) == 1
+    assert os.path.exists(index.path) == kept
+    held = index.ask(lambda db: db)
+    del index
+    gc.collect()
+    with pytest.raises(sqlite3.ProgrammingError, match="closed"):
+        held.execute("SELECT 1")
 
 
 def test_only_the_owner_can_read_it(index: Index, tree: Tree) -> None:

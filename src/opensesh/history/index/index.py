@@ -13,6 +13,7 @@ import time
 from contextlib import contextmanager
 from threading import RLock
 from typing import TYPE_CHECKING, TypeVar
+from weakref import finalize
 from zlib import adler32, crc32
 
 from ...errors import OpenseshError, StoreError, UsageError
@@ -63,6 +64,7 @@ class Index:
         self._lock_file = os.path.join(paths.state(), "locks", f"index-{name}")
         self._turns = RLock()
         self._db: Connection | None = None
+        self._let_go: finalize[..., Index] | None = None
         self._inode = 0
         self._fleeting = False
 
@@ -214,8 +216,9 @@ class Index:
     def _make_fleeting(self) -> Connection:
         self._close()
         self._fleeting = True
-        self._db = schema.open_fleeting(self.place)
-        return self._db
+        db = schema.open_fleeting(self.place)
+        self._keep(db)
+        return db
 
     def _reader(self) -> Connection | None:
         if self._fleeting:
@@ -225,8 +228,14 @@ class Index:
             self._close()
         if self._db is None:
             self._inode = inode
-            self._db = schema.open_reader(self.path, self.place)
+            db = schema.open_reader(self.path, self.place)
+            if db is not None:
+                self._keep(db)
         return self._db
+
+    def _keep(self, db: Connection) -> None:
+        self._db = db
+        self._let_go = finalize(self, db.close)  # also for whoever lets go of an index without closing it
 
     def _mending(self, act: Callable[[], T]) -> T:
         try:
@@ -253,9 +262,9 @@ class Index:
         return StoreError(f"the index {self.path}: {reason}", path=self.path)
 
     def _close(self) -> None:
-        if self._db is not None:
-            self._db.close()
-        self._db = None
+        if self._let_go is not None:
+            self._let_go()
+        self._db = self._let_go = None
         self._fleeting = False
 
 
