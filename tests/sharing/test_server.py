@@ -4,6 +4,7 @@ import asyncio
 import json
 import stat
 from collections.abc import AsyncGenerator
+from contextlib import closing
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -311,11 +312,11 @@ async def test_a_server_serves_for_as_long_as_its_block(tmp_path: Path) -> None:
 
 
 async def test_links_begin_with_the_public_address(tmp_path: Path) -> None:
-    app = share_app(
-        ShareStore(str(tmp_path)), hosts=frozenset({"share.example.org"}), public="https://share.example.org"
-    )
-    async with httpx2.AsyncClient(transport=httpx2.ASGITransport(app), base_url="http://share.example.org") as client:
-        answer = await client.post("/api/share", json={"sessionID": "ses_1"})
+    with closing(ShareStore(str(tmp_path))) as shares:
+        app = share_app(shares, hosts=frozenset({"share.example.org"}), public="https://share.example.org")
+        way = httpx2.ASGITransport(app)
+        async with httpx2.AsyncClient(transport=way, base_url="http://share.example.org") as client:
+            answer = await client.post("/api/share", json={"sessionID": "ses_1"})
     assert answer.json()["url"].startswith("https://share.example.org/share/")
     async with serving(Serving(str(tmp_path), port=0, public="https://share.example.org/")) as url:
         assert url == "https://share.example.org"
