@@ -2,8 +2,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from opensesh.history.upkeep.disk_usage import measure
 from opensesh.storage import open_store
 from opensesh.storage.json_tree import JsonTree
@@ -11,13 +9,6 @@ from opensesh.storage.json_tree import JsonTree
 from .sample_tree import Sample, contents
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
-
-
-@pytest.fixture
-def sample(tmp_path: Path) -> Sample:
-    root = tmp_path / "data" / "storage"
-    root.mkdir(parents=True)
-    return Sample(root)
 
 
 def test_every_byte_of_a_tree_is_counted_once(sample: Sample) -> None:

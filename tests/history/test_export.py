@@ -46,13 +46,6 @@ def store() -> JsonTree:
     return JsonTree(TREE)
 
 
-@pytest.fixture
-def sample(tmp_path: Path) -> Sample:
-    root = tmp_path / "data" / "storage"
-    root.mkdir(parents=True)
-    return Sample(root)
-
-
 # -- one line a session -------------------------------------------------------------------------------------------
 
 

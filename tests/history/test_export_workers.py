@@ -25,10 +25,7 @@ KEY = "sk-ant-api03-" + "a1B2c3D4" * 12
 
 
 @pytest.fixture
-def sample(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Sample:
-    root = tmp_path / "data" / "storage"
-    root.mkdir(parents=True)
-    sample = Sample(root)
+def sample(sample: Sample, monkeypatch: pytest.MonkeyPatch) -> Sample:
     for number in range(12):
         sample.talk(f"Talk {number}", answers=number % 3)
     monkeypatch.setattr(exporting, "MANY", 2)

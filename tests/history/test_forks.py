@@ -18,13 +18,6 @@ from .sample_tree import Sample
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 
 
-@pytest.fixture
-def sample(tmp_path: Path) -> Sample:
-    root = tmp_path / "data" / "storage"
-    root.mkdir(parents=True)
-    return Sample(root)
-
-
 def counted(sample: Sample) -> Statistics:
     return statistics(JsonTree(sample.root), "session", fresh=True)
 

@@ -94,13 +94,6 @@ def read(page: str) -> Reader:
     return reader
 
 
-@pytest.fixture
-def sample(tmp_path: Path) -> Sample:
-    root = tmp_path / "data" / "storage"
-    root.mkdir(parents=True)
-    return Sample(root)
-
-
 def hostile_session(sample: Sample, words: str) -> Json:
     session = sample.session(words, directory=f"/srv/{words}")
     prompt = sample.prompt(session, words)

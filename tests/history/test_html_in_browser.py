@@ -72,13 +72,6 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
     browser.close()
 
 
-@pytest.fixture
-def sample(tmp_path: Path) -> Sample:
-    root = tmp_path / "data" / "storage"
-    root.mkdir(parents=True)
-    return Sample(root)
-
-
 def exported(sample: Sample, folder: Path) -> Path:
     to_folder(Export(JsonTree(sample.root), Selection(children=True), "html"), str(folder), lambda done, total: None)
     return folder

@@ -22,13 +22,6 @@ from .sample_tree import DAY, START, Sample
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 
 
-@pytest.fixture
-def sample(tmp_path: Path) -> Sample:
-    root = tmp_path / "data" / "storage"
-    root.mkdir(parents=True)
-    return Sample(root)
-
-
 def rows(found: Statistics) -> dict[str, Row]:
     return {row.key: row for row in found.rows}
 

@@ -30,10 +30,7 @@ GROUPS: tuple[By, ...] = ("day", "project", "model", "agent", "session")
 
 
 @pytest.fixture
-def sample(tmp_path: Path) -> Sample:
-    root = tmp_path / "data" / "storage"
-    root.mkdir(parents=True)
-    sample = Sample(root)
+def sample(sample: Sample, tmp_path: Path) -> Sample:
     sample.talk("one")
     sample.clock += 3 * DAY
     child = sample.talk("two", parent=sample.talk("parent")["id"])

@@ -26,13 +26,6 @@ def silent(done: int, total: int) -> None:
     assert 0 < done <= total
 
 
-@pytest.fixture
-def sample(tmp_path: Path) -> Sample:
-    root = tmp_path / "data" / "storage"
-    root.mkdir(parents=True)
-    return Sample(root)
-
-
 def trace(root: Path, session: str, **options: Any) -> list[Json]:
     stream = BytesIO()
     to_stream(Export(JsonTree(root), Selection(names=(session,)), "hf", Options(**options)), stream, silent)

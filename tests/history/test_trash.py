@@ -19,13 +19,6 @@ from .sample_tree import Json, Sample, contents
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 
 
-@pytest.fixture
-def sample(tmp_path: Path) -> Sample:
-    root = tmp_path / "data" / "storage"
-    root.mkdir(parents=True)
-    return Sample(root)
-
-
 def session(info: Json) -> Session:
     return view(info, Session)
 
