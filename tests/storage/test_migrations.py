@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import tempfile
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -169,6 +170,30 @@ def test_sessions_of_a_folder_that_is_gone_are_of_no_project(old: OldData) -> No
     assert {name: each["worktree"] for name, each in old.stored("project").items()} == {"global": "/"}
 
 
+def test_a_session_of_no_project_stays_one_wherever_it_worked(old: OldData) -> None:
+    old.session("global", "ses_1", root=str(old.data))
+    migrate(old.tree, named)
+    assert list(old.stored("session")) == ["global/ses_1"]
+    assert list(old.stored("project")) == ["global"]
+
+
+def test_a_project_without_sessions_leaves_no_record(old: OldData) -> None:
+    (old.data / "project" / "empty").mkdir(parents=True)
+    migrate(old.tree, named)
+    assert old.stored("project") == {}
+
+
+def test_a_record_that_is_already_there_word_for_word_is_not_worth_telling(old: OldData) -> None:
+    old.session("global", "ses_1")
+    migrate(old.tree, named)
+    (old.data / "storage" / "migration").unlink()
+    old.tree.update(("message", "ses_1", "msg_1"), lambda message: message.update(agent="plan"))
+    left = migrate(old.tree, named).left
+    assert [(os.path.basename(damage.path), damage.reason) for damage in left] == [
+        ("msg_1.json", "the tree already has another record of that name, which was kept")
+    ]
+
+
 def test_migrating_again_changes_nothing(old: OldData) -> None:
     with_all_kinds(old)
     migrate(old.tree, named)
@@ -184,12 +209,15 @@ def test_a_new_tree_is_counted_and_nothing_else(old: OldData) -> None:
     assert content(old.data) == {"storage": None, "storage/migration": b"2"}
 
 
-def test_a_tree_that_began_with_this_layout_is_not_old_though_it_does_not_count(old: OldData) -> None:
+def test_a_tree_that_began_with_this_layout_is_not_old_though_it_does_not_count(
+    old: OldData, caplog: pytest.LogCaptureFixture
+) -> None:
     old.tree.write(("session", "global", "ses_9"), {"id": "ses_9", "summary": {"additions": 7}})
     old.tree.write(("session", "global", "ses_8"), {"id": "ses_8"})
     (old.data / "storage" / "session" / "global" / "ses_7.json").write_bytes(b"{")
     assert version(old.tree) == 0
     assert not pending(old.tree)
+    assert not caplog.records
     old.tree.write(("session", "global", "ses_9"), {"id": "ses_9", "summary": {"additions": 7, "diffs": []}})
     assert pending(old.tree)
 
@@ -205,14 +233,15 @@ def test_a_tree_one_step_behind_takes_one_step(old: OldData) -> None:
     assert old.stored("session_diff") == {"ses_9": DIFFS}
 
 
-@pytest.mark.parametrize("counter", [b"3", b'"17"', b"99999999999999999999999", b"4\n"])
+@pytest.mark.parametrize("counter", [b"3", b'"17"', b"9" * 5_000, b"4\n"])
 def test_a_newer_tree_is_left_alone(old: OldData, counter: bytes) -> None:
     with_all_kinds(old)
     old.put(old.data / "storage" / "session" / "global" / "ses_9.json", {"summary": {"diffs": DIFFS}})
     (old.data / "storage" / "migration").write_bytes(counter)
     before = content(old.data)
-    with pytest.raises(StoreTooNew, match="Nothing was changed"):
+    with pytest.raises(StoreTooNew, match="Nothing was changed") as told:
         migrate(old.tree, named)
+    assert told.value.data["layout"] == version(old.tree) > LAYOUT
     assert content(old.data) == before
 
 
@@ -313,6 +342,29 @@ class Failing(Disk):
         if self.left == 0:
             raise OSError(5, "Input/output error")
         super().rename(old, new)
+
+
+class Stuck(Failing):
+    """Nor does it take anything away again."""
+
+    def unlink(self, path: str) -> None:
+        if not path.endswith(".tmp"):
+            raise OSError(5, "Input/output error")
+        super().unlink(path)
+
+
+def test_what_cannot_be_taken_back_is_said_and_the_rest_is_taken_back_all_the_same(old: OldData) -> None:
+    with_all_kinds(old)
+    sources = content(old.data / "project")
+    failure = attempt(old, Stuck(4))
+    assert failure
+    assert "Everything is as it was" not in str(failure)
+    said = r"Some of it could not be taken back \(\S+\.json: could not be .*\); nothing is lost\. It"
+    assert re.search(said, str(failure))
+    assert not [name for name in content(old.data) if name.endswith(".tmp")]
+    assert content(old.data / "project") == sources
+    migrate(old.tree, named)
+    expect_migrated(old)
 
 
 def attempt(old: OldData, disk: Disk) -> MigrationFailed | None:

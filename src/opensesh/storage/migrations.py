@@ -153,7 +153,7 @@ def _gather(work: _Work, identify: Callable[[str], str]) -> None:
     for name in sorted(_folders(_old_projects(work.tree))):
         source = os.path.join(_old_projects(work.tree), name, "storage", "session")
         worktree = "/" if name == GLOBAL else _worktree(os.path.join(source, "message"))
-        known = worktree not in ("", "/") and os.path.isdir(worktree)
+        known = worktree != "/" and os.path.isdir(worktree)
         project = identify(worktree) if known else GLOBAL
         for key, path in _old_records(source, project, work.left):
             if not work.put(key, read_file(path)):
