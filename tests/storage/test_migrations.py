@@ -17,6 +17,7 @@ from opensesh.storage.disk import Disk
 from opensesh.storage.json_tree import JsonTree
 from opensesh.storage.locks import Locks
 from opensesh.storage.migrations import LAYOUT, migrate, pending, version
+from opensesh.storage.store import Damage
 from opensesh.testing import FullDisk, sweep
 
 if TYPE_CHECKING:
@@ -129,6 +130,9 @@ def test_everything_is_taken_over_global_included_and_the_sources_stay(old: OldD
     expect_migrated(old)
     assert content(old.data / "project") == sources
     assert outcome.steps == 2
+    assert Damage(
+        str(old.data / "project/work/storage/session/message/stray.json"), "not a record of the old layout"
+    ) in (outcome.left)
     assert {os.path.basename(damage.path) for damage in outcome.left} == {
         "stray.json",
         "ses_1 (copy).json",
@@ -192,6 +196,58 @@ def test_a_record_that_is_already_there_word_for_word_is_not_worth_telling(old: 
     assert [(os.path.basename(damage.path), damage.reason) for damage in left] == [
         ("msg_1.json", "the tree already has another record of that name, which was kept")
     ]
+
+
+def test_the_first_message_that_says_so_decides_where_a_project_is(old: OldData) -> None:
+    for number in range(2, 10):
+        (old.data / f"work-{number}").mkdir(parents=True)
+        old.session("work", f"ses_{number}", root=str(old.data / f"work-{number}"))
+    messages = old.data / "project" / "work" / "storage" / "session" / "message" / "ses_1"
+    for number, odd in enumerate(("", "x", "[]", '{"path": null}', '{"path": {"root": 5}}', '{"path": {"root": ""}}')):
+        messages.mkdir(exist_ok=True)
+        (messages / f"msg_1{number}.json").write_text(odd)
+    migrate(old.tree, named)
+    assert list(old.stored("project")) == ["id-of-work-2"]
+
+
+def test_a_record_that_cannot_be_read_stops_nothing_and_is_told(old: OldData) -> None:
+    old.session("work", "ses_1", root=str(old.data))
+    folder = old.data / "project" / "work" / "storage" / "session"
+    (folder / "message" / "ses_1" / "msg_0.json").symlink_to("gone")
+    (outcome,) = migrate(old.tree, named).left
+    assert outcome.path == str(folder / "message" / "ses_1" / "msg_0.json")
+    assert outcome.reason == "cannot be read: No such file or directory"
+    assert list(old.stored("session")) == ["id-of-data/ses_1"]
+
+
+def test_what_systems_and_editors_leave_in_a_folder_is_no_record(old: OldData) -> None:
+    old.session("work", "ses_1")
+    old.session(".trash", "ses_2")
+    folder = old.data / "project" / "work" / "storage" / "session" / "info"
+    for name in (".DS_Store", "._ses_1.json", "ses_1.json~", "notes.txt"):
+        (folder / name).write_bytes(b"{}")
+    (old.data / "project" / ".DS_Store").write_bytes(b"")
+    assert migrate(old.tree, named).left == []
+    assert list(old.stored("session")) == ["global/ses_1"]
+
+
+def test_a_file_where_the_old_projects_would_be_is_none_of_them(old: OldData) -> None:
+    old.data.mkdir()
+    (old.data / "project").write_bytes(b"")
+    assert not pending(old.tree)
+    assert migrate(old.tree, named).written == 0
+
+
+def test_diffs_stay_where_they_are_if_those_already_moved_are_torn(old: OldData) -> None:
+    session = {"id": "ses_1", "summary": {"diffs": DIFFS}}
+    old.tree.write(("session", "global", "ses_1"), session)
+    torn = old.data / "storage" / "session_diff" / "ses_1.json"
+    torn.parent.mkdir()
+    torn.write_bytes(b"[{")
+    (left,) = migrate(old.tree, named).left
+    assert left.reason == "keeps its diffs: session_diff already holds others"
+    assert old.stored("session") == {"global/ses_1": session}
+    assert torn.read_bytes() == b"[{"
 
 
 def test_migrating_again_changes_nothing(old: OldData) -> None:

@@ -373,6 +373,26 @@ def test_a_prompt_takes_agent_and_model_from_its_answer(store: OpencodeDB) -> No
     assert (later.info["agent"], later.info["model"]["modelID"]) == ("plan", "m2")
 
 
+@pytest.mark.parametrize(
+    ("said", "read"),
+    [
+        ({"id": "m1", "providerID": "acme", "variant": "high"}, ("acme", "m1", "high")),
+        ({"id": "m1", "providerID": "acme", "variant": "default"}, ("acme", "m1", None)),
+        ({"id": "m1", "variant": 7}, ("", "m1", None)),
+        ({"providerID": "acme"}, ("acme", "", None)),
+    ],
+)
+def test_prompt_answer_and_session_name_a_model_alike(
+    writer: Writer, said: dict[str, Any], read: tuple[str, str, str | None]
+) -> None:
+    writer.message("msg_1", "user", 1, {"time": {"created": 1}, "text": "hello"})
+    writer.message("msg_2", "assistant", 2, {"time": {"created": 2}, "content": [], "model": said})
+    with OpencodeDB(writer.path) as opened:
+        prompt, answer = opened.messages("ses_main")
+    for model in (prompt.info["model"], answer.info):
+        assert (model["providerID"], model["modelID"], model.get("variant")) == read
+
+
 def test_a_prompt_without_an_answer_takes_them_from_the_session(store: OpencodeDB) -> None:
     info = by_id(store.messages("ses_main"))["msg_a42"].info
     assert "agent" not in info
@@ -482,6 +502,7 @@ def test_an_answer_that_says_half_of_its_usage_keeps_that_half(
     for each in (message.info, message.parts[1]):
         assert (each["cost"], each["tokens"]["input"]) == (cost, spent)
     assert message.info["v2"] == {"type": "assistant", "seq": 1, **odd}
+    assert message.parts[1]["reason"] == "unknown"
 
 
 def test_where_nobody_says_which_model_a_prompt_has_none_and_an_answer_an_unnamed_one(writer: Writer) -> None:
@@ -525,6 +546,25 @@ def test_an_error_of_authentication_names_the_provider(writer: Writer) -> None:
     assert message.info["error"]["data"] == {"providerID": "acme", "message": "no key"}
 
 
+def test_an_error_of_nobody_knows_whom_and_what_is_an_unknown_one(writer: Writer) -> None:
+    auth = {"type": "provider.auth", "message": "no key"}
+    writer.message("msg_1", "assistant", 1, {"time": {"created": 1}, "content": [], "error": auth})
+    writer.message("msg_2", "assistant", 2, {"time": {"created": 2}, "content": [], "error": {}})
+    with OpencodeDB(writer.path) as opened:
+        auth, unknown = (message.info["error"] for message in opened.messages("ses_main"))
+    assert auth["data"] == {"providerID": "", "message": "no key"}
+    assert unknown == {"name": "UnknownError", "data": {"message": ""}}
+
+
+def test_what_a_provider_answered_is_kept_as_text_or_where_it_was(writer: Writer) -> None:
+    error = {"type": "provider.error", "message": "why", "response": {"body": {"code": 1}}}
+    writer.message("msg_1", "assistant", 1, {"time": {"created": 1}, "content": [], "error": error})
+    with OpencodeDB(writer.path) as opened:
+        (message,) = opened.messages("ses_main")
+    assert message.info["error"]["data"] == {"message": "why", "isRetryable": False}
+    assert message.info["v2"]["error"] == error
+
+
 def test_an_answer_under_way_has_pending_and_running_calls(store: OpencodeDB) -> None:
     message = by_id(store.messages("ses_main"))["msg_a31"]
     assert message.info["time"] == {"created": 4100}
@@ -557,6 +597,17 @@ def test_what_the_program_said_is_synthetic_text(store: OpencodeDB, name: str) -
     assert (part["type"], part["text"], part["synthetic"]) == ("text", data["text"], True)
     rest = {key: value for key, value in data.items() if key not in ("time", "text")}
     assert {key: message.info["v2"][key] for key in rest} == rest
+
+
+@pytest.mark.parametrize(("kind", "read"), [("system", "system"), ("synthetic", "synthetic"), ("", "unknown")])
+def test_a_row_without_the_words_of_its_type_or_without_a_type_is_kept_whole(
+    writer: Writer, kind: str, read: str
+) -> None:
+    writer.message("msg_1", kind, 1, {"time": {"created": 1}, "blocks": [1]})
+    with OpencodeDB(writer.path) as opened:
+        (message,) = opened.messages("ses_main")
+    assert message.info["v2"] == {"type": read, "seq": 1}
+    assert [(part["type"], part["data"]["blocks"]) for part in message.parts] == [(read, [1])]
 
 
 def test_attachments_are_file_and_agent_parts(store: OpencodeDB) -> None:
@@ -715,8 +766,28 @@ def test_a_compaction_that_failed_cuts_nothing(store: OpencodeDB) -> None:
     assert messages["msg_a51"].info["v2"] == {"type": "compaction", "seq": 51, **said}
     summary = messages["msg_a51-summary"].info
     assert summary["error"]["data"]["message"] == "Overloaded"
+    assert summary["v2"]["error"] == {"type": "provider.error", "message": "Overloaded"}
+    assert (summary["providerID"], summary["modelID"]) == ("acme", "m9")
     assert "finish" not in summary
     assert summary["time"]["completed"] == 7001
+
+
+def test_a_compaction_that_failed_costs_what_it_cost(writer: Writer) -> None:
+    auth = {"type": "provider.auth", "message": "no key"}
+    data = {"time": {"created": 1}, "status": "failed", "model": M2, "cost": 0.5, "error": auth}
+    writer.message("msg_1", "compaction", 1, data)
+    writer.session(id="ses_bare")
+    data = {"time": {"created": 1}, "status": "failed", "error": auth}
+    writer.message("msg_2", "compaction", 1, data, session="ses_bare")
+    with OpencodeDB(writer.path) as opened:
+        _, summary = opened.messages("ses_main")
+        _, nameless = opened.messages("ses_bare")
+    assert [(part["type"], part.get("reason"), part.get("cost")) for part in summary.parts] == [
+        ("step-start", None, None),
+        ("step-finish", "error", 0.5),
+    ]
+    assert summary.info["error"]["data"]["providerID"] == "acme"
+    assert nameless.info["error"]["data"]["providerID"] == nameless.info["modelID"] == ""
 
 
 def test_a_compaction_whose_row_does_not_say_when_it_changed_ended_when_it_began(writer: Writer) -> None:
@@ -965,6 +1036,12 @@ def test_a_session_unnamed_at_a_time_that_no_calendar_has_stays_unnamed(writer: 
         assert opened.read(("session", "global", "ses_odd"))["title"] == ""
 
 
+def test_an_unnamed_session_whose_time_is_no_number_is_damage(writer: Writer) -> None:
+    writer.session(id="ses_odd", time_created="soon")
+    with OpencodeDB(writer.path) as opened, pytest.raises(RecordError, match="expected a number"):
+        opened.read(("session", "global", "ses_odd"))
+
+
 def test_a_fork_says_where_it_comes_from_and_reads_alone(full: Writer) -> None:
     full.session(id="ses_fork", fork_session_id="ses_main", fork_boundary='{"type":"through","messageID":"msg_a05"}')
     full.connection.execute(
@@ -995,7 +1072,11 @@ def test_a_fork_of_the_previews_names_its_message(writer: Writer) -> None:
     ("rules", "name"),
     [
         ([{"permission": "bash", "pattern": "*", "action": "deny"}], "permission"),
+        ([{"permission": "bash", "pattern": "*", "action": action} for action in ("allow", "ask")], "permission"),
+        ([{"permission": "bash", "pattern": "*", "action": "wonder"}], "permissions"),
+        ([{"permission": "bash", "action": "deny"}], "permissions"),
         ([{"action": "bash", "resource": "*", "effect": "deny"}], "permissions"),
+        (["deny"], "permissions"),
     ],
 )
 def test_rules_of_2x_do_not_pass_for_rules_of_1x(writer: Writer, rules: object, name: str) -> None:
@@ -1104,7 +1185,7 @@ def test_a_time_that_no_clock_shows_is_damage(writer: Writer) -> None:
     writer.connection.execute("UPDATE session_message SET time_created = 9000000000000000000")
     with OpencodeDB(writer.path) as opened, pytest.raises(RecordError, match="expected milliseconds") as caught:
         opened.read(("message", "ses_main", "msg_1"))
-    assert caught.value.path == f"{writer.path}#session_message/msg_1"
+    assert (caught.value.path, caught.value.place) == (f"{writer.path}#session_message/msg_1", "$.time.created")
 
 
 def test_messages_of_no_session_hide_none_that_come_after_them(writer: Writer) -> None:

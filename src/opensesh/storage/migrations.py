@@ -156,7 +156,12 @@ def _gather(work: _Work, identify: Callable[[str], str]) -> None:
         known = worktree != "/" and os.path.isdir(worktree)
         project = identify(worktree) if known else GLOBAL
         for key, path in _old_records(source, project, work.left):
-            if not work.put(key, read_file(path)):
+            try:
+                data = read_file(path)
+            except OSError as error:
+                work.left.append(Damage(path, f"cannot be read: {error.strerror or error}"))
+                continue
+            if not work.put(key, data):
                 work.left.append(Damage(path, "the tree already has another record of that name, which was kept"))
         if os.path.isdir(source):
             work.put(("project", project), codec.dumps(_project(project, worktree if known else "/")))
@@ -253,7 +258,7 @@ def _old_projects(tree: JsonTree) -> str:
 
 def _folders(folder: str) -> list[str]:
     try:
-        return [entry.name for entry in os.scandir(folder) if entry.is_dir() and entry.name[0] != "."]
+        return [name for name in os.listdir(folder) if name[0] != "."]
     except (FileNotFoundError, NotADirectoryError):
         return []
 

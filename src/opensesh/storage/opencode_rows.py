@@ -172,6 +172,11 @@ def text(row: Row, name: str) -> str | None:
         raise RecordError(f"not UTF-8 text at byte {error.start}", place=name) from None
 
 
+def identifier(row: Row, name: str) -> str:
+    """A column of the key."""
+    return text(row, name) or _refuse(None, "an identifier", name)
+
+
 def number(row: Row, name: str) -> int | float | None:
     """A number column; a whole number as an integer, however SQLite keeps it."""
     value = row[name]

@@ -76,7 +76,7 @@ class Source(NamedTuple):
         made = self.make(row)
         if not self.whole:
             return made
-        return [((self.kind, *(rows.text(row, name) or "" for name in self.key)), made)]
+        return [((self.kind, *(rows.identifier(row, name) for name in self.key)), made)]
 
     def find(self, connection: Connection, key: Key) -> list[Row]:
         """The row that a record comes from, if it is there."""

@@ -22,7 +22,7 @@ from ..records import (
     write_failure,
 )
 from ..records.codec import as_list, as_object
-from .opencode_rows import SESSION, arrange, content, decoded, known, native, number, session_document, text
+from .opencode_rows import SESSION, arrange, content, decoded, identifier, known, native, number, session_document, text
 from .opencode_v2_parts import During, Parts, add_attachments, add_content, add_shell, moment, take_object
 from .store import StoredMessage
 
@@ -98,8 +98,8 @@ def read_row(row: Row) -> V2Row:
     reply = as_list(decoded(row, "reply")) or [None, None]
     directory = native(text(row, "directory")) or ""
     return V2Row(
-        id=text(row, "id") or "",
-        session_id=text(row, "session_id") or "",
+        id=identifier(row, "id"),
+        session_id=identifier(row, "session_id"),
         type=text(row, "type") or "unknown",
         seq=moment(row, "seq"),
         created=created,
@@ -215,12 +215,6 @@ def _summary(row: V2Row) -> StoredMessage:
 
 
 def _user_info(row: V2Row, rest: Document) -> Document:
-    model = row.model or {}
-    reference = {
-        "providerID": str(model.get("providerID", "")),
-        "modelID": str(model.get("id", "")),
-        "variant": _variant(model),
-    }
     return known(
         {
             "id": row.id,
@@ -228,7 +222,7 @@ def _user_info(row: V2Row, rest: Document) -> Document:
             "role": "user",
             "time": {"created": row.created},
             "agent": row.agent,
-            "model": known(reference) if model else None,
+            "model": known(_model_fields(row.model)) if row.model else None,
             "v2": _origin(row, rest),
         }
     )
@@ -256,17 +250,13 @@ def _origin(row: V2Row, rest: Document) -> Document:
 
 
 def _model_fields(model: Document) -> Document:
-    return {
-        "modelID": str(model.get("id", "")),
-        "providerID": str(model.get("providerID", "")),
-        "variant": _variant(model),
-    }
-
-
-def _variant(model: Document) -> str | None:
-    """The chosen preset; 2.x writes ``default`` where 1.x writes none."""
+    """How 1.x names a model; 2.x writes ``default`` where 1.x writes no variant."""
     variant = model.get("variant")
-    return variant if isinstance(variant, str) and variant != "default" else None
+    return {
+        "providerID": str(model.get("providerID", "")),
+        "modelID": str(model.get("id", "")),
+        "variant": variant if isinstance(variant, str) and variant != "default" else None,
+    }
 
 
 def _usage(rest: Document) -> Document:
