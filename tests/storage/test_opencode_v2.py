@@ -649,6 +649,7 @@ def test_attachments_are_file_and_agent_parts(store: OpencodeDB) -> None:
             {"text": {"value": "@a", "start": 1, "end": 3}, "type": "file", "path": "a"},
             None,
         ),
+        ({"mime": "text/plain", "uri": 7}, "", None, {"uri": 7}),
     ],
 )
 def test_files_of_every_kind_keep_what_they_say(
@@ -836,6 +837,42 @@ def test_a_file_of_a_result_need_not_say_what_it_is(writer: Writer) -> None:
     assert (file["mime"], file["url"], "filename" in file) == ("", "file:///a", False)
 
 
+@pytest.mark.parametrize(
+    ("time", "read", "beyond"),
+    [
+        ({"created": 9100, "completed": 9200}, {"start": 9100, "end": 9200}, None),
+        ({"created": 9100}, {"start": 9100}, None),
+        ({"created": 9100, "paused": 9150}, {"start": 9100}, {"time": {"paused": 9150}}),
+        (None, {"start": 9000, "end": 9500}, None),
+    ],
+)
+def test_reasoning_says_when_or_has_the_time_of_its_message(
+    writer: Writer, time: object, read: dict[str, int], beyond: object
+) -> None:
+    item: dict[str, object] = {"type": "reasoning", "text": "hm"} | ({"time": time} if time else {})
+    data = {"time": {"created": 9000, "completed": 9500}, "content": [item]}
+    writer.message("msg_x", "assistant", 1, data)
+    with OpencodeDB(writer.path) as opened:
+        (part,) = opened.messages("ses_main")[0].parts
+    assert (part["type"], part["text"], part["time"], part.get("v2")) == ("reasoning", "hm", read, beyond)
+
+
+@pytest.mark.parametrize(
+    ("time", "start", "beyond"),
+    [
+        ({"created": 400, "completed": 890}, 400, None),
+        ({"created": 400, "ran": 800, "completed": 890}, 800, {"created": 400, "ran": 800, "completed": 890}),
+        ({"created": 400, "pruned": 990, "completed": 890}, 400, {"created": 400, "pruned": 990, "completed": 890}),
+    ],
+)
+def test_a_call_keeps_the_times_that_1x_has_no_field_for(
+    writer: Writer, time: dict[str, int], start: int, beyond: object
+) -> None:
+    part = only_part(writer, {**SHELL_CALL, "time": time})
+    assert part["state"]["time"] == {"start": start, "end": 890}
+    assert part.get("v2", {}).get("time") == beyond
+
+
 @pytest.mark.parametrize(("time", "expected"), [({"completed": 9500}, (9000, 9500)), ({}, (9000, 9000))])
 def test_a_call_that_does_not_say_when_was_made_when_its_message_was(
     writer: Writer, time: dict[str, int], expected: tuple[int, int]
@@ -848,9 +885,11 @@ def test_a_call_that_does_not_say_when_was_made_when_its_message_was(
 
 
 def test_a_result_of_unknown_content_is_kept(writer: Writer) -> None:
-    content = [{"type": "text", "text": "seen"}, {"type": "video", "uri": "x"}]
+    odd = [{"type": "video", "uri": "x"}, {"type": "aside", "text": "x"}, {"type": "text", "text": 7}, {"type": "file"}]
+    content = [{"type": "text", "text": "seen"}, *odd]
     part = only_part(writer, {**SHELL_CALL, "state": {"status": "completed", "input": {}, "content": content}})
     assert part["state"]["output"] == "seen"
+    assert "attachments" not in part["state"]
     assert part["state"]["v2"] == {"content": content}
 
 
@@ -863,6 +902,20 @@ def test_partial_output_of_a_failed_call_is_where_1x_keeps_it(writer: Writer) ->
     }
     part = only_part(writer, {**SHELL_CALL, "state": state})
     assert (part["state"]["error"], part["state"]["metadata"]) == ("cut", {"output": "half"})
+
+
+@pytest.mark.parametrize("name", ["metadata", "structured"])
+def test_a_failed_call_has_what_it_knew_beside_what_it_printed(writer: Writer, name: str) -> None:
+    lines = [{"type": "text", "text": "one"}, "loose words", {"type": "text", "text": "two"}]
+    state: dict[str, Any] = {"status": "error", "input": {}, "error": "cut", name: {"exit": 1}, "content": lines}
+    assert only_part(writer, {**SHELL_CALL, "state": state})["state"]["metadata"] == {"exit": 1, "output": "one\ntwo"}
+
+
+@pytest.mark.parametrize("error", [{}, {"error": None}, {"error": {"type": "tool.execution"}}])
+def test_a_call_that_failed_without_a_word_says_nothing(writer: Writer, error: dict[str, Any]) -> None:
+    state = only_part(writer, {**SHELL_CALL, "state": {"status": "error", "input": {}, **error}})["state"]
+    assert state["error"] == ""
+    assert state.get("v2", {}).get("error") == error.get("error")
 
 
 def test_what_a_failed_call_says_of_its_output_is_not_replaced(writer: Writer) -> None:
@@ -889,7 +942,7 @@ def test_a_result_without_a_list_of_content_is_empty_and_loses_nothing(
     writer: Writer, content: dict[str, object]
 ) -> None:
     part = only_part(writer, {**SHELL_CALL, "state": {"status": "completed", "input": {}, **content}})
-    assert part["state"]["output"] == ""
+    assert (part["state"]["output"], part["state"]["metadata"]) == ("", {})
     assert part["state"].get("v2", {}) == content
 
 
@@ -915,6 +968,18 @@ def test_a_call_that_waits_keeps_the_time_that_1x_has_no_field_for(writer: Write
     assert only_part(writer, STREAMING)["v2"] == {"time": {"created": 4350}}
 
 
+def test_a_call_that_says_hardly_anything_is_one_all_the_same(writer: Writer) -> None:
+    bare = {"type": "tool", "id": "call_1", "name": "read", "state": {"status": "pending"}}
+    part = only_part(writer, bare)
+    assert part["state"] == {"status": "pending", "input": {}, "raw": ""}
+    assert "v2" not in part
+
+
+def test_a_call_under_way_has_what_it_knows_under_either_name(writer: Writer) -> None:
+    state: dict[str, Any] = {"status": "running", "input": {}, "structured": {"pid": 7}}
+    assert only_part(writer, {**RUNNING, "state": state})["state"]["metadata"] == {"pid": 7}
+
+
 def test_calls_of_the_previews_are_read(writer: Writer) -> None:
     state: dict[str, Any] = {
         "status": "completed",
@@ -930,6 +995,27 @@ def test_calls_of_the_previews_are_read(writer: Writer) -> None:
     assert part["state"]["v2"] == {"result": {"ok": True}}
     assert part["metadata"] == {"k": "v", "providerExecuted": True}
     read_part(part)
+
+
+@pytest.mark.parametrize(
+    ("content", "structured", "output", "metadata"),
+    [
+        ([{"type": "text", "text": "words"}], {"n": 1}, "words", {"n": 1}),
+        ([], {"n": 1}, '{"n":1}', {"n": 1}),
+        ([], [1, 2], "[1,2]", {}),
+    ],
+)
+def test_a_result_of_the_previews_is_its_words_or_else_its_structure(
+    writer: Writer, content: object, structured: object, output: str, metadata: object
+) -> None:
+    held: dict[str, Any] = {"status": "completed", "input": {}, "content": content, "structured": structured}
+    state = only_part(writer, {**SHELL_CALL, "state": held})["state"]
+    assert (state["output"], state["metadata"]) == (output, metadata)
+
+
+def test_what_a_provider_wants_back_with_a_call_goes_before_what_the_previews_called_so(writer: Writer) -> None:
+    call = {**SHELL_CALL, "providerState": {"sig": 1}, "provider": {"metadata": {"sig": 0}}}
+    assert only_part(writer, call)["metadata"] == {"sig": 1}
 
 
 def test_what_a_provider_wants_back_is_metadata(writer: Writer) -> None:
@@ -949,6 +1035,7 @@ def test_text_of_the_previews_keeps_its_own_id(writer: Writer) -> None:
         ({"type": "tool", "id": "c", "name": "n", "state": {"status": "levitating"}}, "v2-tool"),
         ({"type": "tool", "name": "n"}, "v2-tool"),
         ({"type": 3}, "unknown"),
+        ({"type": ""}, "unknown"),
         ("loose words", "unknown"),
     ],
 )

@@ -133,10 +133,12 @@ def moment(time: Document | None, *names: str) -> int | None:
 
 def _add_reasoning(parts: Parts, item: Document, during: During) -> None:
     rest = _without(item, "type", "text")
-    time = take_object(rest, "time")
+    time = take_object(rest, "time") or {}
     start, end = moment(time, "created"), moment(time, "completed")
     if start is None:
         start, end = during
+    if beyond := _without(time, "created", "completed"):
+        rest["time"] = beyond
     fields = {"text": item["text"], "metadata": _provider_state(rest), "time": known({"start": start, "end": end})}
     parts.add("reasoning", fields, rest)
 
@@ -152,8 +154,8 @@ def _add_tool(parts: Parts, item: Document, during: During) -> None:
     metadata = _provider_state(rest) or as_object(before.get("metadata"))
     if rest.pop("executed", None) or before.get("executed"):
         metadata = {**(metadata or {}), "providerExecuted": True}
-    if "ran" in time or (time and state["status"] == "pending"):
-        rest["time"] = time
+    if state["status"] == "pending" or time.keys() - {"created", "completed"}:
+        rest |= known({"time": time or None})
     parts.add("tool", {"callID": item["id"], "tool": item["name"], "state": state, "metadata": metadata}, rest)
 
 
