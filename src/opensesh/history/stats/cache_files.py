@@ -11,12 +11,14 @@ import os
 import sys
 import time
 import zlib
+from functools import partial, reduce
 
 from ...errors import WriteFailed
 from ...storage import paths
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from typing import Any
 
     Mark = tuple[str, int, int]
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
 JUST_NOW_NS = 2_000_000_000
 _MAGIC = b"opensesh\1"
 _HEAD = len(_MAGIC) + 4
+_PIECE = 1 << 16
 
 
 def cache_file(kind: str, place: str) -> str:
@@ -38,10 +41,11 @@ def load(path: str, place: str) -> Any:
         return None
     try:
         with open(path, "rb") as file:
-            head, data = file.read(_HEAD), file.read()
-        if head != _head(data):
-            return None
-        whose, value = marshal.loads(data)  # noqa: S302 - our own, and whole, for its sum is right
+            # Twice through the file in small pieces: its bytes and what they become would be twice the memory.
+            if file.read(_HEAD) != _head(iter(partial(file.read, _PIECE), b"")):
+                return None
+            file.seek(_HEAD)
+            whose, value = marshal.load(file)  # noqa: S302 - our own, and whole, for its sum is right
     except (OSError, ValueError, EOFError, TypeError):
         return None
     return value if whose == os.path.realpath(place) else None
@@ -55,13 +59,13 @@ def save(path: str, place: str, value: Any) -> None:
         return
     data = marshal.dumps((os.path.realpath(place), value))
     try:
-        Disk(durable=False).replace(path, _head(data) + data)
+        Disk(durable=False).replace(path, (_head((data,)), data))
     except WriteFailed:
         return
 
 
-def _head(data: bytes) -> bytes:
-    return _MAGIC + zlib.crc32(data).to_bytes(4, "big")
+def _head(pieces: Iterable[bytes]) -> bytes:
+    return _MAGIC + reduce(lambda so_far, piece: zlib.crc32(piece, so_far), pieces, 0).to_bytes(4, "big")
 
 
 def mark(path: str) -> tuple[int, int]:

@@ -15,16 +15,16 @@ _USUAL = re.compile(r"[a-z]{3}_[A-Za-z0-9]{1,100}\.json").fullmatch
 """Records as OpenCode names them: quicker to tell than all that may be named so."""
 
 
-def folders(folder: str) -> list[tuple[str, int]]:
+def folders(folder: str) -> Iterator[tuple[str, int]]:
     """The folders in a folder that are named like parts of keys, each with its time of change in nanoseconds."""
-    found: list[tuple[str, int]] = []
     for each in _entries(folder):
         try:
-            if is_plain(each.name) and each.is_dir():
-                found.append((each.name, each.stat().st_mtime_ns))
+            if not is_plain(each.name) or not each.is_dir():
+                continue
+            changed = each.stat().st_mtime_ns
         except OSError:  # gone meanwhile
             continue
-    return found
+        yield each.name, changed
 
 
 def session_files(folder: str) -> Iterator[tuple[str, str, int, int]]:

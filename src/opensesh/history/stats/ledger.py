@@ -187,14 +187,15 @@ class _TreeMaker(_Maker):
             for place, reason in damage:
                 report(Damage(place, reason))
         prices = self.prices()
-        if changed or len(accounts) != len(self.cached.accounts) or len(known) != len(self.cached.facts):
+        if changed or len(accounts) != len(self.cached.accounts):
             _save(self.path, self.place, CachedLedger(_VERSION, self.table, prices, (), known, accounts))
         self.cached = CachedLedger()
         ledger = Ledger(self.place, newest, accounts_of(accounts), prices, self.entries)
         ledger.watched = watched
         return ledger
 
-    def _facts(self, report: Report) -> tuple[dict[str, bytes], bool]:
+    def _facts(self, report: Report) -> tuple[Mapping[str, bytes], bool]:
+        """The facts of every session, and whether they are others than those in the cache."""
         found: dict[str, bytes] = {}
         changed = False
         for project, path, moment, size in session_files(os.path.join(self.place, "session")):
@@ -207,7 +208,9 @@ class _TreeMaker(_Maker):
                     continue
                 held = pack((settled(moment), size, tuple(facts)))
             found[place] = held
-        return found, changed
+        if changed or len(found) != len(self.cached.facts):
+            return found, True
+        return self.cached.facts, False
 
     def _known(self, session: str, moment: int) -> tuple[bytes, Sequence[Mark], Sequence[Told]] | None:
         """What is known of a session whose folder of messages changed at ``moment``, if that is up to date."""
