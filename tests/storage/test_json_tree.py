@@ -218,6 +218,58 @@ def test_no_damage_is_reported_twice_when_all_must_be_read(tree: Counting) -> No
     assert len(reports) == 1
 
 
+def test_a_copy_among_the_last_messages_is_reported_and_not_mixed_in(tree: Counting) -> None:
+    scribe = Scribe(WRAP + 10**9)
+    names = fill(tree, (scribe.message("ses_x") for _ in range(60)))
+    path = tree.locate(("message", "ses_x", names[-2]))
+    copy = shutil.copy(path, path.replace(".json", " (conflicted copy).json"))
+    reports: list[Damage] = []
+    assert [each.info["id"] for each in tree.messages("ses_x", last=5, report=reports.append)] == names[-5:]
+    assert reports == [(copy, "the name is not one of a record")]
+
+
+def test_files_of_others_beside_the_last_messages_are_no_reason_to_read_the_rest(tree: Counting) -> None:
+    scribe = Scribe(WRAP + 10**9)
+    names = fill(tree, (scribe.message("ses_x") for _ in range(60)))
+    (Path(tree.place) / "message" / "ses_x" / "notes.txt").write_bytes(b"")
+    tree.files.clear()
+    assert told(tree, "ses_x", 5) == names[-5:]
+    assert len(set(tree.files)) < 20
+
+
+def test_the_newest_of_messages_that_clients_named_is_found_wherever_its_name_puts_it(tree: Counting) -> None:
+    for number in range(30):
+        name = f"msg_mine_{number:02d}"
+        tree.write(("message", "ses_x", name), {"id": name, "time": {"created": 99 if number == 12 else number}})
+    assert told(tree, "ses_x", 3) == ["msg_mine_28", "msg_mine_29", "msg_mine_12"]
+
+
+@pytest.mark.parametrize("torn", [[], [0]])
+def test_the_last_messages_across_the_wrap_are_the_last_on_any_day(
+    tree: Counting, monkeypatch: pytest.MonkeyPatch, torn: list[int]
+) -> None:
+    monkeypatch.setattr(ids, "now_ms", lambda: WRAP + ids.ERA_MS // 2)
+    scribe = Scribe(WRAP - 150_000)
+    names = fill(tree, (scribe.message("ses_x") for _ in range(300)))
+
+    def in_their_order(folder: str) -> list[str]:
+        return [f"{name}.json" for name in names]
+
+    monkeypatch.setattr(os, "listdir", in_their_order)
+    for number in torn:
+        Path(tree.locate(("message", "ses_x", names[number]))).write_bytes(b"")
+    assert told(tree, "ses_x", 5) == names[-5:]
+
+
+def test_of_messages_that_are_all_torn_there_is_no_last(tree: Counting) -> None:
+    scribe = Scribe(WRAP - 15_000)
+    for name in fill(tree, (scribe.message("ses_x") for _ in range(30))):
+        Path(tree.locate(("message", "ses_x", name))).write_bytes(b"")
+    reports: list[Damage] = []
+    assert tree.messages("ses_x", last=5, report=reports.append) == []
+    assert len(reports) == 30
+
+
 def test_parts_whose_names_clients_made_up_are_all_there(tree: JsonTree) -> None:
     key, message = Scribe(WRAP).message("ses_x")
     tree.write(key, message)

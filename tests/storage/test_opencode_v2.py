@@ -1241,6 +1241,25 @@ def test_a_preview_keeps_its_sessions_under_the_old_name(tmp_path: Path) -> None
     preview.connection.close()
 
 
+FORKED = "ALTER TABLE session ADD COLUMN fork_session_id text"
+
+
+@pytest.mark.parametrize(
+    ("change", "read"), [("DROP TABLE message", "List the files"), (FORKED, "List the files"), ("SELECT 1", None)]
+)
+def test_sessions_under_the_old_name_are_of_2x_if_they_have_no_messages_of_1x_or_know_forks(
+    tmp_path: Path, change: str, read: str | None
+) -> None:
+    messages = SCHEMA[SCHEMA.index("CREATE TABLE session_message") : SCHEMA.index("CREATE UNIQUE INDEX")]
+    made = Writer(tmp_path / "opencode.db", V1_SCHEMA + messages)
+    made.connection.execute("INSERT INTO session VALUES ('ses_main', 'global', 's', '/', 'Mixed', '1', NULL, 1, 1)")
+    made.connection.execute(change)
+    made.message(*ROWS[0])
+    with OpencodeDB(made.path) as opened:
+        assert [message.parts[0]["text"] for message in opened.messages("ses_main")] == ([read] if read else [])
+    made.connection.close()
+
+
 def test_a_message_that_does_not_say_when_has_the_time_of_its_row(writer: Writer) -> None:
     writer.message("msg_1", "user", 1, '{"text":"when?"}')
     writer.connection.execute("UPDATE session_message SET time_created = 77")

@@ -111,7 +111,7 @@ class JsonTree:
     def messages(self, session_id: str, *, last: int = 0, report: Report = log_damage) -> Sequence[StoredMessage]:
         """A session's messages with their parts, oldest first; with ``last``, only that many of the newest."""
         folder = self._folder(("message", session_id))
-        found = self._newest(folder, last, report) if last else None
+        found = self._newest(folder, last) if last else None
         if found is None:
             found = self._infos(folder, _names(folder, report), report)[-last:]
         return [StoredMessage(info, self._parts(name, info, report)) for name, info in found]
@@ -129,8 +129,9 @@ class JsonTree:
         found.sort(key=lambda each: each[0])
         return [(name, info) for _, name, info in found]
 
-    def _newest(self, folder: str, last: int, report: Report) -> list[tuple[str, Document]] | None:
-        """The ``last`` newest by name, without reading the rest; ``None`` where their own times disagree with that.
+    def _newest(self, folder: str, last: int) -> list[tuple[str, Document]] | None:
+        """The ``last`` newest by name, without reading the rest; ``None`` where their own times disagree with that, or
+        one of them is damaged or none of the session's.
 
         A few more are looked at, and the very first, because clients name their messages, perhaps by another clock
         than the one that times them.
@@ -146,13 +147,11 @@ class JsonTree:
             first, *by_time = order.names_in_order(entries, self._around(folder, entries))
             top = by_time[-last - _MARGIN :]
         looked_at = [entry[:-5] for entry in (first, *top) if entry.endswith(_SUFFIX)]
-        heard: list[Damage] = []
-        found = self._infos(folder, looked_at, heard.append)
-        names = [name for name, _ in found]
-        if not _minted(names) or names != looked_at or _by_another_clock([info for _, info in found]):
+        if not _minted(looked_at):
             return None
-        for damage in heard:
-            report(damage)
+        found = self._infos(folder, looked_at, _overlook)
+        if [name for name, _ in found] != looked_at or _by_another_clock([info for _, info in found]):
+            return None
         return found[-last:]
 
     def _around(self, folder: str, entries: Sequence[str]) -> int:
@@ -248,7 +247,9 @@ def _by_another_clock(infos: Sequence[Document]) -> bool:
 
 
 def _minted(names: Sequence[str]) -> bool:
-    """Whether all of these names of messages hold a time; those that clients make up need not."""
+    """Whether all of these are names of messages that hold a time; those that clients make up need not."""
+    if not all(map(is_plain, names)):
+        return False
     stamps = "".join([name[:16] for name in names])
     try:
         return len(stamps) == 16 * len(names) and len(bytes.fromhex(stamps.replace("msg_", ""))) == 6 * len(names)
@@ -283,4 +284,4 @@ def _belongs(name: str, path: str, report: Report) -> bool:
 
 
 def _overlook(_: Damage) -> None:
-    """A list of keys has nobody to tell."""
+    """A list of keys has nobody to tell; whoever looks at a few first hears of it from the look at all."""
