@@ -228,10 +228,10 @@ def test_a_copy_among_the_last_messages_is_reported_and_not_mixed_in(tree: Count
     assert reports == [(copy, "the name is not one of a record")]
 
 
-def test_files_of_others_beside_the_last_messages_are_no_reason_to_read_the_rest(tree: Counting) -> None:
+def test_a_file_half_written_beside_the_last_messages_is_no_reason_to_read_the_rest(tree: Counting) -> None:
     scribe = Scribe(WRAP + 10**9)
     names = fill(tree, (scribe.message("ses_x") for _ in range(60)))
-    (Path(tree.place) / "message" / "ses_x" / "notes.txt").write_bytes(b"")
+    (Path(tree.place) / "message" / "ses_x" / f".{names[-1]}.json.7.beef.tmp").write_bytes(b"")
     tree.files.clear()
     assert told(tree, "ses_x", 5) == names[-5:]
     assert len(set(tree.files)) < 20
@@ -244,21 +244,26 @@ def test_the_newest_of_messages_that_clients_named_is_found_wherever_its_name_pu
     assert told(tree, "ses_x", 3) == ["msg_mine_28", "msg_mine_29", "msg_mine_12"]
 
 
-@pytest.mark.parametrize("torn", [[], [0]])
-def test_the_last_messages_across_the_wrap_are_the_last_on_any_day(
-    tree: Counting, monkeypatch: pytest.MonkeyPatch, torn: list[int]
+@pytest.mark.parametrize("first_listed", ["whole", "torn", "gone"])
+def test_the_last_messages_across_the_wrap_are_found_without_the_rest_on_any_day(
+    tree: Counting, monkeypatch: pytest.MonkeyPatch, first_listed: str
 ) -> None:
-    monkeypatch.setattr(ids, "now_ms", lambda: WRAP + ids.ERA_MS // 2)
     scribe = Scribe(WRAP - 150_000)
     names = fill(tree, (scribe.message("ses_x") for _ in range(300)))
+    path = Path(tree.locate(("message", "ses_x", names[40])))
+    path.unlink() if first_listed == "gone" else path.write_bytes(b"") if first_listed == "torn" else None
 
-    def in_their_order(folder: str) -> list[str]:
-        return [f"{name}.json" for name in names]
+    truly_listed = os.listdir
 
-    monkeypatch.setattr(os, "listdir", in_their_order)
-    for number in torn:
-        Path(tree.locate(("message", "ses_x", names[number]))).write_bytes(b"")
+    def listed(folder: str) -> list[str]:
+        in_folder = truly_listed(folder)
+        return [f"{name}.json" for name in names[40:] + names[:40]] if len(in_folder) > 200 else in_folder
+
+    monkeypatch.setattr(ids, "now_ms", lambda: WRAP + ids.ERA_MS // 2)
+    monkeypatch.setattr(os, "listdir", listed)
+    tree.files.clear()
     assert told(tree, "ses_x", 5) == names[-5:]
+    assert len(set(tree.files)) < 20
 
 
 def test_of_messages_that_are_all_torn_there_is_no_last(tree: Counting) -> None:
