@@ -237,11 +237,14 @@ def test_a_file_half_written_beside_the_last_messages_is_no_reason_to_read_the_r
     assert len(set(tree.files)) < 20
 
 
-def test_the_newest_of_messages_that_clients_named_is_found_wherever_its_name_puts_it(tree: Counting) -> None:
+@pytest.mark.parametrize("begin", ["msg_mine_", "msg_a_name_of_my_own_"])
+def test_the_newest_of_messages_that_clients_named_is_found_wherever_its_name_puts_it(
+    tree: Counting, begin: str
+) -> None:
     for number in range(30):
-        name = f"msg_mine_{number:02d}"
+        name = f"{begin}{number:02d}"
         tree.write(("message", "ses_x", name), {"id": name, "time": {"created": 99 if number == 12 else number}})
-    assert told(tree, "ses_x", 3) == ["msg_mine_28", "msg_mine_29", "msg_mine_12"]
+    assert told(tree, "ses_x", 3) == [f"{begin}{number}" for number in (28, 29, 12)]
 
 
 @pytest.mark.parametrize("first_listed", ["whole", "torn", "gone"])
@@ -328,8 +331,39 @@ def test_messages_that_cannot_be_listed_are_reported_and_nothing_else_is_lost(
         patched.setattr(os, "listdir", refuse)
         for last in (0, 3):
             assert tree.messages("ses_x", last=last, report=reports.append) == []
-    assert [report.reason for report in reports] == ["cannot be listed: Permission denied"] * 2
+        patched.setattr(os, "scandir", refuse)
+        assert list(tree.scan(("message", "ses_x"), report=reports.append)) == tree.list() == []
+    assert [report.reason for report in reports] == ["cannot be listed: Permission denied"] * 3
     assert told(tree, "ses_x") == ["msg_1"]
+
+
+@pytest.mark.parametrize("messages", [0, 1])
+def test_a_folder_full_of_files_of_others_holds_what_messages_it_holds(tree: JsonTree, messages: int) -> None:
+    folder = Path(tree.place) / "message" / "ses_x"
+    folder.mkdir(parents=True)
+    for number in range(20):
+        (folder / f"notes-{number}.txt").write_bytes(b"")
+    scribe = Scribe(WRAP + 10**9)
+    names = fill(tree, (scribe.message("ses_x") for _ in range(messages)))
+    assert told(tree, "ses_x", 3) == told(tree, "ses_x") == names
+
+
+def test_a_file_where_a_folder_should_be_holds_nothing(tree: JsonTree) -> None:
+    (Path(tree.place) / "message").mkdir(parents=True)
+    (Path(tree.place) / "message" / "ses_x").write_bytes(b"")
+    for last in (0, 3):
+        assert tree.messages("ses_x", last=last) == []
+    assert list(tree.scan(("message", "ses_x"))) == tree.list(("message", "ses_x")) == []
+
+
+@pytest.mark.parametrize(("options", "synced"), [({}, True), ({"durability": "relaxed"}, False)])
+def test_a_write_is_on_the_disk_when_it_returns_unless_told_otherwise(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: dict[str, Any], synced: bool
+) -> None:
+    descriptors: list[int] = []
+    monkeypatch.setattr(os, "fsync", descriptors.append)
+    JsonTree(tmp_path / "storage", **options).write(("todo", "ses_x"), [])
+    assert bool(descriptors) is synced
 
 
 @pytest.mark.skipif(not os.path.isdir("/dev/fd"), reason="counts what the system lists there")

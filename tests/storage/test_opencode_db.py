@@ -273,14 +273,28 @@ def test_folders_of_windows_are_spelled_as_there(writer: Writer) -> None:
     writer.connection.execute("ALTER TABLE session ADD COLUMN path text")
     writer.session(directory="C:/Users/me/app/src", path="src/deep")
     writer.session("ses_2", directory="/home/me", path="src/deep")
+    writer.session("ses_3", directory="C:/Users/me")
     times = {"time_created": 1, "time_updated": 2}
     writer.insert("project", id="p1", worktree="C:/Users/me/app", sandboxes='["D:/other"]', **times)
     with OpencodeDB(writer.path) as opened:
         session = opened.read(("session", "p1", "ses_1"))
         assert (session["directory"], session["path"]) == ("C:\\Users\\me\\app\\src", "src\\deep")
         assert opened.read(("session", "p1", "ses_2"))["path"] == "src/deep"
+        assert "path" not in opened.read(("session", "p1", "ses_3"))
         project = opened.read(("project", "p1"))
     assert (project["worktree"], project["sandboxes"]) == ("C:\\Users\\me\\app", ["D:\\other"])
+
+
+def test_what_only_an_odd_program_would_write_is_read_as_it_is(writer: Writer) -> None:
+    for column in ("path", "metadata"):
+        writer.connection.execute(f"ALTER TABLE session ADD COLUMN {column} text")
+    writer.session(path="src/deep", metadata='{"by":"me"}')
+    writer.connection.execute("ALTER TABLE session DROP COLUMN directory")
+    writer.insert("project", id="p1", worktree="/w", sandboxes='["C:/w", 7, null]', time_created=1, time_updated=2)
+    with OpencodeDB(writer.path) as opened:
+        session = opened.read(("session", "p1", "ses_1"))
+        assert (session["path"], session["metadata"], "directory" in session) == ("src/deep", {"by": "me"}, False)
+        assert opened.read(("project", "p1"))["sandboxes"] == ["C:\\w", 7, None]
 
 
 def test_diffs_todos_and_shares_have_keys_of_their_own(writer: Writer) -> None:
@@ -402,6 +416,7 @@ def refusal(path: Path) -> str:
     with pytest.raises(StoreError) as caught, OpencodeDB(path, busy_seconds=0.05) as opened:
         list(opened.scan(()))
     assert str(caught.value).startswith(f"{path}: ")
+    assert caught.value.data["path"] == str(path)
     return str(caught.value)
 
 
@@ -429,7 +444,15 @@ def test_damage_inside_the_file_is_told_and_not_thrown_as_it_comes(tmp_path: Pat
 def test_a_database_of_another_program_is_refused(tmp_path: Path) -> None:
     with closing(sqlite3.connect(tmp_path / "places.db")) as other:
         other.execute("CREATE TABLE bookmarks (url text)")
-    assert "no table of sessions" in refusal(tmp_path / "places.db")
+    reason = "an SQLite database, but not one of OpenCode's: it has no table of sessions"
+    assert refusal(tmp_path / "places.db") == f"{tmp_path / 'places.db'}: {reason}"
+
+
+def test_damage_that_sqlite_quotes_is_told_though_it_is_no_text(writer: Writer) -> None:
+    writer.connection.execute("CREATE TABLE odd (id text)")
+    writer.connection.execute("PRAGMA writable_schema = ON")
+    writer.connection.execute("UPDATE sqlite_master SET name = CAST(x'6fff' AS TEXT) WHERE name = 'odd'")
+    assert "damaged (malformed database schema (o\N{REPLACEMENT CHARACTER}" in refusal(writer.path)
 
 
 def test_a_table_without_its_data_is_refused_by_name(writer: Writer) -> None:
@@ -588,7 +611,7 @@ def test_a_damaged_session_is_reported_with_its_column(writer: Writer) -> None:
     heard: list[Damage] = []
     with OpencodeDB(writer.path) as opened:
         assert [key[2] for key, _ in opened.scan(("session",), report=heard.append)] == ["ses_4"]
-        with pytest.raises(RecordError, match="expected an array"):
+        with pytest.raises(RecordError, match="summary_diffs: expected an array"):
             opened.read(("session_diff", "ses_4"))
         with pytest.raises(RecordError, match="session/ses_2"):
             opened.read(("session", "p1", "ses_2"))
@@ -611,6 +634,12 @@ def test_a_message_that_does_not_say_when_has_the_time_of_its_row(writer: Writer
         first, second = opened.messages("ses_1")
     assert (first.info["id"], first.info["time"]) == ("msg_1", {"created": 10})
     assert second.info["id"] == "msg_2"
+
+
+def test_a_message_that_says_when_is_believed_before_its_row(writer: Writer) -> None:
+    writer.message("msg_1", {"role": "user", "time": {"created": 5, "more": 6}}, at=77)
+    with OpencodeDB(writer.path) as opened:
+        assert opened.messages("ses_1")[0].info["time"] == {"created": 5, "more": 6}
 
 
 def test_fields_nobody_knows_are_kept_after_those_that_are_known(writer: Writer) -> None:

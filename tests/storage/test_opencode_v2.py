@@ -1084,13 +1084,14 @@ def test_a_session_that_was_suspended_says_so_and_how_often_it_was_tried_again(w
 @pytest.mark.parametrize(
     ("absent", "path"),
     [
-        ("session_v2 DROP COLUMN directory", {"cwd": "", "root": "/"}),
-        ("project DROP COLUMN worktree", {"cwd": "/home/dev/proj", "root": "/home/dev/proj"}),
+        ("ALTER TABLE session_v2 DROP COLUMN directory", {"cwd": "", "root": "/"}),
+        ("ALTER TABLE project DROP COLUMN worktree", {"cwd": "/home/dev/proj", "root": "/home/dev/proj"}),
+        ("DROP TABLE project", {"cwd": "/home/dev/proj", "root": "/home/dev/proj"}),
     ],
 )
 def test_an_answer_says_where_it_worked_as_well_as_the_tables_know(writer: Writer, absent: str, path: object) -> None:
     writer.content()
-    writer.connection.execute(f"ALTER TABLE {absent}")
+    writer.connection.execute(absent)
     with OpencodeDB(writer.path) as opened:
         (message,) = opened.messages("ses_main")
     assert message.info["path"] == path

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 _PRIMARY = 0xFF
 _LOCKED = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 _UNREACHABLE = (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY)
+_FAILURES = (sqlite3.Error, UnicodeDecodeError)
+"""What SQLite raises. Its message may quote damaged bytes, which Python then fails to make text of."""
 
 
 class SqliteReader:
@@ -66,7 +68,7 @@ class SqliteReader:
                     yield self._connection
                 finally:
                     self._connection.rollback()
-            except sqlite3.Error as error:
+            except _FAILURES as error:
                 raise self._explain(error) from None
 
     def _open(self) -> sqlite3.Connection:
@@ -76,13 +78,13 @@ class SqliteReader:
         self._as_is = False
         try:
             return self._connect("mode=ro")
-        except sqlite3.Error as error:
+        except _FAILURES as error:
             if _code(error) not in _UNREACHABLE or self._has_unmerged_changes():
                 raise self._explain(error) from None
         self._as_is = True
         try:
             return self._connect("mode=ro&immutable=1")
-        except sqlite3.Error as error:
+        except _FAILURES as error:
             raise self._explain(error) from None
 
     def _connect(self, options: str) -> sqlite3.Connection:
@@ -106,14 +108,15 @@ class SqliteReader:
     def _has_unmerged_changes(self) -> bool:
         return bool(_size(self.path + "-wal") or _size(self.path + "-journal"))
 
-    def _explain(self, error: sqlite3.Error) -> StoreError:
+    def _explain(self, error: sqlite3.Error | UnicodeDecodeError) -> StoreError:
         code = _code(error)
+        said = error.object.decode(errors="replace") if isinstance(error, UnicodeDecodeError) else str(error)
         if code in _LOCKED:
             reason = f"locked by another program for {self._busy_seconds:g} seconds. Try again when it is done."
         elif code == sqlite3.SQLITE_NOTADB:
             reason = "not an SQLite database"
-        elif code == sqlite3.SQLITE_CORRUPT:
-            reason = f"damaged ({error}). `.recover` of the sqlite3 shell may save what is left, from a copy."
+        elif code == sqlite3.SQLITE_CORRUPT or isinstance(error, UnicodeDecodeError):
+            reason = f"damaged ({said}). `.recover` of the sqlite3 shell may save what is left, from a copy."
         elif code in _UNREACHABLE and _size(self.path + "-wal"):
             reason = (
                 "its newest changes are still in the -wal file beside it, and cannot be read from there in a read-only "
@@ -122,7 +125,7 @@ class SqliteReader:
         elif code in _UNREACHABLE and _size(self.path + "-journal"):
             reason = "a change to it was cut short (see the -journal file). Start OpenCode once: that undoes it."
         else:
-            reason = str(error)
+            reason = said
         return StoreError(f"{self.path}: {reason}", path=self.path)
 
 
@@ -133,7 +136,7 @@ def file_uri(path: str) -> str:
     return "file://" + ("" if path.startswith("/") else "/") + quote(os.fsencode(path), safe="/:")
 
 
-def _code(error: sqlite3.Error) -> int:
+def _code(error: Exception) -> int:
     return getattr(error, "sqlite_errorcode", 0) & _PRIMARY
 
 
