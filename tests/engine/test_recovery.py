@@ -4,9 +4,10 @@ from typing import Any
 
 from opensesh import ids
 from opensesh.engine.recovery import INTERRUPTED
+from opensesh.models.events import FinishStep, StartStep, TextDelta, TextEnd, TextStart
 from opensesh.storage.memory import Memory
 
-from .stage import Stage, stage
+from .stage import Playing, Stage, stage
 
 MODEL = {"providerID": "scripted", "modelID": "it"}
 
@@ -22,6 +23,10 @@ class Past:
     def prompt(self, text: str = "Go.") -> str:
         info: dict[str, Any] = {"role": "user", "agent": "build", "model": MODEL}
         return self._write(info, [{"type": "text", "text": text}])
+
+    def compaction(self) -> str:
+        info: dict[str, Any] = {"role": "user", "agent": "build", "model": MODEL}
+        return self._write(info, [{"type": "compaction", "auto": True}])
 
     def answer(self, parent: str, *parts: dict[str, Any], **more: Any) -> str:
         info = {"role": "assistant", "parentID": parent, "mode": "build", "agent": "build"} | MODEL
@@ -111,3 +116,30 @@ async def test_what_ended_is_left_as_it_is_to_the_byte() -> None:
         before = {key: store.read(key) for kind in ("message", "part") for key in store.list((kind,))}
         await on.ask()
         assert {key: store.read(key) for key in before} == before
+
+
+async def test_a_summary_that_was_cut_off_hides_nothing() -> None:
+    store = Memory()
+    said = (StartStep(), TextStart("t"), TextDelta("t", "ok"), TextEnd("t"), FinishStep(reason="stop"))
+    model = Playing(said)
+    async with stage(model, store=store) as on:
+        past = Past(on, store)
+        past.answer(past.prompt("The word is xylophone."), {"type": "text", "text": "Yes."}, finish="stop", time=DONE)
+        past.answer(past.compaction(), summary=True)
+        assert (await on.ask("Which word?")).kind == "answered"
+        assert "xylophone" in str(model.requests[0].messages)
+        assert "completed" in on.answers()[1].info["time"]
+        assert "finish" not in on.answers()[1].info
+
+
+async def test_a_summary_that_was_cut_off_is_made_anew_when_the_run_is_taken_up() -> None:
+    store = Memory()
+    async with stage("SAY the summary\n---\nSAY going on", store=store) as on:
+        past = Past(on, store)
+        past.answer(past.prompt(), {"type": "text", "text": "Yes."}, finish="tool-calls", time=DONE)
+        past.answer(past.compaction(), summary=True)
+        resumed = await on.engine.resume(on.session)
+        assert resumed is not None
+        assert (await resumed).kind == "answered"
+        on.model.assert_complete()
+        assert on.text().startswith("Yes.the summary")

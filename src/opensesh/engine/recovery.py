@@ -1,7 +1,8 @@
 """What a runner that died left behind is brought to an end, so that the session can go on.
 
 A tool call that never ended is marked as interrupted, and an answer that never ended as one that wants to go on, unless
-the model had said its last word: nothing is removed, and a prompt that was not answered is still to be.
+the model had said its last word: nothing is removed, and a prompt that was not answered is still to be. A summary that
+never ended is none, and hides nothing.
 """
 
 from __future__ import annotations
@@ -39,16 +40,17 @@ def _recovered(sessions: Sessions, message: StoredMessage) -> StoredMessage:
     if "completed" not in info["time"]:
         info = info | {"time": info["time"] | {"completed": ids.now_ms()}}
         if "finish" not in info and "error" not in info:
-            info |= _ending(parts)
+            info |= _ending(info, parts)
         sessions.update_message(info)
     return StoredMessage(info, parts)
 
 
-def _ending(parts: list[Document]) -> Document:
+def _ending(info: Document, parts: list[Document]) -> Document:
     """What the record of an answer would say if there had been time to write it: the model's last word is a part."""
     steps = [part for part in parts if part.get("type") == "step-finish"]
     if not steps:
-        return {"finish": "unknown"}
+        # A summary with a finish, whatever it is, takes the place of all that came before it, in OpenCode too.
+        return {} if info.get("summary") else {"finish": "unknown"}
     last = steps[-1]
     found = {"cost": last.get("cost"), "tokens": last.get("tokens"), "finish": last.get("reason", "unknown")}
     return {name: value for name, value in found.items() if value is not None}
