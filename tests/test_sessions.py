@@ -272,3 +272,13 @@ def test_todos_and_diffs_are_empty_until_there_are_some(sessions: Sessions, hear
 def test_default_titles_are_iso_with_milliseconds() -> None:
     assert default_title(1768073802911) == "New session - 2026-01-10T19:36:42.911Z"
     assert default_title(1768073802000, child=True) == "Child session - 2026-01-10T19:36:42.000Z"
+
+
+def test_lists_that_cannot_be_read_are_empty_and_reported(sessions: Sessions, caplog: pytest.LogCaptureFixture) -> None:
+    session = sessions.create()
+    for key in (("todo", session.id), ("session_diff", session.id)):
+        sessions.store.write(key, [])
+        Path(sessions.store.locate(key)).write_bytes(b"[{")
+    assert sessions.todos(session.id) == sessions.diff(session.id) == []
+    assert len(caplog.records) == 2
+    assert Path(sessions.store.locate(("todo", session.id))).read_bytes() == b"[{"

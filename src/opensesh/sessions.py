@@ -228,7 +228,7 @@ class Sessions:
         self._publish(events.PartRemoved(session_id=session_id, message_id=message_id, part_id=part_id))
 
     def todos(self, session_id: str) -> list[Document]:
-        """The agent's list; empty if there is none."""
+        """The agent's list; empty if there is none, or none that can be read."""
         return self._list(keys.todo(session_id))
 
     def set_todos(self, session_id: str, todos: list[Document]) -> None:
@@ -237,7 +237,7 @@ class Sessions:
         self._publish(events.TodoUpdated(session_id=session_id, todos=todos))
 
     def diff(self, session_id: str) -> list[Document]:
-        """The files it changed; empty if nobody noted any."""
+        """The files it changed; empty if nobody noted any, or none that can be read."""
         return self._list(keys.diff(session_id))
 
     # -- inside --------------------------------------------------------------------------------------------------------
@@ -315,6 +315,9 @@ class Sessions:
         try:
             found: list[Any] = as_list(self.store.read(key)) or []
         except NotFound:
+            return []
+        except RecordError as error:
+            log_damage(Damage(self.store.locate(key), error.reason))
             return []
         return [each for each in map(as_object, found) if each is not None]
 

@@ -143,3 +143,14 @@ async def test_a_summary_that_was_cut_off_is_made_anew_when_the_run_is_taken_up(
         assert (await resumed).kind == "answered"
         on.model.assert_complete()
         assert on.text().startswith("Yes.the summary")
+
+
+async def test_parts_that_lack_what_they_need_cost_only_themselves() -> None:
+    store = Memory()
+    async with stage("SAY fine", store=store) as on:
+        past = Past(on, store)
+        kinds = ("tool", "file", "patch", "step-finish", "text", "compaction-like")
+        odd = [{"text": "no type"}, call("completed"), call("completed", time={}), *({"type": each} for each in kinds)]
+        past.answer(past.prompt("one"), *odd, finish="stop", time=DONE)
+        past.prompt("two")
+        assert (await on.ask("three")).kind == "answered"

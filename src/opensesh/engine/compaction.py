@@ -289,7 +289,7 @@ def tail_start(messages: Sequence[StoredMessage], model: Model, runtime: Runtime
         size += _size(message)
         if size > min(most, whole // 2):
             break
-        if message.info["role"] == "user":
+        if message.info.get("role") == "user":
             start, turns = str(message.info["id"]), turns + 1
             if settings.tail_turns is not None and turns >= settings.tail_turns:
                 break

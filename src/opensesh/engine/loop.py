@@ -153,13 +153,15 @@ class Loop:
             await in_thread(self._give_back)
         except OpenseshError as error:
             log.warning("%s could not be tidied: %s", self.session.id, error)
+        except Exception:  # the prompt has its answer, and keeps it
+            log.exception("%s could not be tidied", self.session.id)
 
     def _note_changes(self) -> None:
         """What the session, and each prompt of this run, changed. One that touched no file has nothing to note."""
         from ..workspace import summarize
 
         prompt = self.history.last_user()
-        if prompt is not None and any(part["type"] == "patch" for each in self.history for part in each.parts):
+        if prompt is not None and any(part.get("type") == "patch" for each in self.history for part in each.parts):
             runtime = self._runtime
             prompts = [*dict.fromkeys((*self._changed_by, prompt.info["id"]))]
             summarize(runtime.sessions, runtime.snapshots, self.session.id, *prompts, publish=runtime.publish)

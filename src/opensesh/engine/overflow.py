@@ -64,7 +64,7 @@ class Compactions:
             return None
         for message in self._history:
             info = message.info
-            if info["role"] == "assistant" and not info.get("summary") and not is_kept(self._history, message):
+            if info.get("role") == "assistant" and not info.get("summary") and not is_kept(self._history, message):
                 return message
         return None
 

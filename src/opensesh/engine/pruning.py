@@ -73,11 +73,11 @@ def _old_outputs(messages: Sequence[StoredMessage]) -> Iterator[Document]:
     """Outputs before the last two prompts and after the last summary, newest first."""
     prompts = 0
     for message in reversed(messages):
-        if message.info["role"] == "user":
+        if message.info.get("role") == "user":
             prompts += 1
         if prompts < 2:
             continue
-        if message.info["role"] == "assistant" and message.info.get("summary"):
+        if message.info.get("role") == "assistant" and message.info.get("summary"):
             return
         for part in reversed(message.parts):
             if _is_output(part) and part.get("tool") not in _PROTECTED_TOOLS:
@@ -86,9 +86,8 @@ def _old_outputs(messages: Sequence[StoredMessage]) -> Iterator[Document]:
 
 def _is_output(part: Document) -> bool:
     state = as_object(part.get("state")) or {}
-    return (
-        part.get("type") == "tool" and state.get("status") == "completed" and as_object(state.get("time")) is not None
-    )
+    is_done = part.get("type") == "tool" and state.get("status") == "completed"
+    return is_done and isinstance(state.get("output"), str) and as_object(state.get("time")) is not None
 
 
 def _mark(part: Document) -> int | None:
