@@ -3,11 +3,13 @@ from __future__ import annotations
 import asyncio
 import random
 import threading
+import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from opensesh import events
 from opensesh.engine.retry import Policy
@@ -18,7 +20,7 @@ from opensesh.storage.leases import Leases
 from opensesh.storage.memory import Memory
 from opensesh.storage.store import Key
 
-from .stage import IMPATIENT, Acting, Stage, echo, hanging, stage
+from .stage import IMPATIENT, Acting, Ledger, Stage, echo, hanging, stage
 
 Moment = Callable[[Stage], Awaitable[Any]]
 
@@ -263,8 +265,6 @@ class Slow(Memory):
         self._random = random.Random(seed)
 
     def write(self, key: Key, value: Any) -> None:
-        import time
-
         time.sleep(self._random.random() * 0.004)
         super().write(key, value)
 
@@ -301,3 +301,57 @@ async def test_an_abort_reaches_commands_and_nothing_of_them_is_left(tmp_path: P
         await asyncio.sleep(0.6)
         assert not mark.exists()
         on.assert_sound()
+
+
+class AbortingAt(Ledger):
+    """Has the session aborted while a certain write is under way; counted from when it is told to."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__()
+        self._number = number
+        self._abort: Callable[[], None] | None = None
+
+    def watch(self, on: Stage) -> None:
+        loop = asyncio.get_running_loop()
+        self._abort = lambda: loop.call_soon_threadsafe(on.engine.abort, on.session) and None
+
+    def write(self, key: Key, value: Any) -> None:
+        if self._abort is not None:
+            self._number -= 1
+            if self._number == 0:
+                self._abort()
+                time.sleep(0.02)
+        super().write(key, value)
+
+
+FULL_WINDOW = "SAY one\nUSAGE input=199000 output=10"
+TO_AND_FRO = "\n---\n".join(
+    (FULL_WINDOW, "SAY the summary", 'CALL echo {"n": 1}\nCALL echo {"n": 2}', "CALL plan_enter {}", "SAY planned")
+)
+
+
+async def agreeing(asked: events.QuestionAsked) -> list[list[str]]:
+    return [["Yes"] for _ in asked.questions]
+
+
+@pytest.mark.parametrize(
+    "number", [pytest.param(each, marks=() if each % 2 else pytest.mark.slow) for each in range(1, 42)]
+)
+async def test_an_abort_at_any_write_leaves_nothing_open_and_nothing_twice(
+    number: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENCODE_EXPERIMENTAL_PLAN_MODE", "1")
+    store = AbortingAt(number)
+    settings = replace(IMPATIENT, question=agreeing)
+    async with stage(TO_AND_FRO, store=store, tools=[echo()], settings=settings) as on:
+        assert (await on.ask()).kind == "answered"
+        store.watch(on)
+        outcome = await on.ask("Go on.")
+        on.assert_sound()
+        await asyncio.sleep(0.01)
+        assert await on.engine.resume(on.session) is None, (outcome.kind, "there is something left to answer")
+        for answer in on.answers():
+            kinds = [part["type"] for part in answer.parts]
+            assert kinds.count("step-finish") <= 1
+            assert kinds.count("step-finish") == 1 or not answer.info["cost"]
+            assert answer.info["cost"] == sum(p["cost"] for p in answer.parts if p["type"] == "step-finish")

@@ -8,6 +8,7 @@ shorter than what it stands for, and did not fail; three in a row that do not co
 from __future__ import annotations
 
 import asyncio
+import logging
 from typing import TYPE_CHECKING
 
 from .. import events, ids
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
     from ..sessions import Sessions
     from .runtime import Runtime
 
+log = logging.getLogger("opensesh.engine")
 _TRIES = 3
 _SHORTER = 0.5
 """A summary may be at most this much of what it stands for."""
@@ -108,24 +110,30 @@ class Compaction:
         """Sum up ``messages``, all of the session's before the request; the summary as stored, and why it failed if
         so."""
         writer = AnswerWriter(self._runtime.sessions, self._new_summary(), self._runtime.publish)
-        await writer.save()
         try:
+            await writer.save()
             draft = await self._draft(await self._shown(visible(messages)))
-        except OpenseshError as error:
-            failure = failure_of(error, self._model.provider_id)
-            writer.charge(self._spent, self._model)
-            await writer.finish(failure)
-            return writer.message, failure
+            text = draft + await asyncio.to_thread(self._verbatim, messages)
         except asyncio.CancelledError:
             writer.charge(self._spent, self._model)
             await to_the_end(writer.finish(MessageAbortedError(message="The user stopped this")))
             raise
-        await writer.step_started(None)
-        await writer.put(self._text(writer.info, draft + self._verbatim(messages)))
-        await writer.step_finished(stream.FinishStep(reason="stop", usage=self._spent), self._model, None)
-        await writer.finish()
+        except Exception as error:
+            if not isinstance(error, OpenseshError):
+                log.exception("%s could not be summed up", self._session.id)
+            failure = failure_of(error, self._model.provider_id)
+            writer.charge(self._spent, self._model)
+            await writer.finish(failure)
+            return writer.message, failure
+        await to_the_end(self._write(writer, text))
         self._runtime.publish(events.SessionCompacted(session_id=self._session.id))
         return writer.message, None
+
+    async def _write(self, writer: AnswerWriter, text: str) -> None:
+        await writer.step_started(None)
+        await writer.put(self._text(writer.info, text))
+        await writer.step_finished(stream.FinishStep(reason="stop", usage=self._spent), self._model, None)
+        await writer.finish()
 
     async def _shown(self, view: Sequence[StoredMessage]) -> Sequence[StoredMessage]:
         """What is summed up, and the words that ask for it, as the plugins want them."""

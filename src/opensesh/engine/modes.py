@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from .. import ids
 from ..records import MessageTime, ModelRef, TextPart, UserMessage
 from ..storage.store import StoredMessage
+from .cancellation import to_the_end
 from .planning import PLAN
 from .prompts import words
 
@@ -35,7 +36,11 @@ class SessionModes:
         return plan_file(self._runtime, self._session)
 
     async def switch(self, agent: str, text: str) -> None:
-        """Hand the conversation to ``agent``, with ``text`` as the user message that says so."""
+        """Hand the conversation to ``agent``, with ``text`` as the user message that says so. Cancelled, that is done
+        all the same."""
+        await to_the_end(self._switch(agent, text))
+
+    async def _switch(self, agent: str, text: str) -> None:
         model = self._user["model"]
         info = UserMessage(
             id=ids.ascending("msg"),

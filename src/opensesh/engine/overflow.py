@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ..errors import OpenseshError
 from ..records import UnknownError, as_object
+from .cancellation import to_the_end
 from .compaction import Compaction, continue_prompt, request_compaction, tail_start
 from .tokens import overhead, request_tokens
 from .window import compaction_part, is_full, is_kept, usable, visible
@@ -83,7 +84,10 @@ class Compactions:
         return True
 
     async def request(self, user: Document) -> None:
-        """Ask for the session to be summed up."""
+        """Ask for the session to be summed up. Cancelled, it has been asked for all the same."""
+        await to_the_end(self._request(user))
+
+    async def _request(self, user: Document) -> None:
         self._in_a_row += 1
         everything = list(self._history)
         tail = tail_start(everything, self._runtime.model_of(user), self._runtime)
@@ -105,15 +109,26 @@ class Compactions:
         part = compaction_part(request) or {}
         everything = await asyncio.to_thread(self._runtime.sessions.messages, self._session.id)
         before = [each for each in everything if each.info["id"] != request.info["id"]]
-        summary, failure = await Compaction(self._runtime, self._session, request).run(before)
+        try:
+            summary, failure = await Compaction(self._runtime, self._session, request).run(before)
+        except asyncio.CancelledError:
+            await to_the_end(self._look_again())
+            raise
         if failure is None:
-            everything = await asyncio.to_thread(self._runtime.sessions.messages, self._session.id)
-            self._history.reset(visible(everything))
+            await to_the_end(self._look_again())
             if part.get("auto") and await self._goes_on(request.info):
-                self._history.add(await continue_prompt(self._runtime, self._session, request.info))
+                await to_the_end(self._set_to_work(request.info))
         else:
             self._history.add(summary)
         return Compacted(summary, failure)
+
+    async def _look_again(self) -> None:
+        """What is in view now; that a summary was begun, or is there, is on record."""
+        everything = await asyncio.to_thread(self._runtime.sessions.messages, self._session.id)
+        self._history.reset(visible(everything))
+
+    async def _set_to_work(self, request: Document) -> None:
+        self._history.add(await continue_prompt(self._runtime, self._session, request))
 
     async def _goes_on(self, request: Document) -> bool:
         return await self._runtime.hooks.goes_on(request, self._runtime.model_of(request))

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from ..models.model import Model
     from ..models.request import Provider, Request
     from ..records import Document
+    from ..workspace import Patch
     from .answer_writer import AnswerWriter
     from .calls import CallRunner
     from .retry import Policy
@@ -78,7 +79,7 @@ class Turn:
         self._tools: dict[str, Document] = {}
         self._finished: stream.FinishStep | None = None
         self._group: asyncio.TaskGroup | None = None
-        self._called = False
+        self._called = self._compared = False
 
     async def run(self, provider: Provider, request: Request) -> Ended:
         """Ask, and write down what comes; try again while that makes sense. What came before the end is kept, also
@@ -87,9 +88,9 @@ class Turn:
             return await self._tries(provider, request)
         except asyncio.CancelledError:
             if self._finished is not None:  # the model is done and wants to be paid, whatever became of its tools
-                await self._writer.step_finished(self._finished, request.model, None)
-            if self._called:
-                await self._writer.changed((await self._files.after()).patch)
+                await self._step_finished(self._finished, request.model, None)
+            if self._called and not self._compared:
+                await self._changed((await self._files.after()).patch)
             raise
         finally:
             await self._keep()
@@ -131,10 +132,19 @@ class Turn:
             finished = stream.FinishStep(reason=reason, usage=finished.usage, metadata=finished.metadata)
         await self._note_snapshot()
         files = await self._files.after()
-        await self._writer.step_finished(finished, model, files.snapshot)
-        await self._writer.changed(files.patch)
+        await self._step_finished(finished, model, files.snapshot)
+        await self._changed(files.patch)
         lasting = error if error is not None and not error.retryable else None
         return Ended(error=lasting, usage=finished.usage, called=self._called)
+
+    async def _step_finished(self, finished: stream.FinishStep, model: Model, snapshot: str | None) -> None:
+        """Written to its end once begun, so whoever is cancelled meanwhile must not write, and charge, it again."""
+        self._finished = None
+        await self._writer.step_finished(finished, model, snapshot)
+
+    async def _changed(self, patch: Patch | None) -> None:
+        self._compared = True
+        await self._writer.changed(patch)
 
     async def _keep(self) -> None:
         """Store what was said and not finished, as far as it got."""
