@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,8 +13,10 @@ from opensesh.engine.retry import Policy
 from opensesh.engine.runtime import Settings
 from opensesh.engine.summary import own_words, pieces, transcript
 from opensesh.engine.tokens import estimate
-from opensesh.models.events import FinishStep, StartStep, TextDelta, TextEnd, TextStart
+from opensesh.models.events import FinishStep, StartStep, StreamEvent, TextDelta, TextEnd, TextStart, Usage
+from opensesh.models.request import Request
 from opensesh.models.scripted import ScriptedModel
+from opensesh.storage.json_tree import JsonTree
 from opensesh.storage.memory import Memory
 from opensesh.storage.store import StoredMessage
 from opensesh.tools.tool import ToolOutput
@@ -94,6 +99,19 @@ def test_the_tail_stays_in_view_behind_the_summary() -> None:
         message(6),
     ]
     assert names(window.visible(messages)) == [4, 5, 3, 6]
+
+
+def test_an_earlier_summary_is_not_kept_word_for_word_behind_the_next() -> None:
+    messages = [
+        message(1),
+        message(2),
+        request(3, tail_start_id="msg_2"),
+        summary(4, 3),
+        message(5),
+        request(6, tail_start_id="msg_2"),
+        summary(7, 6),
+    ]
+    assert names(window.visible(messages)) == [6, 7, 2, 5]
 
 
 def test_old_outputs_are_pruned_only_when_it_is_worth_it_and_come_back() -> None:
@@ -281,3 +299,56 @@ async def test_the_wish_to_sum_up_is_on_disk_before_the_message_that_holds_it() 
         (wish,) = on.parts("compaction")
         keys = [key for key, _ in store.written if wish["messageID"] in key]
         assert keys == [("part", wish["messageID"], wish["id"]), ("message", on.session, wish["messageID"])]
+
+
+class Held(Playing):
+    """Waits in the middle of its second answer."""
+
+    def __init__(self, *calls: list[Any]) -> None:
+        super().__init__(*calls)
+        self.go_on = asyncio.Event()
+
+    async def stream(self, request: Request) -> AsyncIterator[StreamEvent]:
+        if len(self.requests) == 1:
+            await self.go_on.wait()
+        async for event in super().stream(request):
+            yield event
+
+
+def said(text: str, **usage: int) -> list[Any]:
+    ending = FinishStep(reason="stop", usage=Usage(**usage))
+    return [StartStep(), TextStart("t"), TextDelta("t", text), TextEnd("t"), ending]
+
+
+async def test_a_prompt_that_comes_while_a_session_is_summed_up_is_sent_once() -> None:
+    model = Held(said("one", input=199_000), said("summary", input=9), said("two", input=9))
+    async with stage(model) as on:
+        await on.ask("First.")
+        outcome = await on.submit("Second.")
+        await on.until(lambda: on.parts("compaction"))
+        assert await on.submit("Third.") is outcome
+        model.go_on.set()
+        assert (await outcome).kind == "answered"
+        assert str(model.requests[-1].messages[1:]).count("Third.") == 1
+        on.assert_sound()
+        assert await on.engine.resume(on.session) is None
+
+
+async def test_whatever_breaks_a_summary_ends_it() -> None:
+    model = Playing(said("one"), [StartStep(), RuntimeError("a defect")])
+    async with stage(model) as on:
+        await on.ask("First.")
+        outcome = await (await on.engine.compact(on.session))
+        assert outcome.kind == "failed"
+        assert outcome.words == "RuntimeError: a defect"
+        assert [each.info.get("summary") for each in on.answers()] == [None, True]
+        on.assert_sound()
+
+
+async def test_todos_that_cannot_be_read_cost_only_themselves(tmp_path: Path) -> None:
+    store = JsonTree(tmp_path / "storage", durability="relaxed")
+    async with stage("SAY one\n---\nSAY the summary", store=store) as on:
+        await on.ask("First.")
+        on.engine.sessions.set_todos(on.session, [])
+        Path(store.locate(("todo", on.session))).write_bytes(b"")
+        assert (await (await on.engine.compact(on.session))).kind == "answered"

@@ -173,8 +173,12 @@ class Loop:
         tidy_in_background(self._runtime.sessions)
 
     def _take_in(self) -> None:
+        """Add the prompts that came; those that were stored while the session was summed up are in the new view
+        already."""
+        known = {message.info["id"] for message in self.history} if self._inbox else ()
         for message in self._inbox:
-            self.history.add(message)
+            if message.info["id"] not in known:
+                self.history.add(message)
         self._inbox.clear()
 
     def _count(self, user: Document) -> int:

@@ -95,8 +95,9 @@ def _cut(messages: Sequence[StoredMessage]) -> int | None:
 
 
 def _tail(before: Sequence[StoredMessage], request: StoredMessage) -> list[StoredMessage]:
+    """The newest turns before a compaction, as it chose them; what an earlier one put in their midst is summed up."""
     start = (compaction_part(request) or {}).get("tail_start_id")
     for at, message in enumerate(before):
         if start and message.info["id"] == start:
-            return list(before[at:])
+            return [each for each in before[at:] if not compaction_part(each) and not each.info.get("summary")]
     return []
