@@ -9,9 +9,10 @@ import pytest
 from opensesh import ids
 from opensesh.engine.prompt import Prompt, file_part, text_prompt
 from opensesh.engine.system import day
-from opensesh.errors import UsageError
+from opensesh.errors import OpenseshError, UsageError
 from opensesh.models.request import File, User
 from opensesh.storage.memory import Memory
+from opensesh.workspace import Reverts
 
 from .stage import Ledger, Stage, stage
 
@@ -173,3 +174,72 @@ async def test_variants_and_options_of_the_agent_reach_the_request() -> None:
     async with stage("SAY ok", config=config) as on:
         await on.ask()
         assert on.model.calls[0].request.options["reasoningEffort"] == "high"
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        {"type": "agent", "name": "general", "source": "there"},
+        {"type": "agent", "name": "general", "source": {"value": 5}},
+        {"type": "subtask", "prompt": "x", "agent": "general", "description": "d", "model": {"providerID": 1}},
+        {"type": "text", "text": "x", "id": 5},
+        {"type": "file", "mime": "text/plain", "url": "file:///a%00b"},
+        {"type": "file", "mime": "image/png", "url": "file:///a%00b"},
+        {"type": "file", "mime": "text/plain", "url": "file://[/a"},
+    ],
+)
+async def test_a_part_that_makes_no_sense_is_refused_and_named(part: dict[str, Any]) -> None:
+    async with stage("SAY never") as on:
+        with pytest.raises(UsageError, match=r"cannot be read: \$|is not the address of a file"):
+            await on.ask(Prompt(parts=(part,), model="scripted/it"))
+        assert on.messages() == []
+
+
+async def test_a_source_or_a_model_of_which_only_half_is_known_is_kept_as_it_is() -> None:
+    async with stage("SAY ok") as on:
+        await on.ask(
+            Prompt(parts=({"type": "agent", "name": "general", "source": {"value": "@g"}},), model="scripted/it")
+        )
+        assert on.parts("agent")[0]["source"] == {"value": "@g", "start": 0, "end": 0}
+
+
+def reverted(on: Stage) -> str:
+    """Take the second prompt back; its id."""
+    second = str(on.messages()[2].info["id"])
+    Reverts(on.engine.sessions, on.engine.runtime.snapshots).revert(on.session, second)
+    return second
+
+
+@pytest.mark.parametrize("wrong", [{"model": "nobody/nothing"}, {"agent": "nobody"}, {"message_id": "ses_1"}])
+async def test_a_prompt_that_is_refused_leaves_a_revert_standing(wrong: dict[str, Any]) -> None:
+    async with stage("SAY one\n---\nSAY two") as on:
+        await on.ask("First.")
+        await on.ask("Second.")
+        reverted(on)
+        with pytest.raises(OpenseshError):
+            await on.ask("Third.", **wrong)
+        assert on.engine.sessions.get(on.session).revert is not None
+        Reverts(on.engine.sessions, on.engine.runtime.snapshots).unrevert(on.session)
+        assert len(on.messages()) == 4
+
+
+async def test_looking_for_something_to_take_up_leaves_a_revert_standing() -> None:
+    async with stage("SAY one\n---\nSAY two") as on:
+        await on.ask("First.")
+        await on.ask("Second.")
+        reverted(on)
+        assert await on.engine.resume(on.session) is None
+        assert on.engine.sessions.get(on.session).revert is not None
+        assert len(on.messages()) == 4
+
+
+async def test_the_next_prompt_makes_a_revert_final_and_what_it_hid_is_not_sent() -> None:
+    async with stage("SAY one\n---\nSAY two\n---\nSAY three") as on:
+        await on.ask("First.")
+        await on.ask("Second.")
+        second = reverted(on)
+        await on.ask("Third.")
+        assert on.engine.sessions.get(on.session).revert is None
+        assert second not in [message.info["id"] for message in on.messages()]
+        assert "Second." not in on.model.model_text(2)
+        assert "First." in on.model.model_text(2)

@@ -210,7 +210,9 @@ class Engine:
             run = await self._runs.open(session_id)
             with let_go(run):
                 steered = replace(prompt, steering=True) if run.task is not None else prompt
-                message = await run.writer.write(steered)
+                message = await run.writer.compose(steered)
+                await self._runs.settle(run)
+                await self.runtime.add_message(message)
                 await asyncio.to_thread(self.sessions.touch, session_id)
             return await self._runs.join(run, message)
 
@@ -222,6 +224,8 @@ class Engine:
             if not run.loop.has_work():
                 run.lease.release()
                 return None
+            with let_go(run):
+                await self._runs.settle(run)
             self._runs.start(run)
             return run.outcome
 
@@ -232,6 +236,7 @@ class Engine:
                 last = run.loop.history.last_user()
                 if last is None:
                     raise UsageError("there is nothing in this session to sum up")
+                await self._runs.settle(run)
                 request = await request_compaction(self.runtime, run.loop.session, last.info, auto=False)
             return await self._runs.join(run, request)
 
@@ -244,7 +249,9 @@ class Engine:
                 raise Busy(f"{session_id} is at work; stop it, or wait until it is done", session_id=session_id)
             run = await self._runs.open(session_id)
             with let_go(run):
-                message = await run.writer.write(prompt)
+                message = await run.writer.compose(prompt)
+                await self._runs.settle(run)
+                await self.runtime.add_message(message)
                 await asyncio.to_thread(self.sessions.touch, session_id)
             ended: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
 

@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from .. import ids
 from ..config import mentions
-from ..errors import OpenseshError, UsageError
+from ..errors import OpenseshError, RecordError, UsageError
 from ..records import (
     OWN,
     AgentPart,
@@ -29,6 +29,7 @@ from ..records import (
     UserMessage,
     as_object,
     dumps_compact,
+    read_part,
 )
 from ..storage.store import StoredMessage
 from .modes import reminders
@@ -115,6 +116,10 @@ def check_handed_in(part: Document) -> None:
         raise UsageError(f"a prompt is made of {', '.join(_NEEDED)} parts, not of {kind!r}")
     if not isinstance(part.get(_NEEDED[kind]), str):
         raise UsageError(f"a part of a prompt of type {kind} needs {_NEEDED[kind]!r}, as text")
+    try:
+        read_part({"id": "", "sessionID": "", "messageID": ""} | part)
+    except RecordError as error:
+        raise UsageError(f"a part of a prompt of type {kind} cannot be read: {error.place}: {error.reason}") from None
 
 
 class PromptWriter:
@@ -126,8 +131,8 @@ class PromptWriter:
         self._history = history
         self._read = read
 
-    async def write(self, prompt: Prompt) -> StoredMessage:
-        """Store the prompt; it is acknowledged once this returns."""
+    async def compose(self, prompt: Prompt) -> StoredMessage:
+        """The prompt as it is to be stored. What cannot be asked for raises what says so; nothing is written."""
         agent = self._runtime.agent(prompt.agent)
         model = self._model(prompt, agent.model)
         message_id = ids.ascending("msg", prompt.message_id)
@@ -152,7 +157,7 @@ class PromptWriter:
         stored = info.document
         if not is_by_user(StoredMessage(stored, parts)):
             stored, parts = await self._runtime.hooks.prompt(stored, parts)
-        return await self._runtime.add_message(StoredMessage(stored, parts))
+        return StoredMessage(stored, parts)
 
     def _model(self, prompt: Prompt, of_agent: ModelRef | None) -> Model:
         if prompt.model:
@@ -205,20 +210,22 @@ class PromptWriter:
             prompt=part.get("prompt", ""),
             description=part.get("description", ""),
             agent=part.get("agent", ""),
-            model=ModelRef(provider_id=model["providerID"], model_id=model["modelID"]) if model else None,
+            model=ModelRef(provider_id=model.get("providerID", ""), model_id=model.get("modelID", ""))
+            if model
+            else None,
             command=part.get("command"),
         ).document
 
     def _agent(self, part: Document, message_id: str) -> list[Document]:
         name = part["name"]
-        source = part.get("source")
-        mention = SourceText(value=source["value"], start=source["start"], end=source["end"]) if source else None
+        given = as_object(part.get("source")) or {}
+        source = SourceText(value=given.get("value", ""), start=given.get("start", 0), end=given.get("end", 0))
         stored = AgentPart(
             id=ids.ascending("prt", part.get("id")),
             session_id=self._session.id,
             message_id=message_id,
             name=name,
-            source=mention,
+            source=source if given else None,
         ).document
         hint = f" Use the context above to write a prompt, and call the task tool with the subagent {name!r}."
         return [stored, self._text(message_id, hint)]
@@ -250,11 +257,7 @@ class PromptWriter:
         return [said, *(self._text(message_id, text) for text in shown), kept]
 
     async def _local(self, part: Document, message_id: str, url: str) -> list[Document]:
-        from urllib.parse import urlsplit
-        from urllib.request import url2pathname
-
-        split = urlsplit(url)
-        path = url2pathname(split.path)
+        path, query = _split(url)
         mime = "application/x-directory" if os.path.isdir(path) else part.get("mime", "text/plain")
         if mime not in ("text/plain", "application/x-directory"):
             called = self._called(message_id, {"filePath": path})
@@ -264,7 +267,7 @@ class PromptWriter:
                 return [called, self._text(message_id, f"Reading {path} failed: {error.strerror}")]
             data = f"data:{mime};base64,{base64.b64encode(content).decode()}"
             return [called, self._kept(part, message_id, data, mime)]
-        offset, limit = _lines(split.query)
+        offset, limit = _lines(query)
         asked = {"filePath": path, "offset": offset, "limit": limit}
         called = self._called(message_id, {key: value for key, value in asked.items() if value is not None})
         try:
@@ -310,6 +313,21 @@ def _decode_data_url(url: str) -> str:
     except ValueError as error:
         raise UsageError(f"the data URL of an attached file is damaged: {error}") from None
     return content.decode(errors="replace")
+
+
+def _split(url: str) -> tuple[str, str]:
+    """The path of a file URL, and what is asked of the file."""
+    from urllib.parse import urlsplit
+    from urllib.request import url2pathname
+
+    try:
+        split = urlsplit(url)
+    except ValueError as error:
+        raise UsageError(f"{url!r} is not the address of a file: {error}") from None
+    path = url2pathname(split.path)
+    if "\0" in path:
+        raise UsageError(f"{url!r} is not the address of a file: no path holds a NUL character")
+    return path, split.query
 
 
 def _read_bytes(path: str) -> bytes:

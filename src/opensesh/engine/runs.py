@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Generator
 
     from ..storage.store import StoredMessage
+    from ..workspace import Reverts
     from .runtime import Runtime
 
 log = logging.getLogger("opensesh.engine")
@@ -132,6 +133,13 @@ class Runs:
         writer = PromptWriter(self._runtime, session, history, read_for_prompt(self._runtime, session_id, files))
         return Run(Loop(self._runtime, session, history, files), lease, writer)
 
+    async def settle(self, run: Run) -> None:
+        """Make a revert final, if one stands, before anything is added behind it. Only now: a prompt that was refused
+        must not cost what could still be brought back."""
+        if run.task is None:
+            reverts = self._reverts()
+            await asyncio.to_thread(reverts.cleanup, run.session_id)
+
     async def join(self, run: Run, message: StoredMessage) -> asyncio.Future[Outcome]:
         """Hand a stored prompt to the run; to a new one if that ended while the prompt was being stored."""
         if run.task is not None and self._runs.get(run.session_id) is not run:
@@ -179,11 +187,15 @@ class Runs:
                     raise
                 time.sleep(0.05)
 
-    def _load(self, session_id: str) -> list[StoredMessage]:
+    def _reverts(self) -> Reverts:
         from ..workspace import Reverts
 
-        Reverts(self._runtime.sessions, self._runtime.snapshots).cleanup(session_id)
-        return visible(recover(self._runtime.sessions, self._runtime.sessions.messages(session_id)))
+        return Reverts(self._runtime.sessions, self._runtime.snapshots)
+
+    def _load(self, session_id: str) -> list[StoredMessage]:
+        reverts = self._reverts()
+        reverts.recover(session_id)
+        return visible(recover(self._runtime.sessions, reverts.remaining(session_id)))
 
     async def _drive(self, run: Run) -> None:
         try:

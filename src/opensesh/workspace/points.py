@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..errors import NotFound
+from ..storage.store import StoredMessage
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ..records import Document, Revert
-    from ..storage.store import StoredMessage
 
 _SAYS_SOMETHING = ("text", "tool")
 
@@ -28,6 +28,13 @@ class Point(NamedTuple):
         if self.part:
             record["partID"] = message.parts[self.part]["id"]
         return record
+
+    def before(self, history: Sequence[StoredMessage]) -> list[StoredMessage]:
+        """What is not taken back."""
+        if not self.part:
+            return list(history[: self.message])
+        *whole, cut = history[: self.message + 1]
+        return [*whole, StoredMessage(cut.info, cut.parts[: self.part])]
 
 
 def find(history: Sequence[StoredMessage], message_id: str, part_id: str | None = None) -> Point:

@@ -17,11 +17,13 @@ from .plan import Plan
 from .reversal import Done, Preview, Reversal, Tools
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from contextlib import AbstractContextManager
 
     from ..events import Event, Publish
     from ..sessions import Sessions
     from ..storage.leases import Leases
+    from ..storage.store import StoredMessage
     from .snapshots import Snapshots
 
 __all__ = ["Done", "Preview", "Reverts"]
@@ -96,6 +98,13 @@ class Reverts:
             return False
         with self._owned(session_id), Reversal(self._tools, session_id) as reversal:
             return reversal.recover()
+
+    def remaining(self, session_id: str) -> Sequence[StoredMessage]:
+        """A session's messages without those that a revert hides, if one stands: what :meth:`cleanup` would leave."""
+        standing = self._tools.sessions.get(session_id).revert
+        history = self._tools.sessions.messages(session_id)
+        point = points.recorded(history, standing) if standing is not None else None
+        return history if point is None else point.before(history)
 
     def cleanup(self, session_id: str) -> list[str]:
         """Make a revert final, as the next prompt does: what it hides is moved to the trash. The messages' ids.
