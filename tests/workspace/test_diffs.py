@@ -129,6 +129,10 @@ def test_a_snapshot_that_is_gone_cannot_be_compared(desk: Desk) -> None:
         ("a\nb\nc\nd\n", "b\nx\nd\n", (1, 2)),
         ("a" + os.linesep, "b" + os.linesep, (1, 1)),
         ("1\u20282\n", "1\u20283\n", (1, 1)),
+        ("", "a", (1, 0)),
+        ("a", "", (0, 1)),
+        ("a\n", "a", (1, 1)),
+        ("a\nb", "a\nb\nc\n", (2, 1)),
     ],
 )
 def test_lines_are_counted_where_git_cannot(before: str, after: str, counts: tuple[int, int]) -> None:

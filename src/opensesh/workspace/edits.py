@@ -11,6 +11,7 @@ import codecs
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..records import OWN, as_list, as_object
+from .diffs import LARGEST_TEXT
 from .grounds import Grounds
 from .originals import recorded
 from .states import ABSENT, State
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
 
     Children = Callable[[str], Sequence[StoredMessage]]
 
-LARGEST_TEXT = 1 << 20
 _TOO_MANY = 200_000_000
 _LOST = "\ufffd"
 _MARKS = ((codecs.BOM_UTF8, "utf-8"), (codecs.BOM_UTF16_LE, "utf-16-le"), (codecs.BOM_UTF16_BE, "utf-16-be"))
@@ -203,7 +203,7 @@ def line_counts(before: str, after: str) -> tuple[int, int]:
     """How many lines came and how many went."""
     from rapidfuzz.distance import LCSseq
 
-    old, new = before.split("\n"), after.split("\n")
+    old, new = _lines(before), _lines(after)
     start = _common(old, new)
     end = _common(old[start:][::-1], new[start:][::-1])
     old, new = old[start : len(old) - end], new[start : len(new) - end]
@@ -213,6 +213,12 @@ def line_counts(before: str, after: str) -> tuple[int, int]:
     first, second = ([numbers.setdefault(line, len(numbers)) for line in lines] for lines in (old, new))
     common = LCSseq.similarity(first, second)
     return len(new) - common, len(old) - common
+
+
+def _lines(text: str) -> list[str]:
+    """As git counts them: the end of a line belongs to it, and no line comes after the last end."""
+    *lines, last = text.split("\n")
+    return [f"{line}\n" for line in lines] + ([last] if last else [])
 
 
 def _common(old: Sequence[str], new: Sequence[str]) -> int:
