@@ -1,10 +1,13 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
+import shutil
 import subprocess
 import threading
 import time
+import warnings
 from pathlib import Path
 
 import pytest
@@ -546,3 +549,16 @@ def test_ten_thousand_files_take_a_moment(desk: Desk) -> None:
     patch = desk.snapshots.patch(first)
     assert time.perf_counter() - start < 2
     assert patch.files == (str(desk.folder / "pkg3" / "f4.py"),)
+
+
+def test_a_directory_that_is_gone_costs_the_snapshot_and_leaves_no_git_behind(tmp_path: Path) -> None:
+    repository = new_repository(tmp_path / "work", {"below/a": "1"})
+    desk = Desk(tmp_path / "home", repository / "below")
+    assert desk.snapshots.track() is not None
+    shutil.rmtree(repository / "below")
+    with warnings.catch_warnings(record=True) as heard:
+        warnings.simplefilter("always")
+        assert desk.snapshots.track() is None
+        gc.collect()
+    assert [str(each.message) for each in heard] == []
+    assert f"there is no folder {repository / 'below'}" in str(desk.snapshots.note)

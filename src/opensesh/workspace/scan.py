@@ -43,10 +43,10 @@ class Scan(NamedTuple):
 
 def look(git: Git, place: Place, limits: Limits, *, first: bool) -> Scan:
     """Compare the folder with the index. ``first`` has it also find files that are ignored by now."""
-    noticing = git.start("diff-files", "-z", "--name-status", "--no-renames", "--ignore-submodules=all")
     finding = Git(place.directory, git.environment).start("ls-files", "-z", "-o", "--exclude-standard", "--full-name")
     try:
-        modified, gone = _modified(git.finish(noticing))
+        noticed = git.run("diff-files", "-z", "--name-status", "--no-renames", "--ignore-submodules=all")
+        modified, gone = _modified(noticed)
     finally:
         found = git.finish(finding)
     others = split(found)
