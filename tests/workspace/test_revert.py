@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 from pathlib import Path
@@ -8,8 +9,9 @@ from typing import Any
 import pytest
 
 from opensesh import ids
-from opensesh.errors import Busy, Conflict, NotFound, ReadOnlyStore, SnapshotError
+from opensesh.errors import Busy, Conflict, NotFound, ReadOnlyStore, SnapshotError, WriteFailed
 from opensesh.records import Document, dumps
+from opensesh.storage.disk import Disk
 from opensesh.storage.leases import Leases
 from opensesh.storage.memory import Memory
 from opensesh.storage.store import Key
@@ -527,3 +529,95 @@ def test_ten_steps_back_need_no_more_than_ten_lists(desk: Desk) -> None:
         }
     desk.reverts.unrevert(session)
     assert contents(desk.folder)["README.md"] == "9\n"
+
+
+def test_folders_that_come_back_are_made_as_the_user_makes_them(desk: Desk) -> None:
+    write(desk.folder, {"public/pages/index.html": "x\n"})
+    usual = [(desk.folder / name).stat().st_mode for name in ("public", "public/pages")]
+    session = desk.session()
+    prompt = desk.prompt(session)
+    desk.step(session, prompt, lambda folder: shutil.rmtree(folder / "public"))
+    desk.reverts.revert(session, prompt)
+    assert [(desk.folder / name).stat().st_mode for name in ("public", "public/pages")] == usual
+
+
+def test_the_folder_a_session_works_in_stays_though_nothing_is_left_in_it(tmp_path: Path) -> None:
+    repository = new_repository(tmp_path / "work")
+    (repository / "new" / "below").mkdir(parents=True)
+    desk = Desk(tmp_path / "home", repository / "new")
+    session = desk.session()
+    prompt = desk.prompt(session)
+    desk.step(session, prompt, writes({"a.txt": "1", "below/b.txt": "2"}))
+    desk.reverts.revert(session, prompt)
+    assert (repository / "new").is_dir()
+    assert not (repository / "new" / "below").exists()
+    desk.step(session, prompt, writes({"a.txt": "1"}))
+    assert desk.snapshots.note is None
+
+
+class Refusing(Disk):
+    """Will not have one file replaced, or taken away."""
+
+    def __init__(self, name: str, code: int) -> None:
+        super().__init__(durable=False)
+        self._name = name
+        self._code = code
+
+    def rename(self, old: str, new: str) -> None:
+        self._mind(new)
+        super().rename(old, new)
+
+    def unlink(self, path: str) -> None:
+        self._mind(path)
+        super().unlink(path)
+
+    def _mind(self, path: str) -> None:
+        if os.path.basename(path) == self._name:
+            raise OSError(self._code, os.strerror(self._code), path)
+
+
+@pytest.mark.parametrize(("name", "left"), [("README.md", {"README.md": "changed\n"}), ("new.txt", {"new.txt": "2\n"})])
+def test_a_file_that_may_not_be_written_keeps_nothing_else_from_going_back(
+    tmp_path: Path, name: str, left: dict[str, str]
+) -> None:
+    folder = new_repository(tmp_path / "work")
+    desk = Desk(tmp_path / "home", folder, disk=Refusing(name, errno.EACCES))
+    session, first, _ = two_turns(desk)
+    done = desk.reverts.revert(session, first)
+    assert [(each.name, each.reason) for each in done.left_alone] == [
+        (name, "it may not be written: Permission denied")
+    ]
+    assert contents(folder) == START | left
+    desk.reverts.unrevert(session)
+    assert contents(folder) == AFTER_TWO
+
+
+def test_a_full_disk_stops_a_revert_which_goes_on_when_there_is_room(tmp_path: Path) -> None:
+    folder = new_repository(tmp_path / "work")
+    desk = Desk(tmp_path / "home", folder, disk=Refusing("README.md", errno.ENOSPC))
+    session, first, _ = two_turns(desk)
+    with pytest.raises(WriteFailed):
+        desk.reverts.revert(session, first)
+    assert Desk(tmp_path / "home", folder).reverts.recover(session)
+    assert contents(folder) == START
+
+
+def test_what_cannot_be_read_is_left_alone_and_nobody_waits_for_it(desk: Desk) -> None:
+    session, first, _ = two_turns(desk)
+    path = desk.folder / "new.txt"
+    path.unlink()
+    os.mkfifo(path)
+    done = desk.reverts.revert(session, first, force=True)
+    assert [(each.name, each.reason) for each in done.left_alone] == [("new.txt", "it cannot be read")]
+    assert contents(desk.folder) == START
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="nothing is hidden from root")
+def test_a_file_that_is_hidden_from_us_does_not_pass_for_an_empty_one(desk: Desk) -> None:
+    session, first, _ = two_turns(desk)
+    path = desk.folder / "new.txt"
+    path.chmod(0o000)
+    done = desk.reverts.revert(session, first, force=True)
+    path.chmod(0o600)
+    assert [(each.name, each.reason) for each in done.left_alone] == [("new.txt", "it cannot be read")]
+    assert path.read_text() == "2\n"

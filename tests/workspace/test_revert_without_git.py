@@ -1,11 +1,15 @@
 from __future__ import annotations
 
+import tracemalloc
 from pathlib import Path
 
 import pytest
 
 from opensesh.errors import Conflict
 from opensesh.records import Document
+from opensesh.workspace import Originals
+from opensesh.workspace.originals import LARGEST
+from opensesh.workspace.states import look
 
 from .desk import Change, Desk, call, contents, creates, edits, write, writes
 
@@ -175,3 +179,28 @@ def test_a_session_that_went_on_in_a_folder_within_is_one_session(plain: Desk) -
     plain.sessions.update_message(answer | {"path": {"cwd": str(plain.folder / "sub"), "root": "/"}})
     plain.reverts.revert(session, prompt)
     assert contents(plain.folder) == {"sub/a.txt": "one\n"}
+
+
+def test_what_a_final_revert_took_is_no_longer_said_to_be_changed(plain: Desk) -> None:
+    write(plain.folder, {"a.txt": "one\n"})
+    session = plain.session()
+    plain.step(session, plain.prompt(session), edits("a.txt", "two\n"))
+    second = plain.prompt(session)
+    plain.step(session, second, creates("b.txt", "new\n"))
+    plain.reverts.revert(session, second)
+    plain.reverts.cleanup(session)
+    assert [each["file"] for each in plain.sessions.diff(session)] == ["a.txt"]
+    assert plain.sessions.get(session).document["summary"] == {"additions": 1, "deletions": 1, "files": 1}
+
+
+def test_a_file_too_large_to_be_put_aside_is_not_even_read(plain: Desk) -> None:
+    path = plain.folder / "large"
+    with path.open("wb") as file:
+        file.truncate(LARGEST + 1)
+    originals = Originals(plain.sessions.store, state=str(plain.home / "state"))
+    tracemalloc.start()
+    assert originals.put(str(path)) is None
+    look(str(path))
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert most < LARGEST // 8

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from ..records import OWN
 from ..workspace.footprints import footprints, trodden
 from ..workspace.originals import Write
-from ..workspace.states import ABSENT, FOLDER, State, look, name_of
+from ..workspace.states import ABSENT, State, look, name_of
 from .cancellation import in_thread, to_the_end
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ class CallWrites:
             if each.file not in self._written and (each.after is None or not now.fits(each.after)):
                 continue  # it did not come to that
             if each.before is None or not now.fits(each.before):
-                found.append(each._replace(after=now if now.mode != FOLDER else None))
+                found.append(each._replace(after=None if now.obstacle else now))
         found += [each for each in self._trodden if each.file not in self._intended]
         return _account(found) if found or self._has_watched else {}
 

@@ -7,7 +7,7 @@ import time
 from typing import TYPE_CHECKING
 
 from .originals import Write
-from .states import FOLDER, look
+from .states import look
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -60,7 +60,7 @@ def _write(path: str) -> Write:
     except OSError:
         small = True
     state = look(path) if small else None
-    return Write(path, None, state if state is None or state.mode != FOLDER else None)
+    return Write(path, None, state if state is None or not state.obstacle else None)
 
 
 def _footprint(entry: os.DirEntry[str]) -> Footprint:

@@ -20,6 +20,8 @@ class Grounds:
 
     def __init__(self, place: Place) -> None:
         self.root = place.sandbox if place.vcs == "git" and place.sandbox != os.sep else place.directory
+        self.directory = place.directory
+        """Where the session works. Whatever goes, this folder stays."""
         self._known: dict[str, bool] = {}
 
     def path(self, name: str) -> str:

@@ -19,7 +19,7 @@ from ..records import OWN, as_list, as_object
 from ..storage import paths
 from ..storage.disk import Disk
 from ..storage.json_tree import read_file, tree_name
-from .states import ABSENT, FILE, FOLDER, LINK, PROGRAM, State, look, name_of, read
+from .states import ABSENT, FILE, LINK, PROGRAM, State, look, name_of, read
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator
@@ -69,12 +69,12 @@ class Originals:
 
     def put(self, path: str) -> State | None:
         """Put aside what is at ``path``; its state, or ``None`` if it could not be kept."""
-        found = look(path)
-        if found.mode == FOLDER or not found.oid:
-            return found if not found.oid else None
         try:
-            if os.lstat(path).st_size > LARGEST:
+            if os.path.lexists(path) and os.lstat(path).st_size > LARGEST:
                 return None
+            found = look(path)
+            if found.obstacle or not found.oid:
+                return found if not found.oid else None
             data = read(path)
             if name_of(data) != found.oid:
                 return None

@@ -9,7 +9,7 @@ from ..errors import Conflict
 from . import states
 from .changes import stories
 from .edits import encoded
-from .states import ABSENT, FOLDER, State
+from .states import ABSENT, State
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -115,7 +115,7 @@ class Planner:
         going = {each.name for each in files if not each.becomes.oid and each.verdict in ("change", "same")}
         cleared = [
             each._replace(verdict="change", was=ABSENT, reason="")
-            if each.was.mode == FOLDER and each.becomes.oid and self._inside(each.name) <= going
+            if each.was.is_folder and each.becomes.oid and self._inside(each.name) <= going
             else each
             for each in files
         ]
@@ -133,7 +133,7 @@ class Planner:
     def _undo(self, name: str, story: Story, pending: Pending | None) -> Planned:
         path = self._grounds.path(name)
         was = self._look(path)
-        origin = pending.origin if pending else ABSENT if was.mode == FOLDER else was
+        origin = pending.origin if pending else ABSENT if was.is_folder else was
         becomes = self.settle(story.before, path)
         if becomes is None:
             reason = _BY_COMMAND if story.first.by_command else "what it held before was not recorded, or is gone"
@@ -153,8 +153,8 @@ class Planner:
     def _judge(self, was: State, becomes: State, left: State | None) -> tuple[Verdict, str]:
         if was.fits(becomes):
             return "same", ""
-        if was.mode == FOLDER or becomes.mode == _SUBMODULE:
-            return "lost", "a folder is in its place"
+        if was.obstacle or becomes.mode == _SUBMODULE:
+            return "lost", was.obstacle or "it was a repository of its own"
         if becomes.oid and self._contents.get(becomes.oid) is None:
             return "lost", "its content is no longer in the snapshots"
         if left is None or was.fits(left):

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 from typing import TYPE_CHECKING, NamedTuple
 
-from ..errors import SnapshotError
+from ..errors import SnapshotError, WriteFailed
 from ..records import as_list, as_object
 from ..storage.store import StoredMessage
 from . import points, states, summary
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
 
 
 log = logging.getLogger("opensesh.workspace")
+_NOT_ALLOWED = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENAMETOOLONG, errno.ETXTBSY)
+"""What trying again does not mend."""
 
 
 class Preview(NamedTuple):
@@ -225,11 +228,24 @@ class Reversal:
                 self._tools.disk.discard(states.beside(path, entry.becomes))
                 reason = "changed at this very moment" if data is not None else "its content is gone"
                 missed.append(Planned(entry.name, "lost", now, now, entry.origin, reason))
-            elif entry.becomes.oid:
-                states.put(self._tools.disk, path, entry.becomes, data)
-            else:
-                states.take_away(self._tools.disk, self._grounds.root, entry.name)
+            elif refusal := self._change(entry, data):
+                missed.append(Planned(entry.name, "lost", now, now, entry.origin, refusal))
         return missed
+
+    def _change(self, entry: Entry, data: bytes) -> str:
+        """Write one file, or take it away; why that is not allowed, if so. Nobody would be helped if one file that is
+        out of reach kept all others, and the session, from going anywhere."""
+        disk, folder = self._tools.disk, self._grounds
+        try:
+            if entry.becomes.oid:
+                states.put(disk, folder.path(entry.name), entry.becomes, data)
+            else:
+                states.take_away(disk, folder.root, entry.name, keep=folder.directory)
+        except WriteFailed as error:
+            if error.data.get("errno") not in _NOT_ALLOWED:
+                raise
+            return f"it may not be written: {os.strerror(error.data['errno'])}"
+        return ""
 
     def _finish(self, intention: Intention) -> Session:
         """The files are done: now the records that follow from them."""
@@ -291,7 +307,7 @@ class Reversal:
         rest = self._sessions.messages(self.session.id)
         if _todos(hidden) is not None:
             self._sessions.set_todos(self.session.id, _todos(rest) or [])
-        if any(part.get("type") == "patch" for message in self.history for part in message.parts):
+        if "summary" in self.session.document:
             self._record(
                 summary.known_diffs(rest, self._snapshots, self._originals), lambda info: info.pop("revert", None)
             )

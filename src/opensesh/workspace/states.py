@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import stat
 from functools import cache
@@ -14,8 +15,10 @@ from ..storage.disk import Disk, explain
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+log = logging.getLogger("opensesh.workspace")
 FILE, PROGRAM, LINK = "100644", "100755", "120000"
-FOLDER = "040000"
+_FOLDER, _OTHER = "040000", "000000"
+_PIECE = 1 << 20
 
 
 class State(NamedTuple):
@@ -30,6 +33,16 @@ class State(NamedTuple):
         """Whether the two are the same, as far as both say."""
         return self.oid == other.oid and (self.mode == other.mode or not self.mode or not other.mode)
 
+    @property
+    def obstacle(self) -> str:
+        """Why there is nothing here that could be kept or written over; empty for a file, a link, or nothing."""
+        return {_FOLDER: "a folder is in its place", _OTHER: "it cannot be read"}.get(self.mode, "")
+
+    @property
+    def is_folder(self) -> bool:
+        """Whether this is a folder."""
+        return self.mode == _FOLDER
+
 
 ABSENT = State()
 
@@ -40,10 +53,13 @@ def name_of(data: bytes) -> str:
 
 
 def read(path: str) -> bytes:
-    """The content of a file, or what a link says; empty where neither is."""
+    """The content of a file, or what a link says; empty where neither is, or none that can be read."""
     try:
-        if os.path.islink(path):
+        found = os.lstat(path).st_mode
+        if stat.S_ISLNK(found):
             return os.fsencode(os.readlink(path))
+        if not stat.S_ISREG(found):  # to open a pipe is to wait for its other end
+            return b""
         with open(path, "rb") as file:
             return file.read()
     except OSError:
@@ -54,14 +70,26 @@ def look(path: str, *, modes: bool = True) -> State:
     """What is at ``path`` now. ``modes`` is whether the disk knows which files may be executed."""
     try:
         found = os.lstat(path)
+        if stat.S_ISDIR(found.st_mode):
+            return State("folder", _FOLDER)
+        if stat.S_ISLNK(found.st_mode):
+            return State(name_of(os.fsencode(os.readlink(path))), LINK)
+        if stat.S_ISREG(found.st_mode):
+            return State(_name_of_file(path), (PROGRAM if found.st_mode & 0o100 else FILE) if modes else "")
     except (FileNotFoundError, NotADirectoryError):
         return ABSENT
-    if stat.S_ISLNK(found.st_mode):
-        return State(name_of(read(path)), LINK)
-    if not stat.S_ISREG(found.st_mode):
-        return State("folder", FOLDER)
-    mode = (PROGRAM if found.st_mode & 0o100 else FILE) if modes else ""
-    return State(name_of(read(path)), mode)
+    except OSError as error:
+        log.info("%s: %s", path, error.strerror)
+    return State("other", _OTHER)
+
+
+def _name_of_file(path: str) -> str:
+    """:func:`name_of` what a file holds, however large it is."""
+    with open(path, "rb") as file:
+        digest = sha1(b"blob %d\0" % os.fstat(file.fileno()).st_size, usedforsecurity=False)
+        while piece := file.read(_PIECE):
+            digest.update(piece)
+    return digest.hexdigest()
 
 
 def is_reachable(root: str, name: str) -> bool:
@@ -75,7 +103,7 @@ def put(disk: Disk, path: str, state: State, data: bytes) -> None:
     """Make the file at ``path`` be ``state``, whose content is ``data``: the old file or the new one, never half."""
     temporary = beside(path, state)
     try:
-        disk.make_folder(os.path.dirname(path))
+        _make_folder(disk, os.path.dirname(path))
         disk.discard(temporary)
         if state.mode == LINK:
             os.symlink(os.fsdecode(data), temporary)
@@ -93,11 +121,24 @@ def beside(path: str, state: State) -> str:
     return os.path.join(os.path.dirname(path), f".{state.oid}.opensesh")
 
 
-def take_away(disk: Disk, root: str, name: str) -> None:
-    """Remove the file, and the folders above it that hold nothing any more."""
+def take_away(disk: Disk, root: str, name: str, *, keep: str) -> None:
+    """Remove the file, and the folders above it that hold nothing any more; but not the folder ``keep``."""
     disk.remove(os.path.join(root, name))
     for above in reversed(list(_above(name))):
-        disk.remove_empty(os.path.join(root, above))
+        folder = os.path.join(root, above)
+        if os.path.realpath(folder) == os.path.realpath(keep):
+            return
+        disk.remove_empty(folder)
+
+
+def _make_folder(disk: Disk, folder: str) -> None:
+    """Make a folder as the user would: our own are for the owner alone, a project's are not."""
+    if os.path.isdir(folder):
+        return
+    _make_folder(disk, os.path.dirname(folder))
+    disk.make_folder(folder)
+    inherited = stat.S_IMODE(os.stat(folder).st_mode) & ~0o777
+    os.chmod(folder, inherited | 0o777 & ~_umask())
 
 
 def _above(name: str) -> Iterator[str]:
