@@ -151,6 +151,19 @@ def test_a_fork_copies_everything_under_new_names(sessions: Sessions, heard: Hea
     assert heard.types()[0::9] == ["session.created", "session.updated"]
 
 
+def test_what_names_a_message_or_a_part_names_its_copy_in_a_fork(sessions: Sessions) -> None:
+    session = sessions.create(title="Work")
+    made = talk(sessions, session, "one", "two")
+    first = sessions.messages(session.id)[0]
+    masked = {"opensesh": {"masked": [first.parts[0]["id"], "prt_elsewhere"], "kept": 1}}
+    sessions.update_message(sessions.messages(session.id)[-1].info | masked)
+    wish = {"id": ids.ascending("prt"), "sessionID": session.id, "messageID": made[-2], "type": "compaction"}
+    sessions.update_part(wish | {"auto": True, "tail_start_id": made[0]})
+    copies = sessions.messages(sessions.fork(session.id).id)
+    assert copies[2].parts[-1]["tail_start_id"] == copies[0].info["id"]
+    assert copies[3].info["opensesh"] == {"masked": [copies[0].parts[0]["id"], "prt_elsewhere"], "kept": 1}
+
+
 def test_a_fork_stops_before_the_message_by_position(wrap_corpus: Path, tmp_path: Path) -> None:
     import shutil
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from . import __version__, events, ids
 from .errors import NotFound, RecordError
-from .records import Document, Rule, Session, Share, as_list, as_object, document_of, view
+from .records import OWN, Document, Rule, Session, Share, as_list, as_object, document_of, view
 from .slugs import new_slug
 from .storage import keys, revocations
 from .storage.store import Damage, Key, StoredMessage, log_damage
@@ -348,13 +348,24 @@ def _index(history: Sequence[StoredMessage], message_id: str) -> int:
 
 def _copies(history: Sequence[StoredMessage], session_id: str) -> list[StoredMessage]:
     names: dict[str, str] = {}
+    for message in history:
+        names[message.info["id"]] = ids.ascending("msg")
+        names.update((part["id"], ids.ascending("prt")) for part in message.parts)
     copies: list[StoredMessage] = []
     for message in history:
-        new = ids.ascending("msg")
-        names[message.info["id"]] = new
-        info = message.info | {"id": new, "sessionID": session_id}
-        if info.get("parentID") in names:
-            info["parentID"] = names[info["parentID"]]
-        own = {"sessionID": session_id, "messageID": new}
-        copies.append(StoredMessage(info, [part | {"id": ids.ascending("prt")} | own for part in message.parts]))
+        own = {"sessionID": session_id, "messageID": names[message.info["id"]]}
+        parts = [_renamed(part, names) | {"id": names[part["id"]]} | own for part in message.parts]
+        info = _renamed(message.info, names) | {"id": own["messageID"], "sessionID": session_id}
+        copies.append(StoredMessage(info, parts))
     return copies
+
+
+def _renamed(record: Document, names: dict[str, str]) -> Document:
+    """A copy in which what names another message or part of the history names the copy of that: the prompt of an
+    answer, where the turns begin that a compaction kept, the parts that a provider would not take."""
+    named = {field: str(record.get(field)) for field in ("parentID", "tail_start_id")}
+    renamed: Document = {field: names[name] for field, name in named.items() if name in names}
+    own = as_object(record.get(OWN)) or {}
+    if masked := as_list(own.get("masked")):
+        renamed[OWN] = own | {"masked": [names.get(str(part), part) for part in masked]}
+    return record | renamed
