@@ -9,7 +9,7 @@ from opensesh.engine.budget import Budget, amount, from_environment
 from opensesh.engine.runtime import Settings
 from opensesh.errors import UsageError
 from opensesh.models.scripted import ScriptedModel
-from opensesh.records import BudgetExceededError, read_failure
+from opensesh.records import BudgetExceededError, read_failure, side_calls
 
 from .stage import Stage, echo, stage
 
@@ -91,6 +91,18 @@ async def test_titles_are_paid_from_it_too() -> None:
         assert (await it.ask()).kind == "failed"
     assert it.model.calls == ()
     assert it.model.title_calls == ()
+
+
+async def test_the_cost_of_a_session_includes_its_title() -> None:
+    script = f"SAY hello\n{ONE_CENT}\n---\nTITLE A greeting"
+    async with stage(script, settings=limited(session=Decimal(1)), title=None) as it:
+        await it.ask()
+        (call,) = await it.until(lambda: side_calls(it.messages()[0].info))
+        assert call["cost"] > 0
+        answer = it.answers()[0].info
+        costs = await it.engine.cost(it.session)
+        assert costs.own.known == Decimal(repr(answer["cost"])) + Decimal(repr(call["cost"]))
+        assert costs.own.tokens.input == answer["tokens"]["input"] + call["tokens"]["input"]
 
 
 UNPRICED: dict[str, Any] = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from .. import ids
-from ..records import OWN, Document, as_list, as_object
+from ..records import Document, as_object, side_calls
 
 if TYPE_CHECKING:
     from ..engine.engine import Engine
@@ -27,9 +27,8 @@ class Tally:
             return
         if event.info.get("role") == "assistant":
             self._note(event.info["id"], event.info)
-        ours = as_object(event.info.get(OWN)) or {}
-        for number, call in enumerate(as_list(ours.get("calls")) or ()):
-            self._note(f"{event.info['id']}#{number}", as_object(call) or {})
+        for number, call in enumerate(side_calls(event.info)):
+            self._note(f"{event.info['id']}#{number}", call)
 
     def _note(self, name: str, info: Document) -> None:
         if (as_object(info.get("time")) or {}).get("created", 0) >= self._begun:

@@ -101,7 +101,9 @@ class Account:
             self._object((model.ref,))
         if self._budget.session is not None:
             if self._before is None:
-                self._before = await asyncio.to_thread(self._stored)
+                stored = await asyncio.to_thread(self._stored)
+                # Whoever asked at the same time and was quicker may have spent something by now.
+                self._before = stored if self._before is None else self._before
             self._hold("session", self._before + self._spent, self._budget.session)
         if self._budget.run is not None:
             self._hold("run", self._spent, self._budget.run)

@@ -1,7 +1,8 @@
 """What sessions have cost: of their own, and with all that they set in motion.
 
-The sums are decimal, and of what the answers on record say. What has no known price is never taken for free: a sum with
-such an answer in it says so. A fork's own cost includes that of the answers it was made with.
+The sums are decimal, and of what the answers on record say, and the notes of calls that led to none (titles). What
+has no known price is never taken for free: a sum with such an answer in it says so. A fork's own cost includes that
+of the answers it was made with.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from msgspec import Struct
 from ..errors import ModelNotFound
 from ..models import pricing
 from ..models.events import Usage
-from ..records import as_object
+from ..records import as_object, side_calls
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -82,8 +83,9 @@ def spent(answers: Iterable[Document], runtime: Runtime) -> Spent:
 
 
 def _session(runtime: Runtime, session_id: str) -> Spent:
-    messages = (message.info for message in runtime.sessions.messages(session_id))
-    return spent((info for info in messages if info.get("role") == "assistant"), runtime)
+    infos = [message.info for message in runtime.sessions.messages(session_id)]
+    answers = [info for info in infos if info.get("role") == "assistant"]
+    return spent([*answers, *(call for info in infos for call in side_calls(info))], runtime)
 
 
 def _is_unpriced(info: Document, took: dict[str, int], runtime: Runtime) -> bool:

@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..errors import NotFound, RecordError
-from ..records import Project, Session, as_list, as_object, order, view
+from ..records import Project, Session, as_object, order, side_calls, view
 from ..storage import find_stores, open_store
 from ..storage.store import Damage, Key, Store
 from . import discovery
@@ -371,8 +371,7 @@ def figures(store: Store, session_id: str, report: Callable[[Damage], None]) -> 
             prompts += 1
             place = (_position(info), key[-1])
             first, last = min(first or place, place), max(last or place, place)
-        ours = as_object(info.get("opensesh")) or {}
-        for paid in (info, *filter(None, map(as_object, as_list(ours.get("calls")) or ()))):
+        for paid in (info, *side_calls(info)):
             if isinstance(own := paid.get("cost"), (int, float)) and not isinstance(own, bool):
                 cost += Decimal(str(own))
     return Figures(messages, prompts, cost, first[1] if first else "", last[1] if last else "")

@@ -26,6 +26,7 @@ from .message import (
     TurnSummary,
     UserMessage,
     read_message,
+    side_calls,
 )
 from .order import Position, created, in_order, names_in_order, parts_in_order, position
 from .part import (
@@ -141,6 +142,7 @@ __all__ = [
     "read_failure",
     "read_message",
     "read_part",
+    "side_calls",
     "view",
     "write_failure",
 ]
