@@ -75,6 +75,28 @@ def test_what_a_session_or_the_trash_names_stays_and_the_rest_is_given_back(desk
     assert contents(desk.folder)["README.md"] == "hello\n"
 
 
+@pytest.mark.parametrize("how", ["torn", "gone"])
+def test_what_a_session_names_stays_though_its_record_is_lost(desk: Desk, state: Path, how: str) -> None:
+    originals = Originals(desk.sessions.store)
+    session, prompt, wanted = overwritten(desk, originals, "README.md", "new\n")
+    desk.reverts.revert(session, prompt, force=True)
+    taken = next(part["snapshot"] for each in desk.history(session) for part in each.parts if "snapshot" in part)
+    record = Path(desk.sessions.store.locate(("session", desk.place.id, session)))
+    kept = record.read_bytes()
+    if how == "torn":
+        record.write_bytes(b"")
+    else:
+        record.unlink()
+    age(desk, 8)
+    older(state, 8)
+    tidy_up(desk.sessions)
+    record.write_bytes(kept)
+    assert originals.has(wanted)
+    assert is_there(desk.snapshots, taken)
+    desk.reverts.unrevert(session)
+    assert contents(desk.folder)["README.md"] == "new\n"
+
+
 def test_what_is_young_stays_though_nobody_names_it(desk: Desk, state: Path) -> None:
     originals = Originals(desk.sessions.store)
     found = originals.put(str(desk.folder / "README.md"))

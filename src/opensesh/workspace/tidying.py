@@ -13,7 +13,7 @@ import threading
 import time
 from typing import TYPE_CHECKING, NamedTuple
 
-from ..errors import OpenseshError
+from ..errors import NotFound, OpenseshError, RecordError
 from ..project import GLOBAL, Place
 from ..records import as_object
 from ..storage import paths
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from ..records import Document
     from ..sessions import Sessions
-    from ..storage.store import Store, StoredMessage
+    from ..storage.store import Key, Store, StoredMessage
 
 log = logging.getLogger("opensesh.workspace")
 _DAY = 86_400
@@ -133,11 +133,22 @@ def _named(sessions: Sessions, state: str | None) -> _Named:
     for thrown in Trash(sessions, state=state).everything():
         named.note(thrown.revert, thrown.messages)
     for store in (sessions.store, *_removed(state)):
-        for key, value in store.scan(("session",), report=lambda damage: None):
-            info = as_object(value) or {}
-            named.sessions.add(key[-1])
-            named.note(as_object(info.get("revert")) or {}, store.messages(key[-1]))
+        known = {key[-1]: key for key in store.list(("session",))}
+        # A session whose record is damaged or gone may be mended yet; its messages are what it has done.
+        for session_id in known.keys() | {key[1] for key in store.list(("message",))}:
+            named.sessions.add(session_id)
+            revert = _revert(store, known.get(session_id))
+            named.note(revert, store.messages(session_id, report=lambda damage: None))
     return named
+
+
+def _revert(store: Store, key: Key | None) -> Document:
+    """What a session's record says of its revert, if there is a record that can be read."""
+    try:
+        info = as_object(store.read(key)) if key is not None else None
+    except (NotFound, RecordError):
+        return {}
+    return as_object((info or {}).get("revert")) or {}
 
 
 def _removed(state: str | None) -> Iterator[Store]:
