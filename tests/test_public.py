@@ -173,6 +173,16 @@ async def test_an_answer_from_elsewhere_settles_it() -> None:
     assert (outcome.kind, Path("new.txt").read_text()) == ("answered", "one")
 
 
+async def test_what_is_asked_in_the_very_instant_an_engine_closes_is_not_waited_for() -> None:
+    async def ponder(request: PermissionAsked) -> Answer:
+        await asyncio.sleep(60)
+        return "once"
+
+    async with asyncio.timeout(10), opensesh.open(".", permission=ponder) as engine:
+        asked = PermissionAsked(id="per_1", session_id="ses_1", permission="x", patterns=[], metadata={}, always=[])
+        engine.bus.publish(asked)
+
+
 async def test_questions_are_put_to_the_caller() -> None:
     options = [{"label": "Red", "description": ""}, {"label": "Blue", "description": ""}]
     question = {"question": "Which?", "header": "W", "options": options}

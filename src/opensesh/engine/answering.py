@@ -56,6 +56,7 @@ class Answering:
         """Answer nothing more; whoever is being asked is left alone."""
         if self._stop is not None:
             self._stop()
+        self._group = None  # what was asked a moment ago has yet to arrive here
         for _, task in self._asking.values():
             task.cancel()
 
@@ -76,8 +77,7 @@ class Answering:
             self._loop.call_soon_threadsafe(act, *given)
 
     def _start(self, asked: events.PermissionAsked | events.QuestionAsked) -> None:
-        answer = self._answer(asked)
-        if self._group is not None and answer is not None:
+        if self._group is not None and (answer := self._answer(asked)) is not None:
             task = self._group.create_task(answer)
             self._asking[asked.id] = asked.session_id, task
             task.add_done_callback(lambda _: self._asking.pop(asked.id, None))
