@@ -25,6 +25,8 @@ cat <<'EOF'
 command -v python3
 date -u +%s
 timeout 5 cat a
+uniq -c -
+ls | xargs -0 -n 1 grep --count foo
 printf '%s\n' a
 tree -L 2
 (cd src && ls)
@@ -81,6 +83,13 @@ sort -uo a b
 sort --output=a b
 sort --compress-program=x a
 uniq a b
+uniq - a
+uniq -- -a b
+xargs -i rm cat
+xargs -l rm cat
+xargs -0I cat rm cat
+xargs --process-slot-var cat rm a
+xargs --process-s cat rm a
 tree -o out
 fd -x rm
 fd -Hx rm

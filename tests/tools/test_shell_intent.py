@@ -97,6 +97,28 @@ def test_what_is_forbidden_is_found_in_a_line_that_cannot_be_read(tmp_path: Path
         "echo x | xargs rm",
         "find . -execdir rm {} +",
         "trap 'rm x' EXIT",
+        "ls | xargs -i rm {}",
+        "ls | xargs -l rm",
+        "ls | xargs -0I {} rm {}",
+        "ls | xargs --max-args 1 rm",
+        "sudo -nu root rm x",
+        "sudo --user root rm x",
+        "sudo --us=root rm x",
+        "timeout --signal KILL 5 rm x",
+        "stdbuf --output L rm x",
+        "env -S 'rm x'",
+        "env -vS'rm x'",
+        "env --split-string='nice rm x'",
+        "env -uS rm x",
+        "flock lock -c 'git log; rm x'",
+        "watch -n 2 'git log; rm x'",
+        "bash -ce 'rm x'",
+        "bash -c -o pipefail 'rm x'",
+        "su me -c 'rm x'",
+        "su --command='rm x' me",
+        "script -qc 'rm x' /dev/null",
+        "fd old -x rm",
+        "busybox rm x",
         "'rm' x",
         'r"m" x',
         "r\\m x",
@@ -117,6 +139,11 @@ def test_no_spelling_gets_around_a_rule(line: str, tmp_path: Path) -> None:
     ]
     patterns = study(line, str(tmp_path)).patterns
     assert "deny" in {decide("bash", pattern, rules).action for pattern in patterns}
+
+
+def test_a_program_for_time_is_not_taken_for_the_word(tmp_path: Path) -> None:
+    assert study("time -o out rm x", str(tmp_path), posix=True).patterns[0] == UNPARSED + "time -o out rm x"
+    assert study("time -p rm x", str(tmp_path), posix=True).patterns == ["rm x"]
 
 
 def test_what_always_allows_never_covers_more_than_the_same_command(tmp_path: Path) -> None:

@@ -80,8 +80,7 @@ def _reads(command: Command) -> bool:
     if name in _ANYHOW:
         return True
     if name in _CARRIERS:
-        carried = list(inner_commands(command))
-        return bool(carried) and all(_is_carried(each) for each in carried)
+        return _carries_a_reader(command)
     check = _CAREFUL.get(name)
     # What an expansion comes to may be the one word that makes a difference.
     return check is not None and all(word.static for word in command.words) and check(words)
@@ -91,8 +90,13 @@ def _writes(redirect: Redirect) -> bool:
     return redirect.writes and redirect.target.value not in _NOWHERE
 
 
-def _is_carried(command: Command) -> bool:
-    return command.words[0].static and command.words[0].value in _ANYHOW
+def _carries_a_reader(command: Command) -> bool:
+    """Whether all it runs only reads. A long flag may take the next word, and then something else is run."""
+    carried = list(inner_commands(command))
+    own = command.words[1 : len(command.words) - sum(len(each.words) for each in carried)]
+    if not carried or any(word.value.startswith("--") for word in own):
+        return False
+    return all(each.words[0].static and each.words[0].value in _ANYHOW for each in carried)
 
 
 def _find(words: Sequence[str]) -> bool:
@@ -119,7 +123,8 @@ def _sed(words: Sequence[str]) -> bool:
 
 
 def _uniq(words: Sequence[str]) -> bool:
-    return sum(not word.startswith("-") for word in words) <= 1
+    """A second file is written; a dash is the first, and behind two of them everything is one."""
+    return "--" not in words and sum(word == "-" or not word.startswith("-") for word in words) <= 1
 
 
 def _date(words: Sequence[str]) -> bool:

@@ -255,6 +255,8 @@ class _Parser(SimpleCommandReader):
         while self._is_word("-p") or self._is_word("--"):
             self.at += 2
             self._blanks()
+        if self.posix and self.peek() == "-":
+            raise Unparsable("flags of time, which is a program of its own to some of the plainer shells")
 
     def _function(self) -> None:
         self._blanks()
