@@ -84,6 +84,8 @@ sort --output=a b
 sort --compress-program=x a
 uniq a b
 uniq - a
+[[ 'a[$(rm b)]' -eq 0 ]]
+test -v 'a[$(rm b)]'
 uniq -- -a b
 xargs -i rm cat
 xargs -l rm cat

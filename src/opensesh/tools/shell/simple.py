@@ -17,6 +17,12 @@ _BODIES = ("{", "(", "if", "while", "until", "for", "case", "select", "[[")
 _REDIRECT = re.compile(r"&>>|&>|\d*(?:<<<|<<-|<<|<>|<&|<|>>|>&|>\||>)")
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*(?:\[.*?\])?\+?=", re.DOTALL)
 _DESCRIPTOR = re.compile(r"\{\w+\}")
+_EVALUATING = frozenset("[ declare integer let local mapfile read readonly test typeset unset wait".split())
+"""Commands that take a name for an expression: ``test -v 'x[$(rm y)]'`` runs what stands in it. ``printf -v`` is one
+more."""
+_COUNTS = re.compile(r"\(\(|\[\[|\$\[|\$\{[^}]*[\[:]|\b(?:let|declare|typeset|local|integer)\b")
+"""Where a variable may be taken for an expression, and what stands in it be run."""
+_QUOTED_COMMAND = re.compile(r"\$[({]|`")
 
 
 class _Heredoc(Struct, frozen=True):
@@ -35,6 +41,8 @@ class SimpleCommandReader(WordReader):
         """The subshell that is being read."""
         self.heredocs: list[_Heredoc] = []
         """Those that were announced, and whose bodies begin on the next line."""
+        self.counts = _COUNTS.search(source) is not None
+        """Whether there is arithmetic in it."""
 
     @abstractmethod
     def expansions_in(self, source: str) -> None:
@@ -49,6 +57,8 @@ class SimpleCommandReader(WordReader):
             if word is not None:
                 front = not words and _ASSIGNMENT.match(word.text)
                 (assignments if front else words).append(self._array(word))
+                if self.counts if front else _are_evaluated(words):
+                    self.evaluated(word)
             end = self.at
             self._blanks()
             if self._is_redirect():
@@ -76,6 +86,11 @@ class SimpleCommandReader(WordReader):
             raise Unparsable("a heredoc in the middle of a word of several lines")
         return word
 
+    def evaluated(self, word: Word) -> None:
+        """Take up the commands in text that is quoted here, and may be expanded all the same: as a number, an index."""
+        if _QUOTED_COMMAND.search(word.bare):
+            self.expansions_in(word.bare)
+
     def _array(self, word: Word) -> Word:
         """``word``, with the list in parentheses passed if it is the beginning of an array."""
         if self.peek() != "(" or not _ASSIGNMENT.fullmatch(word.text):
@@ -88,8 +103,11 @@ class SimpleCommandReader(WordReader):
                 if self.peek() and self.peek() not in META:
                     raise Unparsable("a word goes on after an array")
                 return word
-            if self._checked_word() is None:
+            item = self._checked_word()
+            if item is None:
                 raise Unparsable("no end to an array")
+            if self.counts:
+                self.evaluated(item)
 
     def _definition(self, words: list[Word], assignments: list[Word], redirects: list[Redirect]) -> None:
         """``name ()``: what follows is a compound command like any other."""
@@ -195,6 +213,13 @@ class SimpleCommandReader(WordReader):
         self._blanks(newlines=True)
         if self.peek() != "(" and not any(self._is_word(word) for word in _BODIES):
             raise Unparsable("a function without a body")
+
+
+def _are_evaluated(words: list[Word]) -> bool:
+    """Whether the last of these words of a command may be taken for an expression. A command's own name in quotes is
+    one within ``((...))``, and nothing anyone would write elsewhere."""
+    name = words[0].value
+    return len(words) == 1 or name in _EVALUATING or (name == "printf" and words[1].value == "-v")
 
 
 def _continues(line: str) -> bool:

@@ -279,7 +279,9 @@ class _Parser(SimpleCommandReader):
             return
         self.at += 2
         self._blanks()
-        while self.peek() != "#" and self._checked_word() is not None:
+        while self.peek() != "#" and (word := self._checked_word()) is not None:
+            if self.counts:
+                self.evaluated(word)
             self._blanks()
         if self.peek() not in ("\n", ";", "#"):
             raise Unparsable("a loop over something else than words")
@@ -325,8 +327,10 @@ class _Parser(SimpleCommandReader):
                 raise Unparsable("no end to [[")
             if char == "\n":
                 self._newline()
-            elif self._checked_word() is None:
+            elif (word := self._checked_word()) is None:
                 self.at += 2 if two == "&&" else 1
+            else:
+                self.evaluated(word)
             self._blanks()
         self.at += 2
         self.place.closed = True

@@ -204,7 +204,8 @@ class WordReader(ABC):
             elif not quoted and self.peek(2) in ("<(", ">("):
                 self._process_substitution()
             elif char in "\\'\"`$":
-                self._piece(char)
+                if "$(" in _EXPANSION.sub("", self._piece(char)):
+                    raise Unparsable("a quoted command in ${...}, which may be an index, and run")
             else:
                 self.at += 1
         self.at += 1
