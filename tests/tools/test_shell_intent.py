@@ -137,6 +137,7 @@ def test_what_is_forbidden_is_found_in_a_line_that_cannot_be_read(tmp_path: Path
         "'rm' x",
         'r"m" x',
         "r\\m x",
+        "$'\\x72\\155' x",
         "/usr/bin/rm x",
         "$NOTHING rm x",
         "rm$NOTHING x",
@@ -188,6 +189,7 @@ def test_what_always_allows_never_covers_more_than_the_same_command(tmp_path: Pa
         ("rm $X", []),
         ("cat $PWD/a", ["a"]),
         ("bash -c 'rm /etc/x'", ["/etc/x"]),
+        ("cat $'\\x2fetc\\057x'", ["/etc/x"]),
         ("cd -", []),
     ],
 )

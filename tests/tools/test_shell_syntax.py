@@ -94,6 +94,9 @@ def test_every_command_is_found(source: str, expected: list[str]) -> None:
         "{ a; } always { b; }",
         "coproc a",
         "echo $'it\\'s'",
+        "echo $'\\0'",
+        "echo $'\\x{72}m'",
+        "echo $'\\cA'",
         "echo ${ rm x; }",
         "echo ${| rm x; }",
         'echo "${x:-\'}"',
@@ -130,6 +133,13 @@ def test_words_are_given_as_the_command_gets_them() -> None:
         (">", "out", True),
         (">&", "1", False),
     ]
+
+
+def test_characters_spelled_by_number_are_those_characters() -> None:
+    command = parse(r"$'\x72\155' $'\u002fetc' $'\U2f\tetc' $'a\q\\\"b'")[0]
+    assert [word.value for word in command.words] == ["rm", "/etc", "/\tetc", 'a\\q\\"b']
+    assert all(word.static for word in command.words)
+    assert not parse(r"$'\x72m'", posix=True)[0].words[0].static
 
 
 def test_subshells_pipes_and_background_are_scopes_of_their_own() -> None:

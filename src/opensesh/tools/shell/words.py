@@ -8,6 +8,7 @@ command that a shell would run. Where shells differ, or a construct is too rare 
 from __future__ import annotations
 
 import re
+import sys
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING
 
@@ -24,6 +25,8 @@ _ARITHMETIC = re.compile(r"[\w\s+\-*/%<>=!&|^~?:,.\[\]#@]")
 _PLAIN = re.compile(r"""[^\s;&|<>()'"`$\\]+""")
 _EXPANSION = re.compile("\0[^\0]*\0")
 _ALTERNATIVES = re.compile(r"\{([^{}]*,[^{}]*)\}")
+_ANSI = re.compile(r"\\(?:([0-7]{1,3})|x([0-9A-Fa-f]{1,2})|u([0-9A-Fa-f]{1,4})|U([0-9A-Fa-f]{1,8})|(.))", re.DOTALL)
+_ANSI_LETTERS = dict(zip('abeEfnrtv\\"?', '\a\b\x1b\x1b\f\n\r\t\v\\"?', strict=True))
 _PARAMETER = re.compile(r"[A-Za-z_]\w*|[0-9?!#@*$-]")
 
 
@@ -190,7 +193,11 @@ class WordReader(ABC):
         text = self._single_quotes()
         if text.endswith("\\"):
             raise Unparsable("an escaped quote in $'...', which not every shell knows")
-        return _marked(text) if "\\" in text else text
+        if "\\" not in text:
+            return text
+        meant = _ANSI.sub(_ansi_character, text)
+        # The plainer shells do not know it, and take it as it stands.
+        return _marked(meant) if self.posix else meant
 
     def _braces(self, *, quoted: bool) -> None:
         self.at += 2
@@ -279,6 +286,19 @@ class WordReader(ABC):
 def _marked(expansion: str) -> str:
     """An expansion within a value, until the word is complete. No source holds a NUL."""
     return f"\0{expansion}\0"
+
+
+def _ansi_character(found: re.Match[str]) -> str:
+    octal, *hexadecimal, letter = found.groups()
+    digits = next(filter(None, hexadecimal), None)
+    if letter is not None:
+        if letter in "cxuU":
+            raise Unparsable(f"\\{letter} in $'...', which shells read differently")
+        return _ANSI_LETTERS.get(letter, found[0])
+    number = int(digits, 16) if digits else int(octal, 8) & 0xFF
+    if not 0 < number <= sys.maxunicode:
+        raise Unparsable("a NUL, or no character, in $'...'")
+    return chr(number)
 
 
 def alternatives(word: str, most: int = 64) -> list[str]:
