@@ -128,6 +128,25 @@ async def test_writing_by_redirection_needs_the_permission_to_edit(bench: Bench)
     await bench.run(QUICK, command="echo x > /dev/null 2>&1", description="d")
 
 
+async def test_writing_outside_needs_the_permission_to_edit_as_well(bench: Bench, tmp_path: Path) -> None:
+    bench.refuse["edit"] = PermissionDenied("no")
+    for command in ("echo x > ../made", "echo x | tee ../made"):
+        with pytest.raises(PermissionDenied):
+            await bench.run(QUICK, command=command, description="d")
+    assert bench.permissions() == ["external_directory", "edit"] * 2
+    assert bench.patterns("edit") == ["../made"] * 2
+    assert not (tmp_path / "made").exists()
+
+
+async def test_cd_leads_nowhere_that_the_command_does_not_say(bench: Bench, tmp_path: Path) -> None:
+    (tmp_path / "outside" / "there").mkdir(parents=True)
+    bench.variables = {"CDPATH": str(tmp_path / "outside"), "OLDPWD": str(tmp_path / "outside")}
+    for command in ("cd there", "cd -"):
+        answer = await bench.run(QUICK, command=f"{command} 2>/dev/null; pwd", description="d")
+        assert answer.output == f"{bench.directory}\n"
+    assert "external_directory" not in bench.permissions()
+
+
 async def test_nothing_runs_that_was_refused(bench: Bench) -> None:
     bench.refuse["bash"] = PermissionDenied("no")
     with pytest.raises(PermissionDenied):

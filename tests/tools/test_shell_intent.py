@@ -190,13 +190,72 @@ def test_what_always_allows_never_covers_more_than_the_same_command(tmp_path: Pa
         ("cat $PWD/a", ["a"]),
         ("bash -c 'rm /etc/x'", ["/etc/x"]),
         ("cat $'\\x2fetc\\057x'", ["/etc/x"]),
+        ("cd sub && cd - && cat ../a", ["sub", "../a", "a"]),
+        ("pushd sub; popd; cat ../a", ["sub", "../a", "a"]),
+        ("pushd sub; pushd; cat ../a", ["sub", "../a", "a"]),
+        ("bash -c 'cd sub' && cat ../a", ["sub", "../a"]),
+        ("command cd sub && cat ../a", ["sub", "a"]),
+        ("(cd sub; eval 'cat ../a')", ["sub", "a"]),
+        ("cd sub; cat ~+/../a ~-/../a", ["sub", "a", "../a"]),
+        ("cp -t/etc -R../a b", ["/etc", "../a", "b"]),
+        ("dd if=/dev/zero of=../a", ["../a"]),
+        ('D=/etc; rm -rf $D/x "${D}"', ["/etc/x", "/etc"]),
+        ("export D=/etc && cat $D/x", ["/etc/x"]),
+        ("A=/etc; B=$A/x; cat $B", ["/etc/x"]),
+        ("for f in a /etc/x; do cat $f; done", ["/etc/x", "a"]),
+        ("cat $PLACE/a $NOWHERE/a", ["/place/a"]),
+        ("cat $OLDPWD/a", ["a"]),
         ("cd -", []),
     ],
 )
-def test_files_are_found_from_where_the_command_runs(line: str, expected: list[str], tmp_path: Path) -> None:
+def test_files_are_found_from_where_the_command_runs(
+    line: str, expected: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PLACE", "/place")
+    monkeypatch.delenv("NOWHERE", raising=False)
     (tmp_path / "sub").mkdir()
     wanted = [str((tmp_path / path).resolve()) for path in expected]
     assert study(line, str(tmp_path)).paths == wanted
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "cat li*/x",
+        "cat l?nk/x",
+        "cat s*/[b]ack/x",
+        "cd sub; cat b*/x",
+        "cat .?/out/x",
+        "cat .*/out/x",
+        "cat s*/../li*/x",
+    ],
+)
+def test_a_pattern_is_followed_through_links_and_upwards(line: str, tmp_path: Path) -> None:
+    project, outside = tmp_path / "project", tmp_path / "out"
+    (project / "sub").mkdir(parents=True)
+    outside.mkdir()
+    (project / "link").symlink_to(outside)
+    (project / "sub" / "back").symlink_to(outside)
+    assert str(outside / "x") in study(line, str(project)).paths
+
+
+def test_a_pattern_that_leads_nowhere_else_names_itself_alone(tmp_path: Path) -> None:
+    for name in ("a.py", "b.py", ".hidden"):
+        (tmp_path / name).touch()
+    assert study("cat *.py .[!.]*", str(tmp_path)).paths == [str(tmp_path / "*.py"), str(tmp_path / ".[!.]*")]
+
+
+def test_no_number_of_values_hides_one_that_leads_away(tmp_path: Path) -> None:
+    many = " ".join(f"f{number}" for number in range(1500))
+    assert "/etc/x" in study(f"for f in {many} /etc/x; do cat $f; done", str(tmp_path)).paths
+
+
+def test_files_are_found_in_a_line_that_cannot_be_read(tmp_path: Path, isolated: Path) -> None:
+    (tmp_path / "link").symlink_to("/etc")
+    found = study('echo "${x:-"a"}" $HOME/x of=/etc/y link/z --out=../w', str(tmp_path))
+    assert found.patterns[0].startswith(UNPARSED)
+    for path in (str(isolated / "x"), "/etc/y", str(tmp_path / "link" / "z"), str(tmp_path.parent / "w")):
+        assert path in found.paths
 
 
 def test_home_is_a_place_outside(tmp_path: Path, isolated: Path) -> None:

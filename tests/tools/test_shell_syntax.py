@@ -87,6 +87,8 @@ def test_every_command_is_found(source: str, expected: list[str]) -> None:
         "cat <<E",
         "echo $(cat <<E)\nx\nE",
         "a > ",
+        "a >! b",
+        "a &>>!b",
         "a (b)",
         "ls !(a|b)",
         "ls *(e:'rm x':)",

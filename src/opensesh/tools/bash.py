@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from .truncation import Preview
 
 TIMEOUT_MS = 120_000
+_MISLEADING = ("CDPATH", "OLDPWD")
+"""Variables by which ``cd`` leads to where nothing in the command does."""
 
 
 class BashArguments(Arguments, frozen=True):
@@ -69,9 +71,12 @@ class Bash(BuiltinTool[BashArguments]):
             raise ToolFailed(f"The working directory {directory} does not exist")
         environment = dict(os.environ if self._environment is None else self._environment)
         environment |= await ctx.shell_env(directory)
+        for misleading in _MISLEADING:
+            environment.pop(misleading, None)
         shell = choose(environment)
         posix, readable = shell.language == "posix", shell.language != "other"
-        await _ask(ctx, intent.study(args.command, directory, posix=posix, readable=readable), directory)
+        plan = intent.study(args.command, directory, posix=posix, readable=readable, environment=environment)
+        await _ask(ctx, plan, directory)
         description = args.description or args.command.strip().split("\n")[0]
 
         async def show(output: str) -> None:
@@ -87,9 +92,8 @@ async def _ask(ctx: Context, plan: intent.Intent, directory: str) -> None:
     outside = [path for path in (directory, *plan.paths) if not paths.inside(ctx, path)]
     if outside:
         await paths.ask_outside(ctx, sorted({_directory_of(path) for path in outside}))
-    written = [path for path in plan.writes if path not in outside]
-    if written:
-        await paths.ask_edit(ctx, written, {"filepath": written[0], "diff": ""})
+    if plan.writes:
+        await paths.ask_edit(ctx, plan.writes, {"filepath": plan.writes[0], "diff": ""})
     if plan.patterns:
         await ctx.ask("bash", plan.patterns, always=plan.always, metadata={})
 

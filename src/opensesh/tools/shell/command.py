@@ -30,5 +30,7 @@ class Command(Struct, frozen=True, kw_only=True):
     words: tuple[Word, ...] = ()
     assignments: tuple[Word, ...] = ()
     redirects: tuple[Redirect, ...] = ()
+    loops: tuple[Word, ...] = ()
+    """What the loops so far set, as ``variable=value``."""
     scope: tuple[int, ...] = ()
     """The subshells it runs in, outermost first. What ``cd`` does in one does not reach those outside."""

@@ -12,16 +12,19 @@ from __future__ import annotations
 
 import os
 import re
+from itertools import count
 from typing import TYPE_CHECKING, NamedTuple
 
+from msgspec.structs import replace
+
 from .arity import prefix
-from .named_files import named_paths, resolve
+from .named_files import named_paths, possible_paths
 from .syntax import parse
 from .words import Unparsable, alternatives
-from .wrapped import inner_commands, runs_others
+from .wrapped import inner_commands, runs_in_place, runs_others
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from .command import Command
 
@@ -29,6 +32,7 @@ UNPARSED = "unparsed: "
 """Before a line that could not be taken apart, so that no rule for a certain command lets it pass."""
 
 _FRAGMENT = re.compile(r"[;&|(){}`\n<>\"']|\$\(")
+_SEPARATOR = re.compile(r"[;&|()`<>\"']|\$\(")
 _DEEPEST = 10
 
 
@@ -45,14 +49,27 @@ class Intent(NamedTuple):
     """Those among them that its redirections, or ``tee``, write."""
 
 
-def study(text: str, directory: str, *, posix: bool = False, readable: bool = True) -> Intent:
-    """What ``text`` would do in ``directory``. ``readable``: whether it is for a shell whose language is known here."""
+def study(
+    text: str,
+    directory: str,
+    *,
+    posix: bool = False,
+    readable: bool = True,
+    environment: Mapping[str, str] | None = None,
+) -> Intent:
+    """What ``text`` would do in ``directory``. ``readable``: whether it is for a shell whose language is known here.
+
+    ``environment``, that of the process unless given, must have no ``CDPATH`` and no ``OLDPWD`` when the shell runs:
+    they lead to where nothing in the text does.
+    """
+    known = os.environ if environment is None else environment
     if not readable:
-        return _of_unparsed(text, directory)
+        return _of_unparsed(text, directory, known)
+    scopes = count(1)
     try:
-        found = [each for command in parse(text, posix=posix) for each in _with_inner(command)]
+        found = [each for command in parse(text, posix=posix) for each in _with_inner(command, scopes)]
     except Unparsable:
-        return _of_unparsed(text, directory)
+        return _of_unparsed(text, directory, known)
     patterns: dict[str, str] = {}
     for command, is_inner in found:
         for pattern, allowed in _patterns(command):
@@ -60,7 +77,7 @@ def study(text: str, directory: str, *, posix: bool = False, readable: bool = Tr
             patterns[pattern] = _exactly(pattern) if is_inner else allowed
     paths: dict[str, None] = {}
     writes: dict[str, None] = {}
-    for path, written in named_paths([command for command, _ in found], directory):
+    for path, written in named_paths([command for command, _ in found], directory, known):
         paths[path] = None
         if written:
             writes[path] = None
@@ -68,21 +85,26 @@ def study(text: str, directory: str, *, posix: bool = False, readable: bool = Tr
     return Intent(list(patterns), always, list(paths), list(writes))
 
 
-def _with_inner(command: Command, depth: int = 0) -> Iterator[tuple[Command, bool]]:
+def _with_inner(command: Command, scopes: Iterator[int], depth: int = 0) -> Iterator[tuple[Command, bool]]:
     """``command``, and the commands that it runs, each with whether it is one of those."""
     if depth > _DEEPEST:
         raise Unparsable("commands that run commands, too deep")
     yield command, depth > 0
+    inside: tuple[int, ...] | None = None
     for inner in inner_commands(command):
-        yield from _with_inner(inner, depth + 1)
+        if inside is None:
+            # No number of the parser's own is below zero.
+            own = runs_in_place(command.words[0].value)
+            inside = command.scope if own else (*command.scope, -next(scopes))
+        scoped = replace(inner, scope=inside + inner.scope, loops=command.loops + inner.loops)
+        yield from _with_inner(scoped, scopes, depth + 1)
 
 
-def _of_unparsed(text: str, directory: str) -> Intent:
+def _of_unparsed(text: str, directory: str, environment: Mapping[str, str]) -> Intent:
     fragments = [" ".join(piece.split()) for piece in _FRAGMENT.split(text)]
     patterns = dict.fromkeys([UNPARSED + text.strip(), *filter(None, fragments)])
-    words = [word for fragment in fragments for word in fragment.split()]
-    named = [word for word in words if word.startswith(("/", "~")) or ".." in word]
-    paths = dict.fromkeys(os.path.normpath(path) for word in named if (path := resolve(word, directory)))
+    words = [word for fragment in _SEPARATOR.split(text) for word in fragment.split()]
+    paths = dict.fromkeys(possible_paths(words, directory, environment))
     return Intent(list(patterns), [], list(paths), [])
 
 

@@ -43,6 +43,8 @@ class SimpleCommandReader(WordReader):
         """Those that were announced, and whose bodies begin on the next line."""
         self.counts = _COUNTS.search(source) is not None
         """Whether there is arithmetic in it."""
+        self.loops: list[Word] = []
+        """What loops set, as ``variable=value``."""
 
     @abstractmethod
     def expansions_in(self, source: str) -> None:
@@ -76,6 +78,7 @@ class SimpleCommandReader(WordReader):
             words=tuple(words),
             assignments=tuple(assignments),
             redirects=tuple(redirects),
+            loops=tuple(self.loops),
             scope=self.scope,
         )
         self.commands.append(command)
@@ -139,6 +142,8 @@ class SimpleCommandReader(WordReader):
             words.pop()  # {fd}> file
         operator = found[0].lstrip("0123456789")
         self.at = found.end()
+        if ">" in operator and self.peek() == "!":
+            raise Unparsable(">!, which is a file to some shells, and an operator to others")
         self._blanks()
         target = self._checked_word()
         if target is None:

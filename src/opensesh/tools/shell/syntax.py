@@ -15,13 +15,12 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from .simple import SimpleCommandReader
-from .words import BLANK, Unparsable
+from .words import BLANK, Unparsable, Word
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from .command import Command
-    from .words import Word
 
 _BLOCKS = frozenset(("{", "if", "while", "until"))
 _ENDS = frozenset(("}", "fi", "done"))
@@ -57,6 +56,7 @@ class _Parser(SimpleCommandReader):
         super().__init__(source, posix=posix, commands=commands, scope=parent.new_scope() if parent else ())
         self.scopes: Iterator[int] = parent.scopes if parent else count(1)
         self.depth: int = parent.depth if parent else 0
+        self.loops = parent.loops if parent else []
         self.place = self._here()
         self.opened: list[_Place] = []
         """Where the blocks began that are still open."""
@@ -272,7 +272,8 @@ class _Parser(SimpleCommandReader):
         if self.peek(2) == "((":
             self.pass_arithmetic()
             return
-        if self._checked_word() is None:
+        variable = self._checked_word()
+        if variable is None:
             raise Unparsable("a loop without a variable")
         self._blanks(newlines=True)
         if not self._is_word("in"):
@@ -282,6 +283,7 @@ class _Parser(SimpleCommandReader):
         while self.peek() != "#" and (word := self._checked_word()) is not None:
             if self.counts:
                 self.evaluated(word)
+            self.loops.append(Word(*(f"{variable.value}={each}" for each in (word.text, word.value, word.bare))))
             self._blanks()
         if self.peek() not in ("\n", ";", "#"):
             raise Unparsable("a loop over something else than words")

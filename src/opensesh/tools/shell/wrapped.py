@@ -82,6 +82,11 @@ def runs_others(name: str) -> bool:
     return plain in _PREFIXES or plain in _TELLING_A_SHELL or plain in ("eval", "trap")
 
 
+def runs_in_place(name: str) -> bool:
+    """Whether what it runs is run by the same shell, so that a ``cd`` in it counts from then on."""
+    return os.path.basename(name) in ("builtin", "command", "eval", "exec", "nocorrect", "noglob", "repeat")
+
+
 def inner_commands(command: Command) -> Iterator[Command]:
     """The commands that ``command`` itself would run, as far as its words say so; or :class:`Unparsable`."""
     if not command.words:
