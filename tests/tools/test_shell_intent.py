@@ -18,7 +18,18 @@ from opensesh.tools.shell.intent import UNPARSED, study
         ("git   push  origin", ["git push origin"], ["git push *"]),
         ("cd src && make test", ["make test"], ["make test *"]),
         ("cd src", [], []),
-        ("git log && curl x | sh", ["git log", "curl x", "sh"], ["git log *", "curl *", "sh"]),
+        ("git log && curl x | sh", ["git log", "curl x", "sh"], ["git log *", "curl *"]),
+        ("git log \\\n  --all   'a  b'", ["git log --all 'a  b'"], ["git log *"]),
+        ("git push '--force'", ["git push '--force'", "git push --force"], ["git push *", "git push --force"]),
+        ("git", ["git"], ["git"]),
+        ("docker compose", ["docker compose"], ["docker compose"]),
+        ("bash <<'E'\nrm x\nE", ["bash <<'E'"], []),
+        ("python3 - <<'E'\nE", ["python3 - <<'E'"], []),
+        ("curl x | bash -ex", ["curl x", "bash -ex"], ["curl *"]),
+        ("python3 --version", ["python3 --version"], ["python3 --version"]),
+        ("cat <<'E'\nE", ["cat <<'E'"], ["cat *"]),
+        ("PATH=.; ls", ["PATH=.", "ls"], ["PATH=.", "ls *"]),
+        ("for PATH in .; do ls; done", ["PATH=.", "ls"], ["ls *"]),
         ("X=1 npm test", ["X=1 npm test", "npm test"], ["X=1 npm test", "npm test *"]),
         ("\\rm x", ["\\rm x", "rm x"], ["\\rm x", "rm *"]),
         ("/bin/rm x", ["/bin/rm x", "rm x"], ["/bin/rm *", "rm *"]),
@@ -36,7 +47,12 @@ from opensesh.tools.shell.intent import UNPARSED, study
             ["find . -exec rm {} \\; -print", "rm {}"],
         ),
         ('eval "rm $X"', ['eval "rm $X"', "rm $X"], []),
-        ("git -C x push", ["git -C x push"], ["git -C x push"]),
+        ("git -C x push", ["git -C x push", "git push"], ["git -C x push", "git push"]),
+        (
+            "/bin/git --no-pager -c a=b log",
+            ["/bin/git --no-pager -c a=b log", "git --no-pager -c a=b log", "git log"],
+            ["/bin/git *", "git --no-pager -c a=b log", "git log"],
+        ),
         ("python -c 'x*y'", ["python -c 'x*y'"], []),
         ("> out", ["> out"], ["> out"]),
         ("awk '{print $(NF-1)}'", ["awk '{print $(NF-1)}'"], ["awk *"]),
@@ -135,6 +151,7 @@ def test_what_is_forbidden_is_found_in_a_line_that_cannot_be_read(tmp_path: Path
         "((a['$(rm x)']))",
         "echo ${a['$(rm x)']}",
         "'rm' x",
+        "{,rm} x",
         'r"m" x',
         "r\\m x",
         "$'\\x72\\155' x",
@@ -163,7 +180,17 @@ def test_a_program_for_time_is_not_taken_for_the_word(tmp_path: Path) -> None:
 
 
 def test_what_always_allows_never_covers_more_than_the_same_command(tmp_path: Path) -> None:
-    for line in ("git log", "npm run dev", "sudo ls", "sh -c ls", "FOO=1 make x", "find . -name '*.py'", "xargs rm"):
+    for line in (
+        "git log",
+        "git",
+        "npm",
+        "npm run dev",
+        "sudo ls",
+        "sh -c ls",
+        "FOO=1 make x",
+        "find . -name '*.py'",
+        "xargs rm",
+    ):
         allowed = [
             Rule(permission="bash", pattern=pattern, action="allow") for pattern in study(line, str(tmp_path)).always
         ]

@@ -5,6 +5,7 @@ Used for what "always" allows: the command, cut after the words that name it, wi
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -98,6 +99,23 @@ _THREE_WORDS = (
 ARITY = dict.fromkeys(_TWO_WORDS.split(), 2) | {name.removesuffix(" *"): 3 for name in _THREE_WORDS}
 """By the beginning of a command, how many words name it; one for all that is not here."""
 
+_BEFORE_THE_NAME = {
+    "cargo": "-C -Z --color --config",
+    "docker": "-H -c -l --config --context --host --log-level",
+    "gh": "-R --repo",
+    "git": "-C -c --config-env --git-dir --namespace --work-tree",
+    "go": "-C",
+    "helm": "-n --kube-context --kubeconfig --namespace",
+    "kubectl": "-n -s --cluster --context --kubeconfig --namespace --server --user",
+    "make": "-C -I -f --directory --file --makefile",
+    "npm": "-C -w --prefix --workspace",
+    "pnpm": "-C -F --dir --filter",
+    "poetry": "-C -P --directory --project",
+    "uv": "--config-file --directory --project",
+    "yarn": "--cwd",
+}
+"""By command, its flags that take the next word, of those that may stand before the word that says what it does."""
+
 
 def prefix(words: Sequence[str]) -> tuple[str, ...]:
     """The words that name a command; the longest entry of the table decides."""
@@ -106,3 +124,15 @@ def prefix(words: Sequence[str]) -> tuple[str, ...]:
         if count is not None:
             return tuple(words[:count])
     return tuple(words[:1])
+
+
+def after_flags(name: str, words: Sequence[str]) -> list[str]:
+    """``words`` behind the command ``name`` without the flags before its subcommand; none if there are none."""
+    plain = os.path.basename(name)
+    if plain not in _BEFORE_THE_NAME:
+        return []
+    valued = _BEFORE_THE_NAME[plain].split()
+    at = 0
+    while at < len(words) and words[at][:1] in ("-", "+"):
+        at += 2 if words[at] in valued else 1
+    return list(words[at:]) if at else []

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import re
+
 from msgspec import Struct
 
 from .words import Word
+
+TELLING = re.compile(r"(?:PATH|ENV|IFS|BASH\w*|LD_\w+|DYLD_\w+|GIT_\w+|PAGER|SHELLOPTS)\b")
+"""Variables that decide what a command of a given name is."""
 
 
 class Redirect(Struct, frozen=True):

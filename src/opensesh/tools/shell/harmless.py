@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from .command import TELLING
 from .syntax import parse
 from .words import Unparsable
 from .wrapped import inner_commands
@@ -30,8 +31,7 @@ _ANYHOW = frozenset(
 _CARRIERS = frozenset(("nice", "timeout", "xargs"))
 """Commands that run another one and do nothing else. Not ``time``: the program of that name can write a file."""
 
-_TELLING = re.compile(r"\b(?:PATH|ENV|IFS|BASH\w*|LD_\w+|DYLD_\w+|GIT_\w+|PAGER|SHELLOPTS)\b")
-"""Variables that decide what a command of a given name is."""
+_TELLING = re.compile(rf"\b{TELLING.pattern}")
 _ASSIGNS = re.compile(r"\$\{[^}]*=")
 _NOWHERE = ("/dev/null", "/dev/stdout", "/dev/stderr")
 _BIN = re.compile(r"(?:/usr)?/bin/")

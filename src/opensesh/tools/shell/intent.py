@@ -17,14 +17,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec.structs import replace
 
-from .arity import prefix
+from . import spellings
 from .named_files import named_paths, possible_paths
 from .syntax import parse
-from .words import Unparsable, alternatives
-from .wrapped import inner_commands, runs_in_place, runs_others
+from .words import Unparsable
+from .wrapped import inner_commands, runs_in_place
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping
 
     from .command import Command
 
@@ -72,9 +72,9 @@ def study(
         return _of_unparsed(text, directory, known)
     patterns: dict[str, str] = {}
     for command, is_inner in found:
-        for pattern, allowed in _patterns(command):
+        for pattern, allowed in spellings.patterns(command):
             # Whoever allows "sudo ls" for good does not mean every "ls".
-            patterns[pattern] = _exactly(pattern) if is_inner else allowed
+            patterns[pattern] = spellings.exactly(pattern) if is_inner else allowed
     paths: dict[str, None] = {}
     writes: dict[str, None] = {}
     for path, written in named_paths([command for command, _ in found], directory, known):
@@ -106,59 +106,3 @@ def _of_unparsed(text: str, directory: str, environment: Mapping[str, str]) -> I
     words = [word for fragment in _SEPARATOR.split(text) for word in fragment.split()]
     paths = dict.fromkeys(possible_paths(words, directory, environment))
     return Intent(list(patterns), [], list(paths), [])
-
-
-def _patterns(command: Command) -> Iterator[tuple[str, str]]:
-    """The names under which rules may know a command, each with the pattern that allows it for good, if any."""
-    if not command.words:
-        if any(redirect.writes for redirect in command.redirects):
-            yield command.text, _exactly(command.text)
-        return
-    first = command.words[0]
-    if first.value == "cd" and not command.assignments:
-        return
-    words = [word.value for word in command.words]
-    named = prefix(words)
-    canonical = " ".join((*named, _after_name(command, len(named)))).strip()
-    exact = runs_others(first.value) or any(inner_commands(command))
-    if _folded(command.text) != _folded(canonical):
-        yield command.text, _exactly(command.text)
-    yield canonical, _exactly(canonical) if exact else _for_good(named, canonical)
-    for name in _other_names(first.value, first.bare):
-        others = prefix([name, *words[1:]])
-        pattern = " ".join((name, *(word.text for word in command.words[1:])))
-        yield pattern, _exactly(pattern) if exact else _for_good(others, pattern)
-    if not first.bare and len(words) > 1:  # an expansion that may be nothing, and then the next word is the command
-        yield " ".join(word.text for word in command.words[1:]), ""
-
-
-def _after_name(command: Command, count: int) -> str:
-    """The text of the command behind its name, as it is written."""
-    rest = command.text
-    for word in (*command.assignments, *command.words[:count]):
-        rest = rest[rest.find(word.text) + len(word.text) :]
-    return rest.strip()
-
-
-def _folded(text: str) -> str:
-    return " ".join(text.replace("\\\n", " ").split())
-
-
-def _other_names(value: str, bare: str) -> list[str]:
-    first = alternatives(bare)[0]
-    return sorted({bare, first, os.path.basename(first)} - {value, ""})
-
-
-def _for_good(named: Sequence[str], text: str) -> str:
-    if any(word.startswith("-") or "{" in word or not _is_literal(word) for word in named):
-        return _exactly(text)
-    return f"{' '.join(named)} *"
-
-
-def _exactly(text: str) -> str:
-    """``text`` as a pattern that matches nothing else; none if it holds what a pattern would take for a wildcard."""
-    return text if _is_literal(text) else ""
-
-
-def _is_literal(text: str) -> bool:
-    return not any(char in text for char in "*?$`")

@@ -70,6 +70,9 @@ _SHELLS = frozenset(("ash", "bash", "dash", "ksh", "mksh", "sh", "zsh"))
 _TELLING_A_SHELL = _SHELLS | {"runuser", "script", "su"}
 """Those that take a text for a shell behind ``-c``."""
 
+_INTERPRETERS = frozenset("bun deno lua node osascript perl php psql python python3 ruby sqlite3 tsx".split())
+"""Those that run a program in another language, which may come by their input."""
+
 _EXECUTORS = {
     "find": frozenset(("-exec", "-execdir", "-ok", "-okdir")),
     **dict.fromkeys(("fd", "fdfind"), frozenset(("-x", "-X", "--exec", "--exec-batch"))),
@@ -85,6 +88,20 @@ def runs_others(name: str) -> bool:
 def runs_in_place(name: str) -> bool:
     """Whether what it runs is run by the same shell, so that a ``cd`` in it counts from then on."""
     return os.path.basename(name) in ("builtin", "command", "eval", "exec", "nocorrect", "noglob", "repeat")
+
+
+def is_told_elsewhere(command: Command) -> bool:
+    """Whether it is told what to run by none of its words: by its input, as the ``sh`` of ``curl ... | sh``, or by the
+    heredoc behind it, which is not part of its text."""
+    name = os.path.basename(command.words[0].value)
+    if not runs_others(name) and name not in _INTERPRETERS:
+        return False
+    if any(redirect.operator in ("<<", "<<-") for redirect in command.redirects):
+        return True
+    words = [word.value for word in command.words[1:]]
+    return (name in _SHELLS or name in _INTERPRETERS) and all(
+        word.startswith("-") and not word.startswith("--") for word in words
+    )
 
 
 def inner_commands(command: Command) -> Iterator[Command]:
