@@ -5,6 +5,7 @@ import os
 import time
 from collections.abc import Mapping
 from contextlib import suppress
+from io import FileIO
 from pathlib import Path
 from typing import Any
 
@@ -279,11 +280,17 @@ async def test_output_that_cannot_be_kept_costs_no_command(bench: Bench, tmp_pat
     assert answer.output.endswith("\n5000\n")
 
 
+async def test_what_a_command_printed_can_be_read_by_its_owner_alone(bench: Bench) -> None:
+    answer = await bench.run(QUICK, command="seq 1 5000", description="d")
+    assert os.stat(answer.metadata["outputPath"]).st_mode & 0o777 == 0o600
+    assert os.stat(bench.outputs.directory).st_mode & 0o777 == 0o700
+
+
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
 def test_a_full_disk_ends_the_keeping_and_nothing_else(tmp_path: Path) -> None:
     class Full(Outputs, frozen=True, kw_only=True):
-        def new_path(self) -> str:
-            return "/dev/full"
+        def new_file(self) -> tuple[str, FileIO]:
+            return "/dev/full", FileIO("/dev/full", "wb")
 
     capture = Capture(Full(directory=str(tmp_path), max_bytes=15))
     for _ in range(3):

@@ -32,6 +32,13 @@ def test_the_first_lines_are_kept_and_the_whole_is_in_a_file(outputs: Outputs) -
     assert preview.path in preview.text
 
 
+@pytest.mark.skipif(os.name == "nt", reason="POSIX modes")
+def test_what_is_kept_can_be_read_by_its_owner_alone(outputs: Outputs) -> None:
+    kept = outputs.shorten("x" * 200).path
+    assert kept is not None
+    assert os.stat(kept).st_mode & 0o777 == 0o600
+
+
 def test_the_last_lines_can_be_kept_instead(outputs: Outputs) -> None:
     preview = outputs.shorten("\n".join(map(str, range(50))), "tail")
     assert preview.text.startswith("...40 lines truncated...")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+from io import BufferedWriter, FileIO
 from typing import TYPE_CHECKING, Literal
 
 from msgspec import Struct
@@ -62,9 +63,9 @@ class Outputs(Struct, frozen=True, kw_only=True):
 
     def _save(self, data: bytes) -> str | None:
         try:
-            path = self.new_path()
-            with open(path, "wb") as file:
-                file.write(data)
+            path, file = self.new_file()
+            with BufferedWriter(file) as whole:
+                whole.write(data)
         except OSError as error:
             log.warning("a long output could not be kept: %s", error)
             return None
@@ -101,10 +102,15 @@ class Outputs(Struct, frozen=True, kw_only=True):
         note = f"...{cut} truncated...\n\n{where}"
         return f"{kept}\n\n{note}" if keep == "head" else f"{note}\n\n{kept}"
 
-    def new_path(self) -> str:
-        """A new file name for an output; its directory exists."""
-        os.makedirs(self.directory, exist_ok=True)
-        return os.path.join(self.directory, ids.ascending("tool"))
+    def new_file(self) -> tuple[str, FileIO]:
+        """A new file for an output, and its name. Its owner alone can read it: a command may print anything."""
+        os.makedirs(self.directory, mode=0o700, exist_ok=True)
+        path = os.path.join(self.directory, ids.ascending("tool"))
+        return path, FileIO(path, "x", opener=_private)
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
 
 
 def _piece(line: str, size: int, keep: Literal["head", "tail"]) -> str:

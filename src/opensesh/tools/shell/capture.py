@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import logging
 from contextlib import suppress
-from io import FileIO
 from typing import TYPE_CHECKING
 
 from ..truncation import Preview
 
 if TYPE_CHECKING:
+    from io import FileIO
+
     from ..truncation import Outputs
 
 log = logging.getLogger("opensesh.tools")
@@ -51,11 +52,9 @@ class Capture:
 
     def _open(self) -> None:
         try:
-            self._path = self._outputs.new_path()
-            self._file = FileIO(self._path, "wb")
+            self._path, self._file = self._outputs.new_file()
         except OSError as error:
             log.warning("the output of a command cannot be kept: %s", error)
-            self._path = None
 
     def _keep(self, data: bytes) -> None:
         room = self._most_on_disk - self._on_disk
