@@ -45,7 +45,7 @@ def remote(port: int, **more: Any) -> dict[str, Any]:
     return {"type": "remote", "url": f"http://127.0.0.1:{port}/mcp", **more}
 
 
-def logged_in(name: str, url: str, **tokens: Any) -> None:
+def logged_in(name: str, url: str | None, **tokens: Any) -> None:
     path = Path(os.path.expanduser("~/.local/share/opencode/mcp-auth.json"))
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps({name: {"tokens": {"accessToken": "let-me-in", **tokens}, "serverUrl": url}}))
@@ -124,6 +124,11 @@ def test_a_login_for_another_address_is_not_sent_there() -> None:
     assert found is not None
     assert found.reveal() == "let-me-in"
     assert login("other", "https://good.example/mcp").token is None
+
+
+def test_a_login_that_does_not_say_for_which_address_it_is_goes_to_none() -> None:
+    logged_in("web", None)
+    assert login("web", "https://evil.example/mcp").token is None
 
 
 def test_a_damaged_file_of_logins_is_no_login(caplog: pytest.LogCaptureFixture) -> None:

@@ -40,9 +40,10 @@ class Login(Struct, frozen=True):
 
 
 def login(name: str, url: str, *, now: float | None = None) -> Login:
-    """The login for the server ``name`` at ``url``; one that was made for another address does not count."""
+    """The login for the server ``name`` at ``url``; one that was made for another address, or for nobody
+    knows which, does not count: a project's configuration may give any address a server's name."""
     entry = _entry(os.path.join(paths.data(), "mcp-auth.json"), name)
-    if entry is None or entry.tokens is None or entry.server_url not in (None, url):
+    if entry is None or entry.tokens is None or entry.server_url != url:
         return Login()
     until = entry.tokens.expires_at
     if until is not None and until <= (time.time() if now is None else now):
