@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import base64
 import os
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -53,6 +54,20 @@ async def test_wide_files_are_cut_by_bytes_and_long_lines_by_characters(bench: B
     assert "(Cut at 51200 bytes, after line 506. To read on, use offset 507)" in wide.output
     long = await bench.run(Read(), filePath=bench.put("long.txt", "é" * 3000))
     assert "1: " + "é" * 2000 + "...\n" in long.output
+
+
+async def test_a_line_without_end_takes_no_room(bench: Bench) -> None:
+    path = bench.put("long.txt", "first\n")
+    with open(path, "ab") as file:
+        file.writelines("é".encode() * (1 << 16) for _ in range(256))
+        file.write(b"\nlast")
+    tracemalloc.start()
+    try:
+        answer = await bench.run(Read(), filePath=path)
+        assert tracemalloc.get_traced_memory()[1] < 4 << 20
+    finally:
+        tracemalloc.stop()
+    assert f"1: first\n2: {'é' * 2000}...\n3: last\n\n(End of file - total 3 lines)" in answer.output
 
 
 @pytest.mark.parametrize("offset", [0, -3])

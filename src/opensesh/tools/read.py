@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 LINES = 2_000
 LINE_LENGTH = 2_000
 _PREVIEW = 20
+_ENOUGH = 4 * (LINE_LENGTH + 1)
+"""Bytes of a line that are sure to be more than is shown of it."""
+_CHUNK = 1 << 16
 
 
 class ReadArguments(Arguments, frozen=True):
@@ -115,15 +118,19 @@ def _read_page(path: str, offset: int, limit: int) -> _Page:
 
 
 def _raw_lines(file: IO[bytes]) -> Iterator[bytes]:
-    """The lines without their ends. A file that ends in a newline has an empty last line, as an editor shows it."""
+    """The lines without their ends, of long ones the beginning. A file that ends in a newline has an empty last line,
+    as an editor shows it."""
     encoding = media.wide_encoding(file)
     if encoding:
         yield from (line.encode() for line in file.read().decode(encoding, "replace").split("\n"))
         return
-    line = b"\n"
-    for line in file:
-        yield line.rstrip(b"\n") if line.endswith(b"\n") else line
-    if line.endswith(b"\n"):
+    ended = True
+    while line := file.readline(_ENOUGH):
+        yield line.removesuffix(b"\n")
+        ended = line.endswith(b"\n")
+        while not ended and (more := file.readline(_CHUNK)):
+            ended = more.endswith(b"\n")
+    if ended:
         yield b""
 
 
