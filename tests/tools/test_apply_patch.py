@@ -73,6 +73,22 @@ async def test_nothing_is_touched_if_anything_does_not_fit_or_is_refused(bench: 
     assert bench.path("a").exists()
 
 
+async def test_a_place_below_a_file_is_found_out_before_anything_is_touched(bench: Bench) -> None:
+    bench.put("a", "one\n")
+    text = "*** Begin Patch\n*** Update File: a\n@@\n-one\n+two\n*** Add File: a/b/c\n+x\n*** End Patch"
+    with pytest.raises(ToolFailed, match="a is not a directory"):
+        await bench.run(ApplyPatch(), patchText=text)
+    assert bench.path("a").read_text() == "one\n"
+
+
+async def test_what_was_done_before_a_failure_is_said(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bench, "changed", lambda _: bench.path("b").mkdir())
+    text = "*** Begin Patch\n*** Add File: a\n+x\n*** Add File: b\n+x\n*** Add File: c\n+x\n*** End Patch"
+    with pytest.raises(ToolFailed, match=r"b cannot be written: .* not applied further; done before: a$"):
+        await bench.run(ApplyPatch(), patchText=text)
+    assert not bench.path("c").exists()
+
+
 async def test_context_and_order_tell_places_apart(bench: Bench) -> None:
     bench.put("a.py", "def f():\n    x\n    return 1\n\ndef g():\n    x\n    return 1\n")
     await apply(bench, "*** Update File: a.py", "@@ def g():", "     x", "-    return 1", "+    return 2")

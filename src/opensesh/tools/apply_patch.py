@@ -64,8 +64,7 @@ class ApplyPatch(BuiltinTool[ApplyPatchArguments]):
             await ctx.changing(_becoming(steps))
             for path, before in found.items():
                 must_still_be(path, before)
-            for step in steps:
-                _carry_out(ctx, step)
+            _carry_out_all(ctx, steps)
         listed = [f"{_letter(step)} {paths.relative(ctx, step.target)}" for step in steps]
         output = "\n".join(["Success. Updated the following files:", *listed])
         return ToolOutput(output, output, {"diff": whole, "files": described, "diagnostics": {}})
@@ -110,6 +109,11 @@ def _step(ctx: Context, hunk: patch_text.Hunk, state: dict[str, TextFile | None]
 def _must_be_free(path: str, state: dict[str, TextFile | None]) -> None:
     if state[path] is not None:
         raise ToolFailed(f"The patch would write a new file over {path}, which exists; update it instead", path=path)
+    above = os.path.dirname(path)
+    while not os.path.lexists(above):
+        above = os.path.dirname(above)
+    if not os.path.isdir(above):
+        raise ToolFailed(f"The patch would write {path}, but {above} is not a directory", path=path)
 
 
 def _must_exist(path: str, state: dict[str, TextFile | None]) -> TextFile:
@@ -175,6 +179,15 @@ def _becoming(steps: Sequence[Step]) -> dict[str, bytes | None]:
 
 def _letter(step: Step) -> str:
     return {"add": "A", "delete": "D"}.get(step.kind, "M")
+
+
+def _carry_out_all(ctx: Context, steps: Sequence[Step]) -> None:
+    for number, step in enumerate(steps):
+        try:
+            _carry_out(ctx, step)
+        except ToolFailed as error:
+            done = ", ".join(paths.relative(ctx, each.target) for each in steps[:number]) or "nothing"
+            raise ToolFailed(f"{error.message}. The patch was not applied further; done before: {done}") from error
 
 
 def _carry_out(ctx: Context, step: Step) -> None:
