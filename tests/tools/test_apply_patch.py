@@ -82,7 +82,10 @@ async def test_a_place_below_a_file_is_found_out_before_anything_is_touched(benc
 
 
 async def test_what_was_done_before_a_failure_is_said(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bench, "changed", lambda _: bench.path("b").mkdir())
+    def get_in_the_way(path: str) -> None:
+        bench.path("b").mkdir()
+
+    monkeypatch.setattr(bench, "changed", get_in_the_way)
     text = "*** Begin Patch\n*** Add File: a\n+x\n*** Add File: b\n+x\n*** Add File: c\n+x\n*** End Patch"
     with pytest.raises(ToolFailed, match=r"b cannot be written: .* not applied further; done before: a$"):
         await bench.run(ApplyPatch(), patchText=text)

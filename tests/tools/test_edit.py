@@ -11,7 +11,10 @@ from opensesh.errors import PermissionDenied, ToolFailed
 from opensesh.records import loads_object
 from opensesh.tools import FileLocks, FileTimes
 from opensesh.tools.apply_patch import ApplyPatch
+from opensesh.tools.bash import Bash
 from opensesh.tools.edit import Edit
+from opensesh.tools.glob import Glob
+from opensesh.tools.grep import Grep
 from opensesh.tools.multiedit import MultiEdit
 from opensesh.tools.read import Read
 from opensesh.tools.write import Write
@@ -221,6 +224,34 @@ async def test_directories_and_missing_files_are_not_edited(bench: Bench) -> Non
         await bench.run(Edit(), filePath="sub", oldString="a", newString="b")
     with pytest.raises(ToolFailed, match="File not found"):
         await bench.run(Edit(), filePath="gone", oldString="a", newString="b")
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
+async def test_what_is_no_plain_file_is_not_opened(bench: Bench) -> None:
+    os.mkfifo(bench.path("pipe"))
+    patch = "*** Begin Patch\n*** Update File: pipe\n@@\n-a\n+b\n*** End Patch"
+    for call in (
+        bench.run(Write(), filePath="pipe", content="x"),
+        bench.run(Edit(), filePath="pipe", oldString="a", newString="b"),
+        bench.run(ApplyPatch(), patchText=patch),
+        bench.run(Write(), filePath="/dev/zero", content="x"),
+    ):
+        with pytest.raises(ToolFailed, match="no plain file"):
+            await call
+
+
+async def test_a_path_cannot_hold_a_nul(bench: Bench) -> None:
+    for call in (
+        bench.run(Write(), filePath="a\0b", content="x"),
+        bench.run(Read(), filePath="a\0b"),
+        bench.run(Glob(), pattern="/a\0/*"),
+        bench.run(Grep(), pattern="x", path="a\0b"),
+        bench.run(Grep(), pattern="a\0b"),
+        bench.run(Bash(), command="true", workdir="a\0b"),
+    ):
+        with pytest.raises(ToolFailed, match="NUL"):
+            await call
+    assert not {"external_directory", "read", "edit", "bash"} & set(bench.permissions())
 
 
 async def test_what_the_disk_refuses_is_said(bench: Bench) -> None:

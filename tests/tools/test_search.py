@@ -169,6 +169,15 @@ async def test_looking_outside_is_asked_for(bench: Bench, tmp_path: Path) -> Non
         assert bench.patterns("external_directory") == [f"{os.path.realpath(tmp_path)}/*"]
 
 
+async def test_searching_one_file_is_reading_it(bench: Bench) -> None:
+    secret = bench.put(".env", "KEY=1\n")
+    bench.refuse["read"] = PermissionDenied("no")
+    with pytest.raises(PermissionDenied):
+        await bench.run(Grep(), pattern=".", path=".env")
+    assert bench.patterns("read") == [secret]
+    await bench.run(Grep(), pattern="nothing", path=".")
+
+
 async def test_a_place_that_is_not_there_is_said_not_to_be(bench: Bench) -> None:
     for tool, arguments in ((Glob(), {"pattern": "*"}), (Grep(), {"pattern": "x"}), (List(), {})):
         with pytest.raises(ToolFailed):

@@ -37,7 +37,8 @@ class Glob(BuiltinTool[GlobArguments]):
         await ctx.ask("glob", [args.pattern], always=["*"], metadata={"pattern": args.pattern, "path": args.path})
         directory, pattern = paths.absolute(ctx, args.path or "."), args.pattern
         if os.path.isabs(os.path.expanduser(pattern)):
-            directory, pattern = globs.split_root(os.path.expanduser(pattern))
+            root, pattern = globs.split_root(os.path.expanduser(pattern))
+            directory = paths.absolute(ctx, root)
         await paths.ask_if_outside(ctx, directory, "directory")
         if not os.path.isdir(directory):
             raise ToolFailed(f"{directory} is not a directory")

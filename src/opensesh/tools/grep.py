@@ -39,12 +39,17 @@ class Grep(BuiltinTool[GrepArguments]):
 
     async def execute(self, args: GrepArguments, ctx: Context) -> ToolOutput:
         """Ask, and search."""
+        if "\0" in f"{args.pattern}{args.include}":
+            raise ToolFailed("No line holds a NUL character, so there is nothing to search for")
         asked = {"pattern": args.pattern, "path": args.path, "include": args.include}
         await ctx.ask("grep", [args.pattern], always=["*"], metadata=asked)
         place = paths.absolute(ctx, args.path or ".")
-        await paths.ask_if_outside(ctx, place, "directory" if os.path.isdir(place) else "file")
+        is_directory = os.path.isdir(place)
+        await paths.ask_if_outside(ctx, place, "directory" if is_directory else "file")
         if not os.path.exists(place):
             raise ToolFailed(f"{place} does not exist")
+        if not is_directory:  # to search one file for anything is to read it
+            await ctx.ask("read", paths.names(ctx, place), always=["*"], metadata={})
         found = await search.grep(args.pattern, place, args.include)
         ordered = await asyncio.to_thread(_newest_first, found.matches)
         total, truncated = len(ordered), len(ordered) > MOST or not found.complete

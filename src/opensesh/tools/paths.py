@@ -9,6 +9,8 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any, Literal
 
+from ..errors import ToolFailed
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
@@ -16,7 +18,12 @@ if TYPE_CHECKING:
 
 
 def absolute(ctx: Context, path: str) -> str:
-    """``path`` as an absolute one: relative to the working directory, ``~`` for home, ``..`` taken literally."""
+    """``path`` as an absolute one: relative to the working directory, ``~`` for home, ``..`` taken literally.
+
+    What cannot be a path is :class:`~opensesh.errors.ToolFailed`.
+    """
+    if "\0" in path:
+        raise ToolFailed(f"{path!r} is no path: it holds a NUL character")
     return os.path.normpath(os.path.join(ctx.directory, os.path.expanduser(path)))
 
 

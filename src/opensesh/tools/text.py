@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 import os
+import stat
 from contextlib import suppress
 
 from msgspec import Struct
@@ -65,10 +66,12 @@ class TextFile(Struct, frozen=True, kw_only=True):
 def load(path: str) -> TextFile:
     """The file at ``path``. Bytes that are no UTF-8 are carried along, and written back as they were."""
     try:
+        mode = os.stat(path).st_mode
+        if not stat.S_ISREG(mode):
+            what = "a directory, not a file" if stat.S_ISDIR(mode) else "no plain file, and opening it might never end"
+            raise ToolFailed(f"{path} is {what}", path=path)
         with open(path, "rb") as file:
             data = file.read()
-    except IsADirectoryError as error:
-        raise ToolFailed(f"{path} is a directory, not a file", path=path) from error
     except FileNotFoundError as error:
         raise ToolFailed(f"File not found: {path}", path=path) from error
     except OSError as error:
