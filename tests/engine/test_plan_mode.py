@@ -77,6 +77,11 @@ SHELL = [
     "echo 'unfinished > a.txt",
     "l\\s a.txt; r\\m a.txt",
     "$(echo rm) a.txt",
+    "echo x | uniq - a.txt",
+    "echo a.txt | xargs -i rm cat",
+    "echo x | xargs --process-slot-var cat rm a.txt",
+    "[[ 'x[$(rm a.txt)]' -eq 0 ]]",
+    "test -v 'x[$(rm a.txt)]'",
 ]  # fmt: skip
 
 
@@ -178,6 +183,8 @@ def hostile_calls(project: Path) -> list[str]:
         call("apply_patch", patchText=PATCH),
         call("batch", tool_calls=[{"tool": "write", "parameters": {"filePath": target, "content": "x"}}]),
         call("batch", tool_calls=[{"tool": "bash", "parameters": shell}, {"tool": "edit", "parameters": edits[0]}]),
+        call("bash", Command="rm a.txt", description="x"),
+        call("bash", com_mand="rm a.txt", description="x"),
         call("quiet", path=target),
         call("asking", path=target),
         call("read", path=target),

@@ -15,7 +15,10 @@ from msgspec.structs import replace
 
 from ..config import rules as rules_of
 from ..config.rules import EDITING, decide
+from ..errors import InvalidArguments
 from ..records import Rule
+from ..tools.arguments import decode
+from ..tools.bash import Bash
 from ..tools.shell.choice import choose
 from ..tools.shell.harmless import changes_nothing
 from ..tools.tool import BuiltinTool
@@ -96,4 +99,8 @@ def _is_harmless(given: Mapping[str, Any]) -> bool:
     shell = choose(os.environ)
     if shell.language == "other":
         return False
-    return changes_nothing(str(given.get("command", "")), posix=shell.language == "posix")
+    try:
+        command = decode(Bash.id, Bash.parameters, given).command  # as the tool will read it, misspellings and all
+    except InvalidArguments:
+        return False
+    return changes_nothing(command, posix=shell.language == "posix")
