@@ -12,11 +12,12 @@ from typing import Any
 import httpx2
 import pytest
 
-from opensesh.errors import OpenseshError, UsageError
+from opensesh.errors import OpenseshError, StoreError, UsageError
 from opensesh.sharing.app import share_app
+from opensesh.sharing.items import Item
 from opensesh.sharing.rates import Rate, Rates
 from opensesh.sharing.serving import Serving, serving
-from opensesh.sharing.share_store import Limits, ShareStore
+from opensesh.sharing.share_store import Limits, Refused, ShareStore
 
 from .stand import Json, Stand, standing
 
@@ -31,6 +32,8 @@ HOSTILE = (
     "{{ 7 * 7 }} {% raw %}",
     "\ud800 lone",
 )
+DEEP = b"[" * 990 + b"]" * 990
+"""What can be read, and not be written again."""
 
 
 @pytest.fixture
@@ -138,17 +141,19 @@ async def test_odd_items_are_passed_over(client: httpx2.AsyncClient) -> None:
     share = await created(client)
     odd: list[Any] = [None, 1, "x", {}, {"type": "session"}, {"type": [], "data": 1}]
     odd += [item("session", id=5), item("part", id="prt_1"), item("later", id="x")]
-    odd += [item("message", id="x" * 500), {"type": "model", "data": {}}]
-    assert (await put(client, share, *odd, item("message", id="msg_1"))).status_code == 200
+    odd += [item("message", id="x" * 500), {"type": "model", "data": {}}, item("message", id="\ud800")]
+    body = json.dumps({"secret": share["secret"], "data": [*odd, item("message", id="msg_1")]}).encode()
+    assert (await client.post(f"/api/share/{share['id']}/sync", content=body)).status_code == 200
     assert (await client.get(f"/api/share/{share['id']}/data")).json() == [item("message", id="msg_1")]
-    body: Json = {"secret": share["secret"], "data": {}}
-    assert (await client.post(f"/api/share/{share['id']}/sync", json=body)).status_code == 400
+    deep = b'{"secret": "%s", "data": [{"type": "model", "data": %s}]}' % (share["secret"].encode(), DEEP)
+    for body in (json.dumps({"secret": share["secret"], "data": {}}).encode(), deep):
+        assert (await client.post(f"/api/share/{share['id']}/sync", content=body)).status_code == 400
 
 
 async def test_other_names_and_other_sites_are_turned_away(client: httpx2.AsyncClient, stand: Stand) -> None:
     for host in ("evil.example", f"evil.example:{stand.port}", "127.0.0.1:1", ""):
         assert (await client.get("/", headers={"host": host})).status_code == 421
-    for origin in ("https://evil.example", "null", f"http://127.0.0.1.evil.example:{stand.port}"):
+    for origin in ("https://evil.example", "null", "http://[", f"http://127.0.0.1.evil.example:{stand.port}"):
         answer = await client.post("/api/share", json={"sessionID": "ses_1"}, headers={"origin": origin})
         assert answer.status_code == 403
         assert "access-control-allow-origin" not in answer.headers
@@ -188,11 +193,45 @@ async def test_a_full_server_takes_no_more_but_lets_go(tmp_path: Path) -> None:
         await created(client)
 
 
+def test_a_full_disk_is_told_and_leaves_what_was_there(tmp_path: Path) -> None:
+    resource = pytest.importorskip("resource")
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    with closing(ShareStore(str(tmp_path))) as shares:
+        name, secret = shares.create("ses_1")
+        shares.put(name, secret, [Item("session", {"id": "a"})])
+        resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, limits[1]))
+        try:
+            with pytest.raises(Refused, match="this server cannot store it: disk"):
+                shares.put(name, secret, [Item("session", {"id": "a", "text": "x" * 500_000})])
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        assert shares.items(name) == [Item("session", {"id": "a"})]
+        shares.put(name, secret, [Item("session", {"id": "b"})])
+
+
+async def test_a_client_that_leaves_in_the_middle_is_no_failure(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    async with serving(Serving(str(tmp_path), port=0)) as url:
+        place = url.removeprefix("http://")
+        for _ in range(2):
+            _, writer = await asyncio.open_connection(*place.split(":"))
+            writer.write(f"POST /api/share HTTP/1.1\r\nhost: {place}\r\ncontent-length: 99\r\n\r\n{{".encode())
+            await writer.drain()
+            await asyncio.sleep(0.05)
+            writer.close()
+            await writer.wait_closed()
+        async with httpx2.AsyncClient() as client:
+            assert (await client.get(url)).is_success
+    assert capfd.readouterr().err == ""
+
+
 async def test_who_asks_too_often_has_to_wait(tmp_path: Path) -> None:
     rates = Rates({"create": Rate(2, 0.01), "sync": Rate(100, 10), "read": Rate(100, 10)})
     async with standing(tmp_path / "s", rates=rates) as stand, httpx2.AsyncClient(base_url=stand.url) as client:
-        codes = [(await client.post("/api/share", json={"sessionID": "ses_1"})).status_code for _ in range(3)]
-    assert codes == [200, 200, 429]
+        answers = [await client.post("/api/share", json={"sessionID": "ses_1"}) for _ in range(3)]
+    assert [answer.status_code for answer in answers] == [200, 200, 429]
+    assert [answer.headers.get("retry-after") for answer in answers] == [None, None, "100"]
 
 
 def test_a_rate_recovers_and_counts_each_address_by_itself() -> None:
@@ -309,6 +348,14 @@ async def test_a_server_serves_for_as_long_as_its_block(tmp_path: Path) -> None:
             await client.get(url)
     assert stat.S_IMODE((tmp_path / "s").stat().st_mode) == 0o700
     assert stat.S_IMODE((tmp_path / "s" / "shares.db").stat().st_mode) == 0o600
+
+
+async def test_a_file_that_is_no_database_is_named_and_left(tmp_path: Path) -> None:
+    (tmp_path / "shares.db").write_text("what someone put here, and which is longer than the header of a database is")
+    with pytest.raises(StoreError, match=r"shares\.db: file is not a database"):
+        async with serving(Serving(str(tmp_path), port=0)):
+            pass
+    assert "someone put here" in (tmp_path / "shares.db").read_text()
 
 
 async def test_links_begin_with_the_public_address(tmp_path: Path) -> None:

@@ -16,10 +16,10 @@ from __future__ import annotations
 import asyncio
 import re
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
 
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
+from starlette.requests import ClientDisconnect
 from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
 
@@ -97,7 +97,7 @@ class _Door:
         if headers.get(b"host", b"").decode("latin-1").lower() not in self._hosts:
             return _json({"error": "this server does not go by that name"}, 421)
         origin = headers.get(b"origin", b"").decode("latin-1")
-        if origin and urlsplit(origin).netloc.lower() not in self._hosts:
+        if origin and origin.lower().partition("://")[2] not in self._hosts:
             return _json({"error": "not from another site"}, 403)
         return None
 
@@ -153,7 +153,7 @@ class _Answers:
     def _admit(self, request: Request, kind: str) -> None:
         wait = self._rates.wait(kind, request.client.host if request.client else "")
         if wait:
-            raise Refused(429, f"too many requests; try again in {wait} s")
+            raise Refused(429, f"too many requests; try again in {wait} s", wait=wait)
 
     async def _body(self, request: Request, most: int) -> Document:
         length = request.headers.get("content-length", "")
@@ -168,7 +168,7 @@ class _Answers:
                     if size > most:
                         raise Refused(413, f"more than {most:,} bytes")
                     pieces.append(piece)
-        except TimeoutError:
+        except (TimeoutError, ClientDisconnect):
             raise Refused(408, "the request did not arrive in time") from None
         return await run_in_threadpool(_decoded, b"".join(pieces))
 
@@ -198,10 +198,13 @@ def _secret(body: Document) -> str:
 
 
 async def _refused(request: Request, error: Exception) -> Response:
-    status, reason = (error.status, error.reason) if isinstance(error, Refused) else (500, "something went wrong")
-    return _json({"error": reason}, status)
+    if not isinstance(error, Refused):
+        raise error
+    answer = _json({"error": error.reason}, error.status)
+    if error.wait:
+        answer.headers["retry-after"] = str(error.wait)
+    return answer
 
 
 def _json(value: Any, status: int = 200) -> Response:
-    headers = {"retry-after": "2"} if status == 429 else None
-    return Response(dumps_compact(value), status, headers, "application/json")
+    return Response(dumps_compact(value), status, media_type="application/json")

@@ -73,7 +73,11 @@ def read_item(value: Any) -> Item | None:
 
 def _named(data: Any, *names: str) -> bool:
     held = as_object(data) or {}
-    return all(isinstance(name := held.get(each), str) and 0 < len(name) <= _LONGEST_NAME for each in names)
+    return all(isinstance(name := held.get(each), str) and _is_name(name) for each in names)
+
+
+def _is_name(text: str) -> bool:
+    return 0 < len(text) <= _LONGEST_NAME and text.isprintable()  # half a character is not
 
 
 def concerned(event: events.Event) -> tuple[str, Key | None] | None:

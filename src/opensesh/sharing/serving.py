@@ -75,7 +75,11 @@ def _prepare(how: Serving, ready: Callable[[str], None] | None = None) -> tuple[
     listener = _listen(how)
     port = listener.getsockname()[1]
     url = f"http://{_bracketed(how.host)}:{port}"
-    shares = ShareStore(how.folder, how.limits)
+    try:
+        shares = ShareStore(how.folder, how.limits)
+    except BaseException:
+        listener.close()
+        raise
     app = share_app(shares, hosts=_hosts(how.host, port, public), public=public, rates=how.rates)
     config = uvicorn.Config(
         app,

@@ -6,6 +6,7 @@ Names never become paths here. Of a secret only a digest is kept, and what is re
 from __future__ import annotations
 
 import hmac
+import logging
 import os
 import secrets
 import sqlite3
@@ -14,12 +15,15 @@ from contextlib import contextmanager
 from hashlib import sha256
 from typing import TYPE_CHECKING, NamedTuple
 
+from ..errors import RecordError, StoreError
 from ..ids import now_ms
 from ..records import dumps_compact, loads
 from .items import Item
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Sequence
+
+log = logging.getLogger("opensesh.sharing")
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS share (
@@ -50,27 +54,33 @@ class Limits(NamedTuple):
 
 
 class Refused(Exception):
-    """The store does not do it; ``status`` is how HTTP says so."""
+    """The store does not do it; ``status`` is how HTTP says so, and ``wait`` in how many seconds to ask again."""
 
-    def __init__(self, status: int, reason: str) -> None:
+    def __init__(self, status: int, reason: str, *, wait: int = 0) -> None:
         super().__init__(reason)
         self.status = status
         self.reason = reason
+        self.wait = wait
 
 
 class ShareStore:
     """The shares of one server. Every method is synchronous and safe to call from several threads."""
 
     def __init__(self, folder: str, limits: Limits | None = None) -> None:
+        """Raises :class:`OSError` or :class:`StoreError` where nothing can be kept in ``folder``."""
         self.limits = limits or Limits()
         os.makedirs(folder, mode=0o700, exist_ok=True)
         path = os.path.join(folder, "shares.db")
         os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))  # SQLite gives its other files the same mode
         self._turn = threading.Lock()
         self._held = sqlite3.connect(path, timeout=30, isolation_level=None, check_same_thread=False)
-        for pragma in ("journal_mode = WAL", "synchronous = FULL", "secure_delete = ON", "foreign_keys = ON"):
-            self._held.execute(f"PRAGMA {pragma}")
-        self._held.executescript(_SCHEMA)
+        try:
+            for pragma in ("journal_mode = WAL", "synchronous = FULL", "secure_delete = ON", "foreign_keys = ON"):
+                self._held.execute(f"PRAGMA {pragma}")
+            self._held.executescript(_SCHEMA)
+        except sqlite3.Error as error:
+            self._held.close()
+            raise StoreError(f"no shares can be kept in {path}: {error}", path=path) from error
 
     def create(self, session_id: str) -> tuple[str, str]:
         """A new share: its name, which nobody can guess, and the secret that changes it."""
@@ -83,7 +93,10 @@ class ShareStore:
 
     def put(self, name: str, secret: str, items: Sequence[Item]) -> None:
         """Add items, in place of those with the same keys: all of them or, where they do not fit, none."""
-        rows = [(name, item.key, item.type, dumps_compact(item.data)) for item in items]
+        try:
+            rows = [(name, item.key, item.type, dumps_compact(item.data)) for item in items]
+        except RecordError as error:
+            raise Refused(400, error.reason) from None
         with self._change() as held:
             self._check(held, name, secret)
             self._check_room(held)
@@ -145,9 +158,18 @@ class ShareStore:
             try:
                 yield self._held
                 self._held.execute("COMMIT")
+            except sqlite3.OperationalError as error:
+                self._roll_back()
+                log.warning("a share could not be stored: %s", error)
+                full = error.sqlite_errorcode == sqlite3.SQLITE_FULL
+                raise Refused(507 if full else 503, f"this server cannot store it: {error}") from error
             except BaseException:
-                self._held.execute("ROLLBACK")
+                self._roll_back()
                 raise
+
+    def _roll_back(self) -> None:
+        if self._held.in_transaction:  # SQLite rolls back by itself when the disk is full
+            self._held.execute("ROLLBACK")
 
 
 def _digest(secret: str) -> bytes:
