@@ -301,7 +301,7 @@ class Sessions:
             self.store.remove(key)
 
     def _remove_share(self, session_id: str) -> None:
-        for key in (("share", session_id), keys.share(session_id)):  # the live one is noted last
+        for key in (("share", session_id), keys.share(session_id)):
             try:
                 share = view(self.store.read(key), Share)
                 revocations.note(session_id, share, store=places(self.store)[0], why="removed")

@@ -321,6 +321,37 @@ async def test_one_that_waits_to_go_is_gone_before_it_is_shared_again(desk: Desk
         await held(stand, first.url)
 
 
+async def test_the_secret_of_an_older_share_outlives_that_a_newer_one_cannot_be_taken_down(
+    desk: Desk, stand: Stand, tmp_path: Path
+) -> None:
+    session = desk.sample.talk()
+    async with standing(tmp_path / "other") as other, desk.publisher() as publisher:
+        async with ShareServer(other.url) as server:
+            older = await server.create(session["id"])
+        revocations.note(session["id"], older, why="removed")
+        async with ShareServer(stand.url) as server:
+            newer = await server.create(session["id"])
+        desk.sessions.store.write(keys.share(session["id"]), newer.document)
+        await stand.stop()
+        with pytest.raises(ShareFailed, match="cannot be reached"):
+            await publisher.unshare(session["id"])
+        with pytest.raises(ShareFailed, match="404"):
+            await held(other, older.url)
+        assert [share.url for _, share in revocations.waiting()] == [newer.url]
+
+
+async def test_what_waits_to_go_does_not_take_another_share_of_the_session_with_it(desk: Desk, stand: Stand) -> None:
+    session = desk.sample.talk()
+    async with desk.publisher() as publisher:
+        shared = await publisher.share(session["id"])
+        async with ShareServer(stand.url) as server:
+            older = await server.create(session["id"])
+        revocations.note(session["id"], older, why="removed")
+        assert [(each.url, each.error) for each in await publisher.retry()] == [(older.url, "")]
+    assert await held(stand, shared.url)
+    assert list(revocations.waiting()) == []
+
+
 async def test_a_share_that_is_gone_already_counts_as_taken_back(desk: Desk, stand: Stand) -> None:
     session = desk.sample.talk()
     async with desk.publisher() as publisher:
@@ -349,9 +380,16 @@ async def test_a_wrong_secret_takes_nothing_down(desk: Desk, stand: Stand) -> No
         shared = await publisher.share(session["id"])
         record = desk.sessions.store.read(keys.share(session["id"]))
         desk.sessions.store.write(keys.share(session["id"]), record | {"secret": "guess"})
+        note = next(journal.standing())
+        journal.forget(session["id"])
         with pytest.raises(ShareFailed, match="403"):
             await publisher.unshare(session["id"])
-    assert await held(stand, shared.url)
+        assert await held(stand, shared.url)
+        journal.note(note)
+        await publisher.unshare(session["id"])  # which knows the right one
+        assert list(revocations.waiting()) == []
+    with pytest.raises(ShareFailed, match="404"):
+        await held(stand, shared.url)
 
 
 def test_the_server_of_a_share_is_told_by_its_link() -> None:

@@ -13,8 +13,8 @@ from opensesh.storage.json_tree import JsonTree
 from opensesh.storage.store import Damage
 
 
-def share(secret: str) -> Share:
-    return view({"id": "s", "secret": secret, "url": "https://example.invalid/s/s", "later": [1]}, Share)
+def share(secret: str, server: str = "https://example.invalid") -> Share:
+    return view({"id": "s", "secret": secret, "url": f"{server}/s/s", "later": [1]}, Share)
 
 
 def folder() -> Path:
@@ -23,7 +23,7 @@ def folder() -> Path:
 
 def test_nothing_waits_where_nothing_was_noted() -> None:
     assert list(revocations.waiting()) == []
-    revocations.done("ses_x")
+    revocations.done("ses_x", share("one"))
     assert not folder().exists()
 
 
@@ -32,8 +32,9 @@ def test_a_note_stays_until_it_is_done() -> None:
     revocations.note("ses_a", share("one"))
     assert [(name, found.secret) for name, found in revocations.waiting()] == [("ses_a", "one"), ("ses_b", "two")]
     assert next(revocations.waiting())[1].document == share("one").document
-    revocations.done("ses_a")
-    revocations.done("ses_a")
+    revocations.done("ses_a", share("one", "https://another.invalid"))
+    for _ in range(2):
+        revocations.done("ses_a", share("one"))
     assert [name for name, _ in revocations.waiting()] == ["ses_b"]
 
 
@@ -57,14 +58,28 @@ def test_a_damaged_note_is_reported_and_hides_no_other() -> None:
     assert (folder() / "ses_b.json").read_bytes() == b'{"secret": "tw'
 
 
-def test_the_note_of_one_session_is_found_if_it_can_be_read() -> None:
-    assert revocations.find("ses_a") is None
+def test_every_share_of_a_session_has_a_note_of_its_own() -> None:
+    assert revocations.of("ses_a") == []
+    elsewhere = share("two", "https://another.invalid")
+    for each in (share("one"), elsewhere, share("one"), share("guess")):
+        revocations.note("ses_a", each)
+    revocations.note("ses_ab", share("other"))
+    assert sorted(each.secret for each in revocations.of("ses_a")) == ["guess", "one", "two"]
+    assert revocations.is_waiting("ses_a", share("one"))
+    revocations.done("ses_a", share("one"))
+    assert not revocations.is_waiting("ses_a", share("one"))
+    assert revocations.is_waiting("ses_a", elsewhere)
+    assert sorted(found.secret for _, found in revocations.waiting()) == ["other", "two"]
+
+
+def test_the_notes_of_one_session_are_found_if_they_can_be_read() -> None:
     revocations.note("ses_a", share("one"))
-    found = revocations.find("ses_a")
-    assert found is not None
+    (found,) = revocations.of("ses_a")
     assert found.document == share("one").document
     (folder() / "ses_a.json").write_bytes(b'{"secret": "on')
-    assert revocations.find("ses_a") is None
+    assert revocations.of("ses_a") == [found]
+    next(folder().glob("ses_a.*.json")).write_bytes(b"")
+    assert revocations.of("ses_a") == []
 
 
 def test_a_note_done_by_another_process_meanwhile_is_passed_over() -> None:
@@ -72,7 +87,7 @@ def test_a_note_done_by_another_process_meanwhile_is_passed_over() -> None:
         revocations.note(name, share(name))
     waiting = revocations.waiting()
     assert next(waiting)[0] == "ses_a"
-    revocations.done("ses_b")
+    revocations.done("ses_b", share("ses_b"))
     assert [name for name, _ in waiting] == ["ses_c"]
 
 
@@ -81,7 +96,7 @@ def test_a_session_name_cannot_leave_the_folder() -> None:
         with pytest.raises(InvalidKey):
             revocations.note(name, share("x"))
         with pytest.raises(InvalidKey):
-            revocations.done(name)
+            revocations.of(name)
 
 
 def test_a_note_without_a_store_or_of_one_that_is_gone_is_a_matter_of_every_store(tmp_path: Path) -> None:

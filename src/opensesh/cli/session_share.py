@@ -107,8 +107,8 @@ def _tell_elsewhere(sessions: Sessions) -> None:
     """Say which other stores have shares that wait."""
     from ..storage import revocations
 
-    ours = {name for name, _ in revocations.waiting(sessions.store)}
-    others = {revocations.store_of(share) for name, share in revocations.waiting() if name not in ours}
+    ours = {share.url for _, share in revocations.waiting(sessions.store)}
+    others = {revocations.store_of(share) for _, share in revocations.waiting() if share.url not in ours}
     for store in sorted(others):
         print(f"Others wait in another store: --pending --store {shlex.quote(store)}", file=sys.stderr)
 

@@ -131,8 +131,8 @@ class Publisher:
     async def create(self, session_id: str, *, redact: bool | None = None) -> tuple[Share, bool]:
         """The share of a session, empty if it is new; and whether it is."""
         self.terms.check()
-        if revocations.find(session_id) is not None:
-            await self.unshare(session_id)
+        for share in revocations.of(session_id):
+            await self._take_down(session_id, share)
         with _alone(session_id):
             held = await asyncio.to_thread(self.find, session_id)
             if held is not None:
@@ -171,19 +171,24 @@ class Publisher:
     # -- taking back ---------------------------------------------------------------------------------------------------
 
     async def unshare(self, session_id: str) -> TakenBack:
-        """Take the share of a session down, whether the session is still there or not.
+        """Take the share of a session down, whether the session is still there or not; all of them, if there are more.
 
-        Where the server does not, :class:`ShareFailed`; the share stays noted, and :meth:`retry` comes back to it.
+        Where a server does not, :class:`ShareFailed`; that share stays noted, and :meth:`retry` comes back to it.
         """
         shares = await asyncio.to_thread(self._shares, session_id)
         if not shares:
             raise NotFound(f"session {session_id} is not shared, as far as is known here", session=session_id)
         for share in shares:
             await asyncio.to_thread(self._note_to_go, session_id, share)
-            server = self._server(self._base(session_id, share))
-            await self.patiently(lambda server=server, share=share: server.remove(share, session_id))
-            await asyncio.to_thread(self._forget, session_id, share)
-        revocations.done(session_id)
+        failures: dict[str, ShareFailed] = {}
+        for share in shares:
+            try:
+                await self._take_down(session_id, share)
+                failures.pop(share.url, None)  # of two secrets that are known for one share, one is right
+            except ShareFailed as error:
+                failures[share.url] = error
+        for failure in failures.values():
+            raise failure
         return TakenBack(session_id, shares[0].url)
 
     async def retry(self) -> list[TakenBack]:
@@ -191,7 +196,8 @@ class Publisher:
         found: list[TakenBack] = []
         for session_id, share in list(revocations.waiting(self.sessions.store)):
             try:
-                found.append(await self.unshare(session_id))
+                await self._take_down(session_id, share)
+                found.append(TakenBack(session_id, share.url))
             except OpenseshError as error:
                 found.append(TakenBack(session_id, share.url, error.message))
         return found
@@ -209,6 +215,11 @@ class Publisher:
                 await asyncio.sleep(self.tries.wait(failures, error.wait))
 
     # -- inside --------------------------------------------------------------------------------------------------------
+
+    async def _take_down(self, session_id: str, share: Share) -> None:
+        server = self._server(self._base(session_id, share))
+        await self.patiently(lambda: server.remove(share, session_id))
+        await asyncio.to_thread(self._forget, session_id, share)
 
     def _server(self, base: str) -> ShareServer:
         if base not in self._servers:
@@ -255,8 +266,7 @@ class Publisher:
 
     def _note_to_go(self, session_id: str, share: Share) -> None:
         """Note that a share is to go, and where it was made; unless that is noted, maybe for another reason."""
-        held = revocations.find(session_id)
-        if held is not None and (held.id, held.secret) == (share.id, share.secret):
+        if any((each.id, each.secret) == (share.id, share.secret) for each in revocations.of(session_id)):
             return
         standing, store = journal.find(session_id), self.sessions.store
         elsewhere = standing.store if standing is not None and standing.id == share.id else ""
@@ -278,7 +288,7 @@ class Publisher:
             self._read(keys.share(session_id)),
             self._read(("share", session_id)),
             standing.share if standing else None,
-            revocations.find(session_id),
+            *revocations.of(session_id),
         ]
         return list({(share.id, share.secret): share for share in found if share is not None and share.secret}.values())
 
@@ -302,6 +312,7 @@ class Publisher:
         standing = journal.find(session_id)
         if standing is not None and standing.id == share.id:
             journal.forget(session_id)
+        revocations.done(session_id, share)
 
 
 def open_publisher(sessions: Sessions, config: Config, *, tries: Tries | None = None) -> Publisher:

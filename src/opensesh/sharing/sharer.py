@@ -235,7 +235,7 @@ class Sharer:
         """The way to a session's share; ``None`` if there is no share, or none that is to stay."""
         publisher = self._publisher
         share = None if line.closed else await asyncio.to_thread(publisher.find, line.session)
-        if share is not None and revocations.find(line.session) is not None:
+        if share is not None and revocations.is_waiting(line.session, share):
             share = None
         if share is None and line.wanted:
             share, is_new = await publisher.create(line.session)

@@ -1,8 +1,13 @@
-"""Shares whose session is gone but which still stand on a server: noted here until they are taken back."""
+"""Shares whose session is gone but which still stand on a server: noted here until they are taken back.
+
+A note is of one share, not of one session: copies of a session in two stores may each be shared, and each share has a
+secret of its own, which the note may be the only place to hold.
+"""
 
 from __future__ import annotations
 
 import os
+from hashlib import sha256
 from typing import TYPE_CHECKING
 
 from ..errors import RecordError
@@ -28,7 +33,7 @@ def note(session_id: str, share: Share, *, store: str = "", why: str = "") -> No
     or it was to be ``unshared``, if that is known."""
     ours = {name: text for name, text in (("store", store), ("why", why)) if text}
     document = {name: value for name, value in share.document.items() if name != _OURS}
-    Disk().replace(_file(session_id), codec.dumps(document | {_OURS: ours} if ours else document))
+    Disk().replace(_file(session_id, share), codec.dumps(document | {_OURS: ours} if ours else document))
 
 
 def store_of(share: Share) -> str:
@@ -46,18 +51,37 @@ def waiting(
 ) -> Iterator[tuple[str, Share]]:
     """The shares that are still to be revoked, by session: of one store, or of all. Where nobody noted the store, or
     it is there no more, a share is a matter of every store. A note that cannot be read is reported and stays."""
-    for session_id, share in _every(report):
+    for _, session_id, share in _every(report):
         if store is None or _concerns(share, store):
             yield session_id, share
 
 
-def _every(report: Callable[[Damage], None]) -> Iterator[tuple[str, Share]]:
+def of(session_id: str) -> list[Share]:
+    """The shares of this session that are still to be revoked, as far as their notes can be read."""
+    return [share for _, _, share in _every(_unheard, session_id)]
+
+
+def is_waiting(session_id: str, share: Share) -> bool:
+    """Whether this share is still to be revoked."""
+    return any(_place(each) == _place(share) for each in of(session_id))
+
+
+def done(session_id: str, share: Share) -> None:
+    """The server has taken this share down, by whichever secret."""
+    for path, _, each in _every(_unheard, session_id):
+        if _place(each) == _place(share):
+            Disk().remove(path)
+
+
+def _every(report: Callable[[Damage], None], session_id: str | None = None) -> Iterator[tuple[str, str, Share]]:
+    """The file, session and share of every note, or of those about one session."""
+    wanted = "" if session_id is None else f"{check_key((session_id,))[0]}."
     try:
         names = sorted(os.listdir(_folder()))
     except FileNotFoundError:
         return
     for name in names:
-        if name.endswith(".json") and name[0] != ".":
+        if name.endswith(".json") and name.startswith(wanted) and name[0] != ".":
             path = os.path.join(_folder(), name)
             try:
                 share = view(codec.loads_object(read_file(path), path), Share, path)
@@ -68,21 +92,11 @@ def _every(report: Callable[[Damage], None]) -> Iterator[tuple[str, Share]]:
             except RecordError as error:
                 report(Damage(path, error.reason))
             else:
-                yield name.removesuffix(".json"), share
+                yield path, name.partition(".")[0], share
 
 
-def find(session_id: str) -> Share | None:
-    """The share of this session that is still to be revoked, if there is one that can be read."""
-    path = _file(session_id)
-    try:
-        return view(codec.loads_object(read_file(path), path), Share, path)
-    except (OSError, RecordError):
-        return None
-
-
-def done(session_id: str) -> None:
-    """The server has taken the share down."""
-    Disk().remove(_file(session_id))
+def _unheard(damage: Damage) -> None:
+    """For who looks for one share, and can do nothing about the others."""
 
 
 def _concerns(share: Share, store: Store) -> bool:
@@ -98,5 +112,11 @@ def _folder() -> str:
     return os.path.join(paths.state(), "unshare")
 
 
-def _file(session_id: str) -> str:
-    return os.path.join(_folder(), *check_key((session_id,))) + ".json"
+def _file(session_id: str, share: Share) -> str:
+    mark = sha256("\n".join((*_place(share), share.secret)).encode("utf-8", "surrogatepass")).hexdigest()[:12]
+    return os.path.join(_folder(), *check_key((session_id,))) + f".{mark}.json"
+
+
+def _place(share: Share) -> tuple[str, str]:
+    """What makes a share this one: servers that name shares after sessions give one name twice."""
+    return share.id or "", share.url
