@@ -18,7 +18,7 @@ from opensesh.storage.leases import Leases
 from opensesh.storage.locks import open_lock_file, try_lock_file
 from opensesh.storage.opencode_db import OpencodeDB
 
-from .stand import QUICK, Desk, Stand, standing
+from .stand import QUICK, Desk, Json, Stand, standing
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 KEY = "sk-ant-api03-" + "a1B2c3D4" * 6
@@ -106,6 +106,34 @@ async def test_a_server_that_is_down_for_a_moment_is_asked_again(desk: Desk, sta
         shared = await publisher.share(session["id"])
     assert not shared.behind
     assert len(await held(stand, shared.url)) == 13
+
+
+async def test_models_are_described_once_also_if_the_first_try_fails(desk: Desk, stand: Stand) -> None:
+    session = desk.sample.session("models")
+    for name in ("small", "large", "small"):
+        desk.sample.prompt(session, "Hello", model={"providerID": "acme", "modelID": name})
+    stand.faults.extend([0.0, 0.0, 503])
+
+    def describe(provider: str, model: str) -> Json:
+        return {"id": model, "of": provider}
+
+    async with desk.publisher(describe=describe) as publisher:
+        shared = await publisher.share(session["id"])
+        assert (await publisher.share(session["id"])).sent == 0
+    listed = [item.data for item in await held(stand, shared.url) if item.type == "model"]
+    assert listed == [[{"id": "small", "of": "acme"}, {"id": "large", "of": "acme"}]]
+
+
+async def test_changes_that_were_taken_back_are_shown_no_longer(desk: Desk, stand: Stand) -> None:
+    session = desk.sample.talk()
+    desk.sample.write(("session_diff", session["id"]), [{"file": "a.py", "before": "", "after": "regretted"}])
+    async with desk.publisher() as publisher:
+        shared = await publisher.share(session["id"])
+        assert "regretted" in str(await held(stand, shared.url))
+        desk.sample.write(("session_diff", session["id"]), [])
+        assert (await publisher.share(session["id"])).sent == 1
+        assert (await publisher.share(session["id"])).sent == 0
+    assert "regretted" not in str(await held(stand, shared.url))
 
 
 async def test_nothing_is_said_to_be_shared_when_the_server_cannot_be_reached(desk: Desk, stand: Stand) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ..errors import ShareFailed
 from ..records import as_object, dumps_compact
-from .items import Item, blank
+from .items import Item, emptied
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator
@@ -49,7 +49,7 @@ class Channel:
         return count
 
     async def bring_up_to_date(self, items: Collection[Item], *, later: Collection[str] = ()) -> int:
-        """Ask the server what it has, send what is new, and blank what is gone; how many items were sent.
+        """Ask the server what it has, send what is new, and empty what is gone; how many items were sent.
 
         ``items`` is everything there is, but for the parts named in ``later``, which are not complete.
         """
@@ -61,14 +61,16 @@ class Channel:
             held = []  # not every server has to show what it has; whether it takes any will be seen
         self._held = {item.key: _digest(item) for item in held}
         there = {item.key for item in items} | set(later)
-        gone = [item for item in held if item.type == "part" and item.key not in there]
-        return await self.send([*items, *(blank(item.data) for item in gone)])
+        gone = [emptied(item) for item in held if item.type in ("part", "session_diff") and item.key not in there]
+        return await self.send([*items, *gone])
 
     def _news(self, items: Iterable[Item]) -> Iterator[tuple[Item, bytes, int]]:
         for item in items:
             yield from self._new(item)
-            if item.type == "message" and self._is_new_model(item.data):
-                yield from self._new(Item("model", list(self._models.values())))
+            if item.type == "message":
+                self._note_model(item.data)
+        if self._models:
+            yield from self._new(Item("model", list(self._models.values())))
 
     def _new(self, item: Item) -> Iterator[tuple[Item, bytes, int]]:
         """The item as it may leave, its digest and its size, unless the server has it."""
@@ -78,14 +80,12 @@ class Channel:
         if self._held.get(cleaned.key) != digest:
             yield cleaned, digest, len(content)
 
-    def _is_new_model(self, message: Document) -> bool:
-        """Whether a prompt names a model that the server was not told of."""
+    def _note_model(self, message: Document) -> None:
+        """Remember the model that a prompt names, to tell the server of it."""
         named = as_object(message.get("model")) or {}
         ref = str(named.get("providerID", "")), str(named.get("modelID", ""))
-        if self._describe is None or message.get("role") != "user" or not all(ref) or ref in self._models:
-            return False
-        self._models[ref] = self._describe(*ref)
-        return True
+        if self._describe is not None and message.get("role") == "user" and all(ref) and ref not in self._models:
+            self._models[ref] = self._describe(*ref)
 
     async def _deliver(self, batch: list[tuple[Item, bytes, int]]) -> int:
         try:

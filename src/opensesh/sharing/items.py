@@ -129,9 +129,11 @@ def everything(sessions: Sessions, session_id: str, *, report: Report = log_dama
         yield Item("session_diff", diff)
 
 
-def blank(part: Document) -> Item:
-    """What takes the place of a part that is gone: the protocol knows how to replace, and not how to remove."""
-    names = {name: part.get(name) for name in ("id", "sessionID", "messageID")}
+def emptied(item: Item) -> Item:
+    """What takes the place of a part, or of changes, that are gone: the protocol can replace, and not remove."""
+    if item.type != "part":
+        return Item(item.type, [])
+    names = {name: item.data.get(name) for name in ("id", "sessionID", "messageID")}
     return Item("part", {**names, "type": "text", "text": "", "synthetic": True, "ignored": True})
 
 
