@@ -72,7 +72,9 @@ def test_a_file_that_a_variable_names_is_the_users_own_even_in_a_project(tmp_pat
     assert found(tmp_path, OPENCODE_CONFIG=str(tmp_path / "mine.json")).own
 
 
-@pytest.mark.parametrize("url", ["", "share.example.org", "ftp://x", "https://", "https://x/?q", "file:///etc/passwd"])
+@pytest.mark.parametrize(
+    "url", ["", "share.example.org", "ftp://x", "https://", "https://x/?q", "file:///etc/passwd", "http://[x"]
+)
 def test_what_is_no_address_of_a_server_is_refused(url: str) -> None:
     with pytest.raises(UsageError):
         address(url)
@@ -90,18 +92,29 @@ def test_known_secrets_come_from_the_environment_the_logins_and_the_configuratio
         isolated / ".local" / "share" / "opencode" / "auth.json",
         a={"type": "oauth", "access": "an-access-word", "refresh": "a-refresh-word", "expires": 5},
     )
+    written(
+        isolated / ".local" / "share" / "opencode" / "mcp-auth.json",
+        y={"tokens": {"accessToken": "a-login-of-mcp"}, "serverUrl": "https://not-a-secret.example"},
+    )
+    headers = {"cf-aig-Authorization": "Bearer a-word-to-bear", "X-Title": "not-a-secret"}
+    options = {"apiKey": "configured-word", "baseURL": "https://not-a-secret.example", "headers": headers}
     config = {
-        "provider": {"x": {"options": {"apiKey": "configured-word", "baseURL": "https://not-a-secret.example"}}},
+        "provider": {"x": {"options": options}},
         "mcp": {"y": {"environment": {"SHOP_TOKEN": "a-word-for-mcp", "HOST": "not-a-secret.example"}}},
     }
+    identity = isolated / "identity"
+    identity.touch()
     environ = {
         "MY_API_KEY": "environment-word",
+        "AWS_SECRET_ACCESS_KEY": "/like+a/path",
         "SHORT_TOKEN": "short",
-        "KEY": "/home/me/.ssh/id",
+        "KEY": str(identity),
         "PATH": "/usr/bin:/bin",
     }
     found = known_secrets(config, environ)
-    assert found == {"an-access-word", "a-refresh-word", "configured-word", "a-word-for-mcp", "environment-word"}
+    logins = {"an-access-word", "a-refresh-word", "a-login-of-mcp"}
+    configured = {"configured-word", "a-word-for-mcp", "Bearer a-word-to-bear", "a-word-to-bear"}
+    assert found == {*logins, *configured, "environment-word", "/like+a/path"}
     cleaner = Cleaner(found)
     assert cleaner.text("say environment-word twice: environment-word") == (
         "say [redacted:known-secret] twice: [redacted:known-secret]"

@@ -1,7 +1,7 @@
 """What is taken out of everything before it leaves: secrets by their looks, and those this machine is known to hold.
 
-A key that follows no pattern is still a key if it stands in ``auth.json``, in the configuration, or in a variable that
-is named like one.
+A key that follows no pattern is still a key if it stands in ``auth.json`` or ``mcp-auth.json``, in the configuration,
+or in a variable that is named like one.
 """
 
 from __future__ import annotations
@@ -23,8 +23,10 @@ if TYPE_CHECKING:
 _SHORTEST = 12
 """What is shorter may stand in a text by chance."""
 _VARIABLE = re.compile(r"(?:KEY|TOKEN|SECRET|PASSWORD|PASSWD|PAT|CREDENTIALS?)\Z", re.IGNORECASE)
-_FIELD = re.compile(r"access|refresh|authorization", re.IGNORECASE)
+_FIELD = re.compile(r"access|refresh|(?:.*-)?authorization", re.IGNORECASE)
 """Names of fields that hold secrets beside those that a variable of that name would hold."""
+_SCHEME = re.compile(r"(?:bearer|basic|token) +(?=\S+\Z)", re.IGNORECASE)
+"""What stands before a secret in a header."""
 
 
 class Cleaner(Redactor):
@@ -47,18 +49,24 @@ class Cleaner(Redactor):
 
 
 def known_secrets(config: Mapping[str, Any], environ: Mapping[str, str] = os.environ) -> set[str]:
-    """The secrets that this machine holds: in the environment, in OpenCode's ``auth.json``, in the configuration."""
-    found = {value for name, value in environ.items() if _VARIABLE.search(name) and not os.path.isabs(value)}
-    with suppress(OSError, RecordError):  # without it nobody is logged in
-        found.update(_secrets(loads(read_file(os.path.join(paths.data(), "auth.json")))))
+    """The secrets that this machine holds: in the environment, in OpenCode's files of logins, in the configuration."""
+    found = {value for name, value in environ.items() if _VARIABLE.search(name) and not _is_file(value)}
+    for name in ("auth.json", "mcp-auth.json"):
+        with suppress(OSError, RecordError):  # without it nobody is logged in
+            found.update(_secrets(loads(read_file(os.path.join(paths.data(), name)))))
     found.update(_secrets(config.get("provider")))
     found.update(_secrets(config.get("mcp")))
     return {word for word in found if len(word) >= _SHORTEST and not word.isspace()}
 
 
+def _is_file(value: str) -> bool:
+    """Whether a variable tells where a key is, rather than the key. Keys may begin with a slash, too."""
+    return os.path.isabs(value) and os.path.exists(value)
+
+
 def _secrets(value: Any, name: str = "") -> Iterator[str]:
     if isinstance(value, str) and (_VARIABLE.search(name) or _FIELD.fullmatch(name)):
-        yield value
+        yield from {value, _SCHEME.sub("", value)}
     for inner, held in (as_object(value) or {}).items():
         yield from _secrets(held, inner)
     for held in as_list(value) or ():

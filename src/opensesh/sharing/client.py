@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
 
 from ..errors import RecordError, ShareFailed
 from ..records import Share, as_list, as_object, dumps_compact, loads, view
@@ -54,7 +53,7 @@ class ShareServer:
             found = view(share, Share)
         except RecordError as error:
             raise ShareFailed(f"{self.base} answered with something that is no share: {error.message}") from None
-        if not _ID.fullmatch(found.id or "") or not found.secret or urlsplit(found.url).scheme not in ("http", "https"):
+        if not _ID.fullmatch(found.id or "") or not found.secret or not found.url.startswith(("http://", "https://")):
             raise ShareFailed(f"{self.base} answered with something that is no share")
         return found
 

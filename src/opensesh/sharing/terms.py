@@ -78,7 +78,10 @@ def terms(config: Config) -> Terms:
 
 def address(url: str) -> str:
     """A server's address without a slash at its end; :class:`UsageError` for what is none."""
-    parts = urlsplit(url)
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        parts = urlsplit("")
     if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
         raise UsageError(f"{url!r} is no address of a share server; it should look like https://share.example.org")
     return url.rstrip("/")
