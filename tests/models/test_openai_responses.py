@@ -106,6 +106,31 @@ async def test_ids_of_items_are_kept_as_opencode_keeps_them() -> None:
     assert made.metadata == {"openai": {"itemId": "fc_1"}}
 
 
+async def test_items_whose_ids_change_with_every_event_are_told_by_their_place() -> None:
+    events = [
+        *thought("rs_1", 0, "one", "two"),
+        *message("msg_1", 1, "Hello."),
+        *call("fc_1", 2, "call_a", "read", '{"path":"a.py"}'),
+        *call("fc_2", 3, "call_b", "read", '{"path":"b.py"}'),
+    ]
+    for number, each in enumerate(events):
+        if "item" in each:
+            each["item"] = {**each["item"], "id": f"{each['item']['id']}-{number}"}
+        else:
+            each["item_id"] = f"{each['item_id']}-{number}"
+    text, reasoning, calls, reason, _ = heard(await answer(*events, completed()))
+    assert (text, reasoning, reason) == ("Hello.", "onetwo", "tool-calls")
+    assert calls == [("call_a", "read", {"path": "a.py"}), ("call_b", "read", {"path": "b.py"})]
+
+
+async def test_items_that_all_claim_the_same_place_are_told_by_their_ids() -> None:
+    first, second = call("fc_1", 0, "call_a", "read", '{"p":1}'), call("fc_2", 0, "call_b", "read", '{"p":2}')
+    mixed = [event for pair in zip(first, second, strict=True) for event in pair]
+    for events in (mixed, [*first, *second[-1:]]):
+        made = heard(await answer(*events, completed())).calls
+        assert made == [("call_a", "read", {"p": 1}), ("call_b", "read", {"p": 2})]
+
+
 async def test_the_answer_is_named_when_it_ends() -> None:
     events = await collect(provider(Server(PLAIN)))
     step = next(event for event in events if isinstance(event, FinishStep))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from . import failures
 from .events import (
@@ -93,9 +93,9 @@ class _Answer:
     def __init__(self) -> None:
         self.done = False
         self._begun = False
-        self._texts: dict[str, _Text] = {}
-        self._calls: dict[str, _Call] = {}
-        self._thoughts: dict[str, _Thought] = {}
+        self._texts: _Items[_Text] = _Items()
+        self._calls: _Items[_Call] = _Items()
+        self._thoughts: _Items[_Thought] = _Items()
         self._readers: dict[str, Callable[[Document, list[StreamEvent]], None]] = {
             "response.output_item.added": self._item_added,
             "response.output_item.done": self._item_done,
@@ -122,11 +122,12 @@ class _Answer:
         item = chunk["item"]
         match item.get("type"):
             case "message":
-                self._text(item["id"], out, item.get("phase"))
+                self._texts.add(chunk, item["id"], _Text(item["id"], item.get("phase"), out))
             case "function_call":
-                self._call(item, out)
+                self._calls.add(chunk, _name(item), _Call(item, out))
             case "reasoning":
-                self._thought(item["id"]).open(0, out, item.get("encrypted_content"))
+                thought = self._thoughts.add(chunk, item["id"], _Thought(item["id"]))
+                thought.open(0, out, item.get("encrypted_content"))
             case _:
                 pass
 
@@ -134,52 +135,44 @@ class _Answer:
         item = chunk["item"]
         match item.get("type"):
             case "message":
-                self._text(item["id"], out, item.get("phase")).close(item, out)
+                self._text(chunk, item["id"], out).close(item, out)
             case "function_call":
-                self._call(item, out).close(item, out)
+                name = _name(item)
+                call = self._calls.find(chunk, name) or self._calls.add(chunk, name, _Call(item, out))
+                call.close(item, out)
             case "reasoning":
-                self._thought(item["id"]).close(item, out)
+                self._thought(chunk, item["id"]).close(item, out)
             case _:
                 pass
 
     def _text_delta(self, chunk: Document, out: list[StreamEvent]) -> None:
-        self._text(chunk["item_id"], out).grow(chunk["delta"], out)
+        self._text(chunk, chunk["item_id"], out).grow(chunk["delta"], out)
 
     def _arguments_delta(self, chunk: Document, out: list[StreamEvent]) -> None:
-        call = self._calls.get(chunk["item_id"])
+        call = self._calls.find(chunk, chunk["item_id"])
         if call is not None:
             call.grow(chunk["delta"], out)
 
     def _summary_added(self, chunk: Document, out: list[StreamEvent]) -> None:
-        self._thought(chunk["item_id"]).open(chunk["summary_index"], out)
+        self._thought(chunk, chunk["item_id"]).open(chunk["summary_index"], out)
 
     def _summary_delta(self, chunk: Document, out: list[StreamEvent]) -> None:
-        self._thought(chunk["item_id"]).grow(chunk["summary_index"], chunk["delta"], out)
+        self._thought(chunk, chunk["item_id"]).grow(chunk["summary_index"], chunk["delta"], out)
 
     def _reasoning_delta(self, chunk: Document, out: list[StreamEvent]) -> None:
         """The thought itself rather than a summary, from servers that run open models."""
-        self._thought(chunk["item_id"]).grow(0, chunk["delta"], out)
+        self._thought(chunk, chunk["item_id"]).grow(0, chunk["delta"], out)
 
-    def _text(self, item_id: str, out: list[StreamEvent], phase: str | None = None) -> _Text:
-        if item_id not in self._texts:
-            self._texts[item_id] = _Text(item_id, phase, out)
-        return self._texts[item_id]
+    def _text(self, chunk: Document, item_id: str, out: list[StreamEvent]) -> _Text:
+        return self._texts.find(chunk, item_id) or self._texts.add(chunk, item_id, _Text(item_id, None, out))
 
-    def _call(self, item: Document, out: list[StreamEvent]) -> _Call:
-        key = item.get("id") or item["call_id"]
-        if key not in self._calls:
-            self._calls[key] = _Call(item, out)
-        return self._calls[key]
-
-    def _thought(self, item_id: str) -> _Thought:
-        if item_id not in self._thoughts:
-            self._thoughts[item_id] = _Thought(item_id)
-        return self._thoughts[item_id]
+    def _thought(self, chunk: Document, item_id: str) -> _Thought:
+        return self._thoughts.find(chunk, item_id) or self._thoughts.add(chunk, item_id, _Thought(item_id))
 
     def _finish(self, chunk: Document, out: list[StreamEvent]) -> None:
         response = chunk["response"]
         self.done = True
-        for piece in (*self._thoughts.values(), *self._texts.values(), *self._calls.values()):
+        for piece in (*self._thoughts.all, *self._texts.all, *self._calls.all):
             piece.close({}, out)
         reason = self._reason(section(response, "incomplete_details").get("reason"))
         usage = read_usage(section(response, "usage"))
@@ -190,9 +183,44 @@ class _Answer:
     def _reason(self, incomplete: str | None) -> FinishReason:
         if incomplete in _INCOMPLETE:
             return _INCOMPLETE[incomplete]
-        if self._calls:
+        if self._calls.all:
             return "tool-calls"
         return "unknown" if incomplete else "stop"
+
+
+def _name(call: Document) -> str:
+    return call.get("id") or call["call_id"]
+
+
+class _Piece(Protocol):
+    closed: bool
+
+
+P = TypeVar("P", bound=_Piece)
+
+
+class _Items(Generic[P]):
+    """Items of one kind, as far as they have come.
+
+    An event names its item by an id. GitHub Copilot, and proxies before it, give the same item another id with every
+    event; then its place in the answer tells which one is meant.
+    """
+
+    def __init__(self) -> None:
+        self.all: list[P] = []
+        self._by_id: dict[str, P] = {}
+        self._by_place: dict[int, P] = {}
+
+    def add(self, chunk: Document, item_id: str, piece: P) -> P:
+        self.all.append(piece)
+        self._by_id[item_id] = self._by_place[chunk.get("output_index", -1)] = piece
+        return piece
+
+    def find(self, chunk: Document, item_id: str) -> P | None:
+        if item_id in self._by_id:
+            return self._by_id[item_id]
+        at = self._by_place.get(chunk.get("output_index", -1))
+        return None if at is None or at.closed else at
 
 
 class _Text:
@@ -202,7 +230,7 @@ class _Text:
         self._id = item_id
         self._phase = phase
         self._grown = False
-        self._closed = False
+        self.closed = False
         out.append(TextStart(item_id, self._metadata()))
 
     def grow(self, text: str, out: list[StreamEvent]) -> None:
@@ -211,9 +239,9 @@ class _Text:
             out.append(TextDelta(self._id, text))
 
     def close(self, item: Document, out: list[StreamEvent]) -> None:
-        if self._closed:
+        if self.closed:
             return
-        self._closed = True
+        self.closed = True
         self._phase = item.get("phase") or self._phase
         if not self._grown:
             content = item.get("content") or ()
@@ -232,7 +260,7 @@ class _Call:
         self._item_id = item.get("id")
         self._name = item["name"]
         self._text: list[str] = []
-        self._closed = False
+        self.closed = False
         out.append(ToolInputStart(self._id, self._name))
 
     def grow(self, text: str, out: list[StreamEvent]) -> None:
@@ -241,9 +269,9 @@ class _Call:
             out.append(ToolInputDelta(self._id, text))
 
     def close(self, item: Document, out: list[StreamEvent]) -> None:
-        if self._closed:
+        if self.closed:
             return
-        self._closed = True
+        self.closed = True
         if not self._text:
             self.grow(item.get("arguments") or "", out)
         raw = item.get("arguments") or "".join(self._text)
@@ -261,10 +289,10 @@ class _Thought:
         self._id = item_id
         self._proof: str | None = None
         self._index: int | None = None
-        self._closed = False
+        self.closed = False
 
     def open(self, index: int, out: list[StreamEvent], proof: str | None = None) -> None:
-        if index == self._index or self._closed:
+        if index == self._index or self.closed:
             return
         self._proof = proof or self._proof
         if self._index is not None:
@@ -277,10 +305,10 @@ class _Thought:
         out.append(ReasoningDelta(self._piece(), text))
 
     def close(self, item: Document, out: list[StreamEvent]) -> None:
-        if self._closed:
+        if self.closed:
             return
         self.open(self._index or 0, out)
-        self._closed = True
+        self.closed = True
         self._proof = item.get("encrypted_content") or self._proof
         out.append(ReasoningEnd(self._piece(), self._metadata()))
 
