@@ -442,9 +442,7 @@ def test_usage_is_counted_in_buckets_that_do_not_overlap(counted: dict[str, Any]
 
 async def test_usage_where_groq_and_moonshot_put_it() -> None:
     counted = {"prompt_tokens": 3, "completion_tokens": 2, "total_tokens": 5}
-    groq = await answer(
-        *said("x"), chunk({}, "stop"), {**chunk(), "x_groq": {"id": "req_1", "usage": counted}}, "[DONE]"
-    )
+    groq = await answer(*said("x"), {**chunk({}, "stop"), "x_groq": {"id": "req_1", "usage": counted}}, "[DONE]")
     final = chunk({}, "stop")
     final["choices"][0]["usage"] = counted
     moonshot = await answer(*said("x"), final, "[DONE]")

@@ -130,13 +130,10 @@ class _Answer:
     def read(self, chunk: dict[str, Any]) -> list[StreamEvent]:
         """The events in ``chunk``."""
         out = self._begin()
-        if chunk.get("usage"):
-            self._usage = section(chunk, "usage")
+        self._usage = section(chunk, "usage") or section(section(chunk, "x_groq"), "usage") or self._usage
         choices = chunk.get("choices")
         if choices:
             self._read_choice(choices[0], out)
-        elif groq := chunk.get("x_groq"):
-            self._usage = section(groq, "usage") or self._usage
         return out
 
     def close(self) -> list[StreamEvent]:
