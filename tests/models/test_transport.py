@@ -16,6 +16,7 @@ import pytest
 
 from opensesh.errors import AuthFailed, ConnectionBroken, ModelError, Overloaded, RateLimited
 from opensesh.models.failures import BODY_LIMIT
+from opensesh.models.sources import refresh
 from opensesh.models.sse import ServerSentEvent
 from opensesh.models.transport import Transport, drain, encode
 
@@ -327,6 +328,29 @@ async def test_proxies_of_the_environment_are_used_save_for_hosts_exempt(monkeyp
     assert len(direct.exchanges) == 1
 
 
+@pytest.mark.parametrize(
+    ("proxy", "said"), [("socks5://127.0.0.1:1", "pip install socksio"), ("ftp://me:hush-hush@127.0.0.1", "ftp://")]
+)
+async def test_a_proxy_that_cannot_be_used_is_no_accident(
+    proxy: str, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "socksio", None)
+    monkeypatch.setenv("ALL_PROXY", proxy)
+    error = await refused(Transport())
+    assert "proxy" in error.message
+    assert said in error.message
+    assert "hush-hush" not in error.message
+    assert not error.retryable
+
+
+async def test_a_success_that_is_an_error_does_not_repeat_the_key() -> None:
+    key = "0123456789abcdef0123456789abcdef"
+    said = json.dumps({"error": {"message": f"{key} is not known"}}).encode()
+    for data in (said, f"<p>{key}</p>".encode(), f"{key}?".encode()):
+        error = await refused(Transport(client=answering_with(data)), headers={"x-api-key": key})
+        assert key not in f"{error} {error.body} {error.data}"
+
+
 @pytest.fixture(scope="module")
 def authority(tmp_path_factory: pytest.TempPathFactory) -> Path:
     if shutil.which("openssl") is None:
@@ -355,6 +379,8 @@ async def test_a_private_authority_is_trusted_when_the_environment_names_it(
         transport = Transport()
         assert await ask(transport, server.url) == [ONE]
         await transport.aclose()
+        with pytest.raises(ModelError, match="sent no catalogue"):  # but was believed to be who it is
+            await asyncio.to_thread(refresh, {"OPENCODE_MODELS_URL": server.url})
 
 
 async def test_certificates_that_are_not_there_are_named(

@@ -166,7 +166,7 @@ def refresh(environ: Mapping[str, str] | None = None, client: httpx2.Client | No
 def _fetch(url: str, etag: str, client: httpx2.Client | None) -> httpx2.Response:
     import httpx2
 
-    session = client or httpx2.Client(timeout=httpx2.Timeout(30.0, connect=10.0))
+    session = client or _client()
     try:
         return session.get(url, headers={"if-none-match": etag} if etag else {}, follow_redirects=True)
     except (httpx2.HTTPError, httpx2.InvalidURL) as error:
@@ -175,6 +175,15 @@ def _fetch(url: str, etag: str, client: httpx2.Client | None) -> httpx2.Response
     finally:
         if client is None:
             session.close()
+
+
+def _client() -> httpx2.Client:
+    import httpx2
+
+    from .transport import certificates, usable_proxies
+
+    with usable_proxies():
+        return httpx2.Client(verify=certificates(), timeout=httpx2.Timeout(30.0, connect=10.0))
 
 
 def _keep(path: str, data: bytes, etag: str, url: str) -> bool:

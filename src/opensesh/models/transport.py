@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import time
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -20,7 +21,7 @@ from .sse import ServerSentEvent, Splitter, whole_characters
 if TYPE_CHECKING:
     import asyncio
     import ssl
-    from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+    from collections.abc import AsyncGenerator, AsyncIterator, Generator, Mapping
 
     import httpx2
 
@@ -84,7 +85,8 @@ class Transport:
             silent = False
             yield event
         if silent:
-            raise _no_stream(head.decode("utf-8", "replace"), url, provider_id)
+            said = failures.scrub(head.decode("utf-8", "replace"), failures.secrets_in(url, headers))
+            raise _no_stream(said, url, provider_id)
 
     async def raw(
         self, url: str, *, headers: Mapping[str, str], content: bytes, provider_id: str = ""
@@ -118,7 +120,8 @@ class Transport:
             import httpx2
 
             limits = httpx2.Limits(max_connections=None, max_keepalive_connections=20, keepalive_expiry=30)
-            self._client = httpx2.AsyncClient(verify=certificates(), limits=limits)
+            with usable_proxies():
+                self._client = httpx2.AsyncClient(verify=certificates(), limits=limits)
         return self._client
 
     def _request(self, url: str, headers: Mapping[str, str], content: bytes) -> httpx2.Request:
@@ -238,13 +241,28 @@ def certificates() -> ssl.SSLContext:
     return context
 
 
+@contextmanager
+def usable_proxies() -> Generator[None]:
+    """Around the making of a client, which reads the environment: a proxy that is of no use is a
+    :class:`ModelError`."""
+    import httpx2
+
+    try:
+        yield
+    except ImportError as error:
+        needs = "The environment names a SOCKS proxy, for which a package is missing: pip install socksio"
+        raise ModelError(needs) from error
+    except (ValueError, httpx2.InvalidURL) as error:
+        raise ModelError(f"A proxy that the environment names cannot be used: {error}") from error
+
+
 def _no_stream(head: str, url: str, provider_id: str) -> ModelError:
-    """The error for an answer of 200 that was no stream of events."""
+    """The error for an answer of 200 that was no stream of events, told by its ``head`` without secrets."""
     where = failures.public_url(url)
     text = head.strip()
     if text[:1] in ("{", "["):
         return failures.from_stream_error(text, provider_id, url)
     if text[:1] == "<":
-        return ModelError(f"{where}: {failures.WEB_PAGE}", body=failures.scrub(head), url=where)
+        return ModelError(f"{where}: {failures.WEB_PAGE}", body=head, url=where)
     message = f"{where} closed the connection without an answer"
-    return ConnectionBroken(message, body=failures.scrub(head), url=where)
+    return ConnectionBroken(message, body=head, url=where)

@@ -127,10 +127,11 @@ class ShareServer:
         if self._client is None:
             import httpx2
 
-            from ..models.transport import certificates
+            from ..models.transport import certificates, usable_proxies
 
             verify = certificates() if self.base.startswith("https:") else True
-            self._client = httpx2.AsyncClient(verify=verify, timeout=self._timeout)
+            with usable_proxies():
+                self._client = httpx2.AsyncClient(verify=verify, timeout=self._timeout)
         return self._client
 
 
