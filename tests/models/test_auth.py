@@ -224,6 +224,32 @@ def test_bedrock_takes_a_bearer_token_or_the_clouds_own_credentials(desk: Desk) 
     assert (bearer.kind, bearer.key) == ("api", KEY)
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        "AWS_PROFILE",
+        "AWS_WEB_IDENTITY_TOKEN_FILE",
+        "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
+        "AWS_CONTAINER_CREDENTIALS_FULL_URI",
+    ],
+)
+def test_a_machine_of_amazons_says_in_the_environment_who_it_is(desk: Desk, name: str) -> None:
+    bedrock = Catalogue(environ={}).provider("amazon-bedrock")
+    desk.environ[name] = "x"
+    assert desk.keyring().sources(bedrock) == (KeySource("environment", name),)
+
+
+def test_a_profile_in_the_configuration_counts_after_a_key(desk: Desk) -> None:
+    config = configured("amazon-bedrock", profile="work")
+    bedrock = Catalogue(config, environ={}).provider("amazon-bedrock")
+    place = "provider.amazon-bedrock.options.profile in the configuration"
+    assert desk.keyring(config).sources(bedrock) == (KeySource("config", place),)
+    desk.environ["AWS_BEARER_TOKEN_BEDROCK"] = KEY
+    chosen = desk.keyring(config).credential(bedrock)
+    assert chosen is not None
+    assert chosen.key == KEY
+
+
 def test_vertex_does_not_take_a_path_for_a_key(desk: Desk) -> None:
     vertex = Catalogue(environ={}).provider("google-vertex")
     desk.environ["GOOGLE_APPLICATION_CREDENTIALS"] = "/path/to.json"

@@ -32,11 +32,20 @@ _KEY_VARIABLES = {"amazon-bedrock": ("AWS_BEARER_TOKEN_BEDROCK",)}
 """Which of a provider's variables hold a key, where their names would mislead."""
 
 _AMBIENT = {
-    "amazon-bedrock": (("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"), ("AWS_PROFILE",)),
+    "amazon-bedrock": (
+        ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"),
+        ("AWS_PROFILE",),
+        ("AWS_WEB_IDENTITY_TOKEN_FILE",),
+        ("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",),
+        ("AWS_CONTAINER_CREDENTIALS_FULL_URI",),
+    ),
     "google-vertex": (("GOOGLE_APPLICATION_CREDENTIALS",), ("GOOGLE_VERTEX_PROJECT",)),
     "google-vertex-anthropic": (("GOOGLE_APPLICATION_CREDENTIALS",), ("GOOGLE_VERTEX_PROJECT",)),
 }
 """Clouds whose own credentials the adapter finds by itself: it takes all variables of one group."""
+
+_PROFILED = "amazon-bedrock"
+"""The cloud whose credentials may also be those of a profile that the configuration names."""
 
 _PUBLIC = {"opencode": "public"}
 """Keys that everyone may use, for models that cost nothing."""
@@ -182,6 +191,7 @@ class Keyring:
         yield from self._from_config(provider)
         yield from self._from_file(provider, entries.get(provider.id))
         yield from self._from_environment(provider, entries)
+        yield from self._from_profile(provider)
         if self._needs_none(provider):
             source = KeySource("none", f"no key needed (provider.{provider.id} in the configuration)")
             yield Credential(provider_id=provider.id, kind="none", source=source)
@@ -224,6 +234,11 @@ class Keyring:
             if all(self._environ.get(name) for name in group):
                 source = KeySource("environment", " and ".join(group))
                 yield Credential(provider_id=provider.id, kind="ambient", source=source)
+
+    def _from_profile(self, provider: ProviderInfo) -> Iterator[Credential]:
+        if provider.id == _PROFILED and self._option(provider.id, "profile"):
+            source = KeySource("config", f"provider.{provider.id}.options.profile in the configuration")
+            yield Credential(provider_id=provider.id, kind="ambient", source=source)
 
     def _needs_none(self, provider: ProviderInfo) -> bool:
         """A provider of the user's own that names no variable, or one that runs on this machine."""

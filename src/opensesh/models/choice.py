@@ -139,7 +139,8 @@ def _counts(credential: Credential) -> bool:
 
 
 def _key_rank(credential: Credential) -> int:
-    if credential.kind == "ambient" or credential.source.name in _SHARED:
+    in_passing = credential.kind == "ambient" and credential.source.kind == "environment"
+    if in_passing or credential.source.name in _SHARED:
         return len(_KEY_ORDER)
     return _KEY_ORDER.index(credential.source.kind)
 
