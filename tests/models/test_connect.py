@@ -1,14 +1,15 @@
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from opensesh.errors import AuthFailed, ModelError, Overloaded
+from opensesh.errors import AuthFailed, ConnectionBroken, ModelError, Overloaded
 from opensesh.models.anthropic import Anthropic
 from opensesh.models.auth import Keyring
 from opensesh.models.catalogue import Catalogue
-from opensesh.models.connect import Connections
+from opensesh.models.connect import Connections, patience
 from opensesh.models.google import Google
 from opensesh.models.model import Model
 from opensesh.models.openai_chat import OpenAIChat
@@ -87,6 +88,63 @@ async def test_bedrock_is_reached_where_the_configuration_says() -> None:
                 pass
         await open_.aclose()
     assert server.exchanges[0].head.startswith("POST /model/m/converse-stream")
+
+
+@pytest.mark.parametrize("option", ["baseURL", "endpoint"])
+async def test_a_profile_in_the_configuration_is_enough_for_bedrock(
+    option: str, isolated: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("botocore")
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(isolated / "aws-credentials"))
+    (isolated / "aws-credentials").write_text("[work]\naws_access_key_id = AKIDWORK\naws_secret_access_key = hush\n")
+    async with serving(busy) as server:
+        options = {"profile": "work", "region": "eu-west-1", option: server.url}
+        config: dict[str, Any] = {"provider": {"amazon-bedrock": {"options": options}}}
+        open_ = Connections(Catalogue(config), Keyring(config, environ={}))
+        asked = model("amazon-bedrock", "@ai-sdk/amazon-bedrock")
+        with pytest.raises(Overloaded):
+            async for _ in open_.provider(asked).stream(Request(model=asked, messages=())):
+                pass
+        await open_.aclose()
+    assert "akidwork/" in server.exchanges[0].head
+    assert "/eu-west-1/bedrock/" in server.exchanges[0].head
+
+
+async def silent(exchange: Exchange) -> None:
+    await exchange.hung_up()
+
+
+def slow(url: str, timeout: Any) -> Connections:
+    options = {"baseURL": f"{url}/v1", "timeout": timeout}
+    config: dict[str, Any] = {"provider": {"mine": {"options": options, "models": {"m": {}}}}}
+    return Connections(Catalogue(config), Keyring(config, environ={}))
+
+
+async def test_a_provider_may_take_as_long_as_the_configuration_says() -> None:
+    asked = model("mine", "@ai-sdk/openai-compatible")
+    async with serving(silent) as server:
+        open_ = slow(server.url, 50)
+        with pytest.raises(ConnectionBroken, match=r"took longer than 0\.05 s"):
+            async for _ in open_.provider(asked).stream(Request(model=asked, messages=())):
+                pass
+        await open_.aclose()
+
+
+@pytest.mark.parametrize(
+    ("timeout", "most", "silence"),
+    [
+        (1_800_000, 1800.0, 1800.0),
+        (60_000, 60.0, 300.0),
+        (False, None, None),
+        (True, None, 300.0),
+        (0, None, 300.0),
+        ("soon", None, 300.0),
+    ],
+)
+def test_silence_is_borne_for_as_long_as_the_whole_answer_may_take(
+    timeout: Any, most: float | None, silence: float | None
+) -> None:
+    assert patience({"timeout": timeout}) == (most, silence)
 
 
 async def test_a_key_that_changes_is_used_from_the_next_request_on() -> None:

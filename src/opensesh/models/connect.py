@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..errors import AuthFailed, ModelError, UsageError
 
@@ -19,6 +19,14 @@ SCRIPTED = "scripted"
 _NOT_SPOKEN = ("@ai-sdk/google-vertex", "@ai-sdk/google-vertex/anthropic", "@ai-sdk/azure", "@ai-sdk/cohere")
 
 
+class Patience(NamedTuple):
+    """How many seconds a provider may take; ``None`` for ever."""
+
+    answer: float | None
+    """From the request to the end of the answer."""
+    silence: float | None
+
+
 class Connections:
     """One adapter a provider and key, kept so that connections are used again. Close it when done."""
 
@@ -30,7 +38,7 @@ class Connections:
         self._keyring = keyring
         self._open: dict[tuple[str, ...], Provider] = {}
         self._scripts: dict[str, Provider] = dict(scripts or {})
-        self._transport: Transport | None = None
+        self._transports: dict[Patience, Transport] = {}
 
     def provider(self, model: Model) -> Provider:
         """What to ask for ``model``; :class:`AuthFailed` says where to put a key that is needed and not there."""
@@ -49,9 +57,9 @@ class Connections:
     async def aclose(self) -> None:
         """Close every connection."""
         self._open.clear()
-        if self._transport is not None:
-            await self._transport.aclose()
-            self._transport = None
+        while self._transports:
+            _, transport = self._transports.popitem()
+            await transport.aclose()
 
     def _scripted(self, name: str) -> Provider:
         if name not in self._scripts:
@@ -63,12 +71,18 @@ class Connections:
                 raise UsageError(f"the script {name} cannot be read: {error.strerror or error}") from error
         return self._scripts[name]
 
-    def _connect(self, model: Model, info: ProviderInfo, credential: Credential) -> Provider:
+    def _transport(self, info: ProviderInfo) -> Transport:
+        """One for all providers that are waited for as long."""
         from .transport import Transport
 
-        self._transport = self._transport or Transport()
+        wait = patience(info.options)
+        if wait not in self._transports:
+            self._transports[wait] = Transport(timeout=wait.answer, idle_timeout=wait.silence)
+        return self._transports[wait]
+
+    def _connect(self, model: Model, info: ProviderInfo, credential: Credential) -> Provider:
         address = model.api_url or info.base_url or info.api_url
-        given: dict[str, Any] = {"headers": info.headers, "transport": self._transport}
+        given: dict[str, Any] = {"headers": info.headers, "transport": self._transport(info)}
         if address:
             given["base_url"] = address
         match model.npm:
@@ -88,8 +102,9 @@ class Connections:
             case "@ai-sdk/amazon-bedrock":
                 from .bedrock import Bedrock
 
-                place = {name: info.options[name] for name in ("region", "profile") if info.options.get(name)}
-                return Bedrock(credential.key or None, **given, **place)
+                names = {"region": "region", "profile": "profile", "endpoint": "base_url"}
+                place = {names[name]: info.options[name] for name in names if info.options.get(name)}
+                return Bedrock(credential.key or None, **{**given, **place})
             case npm if npm in _NOT_SPOKEN:
                 raise ModelError(f"{info.name} is reached over {npm}, which opensesh does not speak")
             case _ if not address:
@@ -98,3 +113,20 @@ class Connections:
                 from .openai_chat import OpenAIChat
 
                 return OpenAIChat(credential.key, provider_id=info.id, **given)
+
+
+def patience(options: Mapping[str, Any]) -> Patience:
+    """How long to wait for a provider, by its ``options`` in the configuration.
+
+    ``timeout`` is for a whole answer, in milliseconds; where it is longer than silence is borne, so is the silence.
+    ``false`` waits for ever.
+    """
+    from .transport import IDLE
+
+    match options.get("timeout"):
+        case False:
+            return Patience(None, None)
+        case int() | float() as given if given > 0 and given is not True:
+            return Patience(given / 1000, max(given / 1000, IDLE))
+        case _:
+            return Patience(None, IDLE)

@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("opensesh.models")
 
+IDLE = 300.0
+"""Seconds of silence to bear, unless someone says otherwise."""
+
 _BAD_HEADER = "A header holds a character that HTTP cannot carry; was the key pasted whole, and nothing else?"
 _LINGER = 0.25
 """Seconds to wait for the end of a stream whose last event has come."""
@@ -46,7 +49,7 @@ class Transport:
         *,
         client: httpx2.AsyncClient | None = None,
         timeout: float | None = None,
-        idle_timeout: float | None = 300.0,
+        idle_timeout: float | None = IDLE,
         connect_timeout: float | None = 30.0,
     ) -> None:
         """Seconds, and ``None`` for ever: ``timeout`` for a whole answer, ``idle_timeout`` for silence before or
