@@ -39,6 +39,7 @@ from opensesh.models.model import Model
 
 from . import wire_bedrock as wire
 from .amazon import converse_stream
+from .loopback import Exchange, serving
 from .wires import Server, ask, assert_well_formed, collect, collect_into
 
 if TYPE_CHECKING:
@@ -315,6 +316,23 @@ async def test_missing_credentials_are_told_with_what_to_do(profile: str | None,
     with pytest.raises(AuthFailed, match=told):
         await collect(Bedrock(profile=profile, transport=server.transport), ask(MODEL))
     assert server.requests == []
+
+
+async def test_a_role_that_may_not_be_taken_on_is_told(isolated: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("botocore")
+
+    async def deny(exchange: Exchange) -> None:
+        said = b"<ErrorResponse><Error><Code>AccessDenied</Code><Message>not you</Message></Error></ErrorResponse>"
+        await exchange.send(b"HTTP/1.1 403 Forbidden\r\nContent-Length: %d\r\n\r\n%s" % (len(said), said))
+
+    (isolated / "aws-credentials").write_text(
+        "[me]\naws_access_key_id = AKIDME\naws_secret_access_key = hush\n"
+        "[work]\nrole_arn = arn:aws:iam::123456789012:role/work\nsource_profile = me\nregion = us-east-1\n"
+    )
+    async with serving(deny) as amazon:
+        monkeypatch.setenv("AWS_ENDPOINT_URL_STS", amazon.url)
+        with pytest.raises(AuthFailed, match="not you"):
+            await collect(Bedrock(profile="work", transport=Server(DATA).transport), ask(MODEL))
 
 
 async def test_without_botocore_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

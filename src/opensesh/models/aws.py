@@ -43,7 +43,7 @@ class Signer:
         request = awsrequest.AWSRequest(method="POST", url=url, data=content, headers=dict(headers))
         try:
             auth.SigV4Auth(self._found().get_frozen_credentials(), self._service, self._region).add_auth(request)
-        except exceptions.BotoCoreError as error:
+        except (exceptions.BotoCoreError, exceptions.ClientError) as error:
             raise AuthFailed(f"AWS credentials could not be used: {error}") from error
         return {str(name): str(value) for name, value in request.headers.items()}
 
