@@ -211,7 +211,7 @@ def test_no_secret_is_kept() -> None:
 
 
 def test_words_that_only_look_a_little_like_keys_stay() -> None:
-    message = "risk-assessment of skeleton-key; basic authentication required"
+    message = "risk-assessment of skeleton-key; basic authentication required; skip_thought_signature_validator"
     assert from_response(400, {}, said(message), URL).message == message
 
 

@@ -135,7 +135,7 @@ _SECRET_HEADERS = frozenset(
 )
 _SECRET_PARAMETER = re.compile(r"key|token|secret|sig|password|credential|auth|code", re.IGNORECASE)
 _KEY_SHAPED = re.compile(
-    r"\b(?:sk|pk|rk|gsk|xai|ghp|gho|ghu|github_pat|ABSK|AIza|ya29)[-_.]?[A-Za-z0-9_.\-]{16,}=*"
+    r"\b(?:(?:sk|pk|rk|gsk|xai|ghp|gho|ghu|github_pat)[-_.]|ABSK|AIza|ya29)[A-Za-z0-9_.\-]{16,}=*"
     r"|\b(?P<scheme>bearer|basic)\s+[A-Za-z0-9._~+/\-]{16,}=*",
     re.IGNORECASE,
 )
