@@ -110,6 +110,20 @@ async def test_a_profile_in_the_configuration_is_enough_for_bedrock(
     assert "/eu-west-1/bedrock/" in server.exchanges[0].head
 
 
+@pytest.mark.parametrize("wanted", [True, False])
+async def test_servers_that_cannot_count_are_not_asked_to_if_the_configuration_says_so(wanted: bool) -> None:
+    async with serving(busy) as server:
+        options = {"baseURL": f"{server.url}/v1", "includeUsage": wanted}
+        config: dict[str, Any] = {"provider": {"mine": {"options": options, "models": {"m": {}}}}}
+        open_ = Connections(Catalogue(config), Keyring(config, environ={}))
+        asked = model("mine", "@ai-sdk/openai-compatible")
+        with pytest.raises(Overloaded):
+            async for _ in open_.provider(asked).stream(Request(model=asked, messages=())):
+                pass
+        await open_.aclose()
+    assert (b'"include_usage":true' in server.exchanges[0].body) is wanted
+
+
 async def silent(exchange: Exchange) -> None:
     await exchange.hung_up()
 

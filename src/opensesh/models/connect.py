@@ -112,7 +112,8 @@ class Connections:
             case _:
                 from .openai_chat import OpenAIChat
 
-                return OpenAIChat(credential.key, provider_id=info.id, **given)
+                counts = info.options.get("includeUsage") is not False
+                return OpenAIChat(credential.key, provider_id=info.id, include_usage=counts, **given)
 
 
 def patience(options: Mapping[str, Any]) -> Patience:
