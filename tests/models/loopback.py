@@ -82,6 +82,19 @@ async def serving(
         await asyncio.gather(*(task for task, _ in open_ones if task is not None))
 
 
+@asynccontextmanager
+async def breaking_after(data: bytes) -> AsyncGenerator[Server, None]:
+    """A server that answers with this much, and then breaks the connection."""
+
+    async def answer(exchange: Exchange) -> None:
+        await exchange.send(HEAD, chunk(data))
+        await asyncio.sleep(0.05)  # a reset takes away what was not read by then
+        exchange.reset()
+
+    async with serving(answer) as server:
+        yield server
+
+
 async def _head(reader: asyncio.StreamReader) -> str:
     try:
         first, _, rest = (await reader.readuntil(b"\r\n\r\n")).decode().partition("\r\n")

@@ -33,7 +33,7 @@ from opensesh.models.events import (
 from opensesh.models.request import Provider
 
 from . import wire_anthropic as wire
-from .loopback import END, HEAD, Exchange, chunk, serving
+from .loopback import END, HEAD, Exchange, breaking_after, chunk, serving
 from .wires import Server, ask, collect, collect_into
 
 FULL_USAGE = Usage(input=472, output=89, cache_read=2000, cache_write=100)
@@ -248,6 +248,13 @@ async def test_an_answer_that_merely_ends_is_broken() -> None:
         error = await failure_of(Server(data[:at]))
         assert isinstance(error, ConnectionBroken), at
         assert error.retryable
+
+
+async def test_a_connection_that_breaks_after_the_reason_takes_nothing_back() -> None:
+    async with breaking_after(wire.stream(*wire.FULL[:-1])) as server:
+        client = Anthropic("k", server.url)
+        assert await collect(client) == FULL_EVENTS
+        await client.aclose()
 
 
 async def test_an_error_inside_the_stream_is_raised_after_what_came_before() -> None:

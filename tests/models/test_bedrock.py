@@ -39,7 +39,7 @@ from opensesh.models.model import Model
 
 from . import wire_bedrock as wire
 from .amazon import converse_stream
-from .loopback import Exchange, serving
+from .loopback import Exchange, breaking_after, serving
 from .wires import Server, ask, assert_well_formed, collect, collect_into
 
 if TYPE_CHECKING:
@@ -161,6 +161,10 @@ async def test_an_answer_without_its_counts_still_ends() -> None:
     events = await events_of(wire.START, wire.delta(0, text="Hi"), stopped)
     assert [type(event) for event in events] == [Start, StartStep, TextStart, TextDelta, TextEnd, FinishStep, Finish]
     assert events[-1] == Finish("stop", Usage())
+    async with breaking_after(b"".join((wire.START, wire.delta(0, text="Hi"), stopped))) as amazon:
+        adapter = Bedrock("bearer-of-the-test", base_url=amazon.url)
+        assert await collect(adapter, ask(MODEL)) == events
+        await adapter.aclose()
 
 
 async def test_events_and_deltas_nobody_knows_yet_are_passed_over() -> None:

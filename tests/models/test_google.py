@@ -14,6 +14,7 @@ from opensesh.models.google_prompt import UNSIGNED, body
 from opensesh.models.model import Model
 from opensesh.models.request import Assistant, Call, File, Reasoning, Result, System, Text, Tool, Turn, User
 
+from .loopback import breaking_after
 from .wire_gemini import ALL, PLAIN, SIGNATURE, TOOLS, call, chunk, thought
 from .wires import (
     READ,
@@ -150,6 +151,13 @@ async def test_errors_in_the_stream_are_raised() -> None:
     with pytest.raises(Overloaded):
         await collect_into(got, provider(Server(lines(chunk({"text": "x"}), error))), ask(PRO))
     assert got[-1] == TextDelta("text-0", "x")
+
+
+async def test_a_connection_that_breaks_after_the_reason_takes_nothing_back() -> None:
+    async with breaking_after(lines(chunk({"text": "x"}, finish="STOP"))) as server:
+        adapter = Google("", server.url)
+        assert heard(await collect(adapter, ask(PRO)))[:4] == ("x", "", [], "stop")
+        await adapter.aclose()
 
 
 async def test_a_stream_that_merely_ends_is_broken() -> None:

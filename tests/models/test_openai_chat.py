@@ -12,6 +12,7 @@ from opensesh.errors import AuthFailed, ConnectionBroken, ContextOverflow, Model
 from opensesh.models.events import StreamEvent, TextDelta, ToolCall, Usage
 from opensesh.models.openai_chat import OpenAIChat, read_usage
 
+from .loopback import breaking_after
 from .wire_chat import ALL, DEEPSEEK, OLLAMA, OPENAI, OPENROUTER, ROLE, call, chunk, said
 from .wires import (
     Server,
@@ -293,6 +294,17 @@ async def test_a_stream_with_done_is_complete_without_a_reason() -> None:
     assert heard(await answer(*said("x"), "[DONE]")).reason == "stop"
     assert heard(await answer(call(0, id="x", name="read", arguments="{}"), "[DONE]")).reason == "tool-calls"
     assert heard(await answer("[DONE]")).reason == "unknown"
+
+
+async def test_a_connection_that_breaks_after_the_reason_takes_nothing_back() -> None:
+    async with breaking_after(lines(*said("x"), chunk({}, "stop"))) as server:
+        adapter = OpenAIChat("", server.url)
+        assert heard(await collect(adapter)) == ("x", "", [], "stop", Usage())
+        await adapter.aclose()
+    async with breaking_after(lines(*said("x"))) as server:
+        with pytest.raises(ConnectionBroken):
+            await collect(adapter := OpenAIChat("", server.url))
+        await adapter.aclose()
 
 
 async def test_a_stream_with_neither_is_broken() -> None:

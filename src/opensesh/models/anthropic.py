@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, Literal, cast
 
+from ..errors import ConnectionBroken
 from . import failures
 from .anthropic_prompt import body
 from .events import (
@@ -82,11 +83,15 @@ class Anthropic:
         async with aclosing(
             self._transport.sse(self._url, headers=headers, body=body(request), provider_id=provider_id)
         ) as events:
-            async for event in events:
-                for item in reader.read(payload(event.data, self._url)):
-                    yield item
-                if reader.finished:
-                    break
+            try:
+                async for event in events:
+                    for item in reader.read(payload(event.data, self._url)):
+                        yield item
+                    if reader.finished:
+                        break
+            except ConnectionBroken:
+                if not reader.has_reason:  # with one, the answer is complete, however its connection ends
+                    raise
             await drain(events)
         for item in reader.close():
             yield item
@@ -130,6 +135,11 @@ class Reader:
         self.finished = False
         """Whether the last event has come."""
 
+    @property
+    def has_reason(self) -> bool:
+        """Whether it is known why the answer ended."""
+        return bool(self._stop.get("stop_reason"))
+
     def read(self, wire: dict[str, Any]) -> Sequence[StreamEvent]:
         """What ``wire`` means; kinds of events and blocks that are not known here mean nothing."""
         try:
@@ -143,7 +153,7 @@ class Reader:
         """What is left when the stream has ended: nothing, unless the server forgot to say so."""
         if self.finished:
             return ()
-        if self._stop.get("stop_reason"):
+        if self.has_reason:
             return self._finish()
         raise failures.broken_off(self._url)
 

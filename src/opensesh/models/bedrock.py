@@ -90,12 +90,16 @@ class Bedrock:
         async with aclosing(
             self._transport.raw(url, headers=headers, content=content, provider_id=provider_id)
         ) as chunks:
-            async for chunk in chunks:
-                for message in decoder.feed(chunk):
-                    for item in reader.read(message):
-                        yield item
-                if reader.finished:
-                    break
+            try:
+                async for chunk in chunks:
+                    for message in decoder.feed(chunk):
+                        for item in reader.read(message):
+                            yield item
+                    if reader.finished:
+                        break
+            except ConnectionBroken:
+                if not reader.has_reason:  # with one, the answer is complete, however its connection ends
+                    raise
             await drain(chunks)
         for item in reader.close():
             yield item
@@ -149,6 +153,11 @@ class Reader:
         self.finished = False
         """Whether the last message has come."""
 
+    @property
+    def has_reason(self) -> bool:
+        """Whether it is known why the answer ended, after which only counts can follow."""
+        return bool(self._reason)
+
     def read(self, message: Message) -> Sequence[StreamEvent]:
         """What ``message`` means; kinds that are not known here mean nothing."""
         kind = message.headers.get(":message-type", "event")
@@ -164,7 +173,7 @@ class Reader:
         """What is left when the stream has ended: the end itself, if the counts that follow it never came."""
         if self.finished:
             return ()
-        if self._reason:
+        if self.has_reason:
             return self._finish()
         raise failures.broken_off(self._url)
 

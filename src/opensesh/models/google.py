@@ -6,7 +6,7 @@ from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from ..errors import ContentFiltered
+from ..errors import ConnectionBroken, ContentFiltered
 from . import failures
 from .events import (
     Finish,
@@ -90,12 +90,13 @@ class Google:
         answer = _Answer(self._mint_id)
         while not answer.finish_reason:
             async with aclosing(self._transport.sse(url, headers=headers, body=asked, provider_id=provider_id)) as wire:
-                async for _, data in wire:
-                    chunk = payload(data, url)
-                    if chunk.get("error"):
-                        raise failures.from_stream_error(chunk, provider_id, url)
-                    for event in _read(answer, chunk, data, url):
-                        yield event
+                try:
+                    async for _, data in wire:
+                        for event in _read(answer, data, url, provider_id):
+                            yield event
+                except ConnectionBroken:
+                    if not answer.finish_reason:  # with one, the answer is complete, however its connection ends
+                        raise
             _check(answer, url)
             if token := answer.proceed():
                 asked["continuationToken"] = token
@@ -111,7 +112,10 @@ class Google:
         return f"{self._base_url}/{quote(path)}:streamGenerateContent?alt=sse"
 
 
-def _read(answer: _Answer, chunk: Document, data: str, url: str) -> list[StreamEvent]:
+def _read(answer: _Answer, data: str, url: str, provider_id: str) -> list[StreamEvent]:
+    chunk = payload(data, url)
+    if chunk.get("error"):
+        raise failures.from_stream_error(chunk, provider_id, url)
     try:
         return answer.read(chunk)
     except (AttributeError, LookupError, TypeError, ValueError) as cause:

@@ -6,6 +6,7 @@ from __future__ import annotations
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
+from ..errors import ConnectionBroken
 from . import failures
 from .events import (
     Finish,
@@ -80,20 +81,16 @@ class OpenAIChat:
         async with aclosing(
             self._transport.sse(self._url, headers=headers, body=asked, provider_id=provider_id)
         ) as wire:
-            async for name, data in wire:
-                if data.startswith(_DONE):
-                    answer.done = True
-                    break
-                chunk = payload(data, self._url)
-                try:
-                    error = _error_in(name, chunk)
-                    events = () if error else answer.read(chunk)
-                except (AttributeError, LookupError, TypeError, ValueError) as cause:
-                    raise failures.unreadable(data, self._url) from cause
-                if error:
-                    raise failures.from_stream_error(error, provider_id, self._url)
-                for event in events:
-                    yield event
+            try:
+                async for name, data in wire:
+                    if data.startswith(_DONE):
+                        answer.done = True
+                        break
+                    for event in self._read(answer, name, data, provider_id):
+                        yield event
+            except ConnectionBroken:
+                if not answer.finish_reason:  # with one, the answer is complete, however its connection ends
+                    raise
             if not answer.done and not answer.finish_reason:
                 raise failures.broken_off(self._url)
             for event in answer.close():
@@ -103,6 +100,17 @@ class OpenAIChat:
     async def aclose(self) -> None:
         """Close the connections this adapter keeps."""
         await self._transport.aclose()
+
+    def _read(self, answer: _Answer, name: str, data: str, provider_id: str) -> list[StreamEvent]:
+        chunk = payload(data, self._url)
+        try:
+            error = _error_in(name, chunk)
+            events = [] if error else answer.read(chunk)
+        except (AttributeError, LookupError, TypeError, ValueError) as cause:
+            raise failures.unreadable(data, self._url) from cause
+        if error:
+            raise failures.from_stream_error(error, provider_id, self._url)
+        return events
 
 
 def _error_in(name: str, chunk: dict[str, Any]) -> dict[str, Any] | None:
