@@ -12,9 +12,13 @@ def main() -> None:
 
         print(f"opensesh {__version__}")
         return
-    from .cli.app import run
+    try:
+        from .cli.app import run
 
-    sys.exit(run(sys.argv[1:]))
+        code = run(sys.argv[1:])
+    except KeyboardInterrupt:  # before a command was begun
+        code = 130
+    sys.exit(code)
 
 
 if __name__ == "__main__":

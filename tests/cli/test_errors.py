@@ -355,3 +355,27 @@ def test_an_error_inside_of_a_group_of_tasks_is_told_as_itself(
     monkeypatch.setattr(app, "load_command", load_command)
     terminal.run("list")
     assert "there is no such thing" in helps(terminal, 3)
+
+
+IMPATIENT = """
+import os, signal, sys
+
+class Impatient:
+    def find_spec(self, name, path=None, target=None):
+        if name == {name!r}:
+            sys.meta_path.remove(self)
+            os.kill(os.getpid(), signal.SIGINT)
+
+sys.meta_path.insert(0, Impatient())
+"""
+
+
+def interrupted(while_loading: str, program: str, *words: str) -> tuple[int, str, str]:
+    code = IMPATIENT.format(name=while_loading) + program
+    done = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True, check=False)
+    return done.returncode, done.stdout, done.stderr
+
+
+@pytest.mark.parametrize("module", ["opensesh.cli.arguments", "datetime", "opensesh.cli.listing"])
+def test_an_interruption_while_a_command_is_loaded_is_one(module: str) -> None:
+    assert interrupted(module, "from opensesh.__main__ import main; main()", "list") == (130, "", "")
