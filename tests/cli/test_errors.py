@@ -16,6 +16,7 @@ from opensesh.cli.app import COMMANDS
 from opensesh.errors import NotFound
 from opensesh.storage import paths
 
+from ..history.sample_tree import Sample
 from .running import Screen, Terminal, write_script
 
 READERS = {
@@ -379,3 +380,16 @@ def interrupted(while_loading: str, program: str, *words: str) -> tuple[int, str
 @pytest.mark.parametrize("module", ["opensesh.cli.arguments", "datetime", "opensesh.cli.listing"])
 def test_an_interruption_while_a_command_is_loaded_is_one(module: str) -> None:
     assert interrupted(module, "from opensesh.__main__ import main; main()", "list") == (130, "", "")
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
+def test_what_a_terminal_has_no_letters_for_is_replaced_and_no_error(sample: Sample, encoding: str) -> None:
+    sample.session(title="a long way … 漢字 \udcff")
+    done = subprocess.run(
+        [sys.executable, "-m", "opensesh", "list"],
+        env=os.environ | {"PYTHONIOENCODING": encoding, "PYTHONUTF8": "0"},
+        capture_output=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, b"1 session.\n")
+    assert f"a long way {'…' if encoding == 'utf-8' else '?'} ".encode() in done.stdout

@@ -69,6 +69,7 @@ _EXIT: tuple[tuple[type[errors.OpenseshError], int], ...] = (
 def run(words: Sequence[str]) -> int:
     """Run one command and answer with its exit code."""
     _open_missing_streams()
+    _replace_what_cannot_be_shown()
     try:
         code = _run(words)
         sys.stdout.flush()
@@ -93,6 +94,14 @@ def _open_missing_streams() -> None:
         if getattr(sys, name) is None:
             nowhere = os.open(os.devnull, os.O_RDWR)
             setattr(sys, name, os.fdopen(nowhere, mode, encoding="utf-8", closefd=False))
+
+
+def _replace_what_cannot_be_shown() -> None:
+    """A terminal or file of an older encoding gets a question mark for what it lacks. Not an error: what was asked for
+    is all there but for that."""
+    for stream in (sys.stdout, sys.stderr):
+        if (adjust := getattr(stream, "reconfigure", None)) is not None:
+            adjust(errors="replace")
 
 
 def _drop_unwritten() -> None:
