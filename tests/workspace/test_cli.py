@@ -89,7 +89,7 @@ def test_the_diff_can_be_counted_and_read_by_programs(console: Console) -> None:
 def test_the_diff_of_a_folder_without_git_comes_from_the_tools(plain: Desk, capsys: pytest.CaptureFixture[str]) -> None:
     console = Console(plain, capsys)
     session = plain.session()
-    assert console.diff(session) == "Nothing was changed.\n"
+    assert (console.diff(session), console.errors) == ("", "Nothing was changed.\n")
     plain.step(session, plain.prompt(session), creates("a.txt", "one\n"))
     assert "+one\n" in console.diff(session)
 
@@ -193,7 +193,7 @@ def test_where_nobody_can_be_asked_nothing_happens_without_a_word(
     assert console.revert(session) == ""
     assert console.code == 1
     assert "  ~ a.txt" in console.errors
-    assert console.errors.endswith("Go on? [y/N] Nothing was touched.\n")
+    assert console.errors.endswith("Go on? [y/N] Nothing was changed.\n")
     assert console.desk.sessions.get(session).revert is None
     console.revert(session)
     assert console.desk.sessions.get(session).revert is not None

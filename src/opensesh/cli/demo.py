@@ -76,8 +76,8 @@ async def _tell(folder: str, options: Namespace) -> Outcome:
         output.print_json(_document(drive, outcome, kept, folder))
         return outcome
     say(output.paint("\nWhat changed", 1))
-    for line in kept.diff.splitlines():
-        say(f"  {output.paint(line, *_colour(line))}")
+    for line in output.painted_diff(kept.diff.removesuffix("\n")):
+        say(f"  {line}")
     say(output.paint("\nWhat it would have cost, at the prices of a larger model", 1))
     say(f"  {in_words(drive.tally, drive.tally.cost(drive.engine))}")
     say(output.paint("\nWhat is stored, read back", 1))
@@ -155,12 +155,6 @@ def _document(drive: Drive, outcome: Outcome, kept: _Kept, folder: str) -> dict[
 
     own = {"forkID": kept.fork.id, "title": kept.session.title, "diff": kept.diff, "messages": len(kept.messages)}
     return result(drive, outcome) | own | {"folder": folder, "store": kept.root, "seconds": drive.tally.seconds}
-
-
-def _colour(line: str) -> tuple[int, ...]:
-    if line.startswith(("+++", "---", "diff ", "index ")):
-        return (1,)
-    return {"+": (32,), "-": (31,), "@": (36,)}.get(line[:1], ())
 
 
 def _silent(*_: object) -> None:

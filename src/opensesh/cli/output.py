@@ -10,7 +10,7 @@ from ..spelling import counted
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
     from typing import Any
 
 __all__ = [
@@ -19,6 +19,7 @@ __all__ = [
     "counted",
     "kinds",
     "paint",
+    "painted_diff",
     "print_json",
     "short_path",
     "table",
@@ -28,6 +29,7 @@ __all__ = [
     "width",
 ]
 
+_CHANGES = {"+": 32, "-": 31, "@": 36}
 _LEAST = 12
 """Columns that the last column of a table needs to tell anything."""
 
@@ -50,6 +52,15 @@ def coloured() -> bool:
 def paint(text: str, *codes: int) -> str:
     """``text`` in colour, where colour is wanted."""
     return f"\x1b[{';'.join(map(str, codes))}m{text}\x1b[0m" if codes and coloured() else text
+
+
+def painted_diff(text: str) -> Iterator[str]:
+    """The lines of a diff as git prints it or the tools note it, in colour where that is wanted."""
+    in_hunk = False
+    for line in text.split("\n"):
+        in_hunk = line.startswith("@@") or (in_hunk and not line.startswith(("diff ", "Index: ")))
+        code = _CHANGES.get(line[:1]) if in_hunk else 1
+        yield paint(line, code) if code and line else line
 
 
 def when(milliseconds: int, *, utc: bool = False) -> str:

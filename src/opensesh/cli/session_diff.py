@@ -53,11 +53,11 @@ def run(options: Namespace, sessions: Sessions, session: Session) -> int:
     if options.json:
         output.print_json(found.files)
     elif not found.files:
-        print("Nothing was changed.")
+        print("Nothing was changed.", file=sys.stderr)
     elif options.stat:
         _print_counts(found.files)
     else:
-        print(found.text or "\n".join(_texts(found.files)))
+        _print(found.text or "\n".join(_texts(found.files)))
     if found.stored:
         print(f"As it was stored when the session ran: {found.stored}.", file=sys.stderr)
     return 0
@@ -129,9 +129,17 @@ def _texts(found: Sequence[Document]) -> Iterator[str]:
         yield each.get("patch") or compare(each["file"], each.get("before", ""), each.get("after", "")).text
 
 
+def _print(text: str) -> None:
+    from .paging import page
+    from .terminal import tame
+
+    text = text.removesuffix("\n")
+    page("\n".join(output.painted_diff(tame(text))) if sys.stdout.isatty() else text)
+
+
 def _print_counts(found: Sequence[Document]) -> None:
     rows = [(f"+{each['additions']}", f"-{each['deletions']}", each.get("status", ""), each["file"]) for each in found]
-    output.table(("added", "removed", "", "file"), rows)
+    output.table(("ADDED", "REMOVED", "", "FILE"), rows)
     added, removed = (sum(each[name] for each in found) for name in ("additions", "deletions"))
     files = output.counted(len(found), "file")
     print(f"{files}, {output.counted(added, 'line')} added, {removed:,} removed")

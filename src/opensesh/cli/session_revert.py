@@ -110,7 +110,7 @@ def _leave(preview: Preview, options: Namespace) -> int:
     if options.dry_run:
         _print_plan(preview)
         return 0
-    print("Nothing was touched.", file=sys.stderr)
+    print("Nothing was changed.", file=sys.stderr)
     return 1
 
 

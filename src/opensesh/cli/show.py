@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from typing import TYPE_CHECKING
 
@@ -53,7 +52,9 @@ def run(options: Namespace) -> int:
     else:
         wanted = Wanted.everything() if options.full else Wanted(options.reasoning, options.outputs)
         found = library.transcript(session, wanted, children=options.children, last=options.last)
-        _page(_rendered(session, found, _reverted(library, session), utc=options.utc))
+        from .paging import page
+
+        page(_rendered(session, found, _reverted(library, session), utc=options.utc))
     output.tell_damage(library.damage)
     return 0
 
@@ -170,18 +171,3 @@ def _words(found: Transcript) -> Iterator[str]:
 
 def _length(found: Transcript) -> int:
     return sum(len(word) for word in _words(found))
-
-
-def _page(text: str) -> None:
-    """To the terminal, through the pager if it is longer than the screen."""
-    if sys.stdout.isatty() and os.environ.get("TERM") != "dumb":
-        from shutil import get_terminal_size
-
-        if text.count("\n") >= get_terminal_size().lines:
-            from pydoc import pager
-
-            os.environ.setdefault("LESS", "FRX")
-            pager(text)
-            return
-    sys.stdout.buffer.write(text.encode(errors="replace") + b"\n")
-    sys.stdout.buffer.flush()
