@@ -70,6 +70,40 @@ def test_a_store_that_cannot_be_read_is_named(terminal: Terminal, command: str, 
     assert "odd.db" in helps(terminal, 5)
 
 
+@pytest.mark.parametrize("command", [*READERS, "stats --by project", "stats --bytes", "stats --project shop"])
+def test_a_database_that_cannot_be_read_costs_itself_alone(
+    terminal: Terminal, sample: Sample, command: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sample.talk("A word of it")
+    odd = sample.root.with_name("opencode.db")
+    odd.write_bytes(b"junk")
+    monkeypatch.setenv("OPENSESH_STORE", str(odd.parent))
+    for _ in ("new", "known"):
+        shown = terminal.run(*command.split(), *READERS.get(command, ()))
+        assert terminal.code == (5 if command == "doctor" else 0), terminal.error
+        assert shown or command == "export"
+        assert f"{odd}: not an SQLite database" in shown + terminal.error
+        assert (shown + terminal.error).count("not an SQLite database") == 1
+
+
+def test_who_writes_is_told_how_to_go_on_without_such_a_database(terminal: Terminal, sample: Sample) -> None:
+    session = sample.talk()["id"]
+    sample.root.with_name("opencode.db").write_bytes(b"junk")
+    place = str(sample.root.parent)
+    terminal.run("session", "rename", session, "New", "--store", place)
+    assert f"to go on without it, say --store {sample.root}" in helps(terminal, 5)
+    assert "renamed: New" in terminal.run("session", "rename", session, "New", "--store", str(sample.root))
+
+
+@pytest.mark.parametrize("command", READERS)
+def test_a_database_that_cannot_be_read_is_an_error_where_there_is_nothing_else(
+    terminal: Terminal, tmp_path: Path, command: str
+) -> None:
+    tmp_path.joinpath("opencode.db").write_bytes(b"junk")
+    terminal.run(command, *READERS[command], "--store", str(tmp_path))
+    assert "opencode.db: not an SQLite database" in helps(terminal, 5)
+
+
 @pytest.mark.parametrize("command", sorted(READERS.keys() - {"doctor"}))
 @pytest.mark.parametrize("folder", ["data", "data/storage"])
 def test_a_store_that_may_not_be_read_is_not_taken_for_an_empty_one(

@@ -643,7 +643,7 @@ def test_a_database_that_breaks_later_leaves_what_is_known_of_it_and_the_tree_in
     whole = database.path.read_bytes()
     database.path.write_bytes(b"not a database at all " * 100)
     assert set(found(index, "gravel")) == {part, "prt_a"}
-    assert index.damage == [(str(database.path), f"{database.path}: not an SQLite database")]
+    assert index.damage == [(str(database.path), "not an SQLite database")]
     assert [hit.part for hit in search(index, Query("gravel", "text")).hits] == [part]
     _execute(Path(index.path), "UPDATE meta SET value = value - 61000000000 WHERE name = 'turn'")
     index.refresh(closely=True)
@@ -665,7 +665,7 @@ def test_a_session_that_cannot_be_read_is_read_the_next_time(tmp_path: Path, mon
 
         patched.setattr(DatabaseFeed, "session", locked)
         assert found(index, "gravel") == []
-        assert [damage.reason for damage in index.damage] == [f"{database.path}: locked"]
+        assert [damage.reason for damage in index.damage] == ["locked"]
     assert found(index, "gravel") == [None]
     assert index.damage == []
     database.close()

@@ -12,18 +12,16 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ..records import Session
-    from ..storage.store import Damage, Store
+    from ..storage.store import Store
 
 __all__ = ["find_places", "find_session", "is_global", "places", "project_title", "read_sessions"]
 
 
-def read_sessions(store: Store, damage: list[Damage]) -> Iterator[Session]:
-    """Every session that can be read; the others go to ``damage``."""
-    library = Library(store=store)
-    library.damage = damage
-    return (each for _, each in library.records())
+def read_sessions(store: Store) -> Iterator[Session]:
+    """Every session that can be read."""
+    return (each for _, each in Library(store=store).records())
 
 
 def find_session(store: Store, word: str) -> Session:
     """The session that ``word`` names: a full id, the beginning or end of one, a slug, or ``last``."""
-    return find_among(read_sessions(store, []), word, store.place)
+    return find_among(read_sessions(store), word, store.place)

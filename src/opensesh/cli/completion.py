@@ -103,11 +103,10 @@ def _values(parser: Parser, store: str | None) -> list[tuple[str, str]]:
 def _sessions(store: str | None) -> list[tuple[str, str]]:
     from os.path import expanduser
 
-    from ..storage import open_store
-    from .choose import read_sessions
+    from ..history.library import Library
 
     try:
-        found = list(read_sessions(open_store(store and expanduser(store)), []))
+        found = [each for _, each in Library(store and expanduser(store)).records()]
     except OpenseshError:
         return []
     found.sort(key=lambda each: -each.updated)

@@ -10,19 +10,22 @@ if TYPE_CHECKING:
     from argparse import Namespace
 
     from ..history.upkeep.disk_usage import Share, StoreUsage
-    from ..storage.store import Damage, Store
+    from ..storage.store import Damage
 
 
-def run(store: Store, options: Namespace) -> int:
+def run(options: Namespace) -> int:
     """Print what each store takes."""
     from ..history.upkeep.disk_usage import measure
+    from ..storage import open_store
 
     damage: list[Damage] = []
-    usages = measure(store, report=damage.append)
+    usages = measure(open_store(options.store, report=damage.append), report=damage.append)
     if options.json:
         output.print_json({"stores": [usage.document() for usage in usages]})
     else:
-        for usage in usages:
+        for number, usage in enumerate(usages):
+            if number:
+                print()
             _print(usage, options.limit)
     output.tell_damage(damage)
     return 0

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from ..history.upkeep.doctor import Diagnosis
     from ..history.upkeep.findings import Finding
-    from ..storage.store import Store
+    from ..storage.store import Damage, Store
     from .arguments import Parser
 
 _COLOURS = {"damage": 31, "odd": 33, "note": 2}
@@ -44,13 +44,14 @@ def run(options: Namespace) -> int:
     from ..history.upkeep.doctor import diagnose, repair
     from ..storage import open_store
 
-    store = open_store(options.store)
+    unread: list[Damage] = []
+    store = open_store(options.store, report=unread.append)
     if options.migrate:
         return _migrate(store, options)
     if options.tidy:
         return _tidy(store, options)
     with Progress("{:,} records looked at") as step:
-        found = repair(store, step=step) if options.fix else diagnose(store, step=step)
+        found = (repair if options.fix else diagnose)(store, unread=unread, step=step)
     if options.json:
         output.print_json(found.document() | {"room": _room(store)})
     else:

@@ -57,8 +57,8 @@ def run(options: Namespace) -> int:
     if options.json:
         options.format = "json"
     _check(options)
-    store = open_store(options.store)
     damage: list[Damage] = []
+    store = open_store(options.store, report=damage.append)
     redactor = _redactor(options)
     chosen = _selection(store, options)
     shown = Options(tools=options.tools or "", reasoning=not options.no_reasoning, utc=options.utc)
@@ -87,6 +87,7 @@ def _redactor(options: Namespace) -> Redactor | None:
 
 
 def _selection(store: Store, options: Namespace) -> Selection:
+    from ..history.library import Library
     from ..history.selection import Selection
     from .choose import find_session
     from .listing import moment
@@ -96,7 +97,7 @@ def _selection(store: Store, options: Namespace) -> Selection:
         raise UsageError("name sessions, or say --project, --since and --until; not both")
     return Selection(
         names=tuple(find_session(store, word).id for word in options.session),
-        fits=in_project(store, options.project) if options.project else None,
+        fits=in_project(Library(store=store), options.project) if options.project else None,
         since=moment(options.since) if options.since else 0,
         until=moment(options.until) if options.until else None,
         children=options.children,

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from ..history.library import Overview
     from ..records import Project, Session
-    from ..storage.store import Damage, Store
+    from ..storage.store import Store
     from .arguments import Parser
 
 _UNITS = {"m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
@@ -64,13 +64,6 @@ def scope(library: Library, options: Namespace) -> Scope:
     since = moment(options.since) if options.since else 0
     until = moment(options.until) if options.until else 0
     return Scope(chosen, since, until, options.children, options.archived)
-
-
-def read_projects(store: Store, damage: list[Damage]) -> list[Project]:
-    """Every project record that can be read."""
-    library = Library(store=store)
-    library.damage = damage
-    return library.projects
 
 
 def moment(text: str) -> int:

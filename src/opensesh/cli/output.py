@@ -132,7 +132,9 @@ def tell_damage(damage: Sequence[tuple[str, str]]) -> None:
     """On standard error: what could not be read, a few by name."""
     if not damage:
         return
-    print(f"{counted(len(damage), 'damaged record')} left out:", file=sys.stderr)
+    databases = sum(path.endswith(".db") for path, _ in damage)
+    what = kinds((databases, "database", ""), (len(damage) - databases, "damaged record", ""))
+    print(f"{what} left out:", file=sys.stderr)
     for path, reason in damage[:5]:
         print(f"  {path}: {reason}", file=sys.stderr)
     if len(damage) > 5:

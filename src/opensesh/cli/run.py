@@ -217,7 +217,7 @@ def _last_here(store: Store, directory: str) -> Session:
     from .choose import read_sessions
 
     place = resolve(directory)
-    roots = [each for each in read_sessions(store, []) if each.parent_id is None and not each.archived]
+    roots = [each for each in read_sessions(store) if each.parent_id is None and not each.archived]
     here = [each for each in roots if each.directory == place.directory]
     related = [each for each in roots if each.project_id == place.id != GLOBAL]
     if not here and not related:

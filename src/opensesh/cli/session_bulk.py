@@ -99,7 +99,7 @@ def _chosen(store: Store, options: Namespace) -> list[Session]:
     if not tests:
         more = " or --from" if options.action == "move" else " or --archived" if options.action == "remove" else ""
         raise UsageError(f"which sessions? Name them, or say --project, --before, --empty, --larger{more}")
-    return [each for each in read_sessions(store, []) if all(test(each) for test in tests)]
+    return [each for each in read_sessions(store) if all(test(each) for test in tests)]
 
 
 def _tests(store: Store, options: Namespace) -> list[Callable[[Session], bool]]:

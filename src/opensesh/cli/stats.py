@@ -11,7 +11,6 @@ import sys
 
 from ..errors import UsageError
 from ..loading import load_msgspec
-from ..storage import open_store
 from ..storage.found import find_stores
 from . import output
 from .arguments import count
@@ -21,12 +20,13 @@ if TYPE_CHECKING:
     from argparse import Namespace
     from collections.abc import Callable, Mapping, Sequence
 
+    from ..history.library import Library
     from ..history.stats.figures import Figures
     from ..history.stats.ledger import Facts, Ledger
     from ..history.stats.results import Row, Statistics
     from ..history.stats.stats import Choice
     from ..storage.found import Found
-    from ..storage.store import Damage, Store
+    from ..storage.store import Damage
     from .arguments import Parser
 
 GROUPS = ("day", "project", "model", "agent", "tool", "session")
@@ -57,7 +57,7 @@ def run(options: Namespace) -> int:
 
         if options.by != "day" or options.since or options.until or options.project or options.children:
             raise UsageError("--bytes measures whole stores: of the other options, only --limit goes with it")
-        return run_bytes(open_store(options.store), options)
+        return run_bytes(options)
     found = find_stores(options.store)
     if options.by == "tool" or options.fresh or options.since or options.until or options.project:
         damage = _counted(found, options)
@@ -111,7 +111,7 @@ def _choice(options: Namespace) -> Choice:
     return Choice(
         since=moment(options.since) if options.since else None,
         until=moment(options.until) if options.until else None,
-        session=in_project(open_store(options.store), options.project) if options.project else _anything,
+        session=_in_named_project(options) if options.project else _anything,
     )
 
 
@@ -119,11 +119,15 @@ def _anything(_: Facts | None) -> bool:
     return True
 
 
-def in_project(store: Store, name: str) -> Callable[[Facts | None], bool]:
-    """Whether a session belongs to what ``name`` means, as for every command that takes ``--project``."""
+def _in_named_project(options: Namespace) -> Callable[[Facts | None], bool]:
     from ..history.library import Library
 
-    chosen = Library(store=store).choose(name)
+    return in_project(Library(options.store), options.project)
+
+
+def in_project(library: Library, name: str) -> Callable[[Facts | None], bool]:
+    """Whether a session belongs to what ``name`` means, as for every command that takes ``--project``."""
+    chosen = library.choose(name)
     return lambda facts: facts is not None and chosen.belongs(facts.project, facts.directory, facts.title)
 
 
@@ -232,10 +236,10 @@ def _names(rows: Sequence[Row], by: str, options: Namespace) -> list[str]:
         return [row.key if row.title is None else f"{row.key[-6:]} {row.title}" for row in rows]
     if by != "project":
         return [row.key for row in rows]
-    from .choose import project_title
-    from .listing import read_projects
+    from ..history.discovery import project_title
+    from ..history.library import Library
 
-    titles = {each.id: project_title(each) for each in read_projects(open_store(options.store), [])}
+    titles = {each.id: project_title(each) for each in Library(options.store).projects}
     return [titles.get(row.key) or os.path.basename(row.key) or row.key for row in rows]
 
 

@@ -170,7 +170,7 @@ class Library:
     @cached_property
     def store(self) -> Store:
         """Every store that was found, as one."""
-        return self._given or open_store(self._place)
+        return self._given or open_store(self._place, report=self.report)
 
     @cached_property
     def found(self) -> Found:

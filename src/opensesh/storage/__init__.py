@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any
 
     from .found import find_stores
@@ -27,10 +30,12 @@ def __getattr__(name: str) -> Any:
     return value
 
 
-def open_store(place: str | None = None) -> Store:
+def open_store(place: str | None = None, *, report: Callable[[Damage], None] | None = None) -> Store:
     """The store at ``place``: a storage folder, an OpenCode data folder, or a database file.
 
-    A data folder (the default is OpenCode's own) opens as everything found in it: the JSON tree and every database.
+    A data folder (the default is OpenCode's own) opens as everything found in it: the JSON tree and every database. One
+    of these that cannot be read is a :class:`~opensesh.errors.StoreError`, for who writes must know what there is. Who
+    reads gives ``report``, is told, and gets the others, if there are any.
     """
     from .found import find_stores
 
@@ -41,9 +46,24 @@ def open_store(place: str | None = None) -> Store:
 
     if found.tree is None:
         return OpencodeDB(found.place)
+    from ..errors import StoreError
+    from .store import unreadable
     from .union import Union
 
-    return Union(found.place, [open_tree(found.tree), *(OpencodeDB(path) for path in found.databases)])
+    opened: list[Store] = []
+    failed: list[tuple[str, StoreError]] = []
+    for path in found.databases:
+        try:
+            opened.append(OpencodeDB(path))
+        except StoreError as error:
+            failed.append((path, error))
+    if failed and not (opened or os.path.isdir(found.tree)):
+        raise failed[0][1]
+    for path, error in failed:
+        if report is None:
+            raise StoreError(f"{error.message}; to go on without it, say --store {found.tree}", path=path)
+        report(unreadable(path, error))
+    return Union(found.place, [open_tree(found.tree), *opened])
 
 
 def open_tree(root: str) -> JsonTree:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from ..errors import StoreError
     from ..records import Document
 
 Key = tuple[str, ...]
@@ -18,6 +19,11 @@ class Damage(NamedTuple):
 
     path: str
     reason: str
+
+
+def unreadable(place: str, error: StoreError) -> Damage:
+    """That a store cannot be read at all, as damage at its place."""
+    return Damage(place, error.message.removeprefix(f"{place}: "))
 
 
 class StoredMessage(NamedTuple):

@@ -105,7 +105,7 @@ def incoming(place: str, *, report: Report = log_damage) -> Iterator[Incoming]:
     if os.path.isdir(place) and not _is_store(place):
         yield from _from_folder(place, report)
     elif os.path.isdir(place) or _is_database(place):
-        yield from _from_store(open_store(place), report)
+        yield from _from_store(open_store(place, report=report), report)
     else:
         yield from _from_file(place, report)
 

@@ -155,7 +155,8 @@ def work(source: BinaryIO, target: BinaryIO) -> None:
         from .redaction import Redactor
 
         redactor = Redactor(paths=job.redact_paths)
-    reader = Reader(open_store(job.place), job.form, job.options, redactor=redactor, report=damage.append)
+    store = open_store(job.place, report=lambda damage: None)  # whoever started this was told
+    reader = Reader(store, job.form, job.options, redactor=redactor, report=damage.append)
     while (frame := _receive(source)) is not None:
         key, *others = msgpack.decode(frame)
         damage.clear()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ...errors import InvalidID, StoreError
 from ...ids import instant
-from ...storage.store import Damage
+from ...storage.store import unreadable
 from . import extract
 from .feeds import UNSURE, Document, Feed, Look, fullest, mark
 from .rows import Known, Owner, Rows
@@ -84,7 +84,7 @@ class Refresh:
             return self._feeds[place].session(name)
         except StoreError as error:
             self._shut.add(place)
-            self._feeds[place].damage.append(Damage(place, error.message))
+            self._feeds[place].damage.append(unreadable(place, error))
             return None
 
     def _session(self, name: str, places: Mapping[str, int], *, closely: bool) -> None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import time
 from typing import TYPE_CHECKING, NamedTuple
 
 from ...errors import StoreError
-from ...storage.store import Damage
+from ...storage.store import unreadable
 from .feeds import UNSURE, Feed, Look, Survey, holders
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ def survey(db: Connection, feeds: Sequence[Feed], *, also: Iterable[str] = (), c
     for feed in feeds:
         number, own = members.pop(feed.place, (0, UNSURE))
         held: dict[str, int] = dict(db.execute("SELECT session, mark FROM held WHERE member = ?", [number]))
-        found = _survey(feed, UNSURE if closely else own, held, alone=len(feeds) == 1)
+        found = _survey(feed, UNSURE if closely else own, held, alone=_is_alone(feed, feeds))
         gone = set(found.gone)
         now: Mapping[str, int] = held
         if gone or found.changed:
@@ -119,8 +120,13 @@ def _survey(feed: Feed, before: int, held: Mapping[str, int], *, alone: bool) ->
     except StoreError as error:
         if alone:
             raise
-        feed.damage.append(Damage(feed.place, error.message))
+        feed.damage.append(unreadable(feed.place, error))
         return Survey(before, {})
+
+
+def _is_alone(feed: Feed, feeds: Sequence[Feed]) -> bool:
+    """Whether there is no other store: a data folder always has a tree, which need not exist."""
+    return not any(os.path.exists(each.place) for each in feeds if each is not feed)
 
 
 def _held_alone(place: str, holding: Sequence[tuple[str, Mapping[str, int]]]) -> AbstractSet[str]:

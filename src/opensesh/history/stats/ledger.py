@@ -14,7 +14,8 @@ import os
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ...storage.store import Damage, log_damage
+from ...errors import StoreError
+from ...storage.store import Damage, log_damage, unreadable
 from .accounts import Account, Cell, Entry, in_time
 from .cache_files import cache_file, database_marks, load, mark, save, settled
 from .folders import folders, session_files
@@ -110,9 +111,16 @@ class Ledger:
 
 def ledger_at(found: Found, *, fresh: bool = False, report: Report = log_damage) -> Ledger:
     """The ledger of the stores at a place, up to date. Stores that have not changed are not even opened."""
-    makers: list[_TreeMaker | _StoreMaker] = [] if found.tree is None else [_TreeMaker(found.tree, None, fresh=fresh)]
-    makers += [_StoreMaker(path, None, fresh=fresh) for path in found.databases]
-    return _together(found.place, [maker.ledger(report) for maker in makers])
+    ledgers = [] if found.tree is None else [_TreeMaker(found.tree, None, fresh=fresh).ledger(report)]
+    for path in found.databases:
+        try:
+            ledgers.append(_StoreMaker(path, None, fresh=fresh).ledger(report))
+        except StoreError as error:
+            others = (found.tree, *found.databases)
+            if not any(each and each != path and os.path.exists(each) for each in others):
+                raise
+            report(unreadable(path, error))
+    return _together(found.place, ledgers)
 
 
 def open_ledger(

@@ -58,7 +58,12 @@ class SumsCache:
         return (answer, damage) if self._by != "day" or self._days_are_right(answer) else None
 
     def save(self, answer: Statistics, watched: Sequence[Mark], damage: Told) -> None:
-        """Keep sums that were made after this was. ``watched`` are files that may change where nobody would look."""
+        """Keep sums that were made after this was. ``watched`` are files that may change where nobody would look.
+
+        Not without a database that could not be read: that it can be again leaves no mark.
+        """
+        if any(path in self._found.databases for path, _ in damage):
+            return
         newest = max((self._newest, *(when for _, when, _ in watched)))
         if self._sure and newest < self._taken - JUST_NOW_NS:
             told = [(path, reason) for path, reason in damage]

@@ -17,6 +17,7 @@ from .checks_places import check_places, running
 from .checks_records import check_records
 from .checks_shares import check_shares
 from .comparison import Holding, Names, check_stores, compare_stores, names_found, names_in
+from .findings import Finding
 from .inventory import take_inventory
 from .trash import writable_tree
 from .undo import Change, files_changed, perform
@@ -25,10 +26,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from ...records import Document
-    from ...storage.store import Store
-    from .findings import Finding
+    from ...storage.store import Damage, Store
 
     Step = Callable[[int], None]
+
+_WITHOUT_IT = "reading goes on without it; OpenCode's databases are never written, and not repaired here"
 
 
 class Diagnosis(NamedTuple):
@@ -61,10 +63,10 @@ class Diagnosis(NamedTuple):
         }
 
 
-def diagnose(store: Store, *, step: Step = lambda count: None) -> Diagnosis:
-    """Look at everything, change nothing."""
+def diagnose(store: Store, *, unread: Sequence[Damage] = (), step: Step = lambda count: None) -> Diagnosis:
+    """Look at everything, change nothing. ``unread`` are stores of the place that could not be opened."""
     stores: list[Names] = []
-    findings: list[Finding] = []
+    findings = [Finding("database", path, reason, "damage", remedy=_WITHOUT_IT) for path, reason in unread]
     for member in store.members if isinstance(store, Union) else (store,):
         if not isinstance(member, JsonTree):
             stores.append(names_in(member))
@@ -78,9 +80,9 @@ def diagnose(store: Store, *, step: Step = lambda count: None) -> Diagnosis:
     return Diagnosis(store.place, holdings, [*check_stores(holdings), *findings, *check_shares(store)])
 
 
-def repair(store: Store, *, step: Step = lambda count: None) -> Diagnosis:
+def repair(store: Store, *, unread: Sequence[Damage] = (), step: Step = lambda count: None) -> Diagnosis:
     """Look at everything, and repair what can be repaired."""
-    diagnosis = diagnose(store, step=step)
+    diagnosis = diagnose(store, unread=unread, step=step)
     wanted = [each for each in diagnosis.findings if each.fixable]
     if wanted:
         tree = writable_tree(store)  # of the stores of a place one at the most is a tree, and nothing else is repaired

@@ -18,8 +18,8 @@ class Finding(NamedTuple):
     """One thing that was found."""
 
     kind: str
-    """``torn``, ``orphan``, ``duplicate``, ``misplaced``, ``foreign``, ``stale``, ``lease``, ``leftover``, ``project``,
-    ``folder``, ``permissions``, ``migration``, ``stores`` or ``share``."""
+    """``database``, ``torn``, ``orphan``, ``duplicate``, ``misplaced``, ``foreign``, ``stale``, ``lease``,
+    ``leftover``, ``project``, ``folder``, ``permissions``, ``migration``, ``stores`` or ``share``."""
     path: str
     message: str
     level: Level = "odd"
