@@ -49,8 +49,43 @@ def test_folders_are_mapped_as_given(terminal: Terminal, here: Path, tmp_path: P
     (tmp_path / "shop").mkdir()
     terminal.run("import", str(tmp_path / "there"), "--map", f"/srv/dev/shop={tmp_path / 'shop'}")
     assert terminal.json("show", session["id"])["info"]["directory"] == str(tmp_path / "shop")
-    terminal.run("import", str(tmp_path / "there"), "--map", "nonsense")
+
+
+@pytest.mark.parametrize("given", ["nonsense", "relative=/srv", "=/srv", "/srv="])
+def test_a_mapping_that_cannot_mean_anything_is_refused(terminal: Terminal, here: Path, given: str) -> None:
+    terminal.run("import", str(FIXTURES / "opencode-1.1.65" / "storage"), "--map", given)
     assert terminal.code == 2
+    assert "--map OLD=NEW" in terminal.error
+    assert not here.exists()
+
+
+def test_where_nothing_can_be_stored_no_session_is_blamed(terminal: Terminal, here: Path) -> None:
+    here.parent.mkdir()
+    here.write_text("no folder")
+    assert terminal.run("import", str(FIXTURES / "opencode-1.1.65" / "storage"), "--keep-paths") == ""
+    assert terminal.code == 5
+    assert terminal.error.startswith(f"opensesh: {here}")
+    assert terminal.error.count("\n") == 1
+
+
+def test_a_database_is_nothing_to_bring_sessions_into(terminal: Terminal, tmp_path: Path) -> None:
+    database = shutil.copy(FIXTURES / "opencode-1.2" / "opencode.db", tmp_path)
+    terminal.run("import", str(FIXTURES / "opencode-1.1.65" / "storage"), "--store", str(database))
+    assert terminal.code == 5
+    assert "is only read, as every database of OpenCode's; name a folder with --store" in terminal.error
+
+
+def test_a_folder_without_a_session_says_so(terminal: Terminal, here: Path, tmp_path: Path) -> None:
+    assert terminal.run("import", str(tmp_path)) == "No sessions found.\n"
+    assert terminal.code == 0
+
+
+def test_records_are_counted_one_and_many(terminal: Terminal, here: Path, tmp_path: Path) -> None:
+    sample = Sample(tmp_path / "there")
+    one = sample.session("Alone")["id"]
+    terminal.run("import", str(tmp_path / "there"))
+    sample.write(("todo", one), [{"id": "1", "content": "look", "status": "pending"}])
+    assert f"extended   {one}        1 record  Alone\n" in terminal.run("import", str(tmp_path / "there"))
 
 
 def test_folders_that_are_not_here_are_asked_for(

@@ -6,6 +6,7 @@ is here stays, the other becomes a fork of it. Where a session's folder is elsew
 
 from __future__ import annotations
 
+import ntpath
 import os
 from collections import Counter
 from typing import TYPE_CHECKING
@@ -72,8 +73,8 @@ def _incoming(place: str, found: dict[str, Incoming], report: Callable[[Damage],
 
 def _pair(text: str) -> tuple[str, str]:
     old, separator, new = text.partition("=")
-    if not separator or not old or not new:
-        raise UsageError(f"{text!r}: write --map OLD=NEW, both absolute folders")
+    if not separator or not new or not (os.path.isabs(old) or ntpath.isabs(old)):
+        raise UsageError(f"{text!r}: write --map OLD=NEW, with OLD as the sessions name it, from / or a drive on")
     return old, os.path.abspath(os.path.expanduser(new))
 
 
@@ -124,12 +125,13 @@ def _tell(done: list[Imported], damage: list[Damage], options: Namespace) -> Non
     for each in done:
         if each.act != "unchanged":
             why = f" ({each.reason})" if each.reason else ""
-            print(f"{each.act:<9}  {each.id}  {each.records:>6,} records  {output.clip(each.title, 60)}{why}")
+            records = output.counted(each.records, "record")
+            print(f"{each.act:<9}  {each.id}  {records:>14}  {output.clip(each.title, 60)}{why}")
     would = "would be " if options.dry_run else ""
     parts = [
         f"{counts[act]:,} {would}{act}"
         for act in ("added", "extended", "forked", "unchanged", "skipped")
         if counts[act]
     ]
-    print(f"{len(done):,} found: {', '.join(parts) or 'nothing'}.")
+    print(f"{len(done):,} found: {', '.join(parts)}." if done else "No sessions found.")
     output.tell_damage(damage)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from ...errors import NotFound, OpenseshError, RecordError
+from ...errors import NotFound, OpenseshError, RecordError, WriteFailed
 from ...records import as_object, as_whole
 from ...storage import keys
 from ...storage.json_tree import JsonTree
@@ -77,6 +77,8 @@ class Importer:
             if holder is not None:
                 return Imported(incoming.id, "skipped", title, 0, f"being run here by {holder}")
             return self._merge(self._paths.applied(incoming), title)
+        except WriteFailed:
+            raise  # which is not about this session: none can be stored
         except (RecordError, NotFound) as error:
             return Imported(incoming.id, "skipped", title, 0, error.message)
         except OpenseshError as error:

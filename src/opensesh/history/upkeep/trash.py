@@ -12,7 +12,7 @@ import shutil
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ... import ids
-from ...errors import RecordError, StoreError
+from ...errors import ReadOnlyStore, RecordError
 from ...records import Session, Share, as_object, codec, dumps, view
 from ...storage import paths, revocations
 from ...storage.json_tree import JsonTree, read_file, tree_name
@@ -76,7 +76,9 @@ def writable_tree(store: Store) -> JsonTree:
     for each in store.members if isinstance(store, Union) else (store,):
         if isinstance(each, JsonTree):
             return each
-    raise StoreError(f"{store.place} is only read: sessions are removed from a JSON tree alone", place=store.place)
+    raise ReadOnlyStore(
+        f"{store.place} is only read, as every database of OpenCode's; name a folder with --store", place=store.place
+    )
 
 
 def remove(store: Store, sessions: Sequence[Session], *, dry_run: bool = False) -> Bulk:
