@@ -104,15 +104,17 @@ def test_a_missing_tree_is_an_empty_one(tmp_path: Path) -> None:
 
 
 def test_dot_named_and_foreign_files_are_no_records(tree: JsonTree) -> None:
-    tree.write(("message", "ses_x", "msg_1"), {"id": "msg_1", "time": {"created": 1}})
+    for number in range(9):
+        name = f"msg_{number}"
+        tree.write(("message", "ses_x", name), {"id": name, "time": {"created": number}})
     folder = Path(tree.place) / "message" / "ses_x"
     for name in (".msg_2.json.7.tmp", ".hidden.json", "notes.txt", "msg_3.json.bak", ".folder"):
         (folder / name).mkdir() if name == ".folder" else (folder / name).write_bytes(b"{")
     (Path(tree.place) / "migration").write_bytes(b"2")
     reports: list[Damage] = []
-    assert tree.list() == [("message", "ses_x", "msg_1")]
+    assert tree.list() == [("message", "ses_x", f"msg_{number}") for number in range(9)]
     assert [key for key, _ in tree.scan((), report=reports.append)] == tree.list()
-    assert len(tree.messages("ses_x", report=reports.append)) == 1
+    assert len(tree.messages("ses_x", report=reports.append)) == 9
     assert reports == []
 
 

@@ -332,8 +332,9 @@ def test_diffs_todos_and_shares_have_keys_of_their_own(writer: Writer) -> None:
     ],
 )
 def test_what_is_not_there_is_not_found(store: OpencodeDB, key: tuple[str, ...]) -> None:
-    with pytest.raises(NotFound):
+    with pytest.raises(NotFound) as caught:
         store.read(key)
+    assert caught.value.data["key"] == list(key)
 
 
 @pytest.mark.parametrize("key", [(), ("message", "../x"), ("session", ""), ("part", "a/b", "c"), ("todo", "x" * 201)])
@@ -535,6 +536,21 @@ def test_nothing_stays_open_once_a_store_is_closed(writer: Writer) -> None:
     assert len(os.listdir("/dev/fd")) == before
 
 
+@pytest.mark.skipif(not os.path.isdir("/dev/fd"), reason="counts what the system lists there")
+def test_nothing_stays_open_of_a_database_that_is_refused(tmp_path: Path) -> None:
+    with closing(sqlite3.connect(tmp_path / "places.db")) as other:
+        other.execute("CREATE TABLE bookmarks (url text)")
+    before = len(os.listdir("/dev/fd"))
+    caught: list[StoreError] = []
+    for _ in range(3):
+        try:
+            OpencodeDB(tmp_path / "places.db")
+        except StoreError as error:
+            caught.append(error)  # and with it the frame that holds the half-made store
+    assert len(caught) == 3
+    assert len(os.listdir("/dev/fd")) == before
+
+
 def test_a_closed_store_says_so(writer: Writer) -> None:
     opened = OpencodeDB(writer.path)
     opened.close()
@@ -574,6 +590,7 @@ def test_a_damaged_row_costs_that_row_alone(writer: Writer) -> None:
     assert "expected an object, found an array" in reasons["part/prt_list"]
     assert "expected an object, found a number" in reasons["part/prt_number"]
     assert "UTF-8" in reasons["part/prt_bytes"]
+    assert "empty" in reasons["part/prt_empty"]
     assert "cannot be part of a storage key" in reasons["part/prt_../up"]
 
 
@@ -603,6 +620,31 @@ def test_damaged_messages_are_passed_over_when_the_last_few_are_asked_for(writer
     assert [damage.path.rpartition("/")[2] for damage in heard] == ["msg_5", "msg_3"]
 
 
+def test_what_lies_before_the_last_few_is_not_even_looked_at(writer: Writer) -> None:
+    for number in range(9):
+        writer.message(f"msg_{number}", "{" if number < 6 else None, at=number)
+    heard: list[Damage] = []
+    with OpencodeDB(writer.path) as opened:
+        found = opened.messages("ses_1", last=3, report=heard.append)
+    assert [message.info["id"] for message in found] == ["msg_6", "msg_7", "msg_8"]
+    assert heard == []
+
+
+def test_numbers_are_spelled_and_ordered_as_the_server_does(writer: Writer) -> None:
+    writer.connection.execute("ALTER TABLE session ADD COLUMN cost real")
+    writer.session(cost=2.0)
+    writer.session("ses_2", cost="free")
+    tokens = {"cache": {"write": 5, "read": 4}, "reasoning": 3, "output": 2, "input": 1}
+    writer.message("msg_1", {"role": "assistant", "time": {"created": 1}, "tokens": tokens})
+    with OpencodeDB(writer.path) as opened:
+        assert spelled(opened.read(("session", "p1", "ses_1"))["cost"]) == "2"
+        with pytest.raises(RecordError, match="cost: expected a number, found b'free'"):
+            opened.read(("session", "p1", "ses_2"))
+        found = opened.read(("message", "ses_1", "msg_1"))["tokens"]
+    ordered = {"input": 1, "output": 2, "reasoning": 3, "cache": {"read": 4, "write": 5}}
+    assert spelled(found) == spelled(ordered)
+
+
 def test_a_damaged_session_is_reported_with_its_column(writer: Writer) -> None:
     writer.session("ses_1", revert="{")
     writer.session("ses_2", title=b"\xff\xff")
@@ -616,7 +658,7 @@ def test_a_damaged_session_is_reported_with_its_column(writer: Writer) -> None:
         with pytest.raises(RecordError, match="session/ses_2"):
             opened.read(("session", "p1", "ses_2"))
     assert [damage.path.rpartition("/")[2] for damage in heard] == ["ses_1", "ses_2", "ses_3"]
-    assert [damage.reason.split(":")[0].split(",")[0] for damage in heard] == ["revert", "title", "time_created"]
+    assert [damage.reason.split(":")[0] for damage in heard] == ["revert, byte 1", "title", "time_created"]
 
 
 def test_damage_is_logged_if_nobody_asks(writer: Writer, caplog: pytest.LogCaptureFixture) -> None:

@@ -349,6 +349,17 @@ def test_the_last_few_are_the_end_of_all(store: OpencodeDB, last: int) -> None:
     assert store.messages("ses_main", last=last) == everything[-last:]
 
 
+def test_what_lies_before_the_last_few_is_not_even_looked_at(writer: Writer) -> None:
+    for number in range(9):
+        held = "{" if number < 6 else {"time": {"created": number}, "text": "hello"}
+        writer.message(f"msg_{number}", "user", number, held)
+    heard: list[Damage] = []
+    with OpencodeDB(writer.path) as opened:
+        found = opened.messages("ses_main", last=3, report=heard.append)
+    assert [message.info["id"] for message in found] == ["msg_6", "msg_7", "msg_8"]
+    assert heard == []
+
+
 def test_a_prompt_takes_agent_and_model_from_its_answer(store: OpencodeDB) -> None:
     messages = by_id(store.messages("ses_main"))
     first, later = messages["msg_a04"], messages["msg_a30"]

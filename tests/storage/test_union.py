@@ -9,7 +9,7 @@ from opensesh.errors import NotFound, RecordError
 from opensesh.storage.json_tree import JsonTree
 from opensesh.storage.memory import Memory
 from opensesh.storage.store import Damage
-from opensesh.storage.union import Union
+from opensesh.storage.union import Union, places
 
 SESSION = ("session", "global", "ses_x")
 
@@ -115,6 +115,27 @@ def test_a_record_damaged_everywhere_is_named(union: Union, tree: JsonTree) -> N
         union.read(SESSION)
     with pytest.raises(RecordError, match="torn"):
         union.update(SESSION, print)
+
+
+def test_what_only_a_later_store_has_and_cannot_read_is_told_of_there(tree: JsonTree, tmp_path: Path) -> None:
+    second = JsonTree(tmp_path / "second", durability="relaxed")
+    union = Union(str(tmp_path), [tree, second])
+    for key in (SESSION, ("message", "ses_x", "msg_1")):
+        second.write(key, {})
+        Path(second.locate(key)).write_bytes(b"{torn")
+    with pytest.raises(RecordError, match="torn") as caught:
+        union.read(SESSION)
+    assert caught.value.path == second.locate(SESSION)
+    reports: list[Damage] = []
+    assert list(union.messages("ses_x", report=reports.append)) == []
+    assert [report.path for report in reports] == [second.locate(("message", "ses_x", "msg_1"))]
+
+
+def test_stores_are_known_by_where_they_are_the_one_that_is_written_first(tree: JsonTree, tmp_path: Path) -> None:
+    (tmp_path / "alias").symlink_to(tmp_path)
+    second = JsonTree(tmp_path / "alias" / "second")
+    assert places(Union(str(tmp_path), [tree, second])) == [tree.place, str(tmp_path / "second"), str(tmp_path)]
+    assert places(tree) == [tree.place]
 
 
 def test_messages_of_all_stores_come_together_by_time(union: Union, tree: JsonTree, old: Memory) -> None:
