@@ -295,6 +295,18 @@ def test_a_subagent_that_two_calls_mention_is_shown_once_and_what_nobody_typed_i
     assert "by the program" not in text
 
 
+def test_a_list_of_things_to_do_reads_as_one(sample: Sample) -> None:
+    todos = [{"content": "dig", "status": "completed"}, {"content": "<fill>", "status": "pending"}]
+    message = sample.answer(sample.session())
+    sample.tool(message, "todowrite", input={"todos": todos}, output=json.dumps(todos))
+    text = written(JsonTree(sample.root), "markdown").decode()
+    assert "**todowrite** `1 of 2 done`\n\n- [x] dig\n- [ ] <fill>\n\n" in text
+    page = written(JsonTree(sample.root), "html").decode()
+    assert "<pre>[x] dig\n[ ] &lt;fill&gt;</pre>" in page
+    for each in (text, page):
+        assert "status" not in each
+
+
 def test_markdown_cannot_be_broken_by_what_it_quotes(sample: Sample) -> None:
     session = sample.session("A title\n# not a heading")
     message = sample.prompt(session)

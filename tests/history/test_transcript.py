@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 from opensesh import history
-from opensesh.history.formats.wording import key_input
 from opensesh.history.transcript import (
     Asked,
     Attached,
@@ -17,6 +16,7 @@ from opensesh.history.transcript import (
     Wanted,
     transcript,
 )
+from opensesh.history.wording import key_input
 from opensesh.storage.store import Damage, StoredMessage
 
 from .shelf import Tree
@@ -31,6 +31,9 @@ ASSISTANT: dict[str, Any] = {
     "providerID": "p",
     "agent": "plan",
 }
+
+
+LS = {"command": "ls"}
 
 
 def part(kind: str, **content: Any) -> dict[str, Any]:
@@ -70,9 +73,9 @@ def read(parts: list[dict[str, Any]], wanted: Wanted | None = None, info: dict[s
 def test_what_people_read_is_kept_and_the_rest_left_out() -> None:
     assert read(EVERY_PART) == [
         Said("seen"),
-        Call("bash", "ls", "completed", diff="-a\n+b"),
-        Call("bash", "ls", "error", error="no such file"),
-        Call("bash", "ls", "running"),
+        Call("bash", "ls", "completed", LS, diff="-a\n+b"),
+        Call("bash", "ls", "error", LS, error="no such file"),
+        Call("bash", "ls", "running", LS),
         Asked("explore", "look around"),
     ]
 
@@ -82,10 +85,10 @@ def test_everything_can_be_had() -> None:
         Said("seen"),
         Said("added", synthetic=True),
         Thought("hmm"),
-        Call("bash", "ls", "completed", output="long output", diff="-a\n+b"),
-        Call("bash", "ls", "error", error="no such file"),
-        Call("bash", "ls", "running"),
-        Attached("image/png", "a.png"),
+        Call("bash", "ls", "completed", LS, output="long output", diff="-a\n+b"),
+        Call("bash", "ls", "error", LS, error="no such file"),
+        Call("bash", "ls", "running", LS),
+        Attached("image/png", "a.png", "data:..."),
         Asked("explore", "look around"),
         Marked("step-start"),
         Marked("step-finish"),
@@ -111,29 +114,52 @@ def test_a_turn_says_who_when_and_how_it_ended() -> None:
     failed = ASSISTANT | {"error": {"name": "APIError", "data": {"message": "overloaded"}}}
     cut = ASSISTANT | {"error": {"name": "MessageOutputLengthError"}}
     odd = ASSISTANT | {"error": {"name": "Curious"}}
+    torn = ASSISTANT | {"error": {"name": 5}}
     messages = [StoredMessage(USER, [part("text", text="hi")])] + [
-        StoredMessage(info, []) for info in (failed, cut, odd, ASSISTANT)
+        StoredMessage(info, []) for info in (failed, cut, odd, torn, ASSISTANT)
     ]
     found = transcript({"id": "ses_1", "title": "T"}, messages)
     assert [(turn.role, turn.agent, turn.model, turn.failure) for turn in found.turns] == [
         ("user", "build", "", ""),
         ("assistant", "plan", "p/m", "overloaded"),
         ("assistant", "plan", "p/m", "the answer was cut off"),
-        ("assistant", "plan", "p/m", "OtherError"),
+        ("assistant", "plan", "p/m", "Curious"),
+        ("assistant", "plan", "p/m", "an error that cannot be read"),
     ]
 
 
-def test_a_part_that_cannot_be_read_costs_itself_alone() -> None:
+def test_a_part_that_does_not_say_what_it_is_costs_itself_alone() -> None:
     heard: list[Damage] = []
-    messages = [
-        StoredMessage(
-            ASSISTANT, [part("tool", tool="x", state={"status": "odd"}), part("text", text="fine"), {"id": "prt_2"}]
-        ),
-        StoredMessage({"id": "msg_9", "role": "judge", "time": {"created": 1}}, []),
-    ]
-    found = transcript({"id": "ses_1"}, messages, report=heard.append)
+    parts = [{"id": "prt_2"}, part("text", text="fine"), part("text", text=7), part("reasoning")]
+    found = transcript({"id": "ses_1"}, [StoredMessage(ASSISTANT, parts)], report=heard.append)
     assert [block for turn in found.turns for block in turn.blocks] == [Said("fine")]
-    assert [damage.path for damage in heard] == ["prt_1", "prt_2", "msg_9"]
+    assert heard == [
+        ("prt_2", "$.type: expected text"),
+        ("prt_1", "$.text: expected text"),
+        ("prt_1", "$.text: expected text"),
+    ]
+
+
+def test_records_are_read_for_what_they_do_say() -> None:
+    info: dict[str, Any] = {"id": "msg_9", "role": "judge", "time": {"created": 1}, "cost": True, "tokens": []}
+    parts = [part("tool", state={"status": "levitating", "input": ["a"]}), part("subtask"), part("file")]
+    (turn,) = transcript({}, [StoredMessage(info, parts)], Wanted.everything()).turns
+    assert turn.blocks == (Call("", "", "levitating", {}), Asked("", ""), Attached("", "", ""))
+    assert (turn.role, turn.cost, turn.tokens) == ("user", 0, 0)
+
+
+def test_a_turn_says_what_it_took() -> None:
+    tokens = {"input": 1, "output": 2, "reasoning": 3, "cache": {"read": 4, "write": 5.0}}
+    for cost, read in ((0.25, 0.25), (1, 1.0), (1e300, 0.0), ("free", 0.0)):
+        info = ASSISTANT | {"cost": cost, "tokens": tokens}
+        (turn,) = transcript({}, [StoredMessage(info, [part("text", text="x")])]).turns
+        assert (turn.cost, turn.tokens) == (read, 15)
+
+
+def test_text_that_is_for_nobody_is_left_out_like_text_that_nobody_typed() -> None:
+    aside = [part("text", text="aside", ignored=True)]
+    assert read(aside) == []
+    assert read(aside, Wanted(synthetic=True)) == [Said("aside", synthetic=True)]
 
 
 def test_what_a_session_does_not_say_of_itself_is_empty() -> None:

@@ -207,3 +207,11 @@ def test_what_is_nested_too_deeply_is_refused_in_words(encode: Callable[[Any], o
 
 def test_numbers_out_of_range_read_as_javascript_reads_them() -> None:
     assert codec.dumps(codec.loads(b'{"a": 1e400}')) == b'{\n  "a": null\n}'
+
+
+@pytest.mark.parametrize(
+    ("value", "read"),
+    [(7, 7), (7.9, 7), (True, 1), (10**400, 10**400), (math.inf, 0), (math.nan, 0), ("7", 0), (None, 0)],
+)
+def test_a_whole_number_is_made_of_what_is_one(value: object, read: int) -> None:
+    assert codec.as_whole(value) == read

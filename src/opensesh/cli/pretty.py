@@ -67,8 +67,8 @@ def _block(block: Block, *, utc: bool) -> list[RenderableType]:
             return [Padding(Text(tame(text), "dim italic"), (0, 0, 0, 2))]
         case Call():
             return _call(block, utc=utc)
-        case Attached(mime=mime, name=name):
-            return [Text(tame(f"[{mime}] {name}"), "magenta")]
+        case Attached(mime=mime, name=name, url=url):
+            return [Text(tame(f"[{mime}] {name or url[:60]}"), "magenta")]
         case Asked(agent=agent, text=text):
             return [Text(tame(f"[subtask for {agent}] {text}"), "magenta")]
         case Marked(kind=kind, text=text):

@@ -137,8 +137,8 @@ def _block(block: Block, *, utc: bool) -> list[str]:
             return [output.paint(f"  {line}", 2, 3) for line in text.splitlines()]
         case Call():
             return _call(block, utc=utc)
-        case Attached(mime=mime, name=name):
-            return [output.paint(f"[{mime}] {name}", 35)]
+        case Attached(mime=mime, name=name, url=url):
+            return [output.paint(f"[{mime}] {name or url[:60]}", 35)]
         case Asked(agent=agent, text=text):
             return [output.paint(f"[subtask for {agent}] {text}", 35)]
         case Marked(kind=kind, text=text):
@@ -163,7 +163,8 @@ def _call(call: Call, *, utc: bool) -> list[str]:
 def _words(found: Transcript) -> Iterator[str]:
     for turn in found.turns:
         for block in turn.blocks:
-            yield from (value for value in block if isinstance(value, str))
+            shown = (block.mime, block.name or block.url[:60]) if isinstance(block, Attached) else block
+            yield from (value for value in shown if isinstance(value, str))
             if isinstance(block, Call) and block.child is not None:
                 yield from _words(block.child)
         yield turn.failure

@@ -2,7 +2,7 @@
 
 What people want to read is kept: text, and tool calls with their key input and what went wrong. Reasoning, what tools
 answered, text nobody typed, files and the marks of the machinery (snapshots, patches, steps, compactions) are left out
-unless asked for.
+unless asked for. A record that lacks something, or is of a version to come, is read for what it does say.
 """
 
 from __future__ import annotations
@@ -10,36 +10,22 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from ..errors import RecordError
-from ..records import (
-    AgentPart,
-    AssistantMessage,
-    CompactionPart,
-    Completed,
-    Failed,
-    FilePart,
-    Message,
-    MessageOutputLengthError,
-    Part,
-    PatchPart,
-    ReasoningPart,
-    RetryPart,
-    SubtaskPart,
-    TextPart,
-    ToolPart,
-    as_object,
-    read_message,
-    read_part,
-)
+from ..records import as_list, as_object, as_whole, read_failure
+from ..storage.store import Damage
 from . import todos
-from .formats.wording import key_input
+from .wording import key_input, text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from ..records import Document
-    from ..storage.store import Damage, StoredMessage
+    from ..storage.store import StoredMessage
 
     Children = Callable[[str], "Transcript | None"]
+    Report = Callable[[Damage], None]
+
+_CUT_OFF = "MessageOutputLengthError"
+_MOST = 1e15
 
 
 class Wanted(NamedTuple):
@@ -81,15 +67,18 @@ class Call(NamedTuple):
     """The input that tells most: a path, a command, a pattern."""
     status: str
     """pending, running, completed or error."""
+    input: Document
     error: str = ""
     output: str = ""
     """Empty unless asked for."""
     diff: str = ""
-    """What it changed, if it says so."""
-    child: Transcript | None = None
-    """What the subagent did, if asked for."""
+    """What it changed, as a unified diff, if it says so."""
     todos: str = ""
     """The list of things to do that it wrote, a line each with a mark for its state."""
+    session: str = ""
+    """The session of the subagent that it began."""
+    child: Transcript | None = None
+    """What the subagent did, if asked for."""
 
 
 class Attached(NamedTuple):
@@ -97,6 +86,8 @@ class Attached(NamedTuple):
 
     mime: str
     name: str
+    url: str
+    """Where it is; or all of it, as a ``data:`` URL."""
 
 
 class Asked(NamedTuple):
@@ -121,12 +112,15 @@ class Turn(NamedTuple):
 
     id: str
     role: str
+    """user or assistant."""
     created: int
     agent: str
     model: str
     blocks: tuple[Block, ...]
     failure: str = ""
     """Why it ended, if it ended badly."""
+    cost: float = 0.0
+    tokens: int = 0
 
 
 class Transcript(NamedTuple):
@@ -144,124 +138,140 @@ def transcript(
     wanted: Wanted | None = None,
     *,
     children: Children | None = None,
-    report: Callable[[Damage], None] | None = None,
+    report: Report | None = None,
 ) -> Transcript:
     """What there is to read in a session's messages, in their order.
 
-    ``children`` gives the transcript of a subagent's session; without it they are not shown. A message or part that
-    cannot be read costs itself alone, and is told to ``report``.
+    ``children`` gives the transcript of a subagent's session; without it they are not shown. What a part is if nothing
+    in it says so, nobody can read: that is told to ``report``.
     """
-    turns: list[Turn] = []
-    read = _Reader(wanted or Wanted(), children, report)
+    return Transcript(text(info, "id"), text(info, "title"), tuple(turns(messages, wanted, children, report)))
+
+
+def turns(
+    messages: Iterable[StoredMessage],
+    wanted: Wanted | None = None,
+    children: Children | None = None,
+    report: Report | None = None,
+) -> Iterator[Turn]:
+    """The same, turn by turn as the messages are read."""
+    reader = _Reader(wanted or Wanted(), children, report)
     for message in messages:
-        turn = read.turn(message)
-        if turn is not None and (turn.blocks or turn.failure):
-            turns.append(turn)
-    return Transcript(_string(info.get("id")), _string(info.get("title")), tuple(turns))
+        turn = reader.turn(message)
+        if turn.blocks or turn.failure:
+            yield turn
 
 
 class _Reader:
-    def __init__(self, wanted: Wanted, children: Children | None, report: Callable[[Damage], None] | None) -> None:
+    def __init__(self, wanted: Wanted, children: Children | None, report: Report | None) -> None:
         self._wanted = wanted
         self._children = children
         self._report = report
 
-    def turn(self, message: StoredMessage) -> Turn | None:
-        try:
-            info = read_message(message.info)
-        except RecordError as error:
-            self._tell(message.info, error)
-            return None
-        blocks = tuple(block for part in self._parts(message.parts) for block in self._blocks(part))
-        return _turn(info, blocks)
-
-    def _parts(self, parts: Iterable[Document]) -> Iterator[Part]:
-        for part in parts:
-            try:
-                yield read_part(part)
-            except RecordError as error:
-                self._tell(part, error)
-
-    def _blocks(self, part: Part) -> Iterator[Block]:
-        wanted = self._wanted
-        match part:
-            case TextPart(text=text, synthetic=synthetic):
-                if text.strip() and (wanted.synthetic or not synthetic):
-                    yield Said(text, bool(synthetic))
-            case ReasoningPart(text=text):
-                if text.strip() and wanted.reasoning:
-                    yield Thought(text)
-            case ToolPart():
-                yield self._call(part)
-            case FilePart(mime=mime, filename=name, url=url):
-                if wanted.files:
-                    yield Attached(mime, name or url[:60])
-            case SubtaskPart(agent=agent):
-                yield Asked(agent, part.description or part.prompt)
-            case _:
-                if wanted.marks:
-                    yield _mark(part)
-
-    def _call(self, part: ToolPart) -> Call:
-        state = part.state
-        document = as_object(part.document.get("state")) or {}
-        metadata = as_object(document.get("metadata")) or {}
-        listed = part.tool == todos.TOOL
-        return Call(
-            tool=part.tool,
-            subject=todos.progress(state.input) if listed else key_input(document),
-            todos="\n".join(todos.marked(state.input)) if listed else "",
-            status=str(document.get("status")),
-            error=state.error if isinstance(state, Failed) else "",
-            output=state.output if isinstance(state, Completed) and self._wanted.outputs else "",
-            diff=_string(metadata.get("diff")),
-            child=self._child(metadata),
+    def turn(self, message: StoredMessage) -> Turn:
+        info = message.info
+        answers = info.get("role") == "assistant"
+        model = info if answers else as_object(info.get("model")) or {}
+        return Turn(
+            id=text(info, "id"),
+            role="assistant" if answers else "user",
+            created=as_whole((as_object(info.get("time")) or {}).get("created")),
+            agent=text(info, "agent") or text(info, "mode"),
+            model="/".join(filter(None, (text(model, "providerID"), text(model, "modelID")))),
+            blocks=tuple(block for part in message.parts for block in self._blocks(part)),
+            failure=_failure(info),
+            cost=_number(info.get("cost")),
+            tokens=_tokens(as_object(info.get("tokens")) or {}),
         )
 
-    def _child(self, metadata: Document) -> Transcript | None:
-        name = _string(metadata.get("sessionId")) or _string(metadata.get("sessionID"))
-        return self._children(name) if self._children and name else None
+    def _blocks(self, part: Document) -> Iterator[Block]:
+        wanted = self._wanted
+        match part.get("type"):
+            case "text" | "reasoning":
+                yield from self._words(part)
+            case "tool":
+                yield self._call(part)
+            case "file":
+                if wanted.files:
+                    yield Attached(text(part, "mime"), text(part, "filename"), text(part, "url"))
+            case "subtask":
+                yield Asked(text(part, "agent"), text(part, "description") or text(part, "prompt"))
+            case str(kind):
+                if wanted.marks:
+                    yield _mark(kind, part)
+            case _:
+                self._tell(part, "$.type: expected text")
 
-    def _tell(self, document: Document, error: RecordError) -> None:
+    def _words(self, part: Document) -> Iterator[Said | Thought]:
+        words, synthetic = part.get("text"), bool(part.get("synthetic") or part.get("ignored"))
+        if not isinstance(words, str):
+            self._tell(part, "$.text: expected text")
+        elif not words.strip():
+            return
+        elif part.get("type") == "reasoning":
+            if self._wanted.reasoning:
+                yield Thought(words)
+        elif self._wanted.synthetic or not synthetic:
+            yield Said(words, synthetic)
+
+    def _call(self, part: Document) -> Call:
+        state = as_object(part.get("state")) or {}
+        metadata = as_object(state.get("metadata")) or {}
+        given = as_object(state.get("input")) or {}
+        listed = part.get("tool") == todos.TOOL
+        session = text(metadata, "sessionId") or text(metadata, "sessionID")
+        return Call(
+            tool=text(part, "tool"),
+            subject=todos.progress(given) if listed else key_input(state),
+            status=text(state, "status"),
+            input=given,
+            error=text(state, "error"),
+            output=text(state, "output") if self._wanted.outputs else "",
+            diff=text(metadata, "diff"),
+            todos="\n".join(todos.marked(given)) if listed else "",
+            session=session,
+            child=self._children(session) if self._children and session else None,
+        )
+
+    def _tell(self, part: Document, reason: str) -> None:
         if self._report is not None:
-            from ..storage.store import Damage
-
-            self._report(Damage(str(document.get("id")), f"{error.place}: {error.reason}"))
+            self._report(Damage(str(part.get("id")), reason))
 
 
-def _turn(info: Message, blocks: tuple[Block, ...]) -> Turn:
-    if isinstance(info, AssistantMessage):
-        model = f"{info.provider_id}/{info.model_id}".strip("/")
-        return Turn(info.id, "assistant", info.time.created, info.agent_name, model, blocks, _failure(info))
-    model = f"{info.model.provider_id}/{info.model.model_id}".strip("/") if info.model else ""
-    return Turn(info.id, "user", info.time.created, info.agent or "", model, blocks)
-
-
-def _failure(info: AssistantMessage) -> str:
-    try:
-        failure = info.failure
-    except RecordError:
-        return "an error nobody can read"
-    if failure is None:
+def _failure(info: Document) -> str:
+    held = as_object(info.get("error"))
+    if held is None:
         return ""
-    if isinstance(failure, MessageOutputLengthError):
+    if held.get("name") == _CUT_OFF:
         return "the answer was cut off"
-    return failure.message or type(failure).__name__
+    try:
+        message = getattr(read_failure(held), "message", "")
+    except RecordError:
+        message = ""
+    return message or text(held, "name") or "an error that cannot be read"
 
 
-def _mark(part: Part) -> Marked:
-    match part:
-        case PatchPart(files=files):
-            return Marked("patch", ", ".join(files))
-        case AgentPart(name=name):
-            return Marked("agent", name)
-        case CompactionPart(auto=auto):
-            return Marked("compaction", "automatic" if auto else "asked for")
-        case RetryPart(attempt=attempt):
-            return Marked("retry", f"attempt {attempt}")
+def _mark(kind: str, part: Document) -> Marked:
+    match kind:
+        case "patch":
+            return Marked(kind, ", ".join(map(str, as_list(part.get("files")) or ())))
+        case "agent":
+            return Marked(kind, text(part, "name"))
+        case "compaction":
+            return Marked(kind, "automatic" if part.get("auto") else "asked for")
+        case "retry":
+            return Marked(kind, f"attempt {part.get('attempt')}")
         case _:
-            return Marked(part.type)
+            return Marked(kind)
 
 
-def _string(value: Any) -> str:
-    return value if isinstance(value, str) else ""
+def _tokens(held: Document) -> int:
+    cache = as_object(held.get("cache")) or {}
+    counts = (*(held.get(name) for name in ("input", "output", "reasoning")), cache.get("read"), cache.get("write"))
+    return sum(map(as_whole, counts))
+
+
+def _number(value: Any) -> float:
+    """An amount that a record holds; 0 for what is none."""
+    known = isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < _MOST
+    return float(value) if known else 0.0

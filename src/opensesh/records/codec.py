@@ -64,7 +64,9 @@ def as_list(value: Any) -> list[Any] | None:
 
 def as_whole(value: Any) -> int:
     """``value`` as a whole number; 0 for what is none."""
-    return int(value) if isinstance(value, (int, float)) and math.isfinite(value) else 0
+    if isinstance(value, int):
+        return int(value)
+    return int(value) if isinstance(value, float) and math.isfinite(value) else 0
 
 
 def merged(*documents: Mapping[str, Any]) -> Document:

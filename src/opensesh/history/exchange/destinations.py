@@ -14,7 +14,7 @@ from ...errors import ExportFailed, NotFound, RecordError, UsageError
 from ...records import dumps_compact, loads
 from ...storage.json_tree import read_file
 from ..formats.html import IndexEntry, index_page
-from ..formats.wording import text
+from ..wording import text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

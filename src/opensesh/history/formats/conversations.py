@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ...records import as_object, dumps_compact
-from .wording import iso, text, tool_line
+from ..wording import iso, text, tool_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -16,8 +16,9 @@ from msgspec import Struct
 
 from ...records import as_object, dumps
 from ..stats.money import dollars, units
-from .turns import Answer, Child, Image, Note, Prompt, Text, Thought, ToolCall, turns
-from .wording import text, when
+from ..transcript import Call, Said, Thought
+from ..wording import text, when
+from .turns import Child, Image, Note, turns, who
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -25,8 +26,9 @@ if TYPE_CHECKING:
     from jinja2 import Environment
 
     from ...records import Document
+    from ..transcript import Turn
     from . import Exported, Options
-    from .turns import Block, Turn
+    from .turns import Piece
 
 _NOTE = "Exported by opensesh. This page holds everything it shows and asks nothing of the network."
 _FOLDER = os.path.join(os.path.dirname(__file__), "page")
@@ -61,26 +63,25 @@ class Html:
             "directory": text(info, "directory"),
             "created": when(time.get("created"), utc=self._options.utc),
             "updated": when(time.get("updated"), utc=self._options.utc),
-            "turns": (self._turn(turn) for turn in turns(session, self._options)),
+            "turns": (self._turn(turn, pieces) for turn, pieces in turns(session, self._options)),
         }
 
-    def _turn(self, turn: Turn) -> Document:
-        shown: Document = {
+    def _turn(self, turn: Turn, pieces: list[Piece]) -> Document:
+        return {
             "id": turn.id,
-            "role": "prompt" if isinstance(turn, Prompt) else "answer",
-            "who": self._user if isinstance(turn, Prompt) else turn.who,
-            "when": when(turn.created, utc=self._options.utc),
-            "blocks": [self._block(block) for block in turn.blocks],
+            "role": "prompt" if turn.role == "user" else "answer",
+            "who": self._user if turn.role == "user" else who(turn),
+            "when": when(turn.created or None, utc=self._options.utc),
+            "blocks": [self._block(piece) for piece in pieces],
+            "failure": turn.failure,
+            "cost": f"${turn.cost:.4f}" if turn.cost else "",
         }
-        if isinstance(turn, Answer):
-            shown |= {"failure": turn.failure, "cost": f"${turn.cost:.4f}" if turn.cost else "", "tokens": turn.tokens}
-        return shown
 
-    def _block(self, block: Block) -> Document:
+    def _block(self, piece: Piece) -> Document:
         from .html_text import coloured, image_url, rendered
 
-        match block:
-            case Text(text=words):
+        match piece:
+            case Said(text=words):
                 return {"kind": "text", "html": rendered(words)}
             case Thought(text=words):
                 return {"kind": "thought", "text": words}
@@ -89,12 +90,12 @@ class Html:
             case Image(name=name, url=url):
                 safe = image_url(url)
                 return {"kind": "image", "name": name, "url": safe} if safe else {"kind": "note", "text": name}
-            case ToolCall():
+            case Call():
                 return {
                     "kind": "tool",
-                    "call": block,
-                    "diff": coloured(block.diff) if block.diff else "",
-                    "input": dumps(block.input).decode(errors="replace") if block.input else "",
+                    "call": piece,
+                    "diff": coloured(piece.diff) if piece.diff else "",
+                    "input": piece.todos or (dumps(piece.input).decode(errors="replace") if piece.input else ""),
                 }
             case Child(session=session):
                 return {"kind": "child", "page": self._page(session)}

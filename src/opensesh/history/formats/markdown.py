@@ -6,14 +6,15 @@ import re
 from typing import TYPE_CHECKING
 
 from ...records import as_object, dumps
-from .turns import Answer, Child, Image, Note, Prompt, Text, Thought, ToolCall, turns
-from .wording import when
+from ..transcript import Call, Said, Thought
+from ..wording import when
+from .turns import Child, Image, Note, turns, who
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from . import Exported, Options
-    from .turns import Block
+    from .turns import Piece
 
 _TICKS = re.compile(r"^[ ]{0,3}(`{3,})", re.MULTILINE)
 
@@ -40,20 +41,17 @@ class Markdown:
         yield f"{'#' * level} {_line(info.get('title')) or session.id}\n\n"
         yield f"- session: `{session.id}`\n- folder: `{_line(info.get('directory'))}`\n"
         yield f"- created {when(time.get('created'), utc=utc)}, updated {when(time.get('updated'), utc=utc)}\n\n"
-        for turn in turns(session, self._options):
-            match turn:
-                case Prompt():
-                    yield f"{'#' * (level + 1)} User · {when(turn.created, utc=utc)}\n\n"
-                case Answer():
-                    yield f"{'#' * (level + 1)} Assistant · {_line(turn.who)} · {when(turn.created, utc=utc)}\n\n"
-            for block in turn.blocks:
-                yield from self._block(block, level)
-            if isinstance(turn, Answer) and turn.failure:
+        for turn, pieces in turns(session, self._options):
+            name = "User" if turn.role == "user" else f"Assistant · {_line(who(turn))}"
+            yield f"{'#' * (level + 1)} {name} · {when(turn.created or None, utc=utc)}\n\n"
+            for piece in pieces:
+                yield from self._piece(piece, level)
+            if turn.failure:
                 yield f"> **Error:** {_line(turn.failure)}\n\n"
 
-    def _block(self, block: Block, level: int) -> Iterator[str]:
-        match block:
-            case Text(text=text):
+    def _piece(self, piece: Piece, level: int) -> Iterator[str]:
+        match piece:
+            case Said(text=text):
                 yield f"{text.strip()}\n\n"
             case Thought(text=text):
                 yield "".join(f"> {line}\n" for line in ("*Thinking*", "", *text.strip().splitlines())) + "\n"
@@ -61,21 +59,23 @@ class Markdown:
                 yield f"*attached: {_line(name)}*\n\n"
             case Note(text=text):
                 yield f"*{_line(text)}*\n\n"
-            case ToolCall():
-                yield from _tool(block)
+            case Call():
+                yield from _tool(piece)
             case Child(session=session):
                 yield from self._session(session, min(level + 2, 5))
 
 
-def _tool(call: ToolCall) -> Iterator[str]:
-    yield f"**{_line(call.tool)}** {_code(call.about)}{'' if call.status == 'completed' else f' ({call.status})'}\n\n"
+def _tool(call: Call) -> Iterator[str]:
+    yield f"**{_line(call.tool)}** {_code(call.subject)}{'' if call.status == 'completed' else f' ({call.status})'}\n\n"
     if call.diff:
         yield _fenced(call.diff, "diff")
+    elif call.todos:
+        yield "".join(f"- {line}\n" for line in call.todos.splitlines()) + "\n"
     elif call.input:
         yield _fenced(dumps(call.input).decode(errors="replace"), "json")
     if call.error:
         yield _fenced(call.error, "text")
-    elif call.output and not call.diff:
+    elif call.output and not call.diff and not call.todos:
         yield _fenced(call.output, "text")
 
 

@@ -10,7 +10,7 @@ import msgspec
 
 from ...errors import OpenseshError
 from ...records import as_object, dumps_compact
-from .wording import text
+from ..wording import text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from .turns import Prompt, Text, turns
-from .wording import when
+from ..transcript import Said, turns
+from ..wording import when
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,9 +28,9 @@ class Prompts:
         """One session's prompts."""
         title = session.info.get("title")
         heading = f"# {title if isinstance(title, str) else ''} ({session.id})\n\n"
-        for turn in turns(session, self._options):
-            words = [block.text for block in turn.blocks if isinstance(block, Text)]
-            if isinstance(turn, Prompt) and words:
+        for turn in turns(session.messages):
+            words = [block.text for block in turn.blocks if isinstance(block, Said)]
+            if turn.role == "user" and words:
                 said = "\n\n".join(text.strip("\n") for text in words)
                 yield f"{heading}[{when(turn.created, utc=self._options.utc)}]\n{said}\n\n".encode(errors="replace")
                 heading = ""

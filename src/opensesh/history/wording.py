@@ -5,10 +5,10 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from ...records import as_object, dumps_compact
+from ..records import as_object, dumps_compact
 
 if TYPE_CHECKING:
-    from ...records import Document
+    from ..records import Document
 
 _WIDTH = 200
 _KEY_INPUTS = (
@@ -55,13 +55,18 @@ def key_input(state: Document) -> str:
 def tool_line(part: Document) -> str:
     """A tool call in one line: which, about what, and how it ended."""
     state = as_object(part.get("state")) or {}
-    about = " ".join(key_input(state).split())
+    return call_line(text(part, "tool"), key_input(state), text(state, "status"), text(state, "error"))
+
+
+def call_line(tool: str, about: str, status: str, error: str) -> str:
+    """The same of what is known of a call already."""
+    about = " ".join(about.split())
     about = about if len(about) <= _WIDTH else about[: _WIDTH - 1] + "…"
-    match text(state, "status"):
+    match status:
         case "completed":
             ending = ""
         case "error":
-            ending = f": {' '.join(text(state, 'error').split())[:_WIDTH]}"
+            ending = f": {' '.join(error.split())[:_WIDTH]}"
         case other:
             ending = f" ({other or 'unknown'})"
-    return f"[{text(part, 'tool')}] {about}{ending}".rstrip()
+    return f"[{tool}] {about}{ending}".rstrip()
