@@ -1,6 +1,9 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,8 +13,10 @@ from opensesh.engine.retry import Policy
 from opensesh.engine.runtime import Settings
 from opensesh.errors import ConnectionBroken
 from opensesh.models import events as stream
+from opensesh.models.request import Request
 from opensesh.models.script import Say, Split, Think, script, turn
 from opensesh.storage.memory import Memory
+from opensesh.workspace import Reverts
 
 from .stage import Acting, Ledger, Playing, Stage, echo, stage
 
@@ -424,3 +429,24 @@ async def test_an_answer_with_calls_goes_on_whatever_its_reason(reason: str) -> 
     async with stage(f"CALL echo {{}}\nFINISH {reason}\n---\nSAY ok", tools=[echo()]) as on:
         assert (await on.ask()).kind == "answered"
         on.model.assert_complete()
+
+
+async def test_what_the_user_changes_while_the_model_speaks_is_not_put_down_to_it(isolated: Path) -> None:
+    for words in (("init", "-q"), ("commit", "-q", "--allow-empty", "-m", "first")):
+        subprocess.run(["git", "-c", "user.name=T", "-c", "user.email=t@example.invalid", *words], check=True)
+
+    class Speaking(Playing):
+        async def stream(self, request: Request) -> AsyncIterator[stream.StreamEvent]:
+            async for event in super().stream(request):
+                if isinstance(event, stream.TextEnd):
+                    await asyncio.to_thread(on.engine.runtime.snapshots.track)  # behind the one that was begun
+                    Path("mine.txt").write_text("the user's own")
+                yield event
+
+    model = Speaking([*STEP, stream.TextStart("t"), stream.TextDelta("t", "Hi."), stream.TextEnd("t"), *STOP])
+    async with stage(model) as on:
+        assert (await on.ask()).kind == "answered"
+        assert on.parts("step-finish")[0]["snapshot"] != on.parts("step-start")[0]["snapshot"]
+        assert on.parts("patch") == []
+        Reverts(on.engine.sessions, on.engine.runtime.snapshots).revert(on.session, on.messages()[0].info["id"])
+        assert Path("mine.txt").read_text() == "the user's own"

@@ -121,6 +121,9 @@ class Desk:
             if patch.files:
                 self.part(session, message, {"type": "patch", "hash": patch.hash, "files": list(patch.files)})
 
+    def parts(self, session: str, kind: str) -> list[Document]:
+        return [part for message in self.history(session) for part in message.parts if part["type"] == kind]
+
     def part(self, session: str, message: str, part: Document) -> str:
         own = {"id": ids.ascending("prt"), "sessionID": session, "messageID": message}
         self.sessions.update_part(own | part)

@@ -17,7 +17,7 @@ from opensesh.storage.memory import Memory
 from opensesh.storage.store import Key
 from opensesh.workspace import Reverts
 
-from .desk import Desk, call, contents, creates, deletes, edits, git, new_repository, shell, write, writes
+from .desk import Change, Desk, call, contents, creates, deletes, edits, git, new_repository, shell, write, writes
 
 START = {"README.md": "hello\n", "src/main.py": "print(1)\n"}
 
@@ -378,7 +378,7 @@ def test_nothing_is_written_through_a_link_or_outside_of_the_project(desk: Desk,
 def test_a_snapshot_that_is_gone_is_told_and_never_called_a_success(desk: Desk) -> None:
     session = desk.session()
     prompt = desk.prompt(session)
-    message = desk.step(session, prompt)
+    message = desk.step(session, prompt, writes({}))
     desk.part(session, message, {"type": "patch", "hash": "1" * 40, "files": [str(desk.folder / "README.md")]})
     done = desk.reverts.revert(session, prompt)
     assert [each.name for each in done.left_alone] == ["README.md"]
@@ -621,3 +621,46 @@ def test_a_file_that_is_hidden_from_us_does_not_pass_for_an_empty_one(desk: Desk
     path.chmod(0o600)
     assert [(each.name, each.reason) for each in done.left_alone] == [("new.txt", "it cannot be read")]
     assert path.read_text() == "2\n"
+
+
+def reads(folder: Path) -> Document:
+    return call("read", {"filePath": str(folder / "README.md")}, {})
+
+
+@pytest.mark.parametrize("given", [edits("README.md", "changed\n"), reads])
+def test_what_the_user_changes_while_tools_are_at_work_that_say_what_they_do_stays(desk: Desk, given: Change) -> None:
+    session = desk.session()
+    prompt = desk.prompt(session)
+
+    def act(folder: Path) -> Document | None:
+        write(folder, {"src/main.py": "the user's own\n", "mine.txt": "too\n"})
+        return given(folder)
+
+    desk.step(session, prompt, act)
+    assert len(desk.parts(session, "patch")) == 1
+    desk.reverts.revert(session, prompt)
+    assert contents(desk.folder) == START | {"src/main.py": "the user's own\n", "mine.txt": "too\n"}
+
+
+def test_what_a_tool_changed_through_another_name_of_a_folder_goes_back(desk: Desk) -> None:
+    (desk.folder / "link").symlink_to("src")
+    git(desk.folder, "add", "link")
+    session = desk.session()
+    prompt = desk.prompt(session)
+    desk.step(session, prompt, edits("link/main.py", "changed\n"))
+    desk.reverts.revert(session, prompt)
+    assert (desk.folder / "src/main.py").read_text() == "print(1)\n"
+
+
+def test_what_a_call_that_broke_off_changed_goes_back_with_the_rest_of_its_step(desk: Desk) -> None:
+    session = desk.session()
+    prompt = desk.prompt(session)
+
+    def act(folder: Path) -> Document:
+        write(folder, {"README.md": "half\n"})
+        part = call("write", {"filePath": str(folder / "README.md")}, {})
+        return part | {"state": part["state"] | {"status": "error", "error": "aborted"}}
+
+    desk.step(session, prompt, act)
+    desk.reverts.revert(session, prompt)
+    assert contents(desk.folder) == START

@@ -133,7 +133,8 @@ class Turn:
         await self._note_snapshot()
         files = await self._files.after()
         await self._step_finished(finished, model, files.snapshot)
-        await self._changed(files.patch)
+        # Without a call nothing that changed meanwhile is the model's doing.
+        await self._changed(files.patch if self._called else None)
         lasting = error if error is not None and not error.retryable else None
         return Ended(error=lasting, usage=finished.usage, called=self._called)
 

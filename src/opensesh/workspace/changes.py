@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 from typing import TYPE_CHECKING, NamedTuple
+from unicodedata import normalize
 
 from ..records import as_list, as_object
-from .edits import Edit, is_unwatched, of_call
+from .edits import Edit, accounts_for_all, is_unwatched, of_call
 from .states import State, name_of
 
 if TYPE_CHECKING:
@@ -92,6 +93,8 @@ class Collector:
         kept = self._edits(parts[began:start], message.info) if began < start else []
         whole = not any(part.get("type") == "tool" for part in parts[began:start])
         names = self._names(patch, message.info)
+        if all(accounts_for_all(part) for part in parts[began:number] if part.get("type") == "tool"):
+            names = self._told_of(names, parts[began:number], [*kept, *made])
         after = _snapshot_after(parts[:number])
         rules_changed = any(os.path.basename(name) == ".gitignore" for name in names)
         for name in names:
@@ -118,6 +121,13 @@ class Collector:
         files = [str(file) for file in as_list(patch.get("files")) or []]
         return dict.fromkeys(name for file in files if (name := self._name(file, info)) is not None)
 
+    def _told_of(self, names: dict[str, None], parts: Sequence[Document], edits: Sequence[Edit]) -> dict[str, None]:
+        """The files that calls have on record as theirs. Whatever else has changed meanwhile, the user has changed."""
+        paths = [edit.path for part in parts for edit in of_call(part, self._children, self._originals)]
+        told = {_alike(edit.path) for edit in edits} | {_alike(os.path.realpath(path)) for path in paths}
+        real = {name: _alike(os.path.realpath(self._grounds.path(name))) for name in names}
+        return {name: None for name in names if _alike(name) in told or real[name] in told}
+
     def _name(self, path: str, info: Document) -> str | None:
         name = self._grounds.name(path, info)
         if name is None and path not in self.outside:
@@ -128,6 +138,11 @@ class Collector:
         if self._objects is None or not isinstance(tree, str):
             return None
         return self._objects.state(tree, name)
+
+
+def _alike(path: str) -> str:
+    """A path as a disk may compare it that knows neither case nor how a letter is put together."""
+    return normalize("NFC", path).casefold()
 
 
 def _cut_off(message: StoredMessage) -> int:

@@ -31,6 +31,16 @@ _LOST = "\ufffd"
 _MARKS = ((codecs.BOM_UTF8, "utf-8"), (codecs.BOM_UTF16_LE, "utf-16-le"), (codecs.BOM_UTF16_BE, "utf-16-be"))
 
 
+_EDITING = frozenset(("apply_patch", "edit", "multiedit", "write"))
+_READING = frozenset(
+    """
+    batch codesearch glob grep invalid list lsp plan_enter plan_exit question read recall skill StructuredOutput
+    todoread todowrite webfetch websearch
+    """.split()
+)
+"""Tools that change no file. The calls that a batch makes have parts of their own."""
+
+
 class Edit(NamedTuple):
     """One file, before and after. A text, ``ABSENT`` for no file, ``None`` for what was not recorded."""
 
@@ -61,6 +71,15 @@ def is_unwatched(part: Document) -> bool:
     state = as_object(part.get("state")) or {}
     metadata = as_object(state.get("metadata")) or {}
     return part.get("type") == "tool" and part.get("tool") == "bash" and recorded(metadata) is None
+
+
+def accounts_for_all(part: Document) -> bool:
+    """Whether a call can have changed no file but those that :func:`of_part` tells of."""
+    state = as_object(part.get("state")) or {}
+    if part.get("tool") in _READING:
+        return True
+    is_known = state.get("status") == "completed" or recorded(as_object(state.get("metadata")) or {}) is not None
+    return part.get("tool") in _EDITING and is_known
 
 
 def _exact(write: Write, told: Edit | None, originals: Originals | None) -> Edit:
