@@ -664,3 +664,15 @@ def test_what_a_call_that_broke_off_changed_goes_back_with_the_rest_of_its_step(
     desk.step(session, prompt, act)
     desk.reverts.revert(session, prompt)
     assert contents(desk.folder) == START
+
+
+def test_commands_that_ran_without_a_snapshot_are_named(desk: Desk) -> None:
+    session = desk.session()
+    prompt = desk.prompt(session)
+    by_hand = desk.open_step(session, prompt)  # a command of the user's has no step around it
+    desk.part(session, by_hand, call("bash", {"command": "make"}, {}))
+    desk.snapshots.enabled = False
+    desk.step(session, prompt, lambda folder: call("bash", {"command": "make clean"}, {}))
+    desk.snapshots.enabled = True
+    desk.step(session, prompt, lambda folder: call("bash", {"command": "make test"}, {}))
+    assert desk.reverts.preview(session, prompt).unwatched == ("make", "make clean")

@@ -72,8 +72,8 @@ class Collector:
                 yield from self._of_message(message, point.part if place == 0 else 0)
 
     def _of_message(self, message: StoredMessage, start: int) -> Iterator[Change]:
+        self.unwatched += self._unwatched_in(message, start)
         made: list[Edit] = []
-        cut_off = _cut_off(message)
         for number, part in enumerate(message.parts):
             if number < start:
                 continue
@@ -82,9 +82,16 @@ class Collector:
                 made = []
             else:
                 made += self._edits([part], message.info)
-                if (self._objects is None or number > cut_off) and is_unwatched(part):
-                    self.unwatched.append(str(_given(part).get("command", "")))
         yield from _recorded(message, made)
+
+    def _unwatched_in(self, message: StoredMessage, start: int) -> Iterator[str]:
+        """The commands that ran without a snapshot on both sides: there was none, or nobody came to take the second."""
+        cut_off, has_snapshot = _cut_off(message), False
+        for number, part in enumerate(message.parts):
+            if part.get("type") == "step-start":
+                has_snapshot = self._objects is not None and bool(part.get("snapshot"))
+            elif number >= start and (not has_snapshot or number > cut_off) and is_unwatched(part):
+                yield str(_given(part).get("command", ""))
 
     def _of_step(self, message: StoredMessage, number: int, start: int, made: list[Edit]) -> Iterator[Change]:
         """What a patch part lists; its tools are looked at for files it does not know, and for half a step."""
