@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import subprocess
+import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from opensesh.models.request import Request
 from opensesh.models.script import Say, Split, Think, script, turn
 from opensesh.storage.memory import Memory
 from opensesh.workspace import Reverts
+from opensesh.workspace.scan import Scan, look
 
 from .stage import Acting, Ledger, Playing, Stage, echo, stage
 
@@ -431,9 +433,35 @@ async def test_an_answer_with_calls_goes_on_whatever_its_reason(reason: str) -> 
         on.model.assert_complete()
 
 
-async def test_what_the_user_changes_while_the_model_speaks_is_not_put_down_to_it(isolated: Path) -> None:
+def repository() -> None:
+    """Make the current directory one."""
     for words in (("init", "-q"), ("commit", "-q", "--allow-empty", "-m", "first")):
         subprocess.run(["git", "-c", "user.name=T", "-c", "user.email=t@example.invalid", *words], check=True)
+
+
+async def test_tools_do_not_wait_for_ever_for_a_snapshot_and_the_engine_leaves_no_thread(
+    isolated: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    repository()
+    monkeypatch.setattr("opensesh.engine.stepfiles._PATIENCE", 0.05)
+    slow = threading.Event()
+
+    def patiently(*given: Any, **more: Any) -> Scan:
+        slow.wait(10)
+        return look(*given, **more)
+
+    monkeypatch.setattr("opensesh.workspace.snapshots.look", patiently)
+    async with stage('CALL echo {"n": 1}\n---\nSAY done', tools=[echo()]) as on:
+        assert (await on.ask()).kind == "answered"
+        assert all("snapshot" not in part for part in on.parts("step-start"))
+        assert on.parts("tool")[0]["state"]["status"] == "completed"
+        assert any(each.name.startswith("opensesh-snapshot") for each in threading.enumerate())
+        slow.set()
+    assert not any(each.name.startswith("opensesh-snapshot") for each in threading.enumerate())
+
+
+async def test_what_the_user_changes_while_the_model_speaks_is_not_put_down_to_it(isolated: Path) -> None:
+    repository()
 
     class Speaking(Playing):
         async def stream(self, request: Request) -> AsyncIterator[stream.StreamEvent]:

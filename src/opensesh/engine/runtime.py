@@ -27,6 +27,7 @@ from ..tools.mcp import Servers
 from ..tools.truncation import MAX_BYTES, MAX_LINES, Outputs
 from .answering import WhichOne
 from .budget import Budget, PaidConnections, from_environment
+from .cancellation import in_thread
 from .hooks import Hooks
 from .questions import Questions
 from .repetition import Limits
@@ -207,9 +208,13 @@ class Runtime:
         return self.model(ref.provider_id, ref.model_id)
 
     async def aclose(self) -> None:
-        """Close connections; whoever still waits to be allowed something is refused."""
+        """Close connections, and wait for a snapshot under way; whoever still waits to be allowed something is
+        refused."""
         self.permissions.close()
-        await self.connections.aclose()
+        try:
+            await self.connections.aclose()
+        finally:
+            await in_thread(self.snapshots.close)
 
 
 async def _nobody(session_id: str, prompt: Prompt) -> Outcome:

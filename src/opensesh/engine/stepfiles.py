@@ -9,6 +9,10 @@ if TYPE_CHECKING:
     from ..workspace import Patch, Snapshots, Taking
 
 
+_PATIENCE = 60.0
+"""Seconds. The first snapshot of a large project can take minutes; the tools of a step do not wait so long."""
+
+
 class After(NamedTuple):
     """The files after a call."""
 
@@ -34,8 +38,8 @@ class StepFiles:
         return self._taking is not None and self._taking.done
 
     async def before(self) -> str | None:
-        """The snapshot of the files before the call; waited for before the first tool runs."""
-        return await self._taking if self._taking is not None else None
+        """The snapshot of the files before the call; waited for before the first tool runs, but not for ever."""
+        return await self._taking.within(_PATIENCE) if self._taking is not None else None
 
     async def after(self) -> After:
         """The files now, and what changed."""
