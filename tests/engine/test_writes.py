@@ -213,7 +213,7 @@ async def test_a_tool_that_writes_while_a_command_runs_is_the_one_who_did() -> N
 
 
 async def test_a_command_that_could_not_be_watched_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("opensesh.workspace.footprints.MOST_FILES", 2)
+    monkeypatch.setattr("opensesh.workspace.file_stats.MOST_FILES", 2)
     for number in range(4):
         Path(f"{number}.txt").write_text("x")
     async with stage(calls(("bash", {"command": "echo hi > 1.txt", "description": "d"})), rules=ALLOW) as on:

@@ -11,7 +11,7 @@ from opensesh.cli.app import run
 from opensesh.errors import SnapshotError
 from opensesh.history.upkeep import trash
 from opensesh.storage.json_tree import tree_name
-from opensesh.workspace import Originals, rooms, tidy_in_background, tidy_up
+from opensesh.workspace import Originals, disk_use, tidy_in_background, tidy_up
 from opensesh.workspace import tidying as module
 
 from ..engine.stage import stage
@@ -64,10 +64,10 @@ def test_what_a_session_or_the_trash_names_stays_and_the_rest_is_given_back(desk
     noise = some_noise(desk)
     age(desk, 8)
     older(Path(originals.folder), 8)
-    before = rooms(desk.sessions.store)
+    before = disk_use(desk.sessions.store)
     done = tidy_up(desk.sessions)
     assert done.before == before
-    assert done.after == rooms(desk.sessions.store)
+    assert done.after == disk_use(desk.sessions.store)
     assert done.after.snapshots < before.snapshots
     assert not is_there(desk.snapshots, noise)
     assert [originals.has(oid) for oid in (wanted, thrown_away, in_trash, nobody.oid)] == [True, True, True, False]

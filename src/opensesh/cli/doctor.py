@@ -120,9 +120,9 @@ def _undo(options: Namespace) -> int:
 
 def _room(store: Store) -> dict[str, int]:
     """What is taken beside the sessions, in bytes."""
-    from ..workspace import rooms
+    from ..workspace import disk_use
 
-    return rooms(store)._asdict()
+    return disk_use(store)._asdict()
 
 
 def _print_room(room: dict[str, int]) -> None:

@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 from ..records import OWN
-from ..workspace.footprints import footprints, trodden
+from ..workspace.file_stats import changed_since, file_stats
 from ..workspace.originals import Write
 from ..workspace.states import ABSENT, State, look, name_of
 from .cancellation import in_thread, to_the_end
@@ -30,7 +30,7 @@ class CallWrites:
         self._runtime = runtime
         self._intended: dict[str, Write] = {}
         self._written: set[str] = set()
-        self._trodden: list[Write] = []
+        self._by_command: list[Write] = []
         self._has_watched = False
 
     async def begin(self, becoming: Mapping[str, bytes | None]) -> None:
@@ -48,13 +48,13 @@ class CallWrites:
             yield
             return
         root = self._runtime.place.directory
-        before = await in_thread(footprints, root)
+        before = await in_thread(file_stats, root)
         try:
             yield
         finally:
-            found = await to_the_end(in_thread(trodden, root, before))
+            found = await to_the_end(in_thread(changed_since, root, before))
             self._has_watched |= found is not None
-            self._trodden += found or []
+            self._by_command += found or []
 
     @property
     def intended(self) -> Document:
@@ -82,7 +82,7 @@ class CallWrites:
                 continue  # it did not come to that
             if each.before is None or not now.fits(each.before):
                 found.append(each._replace(after=None if now.obstacle else now))
-        found += [each for each in self._trodden if each.file not in self._intended]
+        found += [each for each in self._by_command if each.file not in self._intended]
         return _account(found) if found or self._has_watched else {}
 
 

@@ -15,10 +15,11 @@ from .revert import Done, Preview, Reverts
 from .scan import Limits
 from .snapshots import Patch, Snapshots, Taking
 from .summary import diffs_of, span, summarize, totals, turn
-from .tidying import Rooms, Tidying, rooms, tidy_in_background, tidy_up
+from .tidying import DiskUse, Tidying, disk_use, tidy_in_background, tidy_up
 from .trash import Thrown, Trash
 
 __all__ = [
+    "DiskUse",
     "Done",
     "Limits",
     "Originals",
@@ -27,7 +28,6 @@ __all__ = [
     "Planned",
     "Preview",
     "Reverts",
-    "Rooms",
     "Snapshots",
     "Taking",
     "Thrown",
@@ -36,7 +36,7 @@ __all__ = [
     "Trash",
     "data_of",
     "diffs_of",
-    "rooms",
+    "disk_use",
     "span",
     "summarize",
     "tidy",

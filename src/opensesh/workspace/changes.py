@@ -16,10 +16,10 @@ if TYPE_CHECKING:
     from ..records import Document
     from ..storage.store import StoredMessage
     from .edits import Children
-    from .grounds import Grounds
     from .objects import Objects
     from .originals import Originals
     from .points import Point
+    from .project_folder import ProjectFolder
 
 Known = State | str | None
 """A file in a snapshot, a text that a tool recorded, or nothing known."""
@@ -48,19 +48,19 @@ class Collector:
 
     def __init__(
         self,
-        grounds: Grounds,
+        folder: ProjectFolder,
         objects: Objects | None,
         children: Children | None = None,
         originals: Originals | None = None,
     ) -> None:
         """Without ``objects`` there are no snapshots to look into; without ``children``, no subagents; without
         ``originals``, only texts that tools recorded."""
-        self._grounds = grounds
+        self._folder = folder
         self._objects = objects
         self._children = children
         self._originals = originals
         self.outside: list[str] = []
-        """Files that were changed but are not on the session's ground."""
+        """Files that were changed but are not in the session's folder."""
         self.unwatched: list[str] = []
         """Commands of which nobody knows what they changed."""
 
@@ -68,7 +68,7 @@ class Collector:
         """Every change at or after the point, in order."""
         for place, message in enumerate(history[point.message :]):
             if message.info.get("role") == "assistant":
-                self._grounds.check(message.info)
+                self._folder.check(message.info)
                 yield from self._of_message(message, point.part if place == 0 else 0)
 
     def _of_message(self, message: StoredMessage, start: int) -> Iterator[Change]:
@@ -132,11 +132,11 @@ class Collector:
         """The files that calls have on record as theirs. Whatever else has changed meanwhile, the user has changed."""
         paths = [edit.path for part in parts for edit in of_call(part, self._children, self._originals)]
         told = {_alike(edit.path) for edit in edits} | {_alike(os.path.realpath(path)) for path in paths}
-        real = {name: _alike(os.path.realpath(self._grounds.path(name))) for name in names}
+        real = {name: _alike(os.path.realpath(self._folder.path(name))) for name in names}
         return {name: None for name in names if _alike(name) in told or real[name] in told}
 
     def _name(self, path: str, info: Document) -> str | None:
-        name = self._grounds.name(path, info)
+        name = self._folder.name(path, info)
         if name is None and path not in self.outside:
             self.outside.append(path)
         return name

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..records import OWN, as_list, as_object
 from .diffs import LARGEST_TEXT
-from .grounds import Grounds
 from .originals import recorded
+from .project_folder import ProjectFolder
 from .states import ABSENT, State
 
 if TYPE_CHECKING:
@@ -125,13 +125,13 @@ def of_call(part: Document, children: Children | None, originals: Originals | No
 
 def file_diffs(messages: Sequence[StoredMessage], place: Place, originals: Originals | None = None) -> list[Document]:
     """The files that the tools changed, from the first time to the last, as OpenCode keeps them."""
-    grounds = Grounds(place)
+    folder = ProjectFolder(place)
     ends: dict[str, tuple[str | State | None, str | State | None]] = {}
     for message in messages:
         for part in message.parts:
             texts = {edit.path: edit.after for edit in of_part(part | {"state": _without_own(part)})}
             for edit in of_part(part, originals):
-                name = grounds.name(edit.path, message.info)
+                name = folder.name(edit.path, message.info)
                 if name is not None and not edit.by_command:
                     first, _ = ends.get(name, (_readable(edit.before, originals), None))
                     ends[name] = (first, texts.get(edit.path, edit.after))

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from .changes import Change, Known, Story
-    from .grounds import Grounds
     from .journal import Contents
+    from .project_folder import ProjectFolder
 
 Verdict = Literal["change", "same", "conflict", "lost"]
 """``lost`` is what cannot be brought back, whoever insists."""
@@ -93,8 +93,8 @@ class Plan(NamedTuple):
 class Planner:
     """Compares what the records say with what is on the disk."""
 
-    def __init__(self, grounds: Grounds, contents: Contents, *, modes: bool = True) -> None:
-        self._grounds = grounds
+    def __init__(self, folder: ProjectFolder, contents: Contents, *, modes: bool = True) -> None:
+        self._folder = folder
         self._contents = contents
         self._modes = modes
 
@@ -124,14 +124,14 @@ class Planner:
     def _inside(self, name: str) -> set[str]:
         """All that is in a folder."""
         found: set[str] = set()
-        for folder, folders, names in os.walk(self._grounds.path(name)):
-            below = os.path.relpath(folder, self._grounds.root).replace(os.sep, "/")
+        for folder, folders, names in os.walk(self._folder.path(name)):
+            below = os.path.relpath(folder, self._folder.root).replace(os.sep, "/")
             links = [each for each in folders if os.path.islink(os.path.join(folder, each))]
             found.update(f"{below}/{each}" for each in (*names, *links))
         return found
 
     def _undo(self, name: str, story: Story, pending: Pending | None) -> Planned:
-        path = self._grounds.path(name)
+        path = self._folder.path(name)
         was = self._look(path)
         origin = pending.origin if pending else ABSENT if was.is_folder else was
         becomes = self.settle(story.before, path)
@@ -145,7 +145,7 @@ class Planner:
         return Planned(name, verdict, was, becomes, origin, reason)
 
     def _redo(self, name: str, pending: Pending) -> Planned:
-        path = self._grounds.path(name)
+        path = self._folder.path(name)
         was = self._look(path)
         verdict, reason = self._judge(was, pending.origin, pending.becomes)
         return Planned(name, verdict, was, pending.origin, pending.origin, reason)

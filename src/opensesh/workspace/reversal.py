@@ -12,10 +12,10 @@ from ..records import as_list, as_object
 from ..storage.store import StoredMessage
 from . import points, states, summary
 from .changes import Collector, stories
-from .grounds import Grounds
 from .journal import Contents, Entry, Intention, Journal
 from .originals import Originals
 from .plan import Pending, Plan, Planned, Planner, listed
+from .project_folder import ProjectFolder
 from .trash import FILE, Trash
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ class Reversal:
         self._tools = tools
         self._sessions = tools.sessions
         self._snapshots = tools.snapshots
-        self._grounds = Grounds(tools.snapshots.place)
+        self._folder = ProjectFolder(tools.snapshots.place)
         self._journal = Journal(tools.sessions.store, session_id, state=tools.state, disk=tools.disk)
         has_any = tools.snapshots.readable and os.path.isdir(tools.snapshots.repository.store)
         self._objects = tools.snapshots.objects() if has_any else None
@@ -99,7 +99,7 @@ class Reversal:
         self._contents = Contents(self._objects, self._journal, self._originals)
         modes = tools.snapshots.repository.trusts_modes() if tools.snapshots.readable else os.name != "nt"
         self._modes = modes
-        self._planner = Planner(self._grounds, self._contents, modes=modes)
+        self._planner = Planner(self._folder, self._contents, modes=modes)
         self.session = tools.sessions.get(session_id)
         self.history: Sequence[StoredMessage] = tools.sessions.messages(session_id)
 
@@ -133,7 +133,7 @@ class Reversal:
         return Preview(self.session.id, None, (), self._planner.forth(self._pending()))
 
     def _collector(self) -> Collector:
-        return Collector(self._grounds, self._objects, self._sessions.messages, self._originals)
+        return Collector(self._folder, self._objects, self._sessions.messages, self._originals)
 
     def _pending(self) -> Mapping[str, Pending]:
         """What the revert that stands did: as we noted it or, if OpenCode did it, as it must have been."""
@@ -147,7 +147,7 @@ class Reversal:
         pending: dict[str, Pending] = {}
         for name, story in stories(changes).items():
             origin = self._objects.state(revert.snapshot, name)
-            becomes = self._planner.settle(story.before, self._grounds.path(name))
+            becomes = self._planner.settle(story.before, self._folder.path(name))
             if origin is not None and becomes is not None:
                 pending[name] = Pending(origin, becomes)
         return pending
@@ -163,7 +163,7 @@ class Reversal:
         """Do it: first say so in the journal, then in the session's record, then touch the files."""
         intention = self._intention(preview)
         kept = self._keep(preview.plan.conflicts)
-        self._journal.begin(intention, self._contents, self._grounds.root)
+        self._journal.begin(intention, self._contents, self._folder.root)
         if intention.kind == "revert":
             # From here on whoever looks at the session, OpenCode too, knows which snapshot has everything.
             self._sessions.update(self.session.id, lambda info: info.update(revert=intention.record))
@@ -172,7 +172,7 @@ class Reversal:
 
     def _keep(self, conflicts: Sequence[Planned]) -> str:
         """Copy what someone else wrote, for undoing a revert brings back only what was there before it."""
-        files = {each.name: states.read(self._grounds.path(each.name)) for each in conflicts if each.was.oid}
+        files = {each.name: states.read(self._folder.path(each.name)) for each in conflicts if each.was.oid}
         return self._trash.keep(self.session.id, files) if files else ""
 
     def recover(self) -> bool:
@@ -219,7 +219,7 @@ class Reversal:
         missed: list[Planned] = []
         # What goes makes room for what comes: a folder may have been a file, and a file a folder.
         for entry in sorted(intention.files, key=lambda each: bool(each.becomes.oid)):
-            path = self._grounds.path(entry.name)
+            path = self._folder.path(entry.name)
             now = states.look(path, modes=self._modes)
             if now.fits(entry.becomes):
                 continue
@@ -235,7 +235,7 @@ class Reversal:
     def _change(self, entry: Entry, data: bytes) -> str:
         """Write one file, or take it away; why that is not allowed, if so. Nobody would be helped if one file that is
         out of reach kept all others, and the session, from going anywhere."""
-        disk, folder = self._tools.disk, self._grounds
+        disk, folder = self._tools.disk, self._folder
         try:
             if entry.becomes.oid:
                 states.put(disk, folder.path(entry.name), entry.becomes, data)

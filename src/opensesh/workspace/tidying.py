@@ -35,7 +35,7 @@ log = logging.getLogger("opensesh.workspace")
 _DAY = 86_400
 
 
-class Rooms(NamedTuple):
+class DiskUse(NamedTuple):
     """The bytes that are taken beside the sessions themselves."""
 
     snapshots: int
@@ -48,20 +48,20 @@ class Rooms(NamedTuple):
 class Tidying(NamedTuple):
     """What was given back."""
 
-    before: Rooms
-    after: Rooms
+    before: DiskUse
+    after: DiskUse
     snapshots: int
     """How many were let go."""
     notes: tuple[str, ...] = ()
     """Why no more could be done."""
 
 
-def rooms(store: Store, *, state: str | None = None) -> Rooms:
+def disk_use(store: Store, *, state: str | None = None) -> DiskUse:
     """What is taken now."""
     name = tree_name(store.place)
     state = state or paths.state()
     journals = sum(weigh(os.path.join(state, kind, name)) for kind in ("reverts", "trash"))
-    return Rooms(weigh(os.path.join(data_of(store), "snapshot")), Originals(store, state=state).size(), journals)
+    return DiskUse(weigh(os.path.join(data_of(store), "snapshot")), Originals(store, state=state).size(), journals)
 
 
 def tidy_up(
@@ -69,7 +69,7 @@ def tidy_up(
 ) -> Tidying:
     """Give back what can be, of one project's snapshots or of all."""
     store = sessions.store
-    before = rooms(store, state=state)
+    before = disk_use(store, state=state)
     named = _named(sessions, state)
     dropped, notes = 0, list[str]()
     for repository in _repositories(store, project, state):
@@ -78,7 +78,7 @@ def tidy_up(
         notes += [done.note] if done.note else []
     Originals(store, state=state).drop(named.contents, days=days)
     _drop_journals(store, named.sessions, state, days)
-    return Tidying(before, rooms(store, state=state), dropped, tuple(notes))
+    return Tidying(before, disk_use(store, state=state), dropped, tuple(notes))
 
 
 def tidy_in_background(sessions: Sessions, *, state: str | None = None) -> threading.Thread | None:

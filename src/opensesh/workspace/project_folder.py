@@ -1,5 +1,5 @@
-"""The ground that a session may change: a checkout or, outside of version control, a directory. Names are relative to
-it."""
+"""The folder whose files a session may change: a checkout or, outside of version control, a directory. Names are
+relative to it."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from ..records import Document
 
 
-class Grounds:
-    """The files of one place. What lies outside of it is never touched."""
+class ProjectFolder:
+    """The folder of one place. What lies outside of it is never touched."""
 
     def __init__(self, place: Place) -> None:
         self.root = place.sandbox if place.vcs == "git" and place.sandbox != os.sep else place.directory
@@ -29,7 +29,7 @@ class Grounds:
         return os.path.join(self.root, name)
 
     def name(self, path: str, info: Document) -> str | None:
-        """A path that the message ``info`` recorded, relative to the ground; ``None`` if it is outside of it.
+        """A path that the message ``info`` recorded, relative to the folder; ``None`` if it is outside of it.
 
         A project that has moved since is found where it is now.
         """
@@ -49,7 +49,7 @@ class Grounds:
             raise SnapshotError(f"the session worked in {base}, not in {self.root}; go there to revert it", path=base)
 
     def _is_here(self, base: str) -> bool:
-        """Whether a folder is the ground, perhaps by another name."""
+        """Whether a folder is this one, perhaps by another name."""
         if base not in self._known:
             self._known[base] = base == self.root or (os.path.isdir(base) and os.path.samefile(base, self.root))
         return self._known[base]

@@ -1,4 +1,4 @@
-"""What a command changed where there are no snapshots: told from the look of all files before it and after it."""
+"""What a command changed where there are no snapshots: told from the times and sizes of all files before and after."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .states import look
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    Footprint = tuple[int, ...]
+    Stat = tuple[int, ...]
 
 MOST_FILES = 20_000
 LONGEST = 0.5
@@ -21,9 +21,9 @@ _LARGEST = 8 << 20
 _MOST_CHANGED = 500
 
 
-def footprints(root: str) -> Mapping[str, Footprint] | None:
+def file_stats(root: str) -> Mapping[str, Stat] | None:
     """The files below ``root`` and what shows that one has changed; ``None`` if they are too many."""
-    found: dict[str, Footprint] = {}
+    found: dict[str, Stat] = {}
     deadline = time.monotonic() + LONGEST
     folders = [root]
     while folders:
@@ -34,7 +34,7 @@ def footprints(root: str) -> Mapping[str, Footprint] | None:
                         if entry.name != ".git":
                             folders.append(entry.path)
                     else:
-                        found[entry.path] = _footprint(entry)
+                        found[entry.path] = _stat(entry)
         except OSError:
             continue  # gone by now, or not ours to read
         if len(found) > MOST_FILES or time.monotonic() > deadline:
@@ -42,12 +42,12 @@ def footprints(root: str) -> Mapping[str, Footprint] | None:
     return found
 
 
-def trodden(root: str, before: Mapping[str, Footprint] | None) -> list[Write] | None:
+def changed_since(root: str, before: Mapping[str, Stat] | None) -> list[Write] | None:
     """The files below ``root`` that are not as they were; ``None`` if that cannot be told.
 
     What they held before is known of none, for nobody looked into them.
     """
-    after = footprints(root) if before is not None else None
+    after = file_stats(root) if before is not None else None
     if before is None or after is None:
         return None
     changed = sorted(path for path in before.keys() | after.keys() if before.get(path) != after.get(path))
@@ -63,7 +63,7 @@ def _write(path: str) -> Write:
     return Write(path, None, state if state is None or not state.obstacle else None)
 
 
-def _footprint(entry: os.DirEntry[str]) -> Footprint:
+def _stat(entry: os.DirEntry[str]) -> Stat:
     try:
         found = entry.stat(follow_symlinks=False)
     except OSError:
