@@ -53,6 +53,15 @@ def test_waits_that_are_guessed_grow_and_have_a_ceiling() -> None:
     assert 1_500 <= policy.delay(broken, 1) <= 2_000
 
 
+@pytest.mark.parametrize(
+    "headers", [{"retry-after": str(25 * 86_400)}, {"x-ratelimit-reset": str(NOW // 1000 + 40 * 365 * 86_400)}]
+)
+def test_who_wants_to_be_left_alone_for_weeks_is_not_waited_for(headers: dict[str, str]) -> None:
+    assert Policy().reason(RateLimited("the month is used up", headers=headers), 1) is None
+    assert Policy(patience=10**14).reason(RateLimited("the month is used up", headers=headers), 1) is not None
+    assert Policy().reason(RateLimited("slow down", headers={"retry-after": str(5 * 3_600)}), 1) == "slow down"
+
+
 def test_patience_is_for_what_may_well_succeed_and_has_an_end() -> None:
     policy = Policy(attempts=5)
     assert policy.reason(ConnectionBroken("gone"), 5) == "gone"

@@ -28,7 +28,9 @@ class Policy(Struct, frozen=True, kw_only=True):
     initial: int = 2_000
     factor: float = 2.0
     longest: int = 30_000
-    """The longest wait that is a guess; one that the provider asked for is honoured whatever its length."""
+    """The longest wait that is a guess."""
+    patience: int = 86_400_000
+    """The longest wait that a provider may ask for; who wants to be left alone for weeks is not asked again."""
     jitter: float = 0.25
     """How much of a guessed wait is left to chance, so that a crowd does not come back as one."""
 
@@ -39,18 +41,22 @@ class Policy(Struct, frozen=True, kw_only=True):
         """
         if not isinstance(error, ModelError) or not error.retryable or attempt > self.attempts:
             return None
-        return error.message
+        return error.message if (_asked(error) or 0) <= self.patience else None
 
     def delay(self, error: BaseException, attempt: int, chance: Callable[[], float] | None = None) -> int:
         """How long to wait before the next try: what the provider asked for, or longer each time."""
         from random import random
 
-        headers = error.headers if isinstance(error, ModelError) else {}
-        asked = asked_for(headers, limited=isinstance(error, RateLimited))
+        asked = _asked(error)
         if asked is not None:
             return asked
         guess = min(self.initial * self.factor ** (attempt - 1), self.longest)
         return int(guess * (1 - self.jitter * (chance or random)()))
+
+
+def _asked(error: BaseException) -> int | None:
+    headers = error.headers if isinstance(error, ModelError) else {}
+    return asked_for(headers, limited=isinstance(error, RateLimited))
 
 
 def asked_for(headers: Mapping[str, str], now: int | None = None, *, limited: bool = True) -> int | None:
