@@ -2,7 +2,10 @@ from __future__ import annotations
 
 import os
 import subprocess
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -10,6 +13,7 @@ from opensesh import project
 from opensesh.errors import NotFound, OpenseshError
 from opensesh.project import Place, register, remote_id, resolve
 from opensesh.storage.memory import Memory
+from opensesh.storage.store import Key
 
 
 def git(folder: Path, *words: str) -> str:
@@ -191,6 +195,35 @@ def test_registering_writes_the_record_as_opencode_does(repository: Path, tmp_pa
     assert register(store, resolve(linked)).sandboxes == (str(linked),)
     git(repository, "worktree", "remove", str(linked))
     assert register(store, resolve(repository)).sandboxes == ()
+
+
+class Slow(Memory):
+    """Takes its time to read."""
+
+    def read(self, key: Key) -> Any:
+        found = super().read(key)
+        time.sleep(0.01)
+        return found
+
+
+def test_checkouts_that_are_opened_at_the_same_time_are_all_noted(tmp_path: Path) -> None:
+    store = Slow()
+    folders = [str(tmp_path / name) for name in "abcdef"]
+    for folder in folders:
+        os.mkdir(folder)
+    places = [Place(folder, "abc", str(tmp_path), folder, "git") for folder in folders]
+    register(store, Place(str(tmp_path), "abc", str(tmp_path), str(tmp_path), "git"))
+    with ThreadPoolExecutor(len(places)) as pool:
+        list(pool.map(lambda place: register(store, place), places))
+    assert sorted(store.read(("project", "abc"))["sandboxes"]) == folders
+
+
+@pytest.mark.parametrize("found", [[], None, "text"])
+def test_a_record_that_is_no_record_is_made_anew(repository: Path, found: Any) -> None:
+    store = Memory()
+    place = resolve(repository)
+    store.write(("project", place.id), found)
+    assert register(store, place).worktree == str(repository)
 
 
 def test_sessions_of_global_in_that_folder_are_adopted_once(repository: Path) -> None:

@@ -98,7 +98,7 @@ def register(store: Store, place: Place) -> Project:
     key = keys.project(place.id)
     now = ids.now_ms()
     try:
-        record: Document = store.read(key)
+        record: Document = store.update(key, lambda known: _refresh(known, place, now))
     except (NotFound, RecordError):
         record = {
             "id": place.id,
@@ -109,8 +109,8 @@ def register(store: Store, place: Place) -> Project:
         }
         if place.id != GLOBAL:
             adopt(store, place)
-    _refresh(record, place, now)
-    store.write(key, record)
+        _refresh(record, place, now)
+        store.write(key, record)
     return view(record, Project, store.locate(key))
 
 
@@ -127,6 +127,8 @@ def adopt(store: Store, place: Place) -> list[str]:
 
 
 def _refresh(record: Document, place: Place, now: int) -> None:
+    if as_object(record) is None:
+        raise RecordError("a project's record is an object", place="$")
     record["worktree"] = place.worktree
     if place.vcs:
         record["vcs"] = place.vcs
