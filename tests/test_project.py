@@ -214,7 +214,7 @@ def test_checkouts_that_are_opened_at_the_same_time_are_all_noted(tmp_path: Path
     places = [Place(folder, "abc", str(tmp_path), folder, "git") for folder in folders]
     register(store, Place(str(tmp_path), "abc", str(tmp_path), str(tmp_path), "git"))
     with ThreadPoolExecutor(len(places)) as pool:
-        list(pool.map(lambda place: register(store, place), places))
+        list(pool.map(register, [store] * len(places), places))
     assert sorted(store.read(("project", "abc"))["sandboxes"]) == folders
 
 
