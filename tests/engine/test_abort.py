@@ -355,3 +355,32 @@ async def test_an_abort_at_any_write_leaves_nothing_open_and_nothing_twice(
             assert kinds.count("step-finish") <= 1
             assert kinds.count("step-finish") == 1 or not answer.info["cost"]
             assert answer.info["cost"] == sum(p["cost"] for p in answer.parts if p["type"] == "step-finish")
+
+
+async def test_an_abort_that_comes_when_all_is_said_takes_nothing_back() -> None:
+    class Pruning(Memory):
+        reached, go_on = threading.Event(), threading.Event()
+
+        def write(self, key: Key, value: Any) -> None:
+            if key[0] == "part" and (value.get("state") or {}).get("time", {}).get("compacted"):
+                self.reached.set()
+                self.go_on.wait(5)
+            super().write(key, value)
+
+    async def act(given: dict[str, Any], ctx: Any) -> str:
+        return "x" * 200_000
+
+    store = Pruning()
+    long = f"{chr(10).join(['CALL long {}'] * 2)}\n---\nSAY one\n---\nSAY two\n---\nSAY three"
+    async with stage(
+        long, store=store, tools=[Acting("long", act)], config={"tool_output": {"max_bytes": 999_999}}
+    ) as on:
+        await on.ask()
+        await on.ask()
+        outcome = await on.submit("The last.")
+        await on.until(store.reached.is_set)
+        assert on.engine.abort(on.session)
+        store.go_on.set()
+        assert (await outcome).kind == "answered"
+        assert on.told(events.SessionError) == []
+        on.assert_sound()

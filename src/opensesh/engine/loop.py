@@ -145,12 +145,16 @@ class Loop:
         return self._steps
 
     async def _tidy(self) -> None:
-        """Note what changed, and prune if that is wanted; prompts that come meanwhile are taken in after it."""
+        """Note what changed, and prune if that is wanted; prompts that come meanwhile are taken in after it. An abort
+        ends this alone, unless there is such a prompt: the others have their answer."""
         try:
             await in_thread(self._note_changes)
             if self._runtime.config.settings.compaction.prune:
                 await in_thread(prune, self._runtime.sessions, list(self.history))
             await in_thread(self._give_back)
+        except asyncio.CancelledError:
+            if self.has_work():
+                raise
         except OpenseshError as error:
             log.warning("%s could not be tidied: %s", self.session.id, error)
         except Exception:  # the prompt has its answer, and keeps it
