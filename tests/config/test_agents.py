@@ -135,6 +135,20 @@ def test_the_users_word_on_other_folders_holds_for_explore(house: House) -> None
     assert verdict(explore, "external_directory", "/etc/x") == "deny"
 
 
+def test_a_rule_about_a_link_is_one_about_where_it_leads(house: House) -> None:
+    secret, data = house.home / "elsewhere" / "secret", house.home / "elsewhere" / "share"
+    secret.mkdir(parents=True)
+    data.mkdir()
+    (house.home / "secret").symlink_to(secret)
+    (house.home / ".local").mkdir(exist_ok=True)
+    (house.home / ".local" / "share").symlink_to(data)
+    found = configured(house, permission={"external_directory": {"*": "allow", "~/secret/*": "deny"}})["build"]
+    assert verdict(found, "external_directory", f"{os.path.realpath(secret)}/*") == "deny"
+    strict = configured(house, permission={"external_directory": "deny"})["build"]
+    outputs = os.path.join(os.path.realpath(data), "opencode", "tool-output")
+    assert verdict(strict, "external_directory", f"{outputs}/*") == "allow"
+
+
 def test_every_agent_may_read_long_outputs_unless_exactly_that_is_forbidden(house: House) -> None:
     pattern = f"{house.home}/.local/share/opencode/tool-output/*"
     found = configured(

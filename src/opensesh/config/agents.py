@@ -24,7 +24,7 @@ from msgspec.structs import replace
 from ..errors import ConfigError
 from ..records import ModelRef, Rule, View, merged
 from .prompts import prompt
-from .rules import Rules, evaluate, matches, rule, rules
+from .rules import Rules, evaluate, followed, matches, rule, rules
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -84,7 +84,7 @@ def agents(config: Config, skill_folders: Sequence[str] = ()) -> dict[str, Agent
             continue
         base = found.get(name) or Agent(name=name, permission=defaults + user)
         found[name] = _overlay(base, section, config.folders.home)
-    found = {name: _may_read_outputs(agent, config) for name, agent in found.items()}
+    found = {name: _by_real_names(_may_read_outputs(agent, config)) for name, agent in found.items()}
     first = config.settings.default_agent or "build"
     return {name: found[name] for name in sorted(found, key=lambda name: name != first)}
 
@@ -263,3 +263,7 @@ def _may_read_outputs(agent: Agent, config: Config) -> Agent:
     if replace(allowed, action="deny") in agent.permission:
         return agent
     return replace(agent, permission=(*agent.permission, allowed))
+
+
+def _by_real_names(agent: Agent) -> Agent:
+    return replace(agent, permission=followed(agent.permission))

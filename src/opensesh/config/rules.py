@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from functools import lru_cache
 from typing import TYPE_CHECKING
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from .schema import Action, Permission
 
 Rules = tuple[Rule, ...]
+_WILD = re.compile(r"[*?]")
 
 EDITING = frozenset(("edit", "write", "patch", "multiedit", "apply_patch"))
 """Tools that change files; the permission of all of them is ``edit``."""
@@ -44,6 +46,22 @@ def rules(permission: Permission | None, home: str) -> Rules:
 def rule(permission: str, action: Action, pattern: str = "*") -> Rule:
     """One rule, for everything unless a pattern is given."""
     return Rule(permission=permission, pattern=pattern, action=action)
+
+
+def followed(ruleset: Rules) -> Rules:
+    """``ruleset`` with each rule about a directory that is reached by a link followed by one about where that leads.
+
+    Tools ask for directories outside of the project by their real names.
+    """
+    return tuple(each for one in ruleset for each in (one, *_where_it_leads(one)))
+
+
+def _where_it_leads(one: Rule) -> Rules:
+    if one.permission != "external_directory" or not os.path.isabs(one.pattern):
+        return ()
+    fixed = os.path.dirname(_WILD.split(one.pattern, maxsplit=1)[0])
+    real = os.path.realpath(fixed).replace(os.sep, "/")
+    return () if real == fixed else (rule(one.permission, one.action, real + one.pattern[len(fixed) :]),)
 
 
 @lru_cache(maxsize=4096)
