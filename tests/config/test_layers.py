@@ -249,6 +249,12 @@ def test_a_file_that_a_placeholder_names_must_exist(house: House) -> None:
     assert (caught.value.path, caught.value.line, caught.value.column) == (str(path), 2, 16)
 
 
+def test_a_path_that_is_none_is_said_to_be(house: House) -> None:
+    house.write("project/opencode.json", r'{"username": "{file:a\u0000b}"}')
+    with pytest.raises(ConfigError, match="no file of UTF-8 text"):
+        house.load()
+
+
 def test_places_behind_a_placeholder_are_those_of_the_file(house: House) -> None:
     house.environ["LONG"] = "x" * 50
     house.write("project/opencode.json", '{"username": "{env:LONG}", "theme": "{env:LONG}", "snapshot": 3}')

@@ -75,8 +75,8 @@ class Substitution:
         try:
             with open(path, encoding="utf-8-sig") as file:
                 return file.read().strip()
-        except (OSError, UnicodeDecodeError) as error:
-            reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        except (OSError, ValueError) as error:  # ValueError: a NUL in the path, or no text in the file
+            reason = error.strerror if isinstance(error, OSError) else "it is no file of UTF-8 text"
             raise self._source.error_at(found.start(), f"cannot read {path}: {reason}") from None
 
 
