@@ -143,6 +143,29 @@ async def test_line_ends_and_marks_stay(bench: Bench) -> None:
     assert bench.path("f").read_bytes() == b"\xef\xbb\xbfone\r\n2\r\n2b\r\nthree\nfour\r\n"
 
 
+async def test_the_last_line_gets_the_end_that_the_others_have(bench: Bench) -> None:
+    bench.put("f", b"one\r\ntwo")
+    await apply(bench, "*** Update File: f", "@@", "-one", "+1")
+    assert bench.path("f").read_bytes() == b"1\r\ntwo\r\n"
+
+
+async def test_a_file_under_two_names_is_not_changed_as_if_it_were_two(bench: Bench) -> None:
+    bench.put("f", "a\nb\n")
+    bench.path("link").symlink_to("f")
+    with pytest.raises(ToolFailed, match="are the same file"):
+        await apply(bench, "*** Update File: f", "@@", "-a", "+1", "*** Update File: link", "@@", "-b", "+2")
+    assert bench.path("f").read_text() == "a\nb\n"
+
+
+async def test_a_file_may_make_room_for_a_directory_in_one_patch(bench: Bench) -> None:
+    bench.put("f", "a\n")
+    await apply(bench, "*** Delete File: f", "*** Add File: f/g", "+x")
+    assert bench.path("f/g").read_text() == "x\n"
+    with pytest.raises(ToolFailed, match="is not a directory"):
+        await apply(bench, "*** Add File: new", "+x", "*** Add File: new/g", "+x")
+    assert not bench.path("new").exists()
+
+
 async def test_a_file_may_occur_twice(bench: Bench) -> None:
     bench.put("f", "a\nb\n")
     await apply(bench, "*** Update File: f", "@@", "-a", "+c", "*** Update File: f", "@@", " c", "-b", "+d")

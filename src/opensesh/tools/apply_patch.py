@@ -54,6 +54,7 @@ class ApplyPatch(BuiltinTool[ApplyPatchArguments]):
         for path in touched:
             await paths.ask_if_outside(ctx, path)
         async with ctx.files.lock(*touched):
+            _must_differ(touched)
             found = {path: look(path) for path in touched}
             steps = await asyncio.to_thread(_planned, ctx, hunks, dict(found))
             whole = "".join(f"{step.difference.text}\n" for step in steps)
@@ -77,6 +78,17 @@ def _touched(ctx: Context, hunks: Sequence[patch_text.Hunk]) -> list[str]:
         if isinstance(hunk, patch_text.Update) and hunk.move_to:
             named.append(hunk.move_to)
     return list(dict.fromkeys(paths.absolute(ctx, path) for path in named))
+
+
+def _must_differ(named: Sequence[str]) -> None:
+    """One file under two names, by a link for instance, would be changed as if it were two, and one change be lost."""
+    seen: dict[tuple[int, int], str] = {}
+    for path in named:
+        if os.path.exists(path):
+            file = os.stat(path)
+            first = seen.setdefault((file.st_dev, file.st_ino), path)
+            if first != path:
+                raise ToolFailed(f"{first} and {path} are the same file; use one name for it in a patch", path=path)
 
 
 def _planned(ctx: Context, hunks: Sequence[patch_text.Hunk], state: dict[str, TextFile | None]) -> list[Step]:
@@ -110,9 +122,9 @@ def _must_be_free(path: str, state: dict[str, TextFile | None]) -> None:
     if state[path] is not None:
         raise ToolFailed(f"The patch would write a new file over {path}, which exists; update it instead", path=path)
     above = os.path.dirname(path)
-    while not os.path.lexists(above):
+    while state[above] is None if above in state else not os.path.lexists(above):
         above = os.path.dirname(above)
-    if not os.path.isdir(above):
+    if above in state or not os.path.isdir(above):
         raise ToolFailed(f"The patch would write {path}, but {above} is not a directory", path=path)
 
 
@@ -124,13 +136,15 @@ def _must_exist(path: str, state: dict[str, TextFile | None]) -> TextFile:
 
 
 def _updated(path: str, before: TextFile, chunks: Sequence[patch_text.Chunk]) -> TextFile:
-    """Lines that stay keep their own ends; those that come get the ends that the file has."""
+    """Lines that stay keep their own ends; those that come get the ends that the file has, and the last always one."""
     if not chunks:
         return before
     lines = before.text.split("\n")
+    tail = "\r" if before.ending == "\r\n" else ""
     if lines[-1] == "":
         lines.pop()
-    tail = "\r" if before.ending == "\r\n" else ""
+    else:
+        lines[-1] += tail
     bare = [line.removesuffix("\r") for line in lines]
     changed = patch_text.apply(path, bare, chunks)
     return before.saying("".join(f"{line}\n" for line in _endings(bare, changed, lines, tail)))
