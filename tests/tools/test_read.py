@@ -3,6 +3,7 @@ from __future__ import annotations
 import base64
 import os
 import tracemalloc
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -171,6 +172,20 @@ async def test_permission_is_asked_by_path_and_by_where_it_leads(bench: Bench, t
     await bench.run(Read(), filePath="innocent")
     assert bench.patterns("read") == [str(bench.path("innocent")), secret]
     assert "external_directory" not in bench.permissions()
+
+
+async def test_a_rule_holds_however_a_file_is_spelled_that_is_the_same(bench: Bench) -> None:
+    secret = bench.put("secrets/.env", "x")
+    bench.path("SECRETS").mkdir(exist_ok=True)
+    with suppress(FileExistsError):  # where the file system does not tell the two apart
+        os.link(secret, bench.path("SECRETS/.env"))
+        os.link(secret, bench.path("SECRETS/.ENV"))
+    await bench.run(Read(), filePath="SECRETS/.ENV")
+    assert any(name.endswith("/.env") for name in bench.patterns("read"))
+    bench.asked.clear()
+    bench.put("other.txt", "x")
+    await bench.run(Read(), filePath="other.txt")
+    assert bench.patterns("read") == [str(bench.path("other.txt"))]
 
 
 async def test_outside_is_asked_for_first_whatever_the_way_there(bench: Bench, tmp_path: Path) -> None:

@@ -67,16 +67,36 @@ def relative(ctx: Context, path: str) -> str:
 
 
 def names(ctx: Context, path: str) -> list[str]:
-    """``path``, and where it really leads if a symbolic link within the project makes that another place.
+    """``path``, and where it really leads if a symbolic link within the project makes that another place, or if it is
+    spelled otherwise there.
 
     A rule about a file must hold for it under every name.
     """
     root = ctx.worktree if ctx.worktree != os.path.dirname(ctx.worktree) else ctx.directory
-    real, real_root = os.path.realpath(path), os.path.realpath(root)
+    real, real_root = _as_listed(os.path.realpath(path)), _as_listed(os.path.realpath(root))
     if _is_prefix(real_root, real):
         real = os.path.normpath(os.path.join(root, os.path.relpath(real, real_root)))
     expected = os.path.normpath(path)
     return [expected] if real == expected else [expected, real]
+
+
+def _as_listed(path: str) -> str:
+    """``path`` as the directories spell it, where ``.ENV`` and ``.env`` are the same file."""
+    parent, name = os.path.split(path)
+    if not name:
+        return path
+    listed, other = _as_listed(parent), name.swapcase()
+    if other != name and _same(os.path.join(parent, other), path):
+        alike = [each for each in _entries(parent) if each.lower() == name.lower()]
+        name = min(alike, key=lambda each: each == name, default=name)
+    return os.path.join(listed, name)
+
+
+def _entries(directory: str) -> list[str]:
+    try:
+        return os.listdir(directory)
+    except OSError:
+        return []
 
 
 def _below(path: str, root: str) -> bool:
