@@ -95,8 +95,8 @@ async def test_workdir_is_where_it_runs(bench: Bench) -> None:
         await bench.run(QUICK, command="pwd", workdir="nowhere")
 
 
-@pytest.mark.parametrize("timeout", [-1, 0])
-async def test_a_timeout_must_be_positive(bench: Bench, timeout: int) -> None:
+@pytest.mark.parametrize("timeout", [-1, 0, "nan"])
+async def test_a_timeout_must_be_positive(bench: Bench, timeout: Any) -> None:
     with pytest.raises(ToolFailed, match="positive"):
         await bench.run(QUICK, command="true", timeout=timeout)
 

@@ -62,7 +62,7 @@ class Bash(BuiltinTool[BashArguments]):
     async def execute(self, args: BashArguments, ctx: Context) -> ToolOutput:
         """Ask, run, and answer with the output; a non-zero exit code is an answer like any other."""
         timeout_ms = self._timeout_ms if args.timeout is None else args.timeout
-        if timeout_ms <= 0:
+        if not timeout_ms > 0:  # which no NaN is
             raise ToolFailed(f"A timeout of {timeout_ms:g} ms cannot be kept; give a positive number of milliseconds")
         if "\0" in args.command:
             raise ToolFailed("The command holds a NUL character, which no shell can be given")
