@@ -25,6 +25,7 @@ FILE_COMMANDS = frozenset(
 
 _SETTING = frozenset("declare export local readonly typeset".split())
 _DEVICES = re.compile(r"/dev/(?:null|zero|u?random|tty|full|std(?:in|out|err)|fd/\d+)")
+_PWD = re.compile(r"\$\(\s*pwd\s*\)|`\s*pwd\s*`")
 _VARIABLE = re.compile(r"\$(?:(\w+)|\{(\w+)\})")
 _ASSIGNED = re.compile(r"(\w+)\+?=(.*)", re.DOTALL)
 _BEEN = re.compile(r"~(?:[+-]?\d+|[+-])(?=/|$)")
@@ -143,7 +144,7 @@ def _inherited(places: dict[_Scope, _Place], scope: _Scope) -> _Place:
 
 
 def _from(place: _Place, word: str, variables: _Variables) -> Iterator[str]:
-    for spelled in alternatives(word):
+    for spelled in alternatives(_PWD.sub("$PWD", word)):
         for path in variables.values(spelled, place):
             been = _BEEN.match(path)
             directories = place.been if been and been[0] != "~+" else place.here

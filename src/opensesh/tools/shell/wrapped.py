@@ -82,7 +82,7 @@ _EXECUTORS = {
 def runs_others(name: str) -> bool:
     """Whether a command of this name runs whatever it is told to, so that its name alone says nothing."""
     plain = os.path.basename(name)
-    return plain in _PREFIXES or plain in _TELLING_A_SHELL or plain in ("eval", "trap")
+    return plain in _PREFIXES or plain in _TELLING_A_SHELL or plain in (".", "eval", "source", "trap")
 
 
 def runs_in_place(name: str) -> bool:
