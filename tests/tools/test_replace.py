@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import time
+
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
@@ -78,6 +80,14 @@ def test_a_block_much_larger_than_what_was_asked_for_is_refused() -> None:
     text = f"def f():\n{inner}\n    return 1\n"
     with pytest.raises(ToolFailed, match=r"not found|much larger"):
         replace(text, "def f():\n    line 0\n    return 1", "NEW")
+
+
+def test_a_long_file_is_soon_looked_through() -> None:
+    text = "\n".join("" if number % 4 == 0 else f"    line {number} of many" for number in range(20_000))
+    begun = time.process_time()
+    with pytest.raises(ToolFailed, match="not found"):
+        replace(text, "\nline 17, from memory\nline 18\nno such line", "x")
+    assert time.process_time() - begun < 5  # it was 25
 
 
 def test_dollars_and_backslashes_in_the_new_text_are_only_themselves() -> None:

@@ -8,6 +8,7 @@ is taken; so a lenient strategy has a say only where a stricter one found nothin
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from typing import TYPE_CHECKING
 
 from ..errors import ToolFailed
@@ -125,6 +126,8 @@ def _block_anchor(text: str, old: str) -> Iterator[str]:
     lines = text.split("\n")
     best, best_score = None, _SIMILAR
     for start, end in _anchored(lines, wanted[0].strip(), wanted[-1].strip()):
+        if len(wanted) - 2 < best_score * (end - start - 1):  # too long to be as like
+            continue
         score = _likeness(lines[start + 1 : end], wanted[1:-1])
         if score >= best_score and (best is None or score > best_score):
             best, best_score = (start, end), score
@@ -133,13 +136,13 @@ def _block_anchor(text: str, old: str) -> Iterator[str]:
 
 
 def _anchored(lines: Sequence[str], first: str, last: str) -> Iterator[tuple[int, int]]:
-    for start, line in enumerate(lines):
-        if line.strip() != first:
-            continue
-        for end in range(start + 2, len(lines)):
-            if lines[end].strip() == last:
-                yield start, end
-                break
+    """Where a block may begin, and the nearest line behind it where it may end."""
+    trimmed = [line.strip() for line in lines]
+    ends = [place for place, line in enumerate(trimmed) if line == last]
+    for start, line in enumerate(trimmed):
+        nearest = bisect_left(ends, start + 2)
+        if line == first and nearest < len(ends):
+            yield start, ends[nearest]
 
 
 def _likeness(lines: Sequence[str], wanted: Sequence[str]) -> float:
