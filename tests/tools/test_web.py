@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import time
 from collections.abc import AsyncIterator, Callable
 
 import httpx2
@@ -85,6 +86,31 @@ def test_a_page_becomes_text() -> None:
 def test_broken_pages_are_read_as_far_as_they_go(broken: str) -> None:
     to_markdown(broken)
     to_text(broken)
+
+
+@pytest.mark.parametrize(
+    ("page", "most"),
+    [
+        ("<ul><li>" * 5_000 + "x", 500_000),
+        ("<blockquote>" * 5_000 + "x\n" * 500 + "</blockquote>" * 5_000, 100_000),
+        ("<a href='/y'>" * 5_000 + "x" + "</a>" * 5_000, 100),
+        ("<pre>" + " " * 200_000 + "x", 200_100),
+        ("<svg>" + "<b>" * 20_000 + "</i>" * 20_000, 0),
+        ("x" + "<!--" * 50_000, 1),
+        ("x" + "<a <" * 30_000, 1),
+    ],
+)
+def test_a_hostile_page_takes_neither_time_nor_room(page: str, most: int) -> None:
+    begun = time.process_time()
+    assert len(to_markdown(page, "https://x.test/")) <= most
+    to_text(page)
+    assert time.process_time() - begun < 5
+
+
+def test_the_end_of_a_page_is_read() -> None:
+    assert to_text("a &lt b &copy") == "a < b ©"
+    assert to_text("<p>a<!-- never closed <p>b") == "a"
+    assert to_markdown("<blockquote>" * 30 + "deep") == "deep"
 
 
 def test_an_address_or_number_that_means_nothing_costs_itself_alone() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from html.parser import HTMLParser
 from typing import TYPE_CHECKING
 from urllib.parse import urljoin
@@ -19,6 +20,8 @@ _BLOCKS = frozenset(
     section summary""".split()
 )
 _NUMBER = re.compile(r"[0-9]{1,9}")
+_DEEPEST = 20
+"""Lists and quotes within each other; what is deeper is shown as deep as that. A page may say anything."""
 _HEADINGS = {f"h{level}": "#" * level for level in range(1, 7)}
 _MARKS = {"strong": "**", "b": "**", "em": "*", "i": "*", "del": "~~", "s": "~~"}
 
@@ -43,7 +46,8 @@ def absolute(base: str, address: str) -> str:
 
 def _convert(converter: _Converter, html: str) -> str:
     converter.feed(html)
-    converter.close()
+    # The end of a comment also ends what was never closed. close() would look for an end from each such beginning on.
+    converter.feed("<!-- -->")
     return converter.result()
 
 
@@ -54,12 +58,15 @@ class _Converter(HTMLParser):
         super().__init__(convert_charrefs=True)
         self._pieces: list[str] = []
         self._skipping: list[str] = []
+        self._skipped: Counter[str] = Counter()
+        """How often each tag is in that list."""
         self._preformatted = 0
 
     def handle_starttag(self, tag: str, attrs: Attributes) -> None:
         if self._skipping or tag in _SKIPPED:
             if tag not in _VOID:
                 self._skipping.append(tag)
+                self._skipped[tag] += 1
         else:
             self.opened(tag, {name: value or "" for name, value in attrs})
 
@@ -73,9 +80,10 @@ class _Converter(HTMLParser):
         if not self._skipping:
             if tag not in _VOID:
                 self.closed(tag)
-        elif tag in self._skipping:
-            # What was opened within and never closed goes with it.
-            del self._skipping[len(self._skipping) - 1 - self._skipping[::-1].index(tag) :]
+        elif self._skipped[tag]:
+            left = self._skipped[tag] - 1
+            while self._skipped[tag] > left:  # what was opened within and never closed goes with it
+                self._skipped[self._skipping.pop()] -= 1
 
     def handle_data(self, data: str) -> None:
         if self._skipping:
@@ -110,7 +118,8 @@ class _Converter(HTMLParser):
     def result(self) -> str:
         """What has been collected."""
         text = "".join(self._pieces)
-        return re.sub(r"\n{3,}", "\n\n", re.sub(r"[ \t]+\n", "\n", text)).strip()
+        trimmed = "\n".join(line.rstrip(" \t") for line in text.split("\n"))
+        return re.sub(r"\n{3,}", "\n\n", trimmed).strip()
 
 
 class _Text(_Converter):
@@ -135,8 +144,8 @@ class _Markdown(_Converter):
         super().__init__()
         self._base = base
         self._lists: list[int | None] = []
-        self._links: list[tuple[str, int]] = []
-        self._quotes: list[int] = []
+        self._opened_link: tuple[str, int] | None = None
+        self._quotes: list[int | None] = []
         self._row: list[str] | None = None
         self._cell: int | None = None
         self._rows = 0
@@ -151,7 +160,8 @@ class _Markdown(_Converter):
             case "img":
                 self._image(attributes)
             case "a":
-                self._links.append((attributes.get("href", ""), len(self._pieces)))
+                self._end_link()  # no link is within another
+                self._opened_link = attributes.get("href", ""), len(self._pieces)
             case "pre":
                 self._break(2)
                 self._pieces.append(f"```{_language(attributes)}\n")
@@ -173,7 +183,7 @@ class _Markdown(_Converter):
                 self._item()
             case "blockquote":
                 self._break(2)
-                self._quotes.append(len(self._pieces))
+                self._quotes.append(len(self._pieces) if len(self._quotes) < _DEEPEST else None)
             case "table":
                 self._break(2)
                 self._rows = 0
@@ -191,8 +201,8 @@ class _Markdown(_Converter):
 
     def closed(self, tag: str) -> None:
         match tag:
-            case "a" if self._links:
-                self._link(*self._links.pop())
+            case "a":
+                self._end_link()
             case "pre" if self._preformatted:
                 self._preformatted -= 1
                 self._break(1)
@@ -232,7 +242,10 @@ class _Markdown(_Converter):
         if source and not source.startswith("data:"):
             self._pieces.append(f"![{attributes.get('alt', '')}]({absolute(self._base, source)})")
 
-    def _link(self, target: str, start: int) -> None:
+    def _end_link(self) -> None:
+        if self._opened_link is None:
+            return
+        (target, start), self._opened_link = self._opened_link, None
         text = "".join(self._pieces[start:])
         if not target or target.startswith(("#", "javascript:")) or not text.strip():
             return
@@ -242,14 +255,17 @@ class _Markdown(_Converter):
 
     def _item(self) -> None:
         self._break(1)
-        depth = max(0, len(self._lists) - 1)
+        depth = min(max(0, len(self._lists) - 1), _DEEPEST)
         mark = "-"
         if self._lists and (number := self._lists[-1]) is not None:
             mark = f"{number}."
             self._lists[-1] = number + 1
         self._pieces.append(f"{'  ' * depth}{mark} ")
 
-    def _quote(self, start: int) -> None:
+    def _quote(self, start: int | None) -> None:
+        if start is None:
+            self._break(2)
+            return
         text = "".join(self._pieces[start:]).strip()
         del self._pieces[start:]
         self._pieces.append("\n".join(f"> {line}".rstrip() for line in text.split("\n")) + "\n\n")

@@ -70,6 +70,8 @@ class WebFetch(BuiltinTool[WebFetchArguments]):
 
     async def execute(self, args: WebFetchArguments, ctx: Context) -> ToolOutput:
         """Ask, and fetch. A redirect to another host is asked for as well."""
+        import asyncio
+
         _check_address(args.url)
         asked = {"url": args.url, "format": args.format, "timeout": args.timeout}
         await ctx.ask("webfetch", [args.url], always=["*"], metadata=asked)
@@ -79,7 +81,7 @@ class WebFetch(BuiltinTool[WebFetchArguments]):
         if mime.startswith("image/") and mime != "image/svg+xml":
             url = f"data:{mime};base64,{base64.b64encode(page.body).decode()}"
             return ToolOutput(title, "Image fetched successfully", {}, (attachment(ctx, mime, url),))
-        return ToolOutput(title, _shown(page, args.format))
+        return ToolOutput(title, await asyncio.to_thread(_shown, page, args.format))
 
     async def _fetch(self, args: WebFetchArguments, ctx: Context) -> Page:
         import httpx2
