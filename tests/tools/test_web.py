@@ -162,6 +162,30 @@ async def test_only_the_web_is_fetched(bench: Bench, url: str) -> None:
     assert bench.asked == []
 
 
+@pytest.mark.parametrize(
+    "url",
+    [
+        "https://INNER.test/a?b#c",
+        "HTTPS://inner.test/a?b#c",
+        "https://inner.test:443/a?b#c",
+        "https://me:word@inner.test./a?b#c",
+    ],
+)
+async def test_a_rule_about_a_host_holds_however_it_is_spelled(bench: Bench, url: str) -> None:
+    bench.refuse["webfetch"] = PermissionDenied("no")
+    with pytest.raises(PermissionDenied):
+        await bench.run(WebFetch(), url=url)
+    assert bench.patterns("webfetch") == [url, "https://inner.test/a?b#c"]
+
+
+async def test_a_plain_address_is_asked_for_once(bench: Bench) -> None:
+    bench.refuse["webfetch"] = PermissionDenied("no")
+    for url in ("http://inner.test:8080/a", "http://[::1]/a"):
+        with pytest.raises(PermissionDenied):
+            await bench.run(WebFetch(), url=url)
+    assert bench.patterns("webfetch") == ["http://inner.test:8080/a", "http://[::1]/a"]
+
+
 async def test_redirects_are_checked_like_the_first_address(bench: Bench) -> None:
     targets = {"/a": "/b", "/b": "https://y.test/c", "/file": "file:///etc/passwd", "/loop": "/loop"}
     targets |= {"/port": "http://y.test:99999/", "/bracket": "http://[y/"}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 from typing import TYPE_CHECKING, Annotated, Literal
-from urllib.parse import urlsplit
+from urllib.parse import urlsplit, urlunsplit
 
 from msgspec import Meta, Struct
 
@@ -74,7 +74,7 @@ class WebFetch(BuiltinTool[WebFetchArguments]):
 
         _check_address(args.url)
         asked = {"url": args.url, "format": args.format, "timeout": args.timeout}
-        await ctx.ask("webfetch", [args.url], always=["*"], metadata=asked)
+        await ctx.ask("webfetch", _names(args.url), always=["*"], metadata=asked)
         page = await self._fetch(args, ctx)
         title = f"{args.url} ({page.content_type})"
         mime = page.content_type.partition(";")[0].strip().lower()
@@ -99,7 +99,7 @@ class WebFetch(BuiltinTool[WebFetchArguments]):
                         _check_address(answer.target)
                         if _origin(answer.target) != _origin(url):
                             asked = {"url": answer.target, "format": args.format}
-                            await ctx.ask("webfetch", [answer.target], always=["*"], metadata=asked)
+                            await ctx.ask("webfetch", _names(answer.target), always=["*"], metadata=asked)
                         url = answer.target
                     case Challenge():
                         if agent == _PLAIN_AGENT:
@@ -159,6 +159,17 @@ def _check_address(url: str) -> None:
         usable = False
     if not usable:
         raise ToolFailed(f"{url!r} cannot be fetched: the address must begin with http:// or https:// and name a host")
+
+
+def _names(url: str) -> list[str]:
+    """``url``, and in its plain spelling, if that is another: a rule about a host must hold for all of them."""
+    parts = urlsplit(url)
+    host = (parts.hostname or "").rstrip(".")
+    host = f"[{host}]" if ":" in host else host
+    usual = {"http": 80, "https": 443}.get(parts.scheme)
+    place = host if parts.port in (None, usual) else f"{host}:{parts.port}"
+    plain = urlunsplit((parts.scheme, place, parts.path or "/", parts.query, parts.fragment))
+    return list(dict.fromkeys((url, plain)))
 
 
 def _origin(url: str) -> tuple[str, str | None, int | None]:
