@@ -302,6 +302,35 @@ async def test_without_a_key_the_request_is_signed_with_aws_credentials(monkeypa
     assert "host" in request.headers["authorization"]
 
 
+@pytest.mark.parametrize(
+    ("region", "name", "asked_for"),
+    [
+        ("us-east-1", "anthropic.claude-haiku-4-5-20251001-v1:0", "us.anthropic.claude-haiku-4-5-20251001-v1%3A0"),
+        ("us-west-2", "us.anthropic.claude-opus-4-v1", "us.anthropic.claude-opus-4-v1"),
+        ("us-west-2", "global.anthropic.claude-opus-4-v1", "global.anthropic.claude-opus-4-v1"),
+        ("us-east-1", "openai.gpt-oss-120b-1:0", "openai.gpt-oss-120b-1%3A0"),
+        ("us-gov-west-1", "anthropic.claude-opus-4-v1", "anthropic.claude-opus-4-v1"),
+        ("eu-central-1", "amazon.nova-lite-v1", "eu.amazon.nova-lite-v1"),
+        ("eu-central-2", "amazon.nova-lite-v1", "amazon.nova-lite-v1"),
+        ("eu-west-1", "amazon.nova-pro-v1", "amazon.nova-pro-v1"),
+        ("ap-southeast-2", "anthropic.claude-haiku-4-5-v1", "au.anthropic.claude-haiku-4-5-v1"),
+        ("ap-southeast-2", "anthropic.claude-opus-4-v1", "apac.anthropic.claude-opus-4-v1"),
+        ("ap-northeast-1", "anthropic.claude-opus-4-v1", "jp.anthropic.claude-opus-4-v1"),
+        ("ap-south-1", "amazon.nova-pro-v1", "apac.amazon.nova-pro-v1"),
+        ("sa-east-1", "anthropic.claude-opus-4-v1", "anthropic.claude-opus-4-v1"),
+        (
+            "us-east-1",
+            "arn:aws:bedrock:us-east-1:1:profile/claude",
+            "arn%3Aaws%3Abedrock%3Aus-east-1%3A1%3Aprofile%2Fclaude",
+        ),
+    ],
+)
+async def test_a_model_is_asked_for_by_the_name_it_has_in_the_region(region: str, name: str, asked_for: str) -> None:
+    server = Server(DATA)
+    await collect(bedrock(server, region=region), ask(Model(id=name, provider_id="amazon-bedrock")))
+    assert server.requests[0].url.raw_path.decode() == f"/model/{asked_for}/converse-stream"
+
+
 async def test_a_profile_brings_its_own_credentials(isolated: Path) -> None:
     pytest.importorskip("botocore")
     (isolated / "aws-credentials").write_text(

@@ -30,8 +30,8 @@ class Setup:
     def default(self, *recent: tuple[str, str]) -> str:
         return default_model(self.catalogue, self.keyring, self.config, recent).ref
 
-    def small(self, provider_id: str, **where: str) -> str | None:
-        found = small_model(self.catalogue, self.keyring, self.config, provider_id, **where)
+    def small(self, provider_id: str) -> str | None:
+        found = small_model(self.catalogue, self.keyring, self.config, provider_id)
         return found.ref if found else None
 
     def ready(self) -> list[str]:
@@ -168,13 +168,20 @@ def bedrock(tmp_path: Path, *models: str, **options: str) -> Setup:
 HAIKU = "anthropic.claude-haiku-4-5-20251001-v1:0"
 
 
-def test_bedrock_prefers_the_world_then_ones_own_region_then_no_region(tmp_path: Path) -> None:
+def test_bedrock_prefers_the_world_then_ones_own_region_then_no_region(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("AWS_DEFAULT_REGION", raising=False)
+    monkeypatch.delenv("AWS_REGION", raising=False)
     every = [f"{prefix}{HAIKU}" for prefix in ("us.", "", "eu.", "global.")]
     assert bedrock(tmp_path, *every).small("amazon-bedrock") == f"amazon-bedrock/global.{HAIKU}"
     regional = bedrock(tmp_path, *every[:3])
     assert regional.small("amazon-bedrock") == f"amazon-bedrock/us.{HAIKU}"
-    assert regional.small("amazon-bedrock", region="eu-west-1") == f"amazon-bedrock/eu.{HAIKU}"
-    assert regional.small("amazon-bedrock", region="sa-east-1") == f"amazon-bedrock/{HAIKU}"
+    monkeypatch.setenv("AWS_REGION", "sa-east-1")
+    assert regional.small("amazon-bedrock") == f"amazon-bedrock/{HAIKU}"
+    monkeypatch.setenv("AWS_REGION", "eu-west-1")
+    assert regional.small("amazon-bedrock") == f"amazon-bedrock/eu.{HAIKU}"
+    monkeypatch.setenv("AWS_REGION", "us-west-2")
     configured = bedrock(tmp_path, *every[:3], region="eu-central-1")
     assert configured.small("amazon-bedrock") == f"amazon-bedrock/eu.{HAIKU}"
     assert bedrock(tmp_path, f"eu.{HAIKU}").small("amazon-bedrock") is None

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from ..errors import ConnectionBroken
-from . import failures
+from . import bedrock_regions, failures
 from .bedrock_prompt import body
 from .events import (
     Finish,
@@ -57,7 +57,8 @@ class Bedrock:
 
     An API key (given, or in ``AWS_BEARER_TOKEN_BEDROCK``) is sent as it is. Without one, requests are signed with AWS
     credentials, those of ``profile`` or the usual chain, which needs botocore (``opensesh[bedrock]``). The region is
-    that of ``AWS_REGION`` or ``AWS_DEFAULT_REGION`` unless given, and ``us-east-1`` if nobody says.
+    that of ``AWS_REGION`` or ``AWS_DEFAULT_REGION`` unless given, and ``us-east-1`` if nobody says; a model is asked
+    for by the name it has there.
     """
 
     def __init__(
@@ -70,9 +71,8 @@ class Bedrock:
         headers: Mapping[str, str] | None = None,
         transport: Transport | None = None,
     ) -> None:
-        environ = os.environ
-        self._region = region or environ.get("AWS_REGION") or environ.get("AWS_DEFAULT_REGION") or "us-east-1"
-        self._key = api_key or environ.get("AWS_BEARER_TOKEN_BEDROCK") or ""
+        self._region = bedrock_regions.region(region)
+        self._key = api_key or os.environ.get("AWS_BEARER_TOKEN_BEDROCK") or ""
         ending = "amazonaws.com.cn" if self._region.startswith("cn-") else "amazonaws.com"
         self._base_url = (base_url or f"https://bedrock-runtime.{self._region}.{ending}").rstrip("/")
         self._profile = profile
@@ -83,7 +83,8 @@ class Bedrock:
     async def stream(self, request: Request) -> AsyncGenerator[StreamEvent, None]:
         """See :class:`~opensesh.models.request.Provider`."""
         provider_id = request.model.provider_id
-        url = f"{self._base_url}/model/{quote(request.model.wire_id, safe='')}/converse-stream"
+        name = bedrock_regions.name_in(self._region, request.model.wire_id)
+        url = f"{self._base_url}/model/{quote(name, safe='')}/converse-stream"
         content = encode(body(request))
         headers = await self._authorized(url, request, content)
         reader, decoder = Reader(provider_id, url), Decoder()

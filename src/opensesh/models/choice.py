@@ -13,6 +13,7 @@ import msgspec
 from ..errors import ModelNotFound, RecordError
 from ..records import ModelRef, loads_object
 from ..storage import paths
+from . import bedrock_regions
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -37,7 +38,6 @@ _SMALL = (
 _SMALL_OF_COPILOT = ("gpt-5-mini", "claude-haiku-4.5", *_SMALL)
 _SMALL_OF_ALL = ("opencode", "gpt-5-nano")
 _BEDROCK = "amazon-bedrock"
-_BEDROCK_REGIONS = ("global.", "us.", "eu.", "apac.", "jp.", "au.", "ca.", "in.", "us-gov.")
 
 # In which order OpenCode comes to know of its providers.
 _KEY_ORDER = ("environment", "auth.json", "plugin", "config", "none")
@@ -76,13 +76,10 @@ def default_model(
     )
 
 
-def small_model(
-    catalogue: Catalogue, keyring: Keyring, config: Mapping[str, Any], provider_id: str, *, region: str = "us-east-1"
-) -> Model | None:
+def small_model(catalogue: Catalogue, keyring: Keyring, config: Mapping[str, Any], provider_id: str) -> Model | None:
     """A quick, cheap model for titles and the like: the configuration's, else one of the same provider.
 
-    ``None`` if there is none; the main model then does that too. ``region`` is where Bedrock is called, unless the
-    configuration says.
+    ``None`` if there is none; the main model then does that too.
     """
     named = config.get("small_model")
     if named:
@@ -93,7 +90,7 @@ def small_model(
         for word in _small_names(provider_id):
             fitting = [name for name in models if word in name]
             if provider_id == _BEDROCK:
-                fitting = _in_region(fitting, ready[provider_id].options.get("region") or region)
+                fitting = _in_region(fitting, bedrock_regions.region(ready[provider_id].options.get("region")))
             if fitting:
                 return models[fitting[0]]
     fallback, name = _SMALL_OF_ALL
@@ -155,7 +152,7 @@ def _in_region(names: list[str], region: str) -> list[str]:
     """Bedrock sells one model under several names; best are those served from anywhere, then from one's own region."""
     wanted = ("global.", f"{region.split('-', maxsplit=1)[0]}.")
     prefixed = [name for prefix in wanted for name in names if name.startswith(prefix)]
-    return prefixed + [name for name in names if not name.startswith(_BEDROCK_REGIONS)]
+    return prefixed + [name for name in names if not name.startswith(bedrock_regions.PREFIXES)]
 
 
 def _can_work(model: Model) -> bool:
