@@ -150,6 +150,40 @@ def test_old_records_are_read_with_what_they_lack() -> None:
     assert isinstance(tool.state, records.Completed)
 
 
+def test_a_number_that_javascript_could_not_count_costs_no_message() -> None:
+    tokens = {"input": None, "output": 7, "reasoning": 1.5, "cache": {"read": None, "write": 3.0}, "total": None}
+    document: dict[str, Any] = {
+        "id": "msg_1", "role": "assistant", "time": {"created": 1.5, "completed": 2.25}, "cost": None, "tokens": tokens,
+    }  # fmt: skip
+    message = records.read_message(document)
+    assert isinstance(message, records.AssistantMessage)
+    cache = records.CacheTokens(read=0, write=3)
+    assert message.tokens == records.Tokens(input=0, output=7, reasoning=1, cache=cache)
+    assert (message.cost, message.time) == (0.0, records.MessageTime(created=1, completed=2))
+    assert message.document is document
+    assert tokens["input"] is None
+    part = records.read_part({"id": "prt_1", "type": "tool", "state": {"status": "completed", "title": None}})
+    assert isinstance(part, records.ToolPart)
+    assert part.state == records.Completed()
+
+
+@pytest.mark.parametrize(
+    ("odd", "place"),
+    [
+        ({"id": None}, "$"),
+        ({"time": {"created": None}}, "$.time"),
+        ({"time": None}, "$"),
+        ({"tokens": {"input": "7"}}, "$.tokens.input"),
+        ({"cost": None, "tokens": {"input": None, "cache": []}}, "$.tokens.cache"),
+        ({"tokens": {"input": math.inf}}, "$.tokens.input"),
+    ],
+)
+def test_what_cannot_be_read_any_other_way_is_still_told(odd: dict[str, Any], place: str) -> None:
+    with pytest.raises(RecordError) as raised:
+        records.read_message({"id": "msg_1", "role": "assistant", "time": {"created": 1}, **odd}, "file")
+    assert raised.value.place == place
+
+
 def test_what_a_record_lacks_reads_as_nothing_but_where_opencode_has_a_word_for_it() -> None:
     kinds = [each for each in vars(records).values() if isinstance(each, type) and issubclass(each, records.View)]
     assert len(kinds) > 40

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import msgspec
 from msgspec import Struct
 
 from ..errors import RecordError
+from .codec import as_object
 
 if TYPE_CHECKING:
     from .codec import Document
@@ -42,16 +44,45 @@ class Record(View, frozen=True, kw_only=True, dict=True):
 
 
 def view(document: object, kind: type[R], path: str = "") -> R:
-    """Look at ``document`` as a ``kind``; a :class:`RecordError` names the file and the field that does not fit."""
+    """Look at ``document`` as a ``kind``; a :class:`RecordError` names the file and the field that does not fit.
+
+    ``null`` where something else belongs, which is how JavaScript writes a number that is none, reads as if it was not
+    there; a fraction where a whole number belongs is cut.
+    """
     try:
-        record = msgspec.convert(document, kind)
-    except msgspec.ValidationError as error:
-        reason, _, place = str(error).partition(" - at `")
-        raise RecordError(reason.replace("`", ""), path=path, place=place.rstrip("`") or "$") from None
+        record = _converted(document, kind, path)
     except UnicodeEncodeError:
         raise RecordError("half a character where a name or an object is expected", path=path, place="$") from None
     vars(record)["_document"] = document
     return record
+
+
+def _converted(document: object, kind: type[R], path: str) -> R:
+    while True:
+        try:
+            return msgspec.convert(document, kind)
+        except msgspec.ValidationError as error:
+            reason, _, found = str(error).replace("`", "").partition(" - at ")
+            place = found or "$"
+            mended = _mended(document, place.split(".")[1:]) if reason.endswith(("got null", "got float")) else document
+            if mended is document:
+                raise RecordError(reason, path=path, place=place) from None
+            document = mended
+
+
+def _mended(document: object, names: list[str]) -> object:
+    """A document without the ``null``, or with the whole of the number, at this place; the same if that is no help."""
+    held = as_object(document)
+    if held is None or not names or names[0] not in held:
+        return document
+    name, *inner = names
+    value = held[name]
+    if inner:
+        mended = _mended(value, inner)
+        return document if mended is value else held | {name: mended}
+    if value is None:
+        return {key: each for key, each in held.items() if key != name}
+    return held | {name: int(value)} if isinstance(value, float) and math.isfinite(value) else document
 
 
 def document_of(value: View) -> Document:
