@@ -195,6 +195,22 @@ async def test_half_a_secret_does_not_leave(desk: Desk, stand: Stand) -> None:
     assert "[redacted:anthropic-key]" in json.dumps(stand.syncs)
 
 
+async def test_secrets_are_taken_out_from_the_moment_that_somebody_asks_for_it(desk: Desk, stand: Stand) -> None:
+    session = desk.sample.talk()["id"]
+    keys_said = ["-".join(("sk", "ant", "api03", name * 40)) for name in "ab"]
+    async with desk.publisher() as another:
+        await another.share(session, redact=False)
+        async with working(desk):
+            say(desk, session, keys_said[0])
+            await until(lambda: keys_said[0] in json.dumps(stand.syncs))
+            await another.share(session, redact=True)
+            say(desk, session, f"again {keys_said[1]}")
+            await until(lambda: "again" in json.dumps(stand.syncs))
+    assert keys_said[1] not in json.dumps(stand.syncs)
+    shown = str(await held(stand, next(journal.standing()).url))
+    assert not any(key in shown for key in keys_said)
+
+
 async def test_what_is_removed_while_it_is_shared_is_blanked(desk: Desk, stand: Stand) -> None:
     session = desk.sample.talk()["id"]
     async with working(desk) as work:

@@ -154,6 +154,11 @@ class Publisher:
         redactor = Cleaner(self._known()) if standing.redact else None
         return Channel(self._server(standing.server), share, redactor=redactor, describe=self._describe)
 
+    def is_as_agreed(self, session_id: str, channel: Channel) -> bool:
+        """Whether a channel is on the terms of its share, which another process may have changed meanwhile."""
+        standing = journal.find(session_id)
+        return standing is None or standing.id != channel.share.id or standing.redact == (channel.redactor is not None)
+
     async def update(self, session_id: str, channel: Channel, *, running: bool = False) -> int:
         """Tell the server everything it does not know yet; how many items that was. While the session is ``running``,
         here or elsewhere, parts that still grow are left out."""

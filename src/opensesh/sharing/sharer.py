@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from ..bus import Bus, Subscription
     from ..events import Event
+    from ..records import Share
     from ..storage.store import Key
     from .channel import Channel
     from .items import Item
@@ -244,10 +245,17 @@ class Sharer:
         line.wanted = False
         if share is None:
             line.channel = None
-        elif line.channel is None or line.channel.share.id != share.id:
+        elif not await asyncio.to_thread(self._is_good, line, share):
             line.channel = await publisher.channel(line.session, share)
             line.behind = True  # what a process that ended did not send is found now
         return line.channel
+
+    def _is_good(self, line: _Line, share: Share) -> bool:
+        """Whether a line has a way to this share, on the terms that hold now."""
+        channel = line.channel
+        if channel is None or channel.share.id != share.id:
+            return False
+        return self._publisher.is_as_agreed(line.session, channel)
 
     async def _send(self, line: _Line, channel: Channel, keys: dict[Key, None] | None) -> None:
         """Send what is under these keys; everything, if single keys no longer tell."""
