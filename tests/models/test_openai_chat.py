@@ -423,6 +423,16 @@ async def test_the_answer_is_read_to_its_end_so_that_the_connection_can_be_used_
             {"prompt_tokens": 10, "completion_tokens": 5, "cached_tokens": 8},
             Usage(input=2, output=5, cache_read=8),
         ),
+        (  # LiteLLM, in front of Claude
+            {
+                "prompt_tokens": 2006,
+                "completion_tokens": 300,
+                "total_tokens": 2306,
+                "prompt_tokens_details": {"cached_tokens": 1000},
+                "cache_creation_input_tokens": 900,
+            },
+            Usage(input=106, output=300, cache_read=1000, cache_write=900, total=2306),
+        ),
         (  # xAI counts reasoning apart from the completion
             {
                 "prompt_tokens": 32,

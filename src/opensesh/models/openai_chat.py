@@ -253,7 +253,7 @@ def read_usage(counted: dict[str, Any]) -> Usage:
     prompt, completion = count(counted.get("prompt_tokens")), count(counted.get("completion_tokens"))
     given = section(counted, "prompt_tokens_details")
     read = count(given.get("cached_tokens") or counted.get("prompt_cache_hit_tokens") or counted.get("cached_tokens"))
-    written = count(given.get("cache_write_tokens"))
+    written = count(given.get("cache_write_tokens") or counted.get("cache_creation_input_tokens"))
     spent = section(counted, "completion_tokens_details")
     reasoning = count(spent.get("reasoning_tokens") or counted.get("reasoning_tokens"))
     total = counted.get("total_tokens")
