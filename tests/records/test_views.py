@@ -168,20 +168,23 @@ def test_a_number_that_javascript_could_not_count_costs_no_message() -> None:
 
 
 @pytest.mark.parametrize(
-    ("odd", "place"),
+    ("odd", "place", "reason"),
     [
-        ({"id": None}, "$"),
-        ({"time": {"created": None}}, "$.time"),
-        ({"time": None}, "$"),
-        ({"tokens": {"input": "7"}}, "$.tokens.input"),
-        ({"cost": None, "tokens": {"input": None, "cache": []}}, "$.tokens.cache"),
-        ({"tokens": {"input": math.inf}}, "$.tokens.input"),
+        ({"id": None}, "$", "Object missing required field id"),
+        ({"time": {"created": None}}, "$.time", "Object missing required field created"),
+        ({"time": None}, "$", "Object missing required field time"),
+        ({"modelID": 1.5}, "$.modelID", "Expected str, got float"),
+        ({"tokens": {"input": "7"}}, "$.tokens.input", "Expected int, got str"),
+        ({"cost": None, "tokens": {"input": None, "cache": []}}, "$.tokens.cache", "Expected object, got array"),
+        ({"tokens": {"input": math.inf}}, "$.tokens.input", "Expected int, got float"),
     ],
 )
-def test_what_cannot_be_read_any_other_way_is_still_told(odd: dict[str, Any], place: str) -> None:
+def test_what_cannot_be_read_any_other_way_is_still_told(odd: dict[str, Any], place: str, reason: str) -> None:
     with pytest.raises(RecordError) as raised:
         records.read_message({"id": "msg_1", "role": "assistant", "time": {"created": 1}, **odd}, "file")
-    assert raised.value.place == place
+    assert (raised.value.path, raised.value.place, raised.value.reason) == ("file", place, reason)
+    with pytest.raises(RecordError, match="Expected str, got null"):
+        records.read_part({"id": "prt_1", "type": "patch", "files": [None]})
 
 
 def test_what_a_record_lacks_reads_as_nothing_but_where_opencode_has_a_word_for_it() -> None:

@@ -72,6 +72,15 @@ def test_every_share_of_a_session_has_a_note_of_its_own() -> None:
     assert sorted(found.secret for _, found in revocations.waiting()) == ["other", "two"]
 
 
+def test_a_share_from_before_shares_had_names_is_noted_as_well() -> None:
+    old = view({"secret": "s", "url": "https://opencode.ai/s/abc"}, Share)
+    revocations.note("ses_a", old)
+    assert [found.document for _, found in revocations.waiting()] == [old.document]
+    assert revocations.is_waiting("ses_a", old)
+    revocations.done("ses_a", old)
+    assert revocations.of("ses_a") == []
+
+
 def test_the_notes_of_one_session_are_found_if_they_can_be_read() -> None:
     revocations.note("ses_a", share("one"))
     (found,) = revocations.of("ses_a")

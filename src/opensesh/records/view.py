@@ -64,10 +64,14 @@ def _converted(document: object, kind: type[R], path: str) -> R:
         except msgspec.ValidationError as error:
             reason, _, found = str(error).replace("`", "").partition(" - at ")
             place = found or "$"
-            mended = _mended(document, place.split(".")[1:]) if reason.endswith(("got null", "got float")) else document
+            mended = _mended(document, place.split(".")[1:]) if _can_be_mended(reason) else document
             if mended is document:
                 raise RecordError(reason, path=path, place=place) from None
             document = mended
+
+
+def _can_be_mended(reason: str) -> bool:
+    return reason.endswith("got null") or (reason.startswith("Expected int") and reason.endswith("got float"))
 
 
 def _mended(document: object, names: list[str]) -> object:
