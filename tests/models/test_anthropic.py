@@ -270,6 +270,19 @@ async def test_an_error_as_first_event_comes_before_any_start() -> None:
     assert isinstance(await failure_of(Server(wire.stream(long))), ContextOverflow)
 
 
+async def test_calls_without_an_id_get_one_that_no_other_call_has() -> None:
+    nameless = wire.answer(*wire.tool(0, "", "read", "{}"), *wire.tool(1, "", "read", "{}"), reason="tool_use")
+    events = [*await events_of(*nameless), *await events_of(*nameless)]
+    made = [event.id for event in events if isinstance(event, ToolCall)]
+    assert len(set(made)) == 4
+    assert [event.id for event in events if isinstance(event, ToolInputStart)] == made
+
+
+async def test_a_block_that_is_closed_twice_costs_no_answer() -> None:
+    said = wire.text(0, "x")
+    assert await events_of(*wire.answer(*said, said[-1])) == await events_of(*wire.answer(*said))
+
+
 @pytest.mark.parametrize(
     "broken",
     [

@@ -27,7 +27,7 @@ from .events import (
     ToolResult,
     Usage,
 )
-from .pieces import count, kept, read_arguments, write_arguments
+from .pieces import count, kept, mint, read_arguments, write_arguments
 from .sse import payload
 from .transport import Transport, drain, encode
 
@@ -183,14 +183,13 @@ class Reader:
         """Counts are running totals; what a later event leaves out stands."""
         if isinstance(usage, dict):
             counts = cast("dict[str, Any]", usage)
-            self._usage.update({name: count for name, count in counts.items() if count is not None})
+            self._usage.update({name: number for name, number in counts.items() if number is not None})
 
     def _open(self, index: int, wire: dict[str, Any]) -> list[StreamEvent]:
         kind: str = wire["type"]
-        block = self._blocks[index] = _Block(kind, wire.get("id") or str(index), wire.get("name", ""))
+        block = self._blocks[index] = _Block(kind, str(index), wire.get("name", ""))
         match kind:
             case "text":
-                block.id = str(index)
                 said = wire.get("text")
                 return [TextStart(block.id), *([TextDelta(block.id, said)] if said else [])]
             case "thinking":
@@ -202,6 +201,7 @@ class Reader:
                 block.metadata = {"anthropic": {"redactedData": wire["data"]}}
                 return [ReasoningStart(block.id, block.metadata)]
             case "tool_use" | "server_tool_use" | "mcp_tool_use":
+                block.id = wire.get("id") or mint()
                 block.given = wire.get("input") or {}
                 return [ToolInputStart(block.id, block.name)]
             case _:
@@ -225,13 +225,13 @@ class Reader:
                 return ()
 
     def _close(self, index: int) -> list[StreamEvent]:
-        block = self._blocks.pop(index)
-        match block.kind:
+        block = self._blocks.pop(index, None)
+        match block and block.kind:
             case "text":
-                return [TextEnd(block.id)]
+                return [TextEnd(str(index))]
             case "thinking" | "redacted_thinking":
-                return [ReasoningEnd(block.id, block.metadata)]
-            case "tool_use" | "server_tool_use" | "mcp_tool_use":
+                return [ReasoningEnd(str(index), block and block.metadata)]
+            case "tool_use" | "server_tool_use" | "mcp_tool_use" if block:
                 return [ToolInputEnd(block.id), _call(block)]
             case _:
                 return []
