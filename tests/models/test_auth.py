@@ -198,6 +198,13 @@ def test_of_several_variables_only_those_that_hold_a_key_count(desk: Desk) -> No
     assert [each.key for each in desk.keyring().credentials(azure)] == [KEY]
 
 
+def test_a_login_that_holds_no_token_yet_is_none(desk: Desk) -> None:
+    waiting = {"type": "oauth", "refresh": "gho_x", "access": "", "expires": 0}
+    desk.store({"copilot": waiting, "acme": {"type": "api", "key": ""}})
+    for name in ("copilot", "acme"):
+        assert desk.keyring().credential(ProviderInfo(id=name, env=("NOT_SET",))) is None
+
+
 def test_any_of_several_keys_will_do(desk: Desk) -> None:
     google = ProviderInfo(id="google", env=("GOOGLE_API_KEY", "GEMINI_API_KEY"))
     desk.environ["GEMINI_API_KEY"] = KEY

@@ -210,7 +210,7 @@ class Keyring:
         match entry:
             case _Api(key=key) if key:
                 yield Credential(provider_id=provider.id, source=source, secret=Secret(key))
-            case _OAuth():
+            case _OAuth() if entry.access:
                 yield Credential(
                     provider_id=provider.id,
                     kind="oauth",
