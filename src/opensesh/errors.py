@@ -107,8 +107,9 @@ class Ambiguous(OpenseshError):
     """A short session name that more than one session answers to."""
 
     def __init__(self, name: str, candidates: Sequence[str]) -> None:
-        shown = ", ".join(candidates[:5]) + (", ..." if len(candidates) > 5 else "")
-        super().__init__(f"{name!r} fits {len(candidates)} sessions: {shown}. Give more of the id.", name=name)
+        more = f" and {len(candidates) - 5:,} more" if len(candidates) > 5 else ""
+        shown = ", ".join(candidates[:5]) + more
+        super().__init__(f"{name!r} fits {len(candidates):,} sessions: {shown}. Give more of the id.", name=name)
         self.candidates = list(candidates)
 
 

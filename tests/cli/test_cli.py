@@ -123,7 +123,13 @@ def test_list_filters_by_project_time_and_place(terminal: Terminal, store: Path)
 def test_an_empty_store_is_no_error_nor_is_none_that_nobody_named(terminal: Terminal, tmp_path: Path) -> None:
     assert terminal.json("list", "--store", str(tmp_path)) == {"total": 0, "sessions": []}
     assert terminal.run("list") == ""
-    assert (terminal.code, "No sessions fit" in terminal.error) == (0, True)
+    assert (terminal.code, "There are no sessions in " in terminal.error) == (0, True)
+    terminal.run("list", "--since", "1d")
+    assert terminal.error == "No sessions fit.\n"
+    terminal.run("stats")
+    assert terminal.error == "Nothing was spent.\n"
+    terminal.run("session", "archive", "--empty")
+    assert (terminal.code, terminal.error) == (0, "No sessions fit.\n")
     terminal.run("show", "last", "--store", str(tmp_path))
     assert terminal.code == 3
 
@@ -146,6 +152,7 @@ def test_a_session_is_named_by_id_beginning_end_slug_or_last(terminal: Terminal,
     )
     terminal.run("show", "ses_e1f5")
     assert (terminal.code, "fits 13 sessions" in terminal.error) == (2, True)
+    assert " and 8 more. Give more of the id.\n" in terminal.error
 
 
 def test_show_reads_like_a_conversation(terminal: Terminal, store: Path) -> None:

@@ -29,7 +29,7 @@ def test_everything_is_exported_unless_something_is_named(terminal: Terminal, st
     assert len(terminal.run("export", PARENT, BUSY, "--children").splitlines()) == 3
     assert len(terminal.run("export", "--project", "eastore").splitlines()) == 13
     assert terminal.run("export", "--until", "2020-01-01") == ""
-    assert "No sessions fit" in terminal.error
+    assert terminal.error == "No sessions fit.\n"
 
 
 def test_what_was_left_out_and_why_is_told_beside_the_output(terminal: Terminal, store: Path, tmp_path: Path) -> None:

@@ -35,7 +35,7 @@ def test_plugins_lists_what_is_at_work_and_what_is_not_and_why(
         "mine  folder: ~/.config/opencode/plugin/mine.py",
         "  tools: tickets",
         "",
-        "not at work:",
+        "Not at work:",
         "  other.ts  folder: ~/.config/opencode/plugin/other.ts",
         "    it is not a Python file; OpenCode runs it, opensesh does not",
         "  broken  folder: ~/.config/opencode/plugin/broken.py",
@@ -70,7 +70,7 @@ def test_trusting_lets_a_projects_plugins_run_until_that_is_taken_back(
     out = capsys.readouterr().out
     assert out.startswith("not trusted any more: ~/work/.opencode/plugin/theirs.py\n")
     assert run(["plugins", "--untrust"]) == 0
-    assert capsys.readouterr().out.startswith("none of them was trusted")
+    assert capsys.readouterr().out.startswith("None of them was trusted.")
     assert run(["plugins", "--trust", "--untrust"]) == 2
 
 
@@ -79,7 +79,7 @@ def test_plugins_says_that_they_are_switched_off(
 ) -> None:
     monkeypatch.setenv("OPENCODE_DISABLE_PLUGINS", "true")
     assert run(["plugins"]) == 0
-    assert capsys.readouterr().out == "plugins are switched off here, by OPENCODE_DISABLE_PLUGINS\n"
+    assert capsys.readouterr().out == "Plugins are switched off here, by OPENCODE_DISABLE_PLUGINS.\n"
     assert run(["plugins", "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
     assert (told["off"], told["plugins"], told["skipped"]) == ("OPENCODE_DISABLE_PLUGINS", [], [])

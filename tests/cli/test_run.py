@@ -172,7 +172,7 @@ def test_a_failure_is_a_result_too(terminal: Terminal) -> None:
         (["run", "-m", "anthropic/claude-sonnet-4-5", "hello"], 1, "set ANTHROPIC_API_KEY"),
         (["run", "-m", "scripted/nowhere", "hello"], 2, "No such file"),
         (["run", "--format", "xml", "hello"], 2, "invalid choice"),
-        (["run", "hello"], 3, "There is no model to use"),
+        (["run", "hello"], 3, "there is no model to use: none was named"),
     ],
 )
 def test_what_cannot_work_is_said_in_a_line_and_leaves_no_session(

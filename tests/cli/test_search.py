@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from ..history.sample_tree import Sample
 from ..history.shelf import Tree
 from .running import Terminal
 
@@ -253,3 +254,9 @@ def test_a_session_whose_record_is_lost_can_still_be_read(terminal: Terminal, tr
     assert json.loads(terminal.run("show", session, "--json"))["info"]["id"] == session
     terminal.run("show", "ses_000000000099Aa")
     assert terminal.code == 3
+
+
+def test_an_offset_behind_the_last_hit_says_how_many_there_are(terminal: Terminal, sample: Sample) -> None:
+    sample.talk("gravel")
+    terminal.run("search", "gravel", "--offset", "1000")
+    assert terminal.error == "There are no more: 1 hit in all, and --offset leaves out 1,000.\n"

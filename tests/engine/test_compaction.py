@@ -266,7 +266,7 @@ async def test_a_flag_or_a_setting_turns_pruning_off(how: str, pruned: int, monk
         assert len(marks) == pruned
 
 
-@pytest.mark.parametrize(("provider", "why"), [("nobody", "There is no provider 'nobody'"), ("scripted", "the script")])
+@pytest.mark.parametrize(("provider", "why"), [("nobody", "there is no provider 'nobody'"), ("scripted", "the script")])
 async def test_a_model_that_is_gone_is_the_answer_to_the_wish_to_sum_up(
     provider: str, why: str, caplog: pytest.LogCaptureFixture
 ) -> None:

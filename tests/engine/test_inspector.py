@@ -75,8 +75,9 @@ async def test_a_step_is_named_by_its_number_its_message_or_its_prompt() -> None
         await on.ask("second")
         prompt, reply = on.messages()[2:]
         assert look(on, 2) == look(on, reply.info["id"]) == look(on, prompt.info["id"][-8:])
-        for wrong in ("0", "3", "nothing", "msg_"):
-            with pytest.raises(NotFound):
+        wrongs = {"0": "no step 0", "3": "no step 3", "nothing": "no message of the session is", "msg_": "4 messages"}
+        for wrong, why in wrongs.items():
+            with pytest.raises(NotFound, match=why):
                 look(on, wrong)
         on.engine.sessions.remove_message(on.session, reply.info["id"])
         with pytest.raises(UsageError, match="no answer yet"):

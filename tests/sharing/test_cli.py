@@ -256,6 +256,8 @@ def test_words_that_make_no_sense_are_told_so(terminal: Terminal, sample: Sample
     assert terminal.code == 3
     terminal.run("serve-share", "--host", "0.0.0.0")
     assert (terminal.code, "--allow-remote" in terminal.error) == (2, True)
+    terminal.run("serve-share", "--port", "next")
+    assert "'next' is no number" in terminal.error
     terminal.run("serve-share", "--port", "99999")
     assert terminal.code == 2
     terminal.run("serve-share", "--port", str(server.port))

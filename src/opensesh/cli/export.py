@@ -138,7 +138,8 @@ def _summary(export: Export, written: int, options: Namespace) -> Iterator[str]:
     """How many sessions went where, what kinds are among them, and what did not go along."""
     place = options.split or options.output
     if not export.chosen and not place:
-        yield f"No sessions fit in {export.store.place}"
+        picked = options.project or options.since or options.until
+        yield "No sessions fit" if picked else f"There are no sessions in {export.store.place}"
     else:
         there = len(export.chosen) - written if options.split else 0
         also = f", {there:,} were there already" if there else ""
@@ -156,7 +157,7 @@ def _summary(export: Export, written: int, options: Namespace) -> Iterator[str]:
 def _left_out(export: Export, written: int, options: Namespace) -> Iterator[str]:
     if export.without:
         yield output.kinds((export.without, "subagent session", "--children"))
-    if options.format == "jsonl" and options.tools is None:
+    if export.chosen and options.format == "jsonl" and options.tools is None:
         yield "tool calls (--tools summary), files (--format json)"
     if options.format == "prompts" and not options.split and written < len(export.chosen):
         yield f"{output.counted(len(export.chosen) - written, 'session')} without a prompt"

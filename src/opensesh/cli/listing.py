@@ -113,7 +113,8 @@ def _project_name(session: Session, projects: dict[str, Project]) -> str:
 def _tell(found: Overview, store: Store, options: Namespace) -> None:
     shown = len(found.sessions)
     if found.total == 0:
-        told = f"No sessions fit in {store.place}"
+        others = found.children or found.archived or options.project or options.here or options.since or options.until
+        told = "No sessions fit" if others else f"There are no sessions in {store.place}"
     elif shown < found.total:
         told = f"{shown} of {found.total:,} sessions; --limit 0 shows all"
     else:

@@ -114,7 +114,7 @@ def _print(catalogue: Catalogue, offers: list[_Offer], chosen: _Chosen) -> None:
         output.table(heads, [_row(model, chosen) for model in models])
         print()
     if chosen.problem:
-        print(chosen.problem)
+        print(f"{chosen.problem[0].upper()}{chosen.problem[1:]}")
     else:
         print(f"default: {chosen.default}   small: {chosen.small}")
     origin = catalogue.origin

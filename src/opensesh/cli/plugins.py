@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ..plugins import Loaded, Plugins, Skipped, Source
     from .arguments import Parser
 
-_OFF = "plugins are switched off here, by {}"
+_OFF = "Plugins are switched off here, by {}."
 
 
 def configure(parser: Parser) -> None:
@@ -73,7 +73,7 @@ def _change_trust(config: Config, *, trust: bool, quiet: bool) -> None:
         for path in changed:
             print(f"{verb}: {output.short_path(path)}")
         if not changed:
-            print("there is no plugin of this project's to trust" if trust else "none of them was trusted")
+            print("There is no plugin of this project's to trust." if trust else "None of them was trusted.")
 
 
 @contextmanager
@@ -103,7 +103,7 @@ def _print(plugins: Plugins, tools: list[list[str]], off: str | None) -> None:
     if off:
         print(_OFF.format(off))
     elif not plugins.loaded:
-        print("no plugin is at work here")
+        print("No plugin is at work here.")
     for plugin, own in zip(plugins.loaded, tools, strict=True):
         print(f"{output.paint(plugin.name, 1)}  {_from(plugin.source)}")
         if plugin.functions:
@@ -111,7 +111,7 @@ def _print(plugins: Plugins, tools: list[list[str]], off: str | None) -> None:
         if own:
             print(f"  tools: {', '.join(own)}")
     if plugins.skipped:
-        print("\nnot at work:" if plugins.loaded else "not at work:")
+        print("\nNot at work:" if plugins.loaded else "Not at work:")
     for each in plugins.skipped:
         print(f"  {output.paint(each.name, 1)}  {_from(each.source)}")
         print(f"    {output.clip(each.reason, 1000)}")

@@ -186,11 +186,13 @@ def _tell(found: Results, index: Index, options: Namespace) -> None:
 
 
 def _count(found: Results, options: Namespace) -> str:
+    first, last = options.offset + 1, options.offset + len(found.hits)
     if not found.total:
         return "Nothing found."
-    first, last = options.offset + 1, options.offset + len(found.hits)
+    if not found.hits:
+        return f"There are no more: {output.counted(found.total, 'hit')} in all, and --offset leaves out {first - 1:,}."
     where = f" in {output.counted(found.sessions, 'session')}" if found.sessions else ""
     some = f"{first:,} to {last:,} of " if len(found.hits) < found.total else ""
-    more = f"; --offset {last} shows more" if last < found.total and found.hits else ""
+    more = f"; --offset {last} shows more" if last < found.total else ""
     widened = "No word is just that; these hold it. " if found.widened else ""
     return f"{widened}{some}{output.counted(found.total, 'hit')}{where}{more}."

@@ -12,6 +12,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from ..errors import UsageError
+from .arguments import count
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 def configure(parser: Parser) -> None:
     """Declare the arguments."""
     parser.add_argument("--host", default="127.0.0.1", metavar="H", help="the address to listen at (127.0.0.1)")
-    parser.add_argument("--port", type=int, default=4097, metavar="N", help="the port, 0 for any (4097)")
+    parser.add_argument("--port", type=count, default=4097, metavar="N", help="the port, 0 for any (4097)")
     parser.add_argument("--data", metavar="DIR", help="where shares are kept (the data folder, opensesh/shares)")
     parser.add_argument("--url", default="", metavar="URL", help="the address that links begin with")
     parser.add_argument("--allow-remote", action="store_true", help="let others than this machine in")
@@ -32,7 +33,7 @@ def run(options: Namespace) -> int:
     """Serve until interrupted."""
     from ..sharing.serving import Serving, default_folder, serve
 
-    if not 0 <= options.port <= 65535:
+    if options.port > 65535:
         raise UsageError(f"{options.port} is no port")
     folder = os.path.abspath(os.path.expanduser(options.data)) if options.data else default_folder()
     how = Serving(folder, options.host, options.port, options.url, remote=options.allow_remote)

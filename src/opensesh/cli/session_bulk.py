@@ -175,6 +175,9 @@ def _tell(done: Bulk, store: Store, options: Namespace) -> None:
             }
         )
         return
+    if not done.sessions and not done.left:
+        print("No sessions fit.", file=sys.stderr)
+        return
     for each in done.sessions:
         print(f"{each.id}  {output.when(each.updated, utc=options.utc)}  {output.clip(each.title, 60)}")
     for name, reason in done.left:

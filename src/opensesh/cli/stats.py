@@ -143,7 +143,7 @@ def _print(found: Statistics, options: Namespace) -> None:
 def _print_table(found: Statistics, options: Namespace) -> None:
     rows = found.rows if options.children else _tops(found.rows)
     if not rows:
-        print("Nothing was spent in that time.", file=sys.stderr)
+        print(f"Nothing was spent{' in that time' if options.since or options.until else ''}.", file=sys.stderr)
         return
     shown = rows[-options.limit :] if found.by == "day" else rows[: options.limit or None]
     if found.by == "day":

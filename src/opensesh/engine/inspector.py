@@ -133,7 +133,8 @@ def _place(messages: Sequence[StoredMessage], step: str) -> int:
     named = [at for at, message in enumerate(messages) if str(message.info["id"]).endswith(step)]
     named = named or [at for at, message in enumerate(messages) if str(message.info["id"]).startswith(step)]
     if len(named) != 1:
-        raise NotFound(f"{len(named) or 'no'} messages of the session are called {step!r}", step=step)
+        found = f"{len(named)} messages of the session are" if named else "no message of the session is"
+        raise NotFound(f"{found} called {step!r}", step=step)
     after = [at for at in answers if at >= named[0]]
     if not after:
         raise UsageError(f"the prompt {step} has no answer yet; without --step the next request is shown")

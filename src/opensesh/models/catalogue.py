@@ -236,7 +236,7 @@ class Catalogue:
         problem = self._overlay.problems.get(provider_id)
         if problem:
             return ModelNotFound(f"provider.{provider_id} in the configuration is wrong: {problem}")
-        return ModelNotFound(f"There is no provider {provider_id!r}.{_did_you_mean(near)}", suggestions=near)
+        return ModelNotFound(f"there is no provider {provider_id!r}.{_did_you_mean(near)}", suggestions=near)
 
     def _no_model(self, provider_id: str, model_id: str) -> ModelNotFound:
         ref = f"{provider_id}/{model_id}"
@@ -258,7 +258,7 @@ class Catalogue:
     def _half_a_name(self, name: str) -> ModelNotFound:
         infos = {info.id: info for info in self.providers()}
         if name in infos:
-            return ModelNotFound(f"{name} is a provider, not a model. `opensesh models {name}` lists what it offers.")
+            return ModelNotFound(f"{name} is a provider, not a model. 'opensesh models {name}' lists what it offers.")
         near = self._sellers(name, infos)
         if not near:
             every = dict.fromkeys(each for provider_id in infos for each in self._names(provider_id))
@@ -296,4 +296,4 @@ def _letters(name: str) -> str:
 
 
 def _did_you_mean(near: list[str]) -> str:
-    return f" Did you mean {' or '.join(near)}?" if near else " `opensesh models` lists what there is."
+    return f" Did you mean {' or '.join(near)}?" if near else " 'opensesh models' lists what there is."

@@ -70,9 +70,10 @@ def default_model(
         if models:
             return models[0]
     raise ModelNotFound(
-        "There is no model to use: no provider has a key. Set one, such as ANTHROPIC_API_KEY or OPENAI_API_KEY, "
-        "log in with `opencode auth login`, or set up a provider in opencode.json. "
-        "The model scripted/prompt needs none, and plays what it is told."
+        "there is no model to use: none was named, and no provider has a key of yours. Set one, such as "
+        "ANTHROPIC_API_KEY or OPENAI_API_KEY, log in with 'opencode auth login', or set up a provider in "
+        "opencode.json. Models that need no key are used when they are named: 'opensesh models' lists them, and "
+        "scripted/prompt plays what it is told."
     )
 
 

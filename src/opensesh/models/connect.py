@@ -48,7 +48,7 @@ class Connections:
         credential = self._keyring.credential(info)
         if credential is None:
             names = " or ".join(info.env) or f"{info.id.upper()}_API_KEY"
-            raise AuthFailed(f"there is no key for {info.name}: set {names}, or log in with `opencode auth login`")
+            raise AuthFailed(f"there is no key for {info.name}: set {names}, or log in with 'opencode auth login'")
         key = (model.provider_id, model.npm, model.api_url, credential.key)
         if key not in self._open:
             self._open[key] = self._connect(model, info, credential)

@@ -244,7 +244,7 @@ class OpencodeDB:
 
     def _refuse(self) -> NoReturn:
         raise ReadOnlyStore(
-            f"{self.place} belongs to OpenCode and is never written here. `opensesh import` copies its sessions "
+            f"{self.place} belongs to OpenCode and is never written here. 'opensesh import' copies its sessions "
             "into a store that can be written.",
             path=self.place,
         )
