@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import random
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -11,6 +12,8 @@ from opensesh.cli.app import COMMANDS, command_parser
 from opensesh.cli.arguments import Options, Parser, plain_words
 from opensesh.cli.parsing import parse
 from opensesh.errors import OpenseshError
+
+from .running import Terminal
 
 WORDS = ("", "last", "7", "x y", "day", "user", "jsonl", "2026-08-01", "=", "ünï")
 ODD = ("-", "--", "-1", "--limit=3", "--no-such", "--js", "-o", "--help", "-h", "-mx", "--by=day")
@@ -82,3 +85,23 @@ def test_the_sums_are_printed_without_loading_a_parser_of_words() -> None:
     code = "import sys; from opensesh.cli.app import run; run(['stats']); print('argparse' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "False"
+
+
+def test_a_description_is_as_wide_as_the_terminal_and_columns_stay(
+    terminal: Terminal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    for command in COMMANDS:
+        shown = terminal.run(command, "--help").split("\n\n", 1)[1]
+        about = re.split(r"\n\n(?:positional arguments|options|actions):\n", shown)[0]
+        if command not in ("search", "completion"):
+            assert max(map(len, about.splitlines())) <= 60, command
+    assert '\n"a phrase"      words in this order;' in terminal.run("search", "--help")
+
+
+def test_every_argument_of_every_command_says_what_it_is() -> None:
+    for command in COMMANDS:
+        _, parser = command_parser(command)
+        for each in (parser, *parser.actions.values()):
+            bare = [argument.dest for argument in each.declared if not argument.help and not argument.choices]
+            assert bare == [], each.prog

@@ -13,6 +13,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from typing import Any
 
+SESSION = "an id, its beginning or end, a slug, or 'last'"
+"""What a session is called on the command line."""
+PROJECT = "name, folder, remote or id, roughly"
+"""And what a project is."""
 _WITHOUT_VALUE = ("store_true", "store_false", "help")
 
 

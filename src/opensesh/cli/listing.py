@@ -12,7 +12,7 @@ from ..errors import UsageError
 from ..history.library import Library, Scope, figures
 from ..storage.keys import GLOBAL
 from . import output
-from .arguments import count
+from .arguments import PROJECT, count
 from .choose import is_global, project_title
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ _UNITS = {"m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 
 def configure(parser: Parser) -> None:
     """Declare the arguments."""
-    parser.add_argument("--project", metavar="NAME", help="only of this project: name, folder, remote or id, roughly")
+    parser.add_argument("--project", metavar="NAME", help=f"only of this project: {PROJECT}")
     parser.add_argument("--here", action="store_true", help="only of the project of this directory")
     parser.add_argument("--children", action="store_true", help="subagents' sessions too")
     parser.add_argument("--archived", action="store_true", help="archived sessions too")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from ..errors import UsageError
@@ -19,6 +20,14 @@ class _Help(argparse.RawDescriptionHelpFormatter):
 
     def __init__(self, prog: str) -> None:
         super().__init__(prog, width=terminal_columns() - 2)
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        """A description; what is laid out in columns stays so."""
+        from textwrap import fill
+
+        return "\n\n".join(
+            block if re.search(r"\S {2,}\S", block) else fill(block, width) for block in text.split("\n\n")
+        )
 
 
 class _Parser(argparse.ArgumentParser):

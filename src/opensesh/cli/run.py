@@ -13,6 +13,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from ..errors import NotFound, UsageError
+from .arguments import SESSION
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -36,10 +37,10 @@ def configure(parser: Parser) -> None:
     """Declare the arguments."""
     parser.words = "prompt"
     parser.add_argument("prompt", nargs="*", metavar="PROMPT", help="what to do; standard input is added to it")
-    parser.add_argument("-m", "--model", metavar="PROVIDER/MODEL", help="'opensesh models' lists them")
-    parser.add_argument("--agent", metavar="A", help="'opensesh agents' lists them")
+    parser.add_argument("-m", "--model", metavar="PROVIDER/MODEL", help="the model; 'opensesh models' lists them")
+    parser.add_argument("--agent", metavar="A", help="the agent; 'opensesh agents' lists them")
     parser.add_argument("--variant", metavar="V", help="a variant of the model, such as its reasoning effort")
-    parser.add_argument("-s", "--session", metavar="S", help="go on with this session: id, part of it, slug or 'last'")
+    parser.add_argument("-s", "--session", metavar="S", help=f"go on with this session: {SESSION}")
     parser.add_argument("-c", "--continue", action="store_true", dest="again", help="go on with the last session here")
     parser.add_argument("--dir", metavar="D", help="the directory to work in (default: this one, or the session's)")
     parser.add_argument("-f", "--file", action="append", default=[], metavar="F", help="attach a file; may be repeated")
@@ -47,7 +48,7 @@ def configure(parser: Parser) -> None:
     parser.add_argument("--title", metavar="T", help="a title for a new session")
     parser.add_argument("--budget", metavar="DOLLARS", help="ask no model any more once this run has cost so much")
     parser.add_argument("--share", action="store_true", help="let others read the session, at a link that is told")
-    parser.add_argument("--no-plugins", action="store_true", help="'opensesh plugins' lists those there are")
+    parser.add_argument("--no-plugins", action="store_true", help="leave out the plugins that 'opensesh plugins' lists")
     parser.add_argument("--yes", action="store_true", help="allow what would be asked for, but not to go on in circles")
     parser.add_argument(
         "--format", choices=("text", "json"), default="text", help="json: one event a line, the last one the result"

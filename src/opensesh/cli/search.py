@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from ..errors import UsageError
 from . import output
-from .arguments import count
+from .arguments import PROJECT, count
 from .progress import Progress
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def configure(parser: Parser) -> None:
     parser.words = "query"
     parser.add_argument("query", nargs="*", metavar="QUERY", help="what to look for")
     parser.add_argument("--without", action="append", default=[], metavar="WORD", help="and what must not be there")
-    parser.add_argument("--project", metavar="NAME", help="only of this project: name, folder, remote or id, roughly")
+    parser.add_argument("--project", metavar="NAME", help=f"only of this project: {PROJECT}")
     parser.add_argument("--here", action="store_true", help="only of the project of this directory")
     parser.add_argument("--session", metavar="S", help="only in this session")
     parser.add_argument("--role", choices=("user", "assistant"), help="only what one of the two said or did")

@@ -10,6 +10,7 @@ from ..project import resolve
 from ..sessions import Sessions
 from ..storage import open_store
 from . import output, session_bulk, session_diff, session_revert, session_share, session_trash
+from .arguments import SESSION
 from .choose import find_session
 
 if TYPE_CHECKING:
@@ -30,16 +31,16 @@ _ELSEWHERE = {
 def configure(parser: Parser) -> None:
     """Declare the arguments."""
     fork = parser.add_action("fork", "copy it, whole or up to a message")
-    fork.add_argument("session", metavar="S")
+    fork.add_argument("session", metavar="S", help=SESSION)
     fork.add_argument("--before", metavar="MESSAGE", help="copy only what came before this message")
     fork.add_argument(
         "--reverted", action="store_true", help="copy it with what its last revert took, once that is final"
     )
     rename = parser.add_action("rename", "give it a title")
-    rename.add_argument("session", metavar="S")
-    rename.add_argument("title", nargs="+", metavar="TITLE")
+    rename.add_argument("session", metavar="S", help=SESSION)
+    rename.add_argument("title", nargs="+", metavar="TITLE", help="its new title")
     compact = parser.add_action("compact", "sum it up, so that it fits the model's window again; nothing is lost")
-    compact.add_argument("session", metavar="S")
+    compact.add_argument("session", metavar="S", help=SESSION)
     compact.add_argument("--undo", action="store_true", help="take the last summary back")
     session_diff.configure(parser.add_action("diff", "show the files it changed"))
     session_revert.configure_revert(parser.add_action("revert", "go back to before a prompt, its files included"))

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from ..errors import NotFound, UsageError
 from ..storage import open_store
 from . import confirm, output
+from .arguments import PROJECT, SESSION
 from .choose import find_session, read_sessions
 from .disk_usage import size
 from .listing import moment
@@ -40,17 +41,17 @@ def configure(parser: Parser) -> None:
     archive = parser.add_action("archive", "put sessions away, out of the lists")
     _filters(archive)
     archive.add_argument("--undo", action="store_true", help="take the named ones out again")
-    move = parser.add_action("move", "file sessions under another folder: the last word")
-    _filters(move)
+    move = parser.add_action("move", "file sessions under another folder, which is named last")
+    _filters(move, f"{SESSION}; and behind them the folder")
     move.add_argument("--from", dest="base", metavar="OLD", help="all that worked in this folder or below it")
     remove = parser.add_action("remove", "move sessions, their children and all they hold to the trash")
     _filters(remove)
     remove.add_argument("--archived", action="store_true", help="all archived ones")
 
 
-def _filters(parser: Parser) -> None:
-    parser.add_argument("session", nargs="*", metavar="S", help="an id, its beginning or end, a slug, or 'last'")
-    parser.add_argument("--project", metavar="NAME", help="all of this project: name, folder or id, roughly")
+def _filters(parser: Parser, sessions: str = SESSION) -> None:
+    parser.add_argument("session", nargs="*", metavar="S", help=sessions)
+    parser.add_argument("--project", metavar="NAME", help=f"all of this project: {PROJECT}")
     parser.add_argument("--before", metavar="T", help="all not used since: 2026-08-01, 90d, 26w")
     parser.add_argument("--empty", action="store_true", help="all without a message")
     parser.add_argument("--larger", metavar="SIZE", help="all that take more than this: 500K, 20M, 1G")

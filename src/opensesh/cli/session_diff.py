@@ -10,6 +10,7 @@ from ..errors import NotFound, SnapshotError
 from ..records import as_list, as_object
 from ..storage import keys
 from . import output
+from .arguments import SESSION
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -35,7 +36,7 @@ class _Changes(NamedTuple):
 
 def configure(parser: Parser) -> None:
     """Declare the arguments."""
-    parser.add_argument("session", metavar="S")
+    parser.add_argument("session", metavar="S", help=SESSION)
     parser.add_argument("--message", metavar="MESSAGE", help="only what this prompt led to")
     parser.add_argument("--stat", action="store_true", help="only how many lines of which files")
 

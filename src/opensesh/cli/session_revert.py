@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from ..errors import NotFound
 from . import confirm, output
+from .arguments import SESSION
 from .session_diff import snapshots_of
 
 if TYPE_CHECKING:
@@ -25,8 +26,9 @@ _MARKS = {"restore": "~", "create": "+", "delete": "-", "keep": "="}
 
 def configure_revert(parser: Parser) -> None:
     """Declare the arguments of ``revert``."""
-    parser.add_argument("session", metavar="S")
-    parser.add_argument("message", nargs="?", metavar="MESSAGE", help="go back to before this one (default: a prompt)")
+    parser.add_argument("session", metavar="S", help=SESSION)
+    before = "go back to before this one (default: the last prompt, and where that is reverted, the one before)"
+    parser.add_argument("message", nargs="?", metavar="MESSAGE", help=before)
     parser.add_argument("--part", metavar="PART", help="keep what the message says before this part")
     parser.add_argument("--keep-files", action="store_true", help="take back the conversation only")
     _declare_care(parser)
@@ -34,7 +36,7 @@ def configure_revert(parser: Parser) -> None:
 
 def configure_unrevert(parser: Parser) -> None:
     """Declare the arguments of ``unrevert``."""
-    parser.add_argument("session", metavar="S")
+    parser.add_argument("session", metavar="S", help=SESSION)
     _declare_care(parser)
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from ..errors import Ambiguous, NotFound, ShareFailed, UsageError
 from . import confirm, output
+from .arguments import SESSION
 from .choose import find_session
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
 def configure_share(parser: Parser) -> None:
     """Declare the arguments of ``share``."""
-    parser.add_argument("session", metavar="S", help="an id, its beginning or end, a slug, or 'last'")
+    parser.add_argument("session", metavar="S", help=SESSION)
     parser.add_argument("--yes", action="store_true", help="do not ask")
     parser.add_argument("--no-redact", action="store_true", help="send it as it is, secrets included")
 

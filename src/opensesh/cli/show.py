@@ -11,7 +11,7 @@ from ..history.transcript import Asked, Attached, Call, Marked, Said, Thought, W
 from ..records import Session, view
 from ..storage.keys import is_plain
 from . import output
-from .arguments import count
+from .arguments import SESSION, count
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -25,7 +25,7 @@ _MOST_PRETTY = 2_000_000
 
 def configure(parser: Parser) -> None:
     """Declare the arguments."""
-    parser.add_argument("session", metavar="S", help="an id, its beginning or end, a slug, or 'last'")
+    parser.add_argument("session", metavar="S", help=SESSION)
     parser.add_argument("--full", action="store_true", help="everything: also files, and text nobody typed")
     parser.add_argument("--reasoning", action="store_true", help="what the model thought")
     parser.add_argument("--outputs", action="store_true", help="what the tools answered")

@@ -13,7 +13,7 @@ from ..errors import UsageError
 from ..loading import load_msgspec
 from ..storage.found import find_stores
 from . import output
-from .arguments import count
+from .arguments import PROJECT, count
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def configure(parser: Parser) -> None:
     parser.add_argument("--by", choices=GROUPS, default="day", help="what to sum up by (day)")
     parser.add_argument("--since", metavar="T", help="spent since: 2026-08-01, 2026-08-01T12:00, 90m, 12h, 3d, 2w")
     parser.add_argument("--until", metavar="T", help="spent before")
-    parser.add_argument("--project", metavar="NAME", help="only in this project: name, folder or id, roughly")
+    parser.add_argument("--project", metavar="NAME", help=f"only in this project: {PROJECT}")
     parser.add_argument("--children", action="store_true", help="by session: a row for each subagent's session too")
     parser.add_argument("--limit", type=count, default=40, metavar="N", help="rows at the most; 0 for all (40)")
     parser.add_argument("--csv", action="store_true", help="comma-separated values, all rows")
