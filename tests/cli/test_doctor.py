@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 
-from ..history.sample_tree import contents
-from .running import Terminal
+from ..history.sample_tree import Sample, contents
+from .running import Screen, Terminal
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 
@@ -69,3 +71,20 @@ def test_a_database_alone_is_looked_at_and_never_touched(terminal: Terminal) -> 
 
 def test_an_empty_place_has_nothing_wrong_with_it(terminal: Terminal, tmp_path: Path) -> None:
     assert "Nothing is wrong." in terminal.run("doctor", "--store", str(tmp_path))
+
+
+def test_a_remedy_stands_below_what_it_is_for(terminal: Terminal, sample: Sample) -> None:
+    for folder in ("/gone/one", "/gone/other"):
+        sample.talk(directory=folder)
+    lines = terminal.run("doctor").splitlines()
+    for folder in ("/gone/one", "/gone/other"):
+        at = lines.index(f"folder      {folder}: 1 session worked here, and it is gone")
+        assert lines[at + 1].strip().startswith(f"opensesh session move --from {folder} ")
+
+
+def test_stores_can_be_told_apart_on_a_narrow_screen(screen: Callable[..., Screen], store: Path) -> None:
+    shutil.copy(FIXTURES / "opencode-1.2" / "opencode.db", store.parent)
+    shown = screen("doctor", "--store", str(store.parent), columns=60)
+    shown.end()
+    assert [line[-11:] for line in shown.text.splitlines()[1:3]] == ["ata/storage", "opencode.db"]
+    assert all("…" in line and len(line) == 60 for line in shown.text.splitlines()[1:3])

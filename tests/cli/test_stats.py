@@ -60,6 +60,14 @@ def test_sessions_whose_parents_are_gone_or_go_in_a_circle_are_shown(terminal: T
     assert [name in out for name in shown] == [True, True, True, False]
 
 
+def test_a_calendar_says_what_its_shades_mean(terminal: Terminal, sample: Sample) -> None:
+    sample.talk()
+    drawn = terminal.run("stats").splitlines()
+    assert [line[:3].strip() for line in drawn[1:8]] == ["Mon", "", "Wed", "", "Fri", "", "Sun"]
+    assert drawn[8:10] == ["A day each: · nothing  ░ ▒ ▓ █ the most", ""]
+    assert "A day each" not in terminal.run("stats", "--by", "model")
+
+
 def test_a_day_that_is_none_is_a_row_and_not_in_the_calendar(terminal: Terminal, sample: Sample) -> None:
     sample.answer(sample.session(), time={"created": 10**20})
     out = terminal.run("stats")

@@ -77,6 +77,8 @@ def run(words: Sequence[str]) -> int:
         _drop_unwritten()
         return 0
     except KeyboardInterrupt:
+        if sys.stderr.isatty():
+            print(file=sys.stderr)  # what comes next does not belong behind a question, or a bar
         return 130
     except Exception as error:
         if "--debug" in words:

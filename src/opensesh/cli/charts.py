@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
 _EIGHTHS = " ▏▎▍▌▋▊▉"
 _SHADES = "·░▒▓█"
+LEGEND = "A day each: · nothing  ░ ▒ ▓ █ the most"
+"""What the shades of a calendar mean."""
 _WEEKDAYS = ("Mon", "", "Wed", "", "Fri", "", "Sun")
 
 

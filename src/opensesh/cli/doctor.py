@@ -65,7 +65,7 @@ def _print(found: Diagnosis, options: Namespace) -> None:
         (f"{each.sessions:,}", f"{each.messages:,}", f"{each.parts:,}", f"{each.only:,}", each.place)
         for each in found.holdings
     ]
-    output.table(("SESSIONS", "MESSAGES", "PARTS", "ONLY HERE", "STORE"), rows)
+    output.table(("SESSIONS", "MESSAGES", "PARTS", "ONLY HERE", "STORE"), rows, paths=True)
     print()
     kinds: dict[str, list[Finding]] = {}
     for finding in found.findings:
@@ -79,13 +79,13 @@ def _print(found: Diagnosis, options: Namespace) -> None:
 
 def _print_kind(kind: str, findings: list[Finding], options: Namespace) -> None:
     shown = findings if options.all else findings[:_SHOWN]
-    for each in shown:
+    for each, following in zip(shown, [*shown[1:], None], strict=True):
         mark = " (fixed)" if options.fix and each.fixable else ""
         print(f"{output.paint(f'{kind:<12}', _COLOURS[each.level])}{each.path}: {each.message}{mark}")
+        if each.remedy and (following is None or following.remedy != each.remedy):
+            print(output.paint(f"{'':<12}{each.remedy}", 2))
     if len(shown) < len(findings):
         print(f"{'':<12}... and {len(findings) - len(shown):,} more; --all shows them")
-    for remedy in dict.fromkeys(each.remedy for each in shown if each.remedy):
-        print(output.paint(f"{'':<12}{remedy}", 2))
 
 
 def _verdict(found: Diagnosis) -> str:

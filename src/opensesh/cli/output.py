@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "clip",
+    "clip_start",
     "coloured",
     "counted",
     "kinds",
@@ -104,9 +105,15 @@ def clip(text: str, columns: int) -> str:
     return kept + "…"
 
 
-def table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+def clip_start(text: str, columns: int) -> str:
+    """The same, cut at its beginning: of a path, the end tells more."""
+    return clip(text[::-1], columns)[::-1]
+
+
+def table(heads: Sequence[str], rows: Sequence[Sequence[str]], *, paths: bool = False) -> None:
     """Rows in columns. On a terminal the last column is cut to fit, and where even that leaves it no room, columns
-    before it are left out, the last of them first; the first one is always whole."""
+    before it are left out, the last of them first; the first one is always whole. If the last column is of ``paths``,
+    it is the beginning that is cut off."""
     everything = [heads, *rows]
     widths = [max(width(row[i]) for row in everything) for i in range(len(heads) - 1)]
     narrow = sys.stdout.isatty()
@@ -116,7 +123,8 @@ def table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     room = max(columns - sum(widths) - 2 * len(widths), 1) if narrow else 1000
     for number, row in enumerate(everything):
         cells = [cell + " " * (size - width(cell)) for cell, size in zip(row, widths, strict=False)]
-        line = "  ".join([*cells, clip(row[-1], room)]).rstrip()
+        last = clip_start(row[-1], room) if paths and number else clip(row[-1], room)
+        line = "  ".join([*cells, last]).rstrip()
         print(paint(line, 2) if number == 0 else line)
 
 

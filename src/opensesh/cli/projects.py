@@ -40,7 +40,7 @@ def run(options: Namespace) -> int:
         output.print_json({"total": len(entries), "projects": entries})
     elif found:
         rows = [_row(each, used.get(_key(each), []), utc=options.utc) for each in found]
-        output.table(("PROJECT", "SESSIONS", "LAST USED", "ID", "WORKTREE"), rows)
+        output.table(("PROJECT", "SESSIONS", "LAST USED", "ID", "WORKTREE"), rows, paths=True)
     else:
         print(f"No projects in {library.store.place}.", file=sys.stderr)
     output.tell_damage(library.damage)

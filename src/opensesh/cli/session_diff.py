@@ -140,7 +140,7 @@ def _print(text: str) -> None:
 
 def _print_counts(found: Sequence[Document]) -> None:
     rows = [(f"+{each['additions']}", f"-{each['deletions']}", each.get("status", ""), each["file"]) for each in found]
-    output.table(("ADDED", "REMOVED", "", "FILE"), rows)
+    output.table(("ADDED", "REMOVED", "", "FILE"), rows, paths=True)
     added, removed = (sum(each[name] for each in found) for name in ("additions", "deletions"))
     files = output.counted(len(found), "file")
     print(f"{files}, {output.counted(added, 'line')} added, {removed:,} removed")

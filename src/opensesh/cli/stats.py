@@ -148,11 +148,12 @@ def _print_table(found: Statistics, options: Namespace) -> None:
     shown = rows[-options.limit :] if found.by == "day" else rows[: options.limit or None]
     if found.by == "day":
         from ..history.stats.results import UNKNOWN
-        from .charts import calendar
+        from .charts import LEGEND, calendar
 
         days = {row.key: _weight(_sums(row)) for row in rows if row.key != UNKNOWN}
         if picture := calendar(days, output.terminal_columns()):
-            print("\n".join(picture), end="\n\n")
+            print("\n".join(picture))
+            print(output.paint(LEGEND, 2), end="\n\n")
     own = [row.figures for row in shown]
     _table(found.by, _names(shown, found.by, options), [_sums(row) for row in shown], own, found.total.figures)
     for note in _notes(found, len(shown), len(rows)):
