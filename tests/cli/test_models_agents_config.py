@@ -184,3 +184,14 @@ def test_problems_with_the_configuration_are_told(terminal: Terminal) -> None:
     path.write_text('{"model": 7}')
     terminal.run("config")
     assert (terminal.code, terminal.error.startswith(f"opensesh: {path}:1")) == (1, True)
+
+
+@pytest.mark.parametrize("command", ["models", "agents", "tools", "config", "plugins"])
+def test_what_holds_elsewhere_is_asked_for_by_directory(terminal: Terminal, tmp_path: Path, command: str) -> None:
+    (tmp_path / "there").mkdir()
+    (tmp_path / "there" / "opencode.json").write_text('{"model": "scripted/over-there", "default_agent": "plan"}')
+    answer = json.dumps(terminal.json(command, "--dir", str(tmp_path / "there")))
+    told = {"models": "scripted/over-there", "agents": '"default": "plan"', "config": "scripted/over-there"}
+    assert told.get(command, "") in answer
+    terminal.run(command, "--dir", str(tmp_path / "nowhere"))
+    assert (terminal.code, terminal.error) == (2, f"opensesh: there is no directory {tmp_path / 'nowhere'}\n")

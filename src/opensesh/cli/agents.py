@@ -6,11 +6,10 @@ decides, and its prompt.
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING, Any
 
 from ..errors import NotFound
-from . import output
+from . import directory, output
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -26,14 +25,14 @@ def configure(parser: Parser) -> None:
     """Declare the arguments."""
     parser.add_argument("name", nargs="?", metavar="NAME", help="everything about this one")
     parser.add_argument("--all", action="store_true", help="also those for the engine's own use")
+    directory.declare(parser)
 
 
 def run(options: Namespace) -> int:
     """Print the agents."""
     from ..config import agents, default_agent, load
-    from ..project import resolve
 
-    place = resolve(os.getcwd())
+    place = directory.place_of(options)
     config = load(place.directory, place.sandbox)
     known = agents(config)
     if options.name and options.name not in known:

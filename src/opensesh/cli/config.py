@@ -6,14 +6,13 @@ with what holds instead. Values that look like secrets are not shown.
 
 from __future__ import annotations
 
-import os
 import re
 import sys
 from typing import TYPE_CHECKING, Any
 
 from ..errors import NotFound
 from ..records import as_list, as_object
-from . import output
+from . import directory, output
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -31,15 +30,15 @@ _HIDDEN = "(not shown)"
 def configure(parser: Parser) -> None:
     """Declare the arguments."""
     parser.add_argument("path", nargs="?", metavar="PATH", help="only this setting, or what lies below it")
+    directory.declare(parser)
 
 
 def run(options: Namespace) -> int:
     """Print the settings."""
     from ..config import load
     from ..config.replacing import values
-    from ..project import resolve
 
-    place = resolve(os.getcwd())
+    place = directory.place_of(options)
     config = load(place.directory, place.sandbox)
     rows = [each for each in values(config.document) if _is_below(each[0], options.path)]
     defaults = [] if rows or not options.path else _defaults(config, options.path)

@@ -8,11 +8,10 @@ titles and the like.
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..errors import ModelNotFound
-from . import output
+from . import directory, output
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -33,6 +32,7 @@ def configure(parser: Parser) -> None:
     parser.add_argument("provider", nargs="?", metavar="PROVIDER", help="only this one, with or without a key")
     parser.add_argument("--all", action="store_true", help="every provider there is, with or without a key")
     parser.add_argument("--refresh", action="store_true", help="fetch today's catalogue from models.dev first")
+    directory.declare(parser)
 
 
 class _Offer(NamedTuple):
@@ -56,9 +56,8 @@ def run(options: Namespace) -> int:
     from ..config import load
     from ..models.auth import Keyring
     from ..models.catalogue import Catalogue
-    from ..project import resolve
 
-    place = resolve(os.getcwd())
+    place = directory.place_of(options)
     config = load(place.directory, place.sandbox)
     damage: list[Damage] = []
     catalogue = Catalogue(config.document, report=damage.append)

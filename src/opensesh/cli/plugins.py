@@ -6,12 +6,11 @@ long as its file does not change: look at it, then '--trust' it.
 
 from __future__ import annotations
 
-import os
 import sys
 from contextlib import contextmanager, redirect_stdout
 from typing import TYPE_CHECKING, Any
 
-from . import output
+from . import directory, output
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -28,6 +27,7 @@ def configure(parser: Parser) -> None:
     """Declare the arguments."""
     parser.add_argument("--trust", action="store_true", help="trust the project's plugins, as they are now")
     parser.add_argument("--untrust", action="store_true", help="trust none of them any more")
+    directory.declare(parser)
 
 
 def run(options: Namespace) -> int:
@@ -36,11 +36,10 @@ def run(options: Namespace) -> int:
     from ..errors import UsageError
     from ..plugins import Host
     from ..plugins import load as load_plugins
-    from ..project import resolve
 
     if options.trust and options.untrust:
         raise UsageError("--trust and --untrust are opposites: give one of them")
-    place = resolve(os.getcwd())
+    place = directory.place_of(options)
     config = load(place.directory, place.sandbox)
     if options.trust or options.untrust:
         _change_trust(config, trust=options.trust, quiet=options.json)

@@ -4,11 +4,9 @@ say."""
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING, Any
 
-from ..errors import UsageError
-from . import output
+from . import directory, output
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -28,21 +26,18 @@ _COLOURS = {"connected": 32, "failed": 31, "needs_auth": 33}
 
 def configure(parser: Parser) -> None:
     """Declare the arguments."""
-    parser.add_argument("--dir", metavar="D", help="for this directory (default: here)")
+    directory.declare(parser)
 
 
 def run(options: Namespace) -> int:
     """Print them; 1 if a server or a package could not be used."""
     import asyncio
 
-    from .. import project
     from ..config import load
     from ..tools.installed import installed
     from .logfile import warnings_told
 
-    if options.dir is not None and not os.path.isdir(options.dir):
-        raise UsageError(f"there is no directory {options.dir}")
-    place = project.resolve(options.dir or os.getcwd())
+    place = directory.place_of(options)
     config = load(place.directory, place.sandbox)
     told = _surroundings(config, place)
     with warnings_told(lambda text: None):  # each is told of below
