@@ -105,17 +105,9 @@ _WORDS = {"damage": "damaged", "odd": "out of order", "note": "worth knowing"}
 
 def _undo(options: Namespace) -> int:
     from ..history.upkeep.trash import restore
-    from .session_trash import told_back
+    from .session_trash import tell_taken_back
 
-    done = restore(os.path.expanduser(options.undo))
-    if options.json:
-        left = [{"path": path, "reason": reason} for path, reason in done.left]
-        output.print_json({"restored": done.restored, "left": left})
-    else:
-        print(told_back(done))
-        for path, reason in done.left:
-            print(f"left as it is: {path}: {reason}", file=sys.stderr)
-    return 1 if done.left else 0
+    return tell_taken_back(restore(os.path.expanduser(options.undo)), options)
 
 
 def _room(store: Store) -> dict[str, int]:

@@ -43,19 +43,22 @@ def run(options: Namespace) -> int:
 
 
 def _restore(options: Namespace) -> int:
-    done = _taken_back(open_store(options.store), options.undo)
+    return tell_taken_back(_taken_back(open_store(options.store), options.undo), options)
+
+
+def tell_taken_back(done: Undone, options: Namespace) -> int:
+    """Say what taking back came to; the exit code is 1 if something was left as it is."""
     if options.json:
         left = [{"path": path, "reason": reason} for path, reason in done.left]
         output.print_json({"restored": done.restored, "left": left})
     else:
-        print(told_back(done))
+        print(_told_back(done))
         for path, reason in done.left:
             print(f"left as it is: {path}: {reason}", file=sys.stderr)
     return 1 if done.left else 0
 
 
-def told_back(done: Undone) -> str:
-    """What taking back came to, in words."""
+def _told_back(done: Undone) -> str:
     if done.restored:
         return f"{output.counted(done.restored, 'file')} put back."
     return "Nothing was put back." if done.left else "There was nothing to put back."
