@@ -99,6 +99,11 @@ def test_a_description_is_as_wide_as_the_terminal_and_columns_stay(
     assert '\n"a phrase"      words in this order;' in terminal.run("search", "--help")
 
 
+def test_what_is_laid_out_in_columns_fits_a_terminal_of_80(terminal: Terminal) -> None:
+    for words in (["--help"], ["search", "--help"], ["completion", "--help"]):
+        assert max(map(len, terminal.run(*words).splitlines())) <= 80
+
+
 def test_every_argument_of_every_command_says_what_it_is() -> None:
     for command in COMMANDS:
         _, parser = command_parser(command)

@@ -37,7 +37,7 @@ COMMANDS = {
     "import": ("exported or shared sessions, or another store's", "importing"),
     "stats": ("tokens and cost, by day, project, model, agent, tool or session", "stats"),
     "doctor": ("check a store, and repair it", "doctor"),
-    "session": ("fork, rename, compact, diff, revert, share, archive, move, remove or restore sessions", "session"),
+    "session": ("fork, rename, revert, share, archive, move or remove sessions", "session"),
     "serve-share": ("a server for shared sessions, with a page for each", "serve_share"),
     "models": ("models that can be used, with limits and prices", "models"),
     "agents": ("agents, and what they may do", "agents"),
@@ -246,7 +246,8 @@ usage: opensesh COMMAND [ARGUMENTS]
 {rows}
 
 everywhere:
-  --store PLACE  a storage or data folder, or an opencode.db (default: OpenCode's own; or OPENSESH_STORE)
+  --store PLACE  a storage or data folder, or an opencode.db
+                 (default: what OPENSESH_STORE names, or OpenCode's own)
   --json         one JSON document on standard output
   --utc          times in UTC instead of the local zone
   --quiet        say nothing but the result and errors, and ask nothing

@@ -3,11 +3,12 @@
 words           sessions where all of them are said or done, the best first
 "a phrase"      words in this order; so does parse_config
 pars*  *arse*   words that begin with it, or hold it
--- a -b         a without b; -- keeps -b from being taken for an option, and so does --without b
+-- a -b         a without b; behind -- no word is an option. Or: a --without b
 --text          what was typed as it stands, dots and dashes too
 --regex         a regular expression
 
---file PATH     where a file was read, written or changed; with words, in sessions where it was
+--file PATH     where a file was read, written or changed;
+                with words, in sessions where it was
 """
 
 from __future__ import annotations
