@@ -12,6 +12,7 @@ import pytest
 from msgspec.structs import replace
 
 from opensesh import events
+from opensesh.engine.pruning import is_pruned
 from opensesh.engine.retry import Policy
 from opensesh.engine.runtime import Settings
 from opensesh.records import Rule
@@ -362,7 +363,7 @@ async def test_an_abort_that_comes_when_all_is_said_takes_nothing_back() -> None
         reached, go_on = threading.Event(), threading.Event()
 
         def write(self, key: Key, value: Any) -> None:
-            if key[0] == "part" and (value.get("state") or {}).get("time", {}).get("compacted"):
+            if key[0] == "part" and is_pruned(value):
                 self.reached.set()
                 self.go_on.wait(5)
             super().write(key, value)
