@@ -10,8 +10,11 @@ import pytest
 from opensesh.cli.app import run
 from opensesh.errors import SnapshotError
 from opensesh.history.upkeep import trash
-from opensesh.storage.json_tree import tree_name
-from opensesh.workspace import Originals, disk_use, tidy_in_background, tidy_up
+from opensesh.storage import paths
+from opensesh.storage.json_tree import JsonTree, tree_name
+from opensesh.storage.memory import Memory
+from opensesh.storage.union import Union
+from opensesh.workspace import Originals, data_of, disk_use, tidy_in_background, tidy_up
 from opensesh.workspace import tidying as module
 
 from ..engine.stage import stage
@@ -48,6 +51,32 @@ def overwritten(desk: Desk, originals: Originals, name: str, text: str) -> tuple
 
     desk.step(session, prompt, act)
     return session, prompt, before.oid
+
+
+def test_every_store_has_its_snapshots_to_itself(tmp_path: Path) -> None:
+    ours = JsonTree(tmp_path / "data" / "storage")
+    bare, other = JsonTree(tmp_path / "tree"), JsonTree(tmp_path / "other")
+    database = tmp_path / "copied" / "opencode.db"
+    database.parent.mkdir()
+    database.write_bytes(b"")
+    assert data_of(ours) == str(tmp_path / "data")
+    assert data_of(Union(str(database.parent), [ours])) != str(database.parent)
+    (database.parent / "storage").mkdir()
+    assert data_of(Union(str(database.parent), [ours])) == data_of(Kept(str(database))) == str(database.parent)
+    assert len({data_of(ours), data_of(bare), data_of(other), paths.data()}) == 4
+    assert data_of(bare).startswith(paths.state())
+
+
+class Kept(Memory):
+    """A store in a file."""
+
+    def __init__(self, place: str) -> None:
+        super().__init__()
+        self._where = place
+
+    @property
+    def place(self) -> str:
+        return self._where
 
 
 def test_what_a_session_or_the_trash_names_stays_and_the_rest_is_given_back(desk: Desk, state: Path) -> None:

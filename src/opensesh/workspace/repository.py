@@ -180,10 +180,13 @@ class Repository:
 
 
 def data_of(store: Store) -> str:
-    """The data folder that a store belongs to; OpenCode's own where it belongs to none."""
-    if os.path.basename(store.place) == "storage":
+    """The data folder that a store belongs to. One that belongs to none has a folder of its own among our state: in that
+    of another store, whoever tidies up there would take its snapshots for forgotten ones."""
+    if os.path.basename(store.place) == "storage" or os.path.isfile(store.place):
         return os.path.dirname(store.place)
-    return store.place if os.path.isdir(os.path.join(store.place, "storage")) else paths.data()
+    if os.path.isdir(os.path.join(store.place, "storage")):
+        return store.place
+    return os.path.join(paths.state(), "stores", tree_name(store.place))
 
 
 def facts_of(sandbox: str) -> Facts:
