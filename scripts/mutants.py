@@ -2,6 +2,7 @@
 
     python scripts/mutants.py src/opensesh/ids.py tests/test_ids.py tests/records
     python scripts/mutants.py src/opensesh/storage/union.py tests/storage/test_union.py --sample 80 --seed 7
+    python scripts/mutants.py src/opensesh/ids.py tests/test_ids.py --again survivors.txt
 
 Works on a copy of the tree. The named tests run once as they are, to learn which lines each of them reaches; then each
 mutant is met by the tests that reach its line (by all of them if none does, as with what runs on import), the quickest
@@ -168,11 +169,15 @@ def main() -> int:
     parser.add_argument("--sample", type=int, help="meet only so many, drawn at random")
     parser.add_argument("--seed", type=int, default=7)
     parser.add_argument("--lines", help="only those between two lines: 20-44")
+    parser.add_argument("--again", type=Path, help="only those that survived as this file, an earlier output, tells")
     asked = parser.parse_args()
     found = list(mutants((ROOT / asked.module).read_text("utf-8")))
     if asked.lines:
         first, last = map(int, asked.lines.split("-"))
         found = [each for each in found if first <= each.line <= last]
+    if asked.again:
+        survived = asked.again.read_text("utf-8")
+        found = [each for each in found if shown(each) in survived]
     if asked.sample and asked.sample < len(found):
         found = sorted(random.Random(asked.seed).sample(found, asked.sample), key=lambda each: each.line)
     with tempfile.TemporaryDirectory(prefix="mutants-") as folder:

@@ -570,6 +570,11 @@ def test_a_command_that_is_not_there_leaves_no_session_behind(terminal: Terminal
     assert terminal.json("list")["total"] == 0
 
 
+def test_a_budget_that_is_used_up_from_the_start_is_told_of_once(terminal: Terminal) -> None:
+    terminal.run("run", "-m", "scripted/prompt", "--budget", "0", "SAY hi")
+    assert terminal.error.count("is used up") == 1
+
+
 def test_a_budget_ends_the_run_and_says_so(terminal: Terminal) -> None:
     model = write_script('CALL read {"filePath": "model.script"}\nUSAGE input=1000000 output=1\n---\nSAY never')
     assert "never" not in terminal.run("run", "-m", model, "--title", "T", "--budget", "2.50", "Go.")
