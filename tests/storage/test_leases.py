@@ -3,11 +3,13 @@ from __future__ import annotations
 import errno
 import gc
 import os
+import signal
 import socket
 import subprocess
 import sys
 import threading
 import time
+import warnings
 import weakref
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -21,6 +23,7 @@ from opensesh.errors import Busy, InvalidKey, WriteFailed
 from opensesh.storage import paths
 from opensesh.storage.json_tree import JsonTree
 from opensesh.storage.leases import HEARTBEAT_MS, Holder, Leases
+from opensesh.storage.locks import open_lock_file, try_lock_file
 from opensesh.storage.memory import Memory
 from opensesh.testing import Nursery
 
@@ -66,6 +69,7 @@ def run_with_a_child(tell: Tell, folder: str, how: str) -> None:
         if not pid:
             lease.beat()
             lease.release()
+            os.fstat(1)  # is still there: what the child let go of was no other file
             time.sleep(60)
     else:
         # Everything that may be inherited is: only what was opened as private stays behind.
@@ -209,6 +213,68 @@ def test_letting_go_waits_for_a_beat_of_another_thread(leases: Leases, monkeypat
     expected = os.stat(os.path.join(leases.folder, SESSION))
     assert files == [(expected.st_dev, expected.st_ino)]
     assert leases.holder(SESSION) is None
+
+
+def let_go_in_a_child_of_a_beat(tell: Tell, folder: str) -> None:
+    """Fork while another thread is in the middle of a beat, and let go in the child."""
+    warnings.simplefilter("ignore", DeprecationWarning)  # newer versions of Python warn of just this
+    lease = Leases(Memory(), folder=folder).acquire(SESSION, "parent")
+    beating, done = threading.Event(), threading.Event()
+
+    def write(descriptor: int, data: bytes) -> int:
+        beating.set()
+        done.wait(20)
+        return len(data)
+
+    with pytest.MonkeyPatch.context() as patched, ThreadPoolExecutor(1) as pool:
+        patched.setattr(os, "write", write)
+        pool.submit(lease.beat)
+        beating.wait(20)
+        pid = os.fork()
+        if not pid:
+            signal.alarm(5)
+            lease.release()
+            os._exit(0)
+        status = os.waitpid(pid, 0)[1]
+        done.set()
+    tell(status)
+
+
+def test_a_child_that_is_made_during_a_beat_can_let_go(leases: Leases, nursery: Nursery) -> None:
+    assert nursery.start(let_go_in_a_child_of_a_beat, leases.folder).hear() == [0]
+
+
+def test_a_beat_that_the_disk_refuses_ends_nothing(leases: Leases, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(descriptor: int, data: bytes) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with leases.acquire(SESSION, "runner") as lease:
+        with monkeypatch.context() as patched:
+            patched.setattr(os, "write", refuse)
+            lease.beat()
+        seen = leases.holder(SESSION)
+        assert seen is not None
+        assert seen.owner == "runner"
+
+
+@pytest.mark.skipif(not os.path.isdir("/dev/fd"), reason="counts what the system lists there")
+def test_who_is_told_that_a_session_is_busy_keeps_nothing_open(leases: Leases) -> None:
+    with leases.acquire(SESSION, "first"):
+        before = len(os.listdir("/dev/fd"))
+        for _ in range(3):
+            with pytest.raises(Busy):
+                leases.acquire(SESSION, "second")
+        assert len(os.listdir("/dev/fd")) == before
+
+
+def test_one_who_asks_is_not_taken_for_a_runner_by_another_who_asks(leases: Leases) -> None:
+    leases.acquire(SESSION, "first").release()
+    asking = open_lock_file(os.path.join(leases.folder, SESSION))
+    try:
+        assert try_lock_file(asking, shared=True)
+        assert leases.holder(SESSION) is None
+    finally:
+        os.close(asking)
 
 
 def test_asking_who_runs_a_session_never_looks_like_running_it(leases: Leases) -> None:

@@ -180,8 +180,8 @@ class Repository:
 
 
 def data_of(store: Store) -> str:
-    """The data folder that a store belongs to. One that belongs to none has a folder of its own among our state: in that
-    of another store, whoever tidies up there would take its snapshots for forgotten ones."""
+    """The data folder that a store belongs to. One that belongs to none has a folder of its own among our state: in
+    that of another store, whoever tidies up there would take its snapshots for forgotten ones."""
     if os.path.basename(store.place) == "storage" or os.path.isfile(store.place):
         return os.path.dirname(store.place)
     if os.path.isdir(os.path.join(store.place, "storage")):
