@@ -421,6 +421,7 @@ def test_a_broken_answer_does_not_cost_its_prompt(writer: Writer) -> None:
         assert opened.list(("message",)) == [("message", "ses_main", "msg_1"), ("message", "ses_main", "msg_2")]
         assert [key[2] for key, _ in opened.scan(("message",), report=heard.append)] == ["msg_1"]
         assert [key[1] for key, _ in opened.scan(("part",), report=heard.append)] == ["msg_1"]
+        assert [key[1] for key in opened.list(("part",))] == ["msg_1"]
         with pytest.raises(RecordError, match="msg_2"):
             opened.read(("message", "ses_main", "msg_2"))
     assert len(heard) == 3

@@ -206,6 +206,8 @@ def content(row: Row) -> Document:
     value = row["data"]
     if not isinstance(value, bytes):
         _refuse(value, "JSON", "data")
+    if not value:
+        raise RecordError("empty", place="data")
     return loads_object(value)
 
 
