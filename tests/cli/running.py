@@ -79,6 +79,15 @@ class Screen:
     def type(self, keys: str) -> None:
         os.write(self._master, keys.encode())
 
+    def interrupt(self) -> None:
+        """Ctrl-C, once the program waits: one in the instant before it does is noticed with the next key only."""
+        status = Path(f"/proc/{self._process.pid}/stat")
+        deadline = time.monotonic() + 30
+        while status.exists() and status.read_text().rpartition(")")[2].split()[0] != "S":
+            assert time.monotonic() < deadline, "it never waits"
+            time.sleep(0.01)
+        self.type("\x03")
+
     def end(self, seconds: float = 30) -> int:
         deadline = time.monotonic() + seconds
         while self._read(deadline):

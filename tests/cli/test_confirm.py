@@ -63,6 +63,6 @@ def test_a_question_stays_out_of_the_document(sample: Sample, screen: Callable[.
 def test_after_an_interruption_the_next_line_is_a_new_one(sample: Sample, screen: Callable[..., Screen]) -> None:
     asked = screen("session", "remove", sample.talk()["id"])
     asked.until("[y/N]")
-    asked.type("\x03")
+    asked.interrupt()
     assert asked.end() == 130
     assert asked.text.endswith("[y/N] ^C\n")
