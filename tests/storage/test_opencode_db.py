@@ -19,7 +19,7 @@ from opensesh.errors import InvalidKey, NotFound, ReadOnlyStore, RecordError, St
 from opensesh.records import Project, Session, read_message, read_part, view
 from opensesh.storage.opencode_db import OpencodeDB
 from opensesh.storage.opencode_tables import PAGE
-from opensesh.storage.sqlite_reader import SqliteReader
+from opensesh.storage.sqlite_reader import SqliteReader, file_uri
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
@@ -405,6 +405,17 @@ def test_a_name_that_is_not_utf8_is_opened(tmp_path: Path) -> None:
     shutil.copy(V1_2, tmp_path / name)
     with OpencodeDB(tmp_path / name) as opened:
         assert len(opened.list(("session",))) == 13
+
+
+@pytest.mark.parametrize(
+    ("path", "uri"),
+    [
+        ("/data/ä b?#%.db", "file:///data/%C3%A4%20b%3F%23%25.db"),
+        ("C:/Users/me/opencode.db", "file:///C:/Users/me/opencode.db"),
+    ],
+)
+def test_a_file_is_named_to_sqlite_as_it_wants_it(path: str, uri: str) -> None:
+    assert file_uri(path) == uri
 
 
 def test_a_relative_name_is_opened_and_stays_right(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
