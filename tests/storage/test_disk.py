@@ -303,3 +303,15 @@ def test_a_full_disk_has_no_room_for_a_folder(tmp_path: Path) -> None:
     with pytest.raises(WriteFailed, match="the disk is full"):
         FullDisk(0).replace(str(tmp_path / "r"), b"")
     assert os.listdir(tmp_path) == []
+
+
+class Swept(Disk):
+    """Somebody takes every folder away as soon as it is made."""
+
+    def open_new(self, path: str) -> int:
+        raise FileNotFoundError(2, "No such file or directory", path)
+
+
+def test_who_never_finds_the_folder_that_was_made_is_told_so(tmp_path: Path) -> None:
+    with pytest.raises(WriteFailed, match="could not be written: No such file or directory"):
+        Swept().replace(str(tmp_path / "folder" / "a.json"), b"{}")
