@@ -353,9 +353,11 @@ def test_a_folder_full_of_files_of_others_holds_what_messages_it_holds(tree: Jso
 def test_a_file_where_a_folder_should_be_holds_nothing(tree: JsonTree) -> None:
     (Path(tree.place) / "message").mkdir(parents=True)
     (Path(tree.place) / "message" / "ses_x").write_bytes(b"")
+    reports: list[Damage] = []
     for last in (0, 3):
-        assert tree.messages("ses_x", last=last) == []
-    assert list(tree.scan(("message", "ses_x"))) == tree.list(("message", "ses_x")) == []
+        assert tree.messages("ses_x", last=last, report=reports.append) == []
+    assert list(tree.scan(("message", "ses_x"), report=reports.append)) == tree.list(("message", "ses_x")) == []
+    assert reports == []
 
 
 @pytest.mark.parametrize(("options", "synced"), [({}, True), ({"durability": "relaxed"}, False)])

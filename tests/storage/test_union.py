@@ -75,6 +75,8 @@ def test_a_session_filed_under_two_projects_is_seen_once(union: Union, tree: Jso
     assert [(key, value["title"]) for key, value in union.scan(("session",))] == [
         (("session", "abc", "ses_x"), "fresh")
     ]
+    assert list(union.scan(("session", "abc"))) == list(union.scan(("session",)))
+    assert list(union.scan(("session", "global"))) == []
 
 
 def test_records_of_different_kinds_with_one_name_do_not_hide_each_other(

@@ -127,7 +127,7 @@ class Union:
             return {}
         keys: dict[str, set[Key]] = {}
         for store in self.members:
-            for key in store.list(prefix or ("session",)):
+            for key in store.list(("session",)):  # of every project: which one it is filed under is the question
                 keys.setdefault(key[-1], set()).add(key)
         return {name: self._newest(filed) for name, filed in keys.items() if len(filed) > 1}
 
