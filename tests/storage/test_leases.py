@@ -268,8 +268,11 @@ def test_who_is_told_that_a_session_is_busy_keeps_nothing_open(leases: Leases) -
 
 
 def test_one_who_asks_is_not_taken_for_a_runner_by_another_who_asks(leases: Leases) -> None:
-    leases.acquire(SESSION, "first").release()
-    asking = open_lock_file(os.path.join(leases.folder, SESSION))
+    path = Path(leases.folder) / SESSION
+    with leases.acquire(SESSION, "first"):
+        inscribed = path.read_bytes()
+    path.write_bytes(inscribed)  # as one who died leaves it
+    asking = open_lock_file(str(path))
     try:
         assert try_lock_file(asking, shared=True)
         assert leases.holder(SESSION) is None
@@ -351,6 +354,7 @@ def test_what_is_no_inscription_is_overlooked(leases: Leases) -> None:
     leases.acquire(SESSION, "x").release()
     for name, data in ((".DS_Store", b"\0\1"), ("ses_torn", b'{"owner": "x", "ho'), ("ses_nul", b"\0" * 513)):
         (Path(leases.folder) / name).write_bytes(data)
+    (Path(leases.folder) / "ses_folder").mkdir()
     assert leases.abandoned() == []
     with leases.acquire("ses_torn", "y") as lease:
         assert lease.previous is None
