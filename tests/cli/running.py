@@ -21,8 +21,10 @@ import pytest
 
 from opensesh.cli.app import run
 
-_BEGIN = """import fcntl, sys, termios
+# As from a shell at that terminal, also where whoever runs the tests ignores interruptions.
+_BEGIN = """import fcntl, signal, sys, termios
 fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+signal.signal(signal.SIGINT, signal.default_int_handler)
 from opensesh.__main__ import main
 main()
 """
