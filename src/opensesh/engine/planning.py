@@ -18,9 +18,7 @@ from ..config.rules import EDITING, decide
 from ..errors import InvalidArguments
 from ..records import Rule
 from ..tools.arguments import decode
-from ..tools.bash import Bash
 from ..tools.shell.choice import choose
-from ..tools.shell.harmless import changes_nothing
 from ..tools.tool import BuiltinTool
 from .structured import StructuredOutput
 
@@ -99,6 +97,9 @@ def _is_harmless(given: Mapping[str, Any]) -> bool:
     shell = choose(os.environ)
     if shell.language == "other":
         return False
+    from ..tools.bash import Bash
+    from ..tools.shell.harmless import changes_nothing
+
     try:
         command = decode(Bash.id, Bash.parameters, given).command  # as the tool will read it, misspellings and all
     except InvalidArguments:
