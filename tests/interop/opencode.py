@@ -271,6 +271,15 @@ class OpenCode:
         """Stop what runs."""
         return self.request("POST", f"/session/{session}/abort")
 
+    def ends(self, session: str) -> int:
+        """How often its log tells of an end of the session's loop; a loop that is stopped ends twice.
+
+        It ends for whoever asks when it is stopped, and for itself a little later: a prompt that comes between the two
+        falls to the second and is never answered.
+        """
+        said = "".join(path.read_text("utf-8", "replace") for path in (self.data / "log").glob("*.log"))
+        return len(re.findall(rf"sessionID={session} cancel$", said, re.MULTILINE))
+
     def summarize(self, session: str, *, auto: bool = False) -> bool:
         """Compact the session."""
         return self.request("POST", f"/session/{session}/summarize", {**MODEL, "auto": auto})

@@ -214,7 +214,9 @@ class Original:
         return last["role"] == "assistant" and "completed" in last["time"]
 
     async def abort(self, session: str) -> None:
+        wanted = self.opencode.ends(session) + 2
         await asyncio.to_thread(self.opencode.abort, session)
+        await until(lambda: asyncio.to_thread(lambda: self.opencode.ends(session) >= wanted))
 
     async def messages(self, session: str) -> Sequence[StoredMessage]:
         return await asyncio.to_thread(self.sessions.messages, session, report=lambda damage: None)
