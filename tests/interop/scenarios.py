@@ -28,7 +28,10 @@ class Ask(NamedTuple):
 
 
 class Stop(NamedTuple):
-    """Say something, and stop it once there are words or thoughts, a tool at work, its first output, or a wait."""
+    """Say something, and stop it once there is a word or a thought, a tool at work, its first output, or a wait.
+
+    One word: the sides would not be stopped at the same of several.
+    """
 
     script: str
     once: Literal["text", "reasoning", "tool", "output", "retry"]
@@ -315,8 +318,8 @@ SCENARIOS: tuple[Scenario, ...] = (
     Scenario("a request that is too long", (Ask("ERROR overflow"),)),
     Scenario("another try", (Ask("ERROR rate-limit after=0.1 form=ms\nSAY at last"),)),
     Scenario("an error in the middle of words", (Ask("SAY half an\nERROR 400"), Ask("SAY whole"))),
-    Scenario("stopped in the middle of words", (Stop("SAY half an answer\nHANG", "text"), Ask("SAY more"))),
-    Scenario("stopped in the middle of thought", (Stop("THINK hm, well\nHANG", "reasoning"), Ask("SAY more"))),
+    Scenario("stopped in the middle of words", (Stop("SAY Half.\nHANG", "text"), Ask("SAY more"))),
+    Scenario("stopped in the middle of thought", (Stop("THINK Hm.\nHANG", "reasoning"), Ask("SAY more"))),
     Scenario(
         "stopped in a tool",
         (

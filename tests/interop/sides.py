@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shutil
 import time
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, assert_never
 
@@ -336,7 +337,17 @@ class Played(NamedTuple):
 
 
 async def play(side: Side, scenario: Scenario, wire: WireServer) -> Played:
-    """Put a scenario to one side."""
+    """Put a scenario to one side; once more if OpenCode loses it, as it does now and then on a busy machine."""
+    try:
+        return await _play(side, scenario, wire)
+    except TimeoutError:
+        if not isinstance(side, Original) or side.opencode.status():
+            raise
+    shutil.rmtree(side.project / folder_of(scenario))
+    return await _play(side, scenario, wire)
+
+
+async def _play(side: Side, scenario: Scenario, wire: WireServer) -> Played:
     folder = side.project / folder_of(scenario)
     folder.mkdir(exist_ok=True)
     _lay_out(folder, scenario.files)

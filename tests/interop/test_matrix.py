@@ -63,7 +63,7 @@ async def test_both_store_the_same(scenario: Scenario, theirs: Original, ours_ro
 
 LOOK = 'THINK hm\nSAY I look.\nCALL bash {"command": "echo hi; exit 3", "description": "look"}\n---\nSAY Seen.'
 LATE = "ERROR rate-limit after=0.05 form=ms\nSAY At last."
-HALF = "SAY half an answer\nHANG"
+HALF = "SAY Half.\nHANG"
 SLEEP = 'CALL bash {"command": "sleep 30", "description": "sleep"}'
 WORK = f'CALL bash {{"command": "{scenarios.WAITING}", "description": "work"}}'
 
@@ -88,7 +88,7 @@ SAID = [
     *(LOOK, "I look.", "Seen."),
     *(LATE, "At last."),
     "ERROR 400",
-    *(HALF, "half an answer"),
+    *(HALF, "Half."),
     SLEEP,
     *(WORK, "SAY I heard that.", "I heard that."),
     *("SAY Read.", "Read."),
