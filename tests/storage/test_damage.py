@@ -4,6 +4,7 @@ import json
 import os
 import random
 import threading
+import time
 from copy import deepcopy
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -297,26 +298,28 @@ def test_a_reader_beside_a_program_that_writes_in_place_sees_whole_records_or_da
     Path(path).write_bytes(versions[0])
 
     def write_in_place() -> None:
-        for number in range(300):
-            with open(path, "wb", buffering=0) as file:
-                data = versions[number % 2]
-                file.write(data[:1000])
-                file.write(data[1000:])
-        done.set()
+        while not done.is_set():
+            for data in versions:
+                with open(path, "wb", buffering=0) as file:
+                    file.write(data[:1000])
+                    file.write(data[1000:])
 
     writer = threading.Thread(target=write_in_place)
     writer.start()
-    whole = 0
-    while not done.is_set():
-        try:
-            value = tree.read(key)
-        except RecordError:
-            continue
-        assert dumps(value) in versions
-        whole += 1
-    writer.join()
+    whole, deadline = 0, time.monotonic() + 30
+    try:
+        while whole < 100 and time.monotonic() < deadline:
+            try:
+                value = tree.read(key)
+            except RecordError:
+                continue
+            assert dumps(value) in versions
+            whole += 1
+    finally:
+        done.set()
+        writer.join()
     assert tree.read(key)["version"] == 1
-    assert whole
+    assert whole == 100
 
 
 def test_a_folder_that_cannot_be_listed_costs_itself_alone(tmp_path: Path) -> None:
