@@ -427,3 +427,31 @@ def test_what_a_terminal_has_no_letters_for_is_replaced_and_no_error(sample: Sam
     )
     assert (done.returncode, done.stderr) == (0, b"1 session.\n")
     assert f"a long way {'…' if encoding == 'utf-8' else '?'} ".encode() in done.stdout
+
+
+@pytest.mark.parametrize("levels", [700, 60_000])
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("list",),
+        ("show", "last"),
+        ("show", "last", "--json"),
+        ("show", "last", "--context"),
+        ("search", "Because"),
+        ("stats", "--by", "tool"),
+        ("session", "fork", "last"),
+        *(("export", "last", "--format", form) for form in ("jsonl", "json", "markdown", "html", "prompts")),
+        ("export", "last", "--format", "html", "--redact"),
+    ],
+    ids=" ".join,
+)
+def test_a_record_nested_beyond_reason_costs_itself_alone(
+    terminal: Terminal, sample: Sample, words: tuple[str, ...], levels: int
+) -> None:
+    session = sample.talk()
+    part = sample.tool(sample.messages(session)[1], input={"deep": None})
+    path = sample.path("part", part["messageID"], part["id"])
+    path.write_text(path.read_text().replace("null", "[" * levels + "]" * levels, 1))
+    terminal.run(*words)
+    assert terminal.code == 0, terminal.error
+    assert "should not have happened" not in terminal.error

@@ -144,6 +144,7 @@ def test_javascript_itself_prints_the_same() -> None:
         (b'{"a": NaN}', "not JSON"),
         (b'{"a": "\\ud83d", "b": NaN}', "not JSON"),
         (b"[" * 200_000 + b"]" * 200_000, "too deeply"),
+        (b'{"a": ' + b"[" * 301 + b"]" * 301 + b"}", "too deeply"),
         (b'{"\\ud800": ' + b"[" * 200_000 + b"]" * 200_000 + b"}", "too deeply"),
     ],
 )
@@ -198,11 +199,24 @@ def test_an_object_is_asked_for_where_a_record_must_be_one(data: bytes, found: s
 @pytest.mark.parametrize("encode", [codec.dumps, codec.dumps_in_pieces, codec.dumps_compact])
 @pytest.mark.parametrize("innermost", ["whole", "half \ud800"])
 def test_what_is_nested_too_deeply_is_refused_in_words(encode: Callable[[Any], object], innermost: str) -> None:
-    value: Any = innermost
-    for _ in range(5_000):
-        value = [value]
     with pytest.raises(RecordError, match="nested too deeply to be stored"):
-        encode(value)
+        encode(nested(5_000, innermost))
+
+
+@pytest.mark.parametrize("encode", [codec.dumps, codec.dumps_in_pieces])
+@pytest.mark.parametrize("innermost", ["whole", "half \ud800"])
+def test_what_can_be_stored_can_be_read(encode: Callable[[Any], object], innermost: str) -> None:
+    deepest = nested(300, innermost)
+    assert codec.loads(codec.dumps(deepest)) == deepest
+    encode(deepest)
+    with pytest.raises(RecordError, match="nested too deeply to be stored"):
+        encode(nested(301, innermost))
+
+
+def nested(levels: int, value: Any) -> Any:
+    for _ in range(levels):
+        value = [value]
+    return value
 
 
 def test_numbers_out_of_range_read_as_javascript_reads_them() -> None:

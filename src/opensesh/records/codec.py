@@ -7,6 +7,7 @@ bytes. ``msgspec`` does the work; the two places where it and JavaScript differ,
 
 from __future__ import annotations
 
+import gc
 import math
 import os
 import re
@@ -28,19 +29,29 @@ _PLAIN = (str, int, bool)
 _BYTE = re.compile(r"\(byte (\d+)\)")
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _LONG = 262_144
+_DEEPEST = 300
+"""Levels within a record. Some Pythons decode far deeper ones, which nothing could walk through afterwards."""
+_SHALLOW = 2 * _DEEPEST
+"""Bytes that cannot hold more levels than that: each has two brackets."""
+_DEEPER = b"\n" + b"  " * (_DEEPEST + 1)
+"""How a line begins that is within more levels. Text holds no line break of its own."""
+_NO_RECORD = "nested too deeply to be a record"
 _TOO_DEEP = "nested too deeply to be stored"
 
 
 def loads(data: bytes, path: str = "") -> Any:
     """Decode one JSON value. Anything wrong with it is a :class:`RecordError` that names ``path`` and the place."""
     try:
-        return _decode(data)
+        value = _decode(data)
     except RecursionError:
-        raise RecordError("nested too deeply to be a record", path=path) from None
+        raise RecordError(_NO_RECORD, path=path) from None
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        if b"\\u" in data or isinstance(error, msgspec.ValidationError):
-            return _loads_leniently(data, path)
-        raise _explain(data, error, path) from None
+        if not (b"\\u" in data or isinstance(error, msgspec.ValidationError)):
+            raise _explain(data, error, path) from None
+        value = _loads_leniently(data, path)
+    if len(data) > _SHALLOW and _is_deep(value):
+        raise RecordError(_NO_RECORD, path=path)
+    return value
 
 
 def loads_object(data: bytes, path: str = "") -> Document:
@@ -82,16 +93,19 @@ def merged(*documents: Mapping[str, Any]) -> Document:
 def dumps(value: Any) -> bytes:
     """Encode as ``JSON.stringify(value, null, 2)`` would."""
     try:
-        return _indented(value)
+        data = _indented(value)
     except RecursionError:
         raise RecordError(_TOO_DEEP) from None
+    if _DEEPER in data:
+        raise RecordError(_TOO_DEEP)
+    return data
 
 
 def dumps_in_pieces(value: Any) -> Iterable[bytes]:
     """What :func:`dumps` gives, a piece at a time: a text of many megabytes is not held a second and a third time."""
     mark, texts = os.urandom(16).hex(), list[str]()
     try:
-        frame = _indented(_lift(value, mark, texts))
+        frame = dumps(_lift(value, mark, texts))
     except RecursionError:
         raise RecordError(_TOO_DEEP) from None
     return _fill(frame.split(mark.encode()), texts) if texts else (frame,)
@@ -228,6 +242,17 @@ def _quote(text: str) -> str:
     return '"' + "".join(a + b for a, b in zip(quoted, [*halves, ""], strict=True)) + '"'
 
 
+def _is_deep(value: Any) -> bool:
+    """Whether something decoded has too many levels. The garbage collector knows what an object holds; a loop takes
+    three times as long to find out."""
+    level = [value]
+    for _ in range(_DEEPEST + 1):
+        level = gc.get_referents(*level)
+        if not level:
+            return False
+    return True
+
+
 def _loads_leniently(data: bytes, path: str) -> Any:
     """Decode with the standard library, which takes lone surrogates and numbers out of range as JavaScript does."""
     import json
@@ -238,7 +263,7 @@ def _loads_leniently(data: bytes, path: str) -> Any:
     try:
         return json.loads(data.decode(), parse_constant=refuse)
     except RecursionError:
-        raise RecordError("nested too deeply to be a record", path=path) from None
+        raise RecordError(_NO_RECORD, path=path) from None
     except ValueError as error:
         raise _explain(data, error, path) from None
 

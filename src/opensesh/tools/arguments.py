@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar, cast
 import msgspec
 from msgspec import Meta, Struct
 
-from ..errors import InvalidArguments
+from ..errors import InvalidArguments, RecordError
 from ..models.sse import whole_characters
+from ..records import loads
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -124,8 +125,8 @@ def _mend_value(value: Any, schema: dict[str, Any]) -> Any:
     wanted = {"array": list, "object": dict}.get(schema.get("type", ""))
     if wanted is not None:
         try:
-            read = msgspec.json.decode(value)
-        except (msgspec.MsgspecError, UnicodeEncodeError):
+            read = loads(value.encode("utf-8", "surrogatepass"))
+        except RecordError:
             return value
         return cast("Any", read) if isinstance(read, wanted) else value
     return whole(value)

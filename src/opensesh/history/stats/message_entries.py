@@ -104,7 +104,7 @@ class EntryReader:
         :class:`RecordError` if it is no message."""
         try:
             info = _decode(data)
-        except (msgspec.MsgspecError, UnicodeError):
+        except (msgspec.MsgspecError, UnicodeError, RecursionError):
             return self.read(name, loads_object(data, path), path)
         return [self._entry(name, info)] if info.opensesh is None else self._entries(name, info)
 

@@ -196,7 +196,7 @@ def _of_message(root: str, name: str, created: int, held: _Message | None) -> _M
     for record in records(folder):
         try:
             _count(calls, _decode(read_file(os.path.join(folder, record))))
-        except (OSError, msgspec.MsgspecError, UnicodeError):
+        except (OSError, msgspec.MsgspecError, UnicodeError, RecursionError):
             continue
     ended = not any(each.open for each in calls.values())
     return _Message(name, created, settled(changed) if ended else 0, list(calls.values()))
