@@ -45,9 +45,9 @@ def absolute(base: str, address: str) -> str:
 
 
 def _convert(converter: _Converter, html: str) -> str:
-    converter.feed(html)
-    # The end of a comment also ends what was never closed. close() would look for an end from each such beginning on.
-    converter.feed("<!-- -->")
+    # The end of a comment also ends what was never closed. close() would look for an end from each such beginning on,
+    # and fed by itself the comment may be left for later.
+    converter.feed(f"{html}<!-- -->")
     return converter.result()
 
 
