@@ -260,3 +260,28 @@ def test_an_offset_behind_the_last_hit_says_how_many_there_are(terminal: Termina
     sample.talk("gravel")
     terminal.run("search", "gravel", "--offset", "1000")
     assert terminal.error == "There are no more: 1 hit in all, and --offset leaves out 1,000.\n"
+
+
+WITHOUT_ROOM = """
+import resource, sys
+resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
+from opensesh.__main__ import main
+main()
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no limit to the size of files")
+@pytest.mark.parametrize("indexed", [True, False])
+def test_history_is_found_where_nothing_can_be_written(terminal: Terminal, tree: Tree, indexed: bool) -> None:
+    tree.text(tree.session(), "gravel")
+    if indexed:
+        terminal.run("search", "gravel")
+        tree.text(tree.session(), "more gravel")
+    command = [sys.executable, "-B", "-c", WITHOUT_ROOM, "search", "gravel", "--json"]
+    done = subprocess.run(command, capture_output=True, check=True)
+    assert json.loads(done.stdout)["total"] == 1 + indexed
+    (told,) = done.stderr.decode().splitlines()
+    assert told.startswith("(the index cannot be kept and was made for this search alone: ")
+    for name in ("list", "stats"):
+        shown = json.loads(subprocess.run([*command[:4], name, "--json"], capture_output=True, check=True).stdout)
+        assert shown["total"]

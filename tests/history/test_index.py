@@ -8,7 +8,8 @@ import stat
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+import zlib
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -359,6 +360,76 @@ def test_where_no_index_can_be_kept_one_is_made_for_the_moment(
         tree.text(tree.session(), "gravel")
         monkeypatch.delenv(variable)
     assert blocked.read_text() == "in the way"
+
+
+@pytest.fixture
+def small_disk(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
+    def limit(pages: int) -> None:
+        def open_writer(path: str, place: str) -> sqlite3.Connection:
+            connection = opened(path, place)
+            connection.execute(f"PRAGMA max_page_count = {pages}")
+            return connection
+
+        monkeypatch.setattr(schema, "open_writer", open_writer)
+
+    opened = schema.open_writer
+    return limit
+
+
+def test_what_the_disk_has_no_room_for_is_found_all_the_same(
+    index: Index, tree: Tree, small_disk: Callable[[int], None]
+) -> None:
+    small_disk(1)
+    tree.text(tree.session(), "gravel " + random_words(5_000))
+    assert len(found(index, "gravel")) == 1
+    assert index.unkept == f"{index.path}: the disk is full"
+    assert not os.path.exists(index.path), "half an index would fill the disk"
+    tree.text(tree.session(), "gravel")
+    assert len(found(index, "gravel")) == 2
+    assert len(found(index, "*rave*")) == 2
+    small_disk(100_000)
+    index.close()
+    assert len(found(index, "gravel")) == 2
+    assert (index.unkept, os.path.exists(index.path)) == ("", True)
+
+
+def test_what_is_new_is_found_where_there_is_no_room_for_it_in_the_index(
+    tree: Tree, small_disk: Callable[[int], None]
+) -> None:
+    for _ in range(10):
+        tree.text(tree.session(), "gravel")
+    tree.settle()
+    index = Index(find_stores(str(tree.root.parent)))
+    index.rebuild()
+    index.close()
+    kept = Path(index.path).read_bytes()
+    small_disk(1)
+    tree.text(tree.session(), "gravel " + random_words(5_000))
+    feed = CountingFeed(str(tree.root))
+    index = Index(find_stores(str(tree.root.parent)), feeds=[feed])
+    index.refresh()
+    assert feed.reads == 6, "the three new records once for the disk, once for memory, and nothing that was known"
+    assert len(found(index, "gravel")) == 11
+    assert index.unkept
+    assert Path(index.path).read_bytes() == kept
+    index.close()
+
+
+def test_a_damaged_index_for_which_there_is_no_room_costs_no_answer(
+    index: Index, tree: Tree, small_disk: Callable[[int], None]
+) -> None:
+    tree.text(tree.session(), "gravel " + random_words(5_000))
+    tree.settle()
+    index.rebuild()
+    index.close()
+    _execute(Path(index.path), "DROP TABLE words")
+    small_disk(1)
+    assert len(found(index, "gravel", refresh=False)) == 1
+    assert index.unkept
+
+
+def random_words(number: int) -> str:
+    return " ".join(f"{zlib.crc32(bytes(each)):x}" for each in range(number))
 
 
 @pytest.mark.parametrize("kept", [True, False])

@@ -183,6 +183,8 @@ def _tell(found: Results, index: Index, options: Namespace) -> None:
         print(_count(found, options), file=sys.stderr)
     if found.note:
         print(f"({found.note})", file=sys.stderr)
+    if index.unkept:
+        print(f"(the index cannot be kept and was made for this search alone: {index.unkept})", file=sys.stderr)
     output.tell_damage(index.damage)
 
 

@@ -2,7 +2,7 @@
 
 It is brought up to date before it is asked, by whoever asks; nothing runs in between. One process at a time writes,
 under a lock of the operating system; those who read never wait for it. Deleted, cut short, or of another version, it is
-made anew. Where it cannot be kept, it is made for one use.
+made anew. Where it cannot be kept, or not be brought up to date, it is made for one use: in memory, if a disk is full.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import sqlite3
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from threading import RLock
 from typing import TYPE_CHECKING, TypeVar
 from weakref import finalize
@@ -61,12 +61,15 @@ class Index:
         self.feeds = list(open_feeds(found) if feeds is None else feeds)
         self.note = ""
         """Why what is found may be less than there is; empty if it is not."""
+        self.unkept = ""
+        """Why the index is one for this use alone, though all is found; empty if it is kept."""
         self._lock_file = os.path.join(paths.state(), "locks", f"index-{name}")
         self._turns = RLock()
         self._db: Connection | None = None
         self._let_go: finalize[..., Index] | None = None
         self._inode = 0
-        self._fleeting = False
+        self._room: str | None = None
+        """Where an index for one use is; ``None`` for the one that is kept."""
 
     @property
     def damage(self) -> list[Damage]:
@@ -104,9 +107,7 @@ class Index:
         """Make it anew from nothing."""
         with self._turns:
             self._close()
-            with self._writer(patience=None, anew=True) as writer:
-                if writer is not None:
-                    self._write(writer, closely=False, progress=progress)
+            self._mending(lambda: self._rebuild(progress))
 
     def close(self) -> None:
         """Let go of all files. It may be used again."""
@@ -133,7 +134,7 @@ class Index:
         ready = db is not None and _is_complete(db)
         if db is not None and ready and not closely:
             plan = survey(db, self.feeds)
-            if plan.is_empty and (self._fleeting or not turn_is_due(db)):
+            if plan.is_empty and (self._room is not None or not turn_is_due(db)):
                 return
         with self._writer(patience=self._patience if ready else None) as writer:
             if writer is None:
@@ -142,7 +143,16 @@ class Index:
             self._write(writer, closely=closely, progress=progress)
             worn = _is_worn(writer)
         if worn:
-            self.rebuild(progress=progress)
+            self._rebuild(progress)
+
+    def _rebuild(self, progress: Progress | None) -> None:
+        if self._room is not None:
+            self._make_fleeting(self._room, self.unkept, like=None)
+        else:
+            self._close()
+        with self._writer(patience=None, anew=True) as writer:
+            if writer is not None:
+                self._write(writer, closely=False, progress=progress)
 
     def _gather_words(self) -> None:
         from .rows import has_vocabulary, make_vocabulary
@@ -177,7 +187,7 @@ class Index:
     @contextmanager
     def _writer(self, patience: float | None, *, anew: bool = False) -> Generator[Connection | None]:
         """The index, to be written, alone; ``None`` if someone else writes it for longer than one would wait."""
-        descriptor = None if self._fleeting else self._lock()
+        descriptor = None if self._room is not None else self._lock(anew=anew)
         try:
             if descriptor is not None and not _wait(descriptor, patience):
                 yield None
@@ -187,41 +197,43 @@ class Index:
                 yield db
             finally:
                 db.rollback()  # of what was cut short
-                if not self._fleeting:
+                if self._room is None:
                     db.close()
         finally:
             if descriptor is not None:
                 os.close(descriptor)
 
-    def _lock(self) -> int | None:
+    def _lock(self, *, anew: bool) -> int | None:
         """The lock, not taken yet; ``None`` where there can be none, and so no index to be kept."""
         try:
             return open_lock_file(self._lock_file)
-        except OpenseshError:
-            self._make_fleeting()
+        except OpenseshError as error:
+            self._make_fleeting(schema.TEMPORARY, str(error), like=None if anew else self._readable())
             return None
 
     def _open_writer(self, *, anew: bool) -> Connection:
-        if self._fleeting and self._db is not None:
+        if self._room is not None and self._db is not None:
             return self._db
         try:
             if anew:
                 schema.remove(self.path)
             return schema.open_writer(self.path, self.place)
         except (OSError, sqlite3.Error) as error:
-            if isinstance(error, sqlite3.Error) and _code(error) not in _REFUSED:
+            if isinstance(error, sqlite3.Error) and schema.code_of(error) not in _REFUSED:
                 raise
-            return self._make_fleeting()
+            like = None if anew else self._readable()
+            return self._make_fleeting(schema.TEMPORARY, f"{self.path}: {error}", like=like)
 
-    def _make_fleeting(self) -> Connection:
+    def _make_fleeting(self, room: str, why: str, *, like: Connection | None) -> Connection:
+        db = schema.open_fleeting(room, self.place, like)
         self._close()
-        self._fleeting = True
-        db = schema.open_fleeting(self.place)
+        self._room = room
+        self.unkept = why
         self._keep(db)
         return db
 
     def _reader(self) -> Connection | None:
-        if self._fleeting:
+        if self._room is not None:
             return self._db
         inode = _inode(self.path)
         if self._db is not None and inode != self._inode:  # somebody made it anew
@@ -233,39 +245,75 @@ class Index:
                 self._keep(db)
         return self._db
 
+    def _readable(self) -> Connection | None:
+        """The index as it is, if there is one that can be read."""
+        try:
+            return self._reader()
+        except sqlite3.Error:
+            return None
+
     def _keep(self, db: Connection) -> None:
         self._db = db
         self._let_go = finalize(self, db.close)  # also for whoever lets go of an index without closing it
 
     def _mending(self, act: Callable[[], T]) -> T:
         try:
-            return act()
+            return self._finding_room(act)
         except sqlite3.DatabaseError as error:
-            if str(error).startswith("fts5:") and _code(error) == sqlite3.SQLITE_ERROR:
+            if str(error).startswith("fts5:") and schema.code_of(error) == sqlite3.SQLITE_ERROR:
                 raise UsageError(f"that cannot be looked for: {error}") from error
-            if self._fleeting or _code(error) not in _DAMAGED:
+            if schema.code_of(error) not in _DAMAGED:
                 raise self._explain(error) from error
-        self.rebuild()
         try:
-            return act()
+            self._finding_room(lambda: self._rebuild(None))
+            return self._finding_room(act)
         except sqlite3.DatabaseError as error:
             raise self._explain(error) from error
 
+    def _finding_room(self, act: Callable[[], T]) -> T:
+        """What ``act`` returns; where the disk takes no more, with a copy of the index in memory."""
+        try:
+            return act()
+        except sqlite3.Error as error:
+            if schema.code_of(error) not in schema.NO_ROOM or self._room == schema.MEMORY:
+                raise
+            like = self._readable()
+            begun = like is not None and not _is_complete(like)
+            self._make_fleeting(schema.MEMORY, self._reason(error), like=like)
+            if begun:
+                self._give_back()
+        return act()
+
+    def _give_back(self) -> None:
+        """Take what was begun of an index away, so that it is not what fills the disk."""
+        with suppress(OSError, OpenseshError):
+            descriptor = open_lock_file(self._lock_file)
+            try:
+                if try_lock_file(descriptor):
+                    schema.remove(self.path)
+            finally:
+                os.close(descriptor)
+
     def _explain(self, error: sqlite3.Error) -> StoreError:
-        code = _code(error)
+        return StoreError(f"the index {self._reason(error)}", path=self.path)
+
+    def _reason(self, error: sqlite3.Error) -> str:
+        code = schema.code_of(error)
         if code == sqlite3.SQLITE_FULL:
             reason = "the disk is full"
         elif code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
             reason = "locked by another program. Try again when it is done."
+        elif code in schema.NO_ROOM:
+            reason = str(error)
         else:
             reason = f"{error}. It holds nothing that cannot be made again: delete it."
-        return StoreError(f"the index {self.path}: {reason}", path=self.path)
+        return f"{self.path}: {reason}"
 
     def _close(self) -> None:
         if self._let_go is not None:
             self._let_go()
-        self._db = self._let_go = None
-        self._fleeting = False
+        self._db = self._let_go = self._room = None
+        self.unkept = ""
 
 
 def _wait(descriptor: int, patience: float | None) -> bool:
@@ -301,7 +349,3 @@ def _inode(path: str) -> int:
         return os.stat(path).st_ino
     except OSError:
         return 0
-
-
-def _code(error: sqlite3.Error) -> int:
-    return getattr(error, "sqlite_errorcode", 0) & 0xFF

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
+from contextlib import ExitStack, closing
 from typing import TYPE_CHECKING
 
 from ...storage.sqlite_reader import file_uri
@@ -13,6 +14,15 @@ if TYPE_CHECKING:
 
 VERSION = 1
 """Counts up with every change of what is in an index; one of another version is made anew."""
+
+TEMPORARY = ""
+"""Room for an index for one use: memory, and a file of SQLite's own once it outgrows a part of that."""
+
+MEMORY = ":memory:"
+"""Room for one where a disk is full."""
+
+NO_ROOM = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR)
+"""How a disk says that it takes no more: the second if it is a quota or a limit that is reached."""
 
 _OURS = 0x0E5E5E50
 _WAL_LIMIT = 64 << 20
@@ -76,10 +86,16 @@ def open_reader(path: str, place: str) -> Connection | None:
     return _ours(path, "mode=ro", place) if os.path.isfile(path) else None
 
 
-def open_fleeting(place: str) -> Connection:
-    """An index for one use, where none can be kept; SQLite takes it to the disk if it grows."""
-    connection = _prepare(sqlite3.connect("", isolation_level=None, check_same_thread=False))
-    create(connection, "", place)
+def open_fleeting(room: str, place: str, like: Connection | None = None) -> Connection:
+    """An index for one use, where none can be kept. It begins as a copy of ``like``, if there is one to be read."""
+    connection = _prepare(sqlite3.connect(room, isolation_level=None, check_same_thread=False))
+    try:
+        if like is not None:
+            like.backup(connection)
+    except sqlite3.Error:
+        like = None  # what was copied of it is undone
+    if like is None:
+        create(connection, "", place)
     return connection
 
 
@@ -101,18 +117,22 @@ def remove(path: str) -> None:
             continue
 
 
+def code_of(error: sqlite3.Error) -> int:
+    """Which of SQLite's errors it is, in general terms."""
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF
+
+
 def _ours(path: str, options: str, place: str) -> Connection | None:
     try:
-        connection = _connect(path, options)
-    except sqlite3.DatabaseError:
-        return None
-    try:
-        if _is_ours(connection, place):
-            return connection
-    except sqlite3.DatabaseError:
-        pass  # made anew, like any other that is not ours
-    connection.close()
-    return None
+        with ExitStack() as stack:
+            connection = stack.enter_context(closing(_connect(path, options)))
+            if _is_ours(connection, place):
+                stack.pop_all()
+                return connection
+    except sqlite3.DatabaseError as error:
+        if code_of(error) in NO_ROOM:  # for what SQLite keeps beside it; the index itself may be in order
+            raise
+    return None  # to be made anew
 
 
 def _connect(path: str, options: str) -> Connection:
