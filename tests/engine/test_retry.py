@@ -2,8 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from opensesh.engine.retry import Policy, asked_for
+from opensesh.engine.retry import Policy
 from opensesh.errors import ConnectionBroken, ModelError, Overloaded, RateLimited
+from opensesh.models.waits import asked_for
 
 NOW = 1_790_000_000_000
 
@@ -34,6 +35,16 @@ NOW = 1_790_000_000_000
 )
 def test_a_wish_to_be_left_alone_is_understood_in_every_form(headers: dict[str, str], wait: int | None) -> None:
     assert asked_for(headers, NOW) == wait
+
+
+@pytest.mark.parametrize("days", [-9, 0, 9])
+def test_a_moment_is_meant_by_the_clock_of_who_names_it(days: int) -> None:
+    here = NOW + days * 86_400_000
+    sent = {"date": "Mon, 21 Sep 2026 14:13:20 GMT"}
+    for lifted in ({"retry-after": "Mon, 21 Sep 2026 14:13:25 GMT"}, {"x-ratelimit-reset": "1790000005"}):
+        assert asked_for(sent | lifted, here) == 5_000
+    assert asked_for(sent | {"retry-after": "Mon, 21 Sep 2026 14:13:15 GMT"}, here) is None
+    assert asked_for({"date": "yesterday", "retry-after": "30"}, here) == 30_000
 
 
 def test_when_a_limit_is_lifted_matters_only_to_who_met_it() -> None:

@@ -38,10 +38,11 @@ class _Server(uvicorn.Server):
 
 
 class Stand:
-    """The server. ``faults`` are taken one a request: a status to answer, seconds to wait, or ``"drop"``."""
+    """The server. ``faults`` are taken one a request: a status to answer, alone or with headers, seconds to wait, or
+    ``"drop"``."""
 
     def __init__(self, folder: Path, *, limits: Limits | None = None, rates: Rates | None = None) -> None:
-        self.faults: deque[int | float | str] = deque()
+        self.faults: deque[int | float | str | tuple[int, dict[str, str]]] = deque()
         self.requests: list[tuple[str, str, Json]] = []
         self.port = 0
         self._folder = folder
@@ -68,6 +69,7 @@ class Stand:
         shares = ShareStore(str(self._folder), self._limits)
         app = share_app(shares, hosts=frozenset({f"127.0.0.1:{self.port}"}), rates=self._rates)
         options: Json = {"log_level": "critical", "lifespan": "off", "ws": "none", "timeout_graceful_shutdown": 1}
+        options["date_header"] = False
         self._server = _Server(uvicorn.Config(self._faulty(app), **options))
         self._group = asyncio.TaskGroup()
         await self._group.__aenter__()
@@ -97,7 +99,9 @@ class Stand:
             self.requests.append((scope["method"], scope["path"], said))
             fault = self.faults.popleft() if self.faults else None
             if isinstance(fault, int):
-                await Response(b"out of order", fault)(scope, receive, send)
+                fault = (fault, dict[str, str]())
+            if isinstance(fault, tuple):
+                await Response(b"out of order", *fault)(scope, receive, send)
                 return
             if fault == "drop":
                 await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"9")]})

@@ -12,7 +12,7 @@ from opensesh.records import Share, view
 from opensesh.sharing import journal
 from opensesh.sharing.client import ShareServer, server_of
 from opensesh.sharing.items import Item, assemble
-from opensesh.sharing.publisher import Publisher
+from opensesh.sharing.publisher import Publisher, Tries
 from opensesh.storage import keys, paths, revocations
 from opensesh.storage.leases import Leases
 from opensesh.storage.locks import open_lock_file, try_lock_file
@@ -49,6 +49,30 @@ async def test_what_is_shared_is_the_session_and_is_stored_as_opencode_stores_it
     assert found.messages == list(desk.sessions.messages(session["id"]))
     assert found.diff == desk.sessions.diff(session["id"])
     assert record["secret"] not in json.dumps([item.document for item in await held(stand, shared.url)])
+
+
+@pytest.mark.parametrize(
+    ("headers", "wait"),
+    [
+        ({"retry-after": "7"}, 7),
+        ({"retry-after": "Mon, 21 Sep 2026 14:13:27 GMT", "date": "Mon, 21 Sep 2026 14:13:20 GMT"}, 7),
+        ({"retry-after": "Mon, 21 Sep 2026 14:13:13 GMT", "date": "Mon, 21 Sep 2026 14:13:20 GMT"}, None),
+        ({"retry-after": "later"}, None),
+        ({}, None),
+    ],
+)
+async def test_a_server_says_how_long_to_leave_it_alone(
+    stand: Stand, headers: dict[str, str], wait: float | None
+) -> None:
+    stand.faults.append((429, headers))
+    async with ShareServer(stand.url) as server:
+        with pytest.raises(ShareFailed) as caught:
+            await server.create("ses_1")
+    assert caught.value.wait == wait
+
+
+def test_no_clock_makes_anybody_wait_for_days() -> None:
+    assert Tries(first=0.1, longest=60).wait(1, 9 * 86_400) == 60
 
 
 async def test_sharing_again_keeps_the_link_and_sends_only_what_is_new(desk: Desk, stand: Stand) -> None:

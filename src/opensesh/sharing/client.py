@@ -155,15 +155,17 @@ async def _read(response: httpx2.Response, most: int, url: str) -> bytes:
 
 
 def _refusal(response: httpx2.Response, data: bytes, url: str) -> ShareFailed:
+    from ..models.waits import asked_for
+
     status = response.status_code
-    wait = response.headers.get("retry-after", "")
+    wait = asked_for(response.headers, limited=False)
     said = " ".join(data[:200].decode("utf-8", "replace").split())
     hint = f": {said}" if said and "<" not in said else ""
     return ShareFailed(
         f"{url} answered {status} {response.reason_phrase}".rstrip() + hint,
         status=status,
         retryable=status in (408, 425, 429) or status >= 500,
-        wait=float(wait) if wait.isascii() and wait.isdigit() else None,
+        wait=None if wait is None else wait / 1000,
     )
 
 
