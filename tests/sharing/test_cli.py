@@ -264,6 +264,8 @@ def test_words_that_make_no_sense_are_told_so(terminal: Terminal, sample: Sample
     assert (terminal.code, "--port takes another" in terminal.error) == (1, True)
     terminal.run("serve-share", "--url", "ftp://x", "--port", "0")
     assert terminal.code == 2
+    terminal.run("serve-share", "--trusted-proxy", "*", "--port", "0")
+    assert (terminal.code, "address or a network" in terminal.error) == (2, True)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

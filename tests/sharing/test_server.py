@@ -369,6 +369,64 @@ async def test_links_begin_with_the_public_address(tmp_path: Path) -> None:
         assert url == "https://share.example.org"
 
 
+@pytest.mark.parametrize(
+    ("public", "known"),
+    [
+        ("https://share.example.org:443", "https://share.example.org"),
+        ("https://share.example.org", "https://share.example.org"),
+        ("http://share.example.org:80/", "http://share.example.org"),
+        ("https://[2001:db8::443]:443", "https://[2001:db8::443]"),
+    ],
+)
+async def test_a_port_that_goes_without_saying_makes_no_other_address(tmp_path: Path, public: str, known: str) -> None:
+    place = known.partition("://")[2]
+    usual = 443 if known.startswith("https:") else 80
+    async with serving(Serving(str(tmp_path), port=0)) as spare:
+        port = int(spare.rpartition(":")[2])
+    async with serving(Serving(str(tmp_path), port=port, public=public)) as url, httpx2.AsyncClient() as client:
+        assert url == known
+        for host in (place, f"{place}:{usual}"):
+            for origin in (known, f"{known}:{usual}"):
+                headers = {"host": host, "origin": origin}
+                answer = await client.post(f"{spare}/api/share", json={"sessionID": "ses_1"}, headers=headers)
+                assert answer.json()["url"].startswith(f"{known}/share/")
+        other = await client.get(spare, headers={"host": f"{place}:8443"})
+        assert other.status_code == 421
+
+
+async def create_for(url: str, *said: str) -> list[int]:
+    found: list[int] = []
+    async with httpx2.AsyncClient() as client:
+        for each in said:
+            headers = {"x-forwarded-for": each} if each else {}
+            answer = await client.post(f"{url}/api/share", json={"sessionID": "ses_1"}, headers=headers)
+            found.append(answer.status_code)
+    return found
+
+
+@pytest.mark.parametrize("proxy", ["127.0.0.1", "127.0.0.0/8"])
+async def test_who_comes_by_a_trusted_proxy_is_counted_by_its_own_address(tmp_path: Path, proxy: str) -> None:
+    rates = Rates({"create": Rate(1, 0.01), "sync": Rate(1, 1), "read": Rate(1, 1)})
+    async with serving(Serving(str(tmp_path), port=0, proxies=(proxy,), rates=rates)) as url:
+        assert await create_for(url, "192.0.2.1", "192.0.2.2", "192.0.2.1") == [200, 200, 429]
+        made_up = "198.51.100.7, 192.0.2.1"
+        assert await create_for(url, made_up, "", "") == [429, 200, 429], "only what the proxy itself added counts"
+
+
+@pytest.mark.parametrize("proxies", [(), ("192.0.2.9",)])
+async def test_nobody_else_can_say_for_whom_it_asks(tmp_path: Path, proxies: tuple[str, ...]) -> None:
+    rates = Rates({"create": Rate(1, 0.01), "sync": Rate(1, 1), "read": Rate(1, 1)})
+    async with serving(Serving(str(tmp_path), port=0, proxies=proxies, rates=rates)) as url:
+        assert await create_for(url, "192.0.2.1", "192.0.2.2") == [200, 429]
+
+
+async def test_a_trusted_proxy_is_an_address_and_never_everybody(tmp_path: Path) -> None:
+    for given in ("*", "proxy.example.org", "127.0.0.1:80", ""):
+        with pytest.raises(UsageError, match="address or a network"):
+            async with serving(Serving(str(tmp_path), port=0, proxies=(given,))):
+                pass
+
+
 async def test_others_are_let_in_only_if_that_was_said(tmp_path: Path) -> None:
     for host in ("0.0.0.0", "::", "192.0.2.1", "share.example.org"):
         with pytest.raises(UsageError, match="--allow-remote"):

@@ -73,7 +73,17 @@ def test_a_file_that_a_variable_names_is_the_users_own_even_in_a_project(tmp_pat
 
 
 @pytest.mark.parametrize(
-    "url", ["", "share.example.org", "ftp://x", "https://", "https://x/?q", "file:///etc/passwd", "http://[x"]
+    "url",
+    [
+        "",
+        "share.example.org",
+        "ftp://x",
+        "https://",
+        "https://x/?q",
+        "file:///etc/passwd",
+        "http://[x",
+        "http://x:99999",
+    ],
 )
 def test_what_is_no_address_of_a_server_is_refused(url: str) -> None:
     with pytest.raises(UsageError):

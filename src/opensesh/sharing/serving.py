@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 from ..errors import OpenseshError, UsageError
 from ..storage import paths
-from .terms import address
+from .terms import PORTS, address
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Generator
@@ -36,6 +36,8 @@ class Serving(NamedTuple):
     """The address under which others reach it, which links then begin with."""
     remote: bool = False
     """Whether others than this machine may reach it; without, only a loopback address will do."""
+    proxies: tuple[str, ...] = ()
+    """Addresses and networks of proxies in front of it, who are believed when they say for whom they ask."""
     limits: Limits | None = None
     rates: Rates | None = None
 
@@ -72,6 +74,7 @@ def _prepare(how: Serving, ready: Callable[[str], None] | None = None) -> tuple[
     from .share_store import ShareStore
 
     public = address(how.public) if how.public else ""
+    proxies = [network for given in how.proxies for network in _networks(given)]
     listener = _listen(how)
     port = listener.getsockname()[1]
     url = f"http://{_bracketed(how.host)}:{port}"
@@ -87,7 +90,8 @@ def _prepare(how: Serving, ready: Callable[[str], None] | None = None) -> tuple[
         access_log=False,
         server_header=False,
         date_header=False,
-        proxy_headers=False,
+        proxy_headers=bool(proxies),
+        forwarded_allow_ips=proxies,
         lifespan="off",
         ws="none",
         limit_concurrency=200,
@@ -145,7 +149,27 @@ def _hosts(host: str, port: int, public: str) -> frozenset[str]:
     asked = {f"{name}:{port}" for name in names}
     if port == 80:
         asked |= names
-    return frozenset(asked | ({urlsplit(public).netloc.lower()} if public else set[str]()))
+    return frozenset(asked | _public_hosts(public))
+
+
+def _public_hosts(public: str) -> set[str]:
+    """The names of the public address: with its port, and without one that goes without saying."""
+    if not public:
+        return set()
+    parts = urlsplit(public)
+    name = _bracketed(parts.hostname or "")
+    return {f"{name}:{parts.port}"} if parts.port else {name, f"{name}:{PORTS[parts.scheme]}"}
+
+
+def _networks(given: str) -> list[str]:
+    """An address or a network, as it is seen by a listener of either family."""
+    try:
+        network = ipaddress.ip_network(given)
+    except ValueError as error:
+        raise UsageError(f"a trusted proxy should be an address or a network: {error}") from None
+    if network.version == 6:
+        return [str(network)]
+    return [str(network), f"::ffff:{network.network_address}/{96 + network.prefixlen}"]
 
 
 def _bracketed(host: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from typing import TYPE_CHECKING, Literal, NamedTuple
-from urllib.parse import urlsplit
+from urllib.parse import urlsplit, urlunsplit
 
 from ..errors import UsageError
 
@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
 PUBLIC = "https://opncd.ai"
 """Where OpenCode shares to if no server is configured."""
+PORTS = {"http": 80, "https": 443}
+"""The port that an address without one means."""
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
@@ -77,14 +79,18 @@ def terms(config: Config) -> Terms:
 
 
 def address(url: str) -> str:
-    """A server's address without a slash at its end; :class:`UsageError` for what is none."""
+    """A server's address without a slash at its end, nor a port that goes without saying; :class:`UsageError` for what
+    is none."""
     try:
         parts = urlsplit(url)
+        port = parts.port
     except ValueError:
-        parts = urlsplit("")
-    if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
+        parts, port = urlsplit(""), None
+    if parts.scheme not in PORTS or not parts.hostname or parts.query or parts.fragment:
         raise UsageError(f"{url!r} is no address of a share server; it should look like https://share.example.org")
-    return url.rstrip("/")
+    if port == PORTS[parts.scheme]:
+        parts = parts._replace(netloc=parts.netloc.rpartition(":")[0])
+    return urlunsplit(parts).rstrip("/")
 
 
 def _name(config: Config, path: str) -> str:
