@@ -10,11 +10,11 @@ from collections.abc import AsyncIterator
 from opensesh.engine.compaction import portions
 from opensesh.engine.engine import open_engine
 from opensesh.engine.inspector import inspect
-from opensesh.engine.runtime import scripted
 from opensesh.engine.tokens import request_tokens
 from opensesh.engine.window import usable, visible
 from opensesh.models.events import FinishStep, StartStep, StreamEvent, TextDelta, TextEnd, TextStart, Usage
 from opensesh.models.request import Request
+from opensesh.models.scripts import scripted
 from opensesh.storage.memory import Memory
 
 from .report import interleaved, line

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
 CLOSE = 70
 """How much of two words must agree, of a hundred, for one to be taken for a slip of the other: a letter of four, two of
@@ -22,3 +22,8 @@ def nearest(word: str, known: Iterable[str], most: int = 1, *, letters: Callable
 
     found = process.extract(word, list(known), scorer=fuzz.ratio, processor=letters, score_cutoff=CLOSE, limit=most)
     return [name for name, _, _ in found]
+
+
+def did_you_mean(near: Sequence[str]) -> str:
+    """A question to put behind a complaint; nothing if nothing is near."""
+    return f" Did you mean {' or '.join(near)}?" if near else ""

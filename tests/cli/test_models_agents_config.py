@@ -80,6 +80,43 @@ def test_a_scripted_default_is_named(terminal: Terminal) -> None:
     assert "default: scripted/some/file" in terminal.run("models")
 
 
+def test_models_that_play_a_script_are_told_of_without_a_provider(terminal: Terminal) -> None:
+    configure(model="scripted/prompt")
+    out = terminal.run("models", "scripted")
+    assert (terminal.code, out.splitlines()[-1]) == (0, "default: scripted/prompt   small: scripted/prompt")
+    assert [line.split()[0] for line in out.splitlines()[1:3]] == ["scripted/prompt", "scripted/FILE"]
+    assert "$" not in out
+    told = terminal.json("models", "scripted")
+    assert (list(told["scripted"]), told["providers"]) == (["scripted/prompt", "scripted/FILE"], [])
+    assert "scripted" not in [each["id"] for each in terminal.json("models", "--all")["providers"]]
+
+
+def test_a_small_model_may_play_a_script(terminal: Terminal) -> None:
+    configure(model="openai/gpt-5", small_model="scripted/titles.script")
+    assert "default: openai/gpt-5   small: scripted/titles.script" in terminal.run("models")
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("scripted/promt", "Did you mean scripted/prompt?"),
+        ("scripted/plays/fixx.script", "Did you mean scripted/plays/fix.script?"),
+        ("sripted/fix.script", "there is no provider 'sripted'. Did you mean scripted/fix.script?"),
+        ("scripted", "which script? scripted/prompt plays the prompt"),
+        ("scripted/", "which script? scripted/prompt plays the prompt"),
+        ("scripted/nothing/like/it", "No such file or directory.\n"),
+    ],
+)
+def test_a_slip_in_the_name_of_a_script_is_met_with_what_comes_close(terminal: Terminal, name: str, told: str) -> None:
+    Path("plays").mkdir()
+    Path("plays/fix.script").write_text("SAY Done.\n")
+    terminal.run("run", "-m", name, "Hello")
+    assert terminal.code in (2, 3)
+    assert told in terminal.error
+    terminal.run("models", "scriptd")
+    assert (terminal.code, "Did you mean scripted?" in terminal.error) == (3, True)
+
+
 class _Catalogue(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         models = {"new": {"id": "new", "name": "New", "limit": {"context": 7_000, "output": 70}}}

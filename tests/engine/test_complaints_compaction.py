@@ -10,13 +10,13 @@ import pytest
 from opensesh import events
 from opensesh.engine import compaction, window
 from opensesh.engine.overflow import is_hopeless
-from opensesh.engine.runtime import scripted
 from opensesh.errors import ContextOverflow
 from opensesh.history.library import figures
 from opensesh.models.events import FinishStep, StartStep, StreamEvent, TextDelta, TextEnd, TextStart, Usage
 from opensesh.models.model import Model
 from opensesh.models.request import Request
 from opensesh.models.scripted import ScriptedModel
+from opensesh.models.scripts import scripted
 from opensesh.records import Rule
 
 from .stage import Playing, Stage, echo, stage

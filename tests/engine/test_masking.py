@@ -6,8 +6,8 @@ import pytest
 
 from opensesh.engine.history import History
 from opensesh.engine.masking import note, noted, suspects
-from opensesh.engine.runtime import scripted
 from opensesh.errors import AuthFailed, ContextOverflow, ModelError
+from opensesh.models.scripts import scripted
 from opensesh.storage.store import StoredMessage
 
 MODEL = scripted("it")

@@ -66,7 +66,7 @@ def trust() -> None:
 
 
 async def options_of(plugins: Plugins) -> dict[str, Any]:
-    from opensesh.engine.runtime import scripted
+    from opensesh.models.scripts import scripted
 
     call = ChatCall(session_id="ses_1", agent="build", model=scripted("it"), message={})
     return (await plugins.apply(hooks.chat_params, call, ChatParams())).output.options

@@ -3,7 +3,7 @@
 Shown are the providers that there is a key for, or that need none; the key itself never is. A provider that is
 named is shown with or without a key. Sizes are in tokens, prices in US dollars per million tokens, for input,
 output, cache reads and cache writes; '?' is unknown. The default is used if no model is named, the small one for
-titles and the like.
+titles and the like. No provider offers the models that play a script: 'opensesh models scripted' tells of them.
 """
 
 from __future__ import annotations
@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from ..models.model import Model
     from ..storage.store import Damage
     from .arguments import Parser
-
-_SCRIPTED = "scripted/"
 
 
 def configure(parser: Parser) -> None:
@@ -56,6 +54,7 @@ def run(options: Namespace) -> int:
     from ..config import load
     from ..models.auth import Keyring
     from ..models.catalogue import Catalogue
+    from ..models.scripts import NAMES, SCRIPTED
 
     place = directory.place_of(options)
     config = load(place.directory, place.sandbox)
@@ -64,11 +63,15 @@ def run(options: Namespace) -> int:
     keyring = Keyring(config.document, report=damage.append)
     if options.refresh:
         catalogue.refresh()
-    offers = list(_offers(catalogue, keyring, options))
+    scripts = NAMES if options.provider == SCRIPTED else {}
+    offers = [] if scripts else list(_offers(catalogue, keyring, options))
     chosen = _chosen(catalogue, keyring, config)
     if options.json:
-        output.print_json(_document(catalogue, offers, chosen))
+        output.print_json(_document(catalogue, offers, chosen) | ({"scripted": scripts} if scripts else {}))
     else:
+        if scripts:
+            output.table(("MODEL", "WHAT IT DOES"), list(scripts.items()))
+            print()
         _print(catalogue, offers, chosen)
     output.tell_damage(damage)
     return 0
@@ -89,9 +92,6 @@ def _offers(catalogue: Catalogue, keyring: Keyring, options: Namespace) -> Itera
 def _chosen(catalogue: Catalogue, keyring: Keyring, config: Config) -> _Chosen:
     from ..models import choice
 
-    named = config.settings.model or ""
-    if named.startswith(_SCRIPTED):
-        return _Chosen(named, named)
     try:
         default = choice.default_model(catalogue, keyring, config.document, choice.recent_models())
         small = choice.small_model(catalogue, keyring, config.document, default.provider_id) or default

@@ -15,8 +15,7 @@ from ..errors import NotFound, OpenseshError
 from ..models import choice
 from ..models.auth import Keyring
 from ..models.catalogue import Catalogue
-from ..models.connect import SCRIPTED, Connections
-from ..models.model import Capabilities, Limit, Model, Price, Rates
+from ..models.connect import Connections
 from ..permissions import Permissions
 from ..plugins import Host, configured
 from ..plugins import hooks as plugin_hooks
@@ -39,6 +38,7 @@ if TYPE_CHECKING:
 
     from ..bus import Bus
     from ..events import Event
+    from ..models.model import Model
     from ..models.request import Provider
     from ..plugins import Pluggable
     from ..project import Place
@@ -168,9 +168,6 @@ class Runtime:
 
     def default_model(self) -> Model:
         """The model for who names none."""
-        named = self.config.settings.model
-        if named and named.startswith(f"{SCRIPTED}/"):
-            return self.model(SCRIPTED, named.removeprefix(f"{SCRIPTED}/"))
         return choice.default_model(self.catalogue, self.keyring, self.config.document, choice.recent_models())
 
     def small_model(self, agent: Agent, main: Model) -> Model:
@@ -179,18 +176,12 @@ class Runtime:
         if agent.model is not None:
             return self.model(agent.model.provider_id, agent.model.model_id)
         named = self.config.settings.small_model
-        if named and named.startswith(f"{SCRIPTED}/"):
-            return self.model(SCRIPTED, named.removeprefix(f"{SCRIPTED}/"))
-        if main.provider_id == SCRIPTED and not named:
-            return main
         found = choice.small_model(self.catalogue, self.keyring, self.config.document, main.provider_id)
         # What is said to one provider is nothing for another, unless the user wants it so.
         return found if found is not None and (named or found.provider_id == main.provider_id) else main
 
     def model(self, provider_id: str, model_id: str) -> Model:
         """A model by name."""
-        if provider_id == SCRIPTED:
-            return scripted(model_id)
         return self.catalogue.model(provider_id, model_id)
 
     def model_of(self, prompt: Document) -> Model:
@@ -219,15 +210,3 @@ class Runtime:
 
 async def _nobody(session_id: str, prompt: Prompt) -> Outcome:
     raise OpenseshError(f"nobody runs sessions here, so {session_id} cannot be run")
-
-
-def scripted(name: str) -> Model:
-    """The model that plays a script: it can do everything, and has a price so that costs can be seen."""
-    return Model(
-        id=name,
-        provider_id=SCRIPTED,
-        name="Scripted",
-        capabilities=Capabilities(reasoning=True, attachment=True, input=frozenset({"text", "image", "pdf"})),
-        price=Price(rates=Rates(input=3, output=15, cache_read=0.3, cache_write=3.75)),
-        limit=Limit(context=200_000, output=8_192),
-    )

@@ -17,10 +17,11 @@ from msgspec import Raw
 
 from ..errors import ModelNotFound
 from ..flags import Flags
-from ..spelling import nearest
+from ..spelling import did_you_mean, nearest
 from . import entries, sources
 from .entries import ProviderInfo
 from .overlay import Overlay
+from .scripts import NAMES, SCRIPTED, scripted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -97,7 +98,7 @@ class Catalogue:
             info = self._info(provider_id)
             refusal = self._overlay.refusal(provider_id)
             if info is None:
-                near = _closest(provider_id, [each.id for each in self.providers()])
+                near = _closest(provider_id, [*(each.id for each in self.providers()), SCRIPTED])
                 raise self._no_provider(provider_id, near)
             if refusal:
                 raise ModelNotFound(f"The provider {provider_id} may not be used: {refusal}.")
@@ -117,11 +118,14 @@ class Catalogue:
     def model(self, provider_id: str, model_id: str) -> Model:
         """One model, or :class:`ModelNotFound` that says why not and what comes close.
 
-        Outdated models are found too: whoever names one may still be served.
+        Outdated models are found too: whoever names one may still be served. So are those that play a script, which no
+        provider offers.
         """
         with self._lock:
             if not model_id:
                 raise self._half_a_name(provider_id)
+            if provider_id == SCRIPTED:
+                return scripted(model_id)
             if self._info(provider_id) is None:
                 raise self._no_provider(provider_id, self._elsewhere(provider_id, model_id))
             self.provider(provider_id)
@@ -249,13 +253,16 @@ class Catalogue:
     def _elsewhere(self, provider_id: str, model_id: str) -> list[str]:
         """The same model, or the one nearest to it, of the providers called nearly like this."""
         near: list[str] = []
-        for name in _closest(provider_id, [info.id for info in self.providers()]):
-            models = self.models(name)
+        for name in _closest(provider_id, [*(info.id for info in self.providers()), SCRIPTED]):
+            models = {model_id: None} if name == SCRIPTED else self.models(name)
             best = [model_id] if model_id in models else _closest(model_id, models)
             near += [f"{name}/{each}" for each in best[:1]]
         return near
 
     def _half_a_name(self, name: str) -> ModelNotFound:
+        if name == SCRIPTED:
+            ways = " and ".join(f"{each} {does}" for each, does in NAMES.items())
+            return ModelNotFound(f"which script? {ways}.", suggestions=list(NAMES))
         infos = {info.id: info for info in self.providers()}
         if name in infos:
             return ModelNotFound(f"{name} is a provider, not a model. 'opensesh models {name}' lists what it offers.")
@@ -296,4 +303,4 @@ def _letters(name: str) -> str:
 
 
 def _did_you_mean(near: list[str]) -> str:
-    return f" Did you mean {' or '.join(near)}?" if near else " 'opensesh models' lists what there is."
+    return did_you_mean(near) or " 'opensesh models' lists what there is."

@@ -14,6 +14,7 @@ from ..errors import ModelNotFound, RecordError
 from ..records import ModelRef, loads_object
 from ..storage import paths
 from . import bedrock_regions
+from .scripts import SCRIPTED
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -85,6 +86,8 @@ def small_model(catalogue: Catalogue, keyring: Keyring, config: Mapping[str, Any
     named = config.get("small_model")
     if named:
         return catalogue.find(named)
+    if provider_id == SCRIPTED:
+        return None
     ready = {info.id: info for info in available_providers(catalogue, keyring)}
     if provider_id in ready:
         models = catalogue.models(provider_id)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..errors import AuthFailed, ModelError, UsageError
+from ..spelling import did_you_mean, nearest
+from .scripts import SCRIPTED
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -15,7 +18,6 @@ if TYPE_CHECKING:
     from .request import Provider
     from .transport import Transport
 
-SCRIPTED = "scripted"
 _NOT_SPOKEN = ("@ai-sdk/google-vertex", "@ai-sdk/google-vertex/anthropic", "@ai-sdk/azure", "@ai-sdk/cohere")
 
 
@@ -68,7 +70,8 @@ class Connections:
             try:
                 self._scripts[name] = ScriptedModel.named(name)
             except OSError as error:
-                raise UsageError(f"the script {name} cannot be read: {error.strerror or error}") from error
+                reason = f"{error.strerror or error}.{did_you_mean(_scripts_like(name))}"
+                raise UsageError(f"the script {name} cannot be read: {reason}") from error
         return self._scripts[name]
 
     def _transport(self, info: ProviderInfo) -> Transport:
@@ -114,6 +117,16 @@ class Connections:
 
                 counts = info.options.get("includeUsage") is not False
                 return OpenAIChat(credential.key, provider_id=info.id, include_usage=counts, **given)
+
+
+def _scripts_like(name: str) -> list[str]:
+    """What someone who mistyped the name of a script may have meant: one that lies there, or the prompt itself."""
+    folder = os.path.dirname(name)
+    try:
+        beside = [os.path.join(folder, each) for each in os.listdir(folder or ".")]
+    except OSError:
+        beside = []
+    return [f"{SCRIPTED}/{each}" for each in nearest(name, ["prompt", *beside], 3)]
 
 
 def patience(options: Mapping[str, Any]) -> Patience:
