@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from typing import Any
 import pytest
 
 from opensesh.history.exchange import exporting, workers
-from opensesh.history.exchange.destinations import to_stream
+from opensesh.history.exchange.destinations import to_folder, to_stream
 from opensesh.history.exchange.exporting import Export
 from opensesh.history.exchange.redaction import Redactor
 from opensesh.history.formats import Options
@@ -21,6 +22,7 @@ from opensesh.storage.store import Damage
 
 from .sample_tree import Sample
 
+Step = Callable[[int, int], None]
 KEY = "sk-ant-api03-" + "a1B2c3D4" * 12
 
 
@@ -75,6 +77,72 @@ def test_several_processes_give_what_one_gives(sample: Sample, started: list[sub
     assert [process.returncode for process in started] == [0, 0, 0]
 
 
+def split(sample: Sample, folder: Path, form: str, *, several: bool, step: Step = nothing) -> dict[str, bytes]:
+    damage = list[Damage]()
+    redactor = Redactor()
+    export = Export(
+        open_store(str(sample.root)), Selection(), form, redactor=redactor, report=damage.append, several=several
+    )
+    to_folder(export, str(folder), step)
+    told = f"{damage} {sorted(redactor.counts.items())}".encode()
+    return {each.name: each.read_bytes() for each in folder.iterdir()} | {"told": told}
+
+
+@pytest.fixture
+def family(sample: Sample) -> Sample:
+    parent = sample.talk("Parent")
+    child = sample.talk("Child", parentID=parent["id"])
+    sample.prompt(sample.session("Grandchild", parentID=child["id"]), f"the key is {KEY}")
+    torn = sample.talk("Torn")
+    (sample.root / "message" / torn["id"] / f"{sample.messages(torn)[0]['id']}.json").write_text('{"id": ')
+    return sample
+
+
+@pytest.mark.parametrize("form", ["html", "markdown", "opencode"])
+def test_several_processes_make_the_pages_that_one_makes(
+    family: Sample, tmp_path: Path, started: list[subprocess.Popen[Any]], form: str
+) -> None:
+    alone = split(family, tmp_path / "alone", form, several=False)
+    assert not started
+    assert split(family, tmp_path / "several", form, several=True) == alone
+    assert [process.returncode for process in started] == [0, 0, 0]
+    assert any(b"Grandchild" in page for page in alone.values())
+    assert b"anthropic" in alone["told"]
+
+
+@pytest.mark.parametrize("large", [True, False])
+def test_a_page_that_no_worker_makes_is_made_here(
+    family: Sample, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, large: bool
+) -> None:
+    if large:
+        family.prompt(family.session("Large"), "word " * 1_100_000)
+    alone = split(family, tmp_path / "alone", "html", several=False)
+    if not large:
+        let_workers_do(monkeypatch, "import sys; sys.stdin.buffer.read(40)")
+    assert split(family, tmp_path / "several", "html", several=True) == alone
+
+
+def test_pages_that_were_interrupted_are_gone_on_with(
+    family: Sample, tmp_path: Path, started: list[subprocess.Popen[Any]]
+) -> None:
+    alone = split(family, tmp_path / "alone", "html", several=False)
+
+    def interrupt(done: int, total: int) -> None:
+        if done == 7:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        split(family, tmp_path / "several", "html", several=True, step=interrupt)
+    assert len(list((tmp_path / "several").glob("ses_*.html"))) == 7
+    assert None not in [process.wait(10) for process in started]
+    steps: list[int] = []
+    again = split(family, tmp_path / "several", "html", several=True, step=lambda done, total: steps.append(done))
+    assert steps[0] == 8
+    assert {name: page for name, page in again.items() if name != "told"} == {
+        name: page for name, page in alone.items() if name != "told"
+    }
+
+
 def test_damage_and_what_was_redacted_are_told_here(sample: Sample) -> None:
     torn, secret = sample.talk("Torn"), sample.talk("Secret")
     sample.prompt(secret, f"the key is {KEY}")
@@ -101,18 +169,22 @@ def test_a_large_session_is_made_here_a_piece_at_a_time(sample: Sample, monkeypa
     assert [json.loads(line)["session_id"] for line in alone[0].splitlines() if len(line) > 5_000_000] == made
 
 
-@pytest.mark.parametrize("words", [("import os; os._exit(1)",), ("import sys; sys.stdin.buffer.read(40)",)])
+@pytest.mark.parametrize("program", ["import os; os._exit(1)", "import sys; sys.stdin.buffer.read(40)"])
 def test_the_work_of_a_worker_that_dies_is_done_here(
-    sample: Sample, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]
+    sample: Sample, monkeypatch: pytest.MonkeyPatch, program: str
 ) -> None:
     alone = written(sample, several=False)
+    let_workers_do(monkeypatch, program)
+    assert written(sample, several=True) == alone
+
+
+def let_workers_do(monkeypatch: pytest.MonkeyPatch, program: str) -> None:
     start: type[subprocess.Popen[Any]] = subprocess.Popen
 
     def dying(_: list[str], **options: Any) -> subprocess.Popen[Any]:
-        return start([sys.executable, "-c", *words], **options)
+        return start([sys.executable, "-c", program], **options)
 
     monkeypatch.setattr(subprocess, "Popen", dying)
-    assert written(sample, several=True) == alone
 
 
 def test_workers_end_with_an_export_that_is_given_up(sample: Sample, started: list[subprocess.Popen[Any]]) -> None:

@@ -14,15 +14,12 @@ from ...errors import ExportFailed, NotFound, RecordError, UsageError
 from ...records import dumps_compact, loads
 from ...storage.json_tree import read_file
 from ..formats.html import IndexEntry, index_page
-from ..wording import text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from ...records import Document
-    from ..formats import Exported
     from ..selection import Selected
-    from .exporting import Export
+    from .exporting import Export, Made
 
     Step = Callable[[int, int], None]
 
@@ -46,8 +43,8 @@ def to_stream(export: Export, stream: BinaryIO, step: Step) -> int:
     written = 0
     before, between, after = export.frame
     stream.write(before)
-    for number, (_, pieces) in enumerate(export.sessions(export.chosen), 1):
-        written += _pour(pieces, stream, between if written else b"")
+    for number, made in enumerate(export.sessions(export.chosen), 1):
+        written += _pour(made.pieces, stream, between if written else b"")
         step(number, len(export.chosen))
     stream.write(after)
     stream.flush()
@@ -132,7 +129,7 @@ class _Part:
                 notes.write(_header(self.mark))
                 file.write(before)
             written = len(self.export.chosen) - len(todo)
-            for number, (chosen, pieces) in enumerate(self.export.sessions(todo), written + 1):
+            for number, (chosen, pieces, _) in enumerate(self.export.sessions(todo), written + 1):
                 written += _pour(pieces, file, between if file.tell() > len(before) else b"")
                 file.flush()
                 notes.write(_line(Done(id=chosen.id, version=self.export.version(chosen), offset=file.tell())))
@@ -171,15 +168,17 @@ class _Folder:
         written = 0
         names = os.path.join(self.folder, _LIST)
         _put(names, [_header(self.mark), *map(_line, self.held.values())])
+        every = self.export.chosen
+        todo = [chosen for chosen in every if not self._is_there(chosen)]
         with open(names, "ab") as notes:
-            for number, chosen in enumerate(self.export.chosen, 1):
-                done = None if self._is_there(chosen) else self._session(chosen)
-                if done is not None:
-                    self.held[chosen.id] = done
+            for number, made in enumerate(self.export.sessions(todo, listed=True), len(every) - len(todo) + 1):
+                if made.entry is not None:
+                    done = self._put(made, made.entry)
+                    self.held[done.id] = done
                     notes.write(_line(done))
                     notes.flush()
                     written += 1
-                step(number, len(self.export.chosen))
+                step(number, len(every))
         return written
 
     def _is_there(self, chosen: Selected) -> bool:
@@ -187,27 +186,12 @@ class _Folder:
         return (
             done is not None
             and done.version == self.export.version(chosen)
-            and os.path.exists(os.path.join(self.folder, self._file(chosen)))
+            and os.path.exists(os.path.join(self.folder, f"{chosen.id}{self.export.format.suffix}"))
         )
 
-    def _file(self, chosen: Selected) -> str:
-        return f"{chosen.id}{self.export.format.suffix}"
-
-    def _session(self, chosen: Selected) -> Done | None:
-        """Write one; ``None`` if it is gone."""
-        file = self._file(chosen)
-        entry = IndexEntry(file=file, id=chosen.id, title=chosen.id, directory="", updated=chosen.updated)
-
-        def watch(session: Exported, info: Document, parts: list[Document]) -> None:
-            entry.count(info, parts)
-
-        session = self.export.read(chosen, watch)
-        if session is None:
-            return None
-        entry.title = text(session.info, "title") or chosen.id
-        entry.directory = text(session.info, "directory")
-        _put(os.path.join(self.folder, file), self.export.format.pieces(session))
-        return Done(id=chosen.id, version=self.export.version(chosen), entry=entry)
+    def _put(self, made: Made, entry: IndexEntry) -> Done:
+        _put(os.path.join(self.folder, entry.file), made.pieces)
+        return Done(id=made.chosen.id, version=self.export.version(made.chosen), entry=entry)
 
 
 def _pour(pieces: Iterable[bytes], stream: BinaryIO, before: bytes) -> bool:

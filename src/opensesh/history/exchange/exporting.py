@@ -6,13 +6,14 @@ What cannot be read is left out, and told.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from ...errors import NotFound, RecordError
 from ...records import as_object
 from ...storage.store import Damage, StoredMessage, log_damage
 from ..formats import Exported, Format, Options, find_format
 from ..selection import Selected, Selection, select
+from ..wording import text
 from .reading import conversation
 
 if TYPE_CHECKING:
@@ -20,13 +21,24 @@ if TYPE_CHECKING:
 
     from ...records import Document
     from ...storage.store import Store
+    from ..formats.html import IndexEntry
     from .redaction import Redactor
 
     Report = Callable[[Damage], None]
-    Watch = Callable[[Exported, Document, list[Document]], None]
+    Watch = Callable[[Document, list[Document]], None]
 
 MANY = 200
 """From so many sessions on, other processes are worth their start."""
+
+
+class Made(NamedTuple):
+    """A session in its form."""
+
+    chosen: Selected
+    pieces: Iterable[bytes]
+    """None if it is gone."""
+    entry: IndexEntry | None = None
+    """What a list of sessions says of it, complete when the pieces were gone through; ``None`` if it is gone."""
 
 
 class Reader:
@@ -46,13 +58,28 @@ class Reader:
         self.format: Format = find_format(form, options)
         self._redactor = redactor
         self._report = report
-        self._nested: dict[str, list[Selected]] = {}
+        self.nested: dict[str, list[Selected]] = {}
+        """Sessions that appear inside of others, by those."""
 
     def pieces(self, chosen: Selected) -> Iterator[bytes]:
         """One of them, a piece at a time; nothing if it is gone."""
         session = self.read(chosen)
         if session is not None:
             yield from self.format.pieces(session)
+
+    def listed(self, chosen: Selected) -> Made:
+        """One of them, with its place in a list."""
+        from ..formats.html import IndexEntry
+
+        entry = IndexEntry(
+            file=f"{chosen.id}{self.format.suffix}", id=chosen.id, title=chosen.id, directory="", updated=chosen.updated
+        )
+        session = self.read(chosen, entry.count)
+        if session is None:
+            return Made(chosen, ())
+        entry.title = text(session.info, "title") or chosen.id
+        entry.directory = text(session.info, "directory")
+        return Made(chosen, self.format.pieces(session), entry)
 
     def read(self, chosen: Selected, watch: Watch | None = None) -> Exported | None:
         """A session, cleaned if that was asked for; ``None`` if it is gone or cannot be read any more.
@@ -70,7 +97,7 @@ class Reader:
             return None
         if self._redactor is not None:
             info = self._redactor.document(info)
-        children = (self.read(child) for child in self._nested.get(chosen.id, ()))
+        children = (self.read(child) for child in self.nested.get(chosen.id, ()))
         session = Exported(chosen.id, chosen.key[1], info, (), (child for child in children if child is not None))
         return session._replace(messages=self._messages(session, watch))
 
@@ -83,7 +110,7 @@ class Reader:
                 parts = [self._redactor.document(part) for part in wanted]
                 cleaned = StoredMessage(self._redactor.document(message.info), parts)
             if watch is not None:
-                watch(session, cleaned.info, cleaned.parts)
+                watch(cleaned.info, cleaned.parts)
             yield cleaned
 
 
@@ -107,24 +134,38 @@ class Export(Reader):
         self._several = several
         chosen, self.without = select(store, selection, report=report)
         if self.format.nests:
-            self._nested = _nested(chosen)
-        inside = {child.id for children in self._nested.values() for child in children}
+            self.nested = _nested(chosen)
+        inside = {child.id for children in self.nested.values() for child in children}
         self.chosen = [each for each in chosen if each.id not in inside]
         """The sessions that get a line, a file or a page of their own."""
         self.inside = len(chosen) - len(self.chosen)
         """How many subagents' sessions are within those."""
 
-    def sessions(self, todo: Sequence[Selected]) -> Generator[tuple[Selected, Iterable[bytes]]]:
-        """Each with its pieces, none if it is gone. They are to be gone through before the next is asked for."""
-        if self._several and len(todo) >= MANY and not self._nested:
+    def sessions(self, todo: Sequence[Selected], *, listed: bool = False) -> Generator[Made]:
+        """Each of them, with its place in a list if that is asked for. The pieces of one are to be gone through before
+        the next is asked for."""
+        if self._several and len(todo) >= MANY:
             from .workers import Job, cores, shared
 
             if cores() > 1:
                 redactor = self._redactor
                 how = (redactor is not None, redactor is not None and redactor.paths)
-                yield from shared(self, Job(self.store.place, self.form, self._options, *how), todo)
+                yield from shared(self, Job(self.store.place, self.form, self._options, listed, *how), todo)
                 return
-        yield from ((chosen, self.pieces(chosen)) for chosen in todo)
+        yield from (self.make(chosen, listed=listed) for chosen in todo)
+
+    def make(self, chosen: Selected, *, listed: bool) -> Made:
+        """One of them, in this process."""
+        return self.listed(chosen) if listed else Made(chosen, self.pieces(chosen))
+
+    def beneath(self, chosen: Selected) -> dict[str, list[Selected]]:
+        """The sessions that appear inside of one, at any depth."""
+        found: dict[str, list[Selected]] = {}
+        if children := self.nested.get(chosen.id):
+            found[chosen.id] = children
+            for child in children:
+                found |= self.beneath(child)
+        return found
 
     def take_note(self, damage: Iterable[Damage], redacted: Mapping[str, int]) -> None:
         """Report what was found elsewhere on behalf of this export."""
@@ -135,7 +176,7 @@ class Export(Reader):
 
     def version(self, chosen: Selected) -> int:
         """A number that becomes another when the session, or one that appears inside of it, changes, comes or goes."""
-        return chosen.updated + sum(map(self.version, self._nested.get(chosen.id, ())))
+        return chosen.updated + sum(map(self.version, self.nested.get(chosen.id, ())))
 
     @property
     def frame(self) -> tuple[bytes, bytes, bytes]:

@@ -17,11 +17,13 @@ from msgspec import Struct, msgpack
 from ...storage import open_store
 from ...storage.store import Damage
 from ..formats import Options
+from ..formats.html import IndexEntry
 from ..selection import Selected
-from .exporting import Reader
+from .exporting import Made, Reader
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from typing import Any
 
     from .exporting import Export
 
@@ -39,6 +41,7 @@ class Job(Struct, frozen=True):
     place: str
     form: str
     options: Options
+    listed: bool
     redact: bool
     redact_paths: bool
 
@@ -50,6 +53,7 @@ class _Told(Struct):
     """In bytes; -1 if it was too large."""
     damage: list[tuple[str, str]]
     redacted: dict[str, int]
+    entry: IndexEntry | None
 
 
 def cores() -> int:
@@ -58,23 +62,23 @@ def cores() -> int:
     return min(usable, _MOST) if sys.executable else 1
 
 
-def shared(export: Export, job: Job, todo: Sequence[Selected]) -> Iterator[tuple[Selected, Iterable[bytes]]]:
-    """Each session with its pieces, as :meth:`Export.sessions` gives them."""
+def shared(export: Export, job: Job, todo: Sequence[Selected]) -> Iterator[Made]:
+    """Each session as :meth:`Export.sessions` gives it."""
     workers = [_Worker(job) for _ in range(cores())]
     told = len(workers) * _AHEAD
     try:
         for number, chosen in enumerate(todo[:told]):
-            workers[number % len(workers)].tell(chosen)
+            workers[number % len(workers)].tell(chosen, export.beneath(chosen))
         for number, chosen in enumerate(todo):
             worker = workers[number % len(workers)]
             made = worker.hear()
             if number + told < len(todo):
-                worker.tell(todo[number + told])
+                worker.tell(later := todo[number + told], export.beneath(later))
             if made is None or made[0].size < 0:
-                yield chosen, export.pieces(chosen)
+                yield export.make(chosen, listed=job.listed)
             else:
                 export.take_note((Damage(*each) for each in made[0].damage), made[0].redacted)
-                yield chosen, (made[1],) if made[1] else ()
+                yield Made(chosen, (made[1],) if made[1] else (), made[0].entry)
     finally:
         for worker in workers:
             worker.end()
@@ -93,8 +97,8 @@ class _Worker:
         _widen(self._out_of)
         self._send(msgpack.encode(job))
 
-    def tell(self, chosen: Selected) -> None:
-        self._send(msgpack.encode(chosen))
+    def tell(self, chosen: Selected, beneath: Mapping[str, Sequence[Selected]]) -> None:
+        self._send(msgpack.encode((chosen, beneath)))
 
     def hear(self) -> tuple[_Told, bytes] | None:
         """The next session; ``None`` if the worker is no more."""
@@ -158,17 +162,26 @@ def work(source: BinaryIO, target: BinaryIO) -> None:
     store = open_store(job.place, report=lambda damage: None)  # whoever started this was told
     reader = Reader(store, job.form, job.options, redactor=redactor, report=damage.append)
     while (frame := _receive(source)) is not None:
-        key, *others = msgpack.decode(frame)
+        head, beneath = msgpack.decode(frame)
+        chosen = _selected(head)
+        reader.nested = {name: [*map(_selected, children)] for name, children in beneath.items()}
         damage.clear()
         if redactor is not None:
             redactor.counts.clear()
-        data = _whole(reader.pieces(Selected(tuple(key), *others)))
+        made = reader.listed(chosen) if job.listed else Made(chosen, reader.pieces(chosen))
+        data = _whole(made.pieces)
         counts = dict(redactor.counts) if redactor is not None else {}
-        told = _Told(-1 if data is None else len(data), [(each.path, each.reason) for each in damage], counts)
+        noticed = [(each.path, each.reason) for each in damage]
+        told = _Told(-1 if data is None else len(data), noticed, counts, made.entry)
         _write(target, msgpack.encode(told), data or b"")
 
 
-def _whole(pieces: Iterator[bytes]) -> bytes | None:
+def _selected(fields: Sequence[Any]) -> Selected:
+    key, *others = fields
+    return Selected(tuple(key), *others)
+
+
+def _whole(pieces: Iterable[bytes]) -> bytes | None:
     made = bytearray()
     for piece in pieces:
         made += piece
