@@ -5,7 +5,6 @@ from __future__ import annotations
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, Literal, cast
 
-from ..errors import ConnectionBroken
 from . import failures
 from .anthropic_prompt import body
 from .events import (
@@ -29,7 +28,7 @@ from .events import (
 )
 from .pieces import count, kept, mint, read_arguments, write_arguments
 from .sse import payload
-from .transport import Transport, drain, encode
+from .transport import Transport, complete_before_it_broke, drain, encode
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Mapping, Sequence
@@ -83,15 +82,12 @@ class Anthropic:
         async with aclosing(
             self._transport.sse(self._url, headers=headers, body=body(request), provider_id=provider_id)
         ) as events:
-            try:
+            with complete_before_it_broke(lambda: reader.has_reason):
                 async for event in events:
                     for item in reader.read(payload(event.data, self._url)):
                         yield item
                     if reader.finished:
                         break
-            except ConnectionBroken:
-                if not reader.has_reason:  # with one, the answer is complete, however its connection ends
-                    raise
             await drain(events)
         for item in reader.close():
             yield item

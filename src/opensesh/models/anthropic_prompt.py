@@ -16,8 +16,10 @@ Block: TypeAlias = dict[str, Any]
 CACHE_POINTS = 4
 """How many cache points one request may hold."""
 
+LEAST_BUDGET = 1024
+"""The fewest tokens that Claude thinks with."""
+
 _DEFAULT_OUTPUT = 4096
-_LEAST_BUDGET = 1024
 _THINKS = ("enabled", "adaptive", "between_tools")
 _IMAGES = ("image/jpeg", "image/png", "image/gif", "image/webp")
 _FOREIGN = re.compile(r"[^A-Za-z0-9_-]")
@@ -55,12 +57,17 @@ def _thinking(request: Request) -> tuple[Block | None, int]:
         config["display"] = wanted["display"]
     if config["type"] != "enabled":
         return config, answer
-    budget = int(wanted.get("budgetTokens") or wanted.get("budget_tokens") or _LEAST_BUDGET)
+    given = thinking_budget(wanted, answer, limit, otherwise=LEAST_BUDGET)
+    return ({**config, "budget_tokens": given[0]}, given[1]) if given else (None, answer)
+
+
+def thinking_budget(wanted: Block, answer: int, limit: int, *, otherwise: int = 0) -> tuple[int, int] | None:
+    """How many tokens Claude may think for, and how many that and the answer may take together: no more than the model
+    gives. ``None`` if they are fewer than Claude thinks with. ``otherwise`` is for who names no number."""
+    budget = int(wanted.get("budgetTokens") or wanted.get("budget_tokens") or otherwise)
     both = min(answer + budget, limit or answer + budget)
     budget = min(budget, both - 1)
-    if budget < _LEAST_BUDGET:
-        return None, answer
-    return {**config, "budget_tokens": budget}, both
+    return (budget, both) if budget >= LEAST_BUDGET else None
 
 
 def _sampling(request: Request) -> dict[str, Any]:

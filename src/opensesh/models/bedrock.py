@@ -29,7 +29,7 @@ from .events import (
 from .eventstream import Decoder
 from .pieces import count, kept, tool_call
 from .sse import payload
-from .transport import Transport, drain, encode
+from .transport import Transport, complete_before_it_broke, drain, encode
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Mapping, Sequence
@@ -91,16 +91,13 @@ class Bedrock:
         async with aclosing(
             self._transport.raw(url, headers=headers, content=content, provider_id=provider_id)
         ) as chunks:
-            try:
+            with complete_before_it_broke(lambda: reader.has_reason):
                 async for chunk in chunks:
                     for message in decoder.feed(chunk):
                         for item in reader.read(message):
                             yield item
                     if reader.finished:
                         break
-            except ConnectionBroken:
-                if not reader.has_reason:  # with one, the answer is complete, however its connection ends
-                    raise
             await drain(chunks)
         for item in reader.close():
             yield item

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
-from .anthropic_prompt import CACHE_POINTS
+from .anthropic_prompt import CACHE_POINTS, LEAST_BUDGET, thinking_budget
 from .pieces import inline, kept, unsent
 from .request import Assistant, Call, File, Reasoning, Request, Result, System, Text, Tool, User
 
@@ -28,7 +28,6 @@ _DOCUMENTS = {
 }
 _FOREIGN_ID = re.compile(r"[^A-Za-z0-9_.:-]")
 _FOREIGN_NAME = re.compile(r"[^A-Za-z0-9()\[\]-]+")
-_LEAST_BUDGET = 1024
 _PASSED_ON = ("guardrailConfig", "performanceConfig", "serviceTier", "requestMetadata")
 
 
@@ -87,15 +86,11 @@ def _thinking(request: Request, wanted: Block, inference: Block) -> Block | None
     """How Claude is to think; its budget comes out of ``maxTokens``, which grows by it as far as the model allows."""
     if wanted.get("type") == "adaptive":
         return {"type": "adaptive"}
-    budget = int(wanted.get("budgetTokens") or wanted.get("budget_tokens") or 0)
-    if wanted.get("type") != "enabled" or not budget:
+    answer = inference["maxTokens"] or LEAST_BUDGET * 4
+    given = thinking_budget(wanted, answer, request.model.limit.output) if wanted.get("type") == "enabled" else None
+    if given is None:
         return None
-    answer, limit = inference["maxTokens"] or _LEAST_BUDGET * 4, request.model.limit.output
-    both = min(answer + budget, limit or answer + budget)
-    budget = min(budget, both - 1)
-    if budget < _LEAST_BUDGET:
-        return None
-    inference["maxTokens"] = both
+    budget, inference["maxTokens"] = given
     return {"type": "enabled", "budget_tokens": budget}
 
 

@@ -6,7 +6,7 @@ from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from ..errors import ConnectionBroken, ContentFiltered
+from ..errors import ContentFiltered
 from . import failures
 from .events import (
     Finish,
@@ -27,7 +27,7 @@ from .events import (
 from .google_prompt import body
 from .pieces import count, mint, section, tool_call, write_arguments
 from .sse import payload
-from .transport import Transport
+from .transport import Transport, complete_before_it_broke
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Mapping
@@ -90,13 +90,10 @@ class Google:
         answer = _Answer(self._mint_id)
         while not answer.finish_reason:
             async with aclosing(self._transport.sse(url, headers=headers, body=asked, provider_id=provider_id)) as wire:
-                try:
+                with complete_before_it_broke(lambda: answer.finish_reason):
                     async for _, data in wire:
                         for event in _read(answer, data, url, provider_id):
                             yield event
-                except ConnectionBroken:
-                    if not answer.finish_reason:  # with one, the answer is complete, however its connection ends
-                        raise
             _check(answer, url)
             if token := answer.proceed():
                 asked["continuationToken"] = token

@@ -6,7 +6,6 @@ from __future__ import annotations
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
-from ..errors import ConnectionBroken
 from . import failures
 from .events import (
     Finish,
@@ -25,7 +24,7 @@ from .openai_chat_calls import Calls
 from .openai_chat_prompt import body, merged
 from .pieces import count, mint, section
 from .sse import payload
-from .transport import Transport, drain
+from .transport import Transport, complete_before_it_broke, drain
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Mapping
@@ -81,16 +80,13 @@ class OpenAIChat:
         async with aclosing(
             self._transport.sse(self._url, headers=headers, body=asked, provider_id=provider_id)
         ) as wire:
-            try:
+            with complete_before_it_broke(lambda: answer.finish_reason):
                 async for name, data in wire:
                     if data.startswith(_DONE):
                         answer.done = True
                         break
                     for event in self._read(answer, name, data, provider_id):
                         yield event
-            except ConnectionBroken:
-                if not answer.finish_reason:  # with one, the answer is complete, however its connection ends
-                    raise
             if not answer.done and not answer.finish_reason:
                 raise failures.broken_off(self._url)
             for event in answer.close():

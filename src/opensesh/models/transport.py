@@ -21,7 +21,7 @@ from .sse import ServerSentEvent, Splitter, whole_characters
 if TYPE_CHECKING:
     import asyncio
     import ssl
-    from collections.abc import AsyncGenerator, AsyncIterator, Generator, Mapping
+    from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Mapping
 
     import httpx2
 
@@ -178,6 +178,16 @@ class Transport:
             case _:
                 message = f"The connection to {where} broke: {said or type(error).__name__}"
         return ConnectionBroken(message, url=where, retryable=retryable)
+
+
+@contextmanager
+def complete_before_it_broke(is_complete: Callable[[], object]) -> Generator[None]:
+    """Read an answer; a connection that breaks after the reason for its end has come takes nothing away from it."""
+    try:
+        yield
+    except ConnectionBroken:
+        if not is_complete():
+            raise
 
 
 async def drain(stream: AsyncIterator[object]) -> None:
