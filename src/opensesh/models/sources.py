@@ -16,7 +16,7 @@ from ..errors import ConnectionBroken, ModelError, RecordError
 from ..flags import Flags
 from ..records import loads_object
 from ..storage import paths
-from ..storage.disk import Disk
+from ..storage.disk import Disk, content
 from ..storage.store import Damage
 
 if TYPE_CHECKING:
@@ -191,7 +191,7 @@ def _keep(path: str, data: bytes, etag: str, url: str) -> bool:
         _split(data, url)
     except RecordError as error:
         raise ModelError(f"{url} sent no catalogue: {error.reason}. The old one stays.", url=url) from None
-    changed = _read(path) != data
+    changed = content(path) != data
     disk = Disk(durable=False)
     disk.remove(_etag_file(path))
     disk.replace(path, data)
@@ -238,21 +238,13 @@ def _split(data: bytes, path: str) -> dict[str, Raw]:
 
 def _etag(path: str) -> str:
     """The ETag of our copy, if that copy is still good: otherwise it has to be fetched again."""
-    data = _read(path)
+    data = content(path)
     try:
         _split(data, path)
     except RecordError:
         return ""
-    return _read(_etag_file(path)).decode("ascii", "ignore").strip()
+    return content(_etag_file(path)).decode("ascii", "ignore").strip()
 
 
 def _etag_file(path: str) -> str:
     return f"{path}.etag"
-
-
-def _read(path: str) -> bytes:
-    try:
-        with open(path, "rb") as file:
-            return file.read()
-    except OSError:
-        return b""

@@ -34,7 +34,7 @@ class Disk:
         except BaseException as error:
             self.discard(temporary)
             if isinstance(error, OSError):
-                raise WriteFailed(explain(path, error), path=path, errno=error.errno) from error
+                raise write_failed(path, error) from error
             raise
 
     def set_aside(self, path: str, data: Data) -> str:
@@ -42,13 +42,23 @@ class Disk:
         folder, name = os.path.split(path)
         temporary = os.path.join(folder, f".{name}.{os.getpid()}.{os.urandom(4).hex()}.tmp")
         try:
-            self._write_new(temporary, data)
+            self.fill(self._open_in_folder(temporary), data)
         except BaseException as error:
             self.discard(temporary)
             if isinstance(error, OSError):
-                raise WriteFailed(explain(path, error), path=path, errno=error.errno) from error
+                raise write_failed(path, error) from error
             raise
         return temporary
+
+    def fill(self, descriptor: int, data: Data) -> None:
+        """Write a new file to its end, and close it."""
+        try:
+            for piece in (data,) if isinstance(data, bytes) else data:
+                self.write(descriptor, piece)
+            if self.durable:
+                self.sync(descriptor)
+        finally:
+            os.close(descriptor)
 
     def discard(self, temporary: str) -> None:
         """Remove what was set aside, if it is still there."""
@@ -66,7 +76,7 @@ class Disk:
         except FileNotFoundError:
             return  # the file; or its folder, which whoever removed the last of its neighbours took away
         except OSError as error:
-            raise WriteFailed(explain(path, error), path=path, errno=error.errno) from error
+            raise write_failed(path, error) from error
 
     def remove_empty(self, folder: str) -> None:
         """Remove a folder if nothing is left in it."""
@@ -89,7 +99,7 @@ class Disk:
         except FileExistsError:
             return
         except OSError as error:
-            raise WriteFailed(explain(folder, error), path=folder, errno=error.errno) from error
+            raise write_failed(folder, error) from error
 
     # -- what all of the above is made of ------------------------------------------------------------------------------
 
@@ -137,16 +147,6 @@ class Disk:
         """Remove one folder, which must be empty."""
         os.rmdir(folder)
 
-    def _write_new(self, path: str, data: Data) -> None:
-        descriptor = self._open_in_folder(path)
-        try:
-            for piece in (data,) if isinstance(data, bytes) else data:
-                self.write(descriptor, piece)
-            if self.durable:
-                self.sync(descriptor)
-        finally:
-            os.close(descriptor)
-
     def _open_in_folder(self, path: str) -> int:
         """A new file in a folder that is made if need be: again, if someone who found it empty took it away."""
         for _ in range(_PATIENCE):
@@ -157,12 +157,22 @@ class Disk:
         return self.open_new(path)
 
 
-def explain(path: str, error: OSError) -> str:
-    """What a refused write means for the one who asked for it."""
+def write_failed(path: str, error: OSError) -> WriteFailed:
+    """The error for a refused write: what it means for the one who asked for it."""
     match error.errno:
         case errno.ENOSPC | errno.EDQUOT:
-            return f"{path}: the disk is full; what was stored before is unharmed. Free some space and try again."
+            said = f"{path}: the disk is full; what was stored before is unharmed. Free some space and try again."
         case errno.EROFS | errno.EACCES | errno.EPERM:
-            return f"{path}: not allowed to write here ({error.strerror}). Check the owner and mode of the folder."
+            said = f"{path}: not allowed to write here ({error.strerror}). Check the owner and mode of the folder."
         case _:
-            return f"{path}: could not be written: {error.strerror or error}"
+            said = f"{path}: could not be written: {error.strerror or error}"
+    return WriteFailed(said, path=path, errno=error.errno)
+
+
+def content(path: str) -> bytes:
+    """What is in a file; nothing if it cannot be read."""
+    try:
+        with open(path, "rb") as file:
+            return file.read()
+    except OSError:
+        return b""

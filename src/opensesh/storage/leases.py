@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from .. import ids
-from ..errors import Busy, WriteFailed
+from ..errors import Busy
 from . import paths
-from .disk import explain
+from .disk import write_failed
 from .json_tree import read_file, tree_name
 from .keys import check_key
 from .locks import open_lock_file, try_lock_file
@@ -130,7 +130,7 @@ class Leases:
             _inscribe(descriptor, holder)
         except OSError as error:
             os.close(descriptor)
-            raise WriteFailed(explain(path, error), path=path, errno=error.errno) from error
+            raise write_failed(path, error) from error
         return Lease(session_id, descriptor, holder, previous)
 
     def holder(self, session_id: str) -> Holder | None:

@@ -13,8 +13,8 @@ import zlib
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from ..errors import StoreError, WriteFailed
-from .disk import explain
+from ..errors import StoreError
+from .disk import write_failed
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -90,7 +90,7 @@ def open_lock_file(path: str) -> int:
             os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
             return os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     except OSError as error:
-        raise WriteFailed(explain(path, error), path=path, errno=error.errno) from error
+        raise write_failed(path, error) from error
 
 
 if os.name == "nt":

@@ -8,6 +8,7 @@ import os
 from typing import IO
 
 from ..errors import ToolFailed
+from .paths import unreadable
 
 PDF = "application/pdf"
 MAX_ATTACHMENT = 20 * 1024 * 1024
@@ -89,7 +90,7 @@ def data_url(path: str, mime: str) -> str:
         with open(path, "rb") as file:
             data = file.read()
     except OSError as error:
-        raise ToolFailed(f"{path} cannot be read: {error.strerror or error}", path=path) from error
+        raise unreadable(path, error) from error
     return f"data:{mime};base64,{base64.b64encode(data).decode()}"
 
 
@@ -98,4 +99,4 @@ def _sample(path: str) -> bytes:
         with open(path, "rb") as file:
             return file.read(_SAMPLE)
     except OSError as error:
-        raise ToolFailed(f"{path} cannot be read: {error.strerror or error}", path=path) from error
+        raise unreadable(path, error) from error

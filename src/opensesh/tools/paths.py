@@ -123,3 +123,8 @@ def _same(path: str, root: str) -> bool:
 
 def _glob(directory: str) -> str:
     return directory.replace(os.sep, "/").rstrip("/") + "/*"
+
+
+def unreadable(path: str, error: OSError) -> ToolFailed:
+    """The error for a file that is there and cannot be read."""
+    return ToolFailed(f"{path} cannot be read: {error.strerror or error}", path=path)

@@ -111,7 +111,7 @@ def _read_page(path: str, offset: int, limit: int) -> _Page:
                     return _Page(lines=lines, first=offset, total=None, out_of_room=True)
                 lines.append(line)
     except OSError as error:
-        raise ToolFailed(f"{path} cannot be read: {error.strerror or error}", path=path) from error
+        raise paths.unreadable(path, error) from error
     if offset > count:
         raise ToolFailed(f"Offset {offset} is out of range for this file ({count} lines)", path=path)
     return _Page(lines=lines, first=offset, total=count)

@@ -10,6 +10,7 @@ from contextlib import suppress
 from msgspec import Struct
 
 from ..errors import ToolFailed
+from .paths import unreadable
 
 _BOMS = (
     (codecs.BOM_UTF8, "utf-8"),
@@ -75,7 +76,7 @@ def load(path: str) -> TextFile:
     except FileNotFoundError as error:
         raise ToolFailed(f"File not found: {path}", path=path) from error
     except OSError as error:
-        raise ToolFailed(f"{path} cannot be read: {error.strerror or error}", path=path) from error
+        raise unreadable(path, error) from error
     for bom, encoding in _BOMS:
         if data.startswith(bom):
             with suppress(UnicodeDecodeError):  # half a character at the end of UTF-16, which nothing could carry along

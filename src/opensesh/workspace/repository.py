@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ..errors import SnapshotError
 from ..storage import paths
-from ..storage.disk import Disk
+from ..storage.disk import Disk, content
 from ..storage.json_tree import tree_name
 from ..storage.locks import Locks
 from .git import SECONDS, Git, split, surroundings
@@ -144,7 +144,7 @@ class Repository:
         git.run("config", "core.autocrlf", "false")
 
     def _check_format(self) -> None:
-        if b"objectformat" in _content(os.path.join(self.store, "config")).lower():
+        if b"objectformat" in content(os.path.join(self.store, "config")).lower():
             raise SnapshotError(f"{self.store} is kept in a format other than SHA-1")
 
     def _borrow(self, objects: str) -> None:
@@ -169,11 +169,11 @@ class Repository:
 
     def refresh_rules(self) -> bool:
         """Ignore what the user's repository ignores by a list that is not checked in; whether that has changed."""
-        return self._put("info/exclude", _content(self.facts.exclude))
+        return self._put("info/exclude", content(self.facts.exclude))
 
     def _put(self, name: str, data: bytes) -> bool:
         path = os.path.join(self.bench, *name.split("/"))
-        if os.path.exists(path) and _content(path) == data:
+        if os.path.exists(path) and content(path) == data:
             return False
         self.disk.replace(path, data)
         return True
@@ -222,12 +222,4 @@ def _quoted(path: str) -> str:
 
 
 def _lines(path: str) -> list[str]:
-    return [os.fsdecode(line) for line in _content(path).split(b"\n") if line]
-
-
-def _content(path: str) -> bytes:
-    try:
-        with open(path, "rb") as file:
-            return file.read()
-    except OSError:
-        return b""
+    return [os.fsdecode(line) for line in content(path).split(b"\n") if line]

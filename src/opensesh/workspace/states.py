@@ -9,8 +9,7 @@ from functools import cache
 from hashlib import sha1
 from typing import TYPE_CHECKING, NamedTuple
 
-from ..errors import WriteFailed
-from ..storage.disk import Disk, explain
+from ..storage.disk import Disk, write_failed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -108,12 +107,12 @@ def put(disk: Disk, path: str, state: State, data: bytes) -> None:
         if state.mode == LINK:
             os.symlink(os.fsdecode(data), temporary)
         else:
-            _write(disk, temporary, data)
+            disk.fill(disk.open_new(temporary), data)
             os.chmod(temporary, _permissions(path, state))
         disk.rename(temporary, path)
     except OSError as error:
         disk.discard(temporary)
-        raise WriteFailed(explain(path, error), path=path, errno=error.errno) from error
+        raise write_failed(path, error) from error
 
 
 def beside(path: str, state: State) -> str:
@@ -146,16 +145,6 @@ def _above(name: str) -> Iterator[str]:
     steps = name.split("/")[:-1]
     for count in range(1, len(steps) + 1):
         yield "/".join(steps[:count])
-
-
-def _write(disk: Disk, path: str, data: bytes) -> None:
-    descriptor = disk.open_new(path)
-    try:
-        disk.write(descriptor, data)
-        if disk.durable:
-            disk.sync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _permissions(path: str, state: State) -> int:

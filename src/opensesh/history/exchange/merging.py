@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from enum import Enum
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ...records import as_list, as_object, as_whole
 from ...sessions import fork_title
 from ...storage.store import StoredMessage
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from ...records import Document
     from .sources import Incoming
 
+T = TypeVar("T")
 _ALPHABET = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 _STATES = {"pending": 0, "running": 1, "completed": 2, "error": 2}
 _PLACES = ("path", "sessionID", "messageID")
@@ -39,12 +40,7 @@ def compare(ours: Sequence[StoredMessage], theirs: Sequence[StoredMessage]) -> R
     """How two copies of a session stand to each other, message by message and part by part."""
     here = {str(message.info.get("id")): message for message in ours}
     there = {str(message.info.get("id")): message for message in theirs}
-    found = {_message(here[name], there[name]) for name in here.keys() & there.keys()}
-    if there.keys() - here.keys():
-        found.add(Relation.AHEAD)
-    if here.keys() - there.keys():
-        found.add(Relation.BEHIND)
-    return _together(found)
+    return _together(_one_by_one(here, there, _message))
 
 
 def as_fork(incoming: Incoming, ours: Sequence[StoredMessage], theirs: Sequence[StoredMessage]) -> Incoming:
@@ -85,13 +81,17 @@ def _together(found: set[Relation]) -> Relation:
 def _message(ours: StoredMessage, theirs: StoredMessage) -> Relation:
     here = {str(part.get("id")): part for part in ours.parts}
     there = {str(part.get("id")): part for part in theirs.parts}
-    found = {_record(here[name], there[name]) for name in here.keys() & there.keys()}
-    found.add(_record(ours.info, theirs.info))
+    return _together({_record(ours.info, theirs.info), *_one_by_one(here, there, _record)})
+
+
+def _one_by_one(here: Mapping[str, T], there: Mapping[str, T], compared: Callable[[T, T], Relation]) -> set[Relation]:
+    """How those that both sides have stand to each other, and what it means that one has more."""
+    found = {compared(here[name], there[name]) for name in here.keys() & there.keys()}
     if there.keys() - here.keys():
         found.add(Relation.AHEAD)
     if here.keys() - there.keys():
         found.add(Relation.BEHIND)
-    return _together(found)
+    return found
 
 
 def _record(ours: Document, theirs: Document) -> Relation:

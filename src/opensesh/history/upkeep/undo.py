@@ -19,7 +19,7 @@ from msgspec import Struct, json
 
 from ...errors import NotFound, RecordError, WriteFailed
 from ...storage import paths
-from ...storage.disk import Disk, explain
+from ...storage.disk import Disk, write_failed
 from ...storage.json_tree import JsonTree, read_file
 from ...storage.store import Damage
 
@@ -128,7 +128,7 @@ def take_back(undo_file: str, only: Collection[str] = ()) -> Undone:
             except _Changed as error:
                 outcome.left.append(Damage(os.path.join(tree.root, line.path), str(error)))
             except OSError as error:
-                raise WriteFailed(explain(line.path, error), path=line.path, errno=error.errno) from error
+                raise write_failed(line.path, error) from error
     outcome.restored = len(restored)
     if not outcome.left and _is_spent(folder, lines):
         discard(folder)
@@ -218,7 +218,7 @@ def _do(tree: JsonTree, folder: str, change: Change, line: _Line, disk: Disk) ->
     except FileNotFoundError:
         return  # someone else was faster; there is nothing to change any more
     except OSError as error:
-        raise WriteFailed(explain(path, error), path=path, errno=error.errno) from error
+        raise write_failed(path, error) from error
 
 
 def _undo(tree: JsonTree, folder: str, line: _Line, disk: Disk) -> bool:
