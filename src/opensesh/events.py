@@ -202,7 +202,8 @@ class McpFailed(Event, frozen=True, kw_only=True, tag="opensesh.mcp.failed"):
 
 
 class ProjectUpdated(Event, frozen=True, kw_only=True, tag="project.updated"):
-    """A project record changed; the payload is the record itself."""
+    """A project record changed; the payload is the record itself. A word of OpenCode's, for whoever passes its events
+    on: nothing here says it."""
 
     info: Document
 

@@ -336,7 +336,7 @@ def test_an_index_made_anew_by_another_process_is_taken_up(index: Index, tree: T
     tree.text(tree.session(), "gravel")
     assert len(found(index, "gravel")) == 1
     other = Index(find_stores(str(tree.root.parent)))
-    other.rebuild()
+    schema.remove(other.path)
     tree.text(tree.session(), "gravel")
     assert len(found(other, "gravel")) == 2
     other.close()
@@ -400,7 +400,7 @@ def test_what_is_new_is_found_where_there_is_no_room_for_it_in_the_index(
         tree.text(tree.session(), "gravel")
     tree.settle()
     index = Index(find_stores(str(tree.root.parent)))
-    index.rebuild()
+    index.refresh()
     index.close()
     kept = Path(index.path).read_bytes()
     small_disk(1)
@@ -420,7 +420,7 @@ def test_a_damaged_index_for_which_there_is_no_room_costs_no_answer(
 ) -> None:
     tree.text(tree.session(), "gravel " + random_words(5_000))
     tree.settle()
-    index.rebuild()
+    index.refresh()
     index.close()
     _execute(Path(index.path), "DROP TABLE words")
     small_disk(1)

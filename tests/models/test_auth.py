@@ -57,6 +57,15 @@ def test_a_credential_never_shows_its_secret(desk: Desk) -> None:
         msgspec.json.encode(credential)
 
 
+def sources(keyring: Keyring, provider: ProviderInfo) -> tuple[KeySource, ...]:
+    return tuple(each.source for each in keyring.credentials(provider))
+
+
+def available(keyring: Keyring, provider: ProviderInfo) -> bool:
+    found = keyring.credential(provider)
+    return found is not None and found.source.kind != "public"
+
+
 def test_secrets_are_equal_by_what_they_hold() -> None:
     assert Secret("a") == Secret("a") != Secret("b")
     assert Secret("a") != "a"
@@ -66,17 +75,17 @@ def test_secrets_are_equal_by_what_they_hold() -> None:
 def test_without_any_key_there_is_no_credential(desk: Desk) -> None:
     keyring = desk.keyring()
     assert keyring.credential(ANTHROPIC) is None
-    assert not keyring.available(ANTHROPIC)
-    assert keyring.sources(ANTHROPIC) == ()
+    assert not available(keyring, ANTHROPIC)
+    assert sources(keyring, ANTHROPIC) == ()
 
 
 def test_the_environment_is_asked_and_an_empty_variable_is_none(desk: Desk) -> None:
     desk.environ["ANTHROPIC_API_KEY"] = ""
     keyring = desk.keyring()
-    assert not keyring.available(ANTHROPIC)
+    assert not available(keyring, ANTHROPIC)
     desk.environ["ANTHROPIC_API_KEY"] = KEY
-    assert keyring.sources(ANTHROPIC) == (KeySource("environment", "ANTHROPIC_API_KEY"),)
-    assert str(keyring.sources(ANTHROPIC)[0]) == "environment variable ANTHROPIC_API_KEY"
+    assert sources(keyring, ANTHROPIC) == (KeySource("environment", "ANTHROPIC_API_KEY"),)
+    assert str(sources(keyring, ANTHROPIC)[0]) == "environment variable ANTHROPIC_API_KEY"
 
 
 def test_configuration_beats_the_file_and_the_file_beats_the_environment(desk: Desk) -> None:
@@ -86,14 +95,14 @@ def test_configuration_beats_the_file_and_the_file_beats_the_environment(desk: D
     every = desk.keyring(configured("anthropic", apiKey="from-config"))
     assert [each.key for each in both.credentials(ANTHROPIC)] == ["from-file", "from-env"]
     assert [each.key for each in every.credentials(ANTHROPIC)] == ["from-config", "from-file", "from-env"]
-    assert [source.kind for source in every.sources(ANTHROPIC)] == ["config", "auth.json", "environment"]
+    assert [source.kind for source in sources(every, ANTHROPIC)] == ["config", "auth.json", "environment"]
 
 
 def test_the_file_is_read_whatever_its_mode_and_never_written(desk: Desk) -> None:
     desk.store({"anthropic": {"type": "api", "key": KEY}, "broken": {"type": "api"}})
     desk.file.chmod(0o644)
     before = desk.file.read_bytes(), desk.file.stat().st_mtime_ns, desk.file.stat().st_mode
-    assert desk.keyring().available(ANTHROPIC)
+    assert available(desk.keyring(), ANTHROPIC)
     assert (desk.file.read_bytes(), desk.file.stat().st_mtime_ns, desk.file.stat().st_mode) == before
 
 
@@ -115,8 +124,8 @@ def test_the_file_is_read_whatever_its_mode_and_never_written(desk: Desk) -> Non
 def test_an_entry_that_says_nothing_is_passed_over_and_costs_no_other(desk: Desk, entry: Any) -> None:
     desk.store({"openai": entry, "anthropic": {"type": "api", "key": KEY}})
     keyring = desk.keyring()
-    assert not keyring.available(ProviderInfo(id="openai", env=("OPENAI_API_KEY",)))
-    assert keyring.available(ANTHROPIC)
+    assert not available(keyring, ProviderInfo(id="openai", env=("OPENAI_API_KEY",)))
+    assert available(keyring, ANTHROPIC)
     [report] = desk.reports
     assert report.path == str(desk.file)
     assert "openai" in report.reason
@@ -128,31 +137,31 @@ def test_a_damaged_file_is_reported_once_and_the_environment_still_counts(desk: 
     desk.file.write_text(text)
     desk.environ["ANTHROPIC_API_KEY"] = KEY
     keyring = desk.keyring()
-    assert keyring.available(ANTHROPIC)
-    assert keyring.available(ANTHROPIC)
+    assert available(keyring, ANTHROPIC)
+    assert available(keyring, ANTHROPIC)
     assert [report.path for report in desk.reports] == [str(desk.file)]
 
 
 def test_a_file_that_cannot_be_opened_is_reported(desk: Desk) -> None:
     desk.file.mkdir()
-    assert not desk.keyring().available(ANTHROPIC)
+    assert not available(desk.keyring(), ANTHROPIC)
     assert "cannot be read" in desk.reports[0].reason
 
 
 def test_a_new_login_is_seen_at_once(desk: Desk) -> None:
     keyring = desk.keyring()
-    assert not keyring.available(ANTHROPIC)
+    assert not available(keyring, ANTHROPIC)
     desk.store({"anthropic": {"type": "api", "key": KEY}})
-    assert keyring.available(ANTHROPIC)
+    assert available(keyring, ANTHROPIC)
     desk.file.unlink()
-    assert not keyring.available(ANTHROPIC)
+    assert not available(keyring, ANTHROPIC)
 
 
 def test_the_default_folder_is_opencodes(isolated: Path) -> None:
     folder = isolated / ".local" / "share" / "opencode"
     folder.mkdir(parents=True)
     (folder / "auth.json").write_text(json.dumps({"anthropic": {"type": "api", "key": KEY}}))
-    assert Keyring(environ={}).available(ANTHROPIC)
+    assert available(Keyring(environ={}), ANTHROPIC)
 
 
 def test_an_access_token_counts_until_it_expires(desk: Desk) -> None:
@@ -168,18 +177,18 @@ def test_an_access_token_counts_until_it_expires(desk: Desk) -> None:
 
 def test_an_expired_token_gives_way_but_is_still_listed(desk: Desk) -> None:
     desk.store({"anthropic": {"type": "oauth", "access": "old", "refresh": "r", "expires": 1}})
-    assert not desk.keyring().available(ANTHROPIC)
+    assert not available(desk.keyring(), ANTHROPIC)
     desk.environ["ANTHROPIC_API_KEY"] = KEY
     keyring = desk.keyring()
     credential = keyring.credential(ANTHROPIC)
     assert credential is not None
     assert credential.key == KEY
-    assert [source.kind for source in keyring.sources(ANTHROPIC)] == ["auth.json", "environment"]
+    assert [source.kind for source in sources(keyring, ANTHROPIC)] == ["auth.json", "environment"]
 
 
 def test_a_token_without_an_end_does_not_expire(desk: Desk) -> None:
     desk.store({"github-copilot": {"type": "oauth", "access": "t", "refresh": "r", "expires": 0}})
-    assert desk.keyring().available(ProviderInfo(id="github-copilot", env=("GITHUB_TOKEN",)))
+    assert available(desk.keyring(), ProviderInfo(id="github-copilot", env=("GITHUB_TOKEN",)))
 
 
 def test_an_organisations_token_stands_for_the_variable_it_names(desk: Desk) -> None:
@@ -193,7 +202,7 @@ def test_an_organisations_token_stands_for_the_variable_it_names(desk: Desk) -> 
 def test_of_several_variables_only_those_that_hold_a_key_count(desk: Desk) -> None:
     azure = ProviderInfo(id="azure", env=("AZURE_RESOURCE_NAME", "AZURE_API_KEY"))
     desk.environ["AZURE_RESOURCE_NAME"] = "my-resource"
-    assert not desk.keyring().available(azure)
+    assert not available(desk.keyring(), azure)
     desk.environ["AZURE_API_KEY"] = KEY
     assert [each.key for each in desk.keyring().credentials(azure)] == [KEY]
 
@@ -208,19 +217,19 @@ def test_a_login_that_holds_no_token_yet_is_none(desk: Desk) -> None:
 def test_any_of_several_keys_will_do(desk: Desk) -> None:
     google = ProviderInfo(id="google", env=("GOOGLE_API_KEY", "GEMINI_API_KEY"))
     desk.environ["GEMINI_API_KEY"] = KEY
-    assert desk.keyring().sources(google) == (KeySource("environment", "GEMINI_API_KEY"),)
+    assert sources(desk.keyring(), google) == (KeySource("environment", "GEMINI_API_KEY"),)
 
 
 def test_a_variable_with_a_name_of_its_own_is_taken_for_the_key(desk: Desk) -> None:
     acme = ProviderInfo(id="acme", env=("ACME_LOGIN",))
     desk.environ["ACME_LOGIN"] = KEY
-    assert desk.keyring().available(acme)
+    assert available(desk.keyring(), acme)
 
 
 def test_bedrock_takes_a_bearer_token_or_the_clouds_own_credentials(desk: Desk) -> None:
     bedrock = Catalogue(environ={}).provider("amazon-bedrock")
     desk.environ["AWS_ACCESS_KEY_ID"] = "AKIA"
-    assert not desk.keyring().available(bedrock)
+    assert not available(desk.keyring(), bedrock)
     desk.environ["AWS_SECRET_ACCESS_KEY"] = KEY
     ambient = desk.keyring().credential(bedrock)
     assert ambient is not None
@@ -243,14 +252,14 @@ def test_bedrock_takes_a_bearer_token_or_the_clouds_own_credentials(desk: Desk) 
 def test_a_machine_of_amazons_says_in_the_environment_who_it_is(desk: Desk, name: str) -> None:
     bedrock = Catalogue(environ={}).provider("amazon-bedrock")
     desk.environ[name] = "x"
-    assert desk.keyring().sources(bedrock) == (KeySource("environment", name),)
+    assert sources(desk.keyring(), bedrock) == (KeySource("environment", name),)
 
 
 def test_a_profile_in_the_configuration_counts_after_a_key(desk: Desk) -> None:
     config = configured("amazon-bedrock", profile="work")
     bedrock = Catalogue(config, environ={}).provider("amazon-bedrock")
     place = "provider.amazon-bedrock.options.profile in the configuration"
-    assert desk.keyring(config).sources(bedrock) == (KeySource("config", place),)
+    assert sources(desk.keyring(config), bedrock) == (KeySource("config", place),)
     desk.environ["AWS_BEARER_TOKEN_BEDROCK"] = KEY
     chosen = desk.keyring(config).credential(bedrock)
     assert chosen is not None
@@ -273,7 +282,7 @@ def test_a_provider_of_ones_own_without_variables_needs_no_key(desk: Desk) -> No
     credential = desk.keyring(config).credential(ollama)
     assert credential is not None
     assert (credential.kind, credential.key) == ("none", "")
-    assert desk.keyring(config).available(ollama)
+    assert available(desk.keyring(config), ollama)
 
 
 def test_a_server_on_this_machine_needs_no_key_once_it_is_configured(desk: Desk) -> None:
@@ -281,13 +290,13 @@ def test_a_server_on_this_machine_needs_no_key_once_it_is_configured(desk: Desk)
     listed = Catalogue(environ={}).provider("lmstudio")
     mentioned = Catalogue(config, environ={}).provider("lmstudio")
     assert listed.env
-    assert not desk.keyring().available(listed)
-    assert desk.keyring(config).available(mentioned)
+    assert not available(desk.keyring(), listed)
+    assert available(desk.keyring(config), mentioned)
 
 
 def test_a_known_provider_needs_its_key_even_when_configured(desk: Desk) -> None:
     config = configured("anthropic", timeout=5)
-    assert not desk.keyring(config).available(Catalogue(config, environ={}).provider("anthropic"))
+    assert not available(desk.keyring(config), Catalogue(config, environ={}).provider("anthropic"))
 
 
 def test_the_public_key_is_good_for_free_models_and_does_not_make_a_provider_available(desk: Desk) -> None:
@@ -297,7 +306,7 @@ def test_the_public_key_is_good_for_free_models_and_does_not_make_a_provider_ava
     credential = keyring.credential(zen)
     assert credential is not None
     assert (credential.key, credential.source.kind) == ("public", "public")
-    assert not keyring.available(zen)
+    assert not available(keyring, zen)
     assert credential.covers(catalogue.find("opencode/big-pickle"))
     assert not credential.covers(catalogue.find("opencode/gpt-5-nano"))
 
@@ -311,9 +320,9 @@ def test_a_key_of_ones_own_covers_every_model_of_its_provider_and_none_of_anothe
 
 @pytest.mark.parametrize("provider", [None, [], {"anthropic": []}, {"anthropic": {"options": "x"}}], ids=str)
 def test_a_configuration_of_another_shape_holds_no_key(desk: Desk, provider: Any) -> None:
-    assert not desk.keyring({"provider": provider}).available(ANTHROPIC)
+    assert not available(desk.keyring({"provider": provider}), ANTHROPIC)
 
 
 def test_the_environment_is_the_process_own_unless_given(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setitem(os.environ, "ANTHROPIC_API_KEY", KEY)
-    assert Keyring(folder=str(tmp_path)).available(ANTHROPIC)
+    assert available(Keyring(folder=str(tmp_path)), ANTHROPIC)

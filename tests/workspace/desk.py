@@ -15,7 +15,7 @@ from opensesh.sessions import Sessions
 from opensesh.storage.disk import Disk
 from opensesh.storage.json_tree import JsonTree
 from opensesh.storage.store import Store, StoredMessage
-from opensesh.workspace import Reverts, Snapshots
+from opensesh.workspace import Patch, Reverts, Snapshots
 
 Change = Callable[[Path], Document | None]
 
@@ -179,3 +179,9 @@ def creates(name: str, text: str) -> Change:
         return call("write", {"filePath": str(path), "content": text}, {"filepath": str(path), "exists": existed})
 
     return act
+
+
+def since(snapshots: Snapshots, tree: str) -> Patch:
+    """The files that changed since ``tree``."""
+    now = snapshots.track()
+    return snapshots.changed(tree, now) if now is not None else Patch(tree)

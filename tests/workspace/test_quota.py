@@ -9,7 +9,7 @@ from opensesh.storage.store import StoredMessage
 from opensesh.workspace import Snapshots, Trash, tidy
 from opensesh.workspace.summary import snapshots_in
 
-from .desk import Desk, git, new_repository, write, writes
+from .desk import Desk, git, new_repository, since, write, writes
 
 DAY = 86_400
 
@@ -30,7 +30,7 @@ def age(desk: Desk, days: int) -> None:
 
 def is_there(snapshots: Snapshots, tree: str) -> bool:
     with snapshots.objects() as objects:
-        return objects.has_tree(tree)
+        return objects.state(tree, "any") is not None
 
 
 def snapshot(desk: Desk) -> str:
@@ -145,5 +145,5 @@ def test_snapshots_go_on_when_a_project_has_moved_with_the_folders_above_it(tmp_
     (tmp_path / "above").rename(tmp_path / "elsewhere")
     moved = Desk(tmp_path / "home", tmp_path / "elsewhere" / "of" / "work")
     write(moved.folder, {"new": "1"})
-    assert moved.snapshots.patch(tree).files == (str(moved.folder / "new"),)
+    assert since(moved.snapshots, tree).files == (str(moved.folder / "new"),)
     assert tidy(moved.snapshots.repository, set()).before > 0

@@ -19,7 +19,7 @@ from opensesh.workspace.git import Git, surroundings
 from opensesh.workspace.scan import MEBIBYTE
 from opensesh.workspace.states import State
 
-from .desk import Desk, git, new_repository, write
+from .desk import Desk, git, new_repository, since, write
 
 
 def tree(desk: Desk, snapshots: Snapshots | None = None) -> str:
@@ -50,7 +50,7 @@ def test_the_users_repository_and_index_are_left_alone(desk: Desk) -> None:
     before = everything_in(desk.folder)
     first = tree(desk)
     write(desk.folder, {"README.md": "changed\n"})
-    desk.snapshots.patch(first)
+    since(desk.snapshots, first)
     assert everything_in(desk.folder) == before
     assert git(desk.folder, "status", "--porcelain").splitlines() == ["M README.md", "A  staged.txt", "?? new.txt"]
 
@@ -78,10 +78,10 @@ def test_the_patch_lists_what_changed_by_absolute_path(desk: Desk) -> None:
     first = tree(desk)
     write(desk.folder, {"README.md": "changed\n", "new/deep.txt": "n"})
     (desk.folder / "gone.txt").unlink()
-    patch = desk.snapshots.patch(first)
+    patch = since(desk.snapshots, first)
     assert patch.hash == first
     assert set(patch.files) == {str(desk.folder / name) for name in ("README.md", "new/deep.txt", "gone.txt")}
-    assert desk.snapshots.patch(tree(desk)).files == ()
+    assert since(desk.snapshots, tree(desk)).files == ()
 
 
 @pytest.mark.parametrize(
@@ -152,7 +152,7 @@ def test_a_file_that_was_only_hidden_does_not_count_as_new(desk: Desk) -> None:
     os.utime(desk.folder / "old.env", (1_700_000_000, 1_700_000_000))
     first = tree(desk)
     write(desk.folder, {".gitignore": "", "new.env": "KEY=2"})
-    files = desk.snapshots.patch(first).files
+    files = since(desk.snapshots, first).files
     assert set(files) == {str(desk.folder / ".gitignore"), str(desk.folder / "new.env")}
 
 
@@ -167,7 +167,7 @@ def test_large_files_are_left_out_with_a_note_unless_git_tracks_them(desk: Desk)
     assert desk.snapshots.note is not None
     assert "dump.bin" in desk.snapshots.note
     (desk.folder / "dump.bin").write_text("small now")
-    assert desk.snapshots.patch(first).files == ()
+    assert since(desk.snapshots, first).files == ()
 
 
 def test_a_file_that_grows_too_large_is_no_longer_followed(desk: Desk) -> None:
@@ -255,7 +255,7 @@ def test_no_hook_and_no_monitor_of_the_users_runs(desk: Desk, tmp_path: Path) ->
         git(desk.folder, "config", "--global", *setting)
     first = tree(desk)
     write(desk.folder, {"README.md": "2"})
-    assert desk.snapshots.patch(first).files
+    assert since(desk.snapshots, first).files
     assert not trace.exists()
 
 
@@ -276,12 +276,12 @@ def test_variables_of_a_hook_around_us_do_not_lead_astray(desk: Desk, monkeypatc
 def test_modes_count_where_the_disk_knows_them(desk: Desk) -> None:
     first = tree(desk)
     (desk.folder / "README.md").chmod(0o755)
-    assert desk.snapshots.patch(first).files == (str(desk.folder / "README.md"),)
+    assert since(desk.snapshots, first).files == (str(desk.folder / "README.md"),)
     git(desk.folder, "config", "core.fileMode", "false")
     relaxed = desk.open_snapshots()
     last = tree(desk, relaxed)
     (desk.folder / "README.md").chmod(0o644)
-    assert relaxed.patch(last).files == ()
+    assert since(relaxed, last).files == ()
 
 
 def test_what_git_found_out_about_the_disk_is_carried_over(desk: Desk) -> None:
@@ -308,7 +308,7 @@ def test_repositories_within_are_left_out_with_a_note(desk: Desk, tmp_path: Path
     assert desk.snapshots.note is not None
     assert "4 that are repositories of their own" in desk.snapshots.note
     write(desk.folder, {"module/README.md": "x", "nested/new": "x", "unborn/x": "x", "linked/x": "x"})
-    assert desk.snapshots.patch(first).files == ()
+    assert since(desk.snapshots, first).files == ()
 
 
 def test_files_that_may_not_be_read_cost_only_themselves(desk: Desk) -> None:
@@ -333,8 +333,8 @@ def test_linked_worktrees_share_the_store_and_nothing_else(desk: Desk, tmp_path:
     first = tree(desk)
     assert other.track() == first
     write(linked, {"only-here": "x"})
-    assert other.patch(first).files == (str(linked / "only-here"),)
-    assert desk.snapshots.patch(first).files == ()
+    assert since(other, first).files == (str(linked / "only-here"),)
+    assert since(desk.snapshots, first).files == ()
 
 
 def test_only_the_directory_one_works_in_is_looked_at(desk: Desk) -> None:
@@ -342,7 +342,7 @@ def test_only_the_directory_one_works_in_is_looked_at(desk: Desk) -> None:
     inner = desk.open_snapshots(resolve(desk.folder / "a"))
     first = tree(desk, inner)
     write(desk.folder, {"a/x": "2", "b/x": "2"})
-    assert inner.patch(first).files == (str(desk.folder / "a" / "x"),)
+    assert since(inner, first).files == (str(desk.folder / "a" / "x"),)
     assert [diff["file"] for diff in inner.diff(first, tree(desk, inner))] == ["a/x"]
 
 
@@ -355,7 +355,7 @@ def test_a_repository_without_commits_has_snapshots(tmp_path: Path) -> None:
     assert desk.place.id == "global"
     first = tree(desk)
     write(folder, {"a": "2"})
-    assert desk.snapshots.patch(first).files == (str(folder / "a"),)
+    assert since(desk.snapshots, first).files == (str(folder / "a"),)
 
 
 def test_a_repository_in_another_format_keeps_its_files_to_itself(tmp_path: Path) -> None:
@@ -370,11 +370,11 @@ def test_a_repository_in_another_format_keeps_its_files_to_itself(tmp_path: Path
     assert not Path(desk.snapshots.repository.store, "objects", "info", "alternates").exists()
 
 
-def test_without_a_repository_nothing_is_taken_and_the_note_says_so(plain: Desk) -> None:
+async def test_without_a_repository_nothing_is_taken_and_the_note_says_so(plain: Desk) -> None:
     write(plain.folder, {"a": "1"})
     assert plain.snapshots.track() is None
-    assert plain.snapshots.begin().result() is None
-    assert plain.snapshots.patch("0" * 40).files == ()
+    assert await plain.snapshots.begin().within() is None
+    assert since(plain.snapshots, "0" * 40).files == ()
     assert plain.snapshots.diff("0" * 40, "1" * 40) == []
     assert plain.snapshots.note == "there are no snapshots outside of a git repository"
     assert not (plain.home / "data" / "snapshot").exists()
@@ -455,7 +455,7 @@ def test_looking_makes_nothing_where_there_is_nothing(desk: Desk) -> None:
     with pytest.raises(SnapshotError):
         desk.snapshots.diff("1" * 40, "2" * 40)
     with desk.snapshots.objects() as objects:
-        assert not objects.has_tree("1" * 40)
+        assert objects.state("1" * 40, "any") is None
     assert not desk.home.exists()
 
 
@@ -546,7 +546,7 @@ def test_ten_thousand_files_take_a_moment(desk: Desk) -> None:
     first = tree(desk)
     write(desk.folder, {"pkg3/f4.py": "changed\n"})
     start = time.perf_counter()
-    patch = desk.snapshots.patch(first)
+    patch = since(desk.snapshots, first)
     assert time.perf_counter() - start < 2
     assert patch.files == (str(desk.folder / "pkg3" / "f4.py"),)
 

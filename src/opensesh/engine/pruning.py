@@ -1,6 +1,6 @@
 """Old tool outputs, taken out of view once there are many: the model sees that there was one, and can look again.
 
-Only a mark is set; the output stays where it is, and :func:`unprune` takes the marks off again.
+Only a mark is set; the output stays where it is.
 """
 
 from __future__ import annotations
@@ -46,14 +46,6 @@ def prune(sessions: Sessions, messages: Sequence[StoredMessage]) -> int:
     for part in found:
         sessions.update_part(_marked(part, ids.now_ms()))
     return len(found)
-
-
-def unprune(sessions: Sessions, messages: Sequence[StoredMessage]) -> int:
-    """Bring every output back into view; how many."""
-    pruned = [part for message in messages for part in message.parts if _is_output(part) and _mark(part)]
-    for part in pruned:
-        sessions.update_part(_marked(part, None))
-    return len(pruned)
 
 
 def unmarked(part: Document, *, since: int) -> Document:

@@ -175,15 +175,6 @@ class Keyring:
         """Every credential there is for a provider, the one that counts first; expired ones too."""
         return tuple(self._candidates(provider))
 
-    def available(self, provider: ProviderInfo) -> bool:
-        """Whether the user has set this provider up: has a key for it, or needs none. A public key does not count."""
-        chosen = self.credential(provider)
-        return chosen is not None and chosen.source.kind != "public"
-
-    def sources(self, provider: ProviderInfo) -> tuple[KeySource, ...]:
-        """Where keys for this provider were found, the one that counts first."""
-        return tuple(each.source for each in self.credentials(provider))
-
     def _candidates(self, provider: ProviderInfo) -> Iterator[Credential]:
         entries = self._stored()
         if provider.id in self._granted:

@@ -40,10 +40,6 @@ class Objects:
             self._process.communicate()
             self._process = None
 
-    def has_tree(self, tree: str) -> bool:
-        """Whether a snapshot is still there."""
-        return self._tree(tree) is not None
-
     def state(self, tree: str, name: str) -> State | None:
         """The file called ``name`` in a snapshot; ``None`` if the snapshot cannot tell any more."""
         *above, last = name.encode("utf-8", "surrogateescape").split(b"/")

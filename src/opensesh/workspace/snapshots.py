@@ -65,10 +65,6 @@ class Taking:
         """Whether awaiting it takes no time."""
         return self._future is None or self._future.done()
 
-    def result(self) -> str | None:
-        """The snapshot, for callers without an event loop."""
-        return self._future.result() if self._future is not None else None
-
     async def within(self, seconds: float | None = None) -> str | None:
         """The snapshot; ``None`` after so many seconds, and from then on: files may have changed under it.
 
@@ -160,11 +156,6 @@ class Snapshots:
             worker.shutdown()
 
     # -- comparing -----------------------------------------------------------------------------------------------------
-
-    def patch(self, tree: str) -> Patch:
-        """The files that changed since ``tree``."""
-        now = self.track()
-        return self.changed(tree, now) if now is not None else Patch(tree)
 
     def changed(self, before: str, after: str) -> Patch:
         """The files that differ between two snapshots; none if one of them is no longer there.

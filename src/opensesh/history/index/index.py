@@ -103,12 +103,6 @@ class Index:
         with self._turns:
             self._mending(self._gather_words)
 
-    def rebuild(self, *, progress: Progress | None = None) -> None:
-        """Make it anew from nothing."""
-        with self._turns:
-            self._close()
-            self._mending(lambda: self._rebuild(progress))
-
     def close(self) -> None:
         """Let go of all files. It may be used again."""
         with self._turns:
