@@ -101,3 +101,72 @@ def test_run_tells_of_plugins_that_do_not_run_and_leaves_all_out_if_asked_to(
     assert run(words) == 0
     assert "the plugin broken could not be loaded: ValueError: oh no" in caplog.text
     assert "plugins of this project that nobody has trusted do not run: theirs" in caplog.text
+
+
+def test_a_projects_servers_are_listed_and_trusted_like_its_plugins(
+    isolated: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("opencode.json").write_text(json.dumps({"mcp": {"box": {"command": ["no-such-program", "\x1b[2J"]}}}))
+    assert run(["plugins"]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "No plugin is at work here.",
+        "Not at work:",
+        "  box  MCP server: no-such-program '␛[2J', named by ~/work/opencode.json:1",
+        "    it came with the project, and nobody has trusted it",
+        "",
+        "Look at those that are not trusted; then 'opensesh plugins --trust' has them run.",
+    ]
+    assert run(["plugins", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["skipped"] == [
+        {
+            "name": "box",
+            "source": {
+                "kind": "MCP server",
+                "place": "no-such-program '\x1b[2J'",
+                "namedBy": f"{isolated}/work/opencode.json:1",
+            },
+            "kind": "untrusted",
+            "reason": "it came with the project, and nobody has trusted it",
+        }
+    ]
+    assert run(["tools"]) == 1
+    assert "MCP server box: untrusted: it came with the project" in capsys.readouterr().out
+    assert run(["config", "mcp.box.command"]) == 0
+    told = "the MCP server box is not used: it came with the project, and nobody has trusted it"
+    assert f"opencode.json:1:18: {told} (see 'opensesh plugins')" in capsys.readouterr().err
+    assert run(["config", "--json"]) == 0
+    assert told in json.loads(capsys.readouterr().out)["problems"][0]["message"]
+    assert run(["config", "username"]) == 0
+    assert capsys.readouterr().err == ""
+
+    assert run(["plugins", "--trust"]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "trusted: MCP server box: no-such-program '␛[2J'",
+        "No plugin is at work here.",
+    ]
+    assert run(["tools"]) == 1
+    assert "MCP server box: failed: there is no program no-such-program" in capsys.readouterr().out
+    assert run(["config", "mcp"]) == 0
+    assert capsys.readouterr().err == ""
+    assert run(["plugins", "--untrust"]) == 0
+    assert capsys.readouterr().out.startswith("not trusted any more: MCP server box: no-such-program")
+    Path("opencode.json").unlink()
+    assert run(["plugins", "--trust"]) == 0
+    assert capsys.readouterr().out.startswith("This project has nothing that needs trust.")
+
+
+@pytest.mark.parametrize("form", [[], ["--json"]])
+def test_run_names_a_server_that_is_not_trusted_in_one_line(
+    form: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Path("opencode.json").write_text(json.dumps({"mcp": {"box": {"command": ["touch", "started"]}}}))
+    Path("model.script").write_text("SAY Hello.")
+    monkeypatch.setattr("sys.stdin", None)
+    assert run(["run", "-m", "scripted/model.script", "--title", "x", "--store", "store", *form, "Go."]) == 0
+    out, error = capsys.readouterr()
+    assert [line for line in error.splitlines() if "box" in line] == [
+        "! the MCP server box cannot be used: it came with the project, and nobody has trusted it ('opensesh plugins' "
+        "shows what it is, 'opensesh plugins --trust' has it run)"
+    ]
+    assert not Path("started").exists()
+    assert json.loads(out) if form else out.strip() == "Hello."

@@ -3,17 +3,12 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from opensesh.cli import app
 
-from ..tools.mcp.test_servers import ANTIQUE, local
-
-
-def configure(**mcp: Any) -> None:
-    Path("opencode.json").write_text(json.dumps({"mcp": mcp}))
+from ..tools.mcp.test_servers import ANTIQUE, configure, local
 
 
 def test_without_servers_the_built_in_tools_are_listed(capsys: pytest.CaptureFixture[str]) -> None:

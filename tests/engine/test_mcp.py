@@ -3,10 +3,17 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import pytest
+
 from opensesh.engine.prompt import Prompt
 
 from ..tools.mcp.test_servers import ANTIQUE, OUTSIDE, alive, gone, local, started
 from .stage import stage
+
+
+@pytest.fixture(autouse=True)
+def trusting(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENSESH_TRUST_PLUGINS", "1")
 
 
 def server(*command: str, **more: Any) -> dict[str, Any]:

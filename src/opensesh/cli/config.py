@@ -10,7 +10,7 @@ import re
 import sys
 from typing import TYPE_CHECKING, Any
 
-from ..errors import NotFound
+from ..errors import ConfigError, NotFound
 from ..records import as_list, as_object
 from . import directory, output
 
@@ -40,20 +40,40 @@ def run(options: Namespace) -> int:
 
     place = directory.place_of(options)
     config = load(place.directory, place.sandbox)
+    problems = [*config.problems, *_waiting(config, options.path)]
     rows = [each for each in values(config.document) if _is_below(each[0], options.path)]
     defaults = [] if rows or not options.path else _defaults(config, options.path)
     if options.path and not rows and not defaults:
         raise NotFound(f"there is no setting {options.path!r}, and nobody made one", path=options.path)
     if options.json:
-        output.print_json(_document(config, [*rows, *defaults], made=bool(rows)))
+        output.print_json(_document(config, [*rows, *defaults], problems, made=bool(rows)))
         return 0
     for path, value in (*rows, *defaults):
         origin = config.origins.get(path) if rows else None
         print(f"{_name(path)} = {_shown(path, value)}")
         print(output.paint(f"    {output.short_path(str(origin)) if origin else 'not set; this is the default'}", 2))
-    for problem in config.problems:
+    for problem in problems:
         print(f"! {output.clip(problem.message, 1000)}", file=sys.stderr)
     return 0
+
+
+def _waiting(config: Config, path: str | None) -> list[ConfigError]:
+    """The MCP servers that nobody has trusted, among the settings that are shown."""
+    if not config.settings.mcp:
+        return []
+    from ..tools.mcp.foreign import doubt, foreign
+
+    return [
+        ConfigError(
+            f"the MCP server {each.name} is not used: {why} (see 'opensesh plugins')",
+            path=each.named_by.source,
+            line=each.named_by.line or 0,
+            column=each.named_by.column or 0,
+        )
+        for each in foreign(config)
+        if (_is_below(("mcp", each.name), path) or (path or "").startswith(f"mcp.{each.name}."))
+        and (why := doubt(config, each.name))
+    ]
 
 
 def _defaults(config: Config, path: str) -> list[tuple[Path, Any]]:
@@ -92,7 +112,9 @@ def _masked(path: Path, value: Any) -> Any:
     return _HIDDEN if hidden and isinstance(value, str) and value else value
 
 
-def _document(config: Config, rows: list[tuple[Path, Any]], *, made: bool) -> dict[str, Any]:
+def _document(
+    config: Config, rows: list[tuple[Path, Any]], problems: list[ConfigError], *, made: bool
+) -> dict[str, Any]:
     def entry(path: Path, value: Any) -> dict[str, Any]:
         origin = config.origins.get(path) if made else None
         source = {"source": origin.source, "line": origin.line, "column": origin.column} if origin else {"source": None}
@@ -101,5 +123,5 @@ def _document(config: Config, rows: list[tuple[Path, Any]], *, made: bool) -> di
     return {
         "directory": config.directory,
         "values": [entry(path, value) for path, value in rows],
-        "problems": [{"message": each.message, **each.data} for each in config.problems],
+        "problems": [{"message": each.message, **each.data} for each in problems],
     }

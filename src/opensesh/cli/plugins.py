@@ -1,7 +1,7 @@
 """Plugins at work in this directory: where each comes from, and its hooks; and those that are not at work, and why.
 
-Plugins that come with a project are code from its repository. They run only once they are trusted, and each only for as
-long as its file does not change: look at it, then '--trust' it.
+Plugins that come with a project, and the MCP servers that its configuration names, are programs from its repository.
+They run only once they are trusted, and each only for as long as it does not change: look at it, then '--trust' it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,9 @@ _OFF = "Plugins are switched off here, by {}."
 
 def configure(parser: Parser) -> None:
     """Declare the arguments."""
-    parser.add_argument("--trust", action="store_true", help="trust the project's plugins, as they are now")
+    parser.add_argument(
+        "--trust", action="store_true", help="trust the project's plugins and MCP servers, as they are now"
+    )
     parser.add_argument("--untrust", action="store_true", help="trust none of them any more")
     directory.declare(parser)
 
@@ -47,32 +49,48 @@ def run(options: Namespace) -> int:
     with _silence(), redirect_stdout(sys.stderr):
         plugins = load_plugins(config, host)
         tools = [_tools(plugin) for plugin in plugins.loaded]
+    skipped = [*plugins.skipped, *_servers(config)]
     off = config.flags.variable("DISABLE_PLUGINS") if config.flags.disable_plugins else None
     if options.json:
         found = [_document(each, own) for each, own in zip(plugins.loaded, tools, strict=True)]
-        left = [_skipped_document(each) for each in plugins.skipped]
+        left = [_skipped_document(each) for each in skipped]
         output.print_json({"directory": config.directory, "off": off, "plugins": found, "skipped": left})
     else:
-        _print(plugins, tools, off)
+        _print(plugins, tools, off, skipped)
     return 0
 
 
 def _change_trust(config: Config, *, trust: bool, quiet: bool) -> None:
     from ..plugins import Trust, pending
+    from ..tools.mcp.foreign import foreign
+    from .terminal import tame
 
-    found = pending(config)
+    found = [(each.key, now, output.short_path(each.source.place)) for each, now in pending(config)]
+    found += [(each.key, each.digest, f"MCP server {each.name}: {each.what}") for each in foreign(config)]
     if trust:
-        Trust().grant((each.key, now) for each, now in found)
-        changed = [each.source.place for each, _ in found]
+        Trust().grant((key, now) for key, now, _ in found)
+        changed = [what for _, _, what in found]
     else:
-        gone = Trust().revoke(each.key for each, _ in found)
-        changed = [each.source.place for each, _ in found if each.key in gone]
+        gone = Trust().revoke(key for key, _, _ in found)
+        changed = [what for key, _, what in found if key in gone]
     if not quiet:
         verb = "trusted" if trust else "not trusted any more"
-        for path in changed:
-            print(f"{verb}: {output.short_path(path)}")
+        for what in changed:
+            print(f"{verb}: {tame(what)}")
         if not changed:
-            print("There is no plugin of this project's to trust." if trust else "None of them was trusted.")
+            print("This project has nothing that needs trust." if trust else "None of them was trusted.")
+
+
+def _servers(config: Config) -> list[Skipped]:
+    """The project's MCP servers that are not trusted."""
+    from ..plugins import Skipped, Source
+    from ..tools.mcp.foreign import doubt, foreign
+
+    return [
+        Skipped(each.name, Source("MCP server", each.what, str(each.named_by)), "untrusted", why)
+        for each in foreign(config)
+        if (why := doubt(config, each.name))
+    ]
 
 
 @contextmanager
@@ -98,7 +116,7 @@ def _hooks(plugin: Loaded) -> list[str]:
     return list(dict.fromkeys(hook for hook, _ in plugin.functions))
 
 
-def _print(plugins: Plugins, tools: list[list[str]], off: str | None) -> None:
+def _print(plugins: Plugins, tools: list[list[str]], off: str | None, skipped: list[Skipped]) -> None:
     if off:
         print(_OFF.format(off))
     elif not plugins.loaded:
@@ -109,18 +127,20 @@ def _print(plugins: Plugins, tools: list[list[str]], off: str | None) -> None:
             print(f"  hooks: {', '.join(_hooks(plugin))}")
         if own:
             print(f"  tools: {', '.join(own)}")
-    if plugins.skipped:
+    if skipped:
         print("\nNot at work:" if plugins.loaded else "Not at work:")
-    for each in plugins.skipped:
+    for each in skipped:
         print(f"  {output.paint(each.name, 1)}  {_from(each.source)}")
         print(f"    {output.clip(each.reason, 1000)}")
-    if any(each.kind == "untrusted" for each in plugins.skipped):
+    if any(each.kind == "untrusted" for each in skipped):
         print("\nLook at those that are not trusted; then 'opensesh plugins --trust' has them run.")
 
 
 def _from(source: Source) -> str:
+    from .terminal import tame
+
     by = f", named by {output.short_path(source.named_by)}" if source.named_by else ""
-    return output.paint(f"{source.kind}: {output.short_path(source.place)}{by}", 2)
+    return output.paint(tame(f"{source.kind}: {output.short_path(source.place)}{by}"), 2)
 
 
 def _document(plugin: Loaded, tools: list[str]) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """List the tools that a model can be offered here: built in, brought along by installed packages and plugins, and those
-of the MCP servers that the configuration names, which are started for it. Which of them an agent may use, its rules
-say."""
+of the MCP servers that the configuration names, which are started for it; those of a project only once they are trusted
+('opensesh plugins'). Which of them an agent may use, its rules say."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from ..tools.tool import Tool
     from .arguments import Parser
 
-_COLOURS = {"connected": 32, "failed": 31, "needs_auth": 33}
+_COLOURS = {"connected": 32, "failed": 31, "needs_auth": 33, "untrusted": 33}
+_UNUSABLE = ("failed", "needs_auth", "untrusted")
 
 
 def configure(parser: Parser) -> None:
@@ -49,7 +50,7 @@ def run(options: Namespace) -> int:
         output.print_json(_document(tools, told, states, brought))
     else:
         _print(tools, told, states, brought.unusable)
-    failed = any(state.status in ("failed", "needs_auth") for state in states.values())
+    failed = any(state.status in _UNUSABLE for state in states.values())
     return 1 if failed or brought.unusable else 0
 
 

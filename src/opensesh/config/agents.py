@@ -100,7 +100,7 @@ def default_agent(config: Config, known: dict[str, Agent]) -> Agent:
         raise ConfigError("no agent is left to run: every primary one is disabled or hidden; enable one under `agent`")
     if name is None or name in fit:
         return known[name or fit[0]]
-    path, line, column = config.origin(("default_agent",)) or ("", None, None)
+    path, line, column, _ = config.origin(("default_agent",)) or ("", None, None, None)
     reason = f"default_agent {name!r} {_unfit(known.get(name))}; it can be: {', '.join(fit)}"
     raise ConfigError(reason, path=path, line=line or 0, column=column or 0)
 

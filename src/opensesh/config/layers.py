@@ -210,7 +210,9 @@ class _Reader:
     def _decode(self, text: str, name: str, folder: str) -> jsonc.Read:
         environ = ChainMap(self.variables, dict(self.flags.environ))
         filled = Substitution(Source(name, text), folder, self.folders, environ)
-        return jsonc.decode(filled.text, name, written=text, back=filled.back)
+        read = jsonc.decode(filled.text, name, written=text, back=filled.back)
+        read.source.written = filled.written(read.source.values)
+        return read
 
     def _take(self, document: Document, source: Source) -> None:
         for stranger in strangers(check(document, Settings, source), document):

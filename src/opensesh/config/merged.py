@@ -31,6 +31,8 @@ class Origin(NamedTuple):
     """The path of a file, the name of an environment variable, or a URL."""
     line: int | None = None
     column: int | None = None
+    written: str | None = None
+    """What stands there, if placeholders fill it in: ``"Bearer {env:TOKEN}"``, with its quotes."""
 
     def __str__(self) -> str:
         return f"{self.source}:{self.line}" if self.line else self.source
@@ -102,7 +104,9 @@ class Layer(NamedTuple):
                 break
         inner = path[len(self.prefix) :]
         offset = self.source.keys.get(inner, self.source.values.get(inner))
-        return Origin(self.source.name) if offset is None else Origin(self.source.name, *self.source.spot(offset))
+        if offset is None:
+            return Origin(self.source.name)
+        return Origin(self.source.name, *self.source.spot(offset), self.source.written.get(inner))
 
 
 class Merge:

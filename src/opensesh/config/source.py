@@ -27,6 +27,8 @@ class Source:
         self.text = text
         self.values: dict[Path, int] = {}
         self.keys: dict[Path, int] = {}
+        self.written: dict[Path, str] = {}
+        """What stands in the text for values that placeholders fill in."""
         self._starts: list[int] = []
 
     def spot(self, offset: int) -> Spot:
@@ -50,6 +52,7 @@ class Source:
         source = Source(self.name, self.text)
         source.values = {path[1:]: at for path, at in self.values.items() if path[:1] == (name,)}
         source.keys = {path[1:]: at for path, at in self.keys.items() if path[:1] == (name,)}
+        source.written = {path[1:]: text for path, text in self.written.items() if path[:1] == (name,)}
         return source
 
     def around(self, name: str) -> Source:
@@ -57,6 +60,7 @@ class Source:
         source = Source(self.name, self.text)
         source.values = {(name, *path): at for path, at in self.values.items()}
         source.keys = {(name, *path): at for path, at in self.keys.items()}
+        source.written = {(name, *path): text for path, text in self.written.items()}
         return source
 
     def error(self, reason: str, path: Path = (), *, key: bool = False) -> ConfigError:

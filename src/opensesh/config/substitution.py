@@ -17,11 +17,12 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from .folders import Folders
-    from .source import Source
+    from .source import Path, Source
 
 _PLACEHOLDER = re.compile(r"\{env:([^{}]+)\}|\{file:((?:\{env:[^{}]+\}|[^{}])+)\}")
 _LEXEME = re.compile(rf"({STRING})|//[^\r\n]*|/\*.*?\*/|{_PLACEHOLDER.pattern}", re.DOTALL)
 _VARIABLE = re.compile(r"\{env:([^{}]+)\}")
+_STRING = re.compile(STRING)
 
 
 class Substitution:
@@ -57,6 +58,17 @@ class Substitution:
                 return was_start
             shift = was_end - end
         return offset + shift
+
+    def written(self, values: Mapping[Path, int]) -> dict[Path, str]:
+        """What stands in the file for each of the ``values`` that a placeholder fills in, all or part of it, by their
+        offsets in the file."""
+        return {path: text for path, start in values.items() if (text := self._written(start))} if self._swaps else {}
+
+    def _written(self, start: int) -> str:
+        string = _STRING.match(self._source.text, start)
+        end = string.end() if string else start + 1
+        inside = [until for _, _, begin, until in self._swaps if start <= begin < end]
+        return self._source.text[start : max(end, inside[-1])] if inside else ""
 
     def _swap(self, found: re.Match[str], value: str) -> None:
         before = self._source.text[self._copied : found.start()]

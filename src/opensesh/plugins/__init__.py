@@ -7,6 +7,7 @@ those. See ``docs/plugins.md``.
 
 from __future__ import annotations
 
+from ..config.trust import Trust
 from . import hooks
 from .calling import Applied, Loaded, Plugins, Skipped, Source
 from .configuring import configured, tools
@@ -14,7 +15,6 @@ from .feeding import Feed
 from .hooks import Done
 from .loading import Pluggable, load, pending
 from .plugin import Plugin
-from .trust import Trust
 from .vocabulary import (
     AuthNeeded,
     AutoContinue,

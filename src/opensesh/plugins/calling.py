@@ -32,9 +32,9 @@ Changed = TypeVar("Changed", bound=Output)
 class Source(NamedTuple):
     """Where a plugin comes from."""
 
-    kind: Literal["entry point", "config", "folder", "given"]
+    kind: Literal["entry point", "config", "folder", "given", "MCP server"]
     place: str
-    """The file, module or distribution."""
+    """The file, module or distribution; of a server, the command line or the address."""
     named_by: str = ""
     """The file (and line) or variable of the configuration that names it, if one does."""
 

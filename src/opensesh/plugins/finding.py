@@ -16,10 +16,10 @@ import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..config.layers import plugin_files
-from ..flags import PREFIXES
+from ..config.ownership import is_own, own_folders
+from ..config.trust import digest
 from ..records import as_list, as_object, dumps_compact
 from .calling import Skipped, Source
-from .trust import digest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -109,27 +109,8 @@ def _path(text: str, config: Config) -> str | None:
 
 def _in_folders(config: Config) -> Iterator[Candidate]:
     for folder in config.directories:
-        own = folder in _own_folders(config)
+        own = folder in own_folders(config)
         for path in plugin_files(folder, "*.py"):
             name = os.path.basename(path).removesuffix(".py")
             if not name.startswith(("_", ".")):
                 yield Candidate(name, Source("folder", path), own, path=path)
-
-
-def is_own(source: str, config: Config) -> bool:
-    """Whether the user (or the administrator) wrote this source of configuration: what is neither in a folder of
-    theirs, nor named by a variable of theirs, came with the project or from an organisation."""
-    named = config.flags.config
-    if named and source == config.folders.resolve(named, config.directory):
-        return True
-    return source.startswith(PREFIXES) or os.path.dirname(source) in _own_folders(config)
-
-
-def _own_folders(config: Config) -> set[str]:
-    named = config.flags.config_dir
-    return {
-        config.folders.config,
-        config.folders.managed,
-        os.path.join(config.folders.home, ".opencode"),
-        *([config.folders.resolve(named, config.directory)] if named else []),
-    }

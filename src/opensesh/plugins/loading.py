@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
+from ..config.trust import Trust, digest
 from ..events import PluginFailed
 from ..tools.custom import FunctionTool
 from .calling import Loaded, Plugins, Skipped, Source, explain
 from .collecting import collect
 from .finding import Candidate, find
 from .plugin import Plugin
-from .trust import Trust, digest
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -103,13 +103,7 @@ class _Loader:
         """Why it must not run; nothing if it may."""
         if candidate.own or self._trust_all:
             return ""
-        match self._trust.of(candidate.key, candidate.digest(content)):
-            case "trusted":
-                return ""
-            case "changed":
-                return "it is not what it was when it was trusted"
-            case "unknown":
-                return "it came with the project, and nobody has trusted it"
+        return self._trust.doubt(candidate.key, candidate.digest(content))
 
     def _broken(self, name: str, source: Source, error: BaseException) -> None:
         self.skipped.append(Skipped(name, source, "broken", explain(error)))
@@ -125,7 +119,8 @@ def _report(plugins: Plugins) -> None:
             log.debug("the plugin %s is passed over: %s", each.name, each.reason)
     untrusted = ", ".join(each.name for each in plugins.skipped if each.kind == "untrusted")
     if untrusted:
-        log.warning("plugins of this project that nobody has trusted do not run: %s ('opensesh plugins')", untrusted)
+        told = "plugins of this project that nobody has trusted do not run: %s ('opensesh plugins' shows them)"
+        log.warning(told, untrusted)
 
 
 def pending(config: Config) -> list[tuple[Candidate, str]]:

@@ -100,10 +100,8 @@ def _name(config: Config, path: str) -> str:
 
 def _is_own(config: Config, path: str) -> bool:
     """Whether the user set it, or who configures the machine: not a file that lies in the project."""
+    from ..config.ownership import is_own
+
     origin = config.origin(path)
-    if origin is None or not os.path.isabs(origin.source):
-        return True  # a variable, or the organisation that the user logged in to
-    flags, folders = config.flags, config.folders
-    own = [folders.config, os.path.join(folders.home, ".opencode"), folders.managed]
-    own += [folders.resolve(name, config.directory) for name in (flags.config, flags.config_dir) if name]
-    return any(origin.source == place or origin.source.startswith(place + os.sep) for place in own)
+    # Not a path: a variable, or the organisation that the user logged in to.
+    return origin is None or not os.path.isabs(origin.source) or is_own(origin.source, config)

@@ -41,9 +41,15 @@ class Yard:
         return (await self.bench.run((await self.tools())[name], **arguments)).output
 
 
+def configure(**mcp: Any) -> None:
+    folder = Path.home() / ".config" / "opencode"
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "opencode.json").write_text(json.dumps({"mcp": mcp}))
+
+
 @asynccontextmanager
 async def yard(**mcp: Any) -> AsyncGenerator[Yard]:
-    Path("opencode.json").write_text(json.dumps({"mcp": mcp}))
+    configure(**mcp)
     told: list[events.Event] = []
     servers = Servers(load(os.getcwd(), os.getcwd()), told.append)
     async with asyncio.TaskGroup() as group:
@@ -260,7 +266,7 @@ asyncio.run(main())
 
 
 async def test_servers_end_when_the_process_that_started_them_is_killed() -> None:
-    Path("opencode.json").write_text(json.dumps({"mcp": {"deaf": local(*ANTIQUE, "deaf")}}))
+    configure(deaf=local(*ANTIQUE, "deaf"))
     process = subprocess.Popen([sys.executable, "-c", _KILLED], stdout=subprocess.PIPE)
     assert process.stdout is not None
     assert process.stdout.readline() == b"ready\n"

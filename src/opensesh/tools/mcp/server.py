@@ -44,17 +44,21 @@ _REST = 60.0
 _FORGOTTEN = "Session terminated"
 """What the SDK makes of a server that does not know the connection any more: it was started anew."""
 
-Status = Literal["idle", "connecting", "connected", "disabled", "failed", "needs_auth"]
+Status = Literal["idle", "connecting", "connected", "disabled", "untrusted", "failed", "needs_auth"]
 
 
 class State(Struct, frozen=True, kw_only=True):
     """How a server is."""
 
     status: Status
-    """OpenCode's words, and ``idle`` (not needed so far) and ``connecting``."""
+    """OpenCode's words, and ``idle`` (not needed so far), ``connecting`` and ``untrusted``."""
     error: str | None = None
     tools: tuple[str, ...] = ()
     """What its tools are called here."""
+
+
+class _Untrusted(ToolFailed):
+    """It came with the project, and must not be used."""
 
 
 class _Forgotten(Exception):
@@ -73,13 +77,17 @@ class Server:
         variables: Mapping[str, str],
         publish: events.Publish,
         timeout_ms: int | None = None,
+        doubt: Callable[[], str] = str,
     ) -> None:
-        """``timeout_ms`` is for calls of a server that says nothing about it."""
+        """``timeout_ms`` is for calls of a server that says nothing about it. ``doubt`` is asked before each start,
+        in a thread, and says why it must not be."""
         self.name = name
         self._config = config
         self._directory = directory
         self._variables = variables
         self._publish = publish
+        self._doubt = doubt
+        self._told = ""
         self._connect_seconds = (config.timeout or CONNECT_MS) / 1000
         self._call_seconds = (config.timeout or timeout_ms or CALL_MS) / 1000
         self._state = State(status="idle" if config.enabled else "disabled")
@@ -204,6 +212,8 @@ class Server:
             for number, wire in enumerate(ways, 1):
                 if await self._hold(wire, last=number == len(ways)):
                     return
+        except _Untrusted as error:
+            self._refuse(error.message)
         except LoginNeeded as error:
             self._fail("needs_auth", error.message)
         except Exception as error:
@@ -217,6 +227,9 @@ class Server:
 
     def _ways(self) -> list[Wire]:
         """In a thread: the SDK takes more than a second to import."""
+        why = self._doubt()
+        if why:
+            raise _Untrusted(f"{why} ('opensesh plugins' shows what it is, 'opensesh plugins --trust' has it run)")
         try:
             import_module("mcp")
         except ModuleNotFoundError as error:
@@ -349,6 +362,16 @@ class Server:
         self._failures += 1
         self._retry_at = time.monotonic() + _REST * 2 ** (self._failures - 1)
         self._state = State(status=status, error=why)
+        self._tell(why)
+
+    def _refuse(self, why: str) -> None:
+        """The next prompt asks again, as the user may have said yes meanwhile; that is no reason to say it again."""
+        self._state = State(status="untrusted", error=why)
+        if why != self._told:
+            self._told = why
+            self._tell(why)
+
+    def _tell(self, why: str) -> None:
         log.warning("the MCP server %s cannot be used: %s", self.name, why)
         self._publish(events.McpFailed(server=self.name, error=why))
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import logging
+from functools import partial
 from typing import TYPE_CHECKING
 
 from ...config.commands import Command, hints
 from ...errors import NotFound, OpenseshError
 from .answers import sanitize
+from .foreign import doubt
 from .server import Server
 
 if TYPE_CHECKING:
@@ -26,7 +28,7 @@ log = logging.getLogger("opensesh.tools")
 
 class Servers:
     """They are started when first something is asked of them, all at the same time; each that fails costs its own
-    tools alone, and is named in a warning and an event.
+    tools alone, and is named in a warning and an event. So does one that came with the project, until it is trusted.
 
     :meth:`begin` comes first, :meth:`end` last: the tasks that hold the connections belong to the group of whoever
     calls, and leaving the group waits for every server's end.
@@ -43,6 +45,7 @@ class Servers:
                 variables=config.variables,
                 publish=publish,
                 timeout_ms=timeout,
+                doubt=partial(doubt, config, name),
             )
             for name, section in config.settings.mcp.items()
         }

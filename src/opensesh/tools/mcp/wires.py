@@ -46,13 +46,18 @@ class Wire(NamedTuple):
 
 def wires(name: str, config: McpConfig, directory: str, variables: Mapping[str, str]) -> list[Wire]:
     """The ways to reach a server, the best first. Raises what says why there is none."""
-    if config.type == "remote" or (config.type is None and config.url):
+    if is_remote(config):
         if not config.url:
             raise ToolFailed(f"mcp.{name} in the configuration has no url")
         return _remote(name, config, config.url)
     if not config.command:
         raise ToolFailed(f"mcp.{name} in the configuration has no command")
     return _local(config, config.command, directory, variables)
+
+
+def is_remote(config: McpConfig) -> bool:
+    """Whether it is an address rather than a program."""
+    return config.type == "remote" or (config.type is None and bool(config.url))
 
 
 # -- a program ---------------------------------------------------------------------------------------------------------
@@ -62,7 +67,7 @@ def _local(config: McpConfig, command: list[str], directory: str, variables: Map
     from mcp.client.stdio import StdioServerParameters, stdio_client
 
     environment = {**os.environ, **variables, **config.environment}
-    place = os.path.join(directory, os.path.expanduser(config.cwd)) if config.cwd else directory
+    place = working_directory(config, directory)
     found = _program(command[0], place, environment.get("PATH"))
     words = [found, *command[1:]]
     if os.name == "posix" and sys.executable:
@@ -81,6 +86,11 @@ def _local(config: McpConfig, command: list[str], directory: str, variables: Map
 
     # One that breaks off at the newer greeting, which it cannot know, is greeted as servers used to be.
     return [Wire(opened, "auto", tail.text), Wire(opened, "legacy", tail.text)]
+
+
+def working_directory(config: McpConfig, directory: str) -> str:
+    """Where a program runs, in a session that works in ``directory``."""
+    return os.path.join(directory, os.path.expanduser(config.cwd)) if config.cwd else directory
 
 
 def _program(name: str, directory: str, path: str | None) -> str:

@@ -1,8 +1,8 @@
-"""Which plugins of a project may run: those that the user said yes to, as they were then.
+"""Which programs of a project may run: those that the user said yes to, as they were then.
 
-A project's plugins are code from its repository, and whoever clones one has not read it. So a file of the project's
-runs only once the user has trusted it, and only for as long as it is what it was: its path and the digest of its text
-are kept. The digest does not cover what the file imports.
+A project's plugins, and the servers that its configuration names, are programs from its repository, and whoever clones
+one has not read it. So one of them runs only once the user has trusted it, and only for as long as it is what it was:
+what it is known by and a digest are kept. The digest does not cover what a file imports.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ NAME = "trusted-plugins.json"
 
 
 def digest(*pieces: bytes) -> str:
-    """What stands for a plugin as it is now."""
+    """What stands for a program as it is now."""
     whole = hashlib.sha256()
     for piece in pieces:
         whole.update(len(piece).to_bytes(8, "big") + piece)
@@ -37,13 +37,23 @@ class Trust:
         self.path = path or os.path.join(paths.state(), NAME)
 
     def of(self, key: str, now: str) -> Literal["trusted", "changed", "unknown"]:
-        """How it is with the plugin ``key``, whose digest is ``now``."""
+        """How it is with the program ``key``, whose digest is ``now``."""
         then = self._read().get(key)
         return "unknown" if then is None else "trusted" if then == now else "changed"
 
-    def grant(self, plugins: Iterable[tuple[str, str]]) -> None:
+    def doubt(self, key: str, now: str) -> str:
+        """Why it must not run, in words; nothing if it may."""
+        match self.of(key, now):
+            case "trusted":
+                return ""
+            case "changed":
+                return "it is not what it was when it was trusted"
+            case "unknown":
+                return "it came with the project, and nobody has trusted it"
+
+    def grant(self, programs: Iterable[tuple[str, str]]) -> None:
         """Trust these from now on, by key and digest."""
-        self._write(self._read() | dict(plugins))
+        self._write(self._read() | dict(programs))
 
     def revoke(self, keys: Iterable[str]) -> list[str]:
         """Trust these no more; those that were trusted."""
