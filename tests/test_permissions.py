@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from opensesh.config.rules import decide
+from opensesh.config.rules import allowing, decide
 from opensesh.errors import NotFound, PermissionCorrected, PermissionDenied, PermissionRejected
 from opensesh.events import Event
 from opensesh.permissions import Permissions, disabled
@@ -97,6 +97,14 @@ def test_lists_in_a_row_are_one_list(one: list[Rule], other: list[Rule]) -> None
 @given(rules)
 def test_a_rule_for_everything_at_the_end_settles_it(before: list[Rule]) -> None:
     assert decide("bash", "ab", before, [rule("*", "*", "deny")]).action == "deny"
+
+
+@given(rules, rules)
+def test_what_needs_no_asking_can_be_told_beforehand(stated: list[Rule], approved: list[Rule]) -> None:
+    allowed = allowing("bash", stated, approved)
+    for subject in ("ab", "ac", "b"):
+        forbidden = decide("bash", subject, stated).action == "deny"
+        assert allowed(subject) == (not forbidden and decide("bash", subject, stated, approved).action == "allow")
 
 
 def test_only_what_is_forbidden_altogether_is_disabled() -> None:

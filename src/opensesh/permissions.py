@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from . import ids
-from .config.rules import decide, matches, permission_of
+from .config.rules import allowing, decide, matches, permission_of
 from .errors import NotFound, PermissionCorrected, PermissionDenied, PermissionRefused, PermissionRejected
 from .events import PermissionAsked, PermissionReplied
 from .records import Rule
@@ -121,6 +121,11 @@ class Permissions:
                 # Where the rules allow it and someone else wants it asked, only the user's own word settles it.
                 await self._wait(asked, tuple(rules) if leave == "ask" else (), anew=anew)
         return decided
+
+    def allowing(self, permission: str, rules: Sequence[Rule]) -> Callable[[str], bool]:
+        """Tells of any pattern whether :meth:`ask` would let it pass without asking the user, as the rules have it and
+        what was allowed for good. ``judge`` is not heard."""
+        return allowing(permission, rules, self._approved)
 
     async def _wait(self, asked: PermissionAsked, rules: tuple[Rule, ...], *, anew: bool) -> None:
         import asyncio

@@ -8,8 +8,10 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from opensesh.config import rule
+from opensesh.config.rules import allowing
 from opensesh.errors import QuestionRejected
-from opensesh.records import Todo
+from opensesh.records import Rule, Todo
 from opensesh.tools import (
     Child,
     FileTimes,
@@ -138,6 +140,7 @@ class Bench:
         self.calls = BenchCalls(self)
         self.asked: list[Asked] = []
         self.refuse: dict[str, Exception] = {}
+        self.rules: tuple[Rule, ...] = (rule("*", "allow"),)
         self.while_asked: Callable[[], object] = lambda: None
         self.shown: list[tuple[str | None, dict[str, Any]]] = []
         self.announced: dict[str, bytes | None] = {}
@@ -157,6 +160,9 @@ class Bench:
         self.while_asked()
         if permission in self.refuse:
             raise self.refuse[permission]
+
+    def allowing(self, permission: str) -> Callable[[str], bool]:
+        return allowing(permission, self.rules)
 
     async def progress(self, *, title: str | None = None, metadata: Mapping[str, Any] | None = None) -> None:
         self.shown.append((title, dict(metadata or {})))

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from opensesh.config import rule
 from opensesh.errors import PermissionDenied, ToolFailed
 from opensesh.tools import search
 from opensesh.tools.glob import Glob
@@ -201,3 +202,79 @@ async def test_a_search_that_never_ends_is_stopped(
     bench.put("a", "a" * 40 + "b\n")
     with pytest.raises(ToolFailed, match="took longer"):
         await bench.run(Grep(), pattern="(a+)+c")
+
+
+CAREFUL = (
+    rule("*", "allow"),
+    rule("read", "ask", "*.env"),
+    rule("read", "deny", "*.pem"),
+)
+
+
+async def test_files_that_may_not_be_read_without_asking_are_not_searched(bench: Bench, backend: str) -> None:
+    for name in (".env", "sub/prod.env", "key.pem", "kept.py"):
+        bench.put(name, "needle\n")
+    bench.rules = CAREFUL
+    line = f"Found 1 matches\n{bench.path('kept.py')}:\n  Line 1: needle"
+    why = "the rules forbid to read them, or to read them without asking.)"
+    answer = await bench.run(Grep(), pattern="needle")
+    assert answer.output == f"{line}\n\n(3 files were not searched: {why}"
+    assert answer.metadata == {"matches": 1, "truncated": False}
+    assert bench.permissions() == ["grep"], "nobody is asked"
+    assert (await bench.run(Grep(), pattern="n(?=eedle)")).metadata["matches"] == 1, "which ripgrep leaves to Python"
+    assert (await bench.run(Grep(), pattern="nowhere")).output == f"No files found\n\n(3 files were not searched: {why}"
+    one = await bench.run(Grep(), pattern="needle", include="*.pem")
+    assert one.output == (
+        "No files found\n\n(1 file was not searched: the rules forbid to read it, or to read it without asking.)"
+    )
+    assert (await bench.run(Grep(), pattern="needle", include="*.py")).output == line
+    assert str(bench.path(".env")) in (await bench.run(Glob(), pattern="**/*")).output
+    bench.rules = (*CAREFUL, rule("read", "allow"))
+    everything = await bench.run(Grep(), pattern="needle")
+    assert everything.metadata["matches"] == 4
+    assert "not searched" not in everything.output
+
+
+@needs_git
+async def test_ripgrep_and_our_own_search_leave_out_the_same(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    if ripgrep() is None:
+        pytest.skip("needs ripgrep")
+    git(bench.directory, "init", "-q")
+    bench.rules = CAREFUL
+    names = ["a.py", ".env", "sub/.env", "sub/b.env.txt", "ignored/.env", "sub/c.pem", "x y/d.pem", "x y/e.py"]
+    for age, name in enumerate(names):
+        older(bench.put(name, f"needle {name}\n"), age)
+    bench.put(".gitignore", "ignored/\n")
+    for arguments in ({}, {"path": "sub"}, {"include": "*.{py,pem}"}, {"path": "x y", "include": "*.py"}):
+        asked = {"pattern": "need", **arguments}
+        by_ripgrep = await bench.run(Grep(), **asked)
+        with monkeypatch.context() as without:
+            without.setattr(search, "ripgrep", lambda: None)
+            by_git = await bench.run(Grep(), **asked)
+        assert by_git == by_ripgrep
+        assert "needle .env" not in by_git.output
+    assert "4 files were not searched" in (await bench.run(Grep(), pattern="need")).output
+
+
+async def test_a_link_to_a_folder_leads_to_nothing_that_may_not_be_read(bench: Bench, backend: str) -> None:
+    bench.put("vault/word.txt", "needle\n")
+    bench.path("door").symlink_to(bench.path("vault"))
+    bench.rules = (rule("*", "allow"), rule("read", "deny", "*/vault/*"))
+    answer = await bench.run(Grep(), pattern="needle", path="door")
+    assert answer.output.startswith("No files found\n\n(1 file was not searched")
+
+
+@needs_git
+async def test_a_monitor_that_the_repository_names_is_not_started(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(search, "ripgrep", lambda: None)
+    git(bench.directory, "init", "-q")
+    bench.put("a.txt", "needle\n")
+    git(bench.directory, "add", ".")
+    monitor = bench.path("monitor.sh")
+    monitor.write_text(f"#!/bin/sh\ntouch {bench.path('started')}\n")
+    monitor.chmod(0o755)
+    git(bench.directory, "config", "core.fsmonitor", str(monitor))
+    assert (await bench.run(Grep(), pattern="needle")).metadata["matches"] == 1
+    assert not bench.path("started").exists()

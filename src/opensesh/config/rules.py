@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from ..records import Rule
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from .schema import Action, Permission
 
@@ -91,6 +91,22 @@ def decide(permission: str, subject: str, *rulesets: Iterable[Rule]) -> Rule:
 def evaluate(permission: str, subject: str, *rulesets: Iterable[Rule]) -> Action:
     """What the rules say about ``subject``; ``ask`` if they say nothing."""
     return decide(permission, subject, *rulesets).action
+
+
+def allowing(permission: str, ruleset: Iterable[Rule], approved: Iterable[Rule] = ()) -> Callable[[str], bool]:
+    """Tells of any subject whether it is allowed: by ``ruleset``, or by what was ``approved`` where that does not
+    forbid it. For many subjects: only the rules that may decide are looked at."""
+    stated = [each for each in ruleset if matches(permission, each.permission)]
+    in_all = [*stated, *(each for each in approved if matches(permission, each.permission))]
+
+    def allowed(subject: str) -> bool:
+        return _last(subject, stated) != "deny" and _last(subject, in_all) == "allow"
+
+    return allowed
+
+
+def _last(subject: str, ruleset: list[Rule]) -> str:
+    return next((each.action for each in reversed(ruleset) if matches(subject, each.pattern)), "ask")
 
 
 def _patterns(stated: Action | dict[str, Action]) -> Iterable[tuple[str, Action]]:

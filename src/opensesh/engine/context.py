@@ -18,7 +18,7 @@ from .planning import PLAN
 from .recall import SessionPast
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from contextlib import AbstractAsyncContextManager
 
     from ..config import Agent
@@ -114,6 +114,10 @@ class CallContext:
             rules=self._around.rules,
             tool={"messageID": self.message_id, "callID": self.call_id},
         )
+
+    def allowing(self, permission: str) -> Callable[[str], bool]:
+        """Tells of any pattern whether it is allowed without asking."""
+        return self._around.runtime.permissions.allowing(permission, self._around.rules)
 
     async def admit(self, tool: Tool, given: Mapping[str, Any]) -> None:
         """Have the user's word for a call that nobody knows to be harmless, where only such calls may be made."""

@@ -48,24 +48,33 @@ class Grep(BuiltinTool[GrepArguments]):
         await paths.ask_if_outside(ctx, place, "directory" if is_directory else "file")
         if not os.path.exists(place):
             raise ToolFailed(f"{place} does not exist")
-        if not is_directory:  # to search one file for anything is to read it
+        if is_directory:
+            found = await search.grep(args.pattern, place, args.include, paths.readable(ctx, place))
+        else:  # to search one file for anything is to read it
             await ctx.ask("read", paths.names(ctx, place), always=["*"], metadata={})
-        found = await search.grep(args.pattern, place, args.include)
+            found = await search.grep(args.pattern, place)
         ordered = await asyncio.to_thread(_newest_first, found.matches)
         total, truncated = len(ordered), len(ordered) > MOST or not found.complete
+        left_out = [_left_out(found.unread)] if found.unread else []
         if not total:
-            return ToolOutput(args.pattern, "No files found", {"matches": 0, "truncated": False})
+            told = "\n\n".join(["No files found", *left_out])
+            return ToolOutput(args.pattern, told, {"matches": 0, "truncated": False})
         count = str(total) if found.complete else f"more than {total}"
         shown = f" (showing first {MOST})" if total > MOST else ""
         blocks = [f"Found {count} matches{shown}\n{_by_file(ordered[:MOST])}"]
         if truncated:
             blocks.append(f"({count} matches in all, {MOST} of them shown. Narrow the pattern, path or include.)")
-        return ToolOutput(args.pattern, "\n\n".join(blocks), {"matches": total, "truncated": truncated})
+        return ToolOutput(args.pattern, "\n\n".join([*blocks, *left_out]), {"matches": total, "truncated": truncated})
 
 
 def _newest_first(matches: Sequence[search.Match]) -> list[search.Match]:
     rank = {path: place for place, path in enumerate(search.newest_first({match.path for match in matches}))}
     return sorted(matches, key=lambda match: (rank[match.path], match.number))
+
+
+def _left_out(count: int) -> str:
+    files, them = ("1 file was", "it") if count == 1 else (f"{count} files were", "them")
+    return f"({files} not searched: the rules forbid to read {them}, or to read {them} without asking.)"
 
 
 def _by_file(matches: Sequence[search.Match]) -> str:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from ..errors import ToolFailed
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from .tool import Context
 
@@ -78,6 +78,14 @@ def names(ctx: Context, path: str) -> list[str]:
         real = os.path.normpath(os.path.join(root, os.path.relpath(real, real_root)))
     expected = os.path.normpath(path)
     return [expected] if real == expected else [expected, real]
+
+
+def readable(ctx: Context, directory: str) -> Callable[[str], bool]:
+    """Tells of any file below ``directory``, by its path from there, whether it may be read without asking, under every
+    name that leads to it. For files that are reached from there without following links."""
+    allowed = ctx.allowing("read")
+    roots = names(ctx, directory)
+    return lambda name: all(allowed(os.path.join(root, name)) for root in roots)
 
 
 def _as_listed(path: str) -> str:

@@ -22,7 +22,7 @@ from . import scan
 from .ripgrep import ripgrep
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
 MOST_MATCHES = 10_000
 _MOST_OUTPUT = 32 * 1024 * 1024
@@ -47,6 +47,12 @@ class Found(NamedTuple):
 
     matches: list[Match]
     complete: bool
+    unread: int = 0
+    """How many files were left out because they may not be read."""
+
+
+def _all_of_them(name: str) -> bool:
+    return True
 
 
 async def files(directory: str) -> list[str]:
@@ -65,12 +71,30 @@ async def files(directory: str) -> list[str]:
     return regular
 
 
-async def grep(pattern: str, directory: str, include: str | None = None) -> Found:
-    """The lines below ``directory`` (or in the file of that name) that match a regular expression."""
+async def grep(
+    pattern: str, directory: str, include: str | None = None, readable: Callable[[str], bool] = _all_of_them
+) -> Found:
+    """The lines below ``directory`` (or in the file of that name) that match a regular expression.
+
+    Files that are not ``readable``, by their path relative to ``directory``, are counted, whether or not they have such
+    a line: who may not read a file is not told what is in it.
+    """
+
+    def fits(name: str) -> bool:
+        return include is None or globs.matches(include, name)
+
     rg = ripgrep()
-    if rg:
-        return await _with_ripgrep(rg, pattern, directory, include)
-    return await _with_python(pattern, directory, include)
+    if os.path.isfile(directory):
+        found = await _with_ripgrep(rg, pattern, directory) if rg else None
+        return found or await _in_files(pattern, directory, [directory])
+    found = (
+        await _with_ripgrep(rg, pattern, directory, include, lambda name: fits(name) and readable(name)) if rg else None
+    )
+    listed = [name for name in await files(directory) if fits(name)]
+    wanted = await asyncio.to_thread(lambda: [name for name in listed if readable(name)])
+    if found is None:
+        found = await _in_files(pattern, directory, [os.path.join(directory, name) for name in sorted(wanted)])
+    return found._replace(unread=len(listed) - len(wanted))
 
 
 def newest_first(paths: Iterable[str]) -> list[str]:
@@ -85,7 +109,10 @@ def _age(path: str) -> tuple[float, str]:
         return 0.0, path
 
 
-async def _with_ripgrep(rg: str, pattern: str, directory: str, include: str | None) -> Found:
+async def _with_ripgrep(
+    rg: str, pattern: str, directory: str, include: str | None = None, wants: Callable[[str], bool] = _all_of_them
+) -> Found | None:
+    """``None`` if it refuses to: what looks around or back is left to Python."""
     options = [
         "--line-number",
         "--with-filename",
@@ -104,23 +131,16 @@ async def _with_ripgrep(rg: str, pattern: str, directory: str, include: str | No
     spelled = _NAMED_GROUP.sub("(?P<", pattern)
     run = await _run([rg, *options, "--regexp", spelled, "--", directory], os.path.dirname(directory))
     if run.exit_code == 2 and not run.output:
-        # It refuses what looks around or back; Python does not.
-        return await _with_python(pattern, directory, include)
-    return _parse(run, directory, include)
+        return None
+    return _parse(run, directory, wants)
 
 
-async def _with_python(pattern: str, directory: str, include: str | None) -> Found:
-    if os.path.isfile(directory):
-        names = [directory]
-    else:
-        listed = await files(directory)
-        wanted = [name for name in listed if include is None or globs.matches(include, name)]
-        names = [os.path.join(directory, name) for name in sorted(wanted)]
+async def _in_files(pattern: str, directory: str, names: list[str]) -> Found:
     given = b"\0".join(os.fsencode(name) for name in names)
     run = await _run([sys.executable, "-I", scan.__file__, pattern], os.path.dirname(scan.__file__), given)
     if run.exit_code == 2:
         raise _bad_pattern(pattern, run.errors)
-    return _parse(run, directory, None)
+    return _parse(run, directory)
 
 
 def _bad_pattern(pattern: str, errors: bytes) -> ToolFailed:
@@ -128,7 +148,7 @@ def _bad_pattern(pattern: str, errors: bytes) -> ToolFailed:
     return ToolFailed(f"{pattern!r} is no regular expression that can be searched for: {said}")
 
 
-def _parse(run: _Ran, directory: str, include: str | None) -> Found:
+def _parse(run: _Ran, directory: str, wants: Callable[[str], bool] = _all_of_them) -> Found:
     found: list[Match] = []
     wanted: dict[bytes, bool] = {}
     for row in run.output.split(b"\n"):
@@ -138,7 +158,7 @@ def _parse(run: _Ran, directory: str, include: str | None) -> Found:
             continue
         if name not in wanted:
             relative = os.path.relpath(os.fsdecode(name), directory).replace(os.sep, "/")
-            wanted[name] = include is None or relative == "." or globs.matches(include, relative)
+            wanted[name] = wants(relative)
         if not wanted[name]:
             continue
         if len(found) == MOST_MATCHES:
@@ -152,7 +172,8 @@ async def _tracked(directory: str) -> list[str] | None:
     git = shutil.which("git")
     if not git:
         return None
-    listing = [git, "-c", "core.quotepath=false", "ls-files", "-z", "--exclude-standard"]
+    # A monitor is a program that the repository's own configuration may name.
+    listing = [git, "-c", "core.fsmonitor=false", "-c", "core.quotepath=false", "ls-files", "-z", "--exclude-standard"]
     known = await _run([*listing, "--cached", "--others"], directory)
     if known.exit_code != 0:
         return None

@@ -34,7 +34,7 @@ from .. import ids
 from .arguments import Arguments, decode, schema_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from contextlib import AbstractAsyncContextManager
 
     from .filetimes import FileTimes
@@ -119,6 +119,11 @@ class Context(Protocol):
 
         ``always`` are the patterns that an answer of "always" allows from then on.
         """
+        ...
+
+    def allowing(self, permission: str) -> Callable[[str], bool]:
+        """Tells of any pattern whether it is allowed already, so that nobody would be asked. For what a tool leaves out
+        rather than asks for."""
         ...
 
     async def progress(self, *, title: str | None = None, metadata: Mapping[str, Any] | None = None) -> None:
