@@ -2,6 +2,9 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shlex
+import signal
+import sys
 import time
 from collections.abc import Mapping
 from contextlib import suppress
@@ -176,6 +179,69 @@ async def test_what_left_the_group_is_ended_as_well(bench: Bench) -> None:
     command = "setsid sh -c 'echo $$ > pid; exec sleep 60' & wait"
     await bench.run(QUICK, command=command, timeout=500, description="d")
     assert not is_alive(int(bench.path("pid").read_text()))
+
+
+DAEMON = """
+import os, sys, time
+if os.fork():
+    os._exit(0)
+os.setsid()
+if os.fork():
+    os._exit(0)
+os.closerange(0, 3)
+if "deaf" in sys.argv:
+    import signal
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+with open("draft", "w") as file:
+    file.write(str(os.getpid()))
+os.rename("draft", "pid")
+time.sleep(60)
+"""
+
+
+def daemon(bench: Bench, *words: str) -> str:
+    bench.put("daemon.py", DAEMON)
+    return f"{shlex.quote(sys.executable)} -I -S daemon.py {' '.join(words)}; while [ ! -e pid ]; do sleep 0.02; done"
+
+
+needs_proc = pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="needs /proc")
+
+
+@needs_proc
+async def test_a_daemon_ends_with_a_command_that_takes_too_long(bench: Bench) -> None:
+    await bench.run(QUICK, command=f"{daemon(bench)}; sleep 60", timeout=3000, description="d")
+    assert not is_alive(int(bench.path("pid").read_text()))
+
+
+@needs_proc
+@pytest.mark.parametrize("words", [(), ("deaf",)])
+async def test_a_daemon_ends_with_a_command_that_is_cancelled(bench: Bench, words: tuple[str, ...]) -> None:
+    async with asyncio.TaskGroup() as group:
+        task = group.create_task(bench.run(QUICK, command=f"{daemon(bench, *words)}; sleep 60", description="d"))
+        pid = await pid_in(bench.path("pid"))
+        task.cancel()
+    assert not is_alive(pid)
+
+
+@needs_proc
+async def test_a_daemon_of_a_command_that_ended_by_itself_stays_whatever_becomes_of_the_next(bench: Bench) -> None:
+    answer = await bench.run(QUICK, command=daemon(bench), description="d")
+    pid = int(bench.path("pid").read_text())
+    try:
+        assert answer.metadata["exit"] == 0
+        await bench.run(QUICK, command="sleep 60", timeout=200, description="d")
+        assert is_alive(pid)
+    finally:
+        os.kill(pid, signal.SIGKILL)
+
+
+@needs_proc
+async def test_a_command_within_a_command_bears_both_marks(bench: Bench) -> None:
+    inner = Bash(grace=0.3, environment={**os.environ, "OPENSESH_CALL": "outer"})
+    outer, mark = (await bench.run(inner, command="echo $OPENSESH_CALL", description="d")).output.strip().split(":")
+    assert outer == "outer"
+    assert len(mark) == 16
+    assert (await bench.run(QUICK, command="echo $OPENSESH_CALL", description="d")).output.strip() != mark
 
 
 async def test_cancelling_ends_the_command_and_keeps_what_it_said(bench: Bench) -> None:

@@ -1,7 +1,8 @@
 """Running a command: its output as it comes, an end when the command ends, and an end to all it started.
 
 The command is over when its shell exits, not when its output is closed: a child left in the background may hold that
-open for ever. It runs in a process group of its own, so that all of it can be ended at once.
+open for ever. It runs in a process group of its own, so that all of it can be ended at once; what left the group is
+found by :mod:`.started`.
 """
 
 from __future__ import annotations
@@ -12,7 +13,9 @@ import signal
 import subprocess
 import time
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
+
+from . import started
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -27,9 +30,11 @@ DRAIN = 0.25
 class Process(asyncio.SubprocessProtocol):
     """A running command. Made by :func:`start`; whoever made it must :meth:`close` it."""
 
-    def __init__(self, received: Callable[[bytes], None]) -> None:
+    def __init__(self, received: Callable[[bytes], None], mark: str) -> None:
+        """``mark`` is in the environment of all that it starts."""
         loop = asyncio.get_running_loop()
         self._received = received
+        self._mark = mark
         self._exited: asyncio.Future[None] = loop.create_future()
         self._silent: asyncio.Future[None] = loop.create_future()
         self._transport: asyncio.SubprocessTransport | None = None
@@ -59,11 +64,14 @@ class Process(asyncio.SubprocessProtocol):
 
         If this is itself cancelled, they are ended for good at once.
         """
-        targets = _tree(self.pid)
+        # The number of one that has exited may be another's by now.
+        targets = started.descendants(self.pid) if self.exit_code is None else {}
+        targets |= started.bearers(self._mark)
         try:
             _signal(self.pid, targets, forced=False)
             await self._gone(targets, grace)
         finally:
+            targets |= started.bearers(self._mark)  # those that were born meanwhile
             if self._runs(targets):
                 _signal(self.pid, targets, forced=True)
         await self._gone(targets, GRACE)
@@ -116,7 +124,8 @@ async def start(
     options: dict[str, Any] = {"start_new_session": True}
     if os.name == "nt":
         options = {"creationflags": getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0)}
-    process = Process(received)
+    mark = started.new_mark()
+    process = Process(received, mark)
     starting = loop.subprocess_exec(
         lambda: process,
         *arguments,
@@ -124,17 +133,17 @@ async def start(
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT if errors else subprocess.DEVNULL,
         cwd=cwd,
-        env=dict(env),
+        env=started.marked(env, mark),
         **options,
     )
     # asyncio, cancelled here, would end the program but not what it has started by then.
-    started = asyncio.ensure_future(starting)
+    begun = asyncio.ensure_future(starting)
     try:
-        await asyncio.shield(started)
+        await asyncio.shield(begun)
     except asyncio.CancelledError:
-        while not started.done():
+        while not begun.done():
             with suppress(asyncio.CancelledError):
-                await asyncio.wait([started])
+                await asyncio.wait([begun])
         await process.stop(0)
         process.close()
         raise
@@ -148,7 +157,7 @@ def _signal(group: int, targets: Mapping[int, str], *, forced: bool) -> None:
         return
     number = signal.SIGKILL if forced else signal.SIGTERM
     # Numbers are given out again: only those that still belong to the same process are signalled.
-    table = _processes() if targets else {}
+    table = started.processes() if targets else {}
     left = [pid for pid, born in targets.items() if pid in table and table[pid].born == born]
     for send, target in [(os.killpg, group), *((os.kill, pid) for pid in left)]:
         try:
@@ -159,8 +168,8 @@ def _signal(group: int, targets: Mapping[int, str], *, forced: bool) -> None:
 
 def _alive(group: int, targets: Mapping[int, str]) -> bool:
     """Whether any of them still runs. Those that have ended, and that nobody has asked about since, do not count."""
-    if os.path.isdir("/proc/self"):
-        table = _processes()
+    if started.is_listed():
+        table = started.processes()
         members = any(entry.group == group for entry in table.values())
         return members or any(pid in table and table[pid].born == born for pid, born in targets.items())
     try:
@@ -168,39 +177,3 @@ def _alive(group: int, targets: Mapping[int, str]) -> bool:
     except (AttributeError, OSError):
         return False
     return True
-
-
-class _Entry(NamedTuple):
-    parent: int
-    group: int
-    born: str
-
-
-def _processes() -> dict[int, _Entry]:
-    """The processes that run, where the system lists them as files."""
-    table: dict[int, _Entry] = {}
-    for name in os.listdir("/proc"):
-        if not name.isdigit():
-            continue
-        try:
-            with open(f"/proc/{name}/stat", encoding="utf-8", errors="replace") as file:
-                fields = file.read().rpartition(") ")[2].split()
-            if fields[0] not in ("Z", "X"):
-                table[int(name)] = _Entry(int(fields[1]), int(fields[2]), fields[19])
-        except (OSError, ValueError, IndexError):
-            continue  # it has ended meanwhile
-    return table
-
-
-def _tree(root: int) -> dict[int, str]:
-    """The descendants of ``root`` and when they were born, also of those that left its group.
-
-    Only where the system lists processes as files.
-    """
-    if os.name == "nt" or not os.path.isdir("/proc/self"):
-        return {}
-    table = _processes()
-    found = {root}
-    while more := {pid for pid, entry in table.items() if entry.parent in found} - found:
-        found |= more
-    return {pid: table[pid].born for pid in found - {root}}
