@@ -87,7 +87,7 @@ class Flags:
 
     @property
     def trust_plugins(self) -> bool:
-        """The plugins that come with a project run as the user's own do."""
+        """The plugins and MCP servers that come with a project run as the user's own do."""
         return self.on("TRUST_PLUGINS")
 
     @property

@@ -61,7 +61,7 @@ def _waiting(config: Config, path: str | None) -> list[ConfigError]:
     """The MCP servers that nobody has trusted, among the settings that are shown."""
     if not config.settings.mcp:
         return []
-    from ..tools.mcp.foreign import doubt, foreign
+    from ..tools.mcp.foreign import untrusted
 
     return [
         ConfigError(
@@ -70,9 +70,8 @@ def _waiting(config: Config, path: str | None) -> list[ConfigError]:
             line=each.named_by.line or 0,
             column=each.named_by.column or 0,
         )
-        for each in foreign(config)
-        if (_is_below(("mcp", each.name), path) or (path or "").startswith(f"mcp.{each.name}."))
-        and (why := doubt(config, each.name))
+        for each, why in untrusted(config)
+        if _is_below(("mcp", each.name), path) or (path or "").startswith(f"mcp.{each.name}.")
     ]
 
 

@@ -84,12 +84,11 @@ def _change_trust(config: Config, *, trust: bool, quiet: bool) -> None:
 def _servers(config: Config) -> list[Skipped]:
     """The project's MCP servers that are not trusted."""
     from ..plugins import Skipped, Source
-    from ..tools.mcp.foreign import doubt, foreign
+    from ..tools.mcp.foreign import untrusted
 
     return [
         Skipped(each.name, Source("MCP server", each.what, str(each.named_by)), "untrusted", why)
-        for each in foreign(config)
-        if (why := doubt(config, each.name))
+        for each, why in untrusted(config)
     ]
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from opensesh.config import Config, load, replaced
 from opensesh.config.trust import Trust
+from opensesh.errors import NotFound
 from opensesh.tools.mcp.foreign import doubt, foreign
 
 from .test_servers import ANTIQUE, configure, local, yard
@@ -53,6 +54,8 @@ async def test_a_projects_server_is_not_started_before_it_is_trusted(caplog: pyt
             f"the MCP server box cannot be used: {UNKNOWN} ({told})"
         ], "said once"
         assert [event.properties["server"] for event in it.told] == ["box"]
+        with pytest.raises(NotFound, match="no MCP server has a prompt 'box:greet': it came with the project"):
+            await it.servers.prompt("box:greet")
         trust()
         assert "box_pid" in await it.tools(), "what was trusted meanwhile is there with the next prompt"
         assert Path("mark").exists()
@@ -261,6 +264,14 @@ def test_what_one_project_is_trusted_with_another_is_not(isolated: Path) -> None
     link = isolated / "link"
     link.symlink_to(Path.cwd())
     assert doubt(load(link, link), "box") == UNKNOWN, "trust is in a path"
+
+
+def test_words_that_are_no_text_are_no_way_around_it() -> None:
+    Path("opencode.json").write_text('{"mcp": {"a\\ud800": {"command": ["./\\udc80", "\\u0000"]}}}')
+    assert doubted("a\ud800") == UNKNOWN
+    assert [(each.name, each.what) for each in foreign(loaded())] == [("a\\ud800", "'./\\udc80' '\0'")]
+    trust()
+    assert not doubted("a\ud800")
 
 
 def test_a_container_may_trust_all(monkeypatch: pytest.MonkeyPatch) -> None:

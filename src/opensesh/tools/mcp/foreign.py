@@ -10,6 +10,7 @@ the user's that fills a placeholder may change; the placeholder may not.
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import shlex
 import stat
@@ -18,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ...config.ownership import whose
 from ...config.replacing import values
 from ...config.trust import Trust, digest
-from ...records import as_list, dumps_compact
+from ...records import as_list
 from .wires import is_remote, working_directory
 
 if TYPE_CHECKING:
@@ -52,10 +53,20 @@ def foreign(config: Config) -> list[Foreign]:
     return [each for each in found if each is not None]
 
 
+def untrusted(config: Config) -> list[tuple[Foreign, str]]:
+    """Those of them that nobody has trusted as they are, each with why it is not used."""
+    return [(each, why) for each in foreign(config) if (why := _doubt(config, each))]
+
+
 def doubt(config: Config, name: str) -> str:
     """Why the server ``name`` must not be used, in words; nothing if it may."""
-    each = None if config.flags.trust_plugins else _foreign(config, name)
-    return Trust().doubt(each.key, each.digest) if each is not None else ""
+    return _doubt(config, _foreign(config, name))
+
+
+def _doubt(config: Config, each: Foreign | None) -> str:
+    if each is None or config.flags.trust_plugins:
+        return ""
+    return Trust().doubt(each.key, each.digest)
 
 
 def _foreign(config: Config, name: str) -> Foreign | None:
@@ -68,10 +79,15 @@ def _foreign(config: Config, name: str) -> Foreign | None:
     files = [] if is_remote(section) else [*_files(config, section, place)]
     # The same words are another program elsewhere, if they name a file that lies there.
     where = f"@{place}" if files else ""
-    now = digest(
-        dumps_compact([*stated.items()]), *(piece for path, content in files for piece in (path.encode(), content))
-    )
-    return Foreign(name, _what(stated, section), origin, f"{origin.source}#mcp.{name}{where}", now)
+    said = json.dumps([*stated.items()]).encode()
+    now = digest(said, *(piece for path, content in files for piece in (os.fsencode(path), content)))
+    key = f"{origin.source}#mcp.{name}{where}"
+    return Foreign(_whole(name), _whole(_what(stated, section)), origin, _whole(key), now)
+
+
+def _whole(text: str) -> str:
+    """``text`` with half characters, which JSON can say and no file can hold, spelled out."""
+    return text.encode("utf-8", "backslashreplace").decode()
 
 
 def _projects(config: Config, name: str) -> Iterator[Origin]:

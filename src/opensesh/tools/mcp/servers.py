@@ -92,9 +92,11 @@ class Servers:
 
     async def prompt(self, name: str) -> Command:
         """The command ``server:prompt``, complete."""
+        why = ""
         for server_name, server in self._servers.items():
             if name.startswith(f"{sanitize(server_name)}:"):
                 await self._ready([server], wanted=True)
+                why = f": {server.state.error}" if server.state.error else why
                 for each in await server.prompts():
                     command = _command(server_name, each)
                     if command.name == name:
@@ -108,7 +110,7 @@ class Servers:
                             template=template,
                             hints=hints(template),
                         )
-        raise NotFound(f"no MCP server has a prompt {name!r}", command=name)
+        raise NotFound(f"no MCP server has a prompt {name!r}{why}", command=name)
 
     async def read(self, name: str, uri: str) -> list[Content]:
         """A resource of the server ``name``."""
