@@ -17,6 +17,8 @@ SESSION = "an id, its beginning or end, a slug, or 'last'"
 """What a session is called on the command line."""
 PROJECT = "name, folder, remote or id, roughly"
 """And what a project is."""
+TIMES = "2026-08-01, 2026-08, 2026-08-01T12:00, today, yesterday, 90m, 12h, 3d, 2w"
+"""And how a time is written."""
 _WITHOUT_VALUE = ("store_true", "store_false", "help")
 
 
@@ -72,8 +74,20 @@ class Parser:
         if plain is None:
             from .parsing import parse
 
-            return parse(self, words)
+            plain = parse(self, words)
+        said = self.actions.get(getattr(plain, "action", ""), self)
+        said.refuse_nothing(plain)
         return plain
+
+    def refuse_nothing(self, options: argparse.Namespace) -> None:
+        """An option whose value is empty is no option that was left out: ``--before "$DAY"`` of a script that forgot
+        to set it must not mean every day."""
+        for argument in self.declared:
+            given = getattr(options, argument.dest, None) if argument.option_strings else None
+            if given == "" or (isinstance(given, list) and "" in given):
+                from ..errors import UsageError
+
+                raise UsageError(f"{argument.names[-1]} was given nothing; say what, or leave it out")
 
 
 class Options:
