@@ -120,6 +120,32 @@ def test_list_filters_by_project_time_and_place(terminal: Terminal, store: Path)
     assert (terminal.code, "is no time" in terminal.error) == (2, True)
 
 
+def test_a_time_may_be_a_month_or_a_day_by_its_name(terminal: Terminal, store: Path) -> None:
+    everything = terminal.json("list", "--limit", "0")["total"]
+    assert terminal.json("list", "--since", "2026-11", "--until", "2026-12")["total"] == everything
+    assert terminal.json("list", "--until", "2026-11")["total"] == 0
+    assert terminal.json("list", "--since", "today")["total"] <= terminal.json("list", "--since", "yesterday")["total"]
+    terminal.run("list", "--since", "2026-13")
+    assert (terminal.code, "is no time" in terminal.error) == (2, True)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("list", "--since", ""),
+        ("list", "--store", ""),
+        ("search", "parser", "--in", ""),
+        ("session", "remove", "--project", "eastore", "--before", "", "--yes"),
+        ("session", "remove", "--before=", "--yes"),
+    ],
+)
+def test_an_option_without_its_value_is_no_option_left_out(terminal: Terminal, store: Path, words: list[str]) -> None:
+    before = terminal.json("list")["total"]
+    assert terminal.run(*words) == ""
+    assert (terminal.code, "was given nothing" in terminal.error) == (2, True)
+    assert terminal.json("list")["total"] == before
+
+
 def test_an_empty_store_is_no_error_nor_is_none_that_nobody_named(terminal: Terminal, tmp_path: Path) -> None:
     assert terminal.json("list", "--store", str(tmp_path)) == {"total": 0, "sessions": []}
     assert terminal.run("list") == ""

@@ -60,6 +60,14 @@ def test_days_are_those_on_which_tokens_were_spent_not_those_of_the_session(samp
     assert costs(statistics(JsonTree(sample.root), "day", utc=True)) == {"2026-09-21": 1, "2026-09-24": 2}
 
 
+def test_months_are_made_of_those_days_and_stand_in_their_order(sample: Sample) -> None:
+    session = sample.session()
+    sample.answer(session, cost=9)
+    sample.clock += 12 * DAY
+    sample.answer(session, cost=1)
+    assert list(costs(statistics(JsonTree(sample.root), "month", utc=True)).items()) == [("2026-09", 9), ("2026-10", 1)]
+
+
 def test_since_and_until_count_single_messages(sample: Sample) -> None:
     session = sample.session()
     first = sample.answer(session, cost=1)["time"]["created"]
@@ -196,6 +204,7 @@ def test_a_moment_that_no_calendar_has_is_on_an_unknown_day(sample: Sample, crea
     sample.answer(session, cost=2)
     assert sorted(costs(statistics(JsonTree(sample.root), "day", utc=utc)).values()) == [1, 2]
     assert costs(statistics(JsonTree(sample.root), "day", utc=utc))["(unknown)"] == 1
+    assert costs(statistics(JsonTree(sample.root), "month", utc=utc))["(unknown)"] == 1
 
 
 def test_what_was_made_before_1970_counts_as_long_as_no_time_is_asked_for(sample: Sample) -> None:

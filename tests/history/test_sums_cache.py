@@ -261,21 +261,24 @@ def test_another_version_of_the_program_adds_up_for_itself(sample: Sample, monke
     assert not told(place_of(sample))[1]
 
 
-def test_days_are_those_of_the_zone_one_is_in_now(sample: Sample, zone: Callable[[str], None]) -> None:
+@pytest.mark.parametrize("by", ["day", "month"])
+def test_days_and_months_are_those_of_the_zone_one_is_in_now(
+    sample: Sample, zone: Callable[[str], None], by: By
+) -> None:
     session = sample.session("late")
-    sample.clock += DAY - sample.clock % DAY - 600_000  # ten minutes before midnight, UTC
+    sample.clock = 1_790_812_200_000  # ten minutes before the first of October, UTC
     sample.answer(session, cost=1)
     settle(sample.root.parent)
     zone("UTC")
-    first = told(place_of(sample), utc=False)[0]
-    assert told(place_of(sample), utc=False)[1]
+    first = told(place_of(sample), by, utc=False)[0]
+    assert told(place_of(sample), by, utc=False)[1]
     zone("Asia/Tokyo")
-    second, was_kept = told(place_of(sample), utc=False)
+    second, was_kept = told(place_of(sample), by, utc=False)
     assert not was_kept
     assert second != first
-    assert second == counted(place_of(sample), utc=False)
+    assert second == counted(place_of(sample), by, utc=False)
     zone("UTC")
-    assert told(place_of(sample), utc=False)[0] == first
+    assert told(place_of(sample), by, utc=False)[0] == first
 
 
 def test_a_database_beside_the_tree_is_looked_at_too(tmp_path: Path) -> None:

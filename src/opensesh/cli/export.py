@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from ..errors import UsageError
 from ..storage import open_store
 from . import output
-from .arguments import PROJECT, SESSION
+from .arguments import PROJECT, SESSION, TIMES
 from .progress import Progress
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def configure(parser: Parser) -> None:
     """Declare the arguments."""
     parser.add_argument("session", nargs="*", metavar="S", help=SESSION)
     parser.add_argument("--project", metavar="NAME", help=f"only of this project: {PROJECT}")
-    parser.add_argument("--since", metavar="T", help="updated since: 2026-08-01, 2026-08-01T12:00, 90m, 12h, 3d, 2w")
+    parser.add_argument("--since", metavar="T", help=f"updated since: {TIMES}")
     parser.add_argument("--until", metavar="T", help="updated before")
     parser.add_argument("--children", action="store_true", default=None, help="with what their subagents did")
     parser.add_argument("--no-children", dest="children", action="store_false", help="without subagents' sessions")

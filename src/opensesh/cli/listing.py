@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import sys
 import time
@@ -12,7 +13,7 @@ from ..errors import UsageError
 from ..history.library import Library, Scope, figures
 from ..storage.keys import GLOBAL
 from . import output
-from .arguments import PROJECT, count
+from .arguments import PROJECT, TIMES, count
 from .choose import is_global, project_title
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ def configure(parser: Parser) -> None:
     parser.add_argument("--here", action="store_true", help="only of the project of this directory")
     parser.add_argument("--children", action="store_true", help="subagents' sessions too")
     parser.add_argument("--archived", action="store_true", help="archived sessions too")
-    parser.add_argument("--since", metavar="T", help="updated since: 2026-08-01, 2026-08-01T12:00, 90m, 12h, 3d, 2w")
+    parser.add_argument("--since", metavar="T", help=f"updated since: {TIMES}")
     parser.add_argument("--until", metavar="T", help="updated before")
     parser.add_argument("--limit", type=count, default=50, metavar="N", help="how many at the most; 0 for all (50)")
 
@@ -67,15 +68,19 @@ def scope(library: Library, options: Namespace) -> Scope:
 
 
 def moment(text: str) -> int:
-    """Milliseconds of a date, a date and time (local unless it says otherwise), or so long ago."""
+    """Milliseconds of a month's or a day's beginning, of a day and time (local unless it says otherwise), or so long
+    ago."""
     if text[:-1].isdecimal() and text[-1:] in _UNITS:
         return int((time.time() - int(text[:-1]) * _UNITS[text[-1]]) * 1000)
-    from datetime import datetime
+    from datetime import date, datetime, timedelta
 
+    day = {"today": 0, "yesterday": 1}.get(text)
     try:
-        return int(datetime.fromisoformat(text).timestamp() * 1000)
+        written = str(date.today() - timedelta(days=day)) if day is not None else text
+        begun = f"{written}-01" if re.fullmatch(r"\d{4}-\d\d", written) else written
+        return int(datetime.fromisoformat(begun).timestamp() * 1000)
     except (ValueError, OverflowError):
-        raise UsageError(f"{text!r} is no time; write 2026-08-01, 2026-08-01T12:00, 90m, 12h, 3d or 2w") from None
+        raise UsageError(f"{text!r} is no time; write one of these: {TIMES}") from None
 
 
 def _entry(library: Library, session: Session) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from ..errors import UsageError
 from . import output
-from .arguments import PROJECT, count
+from .arguments import PROJECT, TIMES, count
 from .progress import Progress
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def configure(parser: Parser) -> None:
     parser.add_argument("--model", metavar="M", help="only with this model: part of provider/model")
     parser.add_argument("--agent", metavar="A", help="only with this agent")
     parser.add_argument("--in", dest="fields", action="append", default=[], metavar="FIELD", help="only in " + _FIELDS)
-    parser.add_argument("--since", metavar="T", help="said since: 2026-08-01, 2026-08-01T12:00, 90m, 12h, 3d, 2w")
+    parser.add_argument("--since", metavar="T", help=f"said since: {TIMES}")
     parser.add_argument("--until", metavar="T", help="said before")
     parser.add_argument("--roots", action="store_true", help="not in the sessions of subagents")
     parser.add_argument("--text", action="store_true", help="look for it as it stands")

@@ -13,7 +13,7 @@ from ..errors import UsageError
 from ..loading import load_msgspec
 from ..storage.found import find_stores
 from . import output
-from .arguments import PROJECT, count
+from .arguments import PROJECT, TIMES, count
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from ..storage.store import Damage
     from .arguments import Parser
 
-GROUPS = ("day", "project", "model", "agent", "tool", "session")
+GROUPS = ("day", "month", "project", "model", "agent", "tool", "session")
 _LEAST_WANTED = ("CACHE-W", "CACHE-R", "REASON", "RE-PRICED", "MSGS", "INPUT", "OUTPUT")
 _HEADS = ("MSGS", "INPUT", "OUTPUT", "REASON", "CACHE-R", "CACHE-W", "COST", "RE-PRICED")
 _APART = (*_HEADS[:-2], "OWN COST", *_HEADS[-2:])
@@ -38,7 +38,7 @@ _APART = (*_HEADS[:-2], "OWN COST", *_HEADS[-2:])
 def configure(parser: Parser) -> None:
     """Declare the arguments."""
     parser.add_argument("--by", choices=GROUPS, default="day", help="what to sum up by (day)")
-    parser.add_argument("--since", metavar="T", help="spent since: 2026-08-01, 2026-08-01T12:00, 90m, 12h, 3d, 2w")
+    parser.add_argument("--since", metavar="T", help=f"spent since: {TIMES}")
     parser.add_argument("--until", metavar="T", help="spent before")
     parser.add_argument("--project", metavar="NAME", help=f"only in this project: {PROJECT}")
     parser.add_argument("--children", action="store_true", help="by session: a row for each subagent's session too")
@@ -145,7 +145,7 @@ def _print_table(found: Statistics, options: Namespace) -> None:
     if not rows:
         print(f"Nothing was spent{' in that time' if options.since or options.until else ''}.", file=sys.stderr)
         return
-    shown = rows[-options.limit :] if found.by == "day" else rows[: options.limit or None]
+    shown = rows[-options.limit :] if found.by in ("day", "month") else rows[: options.limit or None]
     if found.by == "day":
         from ..history.stats.results import UNKNOWN
         from .charts import LEGEND, calendar

@@ -146,3 +146,8 @@ def day_of(slot: int, *, utc: bool) -> str:
     except (OverflowError, ValueError, OSError):
         return UNKNOWN
     return f"{day.tm_year:04}-{day.tm_mon:02}-{day.tm_mday:02}" if 0 < day.tm_year < 10_000 else UNKNOWN
+
+
+def month_of(day: str) -> str:
+    """The month that a day is in, as :func:`day_of` tells it."""
+    return day if day == UNKNOWN else day[:7]

@@ -1,4 +1,4 @@
-"""Tokens and money, by day, project, model, agent or session: by when they were spent, each model call once.
+"""Tokens and money, by day, month, project, model, agent or session: by when they were spent, each model call once.
 
 Costs come twice: as stored when the call was made, and by the price table that :class:`Statistics` names. What nobody
 knows stays unknown. A session's row holds what it used itself; ``inclusive`` adds the subagents it started, and theirs.
@@ -15,7 +15,7 @@ from .accounts import Account, Cell, cells
 from .figures import Figures
 from .forks import copies
 from .ledger import Facts, Ledger, open_ledger
-from .results import UNKNOWN, Copied, Row, Statistics, day_of
+from .results import UNKNOWN, Copied, Row, Statistics, day_of, month_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from .accounts import Entry
     from .repricing import Repricer
 
-By = Literal["day", "project", "model", "agent", "session"]
+By = Literal["day", "month", "project", "model", "agent", "session"]
 
 
 class Choice(NamedTuple):
@@ -115,6 +115,7 @@ class _Keys:
         self._days: dict[int, str] = {}
         self.of: Callable[[str, Cell], str] = {
             "day": self._day,
+            "month": self._month,
             "project": self._project,
             "model": _model,
             "agent": _agent,
@@ -126,6 +127,9 @@ class _Keys:
         if slot not in self._days:
             self._days[slot] = day_of(slot, utc=self._utc)
         return self._days[slot]
+
+    def _month(self, session: str, cell: Cell) -> str:
+        return month_of(self._day(session, cell))
 
     def _project(self, session: str, _: Cell) -> str:
         facts = self._facts.get(session)
@@ -187,8 +191,8 @@ def _tree(session: str, below: dict[str, list[str]]) -> Iterator[str]:
 
 
 def _order(by: By) -> Callable[[Row], Any]:
-    """Days in their order; everything else by what it cost, then by what it used."""
-    if by == "day":
+    """Days and months in their order; everything else by what it cost, then by what it used."""
+    if by in ("day", "month"):
         return lambda row: row.key
 
     def most(row: Row) -> tuple[int, int, str]:

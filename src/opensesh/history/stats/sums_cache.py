@@ -16,7 +16,7 @@ import time
 from ... import __version__
 from .cache_files import JUST_NOW_NS, cache_file, database_marks, load, mark, save
 from .repricing import table_mark
-from .results import day_of, restored
+from .results import day_of, month_of, restored
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ class SumsCache:
         if any(mark(path) != (when, size) for path, when, size in watched):
             return None
         answer = restored(plain)
-        return (answer, damage) if self._by != "day" or self._days_are_right(answer) else None
+        return (answer, damage) if self._by not in ("day", "month") or self._days_are_right(answer) else None
 
     def save(self, answer: Statistics, watched: Sequence[Mark], damage: Told) -> None:
         """Keep sums that were made after this was. ``watched`` are files that may change where nobody would look.
@@ -70,9 +70,11 @@ class SumsCache:
             save(self._path, self._found.place, (self._marks, [*watched], told, answer.plain))
 
     def _days_are_right(self, answer: Statistics) -> bool:
-        """Whether each row's first and last quarter of an hour still fall on its day: the zone may be another now."""
+        """Whether each row's first and last quarter of an hour still fall on its day, or month: the zone may be another
+        now."""
         edges = ((row.key, edge) for row in answer.rows for edge in (row.first, row.last) if edge is not None)
-        return all(day_of(edge, utc=self._utc) == day for day, edge in edges)
+        name = month_of if self._by == "month" else str
+        return all(name(day_of(edge, utc=self._utc)) == key for key, edge in edges)
 
     def _of_tree(self, root: str) -> list[tuple[str, str]]:
         sessions = os.path.join(root, "session")
