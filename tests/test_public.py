@@ -12,7 +12,8 @@ import pytest
 
 import opensesh
 from opensesh.bus import Envelope
-from opensesh.errors import PermissionCorrected
+from opensesh.engine.prompt import Manner
+from opensesh.errors import InvalidID, PermissionCorrected, UsageError
 from opensesh.events import PartUpdated, PermissionAsked, QuestionAsked
 from opensesh.models.scripted import ScriptedModel
 
@@ -83,6 +84,44 @@ def test_every_public_name_is_there_and_typed() -> None:
     assert opensesh.open.__name__ == "open_engine"
 
 
+def test_what_goes_with_a_prompt_of_words_is_what_a_prompt_holds() -> None:
+    held = {*opensesh.Prompt.__struct_fields__} - {"parts", "steering"}
+    assert {*Manner.__annotations__} == held
+
+
+async def test_the_text_of_an_answer_is_at_hand() -> None:
+    async with opensesh.open(".", scripts={"model": ScriptedModel("THINK Hm.\nSAY Because.")}) as engine:
+        session = await engine.create(title="x")
+        outcome = await engine.run(session.id, "Why?", model="scripted/model")
+    assert (outcome.kind, outcome.text.strip()) == ("answered", "Because.")
+    assert opensesh.Outcome("aborted").text == ""
+
+
+async def test_an_engine_that_was_not_entered_says_how() -> None:
+    engine = opensesh.open(".")
+    session = await engine.create(title="x")
+    with pytest.raises(UsageError, match="async with"):
+        await engine.run(session.id, "Why?", model="scripted/prompt")
+
+
+async def test_a_session_in_place_of_its_id_is_told_so() -> None:
+    async with opensesh.open(".") as engine:
+        session: Any = await engine.create(title="x")
+        with pytest.raises(InvalidID, match=r"this is a Session, so try its \.id"):
+            await engine.run(session, "Why?", model="scripted/prompt")
+
+
+def test_what_cannot_work_is_refused_at_the_door() -> None:
+    def plain(question: str) -> str:
+        return question
+
+    tools: Any = [plain]
+    with pytest.raises(UsageError, match=r"plain is no tool, .* @opensesh\.tool makes one"):
+        opensesh.open(".", tools=tools)
+    with pytest.raises(UsageError, match=r"there is no directory .*nowhere"):
+        opensesh.open("nowhere")
+
+
 async def test_permission_is_asked_of_the_caller() -> None:
     Path("opencode.json").write_text(ASKING)
     asked: list[PermissionAsked] = []
@@ -95,6 +134,33 @@ async def test_permission_is_asked_of_the_caller() -> None:
     assert [state["status"] for state in states(events).values()] == ["completed"]
     assert (asked[0].permission, Path("new.txt").read_text()) == ("edit", "one")
     assert "+one" in asked[0].metadata["diff"]
+
+
+async def test_whoever_answers_need_not_be_asynchronous() -> None:
+    def at_once(_: PermissionAsked) -> Answer:
+        return "once"
+
+    Path("opencode.json").write_text(ASKING)
+    _, events = await converse(f"{EDIT}\n---\nSAY Done.", permission=at_once)
+    assert [state["status"] for state in states(events).values()] == ["completed"]
+
+
+async def test_a_request_that_nobody_was_named_for_is_told_of_once(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Path("opencode.json").write_text(ASKING)
+    monkeypatch.setattr("opensesh.engine.answering._LONG", 0.01)
+    calls = "\n".join(f'CALL write {{"filePath": "{name}.txt", "content": "x"}}' for name in "ab")
+    async with opensesh.open(".", scripts={"model": ScriptedModel(calls)}) as engine:
+        session = await engine.create(title="x")
+        outcome = await engine.submit(session.id, "go", model="scripted/model")
+        async with asyncio.timeout(10):
+            while not caplog.messages or len(engine.runtime.permissions.pending) < 2:
+                await asyncio.sleep(0.01)
+        engine.abort(session.id)
+        assert (await outcome).kind == "aborted"
+    how = "name who answers with opensesh.open(permission=...), or call engine.runtime.permissions.reply"
+    assert caplog.messages == [f"edit waits to be allowed: {how}"]
 
 
 async def test_always_is_asked_once() -> None:
@@ -124,7 +190,10 @@ async def test_a_caller_may_refuse_or_say_what_to_do_instead() -> None:
     async def stumble(request: PermissionAsked) -> Answer:
         raise RuntimeError("oh no")
 
-    for callback in (refuse, stumble):
+    async def mumble(request: PermissionAsked) -> Any:
+        return "perhaps"
+
+    for callback in (refuse, stumble, mumble):
         model, events = await converse(f"{EDIT}\n---\nSAY Done.", permission=callback)
         assert [state["status"] for state in states(events).values()] == ["error"]
         assert len(model.calls) == 1

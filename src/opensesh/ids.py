@@ -73,6 +73,8 @@ descending = _process.descending
 
 def check(given: str, prefix: Prefix) -> str:
     """``given``, unchanged, if it carries ``prefix``; OpenCode asks no more of a client's identifier."""
+    if not isinstance(given, str):  # pyright: ignore[reportUnnecessaryIsInstance] - whoever has no type checker
+        raise InvalidID(f"an identifier is text; this is a {type(given).__name__}, so try its .id", prefix=prefix)
     if not given.startswith(prefix):
         raise InvalidID(f"{given!r} is not a {prefix}_... identifier", id=given, prefix=prefix)
     return given

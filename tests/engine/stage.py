@@ -67,7 +67,8 @@ class Stage:
         return await asyncio.wait_for(self.engine.run(session or self.session, prompt, **more), 30)
 
     async def submit(self, prompt: str = "Go.", session: str | None = None, **more: Any) -> asyncio.Future[Outcome]:
-        return await self.engine.submit(session or self.session, prompt, **({"model": "scripted/it"} | more))
+        more = {"model": "scripted/it"} | more
+        return await self.engine.submit(session or self.session, prompt, **more)
 
     def messages(self, session: str | None = None) -> list[StoredMessage]:
         """What is stored."""

@@ -35,7 +35,7 @@ COMMANDS = {
     "projects": ("projects, found by name or folder", "projects"),
     "export": ("sessions in a form to keep, read, study or import", "export"),
     "import": ("exported or shared sessions, or another store's", "importing"),
-    "stats": ("tokens and cost, by day, month, project, model, agent, tool or session", "stats"),
+    "stats": ("tokens and cost, by day, month, project, model, agent or tool", "stats"),
     "doctor": ("check a store, and repair it", "doctor"),
     "session": ("fork, rename, revert, share, archive, move or remove sessions", "session"),
     "serve-share": ("a server for shared sessions, with a page for each", "serve_share"),

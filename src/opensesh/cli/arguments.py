@@ -19,6 +19,8 @@ PROJECT = "name, folder, remote or id, roughly"
 """And what a project is."""
 TIMES = "2026-08-01, 2026-08, 2026-08-01T12:00, today, yesterday, 90m, 12h, 3d, 2w"
 """And how a time is written."""
+_MAY_BE_EMPTY = ("title",)
+"""As for OpenCode, an empty title asks for one that is made of the prompt."""
 _WITHOUT_VALUE = ("store_true", "store_false", "help")
 
 
@@ -83,7 +85,8 @@ class Parser:
         """An option whose value is empty is no option that was left out: ``--before "$DAY"`` of a script that forgot
         to set it must not mean every day."""
         for argument in self.declared:
-            given = getattr(options, argument.dest, None) if argument.option_strings else None
+            asked = argument.option_strings and argument.dest not in _MAY_BE_EMPTY
+            given = getattr(options, argument.dest, None) if asked else None
             if given == "" or (isinstance(given, list) and "" in given):
                 from ..errors import UsageError
 

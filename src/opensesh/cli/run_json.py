@@ -53,7 +53,7 @@ def result(drive: Drive, outcome: Outcome) -> Document:
         "type": "result",
         "sessionID": drive.session_id,
         "outcome": outcome.kind,
-        "text": answer(outcome),
+        "text": outcome.text,
         "cost": drive.tally.cost(drive.engine),
         "tokens": drive.tally.tokens,
     }
@@ -75,9 +75,3 @@ def no_result(error: Exception) -> Document:
         "tokens": none,
         "error": shape,
     }
-
-
-def answer(outcome: Outcome) -> str:
-    """The text of the last answer."""
-    parts = outcome.message.parts if outcome.message is not None else []
-    return "\n\n".join(part["text"] for part in parts if part.get("type") == "text" and not part.get("synthetic"))

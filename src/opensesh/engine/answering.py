@@ -23,13 +23,16 @@ if TYPE_CHECKING:
     from ..permissions import Answer
     from .runtime import Runtime
 
-    MayIt = Callable[[events.PermissionAsked], Awaitable[Answer]]
+    MayIt = Callable[[events.PermissionAsked], Awaitable[Answer] | Answer]
     """Answers ``once``, ``always`` or ``reject``; raises :class:`PermissionCorrected` to say what to do instead."""
 
-WhichOne = Callable[[events.QuestionAsked], Awaitable[list[list[str]] | None]]
+WhichOne = Callable[[events.QuestionAsked], Awaitable[list[list[str]] | None] | list[list[str]] | None]
 """Answers with the labels chosen, a list for each question; with ``None`` if there will be no answer."""
 
 log = logging.getLogger("opensesh.engine")
+_ANSWERS = ("once", "always", "reject")
+_LONG = 10.0
+"""Seconds after which a request that nobody was named for is worth a line."""
 
 
 class Answering:
@@ -44,13 +47,13 @@ class Answering:
         self._group: asyncio.TaskGroup | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stop: Callable[[], None] | None = None
+        self._has_wondered = False
 
     def begin(self, group: asyncio.TaskGroup) -> None:
         """Answer from now on, in tasks of ``group``."""
-        if self._permission is not None or self._question is not None:
-            self._group = group
-            self._loop = asyncio.get_running_loop()
-            self._stop = self._runtime.bus.listen(self._hear)
+        self._group = group
+        self._loop = asyncio.get_running_loop()
+        self._stop = self._runtime.bus.listen(self._hear)
 
     def end(self) -> None:
         """Answer nothing more; whoever is being asked is left alone."""
@@ -77,26 +80,38 @@ class Answering:
             self._loop.call_soon_threadsafe(act, *given)
 
     def _start(self, asked: events.PermissionAsked | events.QuestionAsked) -> None:
-        if self._group is not None and (answer := self._answer(asked)) is not None:
-            task = self._group.create_task(answer)
+        if self._group is not None:
+            task = self._group.create_task(self._answer(asked))
             self._asking[asked.id] = asked.session_id, task
             task.add_done_callback(lambda _: self._asking.pop(asked.id, None))
 
-    def _answer(self, asked: events.PermissionAsked | events.QuestionAsked) -> Coroutine[Any, Any, None] | None:
+    def _answer(self, asked: events.PermissionAsked | events.QuestionAsked) -> Coroutine[Any, Any, None]:
         if isinstance(asked, events.PermissionAsked):
-            return None if self._permission is None else self._permit(asked, self._permission)
-        return None if self._question is None else self._choose(asked, self._question)
+            return self._wonder(asked) if self._permission is None else self._permit(asked, self._permission)
+        return self._wonder(asked) if self._question is None else self._choose(asked, self._question)
 
     def _leave(self, request_id: str | None, session_id: str | None) -> None:
         for name, (session, task) in list(self._asking.items()):
             if name == request_id or session == session_id:
                 task.cancel()
 
+    async def _wonder(self, asked: events.PermissionAsked | events.QuestionAsked) -> None:
+        """Say, once, that something waits for someone whom nobody has named."""
+        await asyncio.sleep(_LONG)
+        if self._has_wondered:
+            return
+        self._has_wondered = True
+        if isinstance(asked, events.PermissionAsked):
+            what, who, reply = f"{asked.permission} waits to be allowed", "opensesh.open(permission=...)", "permissions"
+        else:
+            what, who, reply = "the model's question waits", "Settings(question=...)", "questions"
+        log.warning("%s: name who answers with %s, or call engine.runtime.%s.reply", what, who, reply)
+
     async def _permit(self, asked: events.PermissionAsked, ask: MayIt) -> None:
         message: str | None = None
         async with self._turn:
             try:
-                answer = await ask(asked)
+                answer = await _permitted(ask, asked)
             except PermissionCorrected as error:
                 answer, message = "reject", error.message
             except PermissionRejected:
@@ -110,7 +125,7 @@ class Answering:
     async def _choose(self, asked: events.QuestionAsked, ask: WhichOne) -> None:
         async with self._turn:
             try:
-                answers = await ask(asked)
+                answers = await _chosen(ask, asked)
             except Exception:
                 log.exception("whoever should have answered a question failed, so it is dismissed")
                 answers = None
@@ -119,3 +134,16 @@ class Answering:
                     self._runtime.questions.reject(asked.id)
                 else:
                     self._runtime.questions.reply(asked.id, answers)
+
+
+async def _permitted(ask: MayIt, asked: events.PermissionAsked) -> Answer:
+    given = ask(asked)
+    answer = await given if isinstance(given, Awaitable) else given
+    if answer not in _ANSWERS:
+        raise ValueError(f"{answer!r} is no answer; there are: {', '.join(_ANSWERS)}")
+    return answer
+
+
+async def _chosen(ask: WhichOne, asked: events.QuestionAsked) -> list[list[str]] | None:
+    given = ask(asked)
+    return await given if isinstance(given, Awaitable) else given

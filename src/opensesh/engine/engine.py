@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING, Any
+import os
+from typing import TYPE_CHECKING, Any, Unpack
 
 from msgspec.structs import replace
 
@@ -17,13 +18,14 @@ from ..plugins import hooks as plugin_hooks
 from ..records import as_object, write_failure
 from ..sessions import Sessions
 from ..storage import open_store
+from ..tools.tool import lacking
 from .answering import Answering
 from .cancellation import to_the_end
 from .commands import fetch_command, prompt_of
 from .compaction import request_compaction
 from .costs import Costs, costs
 from .failures import failure_of
-from .prompt import Prompt, mentioned_parts
+from .prompt import Manner, Prompt, mentioned_parts
 from .runs import Runs, let_go
 from .runtime import Runtime, Settings
 from .shell import BY_USER
@@ -104,7 +106,7 @@ class Engine:
         """A new session in this directory."""
         return await asyncio.to_thread(self.sessions.create, title=title, parent_id=parent_id, permission=permission)
 
-    async def prompt(self, session_id: str, prompt: str | Prompt, **more: Any) -> AsyncIterator[Envelope]:
+    async def prompt(self, session_id: str, prompt: str | Prompt, **more: Unpack[Manner]) -> AsyncIterator[Envelope]:
         """Ask, and yield every event of the session until the prompt has its outcome; whoever is too slow for them gets
         one that says which were missed.
 
@@ -119,7 +121,7 @@ class Engine:
                     yield envelope
             outcome.result()
 
-    async def run(self, session_id: str, prompt: str | Prompt, **more: Any) -> Outcome:
+    async def run(self, session_id: str, prompt: str | Prompt, **more: Unpack[Manner]) -> Outcome:
         """Ask, and wait for the outcome. Cancelling this aborts the session's run, and waits for its end."""
         try:
             outcome = await self.submit(session_id, prompt, **more)
@@ -131,7 +133,7 @@ class Engine:
                 await to_the_end(run.outcome)
             raise
 
-    async def submit(self, session_id: str, prompt: str | Prompt, **more: Any) -> asyncio.Future[Outcome]:
+    async def submit(self, session_id: str, prompt: str | Prompt, **more: Unpack[Manner]) -> asyncio.Future[Outcome]:
         """Store the prompt and see that it is answered; the future of its outcome. Once this returns, nothing is
         lost. Cancelled, it has stored and begun all of it, or nothing."""
         if isinstance(prompt, str):
@@ -139,7 +141,7 @@ class Engine:
         return await to_the_end(self._submit(session_id, prompt))
 
     async def command(
-        self, session_id: str, name: str, arguments: str = "", parts: Sequence[Document] = (), **more: Any
+        self, session_id: str, name: str, arguments: str = "", parts: Sequence[Document] = (), **more: Unpack[Manner]
     ) -> asyncio.Future[Outcome]:
         """Give a command of the configuration, as if its prompt had been typed; the future of the outcome.
 
@@ -267,7 +269,7 @@ class Engine:
 
 
 def open_engine(  # noqa: PLR0913 - the front door: each is a name that a caller may give
-    directory: str = ".",
+    directory: str | os.PathLike[str] = ".",
     *,
     store: Store | str | None = None,
     config: Config | None = None,
@@ -279,11 +281,13 @@ def open_engine(  # noqa: PLR0913 - the front door: each is a name that a caller
 ) -> Engine:
     """An engine for the sessions of a directory, to be entered with ``async with``.
 
-    ``tools`` are added to the built-in ones. ``permission`` is asked where the rules say so: an async function that is
-    given the request and answers ``"once"``, ``"always"`` or ``"reject"``, or raises
+    ``tools`` are added to the built-in ones. ``permission`` is asked where the rules say so: a function, async or not,
+    that is given the request and answers ``"once"``, ``"always"`` or ``"reject"``, or raises
     :class:`~opensesh.errors.PermissionCorrected` with what to do instead. Without it a request waits, as an event on
-    the bus, until someone calls ``engine.runtime.permissions.reply``. ``plugins`` come after those that are found.
+    the bus, until someone calls ``engine.runtime.permissions.reply``, and a line in the log says so after a while.
+    ``plugins`` come after those that are found.
     """
+    _check_front_door(directory, tools)
     place = project.resolve(directory)
     opened = open_store(store) if store is None or isinstance(store, str) else store
     bus = Bus(keep=16_384)
@@ -293,6 +297,17 @@ def open_engine(  # noqa: PLR0913 - the front door: each is a name that a caller
         sessions, bus, settings=settings, config=config, scripts=scripts, tools=tuple(tools), plugins=plugins
     )
     return Engine(runtime, permission=permission)
+
+
+def _check_front_door(directory: str | os.PathLike[str], tools: Sequence[Tool]) -> None:
+    """:class:`~opensesh.errors.UsageError` for what would go wrong later, in a place that says less."""
+    if not os.path.isdir(directory):
+        raise UsageError(f"there is no directory {os.path.abspath(directory)}")
+    for each in tools:
+        if missing := lacking(each):
+            name = getattr(each, "__name__", repr(each))
+            made = "@opensesh.tool makes one of a function"
+            raise UsageError(f"{name} is no tool, since it has no {', '.join(missing)}; {made}")
 
 
 def concerns(envelope: Envelope, session_id: str) -> bool:

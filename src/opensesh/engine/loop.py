@@ -61,6 +61,12 @@ class Outcome(NamedTuple):
     error: Document | None = None
 
     @property
+    def text(self) -> str:
+        """What the last answer says, without reasoning and tools; empty if there was none."""
+        parts = self.message.parts if self.message is not None else []
+        return "\n\n".join(part["text"] for part in parts if part.get("type") == "text" and not part.get("synthetic"))
+
+    @property
     def words(self) -> str:
         """The outcome for a person."""
         if self.error is None:

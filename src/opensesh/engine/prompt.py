@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import os
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from msgspec import Struct
 
@@ -69,7 +69,19 @@ class Prompt(Struct, frozen=True, kw_only=True):
     """It arrives while the model is at work."""
 
 
-def text_prompt(text: str, files: Sequence[str] = (), **more: Any) -> Prompt:
+class Manner(TypedDict, total=False):
+    """How a prompt of words is asked: the fields of :class:`Prompt` that are not the prompt itself, each by name."""
+
+    agent: str | None
+    model: str | None
+    variant: str | None
+    system: str | None
+    format: dict[str, Any] | None
+    tools: dict[str, bool] | None
+    message_id: str | None
+
+
+def text_prompt(text: str, files: Sequence[str] = (), **more: Unpack[Manner]) -> Prompt:
     """A prompt of words, and files by path."""
     attached = [file_part(path) for path in files]
     return Prompt(parts=({"type": "text", "text": text}, *attached), **more)

@@ -122,6 +122,8 @@ class Runs:
             return self._runs[session_id]
         if self._closing:
             raise UsageError("this engine is closed")
+        if self._heart is None:
+            raise UsageError("this engine is not open yet; write: async with opensesh.open(...) as engine")
         session = await self._runtime.session(session_id)
         lease = await asyncio.to_thread(self._acquire, session_id)
         try:
