@@ -230,10 +230,19 @@ def _check_store(command: str, options: argparse.Namespace) -> None:
     found = find_stores(options.store)
     if named and command not in _BEGINNERS and not os.path.exists(found.place):
         raise errors.NotFound(f"there is no store at {named}")
-    for place in (found.place, found.tree or found.place):
-        if command != "doctor" and os.path.exists(place) and not os.access(place, os.R_OK):
-            hint = f"'ls -ld {place}' shows whose it is, and 'opensesh doctor' what is wrong"
-            raise errors.StoreError(f"{place} may not be read: {hint}", path=place)
+    tree = found.tree or found.place
+    # The doctor sees by itself what is wrong with a tree or a database, but not through a closed door.
+    if os.path.isdir(found.place) and found.place != tree:
+        _need_entry(found.place, f"'chmod u+rwx {found.place}' lets its owner in")
+    if command != "doctor":
+        _need_entry(found.place if os.path.isfile(found.place) else tree, "'opensesh doctor' what is wrong")
+
+
+def _need_entry(place: str, remedy: str) -> None:
+    wanted = os.R_OK | os.X_OK if os.path.isdir(place) else os.R_OK
+    if os.path.exists(place) and not os.access(place, wanted):
+        whose = f"'ls -ld {place}' shows whose it is"
+        raise errors.StoreError(f"{place} may not be read: {whose}, and {remedy}", path=place)
 
 
 def overview() -> str:
