@@ -52,6 +52,23 @@ def test_a_session_has_one_head_though_its_hits_are_not_neighbours(terminal: Ter
     assert heads == ranked[:2]
 
 
+def test_what_begins_with_a_dash_is_found_or_the_way_to_find_it_told(terminal: Terminal, tree: Tree) -> None:
+    session = tree.session()
+    _, part = tree.tool(session, "bash", input={"command": "git commit --no-verify -x"})
+    tree.text(session, "something else")
+
+    def found(*words: str) -> list[str]:
+        return [hit["partID"] for hit in json.loads(terminal.run("search", "--json", *words))["hits"]]
+
+    assert found("--", "--no-verify") == found("--text", "--", "-x") == [part]
+    terminal.run("search", "-x")
+    assert (terminal.code, "Words that begin with a dash go behind '--'." in terminal.error) == (2, True)
+    terminal.run("search", "--", "-x")
+    assert (terminal.code, "opensesh search --text -- -x\n" in terminal.error) == (2, True)
+    terminal.run("search", "--without", "x")
+    assert (terminal.code, "says only what must not be there" in terminal.error) == (2, True)
+
+
 def test_words_and_options_may_stand_in_any_order(terminal: Terminal, tree: Tree) -> None:
     session = tree.session()
     _, sand = tree.text(session, "gravel and sand")

@@ -14,7 +14,7 @@ from opensesh.errors import UsageError
 from opensesh.history.index import words
 from opensesh.history.index.index import Index
 from opensesh.history.index.literals import Need, need_of, needs_of_regex
-from opensesh.history.index.query import parse
+from opensesh.history.index.query import Atom, parse
 from opensesh.history.index.search import FIELDS, Filters, Query, Results, search
 from opensesh.history.index.snippets import snippet
 from opensesh.storage import open_store
@@ -544,9 +544,10 @@ def test_everything_in_the_corpora_is_found_by_its_own_words(name: str) -> None:
 def test_words_of_a_question() -> None:
     assert [atom.text for atom in parse('one "two three" four* -five')] == ["one", "two three", "four", "five"]
     assert [atom.negated for atom in parse('one "two three" four* -five')] == [False, False, False, True]
+    assert parse("commit --no-verify")[1] == Atom("--no-verify")
     assert [atom.text for atom in parse("a && b - c")] == ["a", "b", "c"]
     assert [atom.text for atom in parse("foo AND bar")] == ["foo", "bar"]
-    assert [atom.text for atom in parse("--")] == ["-"]
+    assert [atom.text for atom in parse("--")] == ["--"]
     assert parse("") == parse('""') == []
 
 

@@ -33,12 +33,15 @@ class _Help(argparse.RawDescriptionHelpFormatter):
 class _Parser(argparse.ArgumentParser):
     """One that raises instead of printing and leaving."""
 
+    hint = ""
+
     def __init__(self, **options: Any) -> None:
         super().__init__(formatter_class=_Help, allow_abbrev=False, **options)
 
     def error(self, message: str) -> NoReturn:
         """Bad usage, in one line with a way on."""
-        raise UsageError(f"{message}. Try '{self.prog} --help'.")
+        hint = self.hint if message.startswith("unrecognized") else ""
+        raise UsageError(f"{message}.{hint} Try '{self.prog} --help'.")
 
 
 def parse(declared: Parser, words: Sequence[str]) -> argparse.Namespace:
@@ -48,6 +51,7 @@ def parse(declared: Parser, words: Sequence[str]) -> argparse.Namespace:
     _declare(parser, declared)
     if declared.words is None:
         return parser.parse_args(words)
+    parser.hint = " Words that begin with a dash go behind '--'."
     end = words.index("--") if "--" in words else len(words)
     options = parser.parse_intermixed_args(words[:end])
     setattr(options, declared.words, [*getattr(options, declared.words), *words[end + 1 :]])

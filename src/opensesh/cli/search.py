@@ -4,6 +4,7 @@ words           sessions where all of them are said or done, the best first
 "a phrase"      words in this order; so does parse_config
 pars*  *arse*   words that begin with it, or hold it
 -- a -b         a without b; behind -- no word is an option. Or: a --without b
+-- --flag       a word that begins with two dashes, such as an option
 --text          what was typed as it stands, dots and dashes too
 --regex         a regular expression
 
@@ -68,8 +69,8 @@ def run(options: Namespace) -> int:
     if options.without and (options.text or options.regex):
         raise UsageError("--without goes with words, not with --text or --regex")
     text = " ".join([*options.query, *(f'-"{word}"' for word in options.without)])
-    if not text.strip() and not options.file:
-        raise UsageError("what to look for? Try 'opensesh search --help'.")
+    if not options.file:
+        _need_something(text, options)
     index = Index(find_stores(options.store))
     try:
         filters = _filters(options)
@@ -85,6 +86,20 @@ def run(options: Namespace) -> int:
     finally:
         index.close()
     return 0
+
+
+def _need_something(text: str, options: Namespace) -> None:
+    """Refuse to look for nothing, or for everything but a word, which is what ``-- -x`` says and nobody means."""
+    from ..history.index.query import parse
+
+    if not text.strip():
+        raise UsageError("what to look for? Try 'opensesh search --help'.")
+    if not (options.text or options.regex) and (found := parse(text)) and all(atom.negated for atom in found):
+        import shlex
+
+        typed = " ".join(options.query)
+        way = f" To find {typed!r} as it stands: opensesh search --text -- {shlex.join(options.query)}" if typed else ""
+        raise UsageError(f"that says only what must not be there, not what to look for.{way}")
 
 
 def _filters(options: Namespace) -> Filters:

@@ -4,7 +4,7 @@
 ``"parse config"``    one after the other; so does ``parse_config`` or ``parse.config``
 ``pars*``             words that begin so
 ``*arse*``            words that hold it, also at the beginning or the end
-``-config``           not this one
+``-config``           not this one; ``--config`` is a word like others, such as a program's option
 
 Nothing that is typed is an error: what has no letters or digits is looked for as it stands.
 """
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     Check = Callable[[str], bool]
 
-_ATOM = re.compile(r'(-?)(?:"([^"]*)(?:"(\*?)|$)|(\S+))')
+_ATOM = re.compile(r'(-(?!-))?(?:"([^"]*)(?:"(\*?)|$)|(\S+))')
 _MOST_WORDS = 200
 _GAP = r"[\W_]*"
 _BEGIN = r"(?<![^\W_])"
