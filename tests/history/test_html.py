@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from opensesh.history.exchange.destinations import to_folder, to_stream
 from opensesh.history.exchange.exporting import Export
+from opensesh.history.formats import Options
 from opensesh.history.formats.html_text import coloured, image_url, rendered
 from opensesh.history.selection import Selection
 from opensesh.storage.json_tree import JsonTree
@@ -230,3 +231,21 @@ def test_an_index_leads_to_every_page(sample: Sample, tmp_path: Path) -> None:
     assert all((tmp_path / "out" / link).exists() for link in reader.links)
     assert "<b>number 2</b>" in reader.text
     assert "Question 0" in reader.text
+
+
+def test_a_page_among_others_leads_back_to_the_index(sample: Sample, tmp_path: Path) -> None:
+    session = sample.talk()
+    back = '<a class="meta" href="index.html">All sessions</a>'
+    assert back not in page_of(sample, session)
+    export = Export(JsonTree(sample.root), Selection(), "html", Options(indexed=True))
+    to_folder(export, str(tmp_path / "out"), lambda done, total: None)
+    assert back in (tmp_path / "out" / f"{session['id']}.html").read_text()
+
+
+def test_the_index_tells_how_a_long_prompt_begins_and_that_it_goes_on(sample: Sample, tmp_path: Path) -> None:
+    for words in ("every word " * 30, "错误" * 200, "short"):
+        sample.prompt(sample.session(), words)
+    to_folder(Export(JsonTree(sample.root), Selection(), "html"), str(tmp_path / "out"), lambda done, total: None)
+    page = (tmp_path / "out" / "index.html").read_text()
+    for shown in ("every word " * 17 + "every word…", "错误" * 100 + "…", "short"):
+        assert f'<span class="meta">{shown}</span>' in page

@@ -101,6 +101,13 @@ def test_everything_can_be_had() -> None:
     ]
 
 
+def test_what_a_program_printed_has_lost_its_colours() -> None:
+    coloured = {"output": "\x1b[1;31mFAILED\x1b[0m test\x1b[K", "error": "\x1b[31mno\x1b[m"}
+    (call,) = read([{"type": "tool", "tool": "bash", "state": coloured}], Wanted.everything())
+    assert isinstance(call, Call)
+    assert (call.output, call.error) == ("FAILED test", "no")
+
+
 def test_each_thing_can_be_asked_for_alone() -> None:
     plain = len(read(EVERY_PART))
     assert len(read(EVERY_PART, Wanted(reasoning=True))) == plain + 1

@@ -86,7 +86,7 @@ class Parser:
         to set it must not mean every day."""
         for argument in self.declared:
             asked = argument.option_strings and argument.dest not in _MAY_BE_EMPTY
-            given = getattr(options, argument.dest, None) if asked else None
+            given = getattr(options, argument.dest, None) if asked and argument.default != "" else None
             if given == "" or (isinstance(given, list) and "" in given):
                 from ..errors import UsageError
 

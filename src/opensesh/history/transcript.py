@@ -13,7 +13,7 @@ from ..errors import RecordError
 from ..records import as_list, as_object, as_whole, read_failure
 from ..storage.store import Damage
 from . import todos
-from .wording import key_input, text
+from .wording import key_input, text, uncoloured
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -225,8 +225,8 @@ class _Reader:
             subject=todos.progress(given) if listed else key_input(state),
             status=text(state, "status"),
             input=given,
-            error=text(state, "error"),
-            output=text(state, "output") if self._wanted.outputs else "",
+            error=uncoloured(text(state, "error")),
+            output=uncoloured(text(state, "output")) if self._wanted.outputs else "",
             diff=text(metadata, "diff"),
             todos="\n".join(todos.marked(given)) if listed else "",
             session=session,

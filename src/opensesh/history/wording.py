@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,7 @@ if TYPE_CHECKING:
     from ..records import Document
 
 _WIDTH = 200
+_COLOURS = re.compile(r"\x1b\[[0-9;:]*[mK]")
 _KEY_INPUTS = (
     "filePath", "file_path", "path", "command", "pattern", "url", "query", "description", "name", "prompt",
 )  # fmt: skip
@@ -41,6 +43,11 @@ def text(held: Document, name: str) -> str:
     """A field that should hold text, and does unless the record is odd."""
     value = held.get(name)
     return value if isinstance(value, str) else ""
+
+
+def uncoloured(words: str) -> str:
+    """What a program printed, without the colours it had for a terminal."""
+    return _COLOURS.sub("", words) if "\x1b" in words else words
 
 
 def key_input(state: Document) -> str:

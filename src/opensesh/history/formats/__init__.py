@@ -52,6 +52,8 @@ class Options(NamedTuple):
     reasoning: bool = True
     """Whether to tell what the model thought, where the form leaves a choice."""
     utc: bool = False
+    indexed: bool = False
+    """Whether it lies in a folder with others, and an index that leads to them all."""
 
 
 FORMATS = {

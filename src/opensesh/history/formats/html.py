@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from .turns import Piece
 
 _NOTE = "Exported by opensesh. This page holds everything it shows and asks nothing of the network."
+_LONGEST_PROMPT = 200
 _FOLDER = os.path.join(os.path.dirname(__file__), "page")
 
 
@@ -50,7 +51,12 @@ class Html:
 
     def pieces(self, session: Exported) -> Iterator[bytes]:
         """One page, a piece at a time."""
-        parts = {"page": self._page(session), "policy": page_policy(), "note": self._note}
+        parts = {
+            "page": self._page(session),
+            "policy": page_policy(),
+            "note": self._note,
+            "indexed": self._options.indexed,
+        }
         for piece in _template("session.html").generate(parts):
             yield piece.encode(errors="replace")
 
@@ -122,7 +128,16 @@ class IndexEntry(Struct, kw_only=True):
         self.cost += units(cost) if isinstance(cost, (int, float)) else 0
         if not self.prompt and info.get("role") == "user":
             words = (text(part, "text") for part in parts if part.get("type") == "text" and not part.get("synthetic"))
-            self.prompt = " ".join(" ".join(words).split())[:200]
+            self.prompt = _beginning(" ".join(" ".join(words).split()))
+
+
+def _beginning(words: str) -> str:
+    """How a text begins, up to a word's end if there is one near."""
+    if len(words) <= _LONGEST_PROMPT:
+        return words
+    cut = words[:_LONGEST_PROMPT]
+    space = cut.rfind(" ", _LONGEST_PROMPT - 40)
+    return f"{cut[:space] if space > 0 else cut}…"
 
 
 def index_page(entries: Iterable[IndexEntry], *, utc: bool = False) -> Iterator[bytes]:
