@@ -150,6 +150,10 @@ def test_an_empty_store_is_no_error_nor_is_none_that_nobody_named(terminal: Term
     assert terminal.json("list", "--store", str(tmp_path)) == {"total": 0, "sessions": []}
     assert terminal.run("list") == ""
     assert (terminal.code, "There are no sessions in " in terminal.error) == (0, True)
+    assert "--store names the place" in terminal.error
+    told = terminal.error.replace("/storage.", ".")
+    terminal.run("search", "anything")
+    assert (terminal.code, terminal.error) == (0, told)
     terminal.run("list", "--since", "1d")
     assert terminal.error == "No sessions fit.\n"
     terminal.run("stats")
@@ -231,14 +235,31 @@ def test_damage_is_told_and_costs_only_itself(terminal: Terminal, store: Path) -
     assert terminal.code == 0
 
 
+@pytest.mark.parametrize(
+    ("words", "meant"),
+    [
+        (["ls"], "opensesh list"),
+        (["revert", "last"], "opensesh session revert"),
+        (["delete"], "opensesh session remove"),
+        (["session", "list"], "opensesh list"),
+        (["session", "delete", "last"], "opensesh session remove"),
+        (["session", "frok"], "opensesh session fork"),
+        (["--quiet", "session", "frok"], "opensesh session fork"),
+    ],
+)
+def test_a_word_that_belongs_elsewhere_is_shown_where(terminal: Terminal, words: list[str], meant: str) -> None:
+    terminal.run(*words)
+    assert (terminal.code, f"; did you mean '{meant}'?" in terminal.error) == (2, True)
+
+
 def test_what_goes_wrong_is_one_line_and_a_number(terminal: Terminal, tmp_path: Path) -> None:
     terminal.run("lst")
     assert (terminal.code, terminal.error) == (
         2,
-        "opensesh: there is no command 'lst'; did you mean 'list'? Try 'opensesh --help'.\n",
+        "opensesh: there is no command 'lst'; did you mean 'opensesh list'? Try 'opensesh --help'.\n",
     )
-    terminal.run("delete")
-    assert terminal.error == "opensesh: there is no command 'delete'. Try 'opensesh --help'.\n"
+    terminal.run("xyzzy")
+    assert terminal.error == "opensesh: there is no command 'xyzzy'. Try 'opensesh --help'.\n"
     terminal.run("list", "--limit", "many")
     assert (terminal.code, terminal.error.count("\n")) == (2, 1)
     assert terminal.json("list", "--nope")["error"]["name"] == "UsageError"

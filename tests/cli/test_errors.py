@@ -133,7 +133,7 @@ def test_a_store_with_nothing_in_it_gives_an_empty_answer_and_says_so(terminal: 
 
 def test_a_command_that_is_nearly_right_is_suggested(terminal: Terminal) -> None:
     terminal.run("exprt")
-    assert "'export'" in helps(terminal, 2)
+    assert "'opensesh export'" in helps(terminal, 2)
 
 
 @pytest.mark.parametrize(

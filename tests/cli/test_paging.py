@@ -28,6 +28,20 @@ def test_what_is_longer_than_the_screen_goes_through_the_pager(
     assert f"line {LINES - 1}\n" in paged.read_text()
 
 
+@pytest.mark.parametrize("words", [("list", "--limit", "0"), ("search", "Question", "--limit", "0")])
+def test_a_list_that_begins_with_the_best_does_not_run_out_of_sight(
+    screen: Callable[..., Screen], sample: Sample, words: tuple[str, ...]
+) -> None:
+    for number in range(60):
+        sample.talk(f"Number {number}")
+    shown = screen(*words, PAGER="head -n 2")
+    assert shown.end() == 0
+    first, second, *rest = shown.text.splitlines()
+    assert "SESSION" in first or "Number 59" in first
+    assert second
+    assert len(rest) == 1  # how many there are
+
+
 def test_what_fits_on_the_screen_does_not(screen: Callable[..., Screen], sample: Sample) -> None:
     shown = screen("show", sample.talk("Short")["id"], PAGER="false")
     assert shown.end() == 0

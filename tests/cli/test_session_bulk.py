@@ -49,6 +49,20 @@ def test_sessions_are_removed_by_what_they_have_in_common_and_come_back(bulk: Bu
     assert bulk.json("trash")["trash"] == []
 
 
+def test_what_was_done_is_told_newest_first_whatever_the_project(bulk: Bulk, sample: Sample) -> None:
+    for number, project in enumerate(("b" * 40, "a" * 40, "b" * 40)):
+        sample.clock += DAY
+        sample.talk(f"number {number}", project=project)
+    told = bulk.run("remove", "--larger", "1", "--dry-run").splitlines()
+    assert [line.split()[-1] for line in told[:-1]] == ["2", "1", "0"]
+
+
+def test_a_session_to_move_without_a_folder_is_asked_where_to(bulk: Bulk, sample: Sample) -> None:
+    session = sample.talk()
+    assert "opensesh session move last FOLDER" in bulk.refused("move", "last")
+    assert f"move {session['id']} FOLDER" in bulk.refused("move", session["id"])
+
+
 def test_nothing_is_removed_without_a_word(bulk: Bulk, sample: Sample) -> None:
     session = sample.talk()
     before = contents(sample.root)

@@ -12,7 +12,7 @@ from .arguments import Parser
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
     from typing import Any, Protocol
 
     class Command(Protocol):
@@ -47,6 +47,18 @@ COMMANDS = {
     "demo": ("see it work in a throw-away folder", "demo"),
     "completion": ("completion for bash, zsh or fish", "completion"),
 }
+_SYNONYMS = {
+    "ls": "list",
+    "cat": "show",
+    "find": "search",
+    "cost": "stats",
+    "usage": "stats",
+    "rm": "session remove",
+    "delete": "session remove",
+    "undo": "session revert",
+    "redo": "session unrevert",
+}
+"""What things are called elsewhere."""
 _STORELESS = ("serve-share", "models", "agents", "tools", "config", "plugins", "demo", "completion")
 """Commands that need no store."""
 _BEGINNERS = ("run", "import")
@@ -188,8 +200,12 @@ def _run(words: Sequence[str]) -> int:
 
         return complete(rest[1:])
     if name not in COMMANDS:
-        raise errors.UsageError(f"there is no command {name!r}{_nearest(name)} Try 'opensesh --help'.")
+        raise errors.UsageError(f"there is no command {name!r}{_meant(name)} Try 'opensesh --help'.")
     command, parser = command_parser(name)
+    for action in rest[position : position + 1] if parser.actions else ():
+        if action not in parser.actions and not action.startswith("-"):
+            meant = _meant(action, name, parser.actions)
+            raise errors.UsageError(f"{name} has no action {action!r}{meant} Try 'opensesh {name} --help'.")
     if parser.actions and position:
         rest = [*rest[position:], *rest[:position]]  # what is said everywhere belongs behind the action
     try:
@@ -278,11 +294,18 @@ def _command_position(words: Sequence[str]) -> int | None:
     return None
 
 
-def _nearest(name: str) -> str:
+def _meant(word: str, command: str = "", actions: Iterable[str] = ()) -> str:
+    """What someone who typed ``word`` for a command, or for an action of one, may have meant."""
     from ..spelling import nearest
 
-    found = nearest(name, COMMANDS)
-    return f"; did you mean {found[0]!r}?" if found else "."
+    here, other = (actions, "opensesh") if command else (COMMANDS, "opensesh session")
+    elsewhere = COMMANDS if command else command_parser("session")[1].actions
+    if word in _SYNONYMS:
+        return f"; did you mean 'opensesh {_SYNONYMS[word]}'?"
+    if word in elsewhere:
+        return f"; did you mean '{other} {word}'?"
+    found = nearest(word, here)
+    return f"; did you mean 'opensesh {f'{command} ' if command else ''}{found[0]}'?" if found else "."
 
 
 def _explain(error: errors.OpenseshError, *, as_json: bool) -> None:

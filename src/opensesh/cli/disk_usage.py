@@ -48,16 +48,16 @@ def _print(usage: StoreUsage, limit: int) -> None:
         if shares:
             print()
             _shares(what, shares, usage.total.bytes, limit)
-    print()
     others = {
         "attachments": usage.attachments,
         "subagents' sessions": usage.children,
         "without a session": usage.orphans,
     }
-    _shares("of which", {name: share for name, share in others.items() if share.records}, usage.total.bytes, limit)
+    if within := {name: share for name, share in others.items() if share.records}:
+        print()
+        _shares("of which", within, usage.total.bytes, limit)
     for name, amount in usage.beside.items():
         print(output.paint(f"beside the sessions, {name}: {size(amount)}", 2))
-    print()
     rows = [
         (
             each.session,
@@ -69,6 +69,7 @@ def _print(usage: StoreUsage, limit: int) -> None:
         for each in usage.largest()[: limit or None]
     ]
     if rows:
+        print()
         output.table(("SESSION", "OWN", "WITH CHILDREN", "RECORDS", "TITLE"), rows)
 
 

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from ..storage.store import Store
     from .arguments import Parser
 
+ELSEWHERE = "'opensesh run' begins one. If yours are elsewhere, --store names the place."
+"""What to say where there are no sessions at all."""
 _UNITS = {"m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 
 
@@ -47,7 +49,7 @@ def run(options: Namespace) -> int:
         more = {"elsewhere": found.elsewhere} if found.elsewhere else {}
         output.print_json({"total": found.total, "sessions": entries, **more})
     else:
-        _print(library, found.sessions, utc=options.utc)
+        output.in_pages(lambda: _print(library, found.sessions, utc=options.utc))
         _tell(found, library.store, options)
     output.tell_damage(library.damage)
     return 0
@@ -117,9 +119,12 @@ def _project_name(session: Session, projects: dict[str, Project]) -> str:
 
 def _tell(found: Overview, store: Store, options: Namespace) -> None:
     shown = len(found.sessions)
+    others = found.children or found.archived or options.project or options.here or options.since or options.until
+    if found.total == 0 and not others:
+        print(f"There are no sessions in {store.place}.\n{ELSEWHERE}", file=sys.stderr)
+        return
     if found.total == 0:
-        others = found.children or found.archived or options.project or options.here or options.since or options.until
-        told = "No sessions fit" if others else f"There are no sessions in {store.place}"
+        told = "No sessions fit"
     elif shown < found.total:
         told = f"{shown} of {found.total:,} sessions; --limit 0 shows all"
     else:

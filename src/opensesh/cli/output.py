@@ -10,7 +10,7 @@ from ..spelling import counted
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from typing import Any
 
 __all__ = [
@@ -18,6 +18,7 @@ __all__ = [
     "clip_start",
     "coloured",
     "counted",
+    "in_pages",
     "kinds",
     "paint",
     "painted_diff",
@@ -41,6 +42,16 @@ def print_json(value: Any) -> None:
 
     sys.stdout.buffer.write(dumps(value) + b"\n")
     sys.stdout.buffer.flush()
+
+
+def in_pages(prints: Callable[[], None]) -> None:
+    """Call ``prints``; on a terminal, what it prints goes through the pager if it is longer than the screen."""
+    if not sys.stdout.isatty():
+        prints()
+        return
+    from .paging import page_what
+
+    page_what(prints)
 
 
 def coloured() -> bool:

@@ -4,6 +4,12 @@ from __future__ import annotations
 
 import os
 import sys
+from io import StringIO
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import TextIO
 
 _COULD_NOT_BE_RUN = (126, 127)
 """What a shell answers then."""
@@ -16,6 +22,32 @@ def page(text: str) -> None:
     if not (_is_longer_than_the_screen(text) and _is_paged(data)):
         sys.stdout.buffer.write(data)
         sys.stdout.buffer.flush()
+
+
+def page_what(prints: Callable[[], None]) -> None:
+    """Call ``prints``, which prints for a terminal, and page what it printed."""
+    terminal, held = sys.stdout, _Held(sys.stdout)
+    sys.stdout = held
+    try:
+        prints()
+    finally:
+        sys.stdout = terminal
+    if text := held.getvalue():
+        page(text.removesuffix("\n"))
+
+
+class _Held(StringIO):
+    """What is printed, and looks like the terminal that it is for."""
+
+    def __init__(self, terminal: TextIO) -> None:
+        super().__init__()
+        self._terminal = terminal
+
+    def isatty(self) -> bool:
+        return self._terminal.isatty()
+
+    def fileno(self) -> int:
+        return self._terminal.fileno()
 
 
 def _is_longer_than_the_screen(text: str) -> bool:

@@ -81,7 +81,7 @@ def run(options: Namespace) -> int:
         if options.json:
             _print_json({"total": found.total, "hits": [hit.document() for hit in found.hits]})
         else:
-            _print(found, options)
+            output.in_pages(lambda: _print(found, options))
         _tell(found, index, options)
     finally:
         index.close()
@@ -194,7 +194,11 @@ def _painted(found: Snippet) -> str:
 
 
 def _tell(found: Results, index: Index, options: Namespace) -> None:
-    if not options.json:
+    if not found.total and not options.json and index.is_empty:
+        from .listing import ELSEWHERE
+
+        print(f"There are no sessions in {index.place}.\n{ELSEWHERE}", file=sys.stderr)
+    elif not options.json:
         print(_count(found, options), file=sys.stderr)
     if found.note:
         print(f"({found.note})", file=sys.stderr)

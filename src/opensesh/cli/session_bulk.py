@@ -83,6 +83,8 @@ def _deed(options: Namespace) -> Callable[[Store, list[Session], bool], Bulk]:
         folder = options.session.pop() if options.session else ""
         if not folder:
             raise UsageError("to which folder? Name it last")
+        if not os.path.isdir(folder) and (folder == "last" or folder.startswith("ses_")):
+            raise UsageError(f"move {folder} to which folder? Name it last: opensesh session move {folder} FOLDER")
         if not os.path.isdir(folder):
             raise NotFound(f"there is no folder {folder}", path=folder)
         base = os.path.abspath(os.path.expanduser(options.base)) if options.base else ""
@@ -149,12 +151,16 @@ def _agreed(plan: Bulk, options: Namespace, *, named: bool) -> bool:
     if options.yes or (named and options.action != "remove"):
         return True
     confirm.need_somebody("say --yes where nobody can be asked, or --dry-run to see what would be done")
-    for each in plan.sessions[:_SHOWN]:
+    for each in _newest_first(plan)[:_SHOWN]:
         line = f"  {each.id}  {output.when(each.updated, utc=options.utc)}  {output.clip(each.title, 60)}"
         print(line, file=sys.stderr)
     if len(plan.sessions) > _SHOWN:
         print(f"  ... and {len(plan.sessions) - _SHOWN:,} more", file=sys.stderr)
     return confirm.says_yes(f"{_WORDS[options.action][0]}: {_amount(plan)}?")
+
+
+def _newest_first(done: Bulk) -> list[Session]:
+    return sorted(done.sessions, key=lambda each: -each.updated)
 
 
 def _amount(done: Bulk) -> str:
@@ -179,7 +185,7 @@ def _tell(done: Bulk, store: Store, options: Namespace) -> None:
     if not done.sessions and not done.left:
         print("No sessions fit.", file=sys.stderr)
         return
-    for each in done.sessions:
+    for each in _newest_first(done):
         print(f"{each.id}  {output.when(each.updated, utc=options.utc)}  {output.clip(each.title, 60)}")
     for name, reason in done.left:
         print(f"{name} was left alone: {reason}", file=sys.stderr)

@@ -61,7 +61,9 @@ def open_store(place: str | None = None, *, report: Callable[[Damage], None] | N
         raise failed[0][1]
     for path, error in failed:
         if report is None:
-            raise StoreError(f"{error.message}; to go on without it, say --store {found.tree}", path=path)
+            raise StoreError(
+                f"{error.message.removesuffix('.')}; to go on without it, say --store {found.tree}", path=path
+            )
         report(unreadable(path, error))
     return Union(found.place, [open_tree(found.tree), *opened])
 

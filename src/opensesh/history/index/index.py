@@ -76,6 +76,11 @@ class Index:
         """What could not be read while bringing the index up to date."""
         return list(dict.fromkeys(damage for feed in self.feeds for damage in feed.damage))
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether it knows of no session."""
+        return self.ask(lambda db: db.execute("SELECT 1 FROM session LIMIT 1").fetchone()) is None
+
     def refresh(self, *, closely: bool = False, progress: Progress | None = None) -> None:
         """Bring the index up to date. ``closely``, every record is compared, however unlikely it is to have changed.
 

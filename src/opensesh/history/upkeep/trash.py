@@ -252,7 +252,9 @@ def free(tree: JsonTree, sessions: Iterable[Session], filed: Container[str]) -> 
     for session in sessions:
         holder = leases.holder(session.id)
         if session.id not in filed:
-            left.append(Damage(session.id, "kept in a database of OpenCode's, which is never written here"))
+            left.append(
+                Damage(session.id, "it is in a database of OpenCode's, which is never written here; do it in OpenCode")
+            )
         elif holder is not None:
             left.append(Damage(session.id, f"being run by {holder}"))
         else:
