@@ -13,9 +13,11 @@ import pytest
 import opensesh
 from opensesh.bus import Envelope
 from opensesh.engine.prompt import Manner
-from opensesh.errors import InvalidID, PermissionCorrected, UsageError
+from opensesh.errors import InvalidID, PermissionCorrected, ReadOnlyStore, UsageError
 from opensesh.events import PartUpdated, PermissionAsked, QuestionAsked
 from opensesh.models.scripted import ScriptedModel
+
+from .history.shelf import Database
 
 EXAMPLE = """
 import asyncio, opensesh
@@ -109,6 +111,18 @@ async def test_a_session_in_place_of_its_id_is_told_so() -> None:
         session: Any = await engine.create(title="x")
         with pytest.raises(InvalidID, match=r"this is a Session, so try its \.id"):
             await engine.run(session, "Why?", model="scripted/prompt")
+
+
+async def test_a_session_of_a_database_is_not_gone_on_with_beside_it(tmp_path: Path) -> None:
+    database = Database(tmp_path / "data" / "opencode.db")
+    session = database.session("ses_1" + "0" * 25)
+    database.close()
+    async with opensesh.open(".", store=str(tmp_path / "data")) as engine:
+        with pytest.raises(ReadOnlyStore, match=f"opensesh session fork {session}"):
+            await engine.run(session, "Go on.", model="scripted/prompt")
+        assert not (tmp_path / "data" / "storage" / "message").exists()
+        fork = await asyncio.to_thread(engine.sessions.fork, session)
+        assert (await engine.run(fork.id, "Go on.", model="scripted/prompt")).kind == "answered"
 
 
 def test_what_cannot_work_is_refused_at_the_door() -> None:

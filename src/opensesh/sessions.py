@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from . import __version__, events, ids
-from .errors import NotFound, RecordError
+from .errors import NotFound, ReadOnlyStore, RecordError
 from .records import OWN, Document, Rule, Session, Share, as_list, as_object, document_of, view
 from .slugs import new_slug
 from .storage import keys, revocations
@@ -133,6 +133,21 @@ class Sessions:
         info = self._at(session_id, lambda key: self.store.update(key, change))
         self._publish(events.SessionUpdated(info=info))
         return view(info, Session)
+
+    def need_writable(self, session_id: str) -> None:
+        """:class:`~opensesh.errors.ReadOnlyStore` if its record is in a store that is never written. To be asked before
+        anything new of it is: that would go to another store, which knows nothing of the session."""
+        from .storage.union import Union
+
+        def look(key: Key) -> None:
+            home = self.store.home(key) if isinstance(self.store, Union) else self.store
+            home.read(key)
+            if getattr(home, "is_read_only", False):
+                copy = f"'opensesh session fork {session_id}' makes a copy to go on with, 'opensesh import' one of all"
+                whose = f"{session_id} is in {home.place}, which belongs to OpenCode and is never written here"
+                raise ReadOnlyStore(f"{whose}; {copy}", path=home.place)
+
+        self._at(session_id, look)
 
     def touch(self, session_id: str) -> Session:
         """Note that something happened in it."""

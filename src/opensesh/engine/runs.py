@@ -125,6 +125,7 @@ class Runs:
         if self._heart is None:
             raise UsageError("this engine is not open yet; write: async with opensesh.open(...) as engine")
         session = await self._runtime.session(session_id)
+        await asyncio.to_thread(self._runtime.sessions.need_writable, session_id)
         lease = await asyncio.to_thread(self._acquire, session_id)
         try:
             messages = await asyncio.to_thread(self._load, session_id)

@@ -73,6 +73,8 @@ class OpencodeDB:
         """Let go of the database. Closing twice is no error."""
         self._file.close()
 
+    is_read_only = True
+
     @property
     def place(self) -> str:
         """The database file."""
