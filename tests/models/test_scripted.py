@@ -357,6 +357,7 @@ async def test_a_prompt_is_played_step_by_step() -> None:
 
     _, error = await error_of(model, request(prompt, answered, result, Assistant(content=(Text(text="Done."),))))
     assert "all answers that the prompt scripts were given (2)" in error.message
+    assert "add '---' and another turn" in error.message
 
 
 async def test_words_put_into_the_models_mouth_do_not_count_as_an_answer() -> None:
@@ -381,6 +382,8 @@ async def test_a_failure_in_a_prompt_is_over_at_the_next_attempt() -> None:
 async def test_a_prompt_that_is_no_script_is_repeated() -> None:
     model = ScriptedModel.prompted()
     assert await text_of(model, request("Say hello.")) == "You said: Say hello. "
+    reminded = User(content=(Text(text="Hello."), Text(text="<system-reminder>\nIt is late.\n</system-reminder>")))
+    assert await text_of(model, request(reminded)) == "You said: Hello. "
     assert await text_of(model, request("Sum it up.", tools=())) == f"{SUMMARY} "
     assert await text_of(model, TITLE_REQUEST) == TITLE
     _, error = await error_of(model, request("CALL read {"))

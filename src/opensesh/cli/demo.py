@@ -85,6 +85,7 @@ async def _tell(folder: str, options: Namespace) -> Outcome:
     say(f"\n{folder} {'is kept.' if options.keep else 'is gone again; --keep leaves it.'}")
     if options.keep:
         say(f"A closer look: opensesh show last --store {os.path.dirname(kept.root)}")
+    say('Now you, in a folder of your own: opensesh run -m scripted/prompt "Hello?", then list, show, search, export.')
     return outcome
 
 

@@ -318,10 +318,12 @@ class _Prompts:
         texts, since = _last_prompt(request)
         calls = _scripted_calls(texts)
         if not calls:
-            return _words("You said: " + "\n".join(texts) if request.tools else SUMMARY), "0"
+            said = [text for text in texts if not text.lstrip().startswith("<system-reminder>")]  # which nobody typed
+            return _words("You said: " + "\n".join(said) if request.tools else SUMMARY), "0"
         position = _position(since, calls)
         if position >= len(calls):
-            raise LookupError(f"all answers that the prompt scripts were given ({len(calls)})")
+            more = "after a CALL the model is asked again, so add '---' and another turn, such as 'SAY Done'"
+            raise LookupError(f"all answers that the prompt scripts were given ({len(calls)}); {more}")
         attempt = self._attempt(request, len(calls[position])) if len(calls[position]) > 1 else 0
         mark = hashlib.sha256(encode((len(request.messages), texts, attempt))).hexdigest()[:10]
         return calls[position][attempt], mark
