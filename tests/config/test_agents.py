@@ -88,6 +88,25 @@ def test_explore_only_searches(house: House) -> None:
     }
 
 
+@pytest.mark.parametrize(
+    ("permission", "expected"),
+    [
+        ({}, "ask"),
+        ({"bash": "ask"}, "ask"),
+        ({"read": "allow"}, "allow"),
+        ({"*": "allow"}, "allow"),
+        ({"read": {"*.env": "deny"}}, "deny"),
+        ({"read": {"vault/*": "deny"}}, "deny"),
+    ],
+)
+def test_whoever_reads_asks_before_it_reads_secrets(house: House, permission: Any, expected: str) -> None:
+    found = configured(house, permission=permission)
+    for name in ("build", "plan", "general", "explore"):
+        assert verdict(found[name], "read", "vault/.env") == expected, name
+        assert verdict(found[name], "read", "vault/x.py") == ("deny" if "vault/*" in str(permission) else "allow")
+    assert verdict(found["explore"], "read", "src/.env.example") == "allow"
+
+
 @pytest.mark.parametrize("permission", ["allow", {"*": "allow"}, {"edit": "allow", "task": "allow"}, {"e*": "allow"}])
 def test_a_global_allow_does_not_lift_what_a_built_in_agent_must_not_do(house: House, permission: Any) -> None:
     found = configured(house, permission=permission)

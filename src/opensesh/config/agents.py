@@ -11,7 +11,8 @@ An agent's rules are layered, and the last one that matches decides:
 In OpenCode 1.1.65 there is no fourth layer, and a global ``"*": "allow"`` or ``"edit": "allow"``, which many people
 have, lets the plan agent edit and the explore agent do anything. Here a built-in agent's prohibitions hold against
 global rules; only the section of that agent lifts them. Global rules still apply to what the agent may do at all:
-where they say ``ask`` or ``deny``, it asks or is denied.
+where they say ``ask`` or ``deny``, it asks or is denied. And the explore agent, which reads anything there, asks before
+it reads a ``.env`` file like all others.
 """
 
 from __future__ import annotations
@@ -34,6 +35,13 @@ if TYPE_CHECKING:
 
 _GUARDS = ("external_directory", "doom_loop")
 """Permissions that guard tools rather than being one. No agent's "nothing else" means the user's word on them."""
+
+
+_SECRETS = (
+    rule("read", "ask", "*.env"),
+    rule("read", "ask", "*.env.*"),
+    rule("read", "allow", "*.env.example"),
+)
 
 
 class Agent(View, frozen=True, kw_only=True):
@@ -130,9 +138,7 @@ def _defaults(config: Config, skill_folders: Sequence[str]) -> Rules:
         rule("plan_enter", "deny"),
         rule("plan_exit", "deny"),
         rule("read", "allow"),
-        rule("read", "ask", "*.env"),
-        rule("read", "ask", "*.env.*"),
-        rule("read", "allow", "*.env.example"),
+        *_SECRETS,
     )
 
 
@@ -176,6 +182,7 @@ def _builtins(config: Config) -> list[_Builtin]:
             (
                 *nothing,
                 *(rule(tool, "allow") for tool in searching),
+                *_SECRETS,
                 rule("external_directory", "allow", config.folders.tool_output),
             ),
             prompt("explore"),
@@ -220,11 +227,10 @@ def _held(specifics: Rules, user: Rules) -> Rules:
 def _exception(exception: Rule, forbidden: Rule, specifics: Rules, user: Rules) -> list[Rule]:
     if exception.action == "deny":
         return []  # a prohibition of its own
-    if exception.permission != forbidden.permission and exception.pattern == "*":
-        return [
-            exception,
-            *(replace(each, permission=exception.permission) for each in _about(exception.permission, user)),
-        ]
+    alike = [each for each in specifics if each.permission == exception.permission != forbidden.permission]
+    if any(each.pattern == "*" for each in alike):
+        about = [replace(each, permission=exception.permission) for each in _about(exception.permission, user)]
+        return [*alike, *about] if exception.pattern == "*" else []  # they came with the one for everything
     action = evaluate(exception.permission, exception.pattern, specifics, user)
     return [] if action == "deny" else [replace(exception, action=action)]
 
