@@ -26,6 +26,7 @@ def tree(tmp_path: Path) -> Tree:
 
 @pytest.fixture
 def library(tree: Tree) -> Library:
+    tree.root.mkdir(parents=True)
     return history.open(str(tree.root.parent))
 
 
@@ -202,3 +203,9 @@ def test_nothing_heavy_is_loaded_before_it_is_needed() -> None:
     code = "import sys; from opensesh import history; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     assert not {"msgspec", "sqlite3", "rich", "json", "asyncio"} & set(loaded)
+
+
+def test_a_place_that_was_named_and_is_not_there_is_no_empty_history(tmp_path: Path) -> None:
+    with pytest.raises(NotFound, match="there is no store at"):
+        history.open(str(tmp_path / "nowhere"))
+    assert list(history.open(str(tmp_path)).sessions()) == []

@@ -190,7 +190,9 @@ def test_children_are_inside_the_calls_that_began_them(tmp_path: Path) -> None:
     tree.tool(child, "task", input={"description": "deeper"}, metadata={"sessionId": grandchild})
     tree.tool(grandchild, "task", input={"description": "in a circle"}, metadata={"sessionId": parent})
     tree.tool(grandchild, "task", input={"description": "to nowhere"}, metadata={"sessionId": "ses_none"})
-    entry = history.open(str(tree.root)).session(parent)
+    library = history.open(str(tree.root))
+    entry = library.session(parent)
+    assert library.transcript(parent) == entry.transcript()
     (call,) = entry.transcript().turns[0].blocks
     assert isinstance(call, Call)
     assert call.child is None

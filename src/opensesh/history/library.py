@@ -309,10 +309,12 @@ class Library:
         return "\n".join(text for text in texts if isinstance(text, str))
 
     def transcript(
-        self, session: Session, wanted: Wanted | None = None, *, children: bool = False, last: int = 0
+        self, session: Session | str, wanted: Wanted | None = None, *, children: bool = False, last: int = 0
     ) -> Transcript:
-        """What there is to read in a session; with ``children``, what its subagents did is inside their calls."""
-        return self._transcript(session, wanted, (session.id,) if children else None, last)
+        """What there is to read in a session, which may be named as for :meth:`session`; with ``children``, what its
+        subagents did is inside their calls."""
+        record = self.session(session).record if isinstance(session, str) else session
+        return self._transcript(record, wanted, (record.id,) if children else None, last)
 
     def search(
         self, query: Query | str, *, project: str | None = None, progress: Callable[[int, int], None] | None = None

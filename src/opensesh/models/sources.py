@@ -15,6 +15,7 @@ from msgspec import Raw, Struct
 from ..errors import ConnectionBroken, ModelError, RecordError
 from ..flags import Flags
 from ..records import loads_object
+from ..spelling import reason
 from ..storage import paths
 from ..storage.disk import Disk, content
 from ..storage.store import Damage
@@ -170,7 +171,7 @@ def _fetch(url: str, etag: str, client: httpx2.Client | None) -> httpx2.Response
     try:
         return session.get(url, headers={"if-none-match": etag} if etag else {}, follow_redirects=True)
     except (httpx2.HTTPError, httpx2.InvalidURL) as error:
-        said = f"{url} could not be reached: {error}. The catalogue stays as it was."
+        said = f"{url} could not be reached: {reason(error)}. The catalogue stays as it was."
         raise ConnectionBroken(said, url=url) from error
     finally:
         if client is None:

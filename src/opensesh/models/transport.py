@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from ..errors import ConnectionBroken, ModelError
+from ..spelling import reason
 from . import failures
 from .sse import ServerSentEvent, Splitter, whole_characters
 
@@ -158,7 +159,7 @@ class Transport:
         import httpx2
 
         where = failures.public_url(url)
-        said = failures.scrub(str(error), failures.secrets_in(url, headers))
+        said = failures.scrub(reason(error), failures.secrets_in(url, headers))
         retryable = True
         match error:
             case httpx2.ConnectTimeout() | httpx2.PoolTimeout():
@@ -174,9 +175,9 @@ class Transport:
                 message = f"{where} cannot be asked: {said}"
                 retryable = False
             case httpx2.ConnectError() | httpx2.ProxyError():
-                message = f"{where} could not be reached: {said or 'connection refused'}"
+                message = f"{where} could not be reached: {said}"
             case _:
-                message = f"The connection to {where} broke: {said or type(error).__name__}"
+                message = f"The connection to {where} broke: {said}"
         return ConnectionBroken(message, url=where, retryable=retryable)
 
 
