@@ -23,7 +23,7 @@ from opensesh.models.transport import Transport, drain, encode
 from .loopback import END, HEAD, Exchange, chunk, serving
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Mapping
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
 URL = "https://api.test/v1/messages"
@@ -43,11 +43,6 @@ async def ask(
 ) -> list[ServerSentEvent]:
     events = transport.sse(url, headers=headers or {}, body={"ask": "é"}, provider_id=provider_id)
     return [event async for event in events]
-
-
-async def read_on(events: AsyncIterator[ServerSentEvent]) -> None:
-    async for _ in events:
-        pass
 
 
 async def refused(transport: Transport, url: str = URL, headers: Mapping[str, str] | None = None) -> ModelError:
