@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import os
 import subprocess
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
 
 from . import ids
 from .errors import InvalidKey, NotFound, OpenseshError, RecordError
@@ -26,7 +28,7 @@ if TYPE_CHECKING:
 _GIT = ("git", "--no-optional-locks", "-c", "core.fsmonitor=false", "-c", "core.quotepath=false")
 
 
-class Place(NamedTuple):
+class Place(Struct, frozen=True):
     """A directory, and where it belongs."""
 
     directory: str

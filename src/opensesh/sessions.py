@@ -13,9 +13,8 @@ from . import __version__, events, ids
 from .errors import NotFound, ReadOnlyStore, RecordError
 from .records import OWN, Document, Rule, Session, Share, as_list, as_object, document_of, view
 from .slugs import new_slug
-from .storage import keys, revocations
+from .storage import keys
 from .storage.store import Damage, Key, StoredMessage, log_damage
-from .storage.union import places
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
     Report = Callable[[Damage], None]
 
 T = TypeVar("T")
-_FORK = re.compile(r"(.+) \(fork #(\d+)\)", re.ASCII)
+_FORK = r"(?a)(.+) \(fork #(\d+)\)"
 
 
 class Sessions:
@@ -319,6 +318,9 @@ class Sessions:
         for key in (("share", session_id), keys.share(session_id)):
             try:
                 share = view(self.store.read(key), Share)
+                from .storage import revocations
+                from .storage.union import places
+
                 revocations.note(session_id, share, store=places(self.store)[0], why="removed")
             except NotFound:
                 continue
@@ -345,7 +347,7 @@ def default_title(now: int, *, child: bool = False) -> str:
 
 def fork_title(title: str) -> str:
     """The title of the next fork of a session with this title."""
-    found = _FORK.fullmatch(title)
+    found = re.fullmatch(_FORK, title)
     return f"{found[1]} (fork #{int(found[2]) + 1})" if found else f"{title} (fork #1)"
 
 

@@ -9,7 +9,7 @@ from opensesh.errors import AuthFailed, ConnectionBroken, ModelError, Overloaded
 from opensesh.models.anthropic import Anthropic
 from opensesh.models.auth import Keyring
 from opensesh.models.catalogue import Catalogue
-from opensesh.models.connect import Connections, patience
+from opensesh.models.connect import Connections, Patience, patience
 from opensesh.models.google import Google
 from opensesh.models.model import Model
 from opensesh.models.openai_chat import OpenAIChat
@@ -158,7 +158,7 @@ async def test_a_provider_may_take_as_long_as_the_configuration_says() -> None:
 def test_silence_is_borne_for_as_long_as_the_whole_answer_may_take(
     timeout: Any, most: float | None, silence: float | None
 ) -> None:
-    assert patience({"timeout": timeout}) == (most, silence)
+    assert patience({"timeout": timeout}) == Patience(most, silence)
 
 
 async def test_a_key_that_changes_is_used_from_the_next_request_on() -> None:

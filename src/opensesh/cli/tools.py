@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from ..config import Config
     from ..project import Place
     from ..tools.installed import Installed, Unusable
-    from ..tools.mcp import State
     from ..tools.mcp.answers import McpTool
+    from ..tools.mcp.server import State
     from ..tools.registry import Surroundings
     from ..tools.tool import Tool
     from .arguments import Parser
@@ -57,7 +57,7 @@ def run(options: Namespace) -> int:
 async def _remote(config: Config) -> tuple[tuple[McpTool, ...], Mapping[str, State]]:
     import asyncio
 
-    from ..tools.mcp import Servers
+    from ..tools.mcp.servers import Servers
 
     servers = Servers(config, lambda event: None)
     async with asyncio.TaskGroup() as group:

@@ -13,12 +13,9 @@ from __future__ import annotations
 from ..flags import Flags
 from .agents import Agent, agents, default_agent, model_ref
 from .commands import Command, Expansion, commands, expand, hints, mentions, split_arguments
-from .fetching import Fetch
 from .folders import Folders
 from .instructions import Instruction, nearby, system_instructions, system_paths
-from .layers import load
 from .merged import Config, Origin
-from .replacing import replaced
 from .rules import Rules, evaluate, matches, rule, rules
 from .schema import (
     Action,
@@ -32,6 +29,13 @@ from .schema import (
     Settings,
 )
 from .skills import Skill, skills
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from .fetching import Fetch
+    from .layers import load
 
 __all__ = [
     "Action",
@@ -65,7 +69,6 @@ __all__ = [
     "mentions",
     "model_ref",
     "nearby",
-    "replaced",
     "rule",
     "rules",
     "skills",
@@ -73,3 +76,15 @@ __all__ = [
     "system_instructions",
     "system_paths",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """What it takes to read it, which is loaded when it is asked for: most modules want what was read."""
+    if name == "load":
+        from . import layers as module
+    elif name == "Fetch":
+        from . import fetching as module
+    else:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = globals()[name] = getattr(module, name)
+    return value

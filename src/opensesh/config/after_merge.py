@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ..records import Document, as_list, as_object, dumps_compact
-from . import jsonc
 from .before_merge import normalise, tool_permissions
 from .merged import Layer, Merge, Origin
 from .rules import permission_of
@@ -50,7 +49,9 @@ def _permission_variable(merge: Merge, flags: Flags) -> None:
     text = flags.permission
     if not text:
         return
-    value, source = jsonc.decode(text, flags.variable("PERMISSION") or "")
+    from .jsonc import decode
+
+    value, source = decode(text, flags.variable("PERMISSION") or "")
     source = source.around("permission")
     document: Document = {"permission": value}
     check(document, Settings, source)

@@ -18,8 +18,9 @@ it reads a ``.env`` file like all others.
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from ..errors import ConfigError
@@ -68,7 +69,7 @@ class Agent(View, frozen=True, kw_only=True):
     """The most model calls in one turn."""
 
 
-class _Builtin(NamedTuple):
+class _Builtin(Struct, frozen=True):
     name: str
     mode: Literal["subagent", "primary"]
     description: str

@@ -8,7 +8,9 @@ command in backticks stands for what that shell command prints; running it is th
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal
+
+from msgspec import Struct
 
 from ..records import View
 from .prompts import prompt
@@ -19,9 +21,9 @@ if TYPE_CHECKING:
     from .merged import Config
     from .skills import Skill
 
-_ARGUMENT = re.compile(r"\[Image\s+\d+\]|\"[^\"]*\"|'[^']*'|[^\s\"']+", re.IGNORECASE)
-_PLACE = re.compile(r"\$(?:([1-9][0-9]*)|ARGUMENTS)")
-_SHELL = re.compile(r"!`([^`]+)`")
+_ARGUMENT = r"(?i)\[Image\s+\d+\]|\"[^\"]*\"|'[^']*'|[^\s\"']+"
+_PLACE = r"\$(?:([1-9][0-9]*)|ARGUMENTS)"
+_SHELL = r"!`([^`]+)`"
 _MENTION = re.compile(r"(?<![A-Za-z0-9_`])@(\.?[^\s`,.]*(?:\.[^\s`,.]+)*)")
 
 
@@ -41,7 +43,7 @@ class Command(View, frozen=True, kw_only=True):
     """The arguments that the template has places for: ``("$1", "$2", "$ARGUMENTS")``."""
 
 
-class Expansion(NamedTuple):
+class Expansion(Struct, frozen=True):
     """A template with its arguments in place."""
 
     pieces: tuple[str, ...]
@@ -94,14 +96,14 @@ def _builtins(config: Config) -> list[Command]:
 
 def hints(template: str) -> tuple[str, ...]:
     """The places in a template, each once: numbers in order, then ``$ARGUMENTS``."""
-    places = {found[0] for found in _PLACE.finditer(template)}
+    places = {found[0] for found in re.finditer(_PLACE, template)}
     rest = tuple(places & {"$ARGUMENTS"})
     return (*sorted(places - {"$ARGUMENTS"}, key=lambda place: int(place[1:])), *rest)
 
 
 def split_arguments(typed: str) -> list[str]:
     """What was typed, as arguments: quoted texts without their quotes, ``[Image 1]``, and words."""
-    return [re.sub(r"^[\"']|[\"']$", "", argument) for argument in _ARGUMENT.findall(typed)]
+    return [re.sub(r"^[\"']|[\"']$", "", argument) for argument in re.findall(_ARGUMENT, typed)]
 
 
 def expand(template: str, typed: str) -> Expansion:
@@ -110,7 +112,7 @@ def expand(template: str, typed: str) -> Expansion:
     Only the shell commands that the template itself states are commands: one that comes with the arguments is text.
     """
     arguments = split_arguments(typed)
-    last = max((int(found[1]) for found in _PLACE.finditer(template) if found[1]), default=0)
+    last = max((int(found[1]) for found in re.finditer(_PLACE, template) if found[1]), default=0)
 
     def fill(found: re.Match[str]) -> str:
         if not found[1]:
@@ -118,8 +120,8 @@ def expand(template: str, typed: str) -> Expansion:
         number = int(found[1])
         return " ".join(arguments[number - 1 :] if number == last else arguments[number - 1 : number])
 
-    pieces = [_PLACE.sub(fill, piece) for piece in _SHELL.split(template)]
-    if not _PLACE.search(template) and typed.strip():
+    pieces = [re.sub(_PLACE, fill, piece) for piece in re.split(_SHELL, template)]
+    if not re.search(_PLACE, template) and typed.strip():
         pieces[-1] += "\n\n" + typed
     return Expansion(tuple(pieces[::2]), tuple(pieces[1::2]))
 

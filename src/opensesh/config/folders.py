@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from ..storage import paths
 
@@ -14,7 +16,7 @@ if TYPE_CHECKING:
     from ..flags import Flags
 
 
-class Folders(NamedTuple):
+class Folders(Struct, frozen=True):
     """OpenCode's folders, but for the cache. They follow XDG on every platform."""
 
     home: str

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 _MAGIC = re.compile(r"[*?\[{]")
 _BRACES = {"{": "(?:", ",": "|", "}": ")"}
-_MEMBER = re.compile(r"(.)-(.)|(.)", re.DOTALL)
+_MEMBER = r"(?s)(.)-(.)|(.)"
 """Of a set of characters: a range, or one of them."""
 
 
@@ -124,7 +124,7 @@ def _set(pattern: str, at: int) -> tuple[int, str]:
     end = pattern.find("]", at + 2)
     inner = pattern[at + 1 : end]
     negated = inner[:1] in ("!", "^")
-    members = [found.groups() for found in _MEMBER.finditer(inner[negated:])]
+    members = [found.groups() for found in re.finditer(_MEMBER, inner[negated:])]
     if end < 0 or not members or any(low and low > high for low, high, _ in members):
         return 1, re.escape("[")
     spelled = "".join(re.escape(one) if one else f"{re.escape(low)}-{re.escape(high)}" for low, high, one in members)

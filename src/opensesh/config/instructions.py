@@ -11,7 +11,9 @@ from __future__ import annotations
 
 import logging
 import os
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from . import globs
 from .folders import upward
@@ -27,7 +29,7 @@ NAMES = ("AGENTS.md", "CLAUDE.md", "CONTEXT.md")
 TIMEOUT = 5.0
 
 
-class Instruction(NamedTuple):
+class Instruction(Struct, frozen=True):
     """Instructions, and where they are from."""
 
     source: str

@@ -28,20 +28,20 @@ from typing import TYPE_CHECKING
 from ..errors import ConfigError
 from ..flags import Flags
 from ..records import Document, as_object
-from . import globs, jsonc, markdown_files
+from . import globs, markdown_files
 from .after_merge import finish
 from .before_merge import file_url, normalise
 from .folders import Folders, folders, upward
 from .merged import Config, Layer, Merge
 from .schema import Settings
 from .source import Source, text_of
-from .substitution import Substitution
 from .validation import check, strangers
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from .fetching import Fetch
+    from .jsonc import Read
 
 NAMES = ("opencode.jsonc", "opencode.json")
 
@@ -125,8 +125,10 @@ class _Reader:
                 self._take(config, source.inside("config"))
 
     def _logins(self) -> Iterator[tuple[str, Document]]:
+        from .jsonc import decode
+
         path = os.path.join(self.folders.data, "auth.json")
-        entries = as_object(jsonc.decode(text_of(path) or "", path).value) or {}
+        entries = as_object(decode(text_of(path) or "", path).value) or {}
         for url, value in entries.items():
             entry = as_object(value) or {}
             if entry.get("type") == "wellknown":
@@ -207,10 +209,13 @@ class _Reader:
             raise source.error("a configuration is an object: { ... }")
         self._take(document, source)
 
-    def _decode(self, text: str, name: str, folder: str) -> jsonc.Read:
+    def _decode(self, text: str, name: str, folder: str) -> Read:
+        from .jsonc import decode
+        from .substitution import Substitution
+
         environ = ChainMap(self.variables, dict(self.flags.environ))
         filled = Substitution(Source(name, text), folder, self.folders, environ)
-        read = jsonc.decode(filled.text, name, written=text, back=filled.back)
+        read = decode(filled.text, name, written=text, back=filled.back)
         read.source.written = filled.written(read.source.values)
         return read
 

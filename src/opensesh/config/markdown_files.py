@@ -10,7 +10,7 @@ import os
 from typing import TYPE_CHECKING
 
 from ..errors import ConfigError
-from . import frontmatter, globs
+from . import globs
 from .merged import Layer
 from .schema import AgentConfig, CommandConfig
 from .validation import check
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from msgspec import Struct
+
+    from .frontmatter import Markdown
 
     Report = Callable[[ConfigError], None]
 
@@ -41,6 +43,8 @@ def layers(folder: str, report: Report) -> Iterator[Layer]:
 def _read(folder: str, pattern: str, kind: str, report: Report) -> Iterator[Layer]:
     for path in globs.find(folder, pattern):
         name = os.path.relpath(path, folder).replace(os.sep, "/").removesuffix(".md")
+        from . import frontmatter  # only here: it knows all of YAML
+
         try:
             markdown = frontmatter.read(path)
         except ConfigError as error:
@@ -54,7 +58,7 @@ def _read(folder: str, pattern: str, kind: str, report: Report) -> Iterator[Laye
             report(error)
 
 
-def _layer(name: str, kind: str, markdown: frontmatter.Markdown) -> Layer:
+def _layer(name: str, kind: str, markdown: Markdown) -> Layer:
     # A key with nothing behind it says nothing.
     settings = {key: value for key, value in markdown.settings.items() if value is not None}
     text = "template" if kind == "command" else "prompt"

@@ -11,11 +11,13 @@ from __future__ import annotations
 import logging
 import os
 import re
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from ..errors import ConfigError
 from ..records import Document, as_list, as_object
-from . import frontmatter, globs, jsonc
+from . import globs
 from .folders import upward
 
 if TYPE_CHECKING:
@@ -29,10 +31,10 @@ if TYPE_CHECKING:
 log = logging.getLogger("opensesh.config")
 FILE = "SKILL.md"
 _OTHERS = (".claude", ".agents")
-_SAFE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*(?:/[A-Za-z0-9_][A-Za-z0-9._-]*)*")
+_SAFE = r"[A-Za-z0-9_][A-Za-z0-9._-]*(?:/[A-Za-z0-9_][A-Za-z0-9._-]*)*"
 
 
-class Skill(NamedTuple):
+class Skill(Struct, frozen=True):
     """A skill, ready to be read."""
 
     name: str
@@ -90,7 +92,9 @@ def _folders(config: Config) -> Iterator[str]:
 
 
 def _read(path: str) -> Skill:
-    settings, body, source = frontmatter.read(path)
+    from .frontmatter import read
+
+    settings, body, source = read(path)
     name, description = settings.get("name"), settings.get("description")
     for key, value in (("name", name), ("description", description)):
         if not isinstance(value, str) or not value:
@@ -102,12 +106,14 @@ def _fetched(base: str, cache: str, fetch: Fetch | None, report: Report) -> Iter
     """The folders of the skills that a URL offers. What was fetched once is not fetched again."""
     from hashlib import sha256
 
+    from .jsonc import decode
+
     cache = os.path.join(cache, sha256(base.encode()).hexdigest()[:16])
     if fetch is None:
         report(ConfigError("skills from the network are not fetched here", path=base))
         return
     try:
-        index, source = jsonc.decode(fetch(f"{base}/index.json", timeout=5).decode(), f"{base}/index.json")
+        index, source = decode(fetch(f"{base}/index.json", timeout=5).decode(), f"{base}/index.json")
     except (OSError, UnicodeDecodeError) as error:
         report(ConfigError(f"cannot be fetched: {error}", path=f"{base}/index.json"))
         return
@@ -124,7 +130,7 @@ def _fetched(base: str, cache: str, fetch: Fetch | None, report: Report) -> Iter
 
 def _fetch_skill(base: str, entry: Document, cache: str, fetch: Fetch) -> str:
     name, files = str(entry.get("name")), [str(file) for file in as_list(entry.get("files")) or []]
-    if FILE not in files or "/" in name or not all(_SAFE.fullmatch(part) for part in (name, *files)):
+    if FILE not in files or "/" in name or not all(re.fullmatch(_SAFE, part) for part in (name, *files)):
         raise ValueError("it needs a plain name, and plain file names with SKILL.md among them")
     folder = os.path.join(cache, name)
     if os.path.exists(os.path.join(folder, FILE)):

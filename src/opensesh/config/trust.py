@@ -7,7 +7,6 @@ what it is known by and a digest are kept. The digest does not cover what a file
 
 from __future__ import annotations
 
-import hashlib
 import os
 from typing import TYPE_CHECKING, Literal
 
@@ -24,7 +23,9 @@ NAME = "trusted-plugins.json"
 
 def digest(*pieces: bytes) -> str:
     """What stands for a program as it is now."""
-    whole = hashlib.sha256()
+    from hashlib import sha256
+
+    whole = sha256()
     for piece in pieces:
         whole.update(len(piece).to_bytes(8, "big") + piece)
     return whole.hexdigest()

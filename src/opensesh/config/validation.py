@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 S = TypeVar("S", bound=Struct)
 
-_STEP = re.compile(r"\.([^.\[]+)|\[(\d+)\]|\[(\.\.\.)\]")
-_MISSING = re.compile(r"Object missing required field `(.+?)`")
+_STEP = r"\.([^.\[]+)|\[(\d+)\]|\[(\.\.\.)\]"
+_MISSING = r"Object missing required field `(.+?)`"
 _ANY = object()
 
 
@@ -86,7 +86,7 @@ def _pairs(view: object, raw: Any, path: Path) -> Iterator[tuple[object, Any, Pa
 def _explain(document: Document, kind: type[Struct], complaint: str, source: Source) -> ConfigError:
     message, _, place = complaint.partition(" - at `")
     path = _pinpoint(document, kind, complaint, _steps(place))
-    missing = _MISSING.match(message)
+    missing = re.match(_MISSING, message)
     if missing:
         return source.error(f"{missing[1]!r} is missing", path)
     return source.error(f"expected {_expected(kind, path)}, found {_found(_at(document, path))}", path)
@@ -94,7 +94,7 @@ def _explain(document: Document, kind: type[Struct], complaint: str, source: Sou
 
 def _steps(place: str) -> list[Any]:
     return [
-        name or (_ANY if any_member else int(index)) for name, index, any_member in _STEP.findall(place.rstrip("`"))
+        name or (_ANY if any_member else int(index)) for name, index, any_member in re.findall(_STEP, place.rstrip("`"))
     ]
 
 

@@ -19,7 +19,6 @@ from ..errors import BudgetExceeded, UsageError
 from ..models import pricing
 from ..models.connect import Connections
 from ..models.events import FinishStep
-from .costs import costs
 from .turn import closed_after
 
 if TYPE_CHECKING:
@@ -116,6 +115,8 @@ class Account:
 
     def _stored(self) -> Decimal:
         """What the session had cost before this run; that of a subagent counts as its root's."""
+        from .costs import costs
+
         above = self._runtime.sessions.ancestors(self._session_id)
         total = costs(self._runtime, above[-1].id if above else self._session_id).total
         if total.unpriced:

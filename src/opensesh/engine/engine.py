@@ -13,17 +13,14 @@ from .. import ids, project
 from ..bus import Bus, Envelope
 from ..errors import Busy, OpenseshError, UsageError
 from ..events import CommandExecuted, Missed, SessionError
-from ..plugins import Feed
 from ..plugins import hooks as plugin_hooks
+from ..plugins.feeding import Feed
 from ..records import as_object, write_failure
 from ..sessions import Sessions
 from ..storage import open_store
 from ..tools.tool import lacking
 from .answering import Answering
 from .cancellation import to_the_end
-from .commands import fetch_command, prompt_of
-from .compaction import request_compaction
-from .costs import Costs, costs
 from .failures import failure_of
 from .prompt import Manner, Prompt, mentioned_parts
 from .runs import Runs, let_go
@@ -42,6 +39,7 @@ if TYPE_CHECKING:
     from ..tools.filetimes import FileTimes
     from ..tools.tool import Tool
     from .answering import MayIt
+    from .costs import Costs
     from .loop import Outcome
 
 
@@ -148,6 +146,8 @@ class Engine:
         ``more`` are the fields of :class:`Prompt`, and ``parts`` is what is attached. The shell commands of a template
         run first, in the session's directory; cancelled while they do, nothing is stored.
         """
+        from .commands import fetch_command, prompt_of
+
         command = await fetch_command(self.runtime, name)
         try:
             prompt = await prompt_of(self.runtime, command, arguments, Prompt(parts=tuple(parts), **more))
@@ -195,6 +195,8 @@ class Engine:
 
     async def cost(self, session_id: str) -> Costs:
         """What a session has cost, of its own and with its subagents."""
+        from .costs import costs
+
         return await asyncio.to_thread(costs, self.runtime, session_id)
 
     def status(self) -> Mapping[str, dict[str, Any]]:
@@ -232,6 +234,8 @@ class Engine:
             return run.outcome
 
     async def _compact(self, session_id: str) -> asyncio.Future[Outcome]:
+        from .compaction import request_compaction
+
         async with self._runs.alone_with(session_id):
             run = await self._runs.open(session_id)
             with let_go(run):

@@ -13,7 +13,6 @@ from msgspec.structs import replace
 
 from .. import ids
 from ..errors import PermissionDenied, PermissionRefused, ToolFailed
-from ..models.auth import Credential, KeySource, Secret
 from ..models.request import System
 from ..plugins import hooks
 from ..plugins import vocabulary as v
@@ -182,6 +181,8 @@ class Hooks:
         login = applied.output
         credential = None
         if login.key:
+            from ..models.auth import Credential, KeySource, Secret
+
             credential = Credential(
                 provider_id=model.provider_id,
                 source=KeySource("plugin", f"the plugin {applied.by[-1]}"),

@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from ..storage.store import StoredMessage
     from .history import History
 
-_INDEX = re.compile(r"(messages\.|messages\[|contents\[)(\d+)")
-_MEDIA = re.compile(r"image|picture|pdf|document|media|file|base64|mime", re.IGNORECASE)
-_THOUGHT = re.compile(r"thinking|reasoning|signature|encrypted", re.IGNORECASE)
+_INDEX = r"(messages\.|messages\[|contents\[)(\d+)"
+_MEDIA = r"(?i)image|picture|pdf|document|media|file|base64|mime"
+_THOUGHT = r"(?i)thinking|reasoning|signature|encrypted"
 
 
 def note(info: Document, parts: list[str]) -> None:
@@ -41,9 +41,9 @@ def suspects(error: BaseException, history: History) -> list[str]:
         return []
     words = f"{error.message} {error.body or ''}"
     pointed_at = _pointed_at(words, history)
-    if _THOUGHT.search(words):
+    if re.search(_THOUGHT, words):
         parts = _parts(pointed_at, "reasoning") or _parts(list(history), "reasoning")
-    elif _MEDIA.search(words):
+    elif re.search(_MEDIA, words):
         parts = _media(pointed_at) or _media(list(history))
     elif history.last_user() in pointed_at:
         parts = []  # without the prompt there is nothing to ask
@@ -54,7 +54,7 @@ def suspects(error: BaseException, history: History) -> list[str]:
 
 def _pointed_at(words: str, history: History) -> list[StoredMessage]:
     """The messages behind the place in the request that a provider names, as that provider counts."""
-    found = _INDEX.search(words)
+    found = re.search(_INDEX, words)
     if found is None:
         return []
     counted = {"messages.": _in_pairs, "messages[": _one_by_one, "contents[": _as_they_are}[found[1]]

@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, NamedTuple
 from ..errors import OpenseshError
 from ..records import UnknownError, as_object
 from .cancellation import to_the_end
-from .compaction import Compaction, continue_prompt, request_compaction, tail_start
-from .tokens import overhead, request_tokens
 from .window import compaction_part, is_full, is_kept, usable, visible
 
 if TYPE_CHECKING:
@@ -88,6 +86,8 @@ class Compactions:
         await to_the_end(self._request(user))
 
     async def _request(self, user: Document) -> None:
+        from .compaction import request_compaction, tail_start
+
         self._in_a_row += 1
         everything = list(self._history)
         tail = tail_start(everything, self._runtime.model_of(user), self._runtime)
@@ -106,6 +106,8 @@ class Compactions:
 
     async def run(self, request: StoredMessage) -> Compacted:
         """Sum up, and bring the history to the new view."""
+        from .compaction import Compaction
+
         part = compaction_part(request) or {}
         everything = await asyncio.to_thread(self._runtime.sessions.messages, self._session.id)
         before = [each for each in everything if each.info["id"] != request.info["id"]]
@@ -128,6 +130,8 @@ class Compactions:
         self._history.reset(visible(everything))
 
     async def _set_to_work(self, request: Document) -> None:
+        from .compaction import continue_prompt
+
         self._history.add(await continue_prompt(self._runtime, self._session, request))
 
     async def _goes_on(self, request: Document) -> bool:
@@ -136,12 +140,16 @@ class Compactions:
 
 def is_hopeless(request: Request, runtime: Runtime) -> bool:
     """Whether what every request holds fills the window alone, so that there is nothing to gain by summing up."""
+    from .tokens import overhead
+
     room = usable(request.model, runtime.config)
     return 0 < room <= sum(overhead(request).values())
 
 
 def too_full(request: Request, runtime: Runtime) -> UnknownError:
     """Why a session cannot go on although it was summed up: what fills the window."""
+    from .tokens import request_tokens
+
     listed = ", ".join(f"{name} about {size:,}" for name, size in request_tokens(request).items())
     room = usable(request.model, runtime.config)
     return UnknownError(

@@ -18,7 +18,6 @@ from ..config.rules import EDITING, decide
 from ..errors import InvalidArguments
 from ..records import Rule
 from ..tools.arguments import decode
-from ..tools.shell.choice import choose
 from ..tools.tool import BuiltinTool
 from .structured import StructuredOutput
 
@@ -94,6 +93,8 @@ def _is_ours(tool: Tool) -> bool:
 
 
 def _is_harmless(given: Mapping[str, Any]) -> bool:
+    from ..tools.shell.choice import choose
+
     shell = choose(os.environ)
     if shell.language == "other":
         return False

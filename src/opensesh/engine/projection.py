@@ -9,8 +9,9 @@ another model signed is left out. What had to be left out is explained in its pl
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, cast
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from ..errors import RecordError
@@ -32,7 +33,6 @@ from ..records import (
     read_message,
     read_part,
 )
-from .media import problem_with
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
@@ -48,14 +48,14 @@ MASKED = "[Left out: the provider would not take this part of the history]"
 _ATTACHED = "Attached image(s) from tool result:"
 _OPENING = "(The beginning of this conversation is not available.)"
 _TEXT_MIMES = ("text/plain", "application/x-directory")
-_SURROGATE = re.compile("[\ud800-\udfff]")
+_SURROGATE = "[\ud800-\udfff]"
 _FIRST = re.compile(r"[A-Za-z_]")
 _FOREIGN = re.compile(r"[^A-Za-z0-9_-]")
 _MEDIA_IN_RESULTS = ("@ai-sdk/anthropic", "@ai-sdk/openai", "@ai-sdk/amazon-bedrock", "@ai-sdk/google-vertex/anthropic")
 _CACHING = ("anthropic", "claude")
 
 
-class Block(NamedTuple):
+class Block(Struct, frozen=True):
     """One step of an answer: what the model said, and what its tools said back."""
 
     content: list[Text | Reasoning | Call]
@@ -130,7 +130,7 @@ def mark_cache_points(turns: Sequence[Turn], model: Model) -> tuple[Turn, ...]:
 
 def clean(text: str) -> str:
     """``text`` without half characters, which no provider takes."""
-    return _SURROGATE.sub("\N{REPLACEMENT CHARACTER}", text)
+    return text if text.isascii() else re.sub(_SURROGATE, "\N{REPLACEMENT CHARACTER}", text)
 
 
 def _parts(message: StoredMessage) -> list[Part]:
@@ -282,6 +282,8 @@ def _attachments(state: Completed, model: Model, apart: list[File]) -> list[Text
 
 
 def _file(mime: str, url: str, filename: object, model: Model) -> Text | File:
+    from .media import problem_with
+
     name = clean(filename) if isinstance(filename, str) and filename else None
     mime = clean(mime).partition(";")[0].strip().lower()
     problem = problem_with(mime, url, model)

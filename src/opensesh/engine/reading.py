@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, cast
 
-from ..tools.read import Read
-
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
@@ -52,6 +50,8 @@ def read_for_prompt(runtime: Runtime, session_id: str, files: FileTimes) -> Read
     context = cast("Context", _UserReads(runtime, session_id, files))
 
     async def read(path: str, offset: int | None, limit: int | None) -> tuple[str, tuple[dict[str, Any], ...]]:
+        from ..tools.read import Read
+
         given = {"filePath": path, "offset": offset, "limit": limit}
         answer = await Read().run({key: value for key, value in given.items() if value is not None}, context)
         return answer.output, answer.attachments

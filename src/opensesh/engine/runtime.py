@@ -10,19 +10,16 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from ..config import Agent, Config, agents, default_agent, load
+from ..config import Agent, Config, agents, default_agent
 from ..errors import NotFound, OpenseshError
-from ..models import choice
-from ..models.auth import Keyring
-from ..models.catalogue import Catalogue
 from ..models.connect import Connections
 from ..permissions import Permissions
-from ..plugins import Host, configured
 from ..plugins import hooks as plugin_hooks
-from ..plugins import load as load_plugins
-from ..plugins import tools as tools_of
+from ..plugins.configuring import configured
+from ..plugins.configuring import tools as tools_of
+from ..plugins.vocabulary import Host
 from ..records import as_object
-from ..tools.mcp import Servers
+from ..tools.mcp.servers import Servers
 from ..tools.truncation import MAX_BYTES, MAX_LINES, Outputs
 from .answering import WhichOne
 from .budget import Budget, PaidConnections, from_environment
@@ -89,6 +86,10 @@ class Runtime:
         tools: tuple[Tool, ...] = (),
         plugins: Sequence[Pluggable] = (),
     ) -> None:
+        from ..config import load
+        from ..models.auth import Keyring
+        from ..models.catalogue import Catalogue
+        from ..plugins.loading import load as load_plugins
         from ..workspace import Originals, Snapshots, data_of
 
         self.sessions = sessions
@@ -168,11 +169,15 @@ class Runtime:
 
     def default_model(self) -> Model:
         """The model for who names none."""
+        from ..models import choice
+
         return choice.default_model(self.catalogue, self.keyring, self.config.document, choice.recent_models())
 
     def small_model(self, agent: Agent, main: Model) -> Model:
         """A quick, cheap model for side work of the main one: the one that the configuration names, or of the same
         provider; the main one itself if there is none."""
+        from ..models import choice
+
         if agent.model is not None:
             return self.model(agent.model.provider_id, agent.model.model_id)
         named = self.config.settings.small_model

@@ -11,13 +11,12 @@ import os
 from typing import TYPE_CHECKING
 
 from .. import ids
-from ..tools.shell.choice import of_user
-from ..tools.shell.running import Running
 from .cancellation import to_the_end
 
 if TYPE_CHECKING:
     from ..records import Document
     from ..storage.store import StoredMessage
+    from ..tools.shell.running import Running
     from ..tools.truncation import Preview
     from .answer_writer import AnswerWriter
     from .runtime import Runtime
@@ -34,6 +33,9 @@ def is_by_user(prompt: StoredMessage) -> bool:
 
 async def run_for_user(runtime: Runtime, writer: AnswerWriter, command: str) -> bool:
     """Run ``command`` and write it down with ``writer``; whether it ended by itself, rather than being cancelled."""
+    from ..tools.shell.choice import of_user
+    from ..tools.shell.running import Running
+
     start = ids.now_ms()
     call = writer.new_call("bash")
 

@@ -32,9 +32,9 @@ if TYPE_CHECKING:
     from .runtime import Runtime
 
 log = logging.getLogger("opensesh.engine")
-_THOUGHT = re.compile(r"<think>.*?</think>\s*", re.DOTALL)
+_THOUGHT = r"(?s)<think>.*?</think>\s*"
 _ASK = "Write a title for the conversation that begins like this:\n\n"
-_ORNAMENT = re.compile(r"^[\s#>*\-`_]+|[\s*`_]+$")
+_ORNAMENT = r"^[\s#>*\-`_]+|[\s*`_]+$"
 _LONGEST = 50
 
 
@@ -53,7 +53,7 @@ def is_provisional(session: Session) -> bool:
 
 def provisional_title(prompt: StoredMessage) -> str:
     """What a prompt is about, as far as its first words tell: a line, cut between words."""
-    lines = (_ORNAMENT.sub("", line) for line in _subject(prompt).splitlines())
+    lines = (re.sub(_ORNAMENT, "", line) for line in _subject(prompt).splitlines())
     line = " ".join(next((line for line in lines if line), "").split())
     if len(line) <= _LONGEST:
         return line
@@ -78,7 +78,7 @@ def prompt_text(message: StoredMessage) -> str:
 
 def as_title(text: str) -> str:
     """A model's answer as a title: its first line, not too long."""
-    lines = [line.strip() for line in _THOUGHT.sub("", text).splitlines()]
+    lines = [line.strip() for line in re.sub(_THOUGHT, "", text).splitlines()]
     title = next((line for line in lines if line), "")
     return f"{title[:97]}..." if len(title) > 100 else title
 

@@ -23,7 +23,7 @@ _UNKNOWN_PICTURE = 1_500
 _PAGE = 2_000
 """A page of a PDF: its words, and its picture."""
 _MOST_PAGES = 1_000
-_PAGES = re.compile(rb"/Type\s*/Page(?![a-zA-Z])")
+_PAGES = rb"/Type\s*/Page(?![a-zA-Z])"
 _FILES = "\n\nInstructions from: "
 _JPEG_SIZES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
 
@@ -92,7 +92,7 @@ def file_tokens(mime: str, url: str) -> int:
     """An attached file, by what is in it; a guess where it lies elsewhere."""
     content = _content(url)
     if mime == "application/pdf":
-        return _PAGE * min(max(len(_PAGES.findall(content)), 1), _MOST_PAGES)
+        return _PAGE * min(max(len(re.findall(_PAGES, content)), 1), _MOST_PAGES)
     if mime.startswith("text/"):
         return (len(content) + 2) // 4
     pixels = _pixels(content)

@@ -10,7 +10,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, NamedTuple, assert_never
+from typing import TYPE_CHECKING, assert_never
+
+from msgspec import Struct
 
 from .. import ids
 from ..errors import ModelError
@@ -33,7 +35,7 @@ if TYPE_CHECKING:
     from .stepfiles import StepFiles
 
 
-class Ended(NamedTuple):
+class Ended(Struct, frozen=True):
     """How a model call ended."""
 
     error: BaseException | None = None

@@ -50,7 +50,7 @@ _PROFILED = "amazon-bedrock"
 _PUBLIC = {"opencode": "public"}
 """Keys that everyone may use, for models that cost nothing."""
 
-_LOCAL = re.compile(r"https?://(?:localhost|127\.\d+\.\d+\.\d+|\[::1\]|0\.0\.0\.0)(?=[:/]|$)", re.IGNORECASE)
+_LOCAL = r"(?i)https?://(?:localhost|127\.\d+\.\d+\.\d+|\[::1\]|0\.0\.0\.0)(?=[:/]|$)"
 
 
 class Secret:
@@ -234,7 +234,7 @@ class Keyring:
     def _needs_none(self, provider: ProviderInfo) -> bool:
         """A provider of the user's own that names no variable, or one that runs on this machine."""
         url = self._option(provider.id, "baseURL") or provider.api_url
-        return provider.configured and (not provider.env or _LOCAL.match(str(url)) is not None)
+        return provider.configured and (not provider.env or re.match(_LOCAL, str(url)) is not None)
 
     def _option(self, provider_id: str, name: str) -> object:
         settings = self._settings.get(provider_id)

@@ -13,7 +13,6 @@ import msgspec
 from ..errors import ModelNotFound, RecordError
 from ..records import ModelRef, loads_object
 from ..storage import paths
-from . import bedrock_regions
 from .scripts import SCRIPTED
 
 if TYPE_CHECKING:
@@ -94,7 +93,7 @@ def small_model(catalogue: Catalogue, keyring: Keyring, config: Mapping[str, Any
         for word in _small_names(provider_id):
             fitting = [name for name in models if word in name]
             if provider_id == _BEDROCK:
-                fitting = _in_region(fitting, bedrock_regions.region(ready[provider_id].options.get("region")))
+                fitting = _in_region(fitting, ready[provider_id].options.get("region"))
             if fitting:
                 return models[fitting[0]]
     fallback, name = _SMALL_OF_ALL
@@ -152,9 +151,11 @@ def _small_names(provider_id: str) -> Sequence[str]:
     return _SMALL_OF_COPILOT if provider_id.startswith("github-copilot") else _SMALL
 
 
-def _in_region(names: list[str], region: str) -> list[str]:
+def _in_region(names: list[str], region: str | None) -> list[str]:
     """Bedrock sells one model under several names; best are those served from anywhere, then from one's own region."""
-    wanted = ("global.", f"{region.split('-', maxsplit=1)[0]}.")
+    from . import bedrock_regions
+
+    wanted = ("global.", f"{bedrock_regions.region(region).split('-', maxsplit=1)[0]}.")
     prefixed = [name for prefix in wanted for name in names if name.startswith(prefix)]
     return prefixed + [name for name in names if not name.startswith(bedrock_regions.PREFIXES)]
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
 
 from ..errors import AuthFailed, ModelError, UsageError
 from ..spelling import did_you_mean, nearest
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
 _NOT_SPOKEN = ("@ai-sdk/google-vertex", "@ai-sdk/google-vertex/anthropic", "@ai-sdk/azure", "@ai-sdk/cohere")
 
 
-class Patience(NamedTuple):
+class Patience(Struct, frozen=True):
     """How many seconds a provider may take; ``None`` for ever."""
 
     answer: float | None

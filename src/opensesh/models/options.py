@@ -6,7 +6,9 @@ configuration uses (``reasoningEffort``, ``thinkingConfig``); the adapter puts t
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, cast
+
+from msgspec import Struct
 
 from ..records import merged
 
@@ -77,7 +79,7 @@ _EFFORT_WIRES = {
 _BUDGET_HIGH, _BUDGET_MAX, _GEMINI_MAX, _COPILOT_BUDGET = 16_000, 31_999, 24_576, 4_000
 
 
-class Sampling(NamedTuple):
+class Sampling(Struct, frozen=True):
     """What to send unless the agent says otherwise; ``None`` is left to the provider."""
 
     temperature: float | None = None

@@ -8,7 +8,9 @@ writes, reasoning. That is what OpenCode does, so both arrive at the same number
 from __future__ import annotations
 
 from decimal import ROUND_HALF_UP, Context, Decimal
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from ..records import CacheTokens, Tokens
 from .model import Price, Rates, Tier
@@ -21,7 +23,7 @@ _MILLION = Decimal(1_000_000)
 _digits = Context(prec=20, rounding=ROUND_HALF_UP)
 
 
-class Charge(NamedTuple):
+class Charge(Struct, frozen=True):
     """The price of one model call, and how it came about."""
 
     known: Decimal

@@ -7,49 +7,53 @@ those. See ``docs/plugins.md``.
 
 from __future__ import annotations
 
-from ..config.trust import Trust
-from . import hooks
-from .calling import Applied, Loaded, Plugins, Skipped, Source
-from .configuring import configured, tools
-from .feeding import Feed
-from .hooks import Done
-from .loading import Pluggable, load, pending
-from .plugin import Plugin
-from .vocabulary import (
-    AuthNeeded,
-    AutoContinue,
-    ChatCall,
-    ChatHeaders,
-    ChatParams,
-    CommandCall,
-    CommandParts,
-    CompactionCall,
-    CompactionPrompt,
-    CompletedText,
-    Configuration,
-    Conversation,
-    Heard,
-    Host,
-    Login,
-    PermissionAnswer,
-    PermissionAsked,
-    Prompted,
-    PromptParts,
-    Providers,
-    ShellCall,
-    ShellEnvironment,
-    SmallModel,
-    SmallModelWanted,
-    SystemPrompt,
-    TextDone,
-    ToolAnswer,
-    ToolArguments,
-    ToolCall,
-    ToolDefinition,
-    ToolRan,
-    Tools,
-    ToolShown,
-)
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from ..config.trust import Trust
+    from . import hooks
+    from .calling import Applied, Loaded, Plugins, Skipped, Source
+    from .configuring import configured, tools
+    from .feeding import Feed
+    from .hooks import Done
+    from .loading import Pluggable, load, pending
+    from .plugin import Plugin
+    from .vocabulary import (
+        AuthNeeded,
+        AutoContinue,
+        ChatCall,
+        ChatHeaders,
+        ChatParams,
+        CommandCall,
+        CommandParts,
+        CompactionCall,
+        CompactionPrompt,
+        CompletedText,
+        Configuration,
+        Conversation,
+        Heard,
+        Host,
+        Login,
+        PermissionAnswer,
+        PermissionAsked,
+        Prompted,
+        PromptParts,
+        Providers,
+        ShellCall,
+        ShellEnvironment,
+        SmallModel,
+        SmallModelWanted,
+        SystemPrompt,
+        TextDone,
+        ToolAnswer,
+        ToolArguments,
+        ToolCall,
+        ToolDefinition,
+        ToolRan,
+        Tools,
+        ToolShown,
+    )
 
 __all__ = [
     "Applied",
@@ -101,3 +105,36 @@ __all__ = [
     "pending",
     "tools",
 ]
+
+_HOMES = {
+    "Applied": "calling",
+    "Loaded": "calling",
+    "Plugins": "calling",
+    "Skipped": "calling",
+    "Source": "calling",
+    "configured": "configuring",
+    "tools": "configuring",
+    "Feed": "feeding",
+    "Done": "hooks",
+    "hooks": "hooks",
+    "Pluggable": "loading",
+    "load": "loading",
+    "pending": "loading",
+    "Plugin": "plugin",
+    "Trust": "loading",
+}
+"""The modules that names live in; the words that hooks are spoken to in are the vocabulary's."""
+
+
+def __getattr__(name: str) -> Any:
+    """Names of other modules, which are loaded when they are asked for: most engines have no plugins."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    home = _HOMES.get(name, "vocabulary")
+    module = __import__(f"{__name__}.{home}", fromlist=["__doc__"])
+    value = globals()[name] = module if name == home else getattr(module, name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

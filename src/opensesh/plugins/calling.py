@@ -12,8 +12,9 @@ import os
 from inspect import isawaitable, iscoroutine
 from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, TypeVar
 
+from msgspec import Struct
+
 from ..events import PluginFailed
-from .vocabulary import Given, Output
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -21,15 +22,15 @@ if TYPE_CHECKING:
     from ..events import Publish
     from ..tools.tool import Tool
     from .hooks import Hook, Named, Notice
-    from .vocabulary import Host
+    from .vocabulary import Given, Host, Output
 
 log = logging.getLogger("opensesh.plugins")
 _HERE = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "")
-Told = TypeVar("Told", bound=Given)
-Changed = TypeVar("Changed", bound=Output)
+Told = TypeVar("Told", bound="Given")
+Changed = TypeVar("Changed", bound="Output")
 
 
-class Source(NamedTuple):
+class Source(Struct, frozen=True):
     """Where a plugin comes from."""
 
     kind: Literal["entry point", "config", "folder", "given", "MCP server"]
@@ -51,7 +52,7 @@ class Loaded(NamedTuple):
     """The tools that stand in it; its ``tool`` hook may add more."""
 
 
-class Skipped(NamedTuple):
+class Skipped(Struct, frozen=True):
     """One that is not at work."""
 
     name: str
@@ -61,7 +62,7 @@ class Skipped(NamedTuple):
     reason: str
 
 
-class Applied(NamedTuple, Generic[Changed]):
+class Applied(Struct, Generic[Changed], frozen=True):
     """What hooks made of something."""
 
     output: Changed

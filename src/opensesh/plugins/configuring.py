@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..config import replaced
 from . import hooks
 from .vocabulary import Configuration, Providers, Tools
 
@@ -18,6 +17,8 @@ def configured(plugins: Plugins, config: Config) -> Config:
     """The configuration as the plugins want it. What none of them could have written into a file is not taken."""
     if not plugins.wants(hooks.config, hooks.provider):
         return config
+    from ..config.replacing import replaced
+
     now = config
 
     def take(name: str, output: Configuration) -> None:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from ..config import Config
 
 GROUP = "opensesh.plugins"
-_MODULE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", re.ASCII)
+_MODULE = r"(?a)[A-Za-z_]\w*(\.[A-Za-z_]\w*)*"
 
 
 class Candidate(NamedTuple):
@@ -86,7 +86,7 @@ def _configured(config: Config, skipped: list[Skipped]) -> Iterator[Candidate]:
         if path is not None and path.endswith(".py"):
             name = os.path.basename(path).removesuffix(".py")
             yield Candidate(name, Source("config", path, by), own, path=path, options=options)
-        elif path is None and _MODULE.fullmatch(text):
+        elif path is None and re.fullmatch(_MODULE, text):
             yield Candidate(text, Source("config", text, by), own, module=text, options=options)
         else:
             why = "it is an npm package" if path is None else "it is not a Python file"

@@ -16,12 +16,13 @@ Their names are OpenCode's, with ``_`` for the dots. What each is for is said in
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from . import vocabulary as v
+if TYPE_CHECKING:
+    from . import vocabulary as v
 
-Told = TypeVar("Told", bound=v.Given)
-Changed = TypeVar("Changed", bound=v.Output)
+Told = TypeVar("Told", bound="v.Given")
+Changed = TypeVar("Changed", bound="v.Output")
 
 Done = Awaitable[None] | None
 """What a hook returns: nothing, at once or after a while."""
@@ -64,27 +65,27 @@ class Notice(Named, Generic[Told]):
         return function
 
 
-config = Hook[v.Host, v.Configuration]("config", early=True)
-provider = Hook[v.Host, v.Providers]("provider", early=True)
-tool = Hook[v.Host, v.Tools]("tool", early=True)
-event = Notice[v.Heard]("event")
-auth = Hook[v.AuthNeeded, v.Login]("auth")
-chat_message = Hook[v.Prompted, v.PromptParts]("chat.message")
-chat_params = Hook[v.ChatCall, v.ChatParams]("chat.params")
-chat_headers = Hook[v.ChatCall, v.ChatHeaders]("chat.headers")
-permission_ask = Hook[v.PermissionAsked, v.PermissionAnswer]("permission.ask")
-command_execute_before = Hook[v.CommandCall, v.CommandParts]("command.execute.before")
-tool_execute_before = Hook[v.ToolCall, v.ToolArguments]("tool.execute.before")
-tool_execute_after = Hook[v.ToolRan, v.ToolAnswer]("tool.execute.after")
-shell_env = Hook[v.ShellCall, v.ShellEnvironment]("shell.env")
-tool_definition = Hook[v.ToolShown, v.ToolDefinition]("tool.definition")
-experimental_chat_messages_transform = Hook[v.ChatCall, v.Conversation]("experimental.chat.messages.transform")
-experimental_chat_system_transform = Hook[v.ChatCall, v.SystemPrompt]("experimental.chat.system.transform")
-experimental_provider_small_model = Hook[v.SmallModelWanted, v.SmallModel]("experimental.provider.small_model")
-experimental_session_compacting = Hook[v.CompactionCall, v.CompactionPrompt]("experimental.session.compacting")
-experimental_compaction_autocontinue = Hook[v.ChatCall, v.AutoContinue]("experimental.compaction.autocontinue")
-experimental_text_complete = Hook[v.TextDone, v.CompletedText]("experimental.text.complete")
-dispose = Notice[v.Host]("dispose")
+config: Hook[v.Host, v.Configuration] = Hook("config", early=True)
+provider: Hook[v.Host, v.Providers] = Hook("provider", early=True)
+tool: Hook[v.Host, v.Tools] = Hook("tool", early=True)
+event: Notice[v.Heard] = Notice("event")
+auth: Hook[v.AuthNeeded, v.Login] = Hook("auth")
+chat_message: Hook[v.Prompted, v.PromptParts] = Hook("chat.message")
+chat_params: Hook[v.ChatCall, v.ChatParams] = Hook("chat.params")
+chat_headers: Hook[v.ChatCall, v.ChatHeaders] = Hook("chat.headers")
+permission_ask: Hook[v.PermissionAsked, v.PermissionAnswer] = Hook("permission.ask")
+command_execute_before: Hook[v.CommandCall, v.CommandParts] = Hook("command.execute.before")
+tool_execute_before: Hook[v.ToolCall, v.ToolArguments] = Hook("tool.execute.before")
+tool_execute_after: Hook[v.ToolRan, v.ToolAnswer] = Hook("tool.execute.after")
+shell_env: Hook[v.ShellCall, v.ShellEnvironment] = Hook("shell.env")
+tool_definition: Hook[v.ToolShown, v.ToolDefinition] = Hook("tool.definition")
+experimental_chat_messages_transform: Hook[v.ChatCall, v.Conversation] = Hook("experimental.chat.messages.transform")
+experimental_chat_system_transform: Hook[v.ChatCall, v.SystemPrompt] = Hook("experimental.chat.system.transform")
+experimental_provider_small_model: Hook[v.SmallModelWanted, v.SmallModel] = Hook("experimental.provider.small_model")
+experimental_session_compacting: Hook[v.CompactionCall, v.CompactionPrompt] = Hook("experimental.session.compacting")
+experimental_compaction_autocontinue: Hook[v.ChatCall, v.AutoContinue] = Hook("experimental.compaction.autocontinue")
+experimental_text_complete: Hook[v.TextDone, v.CompletedText] = Hook("experimental.text.complete")
+dispose: Notice[v.Host] = Notice("dispose")
 
 
 def hooks_of(function: object, name: str) -> tuple[str, ...]:

@@ -24,8 +24,8 @@ Some = TypeVar("Some", bound="Output")
 Purpose = Literal["answer", "title", "summary"]
 """What a model is asked for: the next step of a session, a title for it, or a summary of it."""
 
-_HEADER = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
-_HEADER_VALUE = re.compile(r"[\t\x20-\x7e]*")
+_HEADER = r"[A-Za-z0-9!#$%&'*+.^_`|~-]+"
+_HEADER_VALUE = r"[\t\x20-\x7e]*"
 
 
 class Given(Struct, frozen=True, kw_only=True):
@@ -246,7 +246,7 @@ class ChatHeaders(Output, kw_only=True):
         """Names and values that HTTP can carry, and nothing that would begin another header."""
         super().check()
         for name, value in self.headers.items():
-            if not _HEADER.fullmatch(name) or not _HEADER_VALUE.fullmatch(value):
+            if not re.fullmatch(_HEADER, name) or not re.fullmatch(_HEADER_VALUE, value):
                 raise ValueError(f"the header {name!r} cannot be sent: it is not made of printable ASCII")
 
 

@@ -26,8 +26,8 @@ Document = dict[str, Any]
 _decode = msgspec.json.Decoder().decode
 _encode = msgspec.json.Encoder().encode
 _PLAIN = (str, int, bool)
-_BYTE = re.compile(r"\(byte (\d+)\)")
-_SURROGATE = re.compile("[\ud800-\udfff]")
+_BYTE = r"\(byte (\d+)\)"
+_SURROGATE = "[\ud800-\udfff]"
 _LONG = 262_144
 _DEEPEST = 300
 """Levels within a record. Some Pythons decode far deeper ones, which nothing could walk through afterwards."""
@@ -236,8 +236,8 @@ def _bracket(opening: str, inner: list[list[str]], closing: str, newline: str) -
 
 
 def _quote(text: str) -> str:
-    whole = _SURROGATE.split(text)
-    halves = [f"\\u{ord(half):04x}" for half in _SURROGATE.findall(text)]
+    whole = re.split(_SURROGATE, text)
+    halves = [f"\\u{ord(half):04x}" for half in re.findall(_SURROGATE, text)]
     quoted = [_encode(piece).decode()[1:-1] for piece in whole]
     return '"' + "".join(a + b for a, b in zip(quoted, [*halves, ""], strict=True)) + '"'
 
@@ -278,9 +278,9 @@ def _explain(data: bytes, error: Exception, path: str) -> RecordError:
     reason = str(error)
     if "truncated" in reason or data.rstrip()[-1:] not in (b"}", b"]"):
         return RecordError("torn: it ends in the middle", path=path, place=f"byte {len(data)}")
-    found = _BYTE.search(reason)
+    found = re.search(_BYTE, reason)
     place = f"byte {found[1]}" if found else ""
-    return RecordError(f"not JSON: {_BYTE.sub('', reason).strip()}", path=path, place=place)
+    return RecordError(f"not JSON: {re.sub(_BYTE, '', reason).strip()}", path=path, place=place)
 
 
 def _utf8_place(data: bytes) -> str:

@@ -7,7 +7,6 @@ secret of its own, which the note may be the only place to hold.
 from __future__ import annotations
 
 import os
-from hashlib import sha256
 from typing import TYPE_CHECKING
 
 from ..errors import RecordError
@@ -113,6 +112,8 @@ def _folder() -> str:
 
 
 def _file(session_id: str, share: Share) -> str:
+    from hashlib import sha256
+
     mark = sha256("\n".join((*_place(share), share.secret)).encode("utf-8", "surrogatepass")).hexdigest()[:12]
     return os.path.join(_folder(), *check_key((session_id,))) + f".{mark}.json"
 

@@ -14,7 +14,6 @@ import msgspec
 from msgspec import Meta, Struct
 
 from ..errors import InvalidArguments, RecordError
-from ..models.sse import whole_characters
 from ..records import loads
 
 if TYPE_CHECKING:
@@ -23,10 +22,10 @@ if TYPE_CHECKING:
 Positive = Annotated[int, Meta(ge=1)]
 """A count that starts at one."""
 
-_PLACE = re.compile(r" - at `\$\.?([^`]*)`$")
-_EXPECTED = re.compile(r"Expected `(.+?)`, got `(.+?)`")
-_MISSING = re.compile(r"Object missing required field `(.+?)`")
-_LIMIT = re.compile(r"Expected `(.+?)` (>=|<=|>|<|of length >=|of length <=) (\S+)")
+_PLACE = r" - at `\$\.?([^`]*)`$"
+_EXPECTED = r"Expected `(.+?)`, got `(.+?)`"
+_MISSING = r"Object missing required field `(.+?)`"
+_LIMIT = r"Expected `(.+?)` (>=|<=|>|<|of length >=|of length <=) (\S+)"
 _NAMES = {
     "str": "a string",
     "int": "a whole number",
@@ -136,7 +135,7 @@ def whole(value: Any) -> Any:
     """``value`` without half characters, which no file and no record can hold."""
     match value:
         case str():
-            return value if value.isascii() else whole_characters(value)
+            return value if value.isascii() else _whole_text(value)
         case list():
             return [whole(item) for item in cast("list[Any]", value)]
         case dict():
@@ -145,20 +144,26 @@ def whole(value: Any) -> Any:
             return value
 
 
+def _whole_text(text: str) -> str:
+    from ..models.sse import whole_characters
+
+    return whole_characters(text)
+
+
 def _plain(name: str) -> str:
     return name.replace("_", "").replace("-", "").lower()
 
 
 def _explain(error: str) -> str:
-    place = _PLACE.search(error)
+    place = re.search(_PLACE, error)
     what = error[: place.start()] if place else error
     where = f"`{place[1]}`" if place and place[1] else "the input"
-    if missing := _MISSING.match(what):
+    if missing := re.match(_MISSING, what):
         inside = f" in {where}" if place and place[1] else ""
         return f"`{missing[1]}`{inside} is required, and missing"
-    if found := _EXPECTED.match(what):
+    if found := re.match(_EXPECTED, what):
         return f"{where} should be {_named(found[1])}, not {_named(found[2])}"
-    if limit := _LIMIT.match(what):
+    if limit := re.match(_LIMIT, what):
         return f"{where} should be {_named(limit[1])} {limit[2]} {limit[3]}"
     return f"{where}: {what}"
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     Function = Callable[..., Any]
 
-_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_NAME = r"[A-Za-z0-9_-]{1,64}"
 
 
 class FunctionTool:
@@ -42,7 +42,7 @@ class FunctionTool:
         self._function = function
         self.id = name or function.__name__
         self.description = description or inspect.getdoc(function) or ""
-        if not _NAME.fullmatch(self.id):
+        if not re.fullmatch(_NAME, self.id):
             raise ValueError(f"{self.id!r} cannot be the name of a tool: letters, digits, _ and -, at most 64")
         if not self.description:
             raise ValueError(f"the tool {self.id!r} needs a docstring: it is what the model goes by")

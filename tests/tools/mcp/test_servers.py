@@ -18,8 +18,8 @@ import pytest
 from opensesh import events
 from opensesh.config import load
 from opensesh.errors import NotFound, PermissionDenied, ToolFailed
-from opensesh.tools.mcp import McpTool, Servers
-from opensesh.tools.mcp.answers import tool_key
+from opensesh.tools.mcp.answers import McpTool, tool_key
+from opensesh.tools.mcp.servers import Servers
 
 from ..bench import Bench
 
@@ -251,7 +251,7 @@ async def test_servers_and_what_they_left_behind_end_with_the_engine() -> None:
 _KILLED = """
 import asyncio, os, sys
 from opensesh.config import load
-from opensesh.tools.mcp import Servers
+from opensesh.tools.mcp.servers import Servers
 
 async def main():
     servers = Servers(load(os.getcwd(), os.getcwd()), lambda event: None)

@@ -7,9 +7,3 @@ that starts the first server.
 """
 
 from __future__ import annotations
-
-from .answers import Content, McpTool
-from .server import State
-from .servers import Servers
-
-__all__ = ["Content", "McpTool", "Servers", "State"]

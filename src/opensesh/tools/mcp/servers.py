@@ -8,9 +8,6 @@ from typing import TYPE_CHECKING
 
 from ...config.commands import Command, hints
 from ...errors import NotFound, OpenseshError
-from .answers import sanitize
-from .foreign import doubt
-from .server import Server
 
 if TYPE_CHECKING:
     import asyncio
@@ -21,7 +18,7 @@ if TYPE_CHECKING:
     from ...config import Config
     from ...events import Publish
     from .answers import Content, McpTool
-    from .server import State
+    from .server import Server, State
 
 log = logging.getLogger("opensesh.tools")
 
@@ -35,20 +32,8 @@ class Servers:
     """
 
     def __init__(self, config: Config, publish: Publish) -> None:
-        timeout = config.settings.experimental.mcp_timeout
         self._group: asyncio.TaskGroup | None = None
-        self._servers = {
-            name: Server(
-                name,
-                section,
-                directory=config.directory,
-                variables=config.variables,
-                publish=publish,
-                timeout_ms=timeout,
-                doubt=partial(doubt, config, name),
-            )
-            for name, section in config.settings.mcp.items()
-        }
+        self._servers = _configured(config, publish)
 
     def begin(self, group: asyncio.TaskGroup) -> None:
         """From now on servers may be started, in this group."""
@@ -88,13 +73,13 @@ class Servers:
 
     def owns(self, name: str) -> bool:
         """Whether a command of that name would be a prompt of one of the servers; whether it has it is not said."""
-        return any(name.startswith(f"{sanitize(each)}:") for each in self._servers)
+        return any(name.startswith(_prefix(each)) for each in self._servers)
 
     async def prompt(self, name: str) -> Command:
         """The command ``server:prompt``, complete."""
         why = ""
         for server_name, server in self._servers.items():
-            if name.startswith(f"{sanitize(server_name)}:"):
+            if name.startswith(_prefix(server_name)):
                 await self._ready([server], wanted=True)
                 why = f": {server.state.error}" if server.state.error else why
                 for each in await server.prompts():
@@ -130,6 +115,27 @@ class Servers:
             await server.refresh()
 
 
+def _configured(config: Config, publish: Publish) -> dict[str, Server]:
+    if not config.settings.mcp:
+        return {}
+    from .foreign import doubt  # only here: most configurations name none
+    from .server import Server
+
+    timeout = config.settings.experimental.mcp_timeout
+    return {
+        name: Server(
+            name,
+            section,
+            directory=config.directory,
+            variables=config.variables,
+            publish=publish,
+            timeout_ms=timeout,
+            doubt=partial(doubt, config, name),
+        )
+        for name, section in config.settings.mcp.items()
+    }
+
+
 async def _prompts(server: Server) -> list[Prompt]:
     try:
         return await server.prompts()
@@ -139,6 +145,15 @@ async def _prompts(server: Server) -> list[Prompt]:
 
 
 def _command(server: str, prompt: Prompt) -> Command:
+    from .answers import sanitize
+
     places = tuple(f"${place}" for place in range(1, len(prompt.arguments or ()) + 1))
-    name = f"{sanitize(server)}:{sanitize(prompt.name)}"
+    name = _prefix(server) + sanitize(prompt.name)
     return Command(name=name, description=prompt.description, source="mcp", template="", hints=places)
+
+
+def _prefix(server: str) -> str:
+    """What the commands of a server begin with."""
+    from .answers import sanitize
+
+    return f"{sanitize(server)}:"
