@@ -63,7 +63,7 @@ class CallWrites:
 
     async def account(self) -> Document:
         """What the call did; empty if it was none that changes files."""
-        return await in_thread(self._account)
+        return await in_thread(self._account) if self._intended else self._account()
 
     def _begin(self, becoming: Mapping[str, bytes | None]) -> None:
         for path, data in becoming.items():

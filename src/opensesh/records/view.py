@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import msgspec
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
     from .codec import Document
 
 R = TypeVar("R", bound="Record")
+_AS_IT_IS = frozenset((str, int, float, bool, dict))
+"""Types of what stands in a document as it stands in a view; most fields are one of them."""
 
 
 def js_name(name: str) -> str:
@@ -91,13 +94,21 @@ def _mended(document: object, names: list[str]) -> object:
 
 def document_of(value: View) -> Document:
     """A new document from a view's fields; those that are ``None`` are left out, as JavaScript leaves out undefined."""
-    config = value.__struct_config__
-    document: Document = {config.tag_field: config.tag} if config.tag_field else {}
-    for name, key in zip(value.__struct_fields__, value.__struct_encode_fields__, strict=True):
+    tag, fields = _shape(type(value))
+    document: Document = tag.copy()
+    for name, key in fields:
         item = getattr(value, name)
         if item is not None:
-            document[key] = _plain(item)
+            document[key] = item if type(item) in _AS_IT_IS else _plain(item)
     return document
+
+
+@cache
+def _shape(kind: type[View]) -> tuple[Document, tuple[tuple[str, str], ...]]:
+    """What every document of a kind of view begins with, and its fields, with what they are called in documents."""
+    config = kind.__struct_config__
+    tag: Document = {config.tag_field: config.tag} if config.tag_field else {}
+    return tag, tuple(zip(kind.__struct_fields__, kind.__struct_encode_fields__, strict=True))
 
 
 def _plain(item: Any) -> Any:
