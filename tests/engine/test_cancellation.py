@@ -17,13 +17,14 @@ if TYPE_CHECKING:
     Waiting = Callable[[threading.Event], Coroutine[Any, Any, str]]
 
 FORKED = """
-import asyncio, os
+import asyncio, os, time
 from opensesh.engine.cancellation import in_thread
 
 async def main():
     return await asyncio.wait_for(in_thread(os.getpid), 10)
 
 assert asyncio.run(main()) == os.getpid()
+time.sleep(0.2)  # until its thread waits for more
 child = os.fork()
 if child == 0:
     os._exit(0 if asyncio.run(main()) == os.getpid() else 1)
@@ -114,4 +115,4 @@ async def test_work_that_was_waited_for_in_vain_is_done_before_the_next_begins()
 
 @pytest.mark.skipif(sys.platform == "win32", reason="there are no forks")
 def test_a_fork_has_threads_of_its_own() -> None:
-    subprocess.run([sys.executable, "-W", "ignore", "-c", FORKED], check=True, timeout=60)
+    subprocess.run([sys.executable, "-W", "ignore", "-c", FORKED], check=True, timeout=20)
