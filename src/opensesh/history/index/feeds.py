@@ -102,7 +102,8 @@ def open_feeds(found: Found) -> list[Feed]:
 
 def holders(db: Connection, feeds: Sequence[Feed], session: str) -> list[Feed]:
     """Those of the stores that hold a session, as the index knows it."""
-    sql = "SELECT m.place FROM held h JOIN member m ON m.id = h.member WHERE h.session = ?"
+    # A cross join, for SQLite keeps its order: there are few stores, and each has an index of its sessions.
+    sql = "SELECT m.place FROM member m CROSS JOIN held h ON h.member = m.id WHERE h.session = ?"
     places = {place for (place,) in db.execute(sql, [session])}
     return [feed for feed in feeds if feed.place in places]
 

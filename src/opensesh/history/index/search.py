@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from heapq import nlargest
+from math import exp2
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from .condition import FIELDS, Condition, Filters
@@ -184,20 +185,21 @@ class _Search:
             )
             return [(number, 0.0) for (number,) in self._db.execute(*sql)]
         window = self._window()
-        page = sorted(window, key=lambda pair: (-pair[1], -pair[0]))[offset : offset + limit]
+        page = [(number, score) for score, number in nlargest(offset + limit, window)[offset:]]
         if len(page) < limit and len(window) == _WINDOW:
-            page += self._beyond(min(number for number, _ in window), limit - len(page), max(0, offset - _WINDOW))
+            page += self._beyond(min(number for _, number in window), limit - len(page), max(0, offset - _WINDOW))
         return page
 
-    def _window(self) -> Ranked:
-        """The newest answers by number, with their scores; all of them, unless there are very many."""
+    def _window(self) -> list[tuple[float, int]]:
+        """The scores of the newest answers, with their numbers; all of them, unless there are very many. What is new
+        counts up to twice as much."""
         shown = f"p.id, {_WEIGHTS}, p.time, p.kind"
         rows = self._db.execute(*self._condition.sql(shown, f"ORDER BY words.rowid DESC LIMIT {_WINDOW}"))
-        return [(number, self._score(rank, moment, kind)) for number, rank, moment, kind in rows]
-
-    def _score(self, rank: float, moment: int, kind: str) -> float:
-        age = max(0, self._now - (moment or 0))
-        return -rank * _KINDS.get(kind, 1.0) * (1 + 2 ** (-age / _HALF_LIFE))
+        weight, now = _KINDS.get, self._now
+        return [
+            (-rank * weight(kind, 1.0) * (1 + exp2(min(0, (moment or 0) - now) / _HALF_LIFE)), number)
+            for number, rank, moment, kind in rows
+        ]
 
     def _beyond(self, last: int, limit: int, offset: int) -> Ranked:
         tail = f"ORDER BY words.rowid DESC LIMIT {limit} OFFSET {offset}"
