@@ -5,8 +5,9 @@ import sys
 
 WHEN_A_SESSION_RUNS = set(
     """
-    bz2 csv email hashlib importlib.metadata json lzma pathlib shlex shutil tempfile urllib.parse zipfile
-    opensesh.config.layers opensesh.config.validation
+    bisect bz2 csv email hashlib importlib.metadata json lzma pathlib shlex shutil tempfile urllib.parse zipfile
+    opensesh.config.layers opensesh.config.merged opensesh.config.schema opensesh.config.source
+    opensesh.config.validation
     opensesh.models.auth opensesh.models.catalogue opensesh.models.entries opensesh.models.sse
     opensesh.plugins.collecting opensesh.plugins.finding opensesh.plugins.loading opensesh.plugins.trust
     opensesh.tools.custom opensesh.tools.read opensesh.tools.shell.choice opensesh.tools.shell.running
@@ -21,7 +22,7 @@ WHEN_IT_IS_WANTED = set(
     opensesh.engine.commands opensesh.engine.compaction opensesh.engine.costs opensesh.engine.media
     opensesh.engine.summary
     opensesh.models.bedrock_regions opensesh.models.choice
-    opensesh.storage.revocations opensesh.storage.union
+    opensesh.plugins.vocabulary opensesh.storage.revocations opensesh.storage.union
     opensesh.tools.mcp.answers opensesh.tools.mcp.server opensesh.tools.mcp.wires
     """.split()
 )

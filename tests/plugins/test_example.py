@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from opensesh.plugins import hooks, vocabulary
+from opensesh import plugins
+from opensesh.plugins import hooks
 from opensesh.plugins.plugin import Plugin
 
 from ..engine.stage import stage
@@ -56,7 +57,7 @@ def test_the_page_has_every_hook_with_what_it_gets_and_what_it_may_change() -> N
         kinds = [str(kind).removeprefix("v.") for name, kind in method.__annotations__.items() if name != "return"]
         for kind in kinds:
             assert f"`{kind}`" in rows[hook.name], f"{hook.name} and {kind}"
-            assert hasattr(vocabulary, kind)
+            assert hasattr(plugins, kind)
 
 
 def test_the_python_on_the_page_is_a_plugin_each(tmp_path: Path) -> None:

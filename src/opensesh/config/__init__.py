@@ -15,19 +15,7 @@ from .agents import Agent, agents, default_agent, model_ref
 from .commands import Command, Expansion, commands, expand, hints, mentions, split_arguments
 from .folders import Folders
 from .instructions import Instruction, nearby, system_instructions, system_paths
-from .merged import Config, Origin
 from .rules import Rules, evaluate, matches, rule, rules
-from .schema import (
-    Action,
-    AgentConfig,
-    CommandConfig,
-    CompactionConfig,
-    McpConfig,
-    ModelConfig,
-    Permission,
-    ProviderConfig,
-    Settings,
-)
 from .skills import Skill, skills
 
 TYPE_CHECKING = False
@@ -36,6 +24,18 @@ if TYPE_CHECKING:
 
     from .fetching import Fetch
     from .layers import load
+    from .merged import Config, Origin
+    from .schema import (
+        Action,
+        AgentConfig,
+        CommandConfig,
+        CompactionConfig,
+        McpConfig,
+        ModelConfig,
+        Permission,
+        ProviderConfig,
+        Settings,
+    )
 
 __all__ = [
     "Action",
@@ -77,14 +77,19 @@ __all__ = [
     "system_paths",
 ]
 
+_HOMES = {"Fetch": "fetching", "load": "layers", "Config": "merged", "Origin": "merged"}
+_SCHEMA = frozenset(
+    """
+    Action AgentConfig CommandConfig CompactionConfig McpConfig ModelConfig Permission ProviderConfig Settings
+    """.split()
+)
+
 
 def __getattr__(name: str) -> Any:
     """What it takes to read it, which is loaded when it is asked for: most modules want what was read."""
-    if name == "load":
-        from . import layers as module
-    elif name == "Fetch":
-        from . import fetching as module
-    else:
+    home = _HOMES.get(name) or ("schema" if name in _SCHEMA else None)
+    if home is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    module = __import__(f"{__name__}.{home}", fromlist=["__doc__"])
     value = globals()[name] = getattr(module, name)
     return value

@@ -11,7 +11,6 @@ from .. import events
 from ..config import Skill as ConfigSkill
 from ..config import evaluate, nearby
 from ..permissions import disabled
-from ..plugins.vocabulary import ToolCall
 from ..records import Rule, Todo, document_of
 from ..tools.services import Skill
 from .planning import PLAN
@@ -22,6 +21,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
 
     from ..config import Agent
+    from ..plugins import ToolCall
     from ..records import Document
     from ..tools.filetimes import FileTimes
     from ..tools.services import Modes, Question, Subtasks
@@ -53,6 +53,8 @@ class Surroundings(NamedTuple):
 
     def told(self, tool: str, call_id: str) -> ToolCall:
         """What plugins are told of a call."""
+        from ..plugins import ToolCall
+
         return ToolCall(
             session_id=self.session_id,
             message_id=self.message_id,

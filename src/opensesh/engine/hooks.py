@@ -12,10 +12,10 @@ import msgspec
 from msgspec.structs import replace
 
 from .. import ids
+from .. import plugins as v
 from ..errors import PermissionDenied, PermissionRefused, ToolFailed
 from ..models.request import System
 from ..plugins import hooks
-from ..plugins import vocabulary as v
 from ..records import UserMessage, as_object, read_message, read_part
 from ..tools.tool import ToolOutput
 from .projection import Projection, clean, mark_cache_points

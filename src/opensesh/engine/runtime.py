@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from ..config import Agent, Config, agents, default_agent
+from ..config import agents, default_agent
 from ..errors import NotFound, OpenseshError
 from ..models.connect import Connections
 from ..permissions import Permissions
 from ..plugins import hooks as plugin_hooks
 from ..plugins.configuring import configured
 from ..plugins.configuring import tools as tools_of
-from ..plugins.vocabulary import Host
+from ..plugins.host import Host
 from ..records import as_object
 from ..tools.mcp.servers import Servers
 from ..tools.truncation import MAX_BYTES, MAX_LINES, Outputs
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from ..bus import Bus
+    from ..config import Agent, Config
     from ..events import Event
     from ..models.model import Model
     from ..models.request import Provider

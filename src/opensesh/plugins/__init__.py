@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from .configuring import configured, tools
     from .feeding import Feed
     from .hooks import Done
+    from .host import Host
     from .loading import Pluggable, load, pending
     from .plugin import Plugin
     from .vocabulary import (
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
         Configuration,
         Conversation,
         Heard,
-        Host,
         Login,
         PermissionAnswer,
         PermissionAsked,
@@ -117,6 +117,7 @@ _HOMES = {
     "Feed": "feeding",
     "Done": "hooks",
     "hooks": "hooks",
+    "Host": "host",
     "Pluggable": "loading",
     "load": "loading",
     "pending": "loading",

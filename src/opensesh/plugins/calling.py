@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from ..events import Publish
     from ..tools.tool import Tool
     from .hooks import Hook, Named, Notice
-    from .vocabulary import Given, Host, Output
+    from .host import Given, Host
+    from .vocabulary import Output
 
 log = logging.getLogger("opensesh.plugins")
 _HERE = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "")

@@ -13,7 +13,7 @@ from .hooks import ALL, hooks_of, named
 from .plugin import Plugin
 
 if TYPE_CHECKING:
-    from .vocabulary import Host
+    from .host import Host
 
 FACTORY = "plugin"
 """The function of a module that makes a plugin: it is given the :class:`Host`."""

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from . import hooks
-from .vocabulary import Configuration, Providers, Tools
 
 if TYPE_CHECKING:
     from ..config import Config
     from ..tools.tool import Tool
     from .calling import Plugins
+    from .vocabulary import Configuration, Providers
 
 
 def configured(plugins: Plugins, config: Config) -> Config:
@@ -18,6 +18,7 @@ def configured(plugins: Plugins, config: Config) -> Config:
     if not plugins.wants(hooks.config, hooks.provider):
         return config
     from ..config.replacing import replaced
+    from .vocabulary import Configuration, Providers
 
     now = config
 
@@ -39,4 +40,8 @@ def configured(plugins: Plugins, config: Config) -> Config:
 def tools(plugins: Plugins) -> tuple[Tool, ...]:
     """The plugins' tools, in the order in which the plugins were loaded."""
     written: list[Tool] = [tool for plugin in plugins.loaded for tool in plugin.tools]
+    if not plugins.wants(hooks.tool):
+        return tuple(written)
+    from .vocabulary import Tools
+
     return tuple(plugins.apply_early(hooks.tool, Tools(tools=written)).output.tools)

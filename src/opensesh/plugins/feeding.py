@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from ..events import PluginFailed
 from . import hooks
-from .vocabulary import Heard
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -50,6 +49,8 @@ class Feed:
             await self._group.__aexit__(None, None, None)
 
     async def _run(self, subscription: Subscription) -> None:
+        from .vocabulary import Heard
+
         async with subscription:
             async for envelope in subscription:
                 event = envelope.event

@@ -20,8 +20,9 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 if TYPE_CHECKING:
     from . import vocabulary as v
+    from .host import Given, Host
 
-Told = TypeVar("Told", bound="v.Given")
+Told = TypeVar("Told", bound="Given")
 Changed = TypeVar("Changed", bound="v.Output")
 
 Done = Awaitable[None] | None
@@ -65,9 +66,9 @@ class Notice(Named, Generic[Told]):
         return function
 
 
-config: Hook[v.Host, v.Configuration] = Hook("config", early=True)
-provider: Hook[v.Host, v.Providers] = Hook("provider", early=True)
-tool: Hook[v.Host, v.Tools] = Hook("tool", early=True)
+config: Hook[Host, v.Configuration] = Hook("config", early=True)
+provider: Hook[Host, v.Providers] = Hook("provider", early=True)
+tool: Hook[Host, v.Tools] = Hook("tool", early=True)
 event: Notice[v.Heard] = Notice("event")
 auth: Hook[v.AuthNeeded, v.Login] = Hook("auth")
 chat_message: Hook[v.Prompted, v.PromptParts] = Hook("chat.message")
@@ -85,7 +86,7 @@ experimental_provider_small_model: Hook[v.SmallModelWanted, v.SmallModel] = Hook
 experimental_session_compacting: Hook[v.CompactionCall, v.CompactionPrompt] = Hook("experimental.session.compacting")
 experimental_compaction_autocontinue: Hook[v.ChatCall, v.AutoContinue] = Hook("experimental.compaction.autocontinue")
 experimental_text_complete: Hook[v.TextDone, v.CompletedText] = Hook("experimental.text.complete")
-dispose: Notice[v.Host] = Notice("dispose")
+dispose: Notice[Host] = Notice("dispose")
 
 
 def hooks_of(function: object, name: str) -> tuple[str, ...]:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from ..config import Config
     from ..events import Publish
-    from .vocabulary import Host
+    from .host import Host
 
 log = logging.getLogger("opensesh.plugins")
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from . import vocabulary as v
     from .hooks import Done
-    from .vocabulary import Host
+    from .host import Host
 
 
 class Plugin:

@@ -19,6 +19,7 @@ from ..models.model import Model
 from ..records import Document
 from ..storage.store import StoredMessage
 from ..tools.tool import Tool, lacking
+from .host import Given
 
 Some = TypeVar("Some", bound="Output")
 Purpose = Literal["answer", "title", "summary"]
@@ -26,22 +27,6 @@ Purpose = Literal["answer", "title", "summary"]
 
 _HEADER = r"[A-Za-z0-9!#$%&'*+.^_`|~-]+"
 _HEADER_VALUE = r"[\t\x20-\x7e]*"
-
-
-class Given(Struct, frozen=True, kw_only=True):
-    """What a hook is told."""
-
-
-class Host(Given, frozen=True, kw_only=True):
-    """Where a plugin runs."""
-
-    directory: str
-    """The directory that sessions work in; absolute."""
-    worktree: str
-    """Where the project ends; ``/`` outside of version control."""
-    project_id: str
-    options: dict[str, Any] = {}
-    """What the configuration says behind the plugin's name: ``"plugin": [["./it.py", {"key": "value"}]]``."""
 
 
 class Heard(Given, frozen=True, kw_only=True):
