@@ -5,7 +5,7 @@ import sys
 
 WHEN_A_SESSION_RUNS = set(
     """
-    bisect bz2 csv email hashlib importlib.metadata json lzma pathlib shlex shutil tempfile urllib.parse zipfile
+    bisect bz2 hashlib json lzma pathlib shlex shutil tempfile urllib.parse zipfile
     opensesh.config.layers opensesh.config.merged opensesh.config.schema opensesh.config.source
     opensesh.config.validation
     opensesh.models.auth opensesh.models.catalogue opensesh.models.entries opensesh.models.sse
@@ -16,7 +16,7 @@ WHEN_A_SESSION_RUNS = set(
 )
 WHEN_IT_IS_WANTED = set(
     """
-    dataclasses httpx2 rapidfuzz rich sqlite3
+    csv dataclasses httpx2 importlib.metadata rapidfuzz rich sqlite3
     opensesh.config.frontmatter opensesh.config.jsonc opensesh.config.replacing opensesh.config.substitution
     opensesh.config.yaml
     opensesh.engine.commands opensesh.engine.compaction opensesh.engine.costs opensesh.engine.media

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ..config.layers import plugin_files
 from ..config.ownership import is_own, own_folders
 from ..config.trust import digest
+from ..loading import entry_points
 from ..records import as_list, as_object, dumps_compact
 from .calling import Skipped, Source
 
@@ -66,9 +67,7 @@ def find(config: Config) -> tuple[list[Candidate], list[Skipped]]:
 
 
 def _entry_points() -> Iterator[Candidate]:
-    from importlib.metadata import entry_points
-
-    points = [(point.dist.name if point.dist else "", point) for point in entry_points(group=GROUP)]
+    points = [(point.dist.name if point.dist else "", point) for point in entry_points(GROUP)]
     for distribution, point in sorted(points, key=lambda each: (each[0], each[1].name)):
         place = f"{distribution} ({point.value})" if distribution else point.value
         yield Candidate(point.name, Source("entry point", place), own=True, entry_point=point)

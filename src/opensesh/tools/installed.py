@@ -16,6 +16,7 @@ import logging
 import re
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
+from ..loading import entry_points
 from .tool import lacking
 
 if TYPE_CHECKING:
@@ -55,11 +56,9 @@ class Installed(NamedTuple):
 def installed() -> Installed:
     """Load what packages bring along, in the order of its names. What cannot be loaded costs itself alone, and is named
     in a warning."""
-    from importlib.metadata import entry_points
-
     found: dict[str, Brought] = {}
     unusable: list[Unusable] = []
-    for entry in sorted(entry_points(group=GROUP), key=lambda each: (each.name, each.value)):
+    for entry in sorted(entry_points(GROUP), key=lambda each: (each.name, each.value)):
         package = entry.dist.name if entry.dist is not None else "?"
         try:
             for tool in _tools(entry.load(), entry):
