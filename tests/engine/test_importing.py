@@ -10,6 +10,7 @@ WHEN_A_SESSION_RUNS = set(
     opensesh.config.validation
     opensesh.models.auth opensesh.models.catalogue opensesh.models.entries opensesh.models.sse
     opensesh.plugins.collecting opensesh.plugins.finding opensesh.plugins.loading opensesh.plugins.trust
+    opensesh.storage.union
     opensesh.tools.custom opensesh.tools.read opensesh.tools.shell.choice opensesh.tools.shell.running
     opensesh.workspace
     """.split()
@@ -22,7 +23,7 @@ WHEN_IT_IS_WANTED = set(
     opensesh.engine.commands opensesh.engine.compaction opensesh.engine.costs opensesh.engine.media
     opensesh.engine.summary
     opensesh.models.bedrock_regions opensesh.models.choice
-    opensesh.plugins.vocabulary opensesh.storage.revocations opensesh.storage.union
+    opensesh.plugins.vocabulary opensesh.storage.revocations
     opensesh.tools.mcp.answers opensesh.tools.mcp.server opensesh.tools.mcp.wires
     """.split()
 )

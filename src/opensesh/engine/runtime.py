@@ -177,10 +177,10 @@ class Runtime:
     def small_model(self, agent: Agent, main: Model) -> Model:
         """A quick, cheap model for side work of the main one: the one that the configuration names, or of the same
         provider; the main one itself if there is none."""
-        from ..models import choice
-
         if agent.model is not None:
             return self.model(agent.model.provider_id, agent.model.model_id)
+        from ..models import choice
+
         named = self.config.settings.small_model
         found = choice.small_model(self.catalogue, self.keyring, self.config.document, main.provider_id)
         # What is said to one provider is nothing for another, unless the user wants it so.
