@@ -1,4 +1,4 @@
-"""OpenCode's session subsystem as a Python library, command line and server.
+"""OpenCode's session subsystem as a Python library and command line.
 
 ::
 
