@@ -5,6 +5,7 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -127,6 +128,21 @@ def test_a_time_may_be_a_month_or_a_day_by_its_name(terminal: Terminal, store: P
     assert terminal.json("list", "--since", "today")["total"] <= terminal.json("list", "--since", "yesterday")["total"]
     terminal.run("list", "--since", "2026-13")
     assert (terminal.code, "is no time" in terminal.error) == (2, True)
+
+
+@pytest.mark.skipif(not hasattr(time, "tzset"), reason="the zone is the system's")
+def test_a_day_begins_where_its_times_are_told(
+    terminal: Terminal, sample: Sample, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    noon = 1_762_257_600_000  # 2025-11-04 12:00 UTC, the 5th in Auckland
+    sample.session(time={"created": noon, "updated": noon})
+    with monkeypatch.context() as elsewhere:
+        elsewhere.setenv("TZ", "Pacific/Auckland")
+        time.tzset()
+        asked = (("2025-11-05",), ("2025-11-05", "--utc"), ("2025-11-05T00:00+00:00",))
+        found = [terminal.json("list", "--since", *words)["total"] for words in asked]
+    time.tzset()
+    assert found == [1, 0, 0]
 
 
 @pytest.mark.parametrize(

@@ -100,8 +100,8 @@ def _selection(store: Store, options: Namespace) -> Selection:
     return Selection(
         names=tuple(find_session(store, word).id for word in options.session),
         fits=in_project(Library(store=store), options.project) if options.project else None,
-        since=moment(options.since) if options.since else 0,
-        until=moment(options.until) if options.until else None,
+        since=moment(options.since, utc=options.utc) if options.since else 0,
+        until=moment(options.until, utc=options.utc) if options.until else None,
         children=options.children,
     )
 

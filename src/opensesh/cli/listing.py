@@ -64,23 +64,25 @@ def scope(library: Library, options: Namespace) -> Scope:
         chosen = choose_here(os.getcwd())
     elif options.project:
         chosen = library.choose(options.project)
-    since = moment(options.since) if options.since else 0
-    until = moment(options.until) if options.until else 0
+    since = moment(options.since, utc=options.utc) if options.since else 0
+    until = moment(options.until, utc=options.utc) if options.until else 0
     return Scope(chosen, since, until, options.children, options.archived)
 
 
-def moment(text: str) -> int:
-    """Milliseconds of a month's or a day's beginning, of a day and time (local unless it says otherwise), or so long
-    ago."""
+def moment(text: str, *, utc: bool = False) -> int:
+    """Milliseconds of a month's or a day's beginning, of a day and time (local, unless ``utc`` or the text itself says
+    otherwise), or so long ago."""
     if text[:-1].isdecimal() and text[-1:] in _UNITS:
         return int((time.time() - int(text[:-1]) * _UNITS[text[-1]]) * 1000)
-    from datetime import date, datetime, timedelta
+    from datetime import UTC, datetime, timedelta
 
     day = {"today": 0, "yesterday": 1}.get(text)
+    zone = UTC if utc else None
     try:
-        written = str(date.today() - timedelta(days=day)) if day is not None else text
+        written = str((datetime.now(zone) - timedelta(days=day)).date()) if day is not None else text
         begun = f"{written}-01" if re.fullmatch(r"\d{4}-\d\d", written) else written
-        return int(datetime.fromisoformat(begun).timestamp() * 1000)
+        found = datetime.fromisoformat(begun)
+        return int((found if found.tzinfo else found.replace(tzinfo=zone)).timestamp() * 1000)
     except (ValueError, OverflowError):
         raise UsageError(f"{text!r} is no time; write one of these: {TIMES}") from None
 

@@ -108,8 +108,8 @@ def _filters(options: Namespace) -> Filters:
     return Filters(
         belongs=_belongs(options),
         session=_session(options),
-        since=_moment(options.since),
-        until=_moment(options.until),
+        since=_moment(options.since, utc=options.utc),
+        until=_moment(options.until, utc=options.utc),
         role=options.role or "",
         tool=options.tool or "",
         model=options.model or "",
@@ -120,12 +120,12 @@ def _filters(options: Namespace) -> Filters:
     )
 
 
-def _moment(text: str | None) -> int:
+def _moment(text: str | None, *, utc: bool) -> int:
     if not text:
         return 0
     from .listing import moment
 
-    return moment(text)
+    return moment(text, utc=utc)
 
 
 def _belongs(options: Namespace) -> Callable[[str, str, str], bool] | None:

@@ -115,7 +115,7 @@ def _tests(store: Store, options: Namespace) -> list[Callable[[Session], bool]]:
             raise NotFound(f"no project resembles {options.project!r}. 'opensesh projects' shows them.")
         tests.append(lambda each: project.belongs(each.project_id, each.directory, each.title))
     if options.before:
-        before = moment(options.before)
+        before = moment(options.before, utc=options.utc)
         tests.append(lambda each: each.updated < before)
     if options.empty:
         tests.append(lambda each: not store.list(("message", each.id)))

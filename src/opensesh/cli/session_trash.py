@@ -109,7 +109,7 @@ def _trash(options: Namespace) -> int:
     from ..history.upkeep import trash
 
     store = open_store(options.store)
-    before = moment(options.older) if options.older else None
+    before = moment(options.older, utc=options.utc) if options.older else None
     held = [each for each in trash.contents(store) if before is None or each.header.time < before]
     titles = {each.undo: each.titles for each in held}
     if options.empty and held:

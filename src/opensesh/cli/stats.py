@@ -109,8 +109,8 @@ def _choice(options: Namespace) -> Choice:
     from .listing import moment
 
     return Choice(
-        since=moment(options.since) if options.since else None,
-        until=moment(options.until) if options.until else None,
+        since=moment(options.since, utc=options.utc) if options.since else None,
+        until=moment(options.until, utc=options.utc) if options.until else None,
         session=_in_named_project(options) if options.project else _anything,
     )
 
