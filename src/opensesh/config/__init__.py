@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from .fetching import Fetch
     from .layers import load
     from .merged import Config, Origin
+    from .replacing import replaced
     from .schema import (
         Action,
         AgentConfig,
@@ -69,6 +70,7 @@ __all__ = [
     "mentions",
     "model_ref",
     "nearby",
+    "replaced",
     "rule",
     "rules",
     "skills",
@@ -77,7 +79,7 @@ __all__ = [
     "system_paths",
 ]
 
-_HOMES = {"Fetch": "fetching", "load": "layers", "Config": "merged", "Origin": "merged"}
+_HOMES = {"Fetch": "fetching", "load": "layers", "Config": "merged", "Origin": "merged", "replaced": "replacing"}
 _SCHEMA = frozenset(
     """
     Action AgentConfig CommandConfig CompactionConfig McpConfig ModelConfig Permission ProviderConfig Settings
