@@ -87,7 +87,7 @@ class Flags:
 
     @property
     def trust_plugins(self) -> bool:
-        """The plugins and MCP servers that come with a project run as the user's own do."""
+        """The plugins, MCP servers and addresses of models that come with a project are used as the user's own are."""
         return self.on("TRUST_PLUGINS")
 
     @property

@@ -43,7 +43,7 @@ def test_plugins_lists_what_is_at_work_and_what_is_not_and_why(
         "  theirs  folder: ~/work/.opencode/plugin/theirs.py",
         "    it came with the project, and nobody has trusted it",
         "",
-        "Look at those that are not trusted; then 'opensesh plugins --trust' has them run.",
+        "Look at those that are not trusted; then 'opensesh plugins --trust' has them used.",
     ]
 
 
@@ -114,7 +114,7 @@ def test_a_projects_servers_are_listed_and_trusted_like_its_plugins(
         "  box  MCP server: no-such-program '␛[2J', named by ~/work/opencode.json:1",
         "    it came with the project, and nobody has trusted it",
         "",
-        "Look at those that are not trusted; then 'opensesh plugins --trust' has them run.",
+        "Look at those that are not trusted; then 'opensesh plugins --trust' has them used.",
     ]
     assert run(["plugins", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["skipped"] == [

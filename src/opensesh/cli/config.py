@@ -58,20 +58,18 @@ def run(options: Namespace) -> int:
 
 
 def _waiting(config: Config, path: str | None) -> list[ConfigError]:
-    """The MCP servers that nobody has trusted, among the settings that are shown."""
-    if not config.settings.mcp:
-        return []
-    from ..tools.mcp.foreign import untrusted
+    """What nobody has trusted, among the settings that are shown."""
+    from .foreign import untrusted
 
     return [
         ConfigError(
-            f"the MCP server {each.name} is not used: {why} (see 'opensesh plugins')",
+            f"the {each.kind} {each.name} is not used: {why} (see 'opensesh plugins')",
             path=each.named_by.source,
             line=each.named_by.line or 0,
             column=each.named_by.column or 0,
         )
         for each, why in untrusted(config)
-        if _is_below(("mcp", each.name), path) or (path or "").startswith(f"mcp.{each.name}.")
+        if _is_below(each.setting, path) or (path or "").startswith(f"{_name(each.setting)}.")
     ]
 
 

@@ -39,6 +39,8 @@ class _Offer(NamedTuple):
     info: ProviderInfo
     credential: Credential | None
     models: list[Model]
+    doubt: str
+    """Why nothing is sent to it, if nobody has trusted an address that the project gave it."""
 
 
 class _Chosen(NamedTuple):
@@ -64,7 +66,7 @@ def run(options: Namespace) -> int:
     if options.refresh:
         catalogue.refresh()
     scripts = NAMES if options.provider == SCRIPTED else {}
-    offers = [] if scripts else list(_offers(catalogue, keyring, options))
+    offers = [] if scripts else list(_offers(catalogue, keyring, config, options))
     chosen = _chosen(catalogue, keyring, config)
     if options.json:
         output.print_json(_document(catalogue, offers, chosen) | ({"scripted": scripts} if scripts else {}))
@@ -77,7 +79,9 @@ def run(options: Namespace) -> int:
     return 0
 
 
-def _offers(catalogue: Catalogue, keyring: Keyring, options: Namespace) -> Iterable[_Offer]:
+def _offers(catalogue: Catalogue, keyring: Keyring, config: Config, options: Namespace) -> Iterable[_Offer]:
+    from ..models.foreign import doubt
+
     infos = [catalogue.provider(options.provider)] if options.provider else catalogue.providers()
     for info in infos:
         credential = keyring.credential(info)
@@ -86,7 +90,7 @@ def _offers(catalogue: Catalogue, keyring: Keyring, options: Namespace) -> Itera
         models = list(catalogue.models(info.id).values())
         if credential is not None and not options.all:
             models = [model for model in models if credential.covers(model)]
-        yield _Offer(info, credential, models)
+        yield _Offer(info, credential, models, doubt(config, info.id))
 
 
 def _chosen(catalogue: Catalogue, keyring: Keyring, config: Config) -> _Chosen:
@@ -106,6 +110,9 @@ def _print(catalogue: Catalogue, offers: list[_Offer], chosen: _Chosen) -> None:
     if offers:
         rows = [(offer.info.id, str(len(offer.models)), _key(offer)) for offer in offers]
         output.table(("PROVIDER", "MODELS", "KEY"), rows)
+        for offer in offers:
+            if offer.doubt:
+                print(f"! {offer.doubt}")
         print()
     models = [model for offer in offers for model in offer.models]
     if models:
@@ -174,6 +181,7 @@ def _provider_document(offer: _Offer) -> dict[str, Any]:
         "key": {"kind": source.kind, "name": source.name} if source is not None else None,
         "env": list(offer.info.env),
         "configured": offer.info.configured,
+        "untrusted": offer.doubt or None,
         "models": [_model_document(model) for model in offer.models],
     }
 

@@ -1,7 +1,8 @@
 """Plugins at work in this directory: where each comes from, and its hooks; and those that are not at work, and why.
 
-Plugins that come with a project, and the MCP servers that its configuration names, are programs from its repository.
-They run only once they are trusted, and each only for as long as it does not change: look at it, then '--trust' it.
+Plugins that come with a project, and the MCP servers that its configuration names, are programs from its repository;
+an address that it gives to a model is sent everything that is said, and your key. They are used only once they are
+trusted, and each only for as long as it does not change: look at it, then '--trust' it.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ _OFF = "Plugins are switched off here, by {}."
 def configure(parser: Parser) -> None:
     """Declare the arguments."""
     parser.add_argument(
-        "--trust", action="store_true", help="trust the project's plugins and MCP servers, as they are now"
+        "--trust", action="store_true", help="trust the project's plugins, servers and addresses, as they are now"
     )
     parser.add_argument("--untrust", action="store_true", help="trust none of them any more")
     directory.declare(parser)
@@ -49,7 +50,7 @@ def run(options: Namespace) -> int:
     with _silence(), redirect_stdout(sys.stderr):
         plugins = load_plugins(config, host)
         tools = [_tools(plugin) for plugin in plugins.loaded]
-    skipped = [*plugins.skipped, *_servers(config)]
+    skipped = [*plugins.skipped, *_named(config)]
     off = config.flags.variable("DISABLE_PLUGINS") if config.flags.disable_plugins else None
     if options.json:
         found = [_document(each, own) for each, own in zip(plugins.loaded, tools, strict=True)]
@@ -62,11 +63,11 @@ def run(options: Namespace) -> int:
 
 def _change_trust(config: Config, *, trust: bool, quiet: bool) -> None:
     from ..plugins import Trust, pending
-    from ..tools.mcp.foreign import foreign
+    from .foreign import foreign
     from .terminal import tame
 
     found = [(each.key, now, output.short_path(each.source.place)) for each, now in pending(config)]
-    found += [(each.key, each.digest, f"MCP server {each.name}: {each.what}") for each in foreign(config)]
+    found += [(each.key, each.digest, f"{each.kind} {each.name}: {each.what}") for each in foreign(config)]
     if trust:
         Trust().grant((key, now) for key, now, _ in found)
         changed = [what for _, _, what in found]
@@ -81,13 +82,13 @@ def _change_trust(config: Config, *, trust: bool, quiet: bool) -> None:
             print("This project has nothing that needs trust." if trust else "None of them was trusted.")
 
 
-def _servers(config: Config) -> list[Skipped]:
-    """The project's MCP servers that are not trusted."""
+def _named(config: Config) -> list[Skipped]:
+    """What the project's configuration names that is not trusted."""
     from ..plugins import Skipped, Source
-    from ..tools.mcp.foreign import untrusted
+    from .foreign import untrusted
 
     return [
-        Skipped(each.name, Source("MCP server", each.what, str(each.named_by)), "untrusted", why)
+        Skipped(each.name, Source(each.kind, each.what, str(each.named_by)), "untrusted", why)
         for each, why in untrusted(config)
     ]
 
@@ -132,7 +133,7 @@ def _print(plugins: Plugins, tools: list[list[str]], off: str | None, skipped: l
         print(f"  {output.paint(each.name, 1)}  {_from(each.source)}")
         print(f"    {output.clip(each.reason, 1000)}")
     if any(each.kind == "untrusted" for each in skipped):
-        print("\nLook at those that are not trusted; then 'opensesh plugins --trust' has them run.")
+        print("\nLook at those that are not trusted; then 'opensesh plugins --trust' has them used.")
 
 
 def _from(source: Source) -> str:

@@ -107,7 +107,7 @@ class Runtime:
         self.keyring = Keyring(self.config.document)
         self.budget = self.settings.budget or from_environment(self.config.flags.environ)
         connected = PaidConnections if self.budget.is_set else Connections
-        self.connections = connected(self.catalogue, self.keyring, scripts=scripts)
+        self.connections = connected(self.catalogue, self.keyring, scripts=scripts, doubt=self._doubt)
         judged = loaded.wants(plugin_hooks.permission_ask)
         self.permissions = Permissions(self.publish, judge=self.hooks.judge if judged else None)
         self.questions = Questions(self.publish)
@@ -119,6 +119,13 @@ class Runtime:
         self.custom_tools = (*tools_of(loaded), *tools)
         self.mcp = Servers(self.config, self.publish)
         self.run_child: RunChild = _nobody
+
+    def _doubt(self, provider_id: str) -> str:
+        if provider_id not in self.config.settings.provider:
+            return ""
+        from ..models.foreign import doubt
+
+        return doubt(self.config, provider_id)
 
     @cached_property
     def installed(self) -> Installed:

@@ -20,6 +20,7 @@ from ..records import loads_object
 from ..storage import paths
 from ..storage.store import Damage
 from .catalogue import log_damage
+from .entries import is_local
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -49,8 +50,6 @@ _PROFILED = "amazon-bedrock"
 
 _PUBLIC = {"opencode": "public"}
 """Keys that everyone may use, for models that cost nothing."""
-
-_LOCAL = r"(?i)https?://(?:localhost|127\.\d+\.\d+\.\d+|\[::1\]|0\.0\.0\.0)(?=[:/]|$)"
 
 
 class Secret:
@@ -234,7 +233,7 @@ class Keyring:
     def _needs_none(self, provider: ProviderInfo) -> bool:
         """A provider of the user's own that names no variable, or one that runs on this machine."""
         url = self._option(provider.id, "baseURL") or provider.api_url
-        return provider.configured and (not provider.env or re.match(_LOCAL, str(url)) is not None)
+        return provider.configured and (not provider.env or is_local(str(url)))
 
     def _option(self, provider_id: str, name: str) -> object:
         settings = self._settings.get(provider_id)

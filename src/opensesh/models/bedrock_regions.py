@@ -7,7 +7,10 @@ catalogue lists as ``anthropic.claude-...`` is refused in ``us-east-1``, and ``u
 from __future__ import annotations
 
 import os
+import re
 from typing import NamedTuple
+
+from ..errors import ModelError
 
 PREFIXES = ("global.", "us.", "eu.", "apac.", "jp.", "au.", "ca.", "in.", "us-gov.")
 """How a name begins that says where the model is served."""
@@ -36,7 +39,10 @@ _RULES = (
 
 def region(given: str | None) -> str:
     """The region to call: the one ``given``, else the environment's, and ``us-east-1`` if nobody says."""
-    return given or os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION") or "us-east-1"
+    name = given or os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION") or "us-east-1"
+    if not re.fullmatch(r"[A-Za-z0-9-]+", name):  # it becomes a part of the address
+        raise ModelError(f"{name!r} is no region of Amazon's; one is called us-east-1, for example")
+    return name
 
 
 def name_in(place: str, model: str) -> str:

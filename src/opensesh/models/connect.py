@@ -12,7 +12,7 @@ from ..spelling import did_you_mean, nearest
 from .scripts import SCRIPTED
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from .auth import Credential, Keyring
     from .catalogue import Catalogue, ProviderInfo
@@ -35,19 +35,30 @@ class Connections:
     """One adapter a provider and key, kept so that connections are used again. Close it when done."""
 
     def __init__(
-        self, catalogue: Catalogue, keyring: Keyring, *, scripts: Mapping[str, Provider] | None = None
+        self,
+        catalogue: Catalogue,
+        keyring: Keyring,
+        *,
+        scripts: Mapping[str, Provider] | None = None,
+        doubt: Callable[[str], str] = lambda _: "",
     ) -> None:
-        """``scripts`` are scripted models by name, for tests; others are opened by their path."""
+        """``scripts`` are scripted models by name, for tests; others are opened by their path. ``doubt`` says why
+        nothing must be sent to a provider."""
         self._catalogue = catalogue
         self._keyring = keyring
+        self._doubt = doubt
         self._open: dict[tuple[str, ...], Provider] = {}
         self._scripts: dict[str, Provider] = dict(scripts or {})
         self._transports: dict[Patience, Transport] = {}
 
     def provider(self, model: Model) -> Provider:
-        """What to ask for ``model``; :class:`AuthFailed` says where to put a key that is needed and not there."""
+        """What to ask for ``model``; :class:`AuthFailed` says where to put a key that is needed and not there, and why
+        nothing is sent to a provider that nobody has trusted."""
         if model.provider_id == SCRIPTED:
             return self._scripted(model.id)
+        why = self._doubt(model.provider_id)
+        if why:
+            raise AuthFailed(why)
         info = self._catalogue.provider(model.provider_id)
         credential = self._keyring.credential(info)
         if credential is None:

@@ -21,6 +21,7 @@ _COMPATIBLE = "@ai-sdk/openai-compatible"
 _MODALITIES = frozenset(get_args(Modality))
 _TEXT: frozenset[Modality] = frozenset({"text"})
 _STATUSES = frozenset(get_args(Status))
+_LOCAL = re.compile(r"(?i)https?://(?:localhost|127(?:\.\d{1,3}){3}|\[::1\]|0\.0\.0\.0)(?::\d+)?(?:[/?#]|$)")
 _VARIABLE = re.compile(r"\$\{(\w+)\}")
 
 
@@ -114,6 +115,11 @@ class Entry(Struct, kw_only=True):
     options: dict[str, Any] = {}
     headers: dict[str, str] = {}
     variants: dict[str, dict[str, Any]] = {}
+
+
+def is_local(url: str) -> bool:
+    """Whether it is the address of a server on this machine."""
+    return _LOCAL.match(url) is not None
 
 
 _decoder = msgspec.json.Decoder(Entry)

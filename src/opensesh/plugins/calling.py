@@ -34,9 +34,9 @@ Changed = TypeVar("Changed", bound="Output")
 class Source(Struct, frozen=True):
     """Where a plugin comes from."""
 
-    kind: Literal["entry point", "config", "folder", "given", "MCP server"]
+    kind: Literal["entry point", "config", "folder", "given", "MCP server", "provider"]
     place: str
-    """The file, module or distribution; of a server, the command line or the address."""
+    """The file, module or distribution; of a server, the command line or the address; of a provider, the address."""
     named_by: str = ""
     """The file (and line) or variable of the configuration that names it, if one does."""
 

@@ -1,0 +1,69 @@
+"""What a project's configuration brings that nothing is started with and nothing is sent to before the user has trusted
+it: MCP servers, and addresses of models.
+
+What the configuration says is what is trusted. A variable of the user's that fills a placeholder may change; the
+placeholder may not.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+from ..records import as_list
+from .ownership import whose
+from .replacing import values
+from .trust import Trust
+
+if TYPE_CHECKING:
+    from .merged import Config, Origin
+    from .source import Path
+
+
+class Foreign(NamedTuple):
+    """Something that needs the user's trust."""
+
+    kind: Literal["MCP server", "provider"]
+    name: str
+    what: str
+    """The command line, or the addresses; a secret that would be filled in is not in it."""
+    named_by: Origin
+    key: str
+    """What trust in it is kept under."""
+    digest: str
+    """What stands for it as it is now."""
+
+    @property
+    def setting(self) -> Path:
+        """Where it stands in the configuration."""
+        return ("mcp" if self.kind == "MCP server" else "provider", self.name)
+
+
+def why_not(config: Config, each: Foreign | None) -> str:
+    """Why it must not be used, in words; nothing if it may."""
+    if each is None or config.flags.trust_plugins:
+        return ""
+    return Trust().doubt(each.key, each.digest)
+
+
+def stated(config: Config, section: str, name: str) -> dict[Path, Any]:
+    """What files and variables say in ``section.name``, by the path below it, as it stands there but for what
+    ``{file:...}`` names: a file may be the project's own. What a plugin says is not in it."""
+    return {
+        path[2:]: _as_written(config, path, value)
+        for path, value in sorted(values({section: {name: config.document[section][name]}}))
+        if len(path) > 2 and whose(config.origins.get(path), config) != "program"
+    }
+
+
+def _as_written(config: Config, path: Path, value: Any) -> Any:
+    items = as_list(value)
+    if items is not None:
+        return [_as_written(config, (*path, at), item) for at, item in enumerate(items)]
+    origin = config.origins.get(path)
+    written = origin.written if origin is not None else None
+    return value if written is None or "{file:" in written else written.strip('"')
+
+
+def whole(text: str) -> str:
+    """``text`` with half characters, which JSON can say and no file can hold, spelled out."""
+    return text.encode("utf-8", "backslashreplace").decode()

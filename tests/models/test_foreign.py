@@ -1,0 +1,170 @@
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from opensesh.cli.app import run
+from opensesh.config import Config, load, replaced
+from opensesh.config.trust import Trust
+from opensesh.models.foreign import doubt, foreign
+
+from .loopback import Exchange, serving
+
+UNKNOWN = "it came with the project, and nobody has trusted it"
+CHANGED = "it is not what it was when it was trusted"
+ELSEWHERE = "https://models.example/v1"
+
+
+def project(name: str = "opencode.json", **provider: Any) -> None:
+    path = Path(name)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps({"provider": provider}))
+
+
+def at(url: str, **more: Any) -> dict[str, Any]:
+    return {"options": {"baseURL": url, **more}}
+
+
+def loaded() -> Config:
+    return load(os.getcwd(), os.getcwd())
+
+
+def trust() -> None:
+    Trust().grant((each.key, each.digest) for each in foreign(loaded()))
+
+
+def doubted(name: str = "corp") -> str:
+    return doubt(loaded(), name)
+
+
+@pytest.mark.parametrize(
+    "provider",
+    [
+        {"api": ELSEWHERE},
+        at(ELSEWHERE),
+        {"options": {"endpoint": ELSEWHERE}},
+        {"models": {"m": {"provider": {"api": ELSEWHERE}}}},
+    ],
+)
+def test_an_address_of_the_projects_is_trusted_before_anything_is_sent_there(provider: dict[str, Any]) -> None:
+    project(corp=provider, mute={"models": {"m": {}}})
+    said = f"{os.getcwd()}/opencode.json:1 would have everything that is said sent to {ELSEWHERE}: {UNKNOWN}"
+    assert doubted() == f"{said} ('opensesh plugins --trust' has it used)"
+    assert not doubted("mute"), "it names no address"
+    assert not doubted("anthropic"), "nobody said a word of it"
+    trust()
+    assert not doubted()
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["http://localhost:1234/v1", "http://127.0.0.1", "https://127.8.8.8:1/", "http://[::1]:8/v1", "HTTP://LOCALHOST/"],
+)
+def test_a_server_on_this_machine_needs_no_trust(url: str) -> None:
+    project(corp=at(url))
+    assert not doubted()
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://localhost:80@models.example/",
+        "http://localhost@models.example/",
+        "http://localhost.models.example/",
+        "http://127.0.0.1.models.example/",
+        "http://127.0.0.1\\@models.example/",
+        "http://models.example/localhost",
+        "//localhost/",
+        "http://localhost:${PORT}/",
+    ],
+)
+def test_what_only_looks_like_this_machine_is_elsewhere(url: str) -> None:
+    project(corp=at(url))
+    assert UNKNOWN in doubted()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        at("https://other.example/v1"),
+        {"options": {"headers": {"X": "{env:HOME}"}}},
+        {"options": {"apiKey": "{env:OTHER_KEY}"}},
+        {"env": ["OTHER_KEY"]},
+        {"models": {"m": {"headers": {"X": "1"}}}},
+        {"models": {"m": {"provider": {"api": "https://other.example/v1"}}}},
+    ],
+)
+def test_trust_is_in_the_address_and_in_what_goes_along(change: dict[str, Any]) -> None:
+    project(corp=at(ELSEWHERE))
+    trust()
+    project(corp=at(ELSEWHERE) | {"name": "Corporation", "models": {"m": {"limit": {"context": 9, "output": 9}}}})
+    assert not doubted(), "names and limits may change"
+    changed = at(ELSEWHERE) | change
+    changed["options"] = {"baseURL": ELSEWHERE} | change.get("options", {})
+    project(corp=changed)
+    assert CHANGED in doubted()
+
+
+def test_the_users_own_addresses_need_no_trust(isolated: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    project(str(isolated / ".config" / "opencode" / "opencode.json"), corp=at(ELSEWHERE))
+    project(corp={"models": {"m": {}}})
+    assert not doubted()
+    project(corp=at("https://other.example/v1"))
+    assert "https://other.example/v1" in doubted(), "the project has the last word on it, and needs trust for that"
+    Path("opencode.json").unlink()
+    monkeypatch.setenv("OPENCODE_CONFIG_CONTENT", json.dumps({"provider": {"corp": at("https://mine.example")}}))
+    assert not doubted()
+
+
+def test_an_address_that_a_program_sets_needs_no_trust() -> None:
+    config = loaded()
+    assert not doubt(replaced(config, {"provider": {"corp": at(ELSEWHERE)}}, "the plugin x"), "corp")
+
+
+def test_a_container_that_trusts_everything_is_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    project(corp=at(ELSEWHERE))
+    monkeypatch.setenv("OPENSESH_TRUST_PLUGINS", "1")
+    assert not doubted()
+
+
+async def test_no_key_leaves_for_an_untrusted_address_and_does_for_a_trusted_one(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def refuse(exchange: Exchange) -> None:
+        await exchange.send(b"HTTP/1.1 400 No\r\nContent-Length: 0\r\n\r\n")
+
+    def command(*words: str) -> tuple[int, str]:
+        code = run([*words])
+        out, error = capsys.readouterr()
+        return code, out + error
+
+    monkeypatch.setattr("sys.stdin", None)
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-mine")
+    asking = ("run", "-m", "anthropic/claude-sonnet-4-5", "--title", "x", "--store", "store", "Go.")
+    async with serving(refuse) as server:
+        odd = server.url.replace("127.0.0.1", "127.1")  # this machine, by a name that says so to nobody
+        project(anthropic=at(odd))
+        code, told = await asyncio.to_thread(command, *asking)
+        assert code != 0
+        assert f"opencode.json:1 would have everything that is said sent to {odd}: {UNKNOWN}" in told
+        assert "sk-mine" not in told
+        assert server.connections == 0
+        assert not [*Path("store").rglob("ses_*")], "nothing was begun"
+        _, told = await asyncio.to_thread(command, "models", "anthropic")
+        assert f"! {os.getcwd()}/opencode.json:1 would have" in told
+        _, told = await asyncio.to_thread(command, "models", "anthropic", "--json")
+        assert UNKNOWN in json.loads(told.partition("\nCatalogue")[0])["providers"][0]["untrusted"]
+        _, told = await asyncio.to_thread(command, "config", "provider.anthropic")
+        assert f"the provider anthropic is not used: {UNKNOWN} (see 'opensesh plugins')" in told
+        _, told = await asyncio.to_thread(command, "plugins")
+        assert f"  anthropic  provider: {odd}, named by ~/work/opencode.json:1" in told
+
+        _, told = await asyncio.to_thread(command, "plugins", "--trust")
+        assert f"trusted: provider anthropic: {odd}\n" in told
+        await asyncio.to_thread(command, *asking)
+        assert "sk-mine" in server.exchanges[0].head
