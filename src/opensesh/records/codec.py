@@ -7,10 +7,10 @@ bytes. ``msgspec`` does the work; the two places where it and JavaScript differ,
 
 from __future__ import annotations
 
-import gc
 import math
 import os
 import re
+from gc import get_referents as _held_by
 from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
@@ -245,12 +245,10 @@ def _quote(text: str) -> str:
 def _is_deep(value: Any) -> bool:
     """Whether something decoded has too many levels. The garbage collector knows what an object holds; a loop takes
     three times as long to find out."""
-    level = [value]
-    for _ in range(_DEEPEST + 1):
-        level = gc.get_referents(*level)
-        if not level:
-            return False
-    return True
+    level, depth = _held_by(value), 0
+    while level and depth < _DEEPEST:
+        level, depth = _held_by(*level), depth + 1
+    return bool(level)
 
 
 def _loads_leniently(data: bytes, path: str) -> Any:
