@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import io
 import json
 import shutil
 from collections.abc import Callable
@@ -32,6 +33,25 @@ def test_what_was_exported_comes_back(terminal: Terminal, here: Path, tmp_path: 
     assert terminal.json("import", str(out), tree)["counts"] == {"unchanged": 26}
     assert terminal.run("export", "--format", "json") == out.read_text()
     assert terminal.run("import", tree) == "13 found: 13 unchanged.\n"
+
+
+def test_an_export_comes_in_through_a_pipe(terminal: Terminal, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    exported = terminal.run("export", "--format", "json", "--store", str(FIXTURES / "opencode-1.1.65" / "storage"))
+
+    def piped(data: bytes) -> str:
+        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(data)))
+        return terminal.run("import", "-")
+
+    assert "13 found: 13 added." in piped(exported.encode())
+    assert piped(exported.encode()) == "13 found: 13 unchanged.\n"
+    assert terminal.run("export", "--format", "json") == exported
+    for data, told in ((b"", "there is nothing on standard input"), (b"[1]", "standard input: no session.")):
+        piped(data)
+        assert terminal.code == 2
+        assert told in terminal.error
+    piped(exported.encode()[:5000])
+    assert terminal.code != 0
+    assert "standard input: " in terminal.error
 
 
 def test_a_database_is_copied_into_the_tree(terminal: Terminal, here: Path) -> None:

@@ -1,5 +1,7 @@
 """Bring sessions in: from OpenCode's export JSON, another storage folder, an opencode.db, or a link to a shared one.
 
+Export JSON may also come from standard input, as '-'.
+
 Running it twice changes nothing. A session that both sides have gone on with separately is kept twice: the one that
 is here stays, the other becomes a fork of it. Where a session's folder is elsewhere on this machine, say so with --map.
 """
@@ -8,6 +10,7 @@ from __future__ import annotations
 
 import ntpath
 import os
+import sys
 from collections import Counter
 from typing import TYPE_CHECKING
 
@@ -25,10 +28,14 @@ if TYPE_CHECKING:
     from ..storage.store import Damage
     from .arguments import Parser
 
+_STANDARD_INPUT = "-"
+
 
 def configure(parser: Parser) -> None:
     """Declare the arguments."""
-    parser.add_argument("place", nargs="+", metavar="FILE", help="export JSON, a folder, a database, or a link")
+    parser.add_argument(
+        "place", nargs="+", metavar="FILE", help="export JSON, a folder, a database, or a link; - is standard input"
+    )
     parser.add_argument("--map", action="append", default=[], metavar="OLD=NEW", help="a folder is elsewhere here")
     parser.add_argument("--keep-paths", action="store_true", help="do not ask where folders are that are not here")
     parser.add_argument("--dry-run", action="store_true", help="only say what would be done")
@@ -42,7 +49,7 @@ def run(options: Namespace) -> int:
     tree = writable_tree(open_store(options.store))
     damage: list[Damage] = []
     pairs = dict(_pair(text) for text in options.map)
-    found = _fetched(options.place, damage)
+    found = _fetched(options.place, damage) | _piped(options.place, damage)
     if not options.keep_paths and not options.json and confirm.somebody_is_there():
         pairs |= _asked(options.place, found, pairs)
     _refuse_itself(tree, options.place)
@@ -54,7 +61,19 @@ def run(options: Namespace) -> int:
     return 1 if any(each.act == "skipped" for each in done) else 0
 
 
-def _fetched(places: list[str], damage: list[Damage]) -> dict[str, Incoming]:
+def _piped(places: list[str], damage: list[Damage]) -> dict[str, list[Incoming]]:
+    """The sessions on standard input, read once."""
+    if _STANDARD_INPUT not in places:
+        return {}
+    from ..history.exchange.sources import from_bytes
+
+    data = sys.stdin.buffer.read() if sys.stdin else b""
+    if not data.strip():
+        raise UsageError("there is nothing on standard input")
+    return {_STANDARD_INPUT: list(from_bytes(data, "standard input", report=damage.append))}
+
+
+def _fetched(places: list[str], damage: list[Damage]) -> dict[str, list[Incoming]]:
     """The sessions behind links, fetched once."""
     if not any("://" in place for place in places):
         return {}
@@ -62,13 +81,13 @@ def _fetched(places: list[str], damage: list[Damage]) -> dict[str, Incoming]:
 
     from ..sharing.links import fetch, is_link
 
-    return {place: asyncio.run(fetch(place, report=damage.append)) for place in places if is_link(place)}
+    return {place: [asyncio.run(fetch(place, report=damage.append))] for place in places if is_link(place)}
 
 
-def _incoming(place: str, found: dict[str, Incoming], report: Callable[[Damage], None]) -> Iterable[Incoming]:
+def _incoming(place: str, found: dict[str, list[Incoming]], report: Callable[[Damage], None]) -> Iterable[Incoming]:
     from ..history.exchange.sources import incoming
 
-    return [found[place]] if place in found else incoming(place, report=report)
+    return found[place] if place in found else incoming(place, report=report)
 
 
 def _pair(text: str) -> tuple[str, str]:
@@ -92,7 +111,7 @@ def _refuse_itself(tree: JsonTree, places: list[str]) -> None:
             raise UsageError(f"{place} is where sessions are brought in{databases}")
 
 
-def _asked(places: list[str], found: dict[str, Incoming], pairs: dict[str, str]) -> dict[str, str]:
+def _asked(places: list[str], found: dict[str, list[Incoming]], pairs: dict[str, str]) -> dict[str, str]:
     """Ask, for each folder that is not here, where it is now."""
     from ..history.exchange.sources import PathMap
 

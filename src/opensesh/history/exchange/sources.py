@@ -143,8 +143,18 @@ def _from_folder(folder: str, report: Report) -> Iterator[Incoming]:
 
 
 def _from_file(path: str, report: Report) -> Iterator[Incoming]:
-    for document in _documents(path, report):
-        incoming = from_document(document, path, report=report)
+    try:
+        with open(path, "rb") as file:
+            data = file.read()
+    except OSError as error:
+        raise RecordError(f"cannot be read: {error.strerror or error}", path=path) from None
+    yield from from_bytes(data, path, report=report)
+
+
+def from_bytes(data: bytes, place: str, *, report: Report = log_damage) -> Iterator[Incoming]:
+    """The sessions in the bytes of an export, which came from ``place``."""
+    for document in _documents(data, place, report):
+        incoming = from_document(document, place, report=report)
         if incoming is not None:
             yield incoming
 
@@ -162,25 +172,20 @@ def from_document(document: Document, place: str, *, report: Report = log_damage
     return Incoming(name, place, info, lambda: found)
 
 
-def _documents(path: str, report: Report) -> Iterator[Document]:
-    """The documents in a file: one, an array of them, or one a line."""
-    try:
-        with open(path, "rb") as file:
-            data = file.read()
-    except OSError as error:
-        raise RecordError(f"cannot be read: {error.strerror or error}", path=path) from None
+def _documents(data: bytes, place: str, report: Report) -> Iterator[Document]:
+    """The documents in an export: one, an array of them, or one a line."""
     data = _without_mark(data)
     try:
-        whole = loads(data, path)
+        whole = loads(data, place)
     except RecordError:
         lines = [line for line in data.splitlines() if line.strip()]
         if len(lines) < 2:
             raise
-        whole = [document for line in lines if (document := _line(line, path, report)) is not None]
+        whole = [document for line in lines if (document := _line(line, place, report)) is not None]
     for each in as_list(whole) or [whole]:
         document = as_object(each)
         if document is None:
-            raise UsageError(f"{path}: no session. What can be brought in: {_LOSSLESS}.")
+            raise UsageError(f"{place}: no session. What can be brought in: {_LOSSLESS}.")
         yield document
 
 
@@ -191,11 +196,11 @@ def _without_mark(data: bytes) -> bytes:
     return data.removeprefix(b"\xef\xbb\xbf")
 
 
-def _line(line: bytes, path: str, report: Report) -> Any:
+def _line(line: bytes, place: str, report: Report) -> Any:
     try:
-        return loads(line, path)
+        return loads(line, place)
     except RecordError as error:
-        report(Damage(path, f"a line that is cut short or damaged: {error.reason}"))
+        report(Damage(place, f"a line that is cut short or damaged: {error.reason}"))
         return None
 
 
