@@ -170,6 +170,8 @@ def test_a_failure_is_a_result_too(terminal: Terminal) -> None:
         (["run", "--agent", "explore", "hello"], 2, "subagent"),
         (["run", "-m", "anthropic/claude-nope", "hello"], 3, "has no model"),
         (["run", "-m", "anthropic/claude-sonnet-4-5", "hello"], 1, "set ANTHROPIC_API_KEY"),
+        (["run", "-m", "anthropic/claude-sonnet-4-5", "--variant", "x", "hello"], 2, "variant 'x'; it has: high, max"),
+        (["run", "-m", "openai/gpt-4o", "--variant", "high", "hello"], 2, "'high'; it has: none"),
         (["run", "-m", "scripted/nowhere", "hello"], 2, "No such file"),
         (["run", "--format", "xml", "hello"], 2, "invalid choice"),
         (["run", "hello"], 3, "there is no model to use: none was named"),

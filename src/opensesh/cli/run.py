@@ -257,10 +257,11 @@ def _check(engine: Engine, options: Namespace, session: Session | None) -> None:
 
 
 def _check_model(engine: Engine, model: Model, variant: str | None) -> None:
+    from ..models.scripts import SCRIPTED
     from ..plugins import hooks as plugin_hooks
 
-    if variant and model.variants and variant not in model.variants:
-        raise UsageError(f"{model.ref} has no variant {variant!r}; it has: {', '.join(model.variants)}")
+    if variant and variant not in model.variants and model.provider_id != SCRIPTED:
+        raise UsageError(f"{model.ref} has no variant {variant!r}; it has: {', '.join(model.variants) or 'none'}")
     if engine.runtime.hooks.plugins.wants(plugin_hooks.auth):
         return  # the key is asked for when it is needed
     engine.runtime.connections.provider(model)
