@@ -7,6 +7,7 @@ import shutil
 import struct
 import subprocess
 from collections.abc import Callable
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -221,6 +222,17 @@ def nested(levels: int, value: Any) -> Any:
 
 def test_numbers_out_of_range_read_as_javascript_reads_them() -> None:
     assert codec.dumps(codec.loads(b'{"a": 1e400}')) == b'{\n  "a": null\n}'
+
+
+def test_documents_are_merged_member_by_member_and_stay_as_they_are() -> None:
+    first: dict[str, Any] = {"a": {"x": 1, "y": {"z": 1}}, "b": {"c": 1}, "d": 1, "e": [1]}
+    second: dict[str, Any] = {"a": {"y": {"w": 2}}, "b": 2, "d": {"f": 2}, "e": [2]}
+    before = deepcopy((first, second))
+    merged = codec.merged(first, second)
+    assert merged == {"a": {"x": 1, "y": {"z": 1, "w": 2}}, "b": 2, "d": {"f": 2}, "e": [2]}
+    merged["a"]["y"]["z"] = merged["d"]["f"] = 3
+    assert (first, second) == before
+    assert codec.merged() == {}
 
 
 @pytest.mark.parametrize(
