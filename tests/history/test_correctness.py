@@ -39,23 +39,30 @@ def money(data: Path) -> Decimal:
     return Decimal(str(total)).quantize(Decimal("0.000001"))
 
 
-def found(data: Path) -> int:
-    """How many sessions a search for a word of every answer leads to."""
+def found(data: Path) -> tuple[int, int]:
+    """How many answers a search for a word of every one finds, and in how many sessions."""
     index = Index(find_stores(str(data)))
     index.refresh()
     hits = search(index, Query("answer", limit=0)).hits
     index.close()
-    return len({hit.session for hit in hits})
+    return len(hits), len({hit.session for hit in hits})
+
+
+def said(data: Path, session: Json) -> list[str]:
+    store = open_store(str(data))
+    return [part["text"] for _, parts in store.messages(session["id"]) for part in parts if part["type"] == "text"]
 
 
 def assert_whole(data: Path, truth: Generations) -> None:
     assert seen(data) == {session["id"] for session in truth.sessions}
     assert money(data) == MONEY
-    assert found(data) == SESSIONS
+    answers = sum(info["role"] == "assistant" for messages in truth.messages.values() for info in messages)
+    assert found(data) == (answers, SESSIONS)
     store = open_store(str(data))
     for session in truth.sessions:
         messages = store.messages(session["id"])
         assert [each.info["id"] for each in messages] == [each["id"] for each in truth.messages[session["id"]]]
+    assert said(data, truth.sessions[0]) == said(truth.sample.root.parent, truth.sessions[0])
 
 
 def test_the_truth_is_as_told(truth: Generations) -> None:
@@ -82,6 +89,12 @@ def test_the_tables_of_two(truth: Generations, data: Path) -> None:
 
 def test_the_same_sessions_in_both_tables(truth: Generations, data: Path) -> None:
     truth.v1(data, truth.sessions)
+    truth.v2(data, truth.sessions)
+    assert_whole(data, truth)
+
+
+def test_the_same_sessions_in_the_tree_and_the_newest_tables(truth: Generations, data: Path) -> None:
+    truth.tree(data)
     truth.v2(data, truth.sessions)
     assert_whole(data, truth)
 

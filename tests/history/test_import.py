@@ -17,7 +17,7 @@ from opensesh.errors import NotFound, RecordError, UsageError
 from opensesh.history.exchange.destinations import to_stream
 from opensesh.history.exchange.exporting import Export
 from opensesh.history.exchange.importing import Imported, Importer
-from opensesh.history.exchange.merging import Relation, compare
+from opensesh.history.exchange.merging import Relation, compare, in_our_words
 from opensesh.history.exchange.sources import PathMap, incoming
 from opensesh.history.selection import Selection
 from opensesh.history.stats.stats import statistics
@@ -26,6 +26,7 @@ from opensesh.storage.json_tree import JsonTree
 from opensesh.storage.leases import Leases
 from opensesh.storage.store import Damage, StoredMessage
 
+from .generations import Generations
 from .sample_tree import Json, Sample, contents
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
@@ -178,6 +179,46 @@ def test_a_fork_answers_its_own_prompts_and_is_not_shared(there: Sample, here: P
     question, answer = (message.info for message in store.messages(done.id))
     assert answer["parentID"] == question["id"] != prompt["id"]
     assert "share" not in store.read(("session", "proj", done.id))
+
+
+def test_what_another_generation_tells_of_a_session_is_no_news(tmp_path: Path) -> None:
+    truth = Generations(tmp_path)
+    truth.v2(tmp_path / "later", truth.sessions)
+    truth.tree(tmp_path / "earlier")
+    trees = tmp_path / "earlier" / "storage", tmp_path / "here" / "storage"
+    bring(tmp_path / "later" / "opencode.db", trees[1])
+    before = [_said(tree) for tree in trees]
+    done = [
+        *bring(tmp_path / "later" / "opencode.db", trees[0]),
+        *bring(trees[0], trees[1]),
+    ]
+    assert "forked" not in acts(done)
+    assert [_said(tree) for tree in trees] == before
+
+
+def _said(tree: Path) -> dict[str, bytes]:
+    return contents(tree / "message") | contents(tree / "part")
+
+
+def test_a_session_that_went_on_in_a_newer_generation_is_caught_up_with(there: Sample, here: Path) -> None:
+    session = there.session("Long")
+    prompt = there.prompt(session, "First")
+    asked = there.prompt(session, "")
+    summary = there.answer(session, "All so far", summary=True, parentID=asked["id"])
+    bring(there.root, here)
+    ours = JsonTree(here).messages(session["id"])
+    made = [_of_two(prompt["id"]), _of_two(asked["id"]), _of_two(f"{asked['id']}-summary")]
+    made[-1].info.update(role="assistant", parentID=asked["id"], summary=True)
+    theirs = [*made, _of_two("msg_zzz")]
+    words = in_our_words(ours, theirs)
+    assert [each.info["id"] for each in words] == [prompt["id"], asked["id"], summary["id"], "msg_zzz"]
+    assert compare(ours, words) is Relation.AHEAD
+    assert in_our_words(made, ours) == made
+
+
+def _of_two(name: str) -> StoredMessage:
+    info = {"id": name, "role": "user", "time": {"created": 1}, "v2": {"type": "user"}}
+    return StoredMessage(info, [{"id": f"prt_{name}-00000", "type": "text", "text": "Hello."}])
 
 
 def test_what_is_missing_beside_a_session_is_filled_in(there: Sample, here: Path) -> None:

@@ -266,3 +266,36 @@ def test_who_holds_a_copy_can_be_told(union: Union, tree: JsonTree, old: Memory)
     assert union.holders(SESSION) == [tree, old]
     assert union.holders(("session", "global", "ses_y")) == []
     assert [store for store, _, _ in union.origins(("session",))] == [old]
+
+
+def test_what_the_newest_generation_keeps_without_names_is_not_told_beside_what_has_them(
+    union: Union, tree: JsonTree, old: Memory
+) -> None:
+    def text(name: str, words: str) -> dict[str, Any]:
+        return {"id": name, "messageID": "msg_1", "type": "text", "text": words}
+
+    tree.write(("message", "ses_x", "msg_1"), message("msg_1", 1))
+    tree.write(("part", "msg_1", "prt_named"), text("prt_named", "Hello."))
+    old.write(("message", "ses_x", "msg_1"), message("msg_1", 1) | {"v2": {"type": "user"}})
+    old.write(("part", "msg_1", "prt_1-00000"), text("prt_1-00000", "Hello."))
+    old.write(("message", "ses_x", "msg_2"), message("msg_2", 2) | {"v2": {"type": "user"}})
+    old.write(("part", "msg_2", "prt_2-00000"), text("prt_2-00000", "And?"))
+    told = [("msg_1", ["prt_named"]), ("msg_2", ["prt_2-00000"])]
+    assert [(info["id"], [part["id"] for part in parts]) for info, parts in union.messages("ses_x")] == told
+    keys = [("part", "msg_1", "prt_named"), ("part", "msg_2", "prt_2-00000")]
+    assert union.list(("part",)) == keys
+    assert [key for key, _ in union.scan(("part",))] == keys
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_a_compaction_has_one_summary_whichever_generation_tells_of_it(
+    union: Union, tree: JsonTree, old: Memory, named: bool
+) -> None:
+    for name, created in (("msg_1", 1), ("msg_1-summary", 2)):
+        old.write(("message", "ses_x", name), message(name, created))
+    second = "msg_2" if named else "msg_1-summary"
+    for name, created in (("msg_1", 1), (second, 2)):
+        tree.write(("message", "ses_x", name), message(name, created))
+    assert [each.info["id"] for each in union.messages("ses_x")] == ["msg_1", second]
+    assert [key[-1] for key in union.list(("message", "ses_x"))] == ["msg_1", second]
+    assert [key[-1] for key, _ in union.scan(("message",))] == ["msg_1", second]

@@ -13,6 +13,9 @@ if TYPE_CHECKING:
 GLOBAL = "global"
 """The project of what lies outside of every repository."""
 
+SUMMARY = "-summary"
+"""Ends the name of the second message that a compaction of OpenCode 2.x becomes."""
+
 _PLAIN = re.compile(r"(?!(?i:con|prn|aux|nul|com\d|lpt\d)\Z)[A-Za-z0-9_-]{1,200}")
 """Letters, digits, ``_`` and ``-``, but no name of a device of Windows."""
 
@@ -51,6 +54,20 @@ def message(session_id: str, message_id: str) -> Key:
 def part(message_id: str, part_id: str) -> Key:
     """Where a part record is."""
     return ("part", message_id, part_id)
+
+
+def made_part(message_id: str, number: int) -> str:
+    """The name of a part that has none where it is kept: OpenCode 2.x numbers the content of a message."""
+    return f"{_made_of(message_id)}{number:05d}"
+
+
+def is_made_part(part_id: str, message_id: str) -> bool:
+    """Whether a part's name was made in that way."""
+    return part_id.startswith(_made_of(message_id))
+
+
+def _made_of(message_id: str) -> str:
+    return f"prt_{message_id.removeprefix('msg_')}-"
 
 
 def diff(session_id: str) -> Key:

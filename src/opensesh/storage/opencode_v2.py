@@ -22,6 +22,7 @@ from ..records import (
     write_failure,
 )
 from ..records.codec import as_list, as_object
+from .keys import SUMMARY
 from .opencode_rows import SESSION, arrange, content, decoded, identifier, known, native, number, session_document, text
 from .opencode_v2_parts import During, Parts, add_attachments, add_content, add_shell, moment, take_object
 from .store import StoredMessage
@@ -35,8 +36,6 @@ SESSION_V2 = (
     "fork_session_id", "fork_boundary", "fork_message_id",
     "time_idle", "time_viewed", "idle_outcome", "time_suspended", "resume_attempts",
 )  # fmt: skip
-SUMMARY = "-summary"
-"""Marks the identifier of the second message that a compaction becomes."""
 
 _ASSISTANT = AssistantMessage.__struct_encode_fields__
 _RULE = ("permission", "pattern", "action")

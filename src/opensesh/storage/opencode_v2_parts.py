@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..records import PART_TYPES
 from ..records.codec import as_list, as_object, dumps_compact
+from .keys import made_part
 from .opencode_rows import known
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ class Parts:
     @property
     def next_id(self) -> str:
         """The identifier of the part to be added next."""
-        return f"prt_{self.message_id.removeprefix('msg_')}-{len(self.documents):05d}"
+        return made_part(self.message_id, len(self.documents))
 
     def add(self, kind: str, fields: Document, rest: Document | None = None) -> None:
         """Add a part; ``rest`` is what has no field."""

@@ -2,7 +2,9 @@
 
 A record that is in several stores is seen once, and the fullest copy counts, record by record: of a session the one
 updated last, of a message the one that was finished, of a part the one that holds more. A message's parts are those of
-all stores together. Writes go where the record is; new records go to the first store.
+all stores together. OpenCode 2.x keeps a message as one row, of which parts are made as it is read, and of a compaction
+a second message; where another store has them under the names that 1.x gave them, those count alone. Writes go where
+the record is; new records go to the first store.
 """
 
 from __future__ import annotations
@@ -14,10 +16,12 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import NotFound, RecordError
 from ..records import as_object, order
+from .keys import SUMMARY, is_made_part
 from .store import Damage, Key, Store, StoredMessage, log_damage
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+    from collections.abc import Set as AbstractSet
 
     from ..records import Document
 
@@ -80,7 +84,8 @@ class Union:
 
     def list(self, prefix: Key = ()) -> Sequence[Key]:
         """The keys below ``prefix``, of all stores."""
-        return sorted({key for store in self.members for key in store.list(prefix)})
+        found = (_from(store, ((key, None) for key in store.list(prefix))) for store in self.members)
+        return [key for key, _ in _once(merge(*found, key=_key))]
 
     def scan(self, prefix: Key, *, report: Report = log_damage) -> Iterator[tuple[Key, Any]]:
         """Every readable record below ``prefix``; a session once, even if two stores file it under different
@@ -92,9 +97,9 @@ class Union:
         """The same, with the store that each record comes from."""
         filed = self._filed_twice(prefix)
         streams = (_from(store, store.scan(prefix, report=report)) for store in self.members)
-        for key, copies in groupby(merge(*streams, key=_key), key=_key):
+        for key, copies in _once(merge(*streams, key=_key)):
             if filed.get(key[-1], key) == key or key[0] != "session":
-                store, value = _fullest(key, [(store, value) for _, store, value in copies])
+                store, value = _fullest(key, copies)
                 yield store, key, value
 
     def messages(self, session_id: str, *, last: int = 0, report: Report = log_damage) -> Sequence[StoredMessage]:
@@ -102,11 +107,12 @@ class Union:
         held = [store.messages(session_id, last=last, report=report) for store in self.members]
         if sum(map(bool, held)) <= 1:
             return next(filter(None, held), ())
+        spare = spare_messages([{str(message.info.get("id")) for message in messages} for messages in held])
         found: dict[str, list[StoredMessage]] = {}
         for message in chain.from_iterable(held):
             found.setdefault(str(message.info.get("id")), []).append(message)
-        united = sorted(map(_unite, found.values()), key=lambda message: order.position(message.info))
-        return united[-last:]
+        united = (_unite(name, copies) for name, copies in found.items() if name not in spare)
+        return sorted(united, key=lambda message: order.position(message.info))[-last:]
 
     def _copies(self, key: Key) -> tuple[list[tuple[Store, Any]], list[Store]]:
         """The stores that can read the record, with what they read; and those that have it and cannot."""
@@ -159,11 +165,24 @@ def fullness(key: Key, value: Any) -> tuple[int, ...]:
             return (0,)
 
 
+def spare_messages(held: Sequence[AbstractSet[str]]) -> set[str]:
+    """Of a session's messages as several stores name them, those made of a compaction that another store has as 1.x
+    kept it: its summary is there under a name of its own."""
+    made = {name for names in held for name in names if name.endswith(SUMMARY)}
+    return {name for name in made if any(name.removesuffix(SUMMARY) in each and name not in each for each in held)}
+
+
+def spare_parts(message: str, names: Collection[str]) -> set[str]:
+    """Of a message's parts as all stores name them, those made of what others have under names of their own."""
+    made = {name for name in names if is_made_part(name, message)}
+    return made if len(made) < len(names) else set()
+
+
 def _fullest(key: Key, copies: Sequence[tuple[Store, Any]]) -> tuple[Store, Any]:
     return max(copies, key=lambda copy: fullness(key, copy[1])) if len(copies) > 1 else copies[0]
 
 
-def _unite(copies: Sequence[StoredMessage]) -> StoredMessage:
+def _unite(message_id: str, copies: Sequence[StoredMessage]) -> StoredMessage:
     if len(copies) == 1:
         return copies[0]
     info = max((message.info for message in copies), key=lambda info: fullness(("message",), info))
@@ -172,12 +191,42 @@ def _unite(copies: Sequence[StoredMessage]) -> StoredMessage:
         for part in message.parts:
             name = str(part.get("id"))
             parts[name] = max(parts.get(name, part), part, key=lambda part: fullness(("part",), part))
+    for name in spare_parts(message_id, parts):
+        del parts[name]
     return StoredMessage(info, order.parts_in_order(parts.values(), order.created(info)))
 
 
 def _from(store: Store, records: Iterator[tuple[Key, Any]]) -> Iterator[tuple[Key, Store, Any]]:
     for key, value in records:
         yield key, store, value
+
+
+def _once(found: Iterable[tuple[Key, Store, Any]]) -> Iterator[tuple[Key, list[tuple[Store, Any]]]]:
+    """Each key with its copies, of records in key order; without those that are told under another name."""
+    for _, group in groupby(found, key=_together):
+        records = list(group)
+        spare = _spare(records)
+        for key, copies in groupby(records, key=_key):
+            if key[-1] not in spare:
+                yield key, [(store, value) for _, store, value in copies]
+
+
+def _together(found: tuple[Key, Store, Any]) -> Key:
+    """What a record is looked at with: a message's parts, and the two messages of a compaction, which sort so."""
+    key = found[0]
+    return key[:2] if key[0] == "part" else (*key[:-1], key[-1].removesuffix(SUMMARY))
+
+
+def _spare(records: Sequence[tuple[Key, Store, Any]]) -> set[str]:
+    first = records[0][0]
+    if first[0] == "part":
+        return spare_parts(first[1], {key[-1] for key, _, _ in records})
+    if first[0] != "message" or len(records) == 1:
+        return set()
+    held: dict[int, set[str]] = {}
+    for key, store, _ in records:
+        held.setdefault(id(store), set()).add(key[-1])
+    return spare_messages(list(held.values()))
 
 
 def _key(found: tuple[Key, Store, Any]) -> Key:

@@ -18,7 +18,7 @@ from ...storage.json_tree import JsonTree
 from ...storage.keys import GLOBAL
 from ...storage.leases import Leases
 from ...storage.store import Damage, Key, StoredMessage, log_damage
-from .merging import Relation, as_fork, compare
+from .merging import Relation, as_fork, compare, in_our_words
 from .sources import Incoming, PathMap
 
 if TYPE_CHECKING:
@@ -91,6 +91,7 @@ class Importer:
         if home is None:
             return Imported(incoming.id, "added", title, self._write(incoming, theirs))
         ours = self.tree.messages(incoming.id, report=_overlook)
+        theirs = in_our_words(ours, theirs)
         relation = compare(ours, theirs)
         if relation is Relation.APART:
             fork = as_fork(incoming, ours, theirs)

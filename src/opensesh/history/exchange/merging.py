@@ -43,6 +43,33 @@ def compare(ours: Sequence[StoredMessage], theirs: Sequence[StoredMessage]) -> R
     return _together(_one_by_one(here, there, _message))
 
 
+def in_our_words(ours: Sequence[StoredMessage], theirs: Sequence[StoredMessage]) -> list[StoredMessage]:
+    """``theirs``, with our copy of each message that one side has as OpenCode 1.x kept it and the other as 2.x does.
+    They say the same, in parts that bear other names, and of a compaction the summary does, too."""
+    here = {str(message.info.get("id")): message for message in ours}
+    there = {str(message.info.get("id")): message for message in theirs}
+    told = {name for name in here.keys() & there.keys() if _is_of_2(here[name]) != _is_of_2(there[name])}
+    summaries = {above: message for message in ours if (above := _compaction(message)) in told}
+    words: list[StoredMessage] = []
+    for name, message in there.items():
+        if name in told:
+            words.append(here[name])
+        elif (above := _compaction(message)) in told:
+            words += [summaries.pop(above)] if above in summaries else []
+        else:
+            words.append(message)
+    return words
+
+
+def _is_of_2(message: StoredMessage) -> bool:
+    return "v2" in message.info
+
+
+def _compaction(message: StoredMessage) -> str:
+    """The message that asked for this summary; empty if it is none."""
+    return str(message.info.get("parentID")) if message.info.get("summary") is True else ""
+
+
 def as_fork(incoming: Incoming, ours: Sequence[StoredMessage], theirs: Sequence[StoredMessage]) -> Incoming:
     """The copy as a session of its own, named after the message where it parts from the one that is here: brought in
     again, perhaps after it has grown, it has the same name."""

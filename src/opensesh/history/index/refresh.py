@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from time import time_ns
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -229,15 +230,18 @@ def _united(looks: Sequence[Iterator[Look]]) -> Iterator[Look]:
     if len(looks) == 1:
         yield from looks[0]
         return
-    found: dict[str, list[Look]] = {}
-    for stream in looks:
-        for look in stream:
-            found.setdefault(look.name, []).append(look)
-    for name, copies in found.items():
+    from ...storage.union import spare_messages, spare_parts
+
+    held = [{look.name: look for look in stream} for stream in looks]
+    spare = spare_messages([each.keys() for each in held])
+    for name in dict.fromkeys(name for name in chain.from_iterable(held) if name not in spare):
+        copies = [each[name] for each in held if name in each]
         parts: dict[str, list[int]] = {}
         for look in copies:
             for part, own in (look.parts or {}).items():
                 parts.setdefault(part, []).append(own)
+        for part in spare_parts(name, parts):
+            del parts[part]
         yield Look(name, _both([look.mark for look in copies]), {part: _both(own) for part, own in parts.items()})
 
 

@@ -12,7 +12,7 @@ from ...storage.sqlite_reader import file_uri
 if TYPE_CHECKING:
     from sqlite3 import Connection
 
-VERSION = 1
+VERSION = 2
 """Counts up with every change of what is in an index; one of another version is made anew."""
 
 TEMPORARY = ""
