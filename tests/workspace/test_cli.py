@@ -148,6 +148,28 @@ def test_when_the_folder_is_no_repository_any_more_what_was_stored_is_shown(cons
     assert "stored when the session ran: there are no snapshots outside of a git repository" in console.errors
 
 
+@pytest.mark.parametrize("whole", [None, []])
+def test_where_nothing_of_the_whole_was_stored_each_prompt_tells(console: Console, whole: list[Any] | None) -> None:
+    desk = console.desk
+    session = desk.session()
+    stored = [
+        {"file": "a.txt", "before": "", "after": "1\n", "additions": 1, "deletions": 0},
+        {"file": "a.txt", "patch": "--- a.txt\n+++ a.txt\n-1\n+2\n", "additions": 1, "deletions": 1},
+    ]
+    for each in stored:
+        prompt = desk.prompt(session)
+        desk.sessions.store.update(
+            ("message", session, prompt), lambda info, told=each: info.update(summary={"diffs": [told]})
+        )
+    if whole is not None:
+        desk.sessions.store.write(("session_diff", session), whole)
+    shutil.rmtree(desk.folder)
+    assert json.loads(console.diff(session, "--json")) == stored
+    assert console.diff(session, "--stat").splitlines()[-1] == "1 file, 2 lines added, 1 removed"
+    shown = console.diff(session)
+    assert shown.index("+1\n") < shown.index("-1\n+2\n")
+
+
 def test_going_back_prompt_by_prompt_and_forth_at_once(console: Console) -> None:
     session, first, _ = story(console.desk)
     after = contents(console.desk.folder)

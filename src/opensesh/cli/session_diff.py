@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..errors import NotFound, SnapshotError
@@ -104,15 +105,21 @@ def _changes(sessions: Sessions, session: Session, messages: Sequence[StoredMess
 def _stored(
     sessions: Sessions, session: Session, messages: Sequence[StoredMessage], *, whole: bool
 ) -> list[Document] | None:
-    """What was stored when the session ran; ``None`` if nothing was."""
-    if not whole:
-        summary = as_object(messages[0].info.get("summary")) or {}
-        return as_list(summary.get("diffs"))
+    """What was stored when the session ran: of it as a whole, or else of each prompt; ``None`` if nothing was.
+
+    OpenCode's databases and the forks it makes hold nothing of the whole, and after a revert what it holds is empty.
+    """
+    if whole and (found := sessions.diff(session.id)):
+        return found
+    summaries = (as_object(message.info.get("summary")) or {} for message in messages)
+    told = [found for summary in summaries if (found := as_list(summary.get("diffs"))) is not None]
+    if told or not whole:
+        return list(chain.from_iterable(told)) if told else None
     try:
         sessions.store.read(keys.diff(session.id))
     except NotFound:
         return None
-    return sessions.diff(session.id)
+    return []
 
 
 def _text(messages: Sequence[StoredMessage], snapshots: Snapshots) -> str:
@@ -142,5 +149,5 @@ def _print_counts(found: Sequence[Document]) -> None:
     rows = [(f"+{each['additions']}", f"-{each['deletions']}", each.get("status", ""), each["file"]) for each in found]
     output.table(("ADDED", "REMOVED", "", "FILE"), rows, paths=True)
     added, removed = (sum(each[name] for each in found) for name in ("additions", "deletions"))
-    files = output.counted(len(found), "file")
+    files = output.counted(len({each["file"] for each in found}), "file")
     print(f"{files}, {output.counted(added, 'line')} added, {removed:,} removed")
