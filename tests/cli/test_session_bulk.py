@@ -162,6 +162,24 @@ def test_a_running_session_is_left_alone_and_said_so(bulk: Bulk, sample: Sample)
     assert "was left alone: being run by opensesh run" in bulk.error
 
 
+def test_sessions_of_a_database_are_left_alone_and_told_of_together(bulk: Bulk, sample: Sample) -> None:
+    here = sample.talk()
+    database = Database(sample.root.parent / "opencode.db")
+    elsewhere = [database.session(f"ses_{number}") for number in range(3)]
+    database.close()
+    store = "--store", str(sample.root.parent)
+    bulk.run("remove", "--before", "2030-01", "--yes", *store)
+    assert bulk.code == 0
+    assert bulk.error.startswith("3 sessions were left alone: in a database of OpenCode's")
+    assert bulk.error.count("left alone") == 1
+    bulk.run("restore", here["id"], *store)
+    left = bulk.json("remove", here["id"], *elsewhere, "--dry-run", *store)["left"]
+    assert [each["sessionID"] for each in left] == elsewhere
+    bulk.run("archive", elsewhere[0], *store)
+    assert bulk.error.startswith("ses_0 was left alone: in a database of OpenCode's")
+    assert bulk.code == 5
+
+
 def test_a_shared_session_says_that_it_is_still_shared(bulk: Bulk, sample: Sample) -> None:
     session = sample.talk(share={"url": "https://example.com/s/1"})
     bulk.run("remove", session["id"], "--yes")

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import re
 import sys
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from ..errors import NotFound, UsageError
@@ -73,7 +74,14 @@ def run(options: Namespace) -> int:
         return 1
     done = plan if options.dry_run or not plan.sessions else act(store, chosen, False)
     _tell(done, store, options)
-    return 4 if done.left and not done.sessions else 0
+    return 0 if done.sessions or not done.left else _failed(done)
+
+
+def _failed(done: Bulk) -> int:
+    """Somebody runs one of them, or all are where they cannot be written."""
+    from ..history.upkeep.trash import IN_DATABASE
+
+    return 5 if all(reason == IN_DATABASE for _, reason in done.left) else 4
 
 
 def _deed(options: Namespace) -> Callable[[Store, list[Session], bool], Bulk]:
@@ -187,8 +195,10 @@ def _tell(done: Bulk, store: Store, options: Namespace) -> None:
         return
     for each in _newest_first(done):
         print(f"{each.id}  {output.when(each.updated, utc=options.utc)}  {output.clip(each.title, 60)}")
-    for name, reason in done.left:
-        print(f"{name} was left alone: {reason}", file=sys.stderr)
+    for reason, number in Counter(reason for _, reason in done.left).items():
+        first = next(name for name, each in done.left if each == reason)
+        which = f"{first} was" if number == 1 else f"{number:,} sessions were"
+        print(f"{which} left alone: {reason}", file=sys.stderr)
     would = "would be " if options.dry_run else ""
     told = f"{would}{_WORDS[options.action][1]}: {_amount(done)}."
     print(told[0].upper() + told[1:])

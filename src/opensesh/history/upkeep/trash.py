@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 
     from ...storage.store import Store
 
+IN_DATABASE = "in a database of OpenCode's, which is never written here; do it in OpenCode"
+"""Why a session was left alone that is not in the tree."""
 _JOURNALS = ("reverts", "trash")
 """What the state folder has of a session, by store and session."""
 _JOURNALS_KEPT = "beside"
@@ -252,9 +254,7 @@ def free(tree: JsonTree, sessions: Iterable[Session], filed: Container[str]) -> 
     for session in sessions:
         holder = leases.holder(session.id)
         if session.id not in filed:
-            left.append(
-                Damage(session.id, "it is in a database of OpenCode's, which is never written here; do it in OpenCode")
-            )
+            left.append(Damage(session.id, IN_DATABASE))
         elif holder is not None:
             left.append(Damage(session.id, f"being run by {holder}"))
         else:
