@@ -82,6 +82,15 @@ def test_list_is_honest_about_how_many_it_shows(terminal: Terminal, store: Path)
     assert terminal.json("list", "--archived")["total"] == 12
 
 
+def test_an_archived_session_says_so_where_it_is_listed_and_read(terminal: Terminal, sample: Sample) -> None:
+    sample.talk("At hand")
+    away = sample.talk("Put away")
+    terminal.run("session", "archive", away["id"])
+    titles = [line.split("shop")[1].strip() for line in terminal.run("list", "--archived").splitlines()[1:]]
+    assert titles == ["[archived] Put away", "At hand"]
+    assert terminal.run("show", away["id"]).splitlines()[2].endswith(" to read, archived")
+
+
 def test_a_shared_session_says_so_where_it_is_listed_and_read(terminal: Terminal, sample: Sample) -> None:
     link = {"url": "https://example.com/s/1"}
     sample.talk("Kept to ourselves")

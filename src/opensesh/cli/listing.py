@@ -105,11 +105,17 @@ def _print(library: Library, sessions: list[Session], *, utc: bool) -> None:
             output.when(session.updated, utc=utc),
             str(len(library.store.list(("message", session.id)))),
             _project_name(session, projects),
-            f"[shared] {session.title}" if session.share and session.share.url else session.title,
+            _marked(session),
         )
         for session in sessions
     ]
     output.table(("SESSION", "UPDATED", "MSGS", "PROJECT", "TITLE"), rows)
+
+
+def _marked(session: Session) -> str:
+    """The title, and what sets the session apart from the others."""
+    marks = ("[archived]", session.archived), ("[shared]", bool(session.share and session.share.url))
+    return " ".join([*(mark for mark, is_so in marks if is_so), session.title])
 
 
 def _project_name(session: Session, projects: dict[str, Project]) -> str:

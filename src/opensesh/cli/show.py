@@ -88,12 +88,12 @@ def _reverted(library: Library, session: Session) -> str:
 
 
 def _rendered(session: Session, found: Transcript, reverted: str, *, utc: bool) -> str:
-    messages = output.counted(len(found.turns), "message")
+    read = f"{output.counted(len(found.turns), 'message')} to read{', archived' if session.archived else ''}"
     link = session.share.url if session.share else ""
     head = [
         output.paint(output.clip(session.title, 1000), 1),
         output.paint(f"{session.id}  {session.directory}", 2),
-        output.paint(f"{output.when(session.time.created, utc=utc)}, {messages} to read", 2),
+        output.paint(f"{output.when(session.time.created, utc=utc)}, {read}", 2),
         *([output.paint(f"shared at {output.clip(link, 500)}", 2)] if link else []),
         *([output.paint(reverted, 33)] if reverted else []),
     ]
