@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import csv
 import io
+from collections.abc import Callable
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from opensesh.cli.disk_usage import size
 from opensesh.cli.stats import money, short
 
 from ..history.sample_tree import Sample
-from .running import Terminal
+from .running import Screen, Terminal
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 
@@ -103,6 +104,21 @@ def test_tools_are_counted_and_drawn(terminal: Terminal, store: Path) -> None:
     assert "bash       4      1" in terminal.run("stats", "--by", "tool")
     terminal.run("stats", "--by", "tool", "--until", "2020-01-01")
     assert "No tool was called" in terminal.error
+
+
+def test_bars_are_drawn_smaller_rather_than_cut(screen: Callable[..., Screen], store: Path) -> None:
+    shown = screen("stats", "--by", "tool", columns=60)
+    assert shown.end() == 0
+    lengths = {line.split()[0]: line.count("█") for line in shown.text.splitlines()[1:]}
+    assert lengths["bash"] // 2 == lengths["read"] > 4
+    assert "…" not in shown.text
+
+
+def test_tools_and_sessions_beyond_the_limit_are_told_of(terminal: Terminal, store: Path) -> None:
+    assert terminal.run("stats", "--by", "tool", "--limit", "2").endswith("\n2 of 6 rows; --limit 0 shows all.\n")
+    assert "rows;" not in terminal.run("stats", "--by", "tool")
+    assert terminal.run("stats", "--bytes", "--limit", "3").endswith("\n3 of 13 sessions; --limit 0 shows all.\n")
+    assert "sessions;" not in terminal.run("stats", "--bytes")
 
 
 def test_time_and_project_choose_what_counts(terminal: Terminal, sample: Sample) -> None:

@@ -7,14 +7,18 @@ from __future__ import annotations
 
 import time
 
+from . import output
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
 _EIGHTHS = " ▏▎▍▌▋▊▉"
 _SHADES = "·░▒▓█"
 LEGEND = "A day each: · nothing  ░ ▒ ▓ █ the most"
 """What the shades of a calendar mean."""
+_WIDEST = 30
+"""Columns that a bar needs at the most."""
 _WEEKDAYS = ("Mon", "", "Wed", "", "Fri", "", "Sun")
 
 
@@ -24,6 +28,15 @@ def bar(value: float, most: float, columns: int) -> str:
         return ""
     eighths = max(round(min(value / most, 1.0) * columns * 8), 1)
     return "█" * (eighths // 8) + _EIGHTHS[eighths % 8].strip()
+
+
+def with_bars(
+    heads: Sequence[str], rows: Sequence[tuple[str, ...]], values: Sequence[float], most: float
+) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    """The heads and rows of a table with a bar behind each row, as wide as there is room: one that is cut lies."""
+    heads = (*heads, "")
+    columns = min(output.room(heads, rows), _WIDEST)
+    return heads, [(*row, bar(value, most, columns)) for row, value in zip(rows, values, strict=True)]
 
 
 def calendar(days: Mapping[str, float], columns: int) -> list[str]:

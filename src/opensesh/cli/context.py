@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from . import output
+from .charts import with_bars
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -12,8 +13,6 @@ if TYPE_CHECKING:
     from ..engine.inspector import Inspection
     from ..records import Session
     from ..storage.store import Store
-
-_BAR = 30
 
 
 def run(store: Store, session: Session, options: Namespace) -> int:
@@ -41,8 +40,8 @@ def _print(found: Inspection, *, all_pieces: bool) -> None:
     print(output.clip(f"{found.model}, agent {found.agent}", 200))
     print(_filled(found))
     print()
-    rows = [(part, f"{size:,}", _share(size, found), _bar(size, found)) for part, size in found.parts.items()]
-    output.table(("PART", "TOKENS", "SHARE", ""), rows)
+    rows = [(part, f"{size:,}", _share(size, found)) for part, size in found.parts.items()]
+    output.table(*with_bars(("PART", "TOKENS", "SHARE"), rows, [*found.parts.values()], found.room or found.tokens))
     if all_pieces:
         print()
         pieces = [(f"{each.tokens:,}", each.part, each.note, _where(each.message, each.what)) for each in found.pieces]
@@ -72,12 +71,6 @@ def _filled(found: Inspection) -> str:
 
 def _share(size: int, found: Inspection) -> str:
     return f"{100 * size / (found.room or found.tokens or 1):.1f}%"
-
-
-def _bar(size: int, found: Inspection) -> str:
-    from .charts import bar
-
-    return bar(size, found.room or found.tokens, _BAR)
 
 
 def _where(message: str, what: str) -> str:

@@ -58,6 +58,7 @@ def _print(usage: StoreUsage, limit: int) -> None:
         _shares("of which", within, usage.total.bytes, limit)
     for name, amount in usage.beside.items():
         print(output.paint(f"beside the sessions, {name}: {size(amount)}", 2))
+    largest = usage.largest()
     rows = [
         (
             each.session,
@@ -66,15 +67,17 @@ def _print(usage: StoreUsage, limit: int) -> None:
             f"{each.own.records:,}",
             each.facts.title if each.facts else "",
         )
-        for each in usage.largest()[: limit or None]
+        for each in largest[: limit or None]
     ]
     if rows:
         print()
         output.table(("SESSION", "OWN", "WITH CHILDREN", "RECORDS", "TITLE"), rows)
+    if len(rows) < len(largest):
+        print(output.paint(f"{len(rows)} of {len(largest):,} sessions; --limit 0 shows all.", 2))
 
 
 def _shares(what: str, shares: dict[str, Share], total: int, limit: int) -> None:
-    from .charts import bar
+    from .charts import with_bars
 
     ranked = sorted(shares.items(), key=lambda each: -each[1].bytes)[: limit or None]
     rows = [
@@ -83,9 +86,9 @@ def _shares(what: str, shares: dict[str, Share], total: int, limit: int) -> None
             size(share.bytes),
             f"{share.records:,}",
             f"{100 * share.bytes / (total or 1):.1f}%",
-            bar(share.bytes, total, 24),
         )
         for name, share in ranked
     ]
     if rows:
-        output.table((what.upper(), "BYTES", "RECORDS", "SHARE", ""), rows)
+        heads = (what.upper(), "BYTES", "RECORDS", "SHARE")
+        output.table(*with_bars(heads, rows, [share.bytes for _, share in ranked], total))

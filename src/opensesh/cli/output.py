@@ -23,6 +23,7 @@ __all__ = [
     "paint",
     "painted_diff",
     "print_json",
+    "room",
     "short_path",
     "table",
     "tell_damage",
@@ -125,18 +126,28 @@ def table(heads: Sequence[str], rows: Sequence[Sequence[str]], *, paths: bool = 
     """Rows in columns. On a terminal the last column is cut to fit, and where even that leaves it no room, columns
     before it are left out, the last of them first; the first one is always whole. If the last column is of ``paths``,
     it is the beginning that is cut off."""
-    everything = [heads, *rows]
-    widths = [max(width(row[i]) for row in everything) for i in range(len(heads) - 1)]
-    narrow = sys.stdout.isatty()
-    columns = terminal_columns()
-    while narrow and len(widths) > 1 and columns - sum(widths) - 2 * len(widths) < _LEAST:
-        del widths[-1]
-    room = max(columns - sum(widths) - 2 * len(widths), 1) if narrow else 1000
-    for number, row in enumerate(everything):
+    widths, left = _layout(heads, rows)
+    for number, row in enumerate([heads, *rows]):
         cells = [cell + " " * (size - width(cell)) for cell, size in zip(row, widths, strict=False)]
-        last = clip_start(row[-1], room) if paths and number else clip(row[-1], room)
+        last = clip_start(row[-1], left) if paths and number else clip(row[-1], left)
         line = "  ".join([*cells, last]).rstrip()
         print(paint(line, 2) if number == 0 else line)
+
+
+def room(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> int:
+    """How many columns a table of such rows, which need not have their last cell yet, leaves to that one."""
+    return _layout(heads, rows)[1]
+
+
+def _layout(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> tuple[list[int], int]:
+    """How wide the columns are that are shown before the last one, and that one."""
+    widths = [max(width(row[i]) for row in [heads, *rows]) for i in range(len(heads) - 1)]
+    if not sys.stdout.isatty():
+        return widths, 1000
+    columns = terminal_columns()
+    while len(widths) > 1 and columns - sum(widths) - 2 * len(widths) < _LEAST:
+        del widths[-1]
+    return widths, max(columns - sum(widths) - 2 * len(widths), 1)
 
 
 def terminal_columns() -> int:

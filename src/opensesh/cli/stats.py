@@ -259,8 +259,12 @@ def _notes(found: Statistics, shown: int, total: int) -> list[str]:
     if found.by == "session":
         notes.append("A session's row includes the subagents it started; the total counts each once.")
     if shown < total:
-        notes.append(f"{shown} of {total:,} rows; --limit 0 shows all.")
+        notes.append(_some(shown, total))
     return notes
+
+
+def _some(shown: int, total: int) -> str:
+    return f"{shown} of {total:,} rows; --limit 0 shows all."
 
 
 def _print_csv(found: Statistics) -> None:
@@ -298,15 +302,18 @@ def _tools(ledger: Ledger, choice: Choice, options: Namespace) -> None:
         writer.writerow(("tool", *names[1:]))
         writer.writerows([[document[name] for name in names] for document in documents])
     elif rows:
-        _tool_table(documents[: options.limit or None])
+        shown = documents[: options.limit or None]
+        _tool_table(shown)
+        if len(shown) < len(documents):
+            print(output.paint(_some(len(shown), len(documents)), 2))
     else:
         print("No tool was called in that time.", file=sys.stderr)
 
 
 def _tool_table(documents: Sequence[dict[str, object]]) -> None:
-    from .charts import bar
+    from .charts import with_bars
 
-    most = max(float(str(each["calls"])) for each in documents)
+    calls = [float(str(each["calls"])) for each in documents]
     lines = [
         (
             output.clip(str(each["key"]), 30),
@@ -315,11 +322,11 @@ def _tool_table(documents: Sequence[dict[str, object]]) -> None:
             f"{float(str(each['seconds'])):,.1f}",
             short(int(str(each["characters"]))),
             f"{each['sessions']:,}",
-            bar(float(str(each["calls"])), most, 30),
         )
         for each in documents
     ]
-    output.table(("TOOL", "CALLS", "ERRORS", "SECONDS", "OUTPUT", "SESSIONS", ""), lines)
+    heads = ("TOOL", "CALLS", "ERRORS", "SECONDS", "CHARACTERS", "SESSIONS")
+    output.table(*with_bars(heads, lines, calls, max(calls)))
 
 
 def short(number: int) -> str:
