@@ -264,6 +264,11 @@ EXPECTED: dict[str, Expected] = {
             ),
         ),
     ),
+    "results in blocks": Expected(
+        "words",
+        "what a tool said goes to Anthropic as a block of text, as what the user says does",
+        (Place("request.*.messages.*-user.content.0-tool_result.content", "hi\n", [{"type": "text", "text": "hi\n"}]),),
+    ),
     # Tools.
     "where a file goes on": Expected(
         "words", "read says how to read on", (*_told("*-tool-read", "3", r"\boffset 3\b"),)
@@ -438,6 +443,7 @@ _SUMMED_UP = (
 USED_BY: dict[str, tuple[str, ...]] = {
     "a title": ("a title is paid for",),
     "thought that is charged": ("reasoning is counted once",),
+    "thought that is signed": ("results in blocks",),
     "words after thought after words": ("parts are in the order of the words",),
     "looking around": ("where a file goes on",),
     "a list of things to do": ("todos in one order",),

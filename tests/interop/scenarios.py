@@ -17,6 +17,8 @@ PIXEL = base64.b64decode(
 SEEING = {"providerID": "fake", "modelID": "seeing"}
 NARROW = {"providerID": "fake", "modelID": "narrow"}
 """A model with a small window."""
+SIGNING = {"providerID": "other", "modelID": "signing"}
+"""A model that signs its thoughts, on Anthropic's wire."""
 
 
 class Ask(NamedTuple):
@@ -141,7 +143,7 @@ AGENTS: Json = {
 
 
 def config(base_url: str) -> Json:
-    """What the harness configures, with a second model that takes images, and two agents."""
+    """What the harness configures, with more models, one of them of another provider, and two agents."""
     model = {
         "name": "Scripted",
         "reasoning": True,
@@ -157,7 +159,8 @@ def config(base_url: str) -> Json:
         "options": {"baseURL": base_url, "apiKey": "x"},
         "models": {"scripted": model, "seeing": seeing, "narrow": narrow},
     }
-    return {"provider": {"fake": provider}, "agent": AGENTS, "command": COMMANDS}
+    other = provider | {"npm": "@ai-sdk/anthropic", "name": "Other", "models": {"signing": model}}
+    return {"provider": {"fake": provider, "other": other}, "agent": AGENTS, "command": COMMANDS}
 
 
 AFTER_A_WHILE = "SAY Now.\nWAIT 0.8\n"
@@ -214,6 +217,21 @@ SCENARIOS: tuple[Scenario, ...] = (
     Scenario("a title", (Ask("SAY Hello there."),), titled=False),
     Scenario("thought before words", (Ask("THINK let me see\nSAY seen\nUSAGE input=700 output=30 cache_read=300"),)),
     Scenario("thought that is charged", (Ask("THINK let me see\nSAY seen\nUSAGE input=700 output=30 reasoning=20"),)),
+    Scenario(
+        "thought that is signed",
+        (
+            Ask(
+                'THINK let me see\nMETA {"anthropic": {"signature": "one"}}\nSAY I look.\n'
+                'CALL bash {"command": "echo hi", "description": "look"}\n'
+                "USAGE input=100 output=20 cache_read=30 cache_write=40\n---\n"
+                'THINK so\nMETA {"anthropic": {"signature": "two"}}\nSAY Seen.',
+                (),
+                {"model": SIGNING},
+            ),
+            Ask("SAY more", (), {"model": SIGNING}),
+        ),
+        shows='"total": 190',
+    ),
     Scenario("words after thought after words", (Ask("SAY one\nTHINK two\nSAY three"),)),
     Scenario(
         "reading, writing, editing",

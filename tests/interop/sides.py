@@ -389,8 +389,8 @@ def _sums_up(body: Json) -> bool:
 def outline(body: Json) -> Json:
     """What matters in a request: not the system prompts, nor how the tools are described."""
     said = [message for message in body["messages"] if message["role"] != "system"]
-    tools = [tool["function"]["name"] for tool in body.get("tools", ())]
-    settings = {name: value for name, value in sorted(body.items()) if name not in ("messages", "tools")}
+    tools = [tool.get("function", tool)["name"] for tool in body.get("tools", ())]
+    settings = {name: value for name, value in sorted(body.items()) if name not in ("messages", "tools", "system")}
     return {"settings": settings, "messages": said, "tools": tools}
 
 

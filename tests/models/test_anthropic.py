@@ -36,7 +36,7 @@ from . import wire_anthropic as wire
 from .loopback import END, HEAD, Exchange, breaking_after, chunk, serving
 from .wires import Server, ask, collect, collect_into
 
-FULL_USAGE = Usage(input=472, output=89, cache_read=2000, cache_write=100)
+FULL_USAGE = Usage(input=472, output=89, cache_read=2000, cache_write=100, total=2661)
 FULL_EVENTS: list[StreamEvent] = [
     Start(),
     StartStep(),
@@ -191,7 +191,7 @@ async def test_later_counts_replace_earlier_ones_and_thinking_is_taken_out_of_th
         wire.MESSAGE_STOP,
     )
     assert isinstance(events[-1], Finish)
-    assert events[-1].usage == Usage(input=480, output=400, reasoning=600, cache_read=5)
+    assert events[-1].usage == Usage(input=480, output=400, reasoning=600, cache_read=5, total=1485)
 
 
 async def test_a_tool_that_runs_at_the_provider_is_marked_and_answered() -> None:
@@ -393,5 +393,6 @@ async def test_anthropics_own_client_reads_the_fake_the_same_way() -> None:
         output=usage.output_tokens,
         cache_read=usage.cache_read_input_tokens,
         cache_write=usage.cache_creation_input_tokens,
+        total=FULL_USAGE.total,
     )
     assert (counted, message.stop_reason) == (FULL_USAGE, "tool_use")

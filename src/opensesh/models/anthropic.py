@@ -244,14 +244,17 @@ class Reader:
 
 
 def _usage(counts: dict[str, Any]) -> Usage:
-    """Anthropic counts cached input apart already; thinking is part of its output."""
+    """Anthropic counts cached input apart already; thinking is part of its output. The total is left to the reader."""
     thinking = count(kept(counts, "output_tokens_details").get("thinking_tokens"))
+    fresh, output = count(counts.get("input_tokens")), count(counts.get("output_tokens"))
+    read, written = count(counts.get("cache_read_input_tokens")), count(counts.get("cache_creation_input_tokens"))
     return Usage(
-        input=count(counts.get("input_tokens")),
-        output=max(0, count(counts.get("output_tokens")) - thinking),
+        input=fresh,
+        output=max(0, output - thinking),
         reasoning=thinking,
-        cache_read=count(counts.get("cache_read_input_tokens")),
-        cache_write=count(counts.get("cache_creation_input_tokens")),
+        cache_read=read,
+        cache_write=written,
+        total=fresh + output + read + written,
     )
 
 

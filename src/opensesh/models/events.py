@@ -40,7 +40,7 @@ class Usage(Struct, frozen=True, omit_defaults=True, kw_only=True):
     cache_read: int = 0
     cache_write: int = 0
     total: int | None = None
-    """As the provider counted it, if it said."""
+    """As the provider counted it, if it said; for Anthropic, which never does, the sum."""
 
 
 class Start(_Event, frozen=True):
