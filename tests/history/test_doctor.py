@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from opensesh.errors import NotFound, RecordError, WriteFailed
+from opensesh.history.library import Library
 from opensesh.history.stats.stats import statistics
 from opensesh.history.upkeep.doctor import Diagnosis, diagnose, repair
 from opensesh.history.upkeep.undo import Change, perform, take_back
@@ -121,6 +122,47 @@ def test_a_session_whose_record_is_torn_or_lost_is_made_again_from_its_messages(
         record = json.loads(sample.path("session", "proj", session["id"]).read_bytes())
         assert (record["id"], record["projectID"], record["directory"]) == (session["id"], "proj", root)
         assert record["title"] == "Recovered session"
+
+
+@pytest.mark.parametrize("time", [None, "soon", {}, {"created": "soon", "updated": 7}, {"created": [1]}])
+def test_a_record_without_a_time_gets_the_one_that_its_name_tells(sample: Sample, time: object) -> None:
+    session = healthy(sample, title="Kept")
+    info = next(iter(sample.messages(session)))
+    keys: list[tuple[str, ...]] = [("session", "proj", session["id"]), ("message", session["id"], info["id"])]
+    for key in keys:
+        record = json.loads(sample.path(*key).read_bytes())
+        sample.write(
+            key, record | {"time": time} if time is not None else {k: v for k, v in record.items() if k != "time"}
+        )
+    assert look(sample)["torn"] == [str(sample.path(*key).relative_to(sample.root)) for key in keys]
+    mend(sample)
+    library = Library(store=JsonTree(sample.root))
+    assert [(each.id, each.title, each.time.created) for _, each in library.records()] == [
+        (session["id"], "Kept", session["time"]["created"])
+    ]
+    messages = library.store.messages(session["id"])
+    assert [(each.info["id"], each.info["time"]["created"]) for each in messages if each.info["id"] == info["id"]] == [
+        (info["id"], info["time"]["created"])
+    ]
+
+
+def test_of_a_record_that_nobody_can_read_all_is_kept_that_fits(sample: Sample) -> None:
+    session = healthy(sample, title="Kept", share="yes", permission=[{"action": "maybe"}], mine=1)
+    sample.write(("project", "proj"), {"id": "proj", "worktree": "/srv", "sandboxes": 7})
+    assert look(sample)["torn"] == ["project/proj.json", f"session/proj/{session['id']}.json"]
+    mend(sample)
+    held = json.loads(sample.path("session", "proj", session["id"]).read_bytes())
+    assert held == {name: value for name, value in session.items() if name not in ("share", "permission")}
+    assert json.loads(sample.path("project", "proj").read_bytes()) == {"id": "proj", "worktree": "/srv"}
+
+
+def test_a_record_that_cannot_be_made_to_fit_is_told_and_left_alone(sample: Sample) -> None:
+    session = healthy(sample)
+    sample.path("session", "proj", session["id"]).write_text('{"time": {"created": 1}, "\\ud83c": 1}')
+    path = f"session/proj/{session['id']}.json"
+    assert look(sample)["torn"] == [path]
+    [finding] = [each for each in mend(sample).findings if each.kind == "torn"]
+    assert not finding.fixable
 
 
 def test_a_torn_session_without_messages_takes_its_leftovers_with_it(sample: Sample) -> None:

@@ -12,7 +12,7 @@ from ...spelling import counted
 from ...storage.keys import is_plain
 from .findings import Finding
 from .inventory import PER_SESSION, is_open
-from .rebuilding import rebuilt_message, rebuilt_session
+from .rebuilding import make_fit, rebuilt_message, rebuilt_session
 from .undo import Change
 
 if TYPE_CHECKING:
@@ -32,6 +32,7 @@ def check_records(tree: JsonTree, found: Inventory, running: frozenset[str]) -> 
     speaking: Counter[str] = Counter([*found.owners.values(), *(str(info["sessionID"]) for info in messages.values())])
     yield from _torn(tree, found, messages, speaking)
     yield from _unreadable(found)
+    yield from _misfits(found)
     yield from _foreign(found)
     yield from _duplicates(found)
     yield from _orphans(tree, found, messages, speaking)
@@ -70,7 +71,7 @@ def _torn(
             case _:
                 pass
         again = [] if record is None else [Change(path=path, data=dumps(record))]
-        text = f"{reason}{'; made again from what it held' if again else ''}"
+        text = f"{reason}{'; can be made again from what it held' if again else ''}"
         yield Finding("torn", path, text, "damage", [Change(path=path, aside=True), *again])
 
 
@@ -82,6 +83,21 @@ def _unreadable(found: Inventory) -> Iterator[Finding]:
     remedy = "see that it can be read, then run this again: it may be sound"
     for path, reason in found.unreadable:
         yield Finding("torn", path, reason, "damage", remedy=remedy)
+
+
+def _misfits(found: Inventory) -> Iterator[Finding]:
+    """What can be read as JSON, but not as the record it should be."""
+    superseded = {item.path for item, _ in found.superseded}
+    for item, reason, can_fit in found.misfits:
+        if item.path not in superseded:
+            yield Finding("torn", item.path, reason, "damage", edit=_fitting(item) if can_fit else None)
+
+
+def _fitting(item: Item) -> Callable[[Document], None]:
+    def fit(record: Document) -> None:
+        make_fit(record, item.kind, item.name, item.changed)
+
+    return fit
 
 
 def _foreign(found: Inventory) -> Iterator[Finding]:

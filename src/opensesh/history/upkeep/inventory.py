@@ -12,6 +12,7 @@ from ...errors import RecordError
 from ...records import Document, as_object, as_whole, loads
 from ...storage.json_tree import JsonTree, read_file
 from ...storage.keys import is_plain
+from .rebuilding import make_fit, misfit
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -60,6 +61,9 @@ class Inventory:
         """How many readable parts there are of each message that is not, or cannot be read."""
         self.torn: list[tuple[str, str]] = []
         """Files that hold no record, with the reason."""
+        self.misfits: list[tuple[Item, str, bool]] = []
+        """Records that every reader leaves out, though they are whole: the reason, and whether they can be made to
+        fit."""
         self.to_be_mended: dict[str, str] = {}
         """The session of each message that is torn, or filed under another name than its own."""
         self.unreadable: list[tuple[str, str]] = []
@@ -170,6 +174,9 @@ def _read(found: Inventory, item: Item, copies: dict[str, list[Item]]) -> None:
     if held is None and item.kind in ("project", *_DEEP):
         found.add_torn(item, "not an object")
         return
+    if held is not None and (error := misfit(held, item.kind, item.name)):
+        can_fit = make_fit(held.copy(), item.kind, item.name, changed)
+        found.misfits.append((item._replace(changed=changed), f"{error.place}: {error.reason}", can_fit))
     _keep(found, item._replace(changed=changed, says=_told(held or {}, item.kind)), copies)
 
 

@@ -1,13 +1,17 @@
-"""Records that were lost, made again from what is left: a session from its messages, a message from its parts."""
+"""Records that were lost, made again from what is left: a session from its messages, a message from its parts.
+
+And records that are whole, but that nobody can read as what they are, made to fit.
+"""
 
 from __future__ import annotations
 
 import os
+import re
 from typing import TYPE_CHECKING
 
 from ... import ids
 from ...errors import InvalidID, RecordError
-from ...records import Document, as_object, as_whole, loads_object
+from ...records import Document, Project, Session, as_object, as_whole, loads_object, order, view
 from ...slugs import new_slug
 from ...storage.json_tree import JsonTree, read_file
 from ...storage.keys import GLOBAL
@@ -17,6 +21,7 @@ if TYPE_CHECKING:
 
 _MODELS = {"step-start", "step-finish", "tool", "reasoning", "patch"}
 _UNKNOWN = "unknown"
+_VIEWS = {"session": Session, "project": Project}
 
 
 def rebuilt_session(tree: JsonTree, session: str, rebuilt: Iterable[Document], project: str = "") -> Document:
@@ -63,6 +68,38 @@ def rebuilt_message(tree: JsonTree, session: str, message: str) -> Document | No
         "tokens": next((tokens for part in reversed(steps) if (tokens := as_object(part.get("tokens")))), _NO_TOKENS),
         "finish": next((str(part["reason"]) for part in reversed(steps) if part.get("reason")), _UNKNOWN),
     }
+
+
+def misfit(record: Document, kind: str, name: str) -> RecordError | None:
+    """Why every reader leaves out a record that is whole; ``None`` if none does."""
+    try:
+        if kind == "message":
+            order.created(record)
+        elif kind in _VIEWS:
+            view(record | {"id": name}, _VIEWS[kind])
+    except RecordError as error:
+        return error
+    return None
+
+
+def make_fit(record: Document, kind: str, name: str, changed: int) -> bool:
+    """Change what does not fit: a time that is none is told by the name or when the file was ``changed``, and of all
+    else there is a reading without it. Whether that is enough."""
+    for _ in range(len(record) + 1):
+        error = misfit(record, kind, name)
+        if error is None:
+            return True
+        field = re.split(r"[.\[]", error.place.removeprefix("$."))[0]
+        if field in ("$", "time"):
+            held = {
+                part: whole
+                for part, value in (as_object(record.get("time")) or {}).items()
+                if (whole := as_whole(value))
+            }
+            record["time"] = {"created": _minted(name, changed)} | held
+        else:
+            record.pop(field, None)
+    return False
 
 
 _NO_TOKENS: Document = {"input": 0, "output": 0, "reasoning": 0, "cache": {"read": 0, "write": 0}}
