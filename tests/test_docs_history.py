@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import io
 import os
 import re
 import shlex
@@ -41,16 +42,19 @@ def home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 
 
 def test_every_command_of_the_page_works_in_the_order_it_stands(
-    home: Path, capfdbinary: pytest.CaptureFixture[bytes]
+    home: Path, capfdbinary: pytest.CaptureFixture[bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("duckdb")
     assert len(COMMANDS) > 45
     for command in COMMANDS:
-        code = run(shlex.split(command))
-        sys.stdout.flush()
-        out, error = capfdbinary.readouterr()
-        assert code == 0, (command, out.decode(), error.decode())
-        assert out or error, command
+        out = b""
+        for each in command.split(" | opensesh "):
+            monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(out)))
+            code = run(shlex.split(each))
+            sys.stdout.flush()
+            out, error = capfdbinary.readouterr()
+            assert code == 0, (command, out.decode(), error.decode())
+            assert out or error, command
     for name in ("pages/index.html", "all.jsonl", "shop.json", "all.parquet", "rescued/import.sh"):
         assert os.path.getsize(name) > 0
     assert list(Path("traces").glob("ses_*.jsonl"))
