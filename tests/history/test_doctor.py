@@ -13,6 +13,7 @@ import pytest
 from opensesh.errors import NotFound, RecordError, WriteFailed
 from opensesh.history.library import Library
 from opensesh.history.stats.stats import statistics
+from opensesh.history.upkeep.comparison import Names, compare_stores
 from opensesh.history.upkeep.doctor import Diagnosis, diagnose, repair
 from opensesh.history.upkeep.undo import Change, perform, take_back
 from opensesh.storage import open_store, paths
@@ -358,6 +359,13 @@ def test_what_each_generation_holds_and_what_only_one_has(tmp_path: Path) -> Non
 
 def compare(data: Path) -> list[Any]:
     return diagnose(open_store(str(data))).holdings
+
+
+def test_the_summary_of_a_compaction_that_another_generation_has_is_not_there_alone() -> None:
+    told = {"msg_1": "ses_1", "msg_2": "ses_1"}
+    tree = Names("storage", {"ses_1"}, told, 0)
+    newer = Names("opencode.db", {"ses_1"}, told | {"msg_1-summary": "ses_1", "msg_3": "ses_1"}, 0)
+    assert [each.only_messages for each in compare_stores([tree, newer])] == [0, 1]
 
 
 def test_the_real_tree_is_repaired_and_opens_as_before(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
 
 from ...spelling import counted
+from ...storage.union import spare_messages
 from .findings import Finding
 
 if TYPE_CHECKING:
@@ -68,6 +69,7 @@ def compare_stores(stores: Sequence[Names]) -> list[Holding]:
     """What each holds, and what it has alone."""
     having: Counter[str] = Counter(name for each in stores for name in each.sessions)
     saying: Counter[str] = Counter() if len(stores) == 1 else Counter(name for each in stores for name in each.messages)
+    spare = spare_messages([each.messages.keys() for each in stores])
     return [
         Holding(
             place,
@@ -75,7 +77,7 @@ def compare_stores(stores: Sequence[Names]) -> list[Holding]:
             len(messages),
             parts,
             sum(having[name] == 1 for name in sessions),
-            sum(saying[name] == 1 and having[owner] > 1 for name, owner in messages.items()),
+            sum(saying[name] == 1 and having[owner] > 1 and name not in spare for name, owner in messages.items()),
         )
         for place, sessions, messages, parts in stores
     ]
