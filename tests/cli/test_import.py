@@ -50,8 +50,23 @@ def test_an_export_comes_in_through_a_pipe(terminal: Terminal, here: Path, monke
         assert terminal.code == 2
         assert told in terminal.error
     piped(exported.encode()[:5000])
-    assert terminal.code != 0
-    assert "standard input: " in terminal.error
+    assert terminal.code == 5
+    assert "standard input at byte 5000: torn: it ends in the middle; export it again" in terminal.error
+
+
+def test_one_file_of_several_that_cannot_be_brought_in_stops_none_of_the_others(
+    terminal: Terminal, here: Path, tmp_path: Path
+) -> None:
+    names = ["ses_e1f505ae8ffev56KO8VQGT1kHX", "ses_e1f503b9bffe3fk9XpM2JtHmpJ"]
+    for name in names:
+        store = str(FIXTURES / "opencode-1.1.65" / "storage")
+        terminal.run("export", name, "--format", "json", "-o", str(tmp_path / f"{name}.json"), "--store", store)
+    (tmp_path / "cut.json").write_text('{\n  "info": {\n')
+    files = [str(tmp_path / f"{name}.json") for name in (names[0], "cut", "nowhere", names[1])]
+    assert terminal.run("import", *files).endswith("2 found: 2 added.\n")
+    assert terminal.code == 1
+    for told in (f"{files[1]}: torn: it ends in the middle", f"{files[2]}: there is nothing at"):
+        assert told in terminal.error
 
 
 def test_a_database_is_copied_into_the_tree(terminal: Terminal, here: Path) -> None:

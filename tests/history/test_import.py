@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 from concurrent.futures import ThreadPoolExecutor
 from io import BytesIO
@@ -331,6 +332,19 @@ def test_files_may_hold_one_document_an_array_or_one_a_line(there: Sample, here:
     assert acts(bring(folder, here)) == {"unchanged": 1}
 
 
+def test_an_export_that_was_cut_short_says_so_once(there: Sample, here: Path, tmp_path: Path) -> None:
+    session = there.talk(answers=3)
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    whole = exported(JsonTree(there.root), folder / "whole.json", session["id"]).read_bytes()
+    (folder / "cut.json").write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(RecordError, match=r"cut\.json at byte \d+: torn: it ends in the middle; export it again"):
+        bring(folder / "cut.json", here)
+    damage: list[Damage] = []
+    assert acts(Importer(JsonTree(here)).take(incoming(str(folder), report=damage.append))) == {"added": 1}
+    assert [each.path for each in damage] == [str(folder / "cut.json")]
+
+
 def test_what_is_not_lossless_is_refused_with_what_is(there: Sample, here: Path, tmp_path: Path) -> None:
     there.talk()
     stream = BytesIO()
@@ -401,7 +415,7 @@ def test_a_file_that_cannot_be_read_does_not_cost_the_others_in_its_folder(
     damage: list[Damage] = []
     done = Importer(JsonTree(here)).take(incoming(str(folder), report=damage.append))
     assert acts(done) == {"added": 1}
-    assert [(Path(each.path).name, each.reason.partition(".")[0]) for each in damage] == [
+    assert [(Path(each.path).name, re.split("[.;]", each.reason)[0]) for each in damage] == [
         ("a.json", "torn: it ends in the middle"),
         ("b.json", "no session of OpenCode's"),
     ]

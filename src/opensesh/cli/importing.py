@@ -55,10 +55,13 @@ def run(options: Namespace) -> int:
     _refuse_itself(tree, options.place)
     importer = Importer(tree, paths=_paths(pairs), dry_run=options.dry_run, report=damage.append)
     done: list[Imported] = []
+    failed = False
     for place in options.place:
-        done += importer.take(_incoming(place, found, damage.append))
+        brought = importer.take(_incoming(place, found, damage.append, alone=len(options.place) == 1))
+        failed = failed or (not brought and any(path == place for path, _ in damage))
+        done += brought
     _tell(done, damage, options)
-    return 1 if any(each.act == "skipped" for each in done) else 0
+    return 1 if failed or any(each.act == "skipped" for each in done) else 0
 
 
 def _piped(places: list[str], damage: list[Damage]) -> dict[str, list[Incoming]]:
@@ -84,10 +87,14 @@ def _fetched(places: list[str], damage: list[Damage]) -> dict[str, list[Incoming
     return {place: [asyncio.run(fetch(place, report=damage.append))] for place in places if is_link(place)}
 
 
-def _incoming(place: str, found: dict[str, list[Incoming]], report: Callable[[Damage], None]) -> Iterable[Incoming]:
-    from ..history.exchange.sources import incoming
+def _incoming(
+    place: str, found: dict[str, list[Incoming]], report: Callable[[Damage], None], *, alone: bool
+) -> Iterable[Incoming]:
+    """The sessions at a place. If it is not the only one, something wrong with it stops none of the others."""
+    from ..history.exchange.sources import as_far_as_possible, incoming
 
-    return found[place] if place in found else incoming(place, report=report)
+    sessions = found[place] if place in found else incoming(place, report=report)
+    return sessions if alone else as_far_as_possible(sessions, place, report=report)
 
 
 def _pair(text: str) -> tuple[str, str]:
@@ -118,7 +125,7 @@ def _asked(places: list[str], found: dict[str, list[Incoming]], pairs: dict[str,
     known = PathMap(pairs)
     missing: Counter[str] = Counter()
     for place in places:
-        for session in _incoming(place, found, lambda damage: None):
+        for session in _incoming(place, found, lambda damage: None, alone=len(places) == 1):
             folder = known.folder(str(session.info.get("directory") or ""))
             if folder and not os.path.isdir(folder):
                 missing[folder] += 1

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 _BESIDE = (keys.todo, keys.diff, keys.share)
 _LOSSLESS = "OpenCode's export JSON (opensesh export --format json), a storage folder or an opencode.db"
 
+_CUT_SHORT = "; export it again, and to a file: OpenCode's export loses its end in a pipe"
+
 
 class Incoming(NamedTuple):
     """A session that is to be brought in."""
@@ -134,12 +136,17 @@ def _from_folder(folder: str, report: Report) -> Iterator[Incoming]:
     for name in sorted(os.listdir(folder)):
         if name.endswith(".json") and name[0] != ".":
             path = os.path.join(folder, name)
-            try:
-                yield from _from_file(path, report)
-            except RecordError as error:
-                report(Damage(path, error.reason))
-            except UsageError as error:
-                report(Damage(path, error.message.removeprefix(f"{path}: ")))
+            yield from as_far_as_possible(_from_file(path, report), path, report=report)
+
+
+def as_far_as_possible(sessions: Iterable[Incoming], place: str, *, report: Report) -> Iterator[Incoming]:
+    """Those that come from a place before something is wrong with it, which is told."""
+    try:
+        yield from sessions
+    except RecordError as error:
+        report(Damage(place, error.reason))
+    except (NotFound, UsageError) as error:
+        report(Damage(place, error.message.removeprefix(f"{place}: ")))
 
 
 def _from_file(path: str, report: Report) -> Iterator[Incoming]:
@@ -177,11 +184,12 @@ def _documents(data: bytes, place: str, report: Report) -> Iterator[Document]:
     data = _without_mark(data)
     try:
         whole = loads(data, place)
-    except RecordError:
-        lines = [line for line in data.splitlines() if line.strip()]
-        if len(lines) < 2:
-            raise
-        whole = [document for line in lines if (document := _line(line, place, report)) is not None]
+    except RecordError as error:
+        whole = _one_a_line(data, place, report)
+        begun = data.lstrip()[:1] in (b"{", b"[")
+        if not any(map(as_object, whole)) and (begun or b"\n" not in data.strip()):
+            reason = error.reason + (_CUT_SHORT if begun and error.reason.startswith("torn") else "")
+            raise RecordError(reason, path=place, place=error.place) from None
     for each in as_list(whole) or [whole]:
         document = as_object(each)
         if document is None:
@@ -194,6 +202,16 @@ def _without_mark(data: bytes) -> bytes:
     if data.startswith((b"\xff\xfe", b"\xfe\xff")):
         return data.decode("utf-16", errors="replace").encode()
     return data.removeprefix(b"\xef\xbb\xbf")
+
+
+def _one_a_line(data: bytes, place: str, report: Report) -> list[Any]:
+    damage: list[Damage] = []
+    lines = [line for line in data.splitlines() if line.strip()]
+    found = [document for line in lines if (document := _line(line, place, damage.append)) is not None]
+    if any(map(as_object, found)):
+        for each in damage:
+            report(each)
+    return found
 
 
 def _line(line: bytes, place: str, report: Report) -> Any:
