@@ -82,6 +82,12 @@ def test_list_is_honest_about_how_many_it_shows(terminal: Terminal, store: Path)
     assert terminal.json("list", "--archived")["total"] == 12
 
 
+def test_what_a_revert_hides_is_marked_where_it_begins(terminal: Terminal, store: Path) -> None:
+    shown = terminal.run("show", "ses_e1f505ae8ffev56KO8VQGT1kHX")
+    assert shown.count("[reverted] from here on\nSAY second turn answer\n") == shown.count("[reverted]") == 1
+    assert "[reverted] from here on\nsecond turn answer\n" in terminal.run("show", "GT1kHX", "--last", "1")
+
+
 def test_an_archived_session_says_so_where_it_is_listed_and_read(terminal: Terminal, sample: Sample) -> None:
     sample.talk("At hand")
     away = sample.talk("Put away")

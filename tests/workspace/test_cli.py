@@ -275,5 +275,5 @@ def test_what_could_not_be_brought_back_is_no_success(plain: Desk, capsys: pytes
 def test_a_session_whose_folder_is_gone_says_so(console: Console) -> None:
     session, _, _ = story(console.desk)
     console.desk.folder.rename(console.desk.home / "elsewhere")
-    with pytest.raises(NotFound, match="not there any more"):
+    with pytest.raises(NotFound, match=r"which is gone; .*opensesh session move ses_\w+ FOLDER"):
         console.revert(session, "--yes")

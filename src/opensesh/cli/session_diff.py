@@ -77,7 +77,8 @@ def place_of(session: Session) -> Place:
     from ..project import resolve
 
     if not os.path.isdir(session.directory):
-        raise NotFound(f"the session worked in {session.directory}, which is not there any more", id=session.id)
+        how = f"if it was moved, 'opensesh session move {session.id} FOLDER' says where to"
+        raise NotFound(f"the session worked in {session.directory}, which is gone; {how}", id=session.id)
     return resolve(session.directory)
 
 

@@ -54,7 +54,8 @@ def run(options: Namespace) -> int:
         found = library.transcript(session, wanted, children=options.children, last=options.last)
         from .paging import page
 
-        page(_rendered(session, found, _reverted(library, session), utc=options.utc))
+        reverted, hidden = _reverted(library, session)
+        page(_rendered(session, _marked(found, hidden), reverted, utc=options.utc))
     output.tell_damage(library.damage)
     return 0
 
@@ -70,21 +71,33 @@ def _find(library: Library, word: str) -> Session:
         return view({"id": word, "title": "(the record of this session is lost)", "time": {"created": moment}}, Session)
 
 
-def _reverted(library: Library, session: Session) -> str:
-    """That messages are hidden which are shown here all the same, and what becomes of them; empty if none are."""
+def _reverted(library: Library, session: Session) -> tuple[str, frozenset[str]]:
+    """That messages are hidden which are shown here all the same, and what becomes of them; empty if none are. And
+    which they are."""
     if session.revert is None:
-        return ""
+        return "", frozenset()
     from ..workspace.points import recorded
 
     history = library.store.messages(session.id)
     point = recorded(history, session.revert)
     if point is None:
-        return f"reverted to before {session.revert.message_id}, which is no longer here"
-    hidden = len(history) - point.message
-    what = f"{output.counted(hidden, 'message')} from there on {'is' if hidden == 1 else 'are'} hidden from the model"
+        return f"reverted to before {session.revert.message_id}, which is no longer here", frozenset()
+    hidden = [str(message.info.get("id")) for message in history[point.message :]]
+    are = "is" if len(hidden) == 1 else "are"
+    what = f"{output.counted(len(hidden), 'message')} from there on {are} hidden from the model"
     where = f"before {'a part of ' if point.part else ''}message {point.message + 1}"
     how = f"'opensesh session unrevert {session.id}' brings back what was taken, the next prompt makes it final"
-    return f"reverted to {where}: {what}; {how}"
+    return f"reverted to {where}: {what}; {how}", frozenset(hidden)
+
+
+def _marked(found: Transcript, hidden: frozenset[str]) -> Transcript:
+    """The transcript with a mark where what is hidden begins."""
+    turns = list(found.turns)
+    for number, turn in enumerate(turns):
+        if turn.id in hidden:
+            turns[number] = turn._replace(blocks=(Marked("reverted", "from here on"), *turn.blocks))
+            break
+    return found._replace(turns=tuple(turns))
 
 
 def _rendered(session: Session, found: Transcript, reverted: str, *, utc: bool) -> str:
