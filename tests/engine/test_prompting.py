@@ -103,6 +103,15 @@ async def test_images_are_carried_along_and_seen_by_the_model(work: Path) -> Non
         assert base64.b64decode(file.url.partition(",")[2]) == PNG
 
 
+async def test_an_image_that_came_as_text_keeps_its_name(work: Path) -> None:
+    (work / "a.png").write_bytes(PNG)
+    part = {"type": "file", "mime": "text/plain", "filename": "a.png", "url": (work / "a.png").as_uri()}
+    async with stage("SAY ok") as on:
+        await on.ask(Prompt(parts=({"type": "text", "text": "x"}, part), model="scripted/it"))
+        (stored,) = on.parts("file")
+        assert (stored["mime"], stored["filename"]) == ("image/png", "a.png")
+
+
 async def test_a_file_that_cannot_be_read_is_told_and_the_prompt_goes_on(work: Path) -> None:
     gone = {"type": "file", "mime": "text/plain", "url": (work / "gone.txt").as_uri(), "filename": "gone.txt"}
     picture = gone | {"mime": "image/png", "url": (work / "gone.png").as_uri()}
@@ -130,6 +139,21 @@ async def test_names_that_a_client_gave_its_parts_are_kept() -> None:
         assert stored["ignored"] is True
         assert stored["metadata"] == {"a": 1}
         assert "x" not in on.model.model_text(0).splitlines()
+
+
+async def test_what_a_client_says_of_its_parts_is_kept_in_the_order_of_the_schema(work: Path) -> None:
+    (work / "a.py").write_text("def f(): pass\n")
+    text = {"metadata": {"a": 1}, "time": {"end": 2, "start": 1}, "text": "See @f.", "type": "text"}
+    source = {"type": "symbol", "path": "a.py", "name": "f", "kind": 12, "text": {"start": 4, "end": 6, "value": "@f"}}
+    file = file_part(str(work / "a.py")) | {"source": source}
+    async with stage("SAY ok") as on:
+        await on.ask(Prompt(parts=(text, file), model="scripted/it"))
+        said, *_, kept = on.messages()[0].parts
+        assert list(said)[3:] == ["type", "text", "time", "metadata"]
+        assert list(said["time"].items()) == [("start", 1), ("end", 2)]
+        assert list(kept["source"]) == ["text", "type", "path", "name", "kind"]
+        assert list(kept["source"]["text"]) == ["value", "start", "end"]
+        assert kept["source"] == source
 
 
 async def test_an_agent_that_is_mentioned_is_to_be_given_the_task() -> None:

@@ -19,7 +19,7 @@ from ..plugins import hooks
 from ..records import UserMessage, as_object, read_message, read_part
 from ..tools.tool import ToolOutput
 from .projection import Projection, clean, mark_cache_points
-from .prompt import check_handed_in
+from .prompt import handed_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -323,4 +323,4 @@ def _check_handed_in(parts: Sequence[Document]) -> None:
     if not parts:
         raise ValueError("a prompt needs a part")
     for part in parts:
-        check_handed_in(part)
+        handed_in(part)

@@ -12,6 +12,7 @@ import os
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from .. import ids
 from ..config import mentions
@@ -23,11 +24,8 @@ from ..records import (
     FilePart,
     MessageTime,
     ModelRef,
-    SourceText,
-    SubtaskPart,
     TextPart,
     UserMessage,
-    as_object,
     dumps_compact,
     read_part,
 )
@@ -41,7 +39,7 @@ if TYPE_CHECKING:
 
     from ..models.model import Model
     from ..project import Place
-    from ..records import Session
+    from ..records import FileSource, Part, Session
     from .history import History
     from .runtime import Runtime
 
@@ -121,15 +119,16 @@ def _mentioned_file(name: str, place: Place) -> str | None:
     return next((each for each in candidates if os.path.exists(each)), None)
 
 
-def check_handed_in(part: Document) -> None:
-    """:class:`UsageError` for what no prompt is made of, or what lacks the one thing it is about."""
+def handed_in(part: Document) -> Part:
+    """A part that a caller hands in; :class:`UsageError` for what no prompt is made of, or what lacks the one thing it
+    is about."""
     kind = str(part.get("type"))
     if kind not in _NEEDED:
         raise UsageError(f"a prompt is made of {', '.join(_NEEDED)} parts, not of {kind!r}")
     if not isinstance(part.get(_NEEDED[kind]), str):
         raise UsageError(f"a part of a prompt of type {kind} needs {_NEEDED[kind]!r}, as text")
     try:
-        read_part({"id": "", "sessionID": "", "messageID": ""} | part)
+        return read_part({"id": "", "sessionID": "", "messageID": ""} | part)
     except RecordError as error:
         raise UsageError(f"a part of a prompt of type {kind} cannot be read: {error.place}: {error.reason}") from None
 
@@ -182,30 +181,16 @@ class PromptWriter:
         return self._runtime.default_model()
 
     async def _expand(self, part: Document, message_id: str, *, steering: bool) -> list[Document]:
-        check_handed_in(part)
-        match part["type"]:
-            case "text":
-                return [self._typed(part, message_id, steering=steering)]
-            case "file":
-                return await self._file(part, message_id)
-            case "agent":
-                return self._agent(part, message_id)
-            case _:
-                return [self._subtask(part, message_id)]
-
-    def _typed(self, part: Document, message_id: str, *, steering: bool) -> Document:
-        metadata = as_object(part.get("metadata")) or {}
-        if steering and not part.get("synthetic"):
-            metadata = metadata | {OWN: {"steering": True}}
-        return TextPart(
-            id=ids.ascending("prt", part.get("id")),
-            session_id=self._session.id,
-            message_id=message_id,
-            text=part["text"],
-            synthetic=part.get("synthetic") or None,
-            ignored=part.get("ignored") or None,
-            metadata=metadata or None,
-        ).document
+        given = replace(handed_in(part), session_id=self._session.id, message_id=message_id)
+        if isinstance(given, FilePart):
+            return await self._file(given)
+        named = replace(given, id=ids.ascending("prt", given.id))
+        if isinstance(named, AgentPart):
+            hint = f" Use the context above to write a prompt, and call the task tool with the subagent {named.name!r}."
+            return [named.document, self._text(message_id, hint)]
+        if steering and isinstance(named, TextPart) and not named.synthetic:
+            named = replace(named, metadata=(named.metadata or {}) | {OWN: {"steering": True}})
+        return [named.document]
 
     def _text(self, message_id: str, text: str) -> Document:
         """Words that the user did not type."""
@@ -213,97 +198,52 @@ class PromptWriter:
             id=ids.ascending("prt"), session_id=self._session.id, message_id=message_id, text=text, synthetic=True
         ).document
 
-    def _subtask(self, part: Document, message_id: str) -> Document:
-        model = as_object(part.get("model"))
-        return SubtaskPart(
-            id=ids.ascending("prt", part.get("id")),
-            session_id=self._session.id,
-            message_id=message_id,
-            prompt=part.get("prompt", ""),
-            description=part.get("description", ""),
-            agent=part.get("agent", ""),
-            model=ModelRef(provider_id=model.get("providerID", ""), model_id=model.get("modelID", ""))
-            if model
-            else None,
-            command=part.get("command"),
-        ).document
-
-    def _agent(self, part: Document, message_id: str) -> list[Document]:
-        name = part["name"]
-        given = as_object(part.get("source")) or {}
-        source = SourceText(value=given.get("value", ""), start=given.get("start", 0), end=given.get("end", 0))
-        stored = AgentPart(
-            id=ids.ascending("prt", part.get("id")),
-            session_id=self._session.id,
-            message_id=message_id,
-            name=name,
-            source=source if given else None,
-        ).document
-        hint = f" Use the context above to write a prompt, and call the task tool with the subagent {name!r}."
-        return [stored, self._text(message_id, hint)]
-
-    async def _file(self, part: Document, message_id: str) -> list[Document]:
-        url = str(part.get("url", ""))
-        scheme = url.partition(":")[0].lower()
-        source = as_object(part.get("source")) or {}
-        if source.get("type") == "resource":
-            return await self._resource(part, message_id, source)
-        if scheme == "data" and part.get("mime") == "text/plain":
-            shown = _decode_data_url(url)
-            said = [self._called(message_id, {"filePath": part.get("filename", "")}), self._text(message_id, shown)]
-            return [*said, self._kept(part, message_id, url, part["mime"])]
+    async def _file(self, part: FilePart) -> list[Document]:
+        scheme = part.url.partition(":")[0].lower()
+        if part.source is not None and part.source.type == "resource":
+            return await self._resource(part, part.source)
+        if scheme == "data" and part.mime == "text/plain":
+            called = self._called(part.message_id, {"filePath": part.filename or ""})
+            return [called, self._text(part.message_id, _decode_data_url(part.url)), _kept(part)]
         if scheme == "file":
-            return await self._local(part, message_id, url)
-        return [self._kept(part, message_id, url, part.get("mime", ""))]
+            return await self._local(part)
+        return [_kept(part)]
 
-    async def _resource(self, part: Document, message_id: str, source: Document) -> list[Document]:
+    async def _resource(self, part: FilePart, source: FileSource) -> list[Document]:
         """A resource of an MCP server's, read as the user saw it."""
-        server, uri = str(source.get("clientName", "")), str(source.get("uri", ""))
-        said = self._text(message_id, f"Reading the MCP resource {part.get('filename') or uri} ({uri})")
+        server, uri = source.client_name or "", source.uri or ""
+        said = self._text(part.message_id, f"Reading the MCP resource {part.filename or uri} ({uri})")
         try:
             found = await self._runtime.mcp.read(server, uri)
         except OpenseshError as error:
-            return [said, self._text(message_id, f"Reading the MCP resource {uri} failed: {error.message}")]
+            return [said, self._text(part.message_id, f"Reading the MCP resource {uri} failed: {error.message}")]
         shown = [each.text if each.text is not None else f"[Binary content: {each.mime}]" for each in found]
-        kept = self._kept(part, message_id, str(part.get("url", "")), str(part.get("mime", "")))
-        return [said, *(self._text(message_id, text) for text in shown), kept]
+        return [said, *(self._text(part.message_id, text) for text in shown), _kept(part)]
 
-    async def _local(self, part: Document, message_id: str, url: str) -> list[Document]:
-        path, query = _split(url)
-        mime = "application/x-directory" if os.path.isdir(path) else part.get("mime", "text/plain")
-        if mime not in ("text/plain", "application/x-directory"):
-            called = self._called(message_id, {"filePath": path})
+    async def _local(self, part: FilePart) -> list[Document]:
+        path, query = _split(part.url)
+        part = replace(part, mime="application/x-directory" if os.path.isdir(path) else part.mime or "text/plain")
+        if part.mime not in ("text/plain", "application/x-directory"):
+            called = self._called(part.message_id, {"filePath": path})
             try:
                 content = await asyncio.to_thread(_read_bytes, path)
             except OSError as error:
-                return [called, self._text(message_id, f"Reading {path} failed: {error.strerror}")]
-            data = f"data:{mime};base64,{base64.b64encode(content).decode()}"
-            return [called, self._kept(part, message_id, data, mime)]
+                return [called, self._text(part.message_id, f"Reading {path} failed: {error.strerror}")]
+            data = f"data:{part.mime};base64,{base64.b64encode(content).decode()}"
+            return [called, _kept(replace(part, url=data))]
         offset, limit = _lines(query)
         asked = {"filePath": path, "offset": offset, "limit": limit}
-        called = self._called(message_id, {key: value for key, value in asked.items() if value is not None})
+        called = self._called(part.message_id, {key: value for key, value in asked.items() if value is not None})
         try:
             output, attachments = await self._read(path, offset, limit)
         except OpenseshError as error:
-            return [called, self._text(message_id, f"Reading {path} failed: {error.message}")]
-        kept = [self._kept(each, message_id, each["url"], each["mime"]) for each in attachments]
-        shown = self._text(message_id, output)
-        return [called, shown, *(kept or [self._kept(part, message_id, url, mime)])]
+            return [called, self._text(part.message_id, f"Reading {path} failed: {error.message}")]
+        kept = [_kept(replace(part, id="", mime=each["mime"], url=each["url"], source=None)) for each in attachments]
+        return [called, self._text(part.message_id, output), *(kept or [_kept(part)])]
 
     def _called(self, message_id: str, given: Document) -> Document:
         shown = dumps_compact(given).decode()
         return self._text(message_id, f"Called the Read tool with the following input: {shown}")
-
-    def _kept(self, part: Document, message_id: str, url: str, mime: str) -> Document:
-        stored = FilePart(
-            id=ids.ascending("prt", part.get("id")),
-            session_id=self._session.id,
-            message_id=message_id,
-            mime=mime,
-            filename=part.get("filename"),
-            url=url,
-        ).document
-        return stored | ({"source": part["source"]} if part.get("source") else {})
 
     def _reminders(self, info: UserMessage) -> list[str]:
         """What the model must know of this prompt; stored with it, so that what was sent once stays as it was sent."""
@@ -314,6 +254,10 @@ class PromptWriter:
         if today != day(self._session.time.created):  # the system prompt keeps the session's first day
             found.append(f"<system-reminder>\nToday is {today}.\n</system-reminder>")
         return found
+
+
+def _kept(part: FilePart) -> Document:
+    return replace(part, id=ids.ascending("prt", part.id)).document
 
 
 def _decode_data_url(url: str) -> str:
