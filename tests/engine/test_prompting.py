@@ -55,6 +55,22 @@ async def test_instructions_of_a_folder_come_with_the_first_file_read_in_it(work
         assert "Here we hum." not in on.parts("tool", session)[-1]["state"]["output"]
 
 
+async def test_instructions_of_a_folder_come_with_a_file_that_is_attached(work: Path) -> None:
+    (work / "AGENTS.md").write_text("Always whistle.")
+    below = work / "below"
+    below.mkdir()
+    (below / "AGENTS.md").write_text("Here we hum.")
+    names = [str(below / name) for name in ("a.py", "b.py")]
+    for name in names:
+        Path(name).write_text("1")
+    async with stage("SAY ok") as on:
+        await on.ask(text_prompt("Look.", names, model="scripted/it"))
+        one, two = (part["text"] for part in on.parts("text") if part["text"].startswith("<path>"))
+        assert one.endswith(f"Instructions from: {below / 'AGENTS.md'}\nHere we hum.\n</system-reminder>")
+        assert "Always whistle." not in one
+        assert two.endswith("</content>")
+
+
 async def test_the_words_of_the_caller_join_the_system_prompt() -> None:
     async with stage("EXPECT system Speak like a pirate.\nSAY Arr.") as on:
         await on.ask(system="Speak like a pirate.")

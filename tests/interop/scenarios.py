@@ -381,7 +381,12 @@ SCENARIOS: tuple[Scenario, ...] = (
         "an agent that does not exist",
         (Ask('CALL task {"description": "d", "prompt": "SAY x", "subagent_type": "nobody"}\n---\nSAY ok'),),
     ),
-    Scenario("a file", (Ask("SAY Read.", (file("a.txt"),)),), files={"a.txt": "one\ntwo\n"}),
+    Scenario(
+        "a file",
+        (Ask("SAY Read.", (file("sub/a.txt"),)),),
+        files={"sub/a.txt": "one\ntwo\n", "AGENTS.md": "Hum.\n", "sub/AGENTS.md": "Whistle."},
+        shows="Whistle.",
+    ),
     Scenario(
         "lines of a file",
         (Ask("SAY Read.", (file("a.txt", query="?start=2&end=3"),)),),

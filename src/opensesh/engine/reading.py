@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Any, cast
+
+from ..config import nearby, system_paths
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -13,9 +16,21 @@ if TYPE_CHECKING:
     from .runtime import Runtime
 
 
-class _NoInstructions:
+class _Instructions:
+    """Instruction files near what the prompts of a run attach, each given once."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._config = runtime.config
+        self._known: set[str] = set()
+
     async def near(self, path: str) -> Sequence[tuple[str, str]]:
-        return ()
+        return await asyncio.to_thread(self._near, path)
+
+    def _near(self, path: str) -> Sequence[tuple[str, str]]:
+        self._known = self._known or set(system_paths(self._config))
+        found = nearby(self._config, path, self._known)
+        self._known.update(each.source for each in found)
+        return [(each.source, each.content) for each in found]
 
 
 class _UserReads:
@@ -29,7 +44,7 @@ class _UserReads:
         self.worktree = runtime.place.sandbox
         self.files = files
         self.outputs = runtime.outputs()
-        self.instructions = _NoInstructions()
+        self.instructions = _Instructions(runtime)
 
     async def ask(
         self,
