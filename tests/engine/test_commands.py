@@ -130,6 +130,32 @@ async def test_a_command_for_a_subagent_runs_in_a_session_of_its_own(subtask: di
         on.assert_sound()
 
 
+async def test_a_subtask_needs_no_subagent_where_the_user_orders_it() -> None:
+    async with stage("SAY two bugs\n---\nSAY done") as on:
+        assert (await give(on, "review")).kind == "answered"
+        (part,) = on.parts("tool")
+        assert (part["state"]["status"], part["state"]["input"]["subagent_type"]) == ("completed", "build")
+        assert "two bugs" in part["state"]["output"]
+
+
+async def test_a_subtask_runs_by_the_model_of_its_command() -> None:
+    config = {"command": {"look": {"template": "Look.", "agent": "general", "model": "scripted/other"}}}
+    async with stage("SAY done", config=config, other=ScriptedModel("SAY seen")) as on:
+        assert (await give(on, "look", model="scripted/it")).kind == "answered"
+        (child,) = on.engine.sessions.children(on.session)
+        assert on.messages(child.id)[0].info["model"]["modelID"] == "other"
+        assert [answer.info["modelID"] for answer in on.answers()] == ["other", "it"]
+        assert on.parts("tool")[0]["state"]["metadata"]["model"]["modelID"] == "other"
+
+
+async def test_files_that_the_user_mentions_in_a_subtask_go_along(isolated: Path) -> None:
+    (isolated / "work" / "notes.txt").write_text("remember the milk")
+    config = {"command": {"look": {"template": "Look at $ARGUMENTS.", "agent": "general"}}}
+    async with stage("EXPECT last remember the milk\nSAY seen\n---\nSAY done", config=config) as on:
+        assert (await give(on, "look", "@notes.txt")).kind == "answered"
+        on.model.assert_complete()
+
+
 def typed_in(on: Stage, session: str) -> str:
     return "".join(part["text"] for part in on.messages(session)[0].parts if part["type"] == "text")
 

@@ -505,7 +505,7 @@ USED_BY: dict[str, tuple[str, ...]] = {
     "gone back and summed up": ("writes are accounted for", *_SUMMED_UP),
     "summed up and gone back": ("writes are accounted for", *_SUMMED_UP),
     "the user's command after going back": ("writes are accounted for",),
-    "a command for another agent": (
+    "a command for a session of its own": (
         "a command's task needs no words of the user's",
         "how to go on with a task",
         "rules in one order",

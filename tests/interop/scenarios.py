@@ -129,7 +129,7 @@ COMMANDS: Json = {
     "first": {"template": "SAY first $1 then $2", "agent": "careful"},
     "plain": {"template": "SAY only"},
     "shelled": {"template": "SAY it is !`echo shelled`"},
-    "sub": {"template": "SAY from $ARGUMENTS", "subtask": True, "agent": "general", "description": "elsewhere"},
+    "sub": {"template": "SAY from $ARGUMENTS", "subtask": True, "model": "fake/seeing", "description": "elsewhere"},
 }
 
 AGENTS: Json = {
@@ -508,7 +508,7 @@ SCENARIOS: tuple[Scenario, ...] = (
     Scenario("a command with places", (Command("first", "one 'two three' four"),)),
     Scenario("a command that takes none", (Command("plain", "and more"),)),
     Scenario("a command that runs a shell", (Command("shelled"),)),
-    Scenario("a command for another agent", (Command("sub", "the child"),)),
+    Scenario("a command for a session of its own", (Command("sub", "the child\n# See @README.md"),)),
     Scenario("a connection that breaks", (Ask("SAY half\nERROR reset\nSAY whole"),), slow=True),
     Scenario("an overloaded provider", (Ask("ERROR overloaded\nSAY at last"),), slow=True),
 )

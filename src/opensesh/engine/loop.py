@@ -35,7 +35,7 @@ from .repetition import Repetition
 from .shell import run_for_user
 from .step import Step, Steps
 from .stepfiles import StepFiles
-from .subtasks import ordered_subtask, run_subtask, subtask_rules
+from .subtasks import ordered_subtask, run_subtask
 from .turn import Ended, Turn
 from .window import compaction_part
 
@@ -235,7 +235,7 @@ class Loop:
             return
         self._writer = AnswerWriter(self._runtime.sessions, self._new_answer(user.info, plan), self._runtime.publish)
         await self._writer.save()
-        around = plan.surroundings(self._writer.info["id"])
+        around = plan.surroundings(self._writer.info)
         self._calls = CallRunner(self._writer, plan.tools, around, self._repetition)
         ended = await self._ask(plan, self._writer, self._calls)
         await self._conclude(plan, ended)
@@ -244,9 +244,9 @@ class Loop:
         """A subtask that the user ordered: a call of the task tool that nobody's model made."""
         self._writer = AnswerWriter(self._runtime.sessions, self._new_answer(user, plan), self._runtime.publish)
         self._writer.info |= {"mode": part["agent"], "agent": part["agent"], "finish": "tool-calls"}
+        self._writer.info |= as_object(part.get("model")) or {}
         await self._writer.save()
-        around = plan.surroundings(self._writer.info["id"])
-        around = around._replace(rules=subtask_rules(around.rules))
+        around = plan.surroundings(self._writer.info, ordered=True)
         self._calls = CallRunner(self._writer, plan.tools, around, self._repetition)
         call = self._writer.new_call("task")
         await self._writer.put(call)

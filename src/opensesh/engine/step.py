@@ -19,7 +19,7 @@ from .projection import mark_cache_points
 from .prompts import words
 from .recall import has_past, point_to_recall
 from .structured import StructuredOutput
-from .subtasks import ChildSessions, subagents
+from .subtasks import ORDERED, ChildSessions, subagents
 from .system import system_prompt
 
 if TYPE_CHECKING:
@@ -157,24 +157,29 @@ class Steps:
         instead = await hooks.conversation(call, self._history)
         return await hooks.request(call, step.request(instead))
 
-    def surroundings(self, step: Step, message_id: str) -> CallSurroundings:
-        """What the step's calls see."""
+    def surroundings(self, step: Step, answer: Document, *, ordered: bool = False) -> CallSurroundings:
+        """What the calls of an ``answer`` see; or the one call of a subtask that the user ordered."""
         runtime, rules = self._runtime, self.rules(step.agent)
         closed = gate(step.agent, rules, runtime.config)
         invalid = self._registry.get("invalid")
         assert invalid is not None, "the registry always has it"  # noqa: S101
-        caller = {"modelID": step.model.id, "providerID": step.model.provider_id}
+        children = ChildSessions(
+            runtime,
+            parent_id=self._session.id,
+            model={name: answer[name] for name in ("modelID", "providerID")},
+            rules=rules,
+            planning=closed is not None,
+            ordered=ordered,
+        )
         return CallSurroundings(
             runtime=runtime,
             session_id=self._session.id,
-            message_id=message_id,
+            message_id=answer["id"],
             agent=step.agent,
-            rules=rules,
+            rules=(*rules, ORDERED) if ordered else rules,
             files=self._files,
             invalid=invalid,
-            subtasks=ChildSessions(
-                runtime, parent_id=self._session.id, model=caller, rules=rules, planning=closed is not None
-            ),
+            subtasks=children,
             modes=SessionModes(runtime, self._session, step.user, self._queue),
             skills=self._skills,
             known_instructions=self._known,
@@ -240,9 +245,9 @@ class Step:
             headers=model.headers,
         )
 
-    def surroundings(self, message_id: str) -> CallSurroundings:
-        """What the step's calls see."""
-        return self._steps.surroundings(self, message_id)
+    def surroundings(self, answer: Document, *, ordered: bool = False) -> CallSurroundings:
+        """What the calls of an ``answer`` see; or the one call of a subtask that the user ordered."""
+        return self._steps.surroundings(self, answer, ordered=ordered)
 
     def _last_words(self, turns: Sequence[Turn]) -> tuple[User, ...]:
         """What stands at the end of the request only: no provider has to go on with words of its own."""

@@ -13,7 +13,7 @@ from ..records import Rule, document_of
 from ..tools.services import Child, Subtask
 from .budget import accounting_task
 from .planning import MARK
-from .prompt import Prompt
+from .prompt import Prompt, mentioned_parts
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Mapping, Sequence
@@ -30,7 +30,7 @@ DEPTH = 3
 """How many subagents may be subagents of each other, where the configuration (``subagent_depth``) does not say.
 OpenCode 1.1.65 has no limit, and later versions one of 1; but only an agent whose rules speak of ``task`` can start
 any, and who wrote such rules means them."""
-_ORDERED = Rule(permission="task", pattern="*", action="allow")
+ORDERED = Rule(permission="task", pattern="*", action="allow")
 """The user asked for the subtask, so no rule of the agent's stands against it."""
 _LOOK = 1.0
 """Seconds between two looks at the clock."""
@@ -42,15 +42,24 @@ class ChildSessions:
     """Runs subagents for one session."""
 
     def __init__(
-        self, runtime: Runtime, *, parent_id: str, model: Document, rules: Sequence[Rule], planning: bool = False
+        self,
+        runtime: Runtime,
+        *,
+        parent_id: str,
+        model: Document,
+        rules: Sequence[Rule],
+        planning: bool = False,
+        ordered: bool = False,
     ) -> None:
         """``model`` is the caller's, for agents that have none of their own; ``rules`` are the caller's too. What works
-        for a caller that is ``planning`` changes nothing either."""
+        for a caller that is ``planning`` changes nothing either. What the user ``ordered``, any agent can do, and the
+        files that it mentions go along."""
         self._runtime = runtime
         self._parent_id = parent_id
         self._model = model
         self._rules = rules
         self._planning = planning
+        self._ordered = ordered
 
     async def open(self, task: Subtask) -> Child:
         """The child session: a new one, or the one that ``task_id`` names."""
@@ -74,9 +83,10 @@ class ChildSessions:
 
     async def run(self, child: Child, task: Subtask) -> str:
         """Run the child until it is done, and answer with its last words."""
-        # A model wrote this: what it mentions with an @ was not given by the user. The child can ask to read it.
+        # What a model mentions with an @ was not given by the user. The child can ask to read it.
+        words = ({"type": "text", "text": task.prompt},)
         prompt = Prompt(
-            parts=({"type": "text", "text": task.prompt},),
+            parts=mentioned_parts(task.prompt, self._runtime) if self._ordered else words,
             agent=task.agent,
             model=f"{child.model['providerID']}/{child.model['modelID']}",
         )
@@ -137,7 +147,7 @@ class ChildSessions:
 
     def _agent(self, name: str) -> Agent:
         agent = self._runtime.agents.get(name)
-        if agent is None or agent.mode == "primary":
+        if agent is None or (agent.mode == "primary" and not self._ordered):
             there = [each.name for each in subagents(self._runtime.agents, tuple(self._rules))]
             what = f"there is no agent {name!r}" if agent is None else f"{name} is not a subagent"
             raise SubtaskFailed(f"{what}; there are: {', '.join(there) or 'none'}", state="no such agent")
@@ -181,11 +191,6 @@ def ordered_subtask(user: StoredMessage, answers: Sequence[StoredMessage]) -> Do
         return None
     done = sum(any(part.get("tool") == "task" for part in answer.parts) for answer in answers)
     return ordered[done] if done < len(ordered) else None
-
-
-def subtask_rules(rules: tuple[Rule, ...]) -> tuple[Rule, ...]:
-    """The rules under which an ordered subtask runs."""
-    return (*rules, _ORDERED)
 
 
 async def run_subtask(calls: CallRunner, part: Document, new_call: Document) -> None:
