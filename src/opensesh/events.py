@@ -174,7 +174,7 @@ class QuestionRejected(Event, frozen=True, kw_only=True, tag="question.rejected"
 
 
 class CommandExecuted(Event, frozen=True, kw_only=True, tag="command.executed"):
-    """A command of the user's ran."""
+    """A command of the user's was answered, by this message."""
 
     name: str
     session_id: str

@@ -36,7 +36,7 @@ async def test_a_command_is_its_template_with_the_arguments_in_place() -> None:
         assert typed(on) == "Greet the moon, then the sun and the stars."
         (told,) = on.told(events.CommandExecuted)
         assert told.properties["name"] == "greet"
-        assert told.properties["messageID"] == on.messages()[0].info["id"]
+        assert told.properties["messageID"] == on.messages()[-1].info["id"]
         on.assert_sound()
 
 

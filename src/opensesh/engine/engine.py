@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from msgspec.structs import replace
 
-from .. import ids, project
+from .. import project
 from ..bus import Bus, Envelope
 from ..errors import Busy, OpenseshError, UsageError
 from ..events import CommandExecuted, Missed, SessionError
@@ -152,16 +152,22 @@ class Engine:
         try:
             prompt = await prompt_of(self.runtime, command, arguments, Prompt(parts=tuple(parts), **more))
             parts = await self.runtime.hooks.command(session_id, command.name, arguments, prompt.parts)
-            prompt = replace(prompt, message_id=ids.ascending("msg", prompt.message_id), parts=tuple(parts))
-            outcome = await self.submit(session_id, prompt)
+            outcome = await self.submit(session_id, replace(prompt, parts=tuple(parts)))
         except OpenseshError as error:
             self.runtime.publish(SessionError(session_id=session_id, error=write_failure(failure_of(error, ""))))
             raise
-        self.runtime.publish(
-            CommandExecuted(
-                name=command.name, session_id=session_id, arguments=arguments, message_id=str(prompt.message_id)
-            )
-        )
+
+        def executed(done: asyncio.Future[Outcome]) -> None:
+            answer = None if done.cancelled() or done.exception() else done.result().message
+            if answer is not None:
+                message_id = str(answer.info["id"])
+                self.runtime.publish(
+                    CommandExecuted(
+                        name=command.name, session_id=session_id, arguments=arguments, message_id=message_id
+                    )
+                )
+
+        outcome.add_done_callback(executed)
         return outcome
 
     async def shell(
