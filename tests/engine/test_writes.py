@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from opensesh import events
 from opensesh.engine.engine import open_engine
 from opensesh.errors import Conflict
 from opensesh.models.scripted import ScriptedModel
@@ -46,6 +47,14 @@ def prompt_of(on: Stage) -> str:
 
 def patch(*lines: str) -> dict[str, str]:
     return {"patchText": "\n".join(("*** Begin Patch", *lines, "*** End Patch"))}
+
+
+async def test_a_call_that_is_about_to_write_has_its_fields_in_the_order_of_the_schema() -> None:
+    async with stage(calls(("write", {"filePath": at("a.txt"), "content": "1"}))) as on:
+        await on.ask()
+        told = [each.part["state"] for each in on.told(events.PartUpdated) if each.part["type"] == "tool"]
+        running = [list(state) for state in told if "metadata" in state and state["status"] == "running"]
+        assert running == [["status", "input", "metadata", "time"]]
 
 
 async def test_outside_of_git_everything_that_tools_did_goes_back_and_comes_again_byte_for_byte() -> None:

@@ -129,8 +129,9 @@ class CallRunner:
         """Say in the record of a call what it is about to do to files, before it does."""
         part = self._writer.parts.get(part_id)
         if part is not None and part["state"].get("status") == "running":
-            metadata = (as_object(part["state"].get("metadata")) or {}) | account
-            await self._writer.put(part | {"state": part["state"] | {"metadata": metadata}})
+            shown = {name: value for name, value in part["state"].items() if name != "time"}
+            shown["metadata"] = (as_object(shown.get("metadata")) or {}) | account
+            await self._writer.put(part | {"state": shown | {"time": part["state"]["time"]}})
 
     async def completed(
         self,
