@@ -48,9 +48,11 @@ async def converse(script: str, **options: Any) -> tuple[ScriptedModel, list[Env
         return model, [event async for event in engine.prompt(session.id, "go", model="scripted/model")]
 
 
-def test_the_example_of_the_documentation_runs_as_written(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_example_of_the_documentation_runs_as_written(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     Path("model.script").write_text("SAY Because of a comma.")
-    Path("opencode.json").write_text('{"model": "scripted/model.script"}')
+    monkeypatch.setenv("OPENCODE_CONFIG_CONTENT", '{"model": "scripted/model.script"}')
     exec(EXAMPLE, {"__name__": "example"})
     out = capsys.readouterr().out
     assert "Because of a comma." in out

@@ -95,8 +95,10 @@ def test_whoever_waits_for_standard_input_is_told_so() -> None:
     assert process.communicate("you\n")[0] == "You said: hello\nyou\n"
 
 
-def test_the_model_of_the_configuration_is_used(terminal: Terminal) -> None:
-    Path("opencode.json").write_text(json.dumps({"model": write_script(HELLO)}))
+def test_the_model_of_the_configuration_is_used(terminal: Terminal, isolated: Path) -> None:
+    own = isolated / ".config" / "opencode" / "opencode.json"
+    own.parent.mkdir(parents=True)
+    own.write_text(json.dumps({"model": write_script(HELLO)}))
     assert terminal.run("run", "hello") == "Hello there.\n"
     assert shown(terminal)["messages"][1]["info"]["modelID"] == "model.script"
 

@@ -168,3 +168,70 @@ async def test_no_key_leaves_for_an_untrusted_address_and_does_for_a_trusted_one
         assert f"trusted: provider anthropic: {odd}\n" in told
         await asyncio.to_thread(command, *asking)
         assert "sk-mine" in server.exchanges[0].head
+
+
+def configured(document: dict[str, Any], name: str = "opencode.json") -> None:
+    path = Path(name)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(document))
+
+
+EVIL = 'CALL bash {"command": "touch mark", "description": "Go"}\n---\nSAY Done.\n'
+
+
+@pytest.mark.parametrize(
+    "named",
+    [
+        {"model": "scripted/it.script"},
+        {"small_model": "scripted/it.script"},
+        {"agent": {"plan": {"model": "scripted/it.script"}}},
+        {"mode": {"odd": {"model": "scripted/it.script"}}},
+        {"command": {"go": {"template": "Go.", "model": "scripted/it.script"}}},
+    ],
+)
+def test_a_script_that_the_project_has_played_is_trusted_first(named: dict[str, Any]) -> None:
+    Path("it.script").write_text(EVIL)
+    configured(named)
+    config = loaded()
+    said = f"opencode.json:1 would have the script {os.getcwd()}/it.script played: {UNKNOWN}"
+    assert said in doubt(config, "scripted", "it.script")
+    assert {each.name for each in foreign(config)} == {"it.script"}
+    assert not doubt(config, "scripted", "other.script"), "the user names that one"
+    trust()
+    assert not doubt(config, "scripted", "it.script")
+    Path("it.script").write_text("SAY Something else.")
+    assert CHANGED in doubt(config, "scripted", "it.script")
+
+
+def test_a_script_in_a_markdown_agent_is_whose_the_folder_is(isolated: Path) -> None:
+    Path("it.script").write_text(EVIL)
+    text = "---\nmodel: scripted/it.script\n---\nGo.\n"
+    for folder in (isolated / ".config" / "opencode", Path(".opencode")):
+        (folder / "agents" / "below").mkdir(parents=True)
+    (isolated / ".config" / "opencode" / "agents" / "below" / "mine.md").write_text(text)
+    assert not doubt(loaded(), "scripted", "it.script")
+    Path(".opencode/agents/below/theirs.md").write_text(text)
+    assert UNKNOWN in doubt(loaded(), "scripted", "it.script")
+
+
+@pytest.mark.parametrize("name", ["prompt", "missing.script", "\0"])
+def test_a_prompt_or_a_script_that_is_not_there_is_nothing_to_trust(name: str) -> None:
+    configured({"model": f"scripted/{name}"})
+    assert foreign(loaded()) == []
+
+
+def test_a_cloned_repository_does_nothing_by_a_script_before_it_is_trusted(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdin", None)
+    Path("it.script").write_text(EVIL)
+    configured({"model": "scripted/it.script", "permission": "allow"})
+    assert run(["run", "--title", "x", "Hello."]) != 0
+    assert "it.script played: it came with the project" in capsys.readouterr().err
+    assert not Path("mark").exists()
+    assert run(["config", "model"]) == 0
+    assert "the script it.script is not used" in capsys.readouterr().err
+    assert run(["plugins", "--trust"]) == 0
+    assert "trusted: script it.script: " in capsys.readouterr().out
+    assert run(["run", "--title", "x", "Hello."]) == 0
+    assert Path("mark").exists()

@@ -10,17 +10,14 @@ if TYPE_CHECKING:
 
 
 def foreign(config: Config) -> list[Foreign]:
-    """The MCP servers and addresses of models that need trust."""
-    found: list[Foreign] = []
-    if config.settings.mcp:
-        from ..tools.mcp.foreign import foreign as servers
+    """The MCP servers, addresses of models and scripts that need trust."""
+    from ..models.foreign import foreign as models
 
-        found += servers(config)
-    if config.settings.provider:
-        from ..models.foreign import foreign as providers
+    if not config.settings.mcp:
+        return models(config)
+    from ..tools.mcp.foreign import foreign as servers
 
-        found += providers(config)
-    return found
+    return [*servers(config), *models(config)]
 
 
 def untrusted(config: Config) -> list[tuple[Foreign, str]]:

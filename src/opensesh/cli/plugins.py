@@ -1,8 +1,8 @@
 """Plugins at work in this directory: where each comes from, and its hooks; and those that are not at work, and why.
 
-Plugins that come with a project, and the MCP servers that its configuration names, are programs from its repository;
-an address that it gives to a model is sent everything that is said, and your key. They are used only once they are
-trusted, and each only for as long as it does not change: look at it, then '--trust' it.
+Plugins that come with a project, and the MCP servers and scripted models that its configuration names, are programs
+from its repository; an address that it gives to a model is sent everything that is said, and your key. They are used
+only once they are trusted, and each only for as long as it does not change: look at it, then '--trust' it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,9 @@ _OFF = "Plugins are switched off here, by {}."
 def configure(parser: Parser) -> None:
     """Declare the arguments."""
     parser.add_argument(
-        "--trust", action="store_true", help="trust the project's plugins, servers and addresses, as they are now"
+        "--trust",
+        action="store_true",
+        help="trust the project's plugins, servers, addresses and scripts, as they are now",
     )
     parser.add_argument("--untrust", action="store_true", help="trust none of them any more")
     directory.declare(parser)

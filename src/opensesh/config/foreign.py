@@ -1,5 +1,5 @@
 """What a project's configuration brings that nothing is started with and nothing is sent to before the user has trusted
-it: MCP servers, and addresses of models.
+it: MCP servers, addresses of models, and scripts that stand in for one.
 
 What the configuration says is what is trusted. A variable of the user's that fills a placeholder may change; the
 placeholder may not.
@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from ..records import as_list
 from .ownership import whose
-from .replacing import values
 from .trust import Trust
 
 if TYPE_CHECKING:
@@ -22,20 +21,17 @@ if TYPE_CHECKING:
 class Foreign(NamedTuple):
     """Something that needs the user's trust."""
 
-    kind: Literal["MCP server", "provider"]
+    kind: Literal["MCP server", "provider", "script"]
     name: str
     what: str
-    """The command line, or the addresses; a secret that would be filled in is not in it."""
+    """The command line, the addresses, or the file; a secret that would be filled in is not in it."""
+    setting: Path
+    """Where it stands in the configuration."""
     named_by: Origin
     key: str
     """What trust in it is kept under."""
     digest: str
     """What stands for it as it is now."""
-
-    @property
-    def setting(self) -> Path:
-        """Where it stands in the configuration."""
-        return ("mcp" if self.kind == "MCP server" else "provider", self.name)
 
 
 def why_not(config: Config, each: Foreign | None) -> str:
@@ -48,6 +44,8 @@ def why_not(config: Config, each: Foreign | None) -> str:
 def stated(config: Config, section: str, name: str) -> dict[Path, Any]:
     """What files and variables say in ``section.name``, by the path below it, as it stands there but for what
     ``{file:...}`` names: a file may be the project's own. What a plugin says is not in it."""
+    from .replacing import values
+
     return {
         path[2:]: _as_written(config, path, value)
         for path, value in sorted(values({section: {name: config.document[section][name]}}))

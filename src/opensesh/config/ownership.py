@@ -27,7 +27,13 @@ def is_own(source: str, config: Config) -> bool:
     named = config.flags.config
     if named and source == config.folders.resolve(named, config.directory):
         return True
-    return source.startswith(PREFIXES) or os.path.dirname(source) in own_folders(config)
+    return source.startswith(PREFIXES) or _folder(source, config) in own_folders(config)
+
+
+def _folder(source: str, config: Config) -> str:
+    """The folder that a file of configuration belongs to; one in Markdown lies somewhere below it."""
+    around = [folder for folder in config.directories if source.startswith(os.path.join(folder, ""))]
+    return max(around, key=len) if source.endswith(".md") and around else os.path.dirname(source)
 
 
 def own_folders(config: Config) -> set[str]:

@@ -13,6 +13,7 @@ from msgspec import Struct
 from ..config import agents, default_agent
 from ..errors import NotFound, OpenseshError
 from ..models.connect import Connections
+from ..models.scripts import SCRIPTED
 from ..permissions import Permissions
 from ..plugins import hooks as plugin_hooks
 from ..plugins.configuring import configured
@@ -120,12 +121,12 @@ class Runtime:
         self.mcp = Servers(self.config, self.publish)
         self.run_child: RunChild = _nobody
 
-    def _doubt(self, provider_id: str) -> str:
-        if provider_id not in self.config.settings.provider:
+    def _doubt(self, model: Model) -> str:
+        if model.provider_id not in (SCRIPTED, *self.config.settings.provider):
             return ""
         from ..models.foreign import doubt
 
-        return doubt(self.config, provider_id)
+        return doubt(self.config, model.provider_id, model.id)
 
     @cached_property
     def installed(self) -> Installed:

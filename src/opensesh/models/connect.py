@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from ..errors import AuthFailed, ModelError, UsageError
 from ..spelling import did_you_mean, nearest
-from .scripts import SCRIPTED
+from .scripts import PROMPT, SCRIPTED
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -40,10 +40,10 @@ class Connections:
         keyring: Keyring,
         *,
         scripts: Mapping[str, Provider] | None = None,
-        doubt: Callable[[str], str] = lambda _: "",
+        doubt: Callable[[Model], str] = lambda _: "",
     ) -> None:
         """``scripts`` are scripted models by name, for tests; others are opened by their path. ``doubt`` says why
-        nothing must be sent to a provider."""
+        a model must not be asked."""
         self._catalogue = catalogue
         self._keyring = keyring
         self._doubt = doubt
@@ -53,12 +53,14 @@ class Connections:
 
     def provider(self, model: Model) -> Provider:
         """What to ask for ``model``; :class:`AuthFailed` says where to put a key that is needed and not there, and why
-        nothing is sent to a provider that nobody has trusted."""
-        if model.provider_id == SCRIPTED:
-            return self._scripted(model.id)
-        why = self._doubt(model.provider_id)
+        one is not asked that nobody has trusted."""
+        if model.provider_id == SCRIPTED and model.id in self._scripts:
+            return self._scripts[model.id]
+        why = self._doubt(model)
         if why:
             raise AuthFailed(why)
+        if model.provider_id == SCRIPTED:
+            return self._scripted(model.id)
         info = self._catalogue.provider(model.provider_id)
         credential = self._keyring.credential(info)
         if credential is None:
@@ -77,14 +79,13 @@ class Connections:
             await transport.aclose()
 
     def _scripted(self, name: str) -> Provider:
-        if name not in self._scripts:
-            from .scripted import ScriptedModel
+        from .scripted import ScriptedModel
 
-            try:
-                self._scripts[name] = ScriptedModel.named(name)
-            except OSError as error:
-                reason = f"{error.strerror or error}.{did_you_mean(_scripts_like(name))}"
-                raise UsageError(f"the script {name} cannot be read: {reason}") from error
+        try:
+            self._scripts[name] = ScriptedModel.named(name)
+        except OSError as error:
+            reason = f"{error.strerror or error}.{did_you_mean(_scripts_like(name))}"
+            raise UsageError(f"the script {name} cannot be read: {reason}") from error
         return self._scripts[name]
 
     def _transport(self, info: ProviderInfo) -> Transport:
@@ -139,7 +140,7 @@ def _scripts_like(name: str) -> list[str]:
         beside = [os.path.join(folder, each) for each in os.listdir(folder or ".")]
     except OSError:
         beside = []
-    return [f"{SCRIPTED}/{each}" for each in nearest(name, ["prompt", *beside], 3)]
+    return [f"{SCRIPTED}/{each}" for each in nearest(name, [PROMPT, *beside], 3)]
 
 
 def patience(options: Mapping[str, Any]) -> Patience:

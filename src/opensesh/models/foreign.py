@@ -1,19 +1,24 @@
-"""Addresses that a project's configuration gives to models: nothing is sent there before the user has trusted them.
+"""Models of a project's own: nothing is sent to an address that its configuration gives to one, and no script is played
+that it names in place of one, before the user has trusted them.
 
-Whoever answers there is told everything that is said, gets the user's key for that provider, and decides what tools are
-called. A server on this machine needs no trust. Trust is in the addresses, and in what goes along with each request:
-variables that hold the key, the key, headers. Names, limits and prices may change.
+Whoever answers at an address is told everything that is said, gets the user's key for that provider, and decides what
+tools are called. A server on this machine needs no trust. Trust is in the addresses, and in what goes along with each
+request: variables that hold the key, the key, headers. Names, limits and prices may change.
+
+A script decides what tools are called, too: it is a program. Trust is in its text.
 """
 
 from __future__ import annotations
 
 import json
+import os
 from typing import TYPE_CHECKING, Any
 
 from ..config.foreign import Foreign, stated, whole, why_not
 from ..config.ownership import whose
 from ..config.trust import digest
 from .entries import is_local
+from .scripts import PROMPT, SCRIPTED
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -23,24 +28,46 @@ if TYPE_CHECKING:
 
 
 def foreign(config: Config) -> list[Foreign]:
-    """The providers that need trust."""
-    found = (_foreign(config, name) for name in config.settings.provider)
-    return [each for each in found if each is not None]
+    """The providers and scripts that need trust."""
+    providers = (_provider(config, name) for name in config.settings.provider)
+    scripts = {each.key: each for each in _scripts(config)}
+    return [*(each for each in providers if each is not None), *scripts.values()]
 
 
-def doubt(config: Config, provider_id: str) -> str:
-    """Why nothing must be sent to this provider, in words; nothing if it may."""
-    each = _foreign(config, provider_id) if provider_id in config.settings.provider else None
+def doubt(config: Config, provider_id: str, model_id: str = "") -> str:
+    """Why nothing must be asked of this provider, or of this model that plays a script, in words; nothing if it may."""
+    if provider_id == SCRIPTED:
+        each = next((script for script in _scripts(config) if script.name == model_id), None)
+    else:
+        each = _provider(config, provider_id) if provider_id in config.settings.provider else None
     why = why_not(config, each)
     if each is None or not why:
         return ""
-    return (
-        f"{each.named_by} would have everything that is said sent to {each.what}: {why} "
-        "('opensesh plugins --trust' has it used)"
-    )
+    wish = "the script {} played" if each.kind == "script" else "everything that is said sent to {}"
+    return f"{each.named_by} would have {wish.format(each.what)}: {why} ('opensesh plugins --trust' has it used)"
 
 
-def _foreign(config: Config, name: str) -> Foreign | None:
+def _scripts(config: Config) -> Iterator[Foreign]:
+    """The scripts that the project has played. One that cannot be read is nothing to be trusted."""
+    for path, origin in config.origins.items():
+        if path[-1] not in ("model", "small_model") or whose(origin, config) != "project":
+            continue
+        provider_id, _, name = _value(config, path).partition("/")
+        text = _content(name) if provider_id == SCRIPTED and name != PROMPT else None
+        if text is not None:
+            key = f"{origin.source}#{SCRIPTED}/{name}"
+            yield Foreign("script", name, os.path.abspath(name), path, origin, key, digest(text))
+
+
+def _content(path: str) -> bytes | None:
+    try:
+        with open(path, "rb") as file:
+            return file.read()
+    except (OSError, ValueError):  # ValueError: no file can be called so
+        return None
+
+
+def _provider(config: Config, name: str) -> Foreign | None:
     origin = next(_named(config, name), None)
     if origin is None:
         return None
@@ -48,7 +75,7 @@ def _foreign(config: Config, name: str) -> Foreign | None:
     said = {path: value for path, value in every.items() if _is_address(path) or _goes_along(path)}
     key = f"{origin.source}#provider.{name}"
     now = digest(json.dumps([*said.items()]).encode())
-    return Foreign("provider", whole(name), whole(_what(said)), origin, whole(key), now)
+    return Foreign("provider", whole(name), whole(_what(said)), ("provider", name), origin, whole(key), now)
 
 
 def _named(config: Config, name: str) -> Iterator[Origin]:

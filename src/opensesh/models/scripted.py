@@ -39,6 +39,7 @@ from .script import (
 )
 from .scripted_acts import Act, acts_of, failure
 from .scripted_request import chat_usage, ending, is_title, role_of, text_of
+from .scripts import PROMPT
 from .transport import encode
 
 if TYPE_CHECKING:
@@ -155,7 +156,7 @@ class ScriptedModel:
     @classmethod
     def named(cls, name: str, **options: Any) -> Self:
         """The model ``scripted/<name>`` of a configuration: ``prompt``, or the path of a script."""
-        return cls.prompted(**options) if name == "prompt" else cls.from_file(name, **options)
+        return cls.prompted(**options) if name == PROMPT else cls.from_file(name, **options)
 
     @property
     def is_prompted(self) -> bool:

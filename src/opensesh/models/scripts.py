@@ -5,8 +5,9 @@ from __future__ import annotations
 from .model import Capabilities, Limit, Model, Price, Rates
 
 SCRIPTED = "scripted"
+PROMPT = "prompt"
 NAMES = {
-    f"{SCRIPTED}/prompt": "plays the prompt, if that is a script, and says it back if it is none",
+    f"{SCRIPTED}/{PROMPT}": "plays the prompt, if that is a script, and says it back if it is none",
     f"{SCRIPTED}/FILE": "plays the script in a file",
 }
 """What to call them, and what they do then."""

@@ -34,7 +34,7 @@ Changed = TypeVar("Changed", bound="Output")
 class Source(Struct, frozen=True):
     """Where a plugin comes from."""
 
-    kind: Literal["entry point", "config", "folder", "given", "MCP server", "provider"]
+    kind: Literal["entry point", "config", "folder", "given", "MCP server", "provider", "script"]
     place: str
     """The file, module or distribution; of a server, the command line or the address; of a provider, the address."""
     named_by: str = ""

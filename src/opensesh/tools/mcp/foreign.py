@@ -56,7 +56,8 @@ def _foreign(config: Config, name: str) -> Foreign | None:
     contents = (piece for path, content in files for piece in (os.fsencode(path), content))
     now = digest(json.dumps([*said.items()]).encode(), *contents)
     key = f"{origin.source}#mcp.{name}{where}"
-    return Foreign("MCP server", whole(name), whole(_what(said, section)), origin, whole(key), now)
+    what = whole(_what(said, section))
+    return Foreign("MCP server", whole(name), what, ("mcp", name), origin, whole(key), now)
 
 
 def _projects(config: Config, name: str) -> Iterator[Origin]:
