@@ -114,6 +114,9 @@ def test_any_text_is_either_decoded_or_refused_with_a_place_inside_it(text: str)
         ('{"a": "\\x"}', 1, 8, "escape"),
         ("{} {}", 1, 4, "extra data"),
         ('{"a"\u00a0: 1}', 1, 5, "delimiter"),
+        ('{"a": "\\ud83d\\ude00",\n "b": "x\\uD83D"}', 2, 7, "half a character"),
+        ('{"\\ude00\\ud83d": 1}', 1, 2, "half a character"),
+        ('{"a": "\udcff"}', 1, 7, "half a character"),
     ],
 )
 def test_what_is_not_json_is_refused_where_it_stands(text: str, line: int, column: int, reason: str) -> None:

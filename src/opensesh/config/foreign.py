@@ -60,8 +60,3 @@ def _as_written(config: Config, path: Path, value: Any) -> Any:
     origin = config.origins.get(path)
     written = origin.written if origin is not None else None
     return value if written is None or "{file:" in written else written.strip('"')
-
-
-def whole(text: str) -> str:
-    """``text`` with half characters, which JSON can say and no file can hold, spelled out."""
-    return text.encode("utf-8", "backslashreplace").decode()

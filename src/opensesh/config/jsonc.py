@@ -22,6 +22,8 @@ STRING = r'"(?:[^"\\\n]|\\[^\n])*"'
 _COMMENT = re.compile(rf"({STRING})|//[^\r\n]*|/\*.*?\*/", re.DOTALL)
 _COMMA = re.compile(rf'({STRING}|[^ \t\r\n,:\[{{"]+)([ \t\r\n]*)(,(?=[ \t\r\n]*[}}\]]))?')
 _TOKEN = re.compile(rf'[{{}}\[\],:]|{STRING}|[^ \t\r\n{{}}\[\],:"]+')
+_HALF = re.compile(r"[\ud800-\udfff]")
+_MAY_BE_HALF = re.compile(rf"{_HALF.pattern}|\\u[dD]")
 _MOST_DIGITS = 300
 _INK = re.compile(r"[^\r\n]")
 
@@ -57,6 +59,8 @@ def decode(text: str, name: str = "", *, written: str | None = None, back: Calla
         raise _misplaced(source, plain, str(error), back) from None
     except RecursionError:
         raise source.error_at(0, "nested too deeply") from None
+    if _MAY_BE_HALF.search(plain):
+        _refuse_halves(plain, source, back)
     _scan(plain, source, back)
     return Read(value, source)
 
@@ -65,6 +69,13 @@ def blank(text: str) -> str:
     """``text`` with spaces for its comments and trailing commas; its length and its lines stay as they are."""
     bare = _COMMENT.sub(lambda found: found[1] or _INK.sub(" ", found[0]), text)
     return _COMMA.sub(lambda found: found[1] + found[2] + (" " if found[3] else ""), bare)
+
+
+def _refuse_halves(plain: str, source: Source, back: Callable[[int], int]) -> None:
+    """Half a character is no text: no file, variable, request or terminal could hold it."""
+    for token in _TOKEN.finditer(plain):
+        if token[0].startswith('"') and _HALF.search(json.loads(token[0])):
+            raise source.error_at(back(token.start()), "there is half a character in this string")
 
 
 def _scan(plain: str, source: Source, back: Callable[[int], int]) -> None:

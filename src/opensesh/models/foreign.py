@@ -14,7 +14,7 @@ import json
 import os
 from typing import TYPE_CHECKING, Any
 
-from ..config.foreign import Foreign, stated, whole, why_not
+from ..config.foreign import Foreign, stated, why_not
 from ..config.ownership import whose
 from ..config.trust import digest
 from .entries import is_local
@@ -75,7 +75,7 @@ def _provider(config: Config, name: str) -> Foreign | None:
     said = {path: value for path, value in every.items() if _is_address(path) or _goes_along(path)}
     key = f"{origin.source}#provider.{name}"
     now = digest(json.dumps([*said.items()]).encode())
-    return Foreign("provider", whole(name), whole(_what(said)), ("provider", name), origin, whole(key), now)
+    return Foreign("provider", name, _what(said), ("provider", name), origin, key, now)
 
 
 def _named(config: Config, name: str) -> Iterator[Origin]:

@@ -266,12 +266,11 @@ def test_what_one_project_is_trusted_with_another_is_not(isolated: Path) -> None
     assert doubt(load(link, link), "box") == UNKNOWN, "trust is in a path"
 
 
-def test_words_that_are_no_text_are_no_way_around_it() -> None:
-    Path("opencode.json").write_text('{"mcp": {"a\\ud800": {"command": ["./\\udc80", "\\u0000"]}}}')
-    assert doubted("a\ud800") == UNKNOWN
-    assert [(each.name, each.what) for each in foreign(loaded())] == [("a\\ud800", "'./\\udc80' '\0'")]
+def test_a_word_that_no_program_can_be_called_is_no_way_around_it() -> None:
+    project(box=local("./\0"))
+    assert doubted() == UNKNOWN
     trust()
-    assert not doubted("a\ud800")
+    assert not doubted()
 
 
 def test_a_container_may_trust_all(monkeypatch: pytest.MonkeyPatch) -> None:

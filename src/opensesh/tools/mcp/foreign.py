@@ -15,7 +15,7 @@ import shlex
 import stat
 from typing import TYPE_CHECKING, Any
 
-from ...config.foreign import Foreign, stated, whole, why_not
+from ...config.foreign import Foreign, stated, why_not
 from ...config.ownership import whose
 from ...config.trust import digest
 from ...records import as_list
@@ -56,8 +56,7 @@ def _foreign(config: Config, name: str) -> Foreign | None:
     contents = (piece for path, content in files for piece in (os.fsencode(path), content))
     now = digest(json.dumps([*said.items()]).encode(), *contents)
     key = f"{origin.source}#mcp.{name}{where}"
-    what = whole(_what(said, section))
-    return Foreign("MCP server", whole(name), what, ("mcp", name), origin, whole(key), now)
+    return Foreign("MCP server", name, _what(said, section), ("mcp", name), origin, key, now)
 
 
 def _projects(config: Config, name: str) -> Iterator[Origin]:
