@@ -8,7 +8,9 @@ import pytest
 from opensesh.errors import AuthFailed, ConnectionBroken, ModelError, Overloaded
 from opensesh.models.anthropic import Anthropic
 from opensesh.models.auth import Keyring
+from opensesh.models.bedrock import Bedrock
 from opensesh.models.catalogue import Catalogue
+from opensesh.models.choice import small_model
 from opensesh.models.connect import Connections, Patience, patience
 from opensesh.models.google import Google
 from opensesh.models.model import Model
@@ -122,6 +124,17 @@ async def test_servers_that_cannot_count_are_not_asked_to_if_the_configuration_s
                 pass
         await open_.aclose()
     assert (b'"include_usage":true' in server.exchanges[0].body) is wanted
+
+
+@pytest.mark.parametrize("option", ["region", "endpoint", "profile"])
+@pytest.mark.parametrize("value", [5, True, ["eu-west-1"], {"a": "b"}])
+async def test_an_option_that_should_be_text_and_is_not_says_nothing(option: str, value: Any) -> None:
+    config: dict[str, Any] = {"provider": {"amazon-bedrock": {"options": {option: value}}}}
+    keyring = Keyring(config, environ={"AWS_BEARER_TOKEN_BEDROCK": "b"})
+    open_ = Connections(Catalogue(config), keyring)
+    assert isinstance(open_.provider(model("amazon-bedrock", "@ai-sdk/amazon-bedrock")), Bedrock)
+    assert small_model(Catalogue(config), keyring, config, "amazon-bedrock") is not None
+    await open_.aclose()
 
 
 async def silent(exchange: Exchange) -> None:

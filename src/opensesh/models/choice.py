@@ -93,7 +93,7 @@ def small_model(catalogue: Catalogue, keyring: Keyring, config: Mapping[str, Any
         for word in _small_names(provider_id):
             fitting = [name for name in models if word in name]
             if provider_id == _BEDROCK:
-                fitting = _in_region(fitting, ready[provider_id].options.get("region"))
+                fitting = _in_region(fitting, ready[provider_id].text("region"))
             if fitting:
                 return models[fitting[0]]
     fallback, name = _SMALL_OF_ALL

@@ -120,8 +120,8 @@ class Connections:
                 from .bedrock import Bedrock
 
                 names = {"region": "region", "profile": "profile", "endpoint": "base_url"}
-                place = {names[name]: info.options[name] for name in names if info.options.get(name)}
-                return Bedrock(credential.key or None, **{**given, **place})
+                given |= {names[name]: text for name in names if (text := info.text(name))}
+                return Bedrock(credential.key or None, **given)
             case npm if npm in _NOT_SPOKEN:
                 raise ModelError(f"{info.name} is reached over {npm}, which opensesh does not speak")
             case _ if not address:

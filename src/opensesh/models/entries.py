@@ -42,8 +42,12 @@ class ProviderInfo(Struct, frozen=True, kw_only=True):
     @property
     def base_url(self) -> str:
         """The configuration's ``baseURL``, which holds whatever the catalogue says of single models."""
-        url = self.options.get("baseURL")
-        return url if isinstance(url, str) else ""
+        return self.text("baseURL")
+
+    def text(self, option: str) -> str:
+        """One of the ``options`` that is text; empty if it is not there, or is none."""
+        value = self.options.get(option)
+        return value if isinstance(value, str) else ""
 
     @property
     def headers(self) -> dict[str, str]:
