@@ -125,6 +125,14 @@ def test_opencodes_own_plugins_are_left_to_it_without_a_word(isolated: Path, cap
     assert "OpenCode runs it" in notes[0].getMessage()
 
 
+def test_an_entry_that_cannot_be_a_file_costs_no_other(project: Path, isolated: Path) -> None:
+    write(isolated / ".config/opencode/plugin/fine.py", "def dispose(host): pass")
+    configure(project / "opencode.json", plugin=["./\0.py", "file://[half/it.py"])
+    assert names(loaded()) == ["fine"]
+    assert skipped(loaded()) == [("file://[half/it.py", "foreign"), ("\0", "broken")]
+    assert pending(load_config(project, project)) == []
+
+
 def test_plugins_can_be_switched_off(isolated: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(isolated / ".config/opencode/plugin/a.py", "raise RuntimeError('this must not run')")
     assert skipped(loaded()) == [("a", "broken")]

@@ -101,7 +101,10 @@ def _path(text: str, config: Config) -> str | None:
         from urllib.parse import urlsplit
         from urllib.request import url2pathname
 
-        return os.path.normpath(url2pathname(urlsplit(text).path))
+        try:
+            return os.path.normpath(url2pathname(urlsplit(text).path))
+        except ValueError:  # a host that cannot be one
+            return None
     expanded = config.folders.expand(text)
     return os.path.normpath(expanded) if os.path.isabs(expanded) else None
 

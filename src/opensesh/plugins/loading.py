@@ -130,7 +130,7 @@ def pending(config: Config) -> list[tuple[Candidate, str]]:
         if not each.own:
             try:
                 found.append((each, each.digest(_read(each.path) if each.path else b"")))
-            except OSError:
+            except (OSError, ValueError):  # ValueError: no file can be called so
                 continue
     return found
 
