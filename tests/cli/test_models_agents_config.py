@@ -105,11 +105,14 @@ def test_a_small_model_may_play_a_script(terminal: Terminal) -> None:
         ("scripted", "which script? scripted/prompt plays the prompt"),
         ("scripted/", "which script? scripted/prompt plays the prompt"),
         ("scripted/nothing/like/it", "No such file or directory.\n"),
+        ("scripted/no.text", "the script no.text cannot be read: it is no file of UTF-8 text\n"),
+        ("scripted/a\0b", "cannot be read: it is no file of UTF-8 text\n"),
     ],
 )
 def test_a_slip_in_the_name_of_a_script_is_met_with_what_comes_close(terminal: Terminal, name: str, told: str) -> None:
     Path("plays").mkdir()
     Path("plays/fix.script").write_text("SAY Done.\n")
+    Path("no.text").write_bytes(b"\xff")
     terminal.run("run", "-m", name, "Hello")
     assert terminal.code in (2, 3)
     assert told in terminal.error

@@ -86,6 +86,8 @@ class Connections:
         except OSError as error:
             reason = f"{error.strerror or error}.{did_you_mean(_scripts_like(name))}"
             raise UsageError(f"the script {name} cannot be read: {reason}") from error
+        except ValueError as error:  # there is a NUL in its name, or no text in it
+            raise UsageError(f"the script {name} cannot be read: it is no file of UTF-8 text") from error
         return self._scripts[name]
 
     def _transport(self, info: ProviderInfo) -> Transport:
