@@ -126,6 +126,19 @@ def test_an_address_that_a_program_sets_needs_no_trust() -> None:
     assert not doubt(replaced(config, {"provider": {"corp": at(ELSEWHERE)}}, "the plugin x"), "corp")
 
 
+def test_what_is_shown_of_an_address_holds_no_secret_and_trust_is_in_what_a_file_says(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("TOKEN", "sesame")
+    Path("host").write_text("models.example")
+    project(corp=at("https://{file:host}/{env:TOKEN}"))
+    assert "sent to https://{file:host}/{env:TOKEN}: " in doubted()
+    trust()
+    assert not doubted()
+    Path("host").write_text("other.example")
+    assert CHANGED in doubted()
+
+
 def test_a_container_that_trusts_everything_is_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     project(corp=at(ELSEWHERE))
     monkeypatch.setenv("OPENSESH_TRUST_PLUGINS", "1")

@@ -41,22 +41,25 @@ def why_not(config: Config, each: Foreign | None) -> str:
     return Trust().doubt(each.key, each.digest)
 
 
-def stated(config: Config, section: str, name: str) -> dict[Path, Any]:
-    """What files and variables say in ``section.name``, by the path below it, as it stands there but for what
-    ``{file:...}`` names: a file may be the project's own. What a plugin says is not in it."""
+def stated(config: Config, section: str, name: str, *, files: bool = False) -> dict[Path, Any]:
+    """What files and variables say in ``section.name``, by the path below it, as it stands there, fit to be shown; with
+    ``files`` what ``{file:...}`` names is filled in, fit to be trusted: a file may be the project's own. What a plugin
+    says is not in it."""
     from .replacing import values
 
     return {
-        path[2:]: _as_written(config, path, value)
+        path[2:]: _as_written(config, path, value, files=files)
         for path, value in sorted(values({section: {name: config.document[section][name]}}))
         if len(path) > 2 and whose(config.origins.get(path), config) != "program"
     }
 
 
-def _as_written(config: Config, path: Path, value: Any) -> Any:
+def _as_written(config: Config, path: Path, value: Any, *, files: bool) -> Any:
     items = as_list(value)
     if items is not None:
-        return [_as_written(config, (*path, at), item) for at, item in enumerate(items)]
+        return [_as_written(config, (*path, at), item, files=files) for at, item in enumerate(items)]
     origin = config.origins.get(path)
-    written = origin.written if origin is not None else None
-    return value if written is None or "{file:" in written else written.strip('"')
+    written = (origin.written if origin is not None else None) or ""
+    # A placeholder that is no part of a string stands for whole settings, which nobody could judge by its name.
+    is_text = written.startswith('"')
+    return value if not written or ("{file:" in written and (files or not is_text)) else written.strip('"')

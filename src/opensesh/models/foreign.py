@@ -71,11 +71,12 @@ def _provider(config: Config, name: str) -> Foreign | None:
     origin = next(_named(config, name), None)
     if origin is None:
         return None
-    every = stated(config, "provider", name)
+    every = stated(config, "provider", name, files=True)
     said = {path: value for path, value in every.items() if _is_address(path) or _goes_along(path)}
     key = f"{origin.source}#provider.{name}"
     now = digest(json.dumps([*said.items()]).encode())
-    return Foreign("provider", name, _what(said), ("provider", name), origin, key, now)
+    what = _what(stated(config, "provider", name))
+    return Foreign("provider", name, what, ("provider", name), origin, key, now)
 
 
 def _named(config: Config, name: str) -> Iterator[Origin]:

@@ -141,6 +141,7 @@ def test_a_server_in_a_file_that_is_filled_in_whole_is_looked_at_as_it_is() -> N
     Path("opencode.json").write_text('{"mcp": {file:./servers.json}}')
     Path("servers.json").write_text(json.dumps({"box": local("program")}))
     assert doubted() == UNKNOWN
+    assert [each.what for each in foreign(loaded())] == ["program"]
     trust()
     Path("servers.json").write_text(json.dumps({"box": local("program", "--evil")}))
     assert doubted() == CHANGED
@@ -148,14 +149,17 @@ def test_a_server_in_a_file_that_is_filled_in_whole_is_looked_at_as_it_is() -> N
 
 def test_what_is_shown_of_a_server_holds_no_secret(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TOKEN", "sesame")
+    Path("key").write_text("sesame")
     project(
         far={"type": "remote", "url": "https://a.example/{env:TOKEN}", "headers": {"X": "{env:TOKEN}", "Y": "1"}},
         near=local("a program", "{env:TOKEN}", cwd="below", environment={"TOKEN": "{env:TOKEN}"}),
+        both=local("program", "{file:key}{env:TOKEN}"),
         plain=local("program"),
     )
     assert [each.what for each in foreign(loaded())] == [
         "https://a.example/{env:TOKEN}, with the headers X, Y",
         "'a program' '{env:TOKEN}', in below, with the variable TOKEN",
+        "program '{file:key}{env:TOKEN}'",
         "program",
     ]
 

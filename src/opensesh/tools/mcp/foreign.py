@@ -48,7 +48,8 @@ def _foreign(config: Config, name: str) -> Foreign | None:
     origin = next(_projects(config, name), None) if section.enabled else None
     if origin is None:
         return None
-    said = {path: value for path, value in stated(config, "mcp", name).items() if path[0] in _DECIDING[:-1]}
+    every = stated(config, "mcp", name, files=True)
+    said = {path: value for path, value in every.items() if path[0] in _DECIDING[:-1]}
     place = working_directory(section, config.directory)
     files = [] if is_remote(section) else [*_files(config, section, place)]
     # The same words are another program elsewhere, if they name a file that lies there.
@@ -56,7 +57,8 @@ def _foreign(config: Config, name: str) -> Foreign | None:
     contents = (piece for path, content in files for piece in (os.fsencode(path), content))
     now = digest(json.dumps([*said.items()]).encode(), *contents)
     key = f"{origin.source}#mcp.{name}{where}"
-    return Foreign("MCP server", name, _what(said, section), ("mcp", name), origin, key, now)
+    what = _what(stated(config, "mcp", name), section)
+    return Foreign("MCP server", name, what, ("mcp", name), origin, key, now)
 
 
 def _projects(config: Config, name: str) -> Iterator[Origin]:
