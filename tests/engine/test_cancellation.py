@@ -17,18 +17,56 @@ if TYPE_CHECKING:
     Waiting = Callable[[threading.Event], Coroutine[Any, Any, str]]
 
 FORKED = """
-import asyncio, os, time
+import asyncio, os
 from opensesh.engine.cancellation import in_thread
 
 async def main():
     return await asyncio.wait_for(in_thread(os.getpid), 10)
 
 assert asyncio.run(main()) == os.getpid()
-time.sleep(0.2)  # until its thread waits for more
 child = os.fork()
 if child == 0:
     os._exit(0 if asyncio.run(main()) == os.getpid() else 1)
 assert os.waitpid(child, 0)[1] == 0
+"""
+
+ONE_BY_ONE = """
+import asyncio, threading
+from opensesh.engine.cancellation import in_thread
+
+async def main():
+    return {await in_thread(threading.get_ident) for _ in range(50)}
+
+print(len(asyncio.run(main())))
+"""
+LEFT = """
+import asyncio, atexit, os, threading
+from opensesh.engine.cancellation import in_thread
+
+go_on = threading.Event()
+
+def work():
+    assert go_on.wait(10)
+    os.write(1, b"done\\n")
+
+def leave():
+    loop = asyncio.new_event_loop()
+    asyncio.set_event_loop(loop)
+    loop.create_task(in_thread(work))
+    loop.call_soon(loop.stop)
+    loop.run_forever()
+    loop.close()
+
+"""
+IN_VAIN = f"""{LEFT}
+for _ in range(50):
+    leave()
+go_on.set()
+asyncio.run(in_thread(os.write, 1, b"more\\n"))
+"""
+AT_THE_END = f"""{LEFT}
+leave()
+atexit.register(go_on.set)
 """
 
 
@@ -56,6 +94,13 @@ async def broken_beside(go_on: threading.Event) -> str:
 
 async def broken_in_a_thread(go_on: threading.Event) -> str:
     return await in_thread(broken, go_on)
+
+
+def printed(script: str) -> str:
+    ran = subprocess.run(
+        [sys.executable, "-c", script], check=True, timeout=60, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+    )
+    return ran.stdout.decode()
 
 
 @pytest.mark.parametrize("waiting", [beside, in_a_thread])
@@ -111,6 +156,25 @@ async def test_work_that_was_waited_for_in_vain_is_done_before_the_next_begins()
         task.cancel()
         go_on.set()
     assert written == ["first", "second"]
+
+
+async def test_what_is_given_at_once_is_done_at_once() -> None:
+    together = threading.Barrier(5)
+    async with asyncio.TaskGroup() as group:
+        for _ in range(5):
+            group.create_task(in_thread(together.wait, 10))
+
+
+def test_what_is_given_one_after_another_is_done_by_one_thread() -> None:
+    assert printed(ONE_BY_ONE) == "1\n"
+
+
+def test_work_whose_loop_is_closed_costs_no_thread() -> None:
+    assert sorted(printed(IN_VAIN).split()) == ["done"] * 50 + ["more"]
+
+
+def test_what_was_given_is_done_before_the_program_ends() -> None:
+    assert printed(AT_THE_END) == "done\n"
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="there are no forks")

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import atexit
 import os
+import threading
+from contextlib import suppress
 from functools import cache, partial
+from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
-    from concurrent.futures import Executor
 
 P = ParamSpec("P")
 T = TypeVar("T")
+_AT_ONCE = 32
+"""Threads, at the most."""
 
 
 class _End(asyncio.Future[T]):
@@ -42,8 +47,7 @@ async def in_thread(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> 
     it runs, and writes something newer then, must come after it."""
     loop = asyncio.get_running_loop()
     end: _End[T] = _End(loop=loop)
-    # Not by way of the loop: a step does this ten times, and the futures it would chain cost more than most writes.
-    _threads().submit(_perform, partial(work, *args, **kwargs), loop, end)
+    _threads().give(partial(work, *args, **kwargs), end)
     try:
         return await end
     except asyncio.CancelledError:
@@ -51,22 +55,57 @@ async def in_thread(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> 
         raise
 
 
-def _perform(work: Callable[[], T], loop: asyncio.AbstractEventLoop, end: _End[T]) -> None:
+class _Threads:
+    """Threads that take their work from one queue.
+
+    A step hands them ten things. The future that an executor makes for each, with a lock and a condition of its own,
+    would cost more than most writes.
+    """
+
+    def __init__(self) -> None:
+        self._queue: SimpleQueue[tuple[Callable[[], Any], _End[Any]] | None] = SimpleQueue()
+        self._threads: list[threading.Thread] = []
+        self._lock = threading.Lock()
+        self._open = 0
+        """How much was given and is not done yet."""
+        atexit.register(self._stop)
+
+    def give(self, work: Callable[[], T], end: _End[T]) -> None:
+        """Have ``work`` done, and ``end`` told what came of it."""
+        with self._lock:
+            self._open += 1
+            if len(self._threads) < min(self._open, _AT_ONCE):
+                self._threads.append(threading.Thread(target=self._serve, name="opensesh", daemon=True))
+                self._threads[-1].start()
+        self._queue.put((work, end))
+
+    def _serve(self) -> None:
+        while (given := self._queue.get()) is not None:
+            work, end = given
+            settle = _outcome(work, end)
+            # Before it is told: whoever has more to do then finds this thread free, and need not wake another.
+            with self._lock:
+                self._open -= 1
+            with suppress(RuntimeError):  # the loop is closed, and nobody is left who waits
+                end.get_loop().call_soon_threadsafe(settle)
+            del given, work, end, settle
+
+    def _stop(self) -> None:
+        """The program ends; what was given is done first."""
+        for _ in self._threads:
+            self._queue.put(None)
+        for thread in self._threads:
+            thread.join()
+
+
+def _outcome(work: Callable[[], T], end: _End[T]) -> Callable[[], None]:
+    """Do ``work``; the answer tells ``end`` what came of it."""
     try:
-        answer = work()
+        return partial(end.set_result, work())
     except BaseException as error:
-        settle = partial(end.set_exception, error)
-    else:
-        settle = partial(end.set_result, answer)
-    loop.call_soon_threadsafe(settle)  # a loop that is closed refuses it, and has nobody left who waits
+        return partial(end.set_exception, error)
 
 
-@cache
-def _threads() -> Executor:
-    from concurrent.futures import ThreadPoolExecutor
-
-    return ThreadPoolExecutor(thread_name_prefix="opensesh")
-
-
+_threads = cache(_Threads)
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_threads.cache_clear)  # a fork has none of its parent's threads
