@@ -174,7 +174,7 @@ def _spell_numbers(value: Any) -> Any:
 def _spell_members(document: Document) -> Document:
     changed: Document | None = None
     for key, item in document.items():
-        if type(cast("object", item)) in _PLAIN:
+        if type(item) in _PLAIN:
             continue
         spelled = _spell_numbers(item)
         if spelled is not item:
