@@ -6,6 +6,7 @@ All of it is plain tuples and numbers, so that a ledger of thousands of sessions
 from __future__ import annotations
 
 from array import array
+from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple
 from zlib import crc32
 
@@ -56,9 +57,9 @@ class Entry(NamedTuple):
 
         The same in every process too: what Python makes of numbers alone does not change from one to the next.
         """
-        _, role, created, completed, provider, model, agent, *sums = self[:-1]
-        known = _NUMBERS
-        return hash((known[role], created, completed, known[provider], known[model], known[agent], *sums))
+        _, role, created, completed, provider, model, agent, fresh, output, reasoning, read, write, cost, _ = self
+        who, what, how = _NUMBERS[provider], _NUMBERS[model], _NUMBERS[agent]
+        return hash((_NUMBERS[role], created, completed, who, what, how, fresh, output, reasoning, read, write, cost))
 
 
 class Cell(NamedTuple):
@@ -110,7 +111,7 @@ def account(session: str, entries: Iterable[Entry], *, keep: Callable[[int], boo
 
 def in_time(entries: Iterable[Entry]) -> list[Entry]:
     """Entries by when they were made."""
-    return sorted(entries, key=_when)
+    return sorted(entries, key=attrgetter("created", "id"))
 
 
 def cells(entries: Iterable[Entry]) -> list[Cell]:
@@ -140,7 +141,3 @@ def numbers(data: bytes) -> array[int]:
     found = array("q")
     found.frombytes(data)
     return found
-
-
-def _when(entry: Entry) -> tuple[int, str]:
-    return entry.created, entry.id
