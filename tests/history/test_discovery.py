@@ -7,7 +7,7 @@ import pytest
 
 from opensesh import history
 from opensesh.errors import NotFound
-from opensesh.history.discovery import base_name, choose_here, find_places, labels, places
+from opensesh.history.discovery import base_name, choose_here, find_places, folder_from_here, labels, places
 from opensesh.history.library import Library, Scope
 
 from .shelf import Tree
@@ -192,6 +192,24 @@ def test_here_is_the_project_of_a_directory(tree: Tree, tmp_path: Path) -> None:
     plain = choose_here(str(tmp_path))
     assert plain.belongs("global", str(tmp_path), "")
     assert not plain.belongs("global", "/", "")
+
+
+def test_a_way_from_here_or_from_home_means_the_project_of_the_folder_it_leads_to(
+    tree: Tree, library: Library, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop = tmp_path / "shop"
+    (shop / "sub").mkdir(parents=True)
+    session = tree.session(project="global", directory=str(shop))
+    tree.session(project="global", directory=str(tmp_path))
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.chdir(shop)
+    known = places(library.projects, [str(shop), str(tmp_path)])
+    for way in (".", "./", "../shop", "~/shop"):
+        assert ids(library, way) == [session]
+        assert [each.folder for each in find_places(known, way)] == [str(shop)]
+    monkeypatch.chdir(shop / "sub")
+    assert ids(library, "..") == [session]
+    assert [folder_from_here(name) for name in ("./shop", "../nowhere", "...", ".shop", "~shop", "sub")] == [""] * 6
 
 
 def test_names_of_folders_of_any_machine() -> None:

@@ -92,6 +92,15 @@ def choose_here(directory: str) -> Chosen:
     return Chosen(frozenset((place.id, *other_ids(place))), frozenset((place.worktree, place.sandbox)))
 
 
+def folder_from_here(name: str) -> str:
+    """The folder that ``name`` leads to, if it is written as a way from here or from home: ``.``, ``../shop``,
+    ``~/shop``. Empty for all that may be a name, and for a way to nowhere."""
+    if not re.match(r"(\.\.?|~)($|[/\\])", name):
+        return ""
+    folder = os.path.abspath(os.path.expanduser(name))
+    return folder if os.path.isdir(folder) else ""
+
+
 def places(projects: Iterable[Project], folders: Iterable[str]) -> list[Place]:
     """What there is to choose from: every project, and each of the ``folders``, those of sessions of ``global``, in
     place of that; it stays itself where there are none."""
@@ -107,7 +116,7 @@ def places(projects: Iterable[Project], folders: Iterable[str]) -> list[Place]:
 
 def find_places(known: Iterable[Place], name: str) -> list[Place]:
     """Those that ``name`` means, best first."""
-    wanted = name.rstrip("/\\").casefold() or name
+    wanted = (folder_from_here(name) or name.rstrip("/\\")).casefold() or name
     return _best(list(known), wanted, lambda each: each.labels)
 
 

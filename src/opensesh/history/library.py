@@ -285,7 +285,12 @@ class Library:
         return found
 
     def choose(self, name: str) -> Chosen:
-        """What ``name`` means: the sessions of a project, wherever they are filed; or :class:`NotFound`."""
+        """What ``name`` means: the sessions of a project, wherever they are filed; or :class:`NotFound`.
+
+        A way from here (``.``, ``../shop``) or from home means the project of the folder it leads to.
+        """
+        if here := discovery.folder_from_here(name):
+            return discovery.choose_here(here)
         folders: set[str] = set()
         titled = False
         for _, each in self.records():
