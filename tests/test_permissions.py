@@ -150,7 +150,7 @@ async def test_a_request_waits_and_is_listed_until_it_is_answered() -> None:
                 patterns=["ls"],
                 rules=(),
                 always=["ls *"],
-                metadata={"a": 1},
+                metadata={"a": 1, "b": None},
                 tool={"messageID": "msg_1", "callID": "c"},
             )
         )

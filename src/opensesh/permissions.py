@@ -112,7 +112,7 @@ class Permissions:
                 session_id=session_id,
                 permission=permission,
                 patterns=list(patterns),
-                metadata=dict(metadata or {}),
+                metadata={name: value for name, value in (metadata or {}).items() if value is not None},
                 always=list(always or ()),
                 tool=tool,
             )
