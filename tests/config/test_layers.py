@@ -255,6 +255,16 @@ def test_a_path_that_is_none_is_said_to_be(house: House) -> None:
         house.load()
 
 
+@pytest.mark.parametrize("name", ["endless", "project/opencode.json"])
+def test_a_file_without_an_end_is_not_read_to_it(house: House, name: str) -> None:
+    house.write("project/opencode.json", '{"username": "{file:../endless}"}')
+    path = house.write(name, "")
+    with path.open("wb") as file:
+        file.truncate((1 << 24) + 1)
+    with pytest.raises(ConfigError, match="too large"):
+        house.load()
+
+
 def test_places_behind_a_placeholder_are_those_of_the_file(house: House) -> None:
     house.environ["LONG"] = "x" * 50
     house.write("project/opencode.json", '{"username": "{env:LONG}", "theme": "{env:LONG}", "snapshot": 3}')

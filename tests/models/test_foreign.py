@@ -227,6 +227,12 @@ def test_a_script_in_a_markdown_agent_is_whose_the_folder_is(isolated: Path) -> 
     assert UNKNOWN in doubt(loaded(), "scripted", "it.script")
 
 
+def test_a_script_that_cannot_be_read_is_no_way_around_it() -> None:
+    Path("it.script").mkdir()
+    configured({"model": "scripted/it.script"})
+    assert UNKNOWN in doubt(loaded(), "scripted", "it.script")
+
+
 @pytest.mark.parametrize("name", ["prompt", "missing.script", "\0"])
 def test_a_prompt_or_a_script_that_is_not_there_is_nothing_to_trust(name: str) -> None:
     configured({"model": f"scripted/{name}"})

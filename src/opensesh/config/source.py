@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from bisect import bisect_right
 from typing import NamedTuple
 
@@ -9,6 +11,9 @@ from ..errors import ConfigError
 
 Path = tuple[str | int, ...]
 """The way to a value: names of members and positions in lists, from the outside in."""
+
+_MOST = 1 << 24
+"""Bytes that a file of configuration may have."""
 
 
 class Spot(NamedTuple):
@@ -74,11 +79,20 @@ class Source:
         return ConfigError(reason, path=self.name, line=spot.line, column=spot.column)
 
 
+def content(path: str) -> bytes:
+    """The bytes of a file; :class:`OSError` if there are more than any configuration has. A project may hold a link
+    to a device, which has no end."""
+    with open(path, "rb") as file:
+        found = file.read(_MOST + 1)
+    if len(found) > _MOST:
+        raise OSError(errno.EFBIG, os.strerror(errno.EFBIG))
+    return found
+
+
 def text_of(path: str) -> str | None:
     """The text of a file; ``None`` if there is none, and :class:`ConfigError` if it cannot be read or is no text."""
     try:
-        with open(path, "rb") as file:
-            return file.read().decode()
+        return content(path).decode()
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:

@@ -12,6 +12,7 @@ import re
 from typing import TYPE_CHECKING
 
 from .jsonc import STRING
+from .source import content
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -85,8 +86,7 @@ class Substitution:
         path = _VARIABLE.sub(lambda variable: self._environ.get(variable[1], ""), _unescape(path) if quoted else path)
         path = self._folders.resolve(path, self._folder)
         try:
-            with open(path, encoding="utf-8-sig") as file:
-                return file.read().strip()
+            return content(path).decode("utf-8-sig").strip()
         except (OSError, ValueError) as error:  # ValueError: a NUL in the path, or no text in the file
             reason = error.strerror if isinstance(error, OSError) else "it is no file of UTF-8 text"
             raise self._source.error_at(found.start(), f"cannot read {path}: {reason}") from None

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..config.foreign import Foreign, stated, why_not
 from ..config.ownership import whose
+from ..config.source import content
 from ..config.trust import digest
 from .entries import is_local
 from .scripts import PROMPT, SCRIPTED
@@ -48,23 +49,24 @@ def doubt(config: Config, provider_id: str, model_id: str = "") -> str:
 
 
 def _scripts(config: Config) -> Iterator[Foreign]:
-    """The scripts that the project has played. One that cannot be read is nothing to be trusted."""
+    """The scripts that the project has played. One that is not there is nothing to be trusted."""
     for path, origin in config.origins.items():
         if path[-1] not in ("model", "small_model") or whose(origin, config) != "project":
             continue
         provider_id, _, name = _value(config, path).partition("/")
-        text = _content(name) if provider_id == SCRIPTED and name != PROMPT else None
+        text = _text(name) if provider_id == SCRIPTED and name != PROMPT else None
         if text is not None:
             key = f"{origin.source}#{SCRIPTED}/{name}"
             yield Foreign("script", name, os.path.abspath(name), path, origin, key, digest(text))
 
 
-def _content(path: str) -> bytes | None:
+def _text(path: str) -> bytes | None:
     try:
-        with open(path, "rb") as file:
-            return file.read()
-    except (OSError, ValueError):  # ValueError: no file can be called so
+        return content(path)
+    except (FileNotFoundError, ValueError):  # ValueError: no file can be called so
         return None
+    except OSError:
+        return b""
 
 
 def _provider(config: Config, name: str) -> Foreign | None:
