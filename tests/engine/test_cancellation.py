@@ -39,6 +39,22 @@ async def main():
 
 print(len(asyncio.run(main())))
 """
+REFUSED = """
+import asyncio, os, threading
+from opensesh.engine.cancellation import in_thread
+
+def refuse(thread):
+    raise RuntimeError("can't start new thread")
+
+async def main():
+    start, threading.Thread.start = threading.Thread.start, refuse
+    refused = await asyncio.gather(*(in_thread(os.getpid) for _ in range(100)), return_exceptions=True)
+    print(*set(map(str, refused)))
+    threading.Thread.start = start
+    print(await asyncio.wait_for(in_thread(os.getpid), 10) == os.getpid())
+
+asyncio.run(main())
+"""
 LEFT = """
 import asyncio, atexit, os, threading
 from opensesh.engine.cancellation import in_thread
@@ -134,6 +150,10 @@ async def test_who_is_cancelled_is_so_when_the_work_is_done_however_it_ended(wai
     del task
     gc.collect()
     assert complaints == []
+
+
+def test_where_no_thread_can_be_had_the_caller_is_told_and_the_next_one_is_served() -> None:
+    assert printed(REFUSED) == "can't start new thread\nTrue\n"
 
 
 async def test_work_that_was_waited_for_in_vain_is_done_before_the_next_begins() -> None:

@@ -73,10 +73,11 @@ class _Threads:
     def give(self, work: Callable[[], T], end: _End[T]) -> None:
         """Have ``work`` done, and ``end`` told what came of it."""
         with self._lock:
+            if len(self._threads) < min(self._open + 1, _AT_ONCE):
+                thread = threading.Thread(target=self._serve, name="opensesh", daemon=True)
+                thread.start()  # where the system allows no more threads, the caller is told, and nothing waits for one
+                self._threads.append(thread)
             self._open += 1
-            if len(self._threads) < min(self._open, _AT_ONCE):
-                self._threads.append(threading.Thread(target=self._serve, name="opensesh", daemon=True))
-                self._threads[-1].start()
         self._queue.put((work, end))
 
     def _serve(self) -> None:
