@@ -138,6 +138,14 @@ async def test_a_subtask_needs_no_subagent_where_the_user_orders_it() -> None:
         assert "two bugs" in part["state"]["output"]
 
 
+@pytest.mark.parametrize("config", [{"permission": {"task": "deny"}}, {"agent": {"build": {"steps": 1}}}])
+async def test_a_subtask_that_the_user_orders_runs_where_the_model_could_not_have_asked_for_it(config: Any) -> None:
+    async with stage("SAY two bugs\n---\nSAY done", config=config) as on:
+        assert (await give(on, "review")).kind == "answered"
+        (part,) = on.parts("tool")
+        assert (part["tool"], part["state"]["status"]) == ("task", "completed")
+
+
 async def test_a_subtask_runs_by_the_model_of_its_command() -> None:
     config = {"command": {"look": {"template": "Look.", "agent": "general", "model": "scripted/other"}}}
     async with stage("SAY done", config=config, other=ScriptedModel("SAY seen")) as on:

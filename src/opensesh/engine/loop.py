@@ -247,7 +247,7 @@ class Loop:
         self._writer.info |= as_object(part.get("model")) or {}
         await self._writer.save()
         around = plan.surroundings(self._writer.info, ordered=True)
-        self._calls = CallRunner(self._writer, plan.tools, around, self._repetition)
+        self._calls = CallRunner(self._writer, plan.ordered(), around, self._repetition)
         call = self._writer.new_call("task")
         await self._writer.put(call)
         await run_subtask(self._calls, part, call)

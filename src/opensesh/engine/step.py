@@ -157,12 +157,16 @@ class Steps:
         instead = await hooks.conversation(call, self._history)
         return await hooks.request(call, step.request(instead))
 
+    def tool(self, name: str) -> Tool:
+        """A tool that is always there, offered or not."""
+        found = self._registry.get(name)
+        assert found is not None, "the registry always has it"  # noqa: S101
+        return found
+
     def surroundings(self, step: Step, answer: Document, *, ordered: bool = False) -> CallSurroundings:
         """What the calls of an ``answer`` see; or the one call of a subtask that the user ordered."""
         runtime, rules = self._runtime, self.rules(step.agent)
         closed = gate(step.agent, rules, runtime.config)
-        invalid = self._registry.get("invalid")
-        assert invalid is not None, "the registry always has it"  # noqa: S101
         children = ChildSessions(
             runtime,
             parent_id=self._session.id,
@@ -178,7 +182,7 @@ class Steps:
             agent=step.agent,
             rules=(*rules, ORDERED) if ordered else rules,
             files=self._files,
-            invalid=invalid,
+            invalid=self.tool("invalid"),
             subtasks=children,
             modes=SessionModes(runtime, self._session, step.user, self._queue),
             skills=self._skills,
@@ -244,6 +248,10 @@ class Step:
             options=merged(options.options(model, self.user["sessionID"]), model.options, agent.options, chosen),
             headers=model.headers,
         )
+
+    def ordered(self) -> dict[str, Tool]:
+        """What runs a subtask that the user ordered, whether or not the model is offered it."""
+        return {"task": self._steps.tool("task")}
 
     def surroundings(self, answer: Document, *, ordered: bool = False) -> CallSurroundings:
         """What the calls of an ``answer`` see; or the one call of a subtask that the user ordered."""
