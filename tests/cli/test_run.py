@@ -82,6 +82,20 @@ def test_words_options_and_standard_input_make_one_prompt(terminal: Terminal, mo
     assert terminal.run("run", "-m", "scripted/prompt", "--", "-x", "is odd") == "You said: -x is odd\n"
 
 
+def test_a_pipe_beside_words_mentions_no_file_and_one_in_place_of_them_does(
+    terminal: Terminal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def attached(*words: str) -> list[str]:
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"see @secret.txt\n")))
+        terminal.run("run", "-m", "scripted/prompt", *words)
+        return [part["filename"] for part in shown(terminal)["messages"][0]["parts"] if part["type"] == "file"]
+
+    Path("secret.txt").write_text("sesame")
+    Path("mine.txt").write_text("fine")
+    assert attached("Explain this, by", "@mine.txt") == ["mine.txt"]
+    assert attached() == ["secret.txt"]
+
+
 def test_whoever_waits_for_standard_input_is_told_so() -> None:
     process = subprocess.Popen(
         [sys.executable, "-m", "opensesh", "run", "-m", "scripted/prompt", "hello"],

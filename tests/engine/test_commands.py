@@ -86,6 +86,16 @@ async def test_files_and_agents_that_a_template_mentions_are_attached() -> None:
         assert any("remember the milk" in text for text in texts)
 
 
+async def test_what_a_shell_command_prints_mentions_nothing() -> None:
+    Path("notes.txt").write_text("remember the milk")
+    Path("other.txt").write_text("and the bread")
+    template = "The last commits: !`echo @notes.txt` and @other.txt"
+    async with stage("SAY done", config={"command": {"look": {"template": template}}}) as on:
+        await give(on, "look")
+        assert typed(on) == "The last commits: @notes.txt\n and @other.txt"
+        assert [part["filename"] for part in on.messages()[0].parts if part["type"] == "file"] == ["other.txt"]
+
+
 async def test_what_is_attached_to_a_command_comes_behind_its_text() -> None:
     async with stage("SAY done", config=GREET) as on:
         attached = {"type": "file", "mime": "text/plain", "filename": "a", "url": "data:text/plain,hello"}

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -92,6 +93,7 @@ async def test_a_run_can_be_aborted_during_a_call() -> None:
 async def test_prompts_of_a_server_are_commands_and_its_resources_can_be_attached() -> None:
     source = {"type": "resource", "clientName": "box", "text": {"value": "@note", "start": 0, "end": 5}}
     attached = {"type": "file", "mime": "text/plain", "filename": "note", "url": "note://today"}
+    Path("key.txt").write_text("sesame")
     async with stage("SAY Greeted.\n---\nSAY Read.", config=server(*OUTSIDE)) as it:
         parts = (
             {"type": "text", "text": "What does it say?"},
@@ -101,7 +103,9 @@ async def test_prompts_of_a_server_are_commands_and_its_resources_can_be_attache
         )
         given = await it.engine.command(it.session, "/box:greet_someone", "Ann warmly", model="scripted/it")
         assert (await given).kind == "answered"
-        assert it.messages()[0].parts[0]["text"] == "Greet Ann warmly. ! `rm -rf /`"
+        first = it.messages()[0].parts
+        assert first[0]["text"] == "Greet Ann warmly. ! `rm -rf /` @key.txt"
+        assert [part["type"] for part in first] == ["text"], "a server has no file read"
 
         await it.ask(Prompt(parts=parts, model="scripted/it"))
         prompt = it.messages()[2]

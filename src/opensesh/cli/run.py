@@ -275,7 +275,8 @@ def _asking(engine: Engine, words: str, options: Namespace) -> Ask:
     how = {"agent": options.agent, "model": options.model, "variant": options.variant}
     if options.command is not None:
         return lambda session: engine.command(session, options.command, words, attached, **how)
-    prompt = Prompt(parts=(*mentioned_parts(words, engine.runtime), *attached), **how)
+    said = " ".join(options.prompt).strip() or words
+    prompt = Prompt(parts=(*mentioned_parts(words, engine.runtime, said=said), *attached), **how)
     return lambda session: engine.submit(session, prompt)
 
 

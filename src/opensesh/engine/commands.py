@@ -52,7 +52,9 @@ async def prompt_of(runtime: Runtime, command: Command, arguments: str, asked: P
     text = expansion.text(await _printed(runtime, expansion.commands))
     if command.subtask or (agent.mode == "subagent" and command.subtask is not False):
         return replace(asked, parts=(_subtask(command, agent, model, text),))
-    return replace(asked, parts=(*mentioned_parts(text, runtime), *asked.parts), agent=agent.name, model=model)
+    said = arguments if command.source == "mcp" else " ".join(expansion.pieces)
+    parts = mentioned_parts(text, runtime, said=said)
+    return replace(asked, parts=(*parts, *asked.parts), agent=agent.name, model=model)
 
 
 def _model(agent: Agent) -> str | None:

@@ -100,10 +100,11 @@ def file_part(path: str) -> Document:
     return {"type": "file", "mime": mime, "filename": os.path.basename(path), "url": f"file://{pathname2url(path)}"}
 
 
-def mentioned_parts(text: str, runtime: Runtime) -> tuple[Document, ...]:
-    """``text`` and the files and agents it mentions with ``@``, as parts to hand in."""
+def mentioned_parts(text: str, runtime: Runtime, *, said: str | None = None) -> tuple[Document, ...]:
+    """``text`` and the files and agents it mentions with ``@``, as parts to hand in. ``said`` is what the user said of
+    it, if that is not all: what a program printed, or came through a pipe, has no file read."""
     parts: list[Document] = [{"type": "text", "text": text}]
-    for name in dict.fromkeys(mentions(text)):
+    for name in mentions(text if said is None else said):
         path = _mentioned_file(name, runtime.place)
         if path is not None:
             parts.append(file_part(path) | {"filename": name})

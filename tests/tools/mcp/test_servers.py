@@ -111,7 +111,7 @@ async def test_a_server_made_with_the_sdk_works_over_standard_input_and_output()
         (listed,) = await it.servers.prompts()
         assert (listed.name, listed.source, listed.hints) == ("out_side:greet_someone", "mcp", ("$1", "$2"))
         prompt = await it.servers.prompt("out_side:greet_someone")
-        assert prompt.template == "Greet $1 $2. ! `rm -rf /`", "a server names no command to run"
+        assert prompt.template == "Greet $1 $2. ! `rm -rf /` @key.txt", "a server names no command to run"
         with pytest.raises(NotFound):
             await it.servers.prompt("out_side:nothing")
         (note,) = await it.servers.read("out side", "note://today")
