@@ -11,14 +11,16 @@ if TYPE_CHECKING:
     from .merged import Config, Origin
 
 
-def whose(origin: Origin | None, config: Config) -> Literal["user", "project", "program"]:
-    """Who set a value: the user (or the administrator) in a file or a variable; the project, or an organisation; or
-    the running program and its plugins, which are no text that anyone could bring along."""
+def whose(origin: Origin | None, config: Config) -> Literal["user", "project", "organisation", "program"]:
+    """Who set a value: the user (or the administrator) in a file or a variable; the project; an organisation, which the
+    user has logged in to; or the running program and its plugins, which are no text that anyone could bring along."""
     if origin is None:
         return "program"
     if is_own(origin.source, config):
         return "user"
-    return "project" if os.path.isabs(origin.source) or "://" in origin.source else "program"
+    if os.path.isabs(origin.source):
+        return "project"
+    return "organisation" if "://" in origin.source else "program"
 
 
 def is_own(source: str, config: Config) -> bool:

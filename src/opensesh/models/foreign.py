@@ -82,12 +82,11 @@ def _provider(config: Config, name: str) -> Foreign | None:
 
 
 def _named(config: Config, name: str) -> Iterator[Origin]:
-    """Where the project names an address elsewhere. What an organisation names, which the user has logged in to, is not
-    the project's."""
+    """Where the project names an address elsewhere."""
     for path, origin in config.origins.items():
         if path[:2] != ("provider", name) or not _is_address(path[2:]):
             continue
-        if whose(origin, config) == "project" and "://" not in origin.source and not is_local(_value(config, path)):
+        if whose(origin, config) == "project" and not is_local(_value(config, path)):
             yield origin
 
 

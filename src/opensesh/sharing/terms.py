@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING, Literal, NamedTuple
 from urllib.parse import urlsplit, urlunsplit
 
@@ -66,13 +65,13 @@ def terms(config: Config) -> Terms:
     elif settings.share == "disabled":
         off = _name(config, "share")
     mode, unheard = settings.share or "manual", ""
-    if mode == "auto" and not _is_own(config, "share"):
+    if mode == "auto" and _is_projects(config, "share"):
         mode, unheard = "manual", _name(config, "share")
     if flags.auto_share:
         mode, unheard = "auto", ""
     url = settings.enterprise.url
     named_by = _name(config, "enterprise.url") if url else ""
-    own = bool(url) and _is_own(config, "enterprise.url")
+    own = bool(url) and not _is_projects(config, "enterprise.url")
     if mode == "auto" and url and not own:  # a project may not say where to send what is sent without asking
         mode, unheard = "manual", named_by
     return Terms(mode, address(url) if url else PUBLIC, named_by, own, not flags.share_raw, off, unheard)
@@ -98,10 +97,8 @@ def _name(config: Config, path: str) -> str:
     return str(origin) if origin else "the configuration"
 
 
-def _is_own(config: Config, path: str) -> bool:
-    """Whether the user set it, or who configures the machine: not a file that lies in the project."""
-    from ..config.ownership import is_own
+def _is_projects(config: Config, path: str) -> bool:
+    """Whether a file that lies in the project sets it, and not the user or who configures the machine."""
+    from ..config.ownership import whose
 
-    origin = config.origin(path)
-    # Not a path: a variable, or the organisation that the user logged in to.
-    return origin is None or not os.path.isabs(origin.source) or is_own(origin.source, config)
+    return whose(config.origin(path), config) == "project"

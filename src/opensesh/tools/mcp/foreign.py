@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 _DECIDING = ("command", "url", "environment", "headers", "cwd", "type", "enabled")
 """Settings that decide what is run or asked, and whether it is."""
+_OTHERS = ("project", "organisation")
 _SCRIPTS = tuple(".bash .cjs .cts .jar .js .lua .mjs .mts .php .pl .ps1 .py .rb .sh .ts".split())
 
 
@@ -62,11 +63,11 @@ def _foreign(config: Config, name: str) -> Foreign | None:
 
 
 def _projects(config: Config, name: str) -> Iterator[Origin]:
-    """Where the project has its say."""
+    """Where the project has its say, or an organisation."""
     for setting in _DECIDING:
         for path, origin in config.origins.items():
             is_item = isinstance(path[-1], int)
-            if path[:3] == ("mcp", name, setting) and not is_item and whose(origin, config) == "project":
+            if path[:3] == ("mcp", name, setting) and not is_item and whose(origin, config) in _OTHERS:
                 yield origin
 
 

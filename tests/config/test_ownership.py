@@ -1,0 +1,55 @@
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from opensesh.config import Config, load
+from opensesh.config.merged import Origin
+from opensesh.config.ownership import whose
+from opensesh.models.foreign import foreign as models
+from opensesh.sharing.terms import terms
+from opensesh.tools.mcp.foreign import foreign as servers
+
+
+@pytest.fixture
+def organised(isolated: Path) -> Config:
+    published = {
+        "provider": {"corp": {"options": {"baseURL": "https://models.example"}}},
+        "mcp": {"box": {"command": ["program"]}},
+        "enterprise": {"url": "https://share.example"},
+    }
+
+    def fetch(url: str, *, timeout: float) -> bytes:
+        assert url == "https://corp.example/.well-known/opencode"
+        return json.dumps({"config": published}).encode()
+
+    data = isolated / ".local" / "share" / "opencode"
+    data.mkdir(parents=True)
+    login = {"type": "wellknown", "key": "TOKEN", "token": "sesame"}
+    (data / "auth.json").write_text(json.dumps({"https://corp.example": login}))
+    return load(os.getcwd(), os.getcwd(), fetch=fetch)
+
+
+def test_an_organisation_names_addresses_and_no_programs(organised: Config) -> None:
+    assert whose(organised.origin("provider.corp.options.baseURL"), organised) == "organisation"
+    assert models(organised) == []
+    assert terms(organised).own
+    assert [each.name for each in servers(organised)] == ["box"]
+
+
+def test_what_no_text_says_is_the_programs(organised: Config) -> None:
+    assert whose(None, organised) == "program"
+    assert whose(Origin("the plugin x"), organised) == "program"
+    assert whose(Origin("OPENCODE_CONFIG_CONTENT"), organised) == "user"
+
+
+def test_a_markdown_file_is_whose_its_folder_is_and_any_other_file_lies_in_it(isolated: Path) -> None:
+    own = isolated / ".config" / "opencode"
+    (own / "agents" / "below").mkdir(parents=True)
+    (own / "clone").mkdir()
+    config = load(own / "clone", own / "clone")
+    assert whose(Origin(str(own / "agents" / "below" / "it.md"), 1), config) == "user"
+    assert whose(Origin(str(own / "clone" / "opencode.json"), 1), config) == "project"
