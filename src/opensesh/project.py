@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
@@ -114,6 +115,17 @@ def register(store: Store, place: Place) -> Project:
         _refresh(record, place, now)
         store.write(key, record)
     return view(record, Project, store.locate(key))
+
+
+def initialized(store: Store, place: Place) -> None:
+    """Record that the project has its instructions: the command ``init`` was executed in it."""
+    now = ids.now_ms()
+
+    def edit(record: Document) -> None:
+        record["time"] = (as_object(record.get("time")) or {}) | {"initialized": now}
+
+    with suppress(OpenseshError):  # which is no reason for the command to fail
+        store.update(keys.project(place.id), edit)
 
 
 def adopt(store: Store, place: Place) -> list[str]:

@@ -11,6 +11,7 @@ from opensesh import events
 from opensesh.errors import ModelNotFound, NotFound
 from opensesh.models.request import Text, User
 from opensesh.models.scripted import ScriptedModel
+from opensesh.storage import keys
 from opensesh.storage.memory import Memory
 
 from .stage import Stage, stage
@@ -94,6 +95,19 @@ async def test_what_a_shell_command_prints_mentions_nothing() -> None:
         await give(on, "look")
         assert typed(on) == "The last commits: @notes.txt\n and @other.txt"
         assert [part["filename"] for part in on.messages()[0].parts if part["type"] == "file"] == ["other.txt"]
+
+
+async def test_a_project_knows_that_it_was_initialized() -> None:
+    async with stage("SAY one\n---\nSAY two", config=GREET) as on:
+        store, key = on.engine.sessions.store, keys.project(on.engine.runtime.place.id)
+        await give(on, "greet")
+        before = store.read(key)
+        assert "initialized" not in before["time"]
+        await give(on, "init")
+        after = store.read(key)
+        assert [*after["time"]] == [*before["time"], "initialized"]
+        assert after == before | {"time": after["time"]}
+        assert after["time"] == before["time"] | {"initialized": after["time"]["initialized"]}
 
 
 async def test_what_is_attached_to_a_command_comes_behind_its_text() -> None:

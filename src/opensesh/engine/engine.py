@@ -159,13 +159,14 @@ class Engine:
 
         def executed(done: asyncio.Future[Outcome]) -> None:
             answer = None if done.cancelled() or done.exception() else done.result().message
-            if answer is not None:
-                message_id = str(answer.info["id"])
-                self.runtime.publish(
-                    CommandExecuted(
-                        name=command.name, session_id=session_id, arguments=arguments, message_id=message_id
-                    )
-                )
+            if answer is None:
+                return
+            message_id = str(answer.info["id"])
+            self.runtime.publish(
+                CommandExecuted(name=command.name, session_id=session_id, arguments=arguments, message_id=message_id)
+            )
+            if command.name == "init":
+                project.initialized(self.sessions.store, self.runtime.place)
 
         outcome.add_done_callback(executed)
         return outcome
