@@ -12,7 +12,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import opensesh
-from opensesh.errors import ToolFailed
+from opensesh.errors import ToolFailedError
 from opensesh.plugins import ChatCall, ChatParams, CompactionCall, CompactionPrompt, Host, Plugin, Tools
 
 SUMMARY = """\
@@ -43,7 +43,7 @@ class HouseStyle(Plugin):
         def note_change(line: str) -> str:
             """Add one line to the changelog. Call it once for each change that a user would notice."""
             if "\n" in line:
-                raise ToolFailed("A change is noted in one line; call this once for each change.")
+                raise ToolFailedError("A change is noted in one line; call this once for each change.")
             with path.open("a", encoding="utf-8") as file:
                 file.write(f"- {line}\n")
             return f"Noted in {path.name}."

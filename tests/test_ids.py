@@ -10,7 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from opensesh import ids
-from opensesh.errors import InvalidID
+from opensesh.errors import InvalidIDError
 
 WRAPS = [25 * ids.ERA_MS, 26 * ids.ERA_MS, 27 * ids.ERA_MS]
 Y2100 = int(datetime(2100, 1, 1, tzinfo=UTC).timestamp() * 1000)
@@ -49,7 +49,7 @@ def test_an_identifier_has_26_characters_after_its_prefix() -> None:
 
 def test_a_given_identifier_is_checked_for_its_prefix_and_kept() -> None:
     assert ids.ascending("msg", "msg_mine") == "msg_mine"
-    with pytest.raises(InvalidID, match="not a ses_") as caught:
+    with pytest.raises(InvalidIDError, match="not a ses_") as caught:
         ids.descending("ses", "msg_mine")
     assert caught.value.data == {"id": "msg_mine", "prefix": "ses"}
 
@@ -150,7 +150,7 @@ def test_threads_never_share_a_moment() -> None:
     ],
 )  # fmt: skip
 def test_what_holds_no_time_is_refused_by_instant_and_placed_by_order(wrong: str) -> None:
-    with pytest.raises(InvalidID) as caught:
+    with pytest.raises(InvalidIDError) as caught:
         ids.instant(wrong)
     assert caught.value.data == {"id": wrong}
     assert ids.order(wrong, 5) == (5 * 4096, wrong)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from opensesh.config.rules import allowing, decide
-from opensesh.errors import NotFound, PermissionCorrected, PermissionDenied, PermissionRejected
+from opensesh.errors import NotFoundError, PermissionCorrectedError, PermissionDeniedError, PermissionRejectedError
 from opensesh.events import Event
 from opensesh.permissions import Permissions, disabled
 from opensesh.records import Rule
@@ -133,7 +133,7 @@ async def test_what_rules_allow_is_not_asked() -> None:
 
 async def test_a_deny_anywhere_is_found_before_anyone_is_asked() -> None:
     desk = Desk()
-    with pytest.raises(PermissionDenied) as caught:
+    with pytest.raises(PermissionDeniedError) as caught:
         await desk.ask("ls", "rm x", rules=[rule("read", "*", "allow"), rule("bash", "rm *", "deny")])
     assert desk.events == []
     assert caught.value.data["rules"] == [rule("bash", "rm *", "deny")]
@@ -199,7 +199,7 @@ async def test_always_lets_the_like_pass_from_then_on() -> None:
 async def test_what_was_approved_is_known_next_time_but_undoes_no_rule() -> None:
     desk = Desk(approved=[rule("bash", "git *", "allow")])
     await desk.ask("git log", rules=[rule("bash", "*", "ask")])
-    with pytest.raises(PermissionDenied):
+    with pytest.raises(PermissionDeniedError):
         await desk.ask("git push", rules=[rule("bash", "git push*", "deny")])
 
 
@@ -210,7 +210,7 @@ async def test_a_no_ends_everything_else_the_session_waits_for() -> None:
         elsewhere = group.create_task(desk.ask("d", session="ses_2"))
         requests = await desk.asked(4)
         desk.permissions.reply(requests[1], "reject")
-        assert [type(await each) for each in mine] == [PermissionRejected] * 3
+        assert [type(await each) for each in mine] == [PermissionRejectedError] * 3
         assert not elsewhere.done()
         desk.permissions.reply(requests[3], "once")
     assert desk.told.count("permission.replied") == 4
@@ -223,17 +223,17 @@ async def test_a_no_with_a_word_corrects_the_one_and_ends_the_others() -> None:
         requests = await desk.asked(2)
         desk.permissions.reply(requests[0], "reject", "use b instead")
     corrected = one.result()
-    assert isinstance(corrected, PermissionCorrected)
+    assert isinstance(corrected, PermissionCorrectedError)
     assert "use b instead" in corrected.message
-    assert type(other.result()) is PermissionRejected
+    assert type(other.result()) is PermissionRejectedError
 
 
 async def settled(asking: Any) -> object:
     try:
         return await asking
-    except PermissionRejected as error:
+    except PermissionRejectedError as error:
         return error
-    except PermissionCorrected as error:
+    except PermissionCorrectedError as error:
         return error
 
 
@@ -244,12 +244,12 @@ async def test_whoever_stops_waiting_withdraws_the_request() -> None:
         (request_id,) = await desk.asked()
         asking.cancel()
     assert desk.permissions.pending == []
-    with pytest.raises(NotFound):
+    with pytest.raises(NotFoundError):
         desk.permissions.reply(request_id, "once")
 
 
 async def test_an_answer_to_nothing_is_told_so() -> None:
-    with pytest.raises(NotFound):
+    with pytest.raises(NotFoundError):
         Desk().permissions.reply("per_unknown", "once")
 
 
@@ -259,7 +259,7 @@ async def test_an_answer_counts_once() -> None:
         group.create_task(desk.ask("a"))
         (request_id,) = await desk.asked()
         desk.permissions.reply(request_id, "once")
-        with pytest.raises(NotFound):
+        with pytest.raises(NotFoundError):
             desk.permissions.reply(request_id, "reject")
 
 
@@ -269,8 +269,8 @@ async def test_closing_refuses_those_who_wait_and_those_who_come() -> None:
         waiting = [group.create_task(settled(desk.ask(name, session=name))) for name in ("a", "b")]
         await desk.asked(2)
         desk.permissions.close()
-    assert [type(each.result()) for each in waiting] == [PermissionRejected] * 2
-    with pytest.raises(PermissionRejected):
+    assert [type(each.result()) for each in waiting] == [PermissionRejectedError] * 2
+    with pytest.raises(PermissionRejectedError):
         await desk.ask("c")
     await desk.ask("c", rules=[rule("*", "*", "allow")])
     assert desk.permissions.pending == []
@@ -283,9 +283,9 @@ async def test_who_is_refused_by_nobody_in_person_is_told_why() -> None:
         await desk.asked(2)
         desk.permissions.refuse(desk.permissions.pending[0]["id"], "the office is closed")
     for each, name in zip(waiting, "ab", strict=True):
-        assert isinstance(each.result(), PermissionRejected)
+        assert isinstance(each.result(), PermissionRejectedError)
         assert str(each.result()).endswith(f" was not allowed for {name}: the office is closed")
-    with pytest.raises(NotFound):
+    with pytest.raises(NotFoundError):
         desk.permissions.refuse("per_gone", "the office is closed")
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from opensesh import project
-from opensesh.errors import NotFound, OpenseshError
+from opensesh.errors import NotFoundError, OpenseshError
 from opensesh.project import Place, register, remote_id, resolve
 from opensesh.storage.memory import Memory
 from opensesh.storage.store import Key
@@ -234,7 +234,7 @@ def test_sessions_of_global_in_that_folder_are_adopted_once(repository: Path) ->
     place = resolve(repository)
     register(store, place)
     assert store.read(("session", place.id, "ses_1")) == here | {"projectID": place.id}
-    with pytest.raises(NotFound):
+    with pytest.raises(NotFoundError):
         store.read(("session", "global", "ses_1"))
     assert store.list(("session", "global")) == [("session", "global", "ses_2")]
 

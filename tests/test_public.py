@@ -13,7 +13,7 @@ import pytest
 import opensesh
 from opensesh.bus import Envelope
 from opensesh.engine.prompt import Manner
-from opensesh.errors import InvalidID, PermissionCorrected, ReadOnlyStore, UsageError
+from opensesh.errors import InvalidIDError, PermissionCorrectedError, ReadOnlyStoreError, UsageError
 from opensesh.events import PartUpdated, PermissionAsked, QuestionAsked
 from opensesh.models.scripted import ScriptedModel
 
@@ -111,7 +111,7 @@ async def test_an_engine_that_was_not_entered_says_how() -> None:
 async def test_a_session_in_place_of_its_id_is_told_so() -> None:
     async with opensesh.open(".") as engine:
         session: Any = await engine.create(title="x")
-        with pytest.raises(InvalidID, match=r"this is a Session, so try its \.id"):
+        with pytest.raises(InvalidIDError, match=r"this is a Session, so try its \.id"):
             await engine.run(session, "Why?", model="scripted/prompt")
 
 
@@ -120,7 +120,7 @@ async def test_a_session_of_a_database_is_not_gone_on_with_beside_it(tmp_path: P
     session = database.session("ses_1" + "0" * 25)
     database.close()
     async with opensesh.open(".", store=str(tmp_path / "data")) as engine:
-        with pytest.raises(ReadOnlyStore, match=f"opensesh session fork {session}"):
+        with pytest.raises(ReadOnlyStoreError, match=f"opensesh session fork {session}"):
             await engine.run(session, "Go on.", model="scripted/prompt")
         assert not (tmp_path / "data" / "storage" / "message").exists()
         fork = await asyncio.to_thread(engine.sessions.fork, session)
@@ -201,7 +201,7 @@ async def test_a_caller_may_refuse_or_say_what_to_do_instead() -> None:
         return "reject"
 
     async def correct(request: PermissionAsked) -> Answer:
-        raise PermissionCorrected("use another name")
+        raise PermissionCorrectedError("use another name")
 
     async def stumble(request: PermissionAsked) -> Answer:
         raise RuntimeError("oh no")

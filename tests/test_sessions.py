@@ -7,7 +7,7 @@ import pytest
 
 from opensesh import ids
 from opensesh.bus import Bus, Envelope
-from opensesh.errors import InvalidID, InvalidKey, NotFound
+from opensesh.errors import InvalidIDError, InvalidKeyError, NotFoundError
 from opensesh.project import Place
 from opensesh.records import Rule, Session
 from opensesh.sessions import Sessions, default_title, fork_title
@@ -91,11 +91,11 @@ def test_a_child_names_its_parent_and_may_carry_rules(sessions: Sessions) -> Non
 
 def test_a_given_id_is_checked_and_can_never_leave_the_store(sessions: Sessions) -> None:
     assert sessions.create(session_id="ses_mine").id == "ses_mine"
-    with pytest.raises(InvalidID):
+    with pytest.raises(InvalidIDError):
         sessions.create(session_id="msg_mine")
-    with pytest.raises(InvalidKey):
+    with pytest.raises(InvalidKeyError):
         sessions.create(session_id="ses_/../../../escaped")
-    with pytest.raises(InvalidKey):
+    with pytest.raises(InvalidKeyError):
         sessions.get("ses_../../x")
 
 
@@ -103,7 +103,7 @@ def test_a_session_is_found_in_whatever_project_it_is_filed(sessions: Sessions) 
     elsewhere = Sessions(sessions.store, Place("/other", "other", "/other", "/other", "git")).create(title="there")
     assert sessions.get(elsewhere.id).title == "there"
     assert sessions.rename(elsewhere.id, "renamed").project_id == "other"
-    with pytest.raises(NotFound, match="there is no session ses_nope"):
+    with pytest.raises(NotFoundError, match="there is no session ses_nope"):
         sessions.get("ses_nope")
 
 
@@ -175,7 +175,7 @@ def test_a_fork_stops_before_the_message_by_position(wrap_corpus: Path, tmp_path
     assert [copy.parts[0].get("text") for copy in sessions.messages(fork.id)] == [
         old.parts[0].get("text") for old in history[:9]
     ]
-    with pytest.raises(NotFound, match="no message msg_nope"):
+    with pytest.raises(NotFoundError, match="no message msg_nope"):
         sessions.fork(session.id, before="msg_nope")
 
 
@@ -245,7 +245,7 @@ def test_removing_takes_everything_with_it_and_leaves_no_empty_folder(sessions: 
     assert sorted(folder.name for folder in (root_folder / "message").iterdir()) == [keep.id]
     assert len(list((root_folder / "part").iterdir())) == 2
     assert [(name, share.secret) for name, share in revocations.waiting()] == [(root.id, "hush")]
-    with pytest.raises(NotFound):
+    with pytest.raises(NotFoundError):
         sessions.remove(root.id)
 
 

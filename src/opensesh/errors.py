@@ -1,44 +1,44 @@
-"""Everything opensesh raises on purpose.
+"""The exceptions that opensesh raises on purpose.
 
 ::
 
     OpenseshError
-     ├─ UsageError             words that make no command
-     ├─ InvalidID              an identifier without its prefix, or not an identifier at all
-     ├─ InvalidKey             a storage key that must not become a path
-     ├─ RecordError            a record that is not what it should be: where, and why
-     ├─ ConfigError            a setting that cannot be used: which file, line and column, and why
-     ├─ NotFound               nothing stored under that name
-     ├─ Ambiguous              a short name that fits several sessions
-     ├─ Busy                   someone else is running that session: who
-     ├─ Conflict               someone else changed these files since; they were not touched
-     ├─ SnapshotError          a snapshot of the files could not be taken, or is no longer there
-     ├─ ModelNotFound          no such model, or none that may be used; what comes close
-     ├─ ModelError             the model did not answer as it should; says whether to try again
-     │   ├─ AuthFailed         no key, or one the provider did not take
-     │   ├─ ContextOverflow    more was sent than the model can hold
-     │   ├─ RateLimited        too much in too short a time
-     │   ├─ Overloaded         the provider is out of breath
-     │   ├─ ContentFiltered    the provider withheld the answer
-     │   ├─ BudgetExceeded     not sent: as much has been spent as was allowed
-     │   └─ ConnectionBroken   the wire, not the provider: refused, reset, timed out, cut off
-     ├─ ToolFailed             a tool could not do what it was asked; the model is told why
-     │   ├─ SubtaskFailed      another agent did not finish what it was given; says in which way
-     │   └─ InvalidArguments   it was asked something that does not fit its schema
-     ├─ PermissionRefused      a tool was not allowed to go on
-     │   ├─ PermissionDenied     by a rule: the model is told, and goes on without
-     │   ├─ PermissionCorrected  by the user, who said what to do instead
-     │   └─ PermissionRejected   by the user, who wants the turn to stop
-     ├─ ExportFailed           an export cannot be written where it was to go; no store is harmed
-     ├─ ShareFailed            a share server could not be reached, or said no; says whether to try again
-     ├─ QuestionRejected       the user would not answer, and wants the turn to stop
+     ├─ UsageError                 invalid command-line usage, or an invalid argument of the Python API
+     ├─ InvalidIDError             an identifier without its prefix, or not an identifier at all
+     ├─ InvalidKeyError            a storage key that must not become a path
+     ├─ RecordError                a record that cannot be read: which one, where in it, and why
+     ├─ ConfigError                an unusable setting: which file, line and column, and why
+     ├─ NotFoundError              no record, session or name like that
+     ├─ AmbiguousError             a short name that matches several sessions
+     ├─ BusyError                  another process is running that session: which one
+     ├─ RevertConflictError        these files changed since the session wrote them; they were left alone
+     ├─ SnapshotError              a snapshot of the files could not be taken, or is no longer there
+     ├─ ModelNotFoundError         unknown or disabled model; similar names are suggested
+     ├─ ModelError                 the request to the model failed; ``retryable`` tells whether to try again
+     │   ├─ AuthFailedError        missing or rejected API key
+     │   ├─ ContextExceededError   the request is longer than the model's context window
+     │   ├─ RateLimitedError       too many requests
+     │   ├─ OverloadedError        the provider is overloaded (HTTP 503/529)
+     │   ├─ ContentFilteredError   the provider withheld the answer
+     │   ├─ OverBudgetError        not sent: the budget is used up, or the model's price is unknown
+     │   └─ ModelConnectionError   the connection was refused, reset, timed out or cut off
+     ├─ ToolFailedError            a tool could not do its work; the message is for the model
+     │   ├─ SubtaskFailedError     a subagent did not finish; ``state`` says why
+     │   └─ InvalidArgumentsError  the arguments of a tool call do not match its schema
+     ├─ PermissionRefusedError     a tool call was not allowed
+     │   ├─ PermissionDeniedError     by a rule; the turn continues
+     │   ├─ PermissionCorrectedError  by the user, with instructions; the turn continues
+     │   └─ PermissionRejectedError   by the user; the turn ends
+     ├─ QuestionRejectedError      the user dismissed a question; the turn ends
+     ├─ ExportError                an export could not be written; the sessions are unchanged
+     ├─ ShareError                 the share server failed or refused; ``retryable`` tells whether to try again
      └─ StoreError
-         ├─ ReadOnlyStore      this store is never written in place
-         ├─ WriteFailed        the disk refused: what is stored is as it was
-         ├─ StoreTooNew        laid out by a version newer than this one knows
-         └─ MigrationFailed    the old layout could not be brought forward; it is as it was
+         ├─ ReadOnlyStoreError     this store is never written in place
+         ├─ WriteError             the operating system refused a write; the stored record is unchanged
+         ├─ StoreTooNewError       the layout is newer than this version of opensesh knows
+         └─ MigrationError         a migration stopped; the data is unchanged
 
-The message of each says what happened, where, and what to do next. ``data`` holds the same facts for machines.
+Each message says what happened, where, and what to do next. ``data`` holds the same facts for programs.
 """
 
 from __future__ import annotations
@@ -51,7 +51,13 @@ if TYPE_CHECKING:
 
 
 class OpenseshError(Exception):
-    """Base of the tree. ``str(error)`` is fit for a person; ``error.data`` for a program."""
+    """Base class. ``str(error)`` is for people, ``error.data`` for programs."""
+
+    json_name = "OpenseshError"
+    """The name in JSON output. It does not change when the class is renamed."""
+
+    def __init_subclass__(cls, *, json_name: str | None = None) -> None:
+        cls.json_name = json_name or cls.__name__
 
     def __init__(self, message: str, **data: Any) -> None:
         super().__init__(message)
@@ -60,19 +66,19 @@ class OpenseshError(Exception):
 
 
 class UsageError(OpenseshError):
-    """Words on the command line that make no command."""
+    """Invalid command-line usage, or an invalid argument of the Python API."""
 
 
-class InvalidID(OpenseshError):
+class InvalidIDError(OpenseshError, json_name="InvalidID"):
     """An identifier that lacks its prefix, or cannot be decoded."""
 
 
-class InvalidKey(OpenseshError):
-    """A key component that is empty, too long, or could leave the store."""
+class InvalidKeyError(OpenseshError, json_name="InvalidKey"):
+    """A key component that is empty, too long, or would escape the store."""
 
 
 class RecordError(OpenseshError):
-    """A record that cannot be read: torn, foreign, or of the wrong shape."""
+    """A record that cannot be read: truncated, not JSON, or of the wrong shape."""
 
     def __init__(self, reason: str, *, path: str = "", place: str = "") -> None:
         where = path or "record"
@@ -81,12 +87,12 @@ class RecordError(OpenseshError):
         self.path = path
         """The file (or database row) it came from, if any."""
         self.place = place
-        """The place inside it: ``$.time.created``, or ``byte 17``."""
+        """The position inside it: ``$.time.created``, or ``byte 17``."""
         self.reason = reason
 
 
 class ConfigError(OpenseshError):
-    """A setting that cannot be used, and the place where it was made."""
+    """A setting that cannot be used, and the file and line that set it."""
 
     def __init__(self, reason: str, *, path: str = "", line: int = 0, column: int = 0) -> None:
         where = ":".join(str(step) for step in (path, line, column) if step)
@@ -99,12 +105,12 @@ class ConfigError(OpenseshError):
         self.reason = reason
 
 
-class NotFound(OpenseshError):
+class NotFoundError(OpenseshError, json_name="NotFound"):
     """Nothing is stored under that key, id or name."""
 
 
-class Ambiguous(OpenseshError):
-    """A short session name that more than one session answers to."""
+class AmbiguousError(OpenseshError, json_name="Ambiguous"):
+    """A short session name that matches more than one session."""
 
     def __init__(self, name: str, candidates: Sequence[str]) -> None:
         more = f" and {len(candidates) - 5:,} more" if len(candidates) > 5 else ""
@@ -113,12 +119,12 @@ class Ambiguous(OpenseshError):
         self.candidates = list(candidates)
 
 
-class Busy(OpenseshError):
-    """A session that someone else is running."""
+class BusyError(OpenseshError, json_name="Busy"):
+    """The session is being run by another process."""
 
 
-class Conflict(OpenseshError):
-    """Files that someone else changed since the session did. Nothing has been touched."""
+class RevertConflictError(OpenseshError, json_name="Conflict"):
+    """Files that were changed after the session wrote them. Nothing has been reverted."""
 
     def __init__(self, message: str, *, files: Sequence[str]) -> None:
         super().__init__(message, files=list(files))
@@ -129,8 +135,8 @@ class SnapshotError(OpenseshError):
     """A snapshot could not be taken, or one that was taken is no longer there."""
 
 
-class ModelNotFound(OpenseshError):
-    """No such model, or one that the configuration rules out. ``suggestions`` come close, best first."""
+class ModelNotFoundError(OpenseshError, json_name="ModelNotFound"):
+    """Unknown model, or one that the configuration disables. ``suggestions`` are similar names, best first."""
 
     def __init__(self, message: str, *, suggestions: Sequence[str] = ()) -> None:
         super().__init__(message, suggestions=list(suggestions))
@@ -138,10 +144,10 @@ class ModelNotFound(OpenseshError):
 
 
 class ModelError(OpenseshError):
-    """The provider said no, or something nobody could read."""
+    """The provider refused the request, or sent an answer that could not be read."""
 
     retryable = False
-    """Whether the same request may well succeed later; an instance may know better than its class."""
+    """Whether the same request may succeed later; an instance can override its class."""
 
     def __init__(
         self,
@@ -162,32 +168,32 @@ class ModelError(OpenseshError):
             self.retryable = retryable
 
 
-class AuthFailed(ModelError):
-    """No key, or one the provider did not take."""
+class AuthFailedError(ModelError, json_name="AuthFailed"):
+    """Missing API key, or one that the provider rejected."""
 
 
-class ContextOverflow(ModelError):
-    """More was sent than the model can hold."""
+class ContextExceededError(ModelError, json_name="ContextOverflow"):
+    """The request is longer than the model's context window."""
 
 
-class RateLimited(ModelError):
-    """Too much in too short a time."""
-
-    retryable = True
-
-
-class Overloaded(ModelError):
-    """The provider is out of breath."""
+class RateLimitedError(ModelError, json_name="RateLimited"):
+    """Too many requests (HTTP 429)."""
 
     retryable = True
 
 
-class ContentFiltered(ModelError):
+class OverloadedError(ModelError, json_name="Overloaded"):
+    """The provider is overloaded (HTTP 503/529)."""
+
+    retryable = True
+
+
+class ContentFilteredError(ModelError, json_name="ContentFiltered"):
     """The provider withheld the answer."""
 
 
-class BudgetExceeded(ModelError):
-    """A request that was not sent, because as much has been spent as was allowed, or because nobody can say."""
+class OverBudgetError(ModelError, json_name="BudgetExceeded"):
+    """The request was not sent: the budget is used up, or the model's price is unknown."""
 
     def __init__(self, message: str, *, scope: str, spent: Decimal, budget: Decimal) -> None:
         super().__init__(message)
@@ -198,17 +204,17 @@ class BudgetExceeded(ModelError):
         self.budget = budget
 
 
-class ConnectionBroken(ModelError):
-    """The wire, not the provider: refused, reset, timed out, or cut off in the middle."""
+class ModelConnectionError(ModelError, json_name="ConnectionBroken"):
+    """The connection was refused, reset, timed out, or cut off while streaming."""
 
     retryable = True
 
 
-class ToolFailed(OpenseshError):
-    """A tool could not do what it was asked. The message is written for the model."""
+class ToolFailedError(OpenseshError, json_name="ToolFailed"):
+    """A tool could not do its work. The message is written for the model."""
 
 
-class SubtaskFailed(ToolFailed):
+class SubtaskFailedError(ToolFailedError, json_name="SubtaskFailed"):
     """A subagent did not finish. ``state`` says in which way: one of :data:`SUBTASK_STATES`."""
 
     def __init__(self, message: str, *, state: str, **data: Any) -> None:
@@ -217,35 +223,35 @@ class SubtaskFailed(ToolFailed):
 
 
 SUBTASK_STATES = ("failed", "aborted", "refused", "over budget", "timed out", "too deep", "no such agent")
-"""``refused``: the user would not allow something that the subagent wanted to do."""
+"""``refused``: the user rejected a permission request of the subagent."""
 
 
-class InvalidArguments(ToolFailed):
-    """A tool call whose arguments do not fit the tool's schema."""
+class InvalidArgumentsError(ToolFailedError, json_name="InvalidArguments"):
+    """The arguments of a tool call do not match the tool's schema."""
 
 
-class PermissionRefused(OpenseshError):
-    """A tool was not allowed to do what it was about to do. Nothing has been done."""
+class PermissionRefusedError(OpenseshError, json_name="PermissionRefused"):
+    """A tool call was not allowed. It has not been executed."""
 
 
-class PermissionDenied(PermissionRefused):
-    """A rule forbids it; ``data["rules"]`` are those that concern the permission."""
+class PermissionDeniedError(PermissionRefusedError, json_name="PermissionDenied"):
+    """Denied by a rule; ``data["rules"]`` are the rules of that permission."""
 
 
-class PermissionCorrected(PermissionRefused):
-    """The user said no, and what to do instead; the model is told and the turn goes on."""
+class PermissionCorrectedError(PermissionRefusedError, json_name="PermissionCorrected"):
+    """Rejected by the user with instructions. The model receives them and the turn continues."""
 
 
-class PermissionRejected(PermissionRefused):
-    """The user said no without a word. The turn ends."""
+class PermissionRejectedError(PermissionRefusedError, json_name="PermissionRejected"):
+    """Rejected by the user without instructions. The turn ends."""
 
 
-class QuestionRejected(OpenseshError):
+class QuestionRejectedError(OpenseshError, json_name="QuestionRejected"):
     """The user dismissed a question. The turn ends."""
 
 
-class ShareFailed(OpenseshError):
-    """A share server did not do what it was asked. ``retryable`` says whether it may well do it later."""
+class ShareError(OpenseshError, json_name="ShareFailed"):
+    """The share server failed or refused. ``retryable`` tells whether to try again later."""
 
     def __init__(
         self, message: str, *, status: int | None = None, retryable: bool = False, wait: float | None = None
@@ -254,33 +260,33 @@ class ShareFailed(OpenseshError):
         self.status = status
         self.retryable = retryable
         self.wait = wait
-        """Seconds, if the server said how long to leave it alone."""
+        """Seconds from the server's Retry-After header, if it sent one."""
 
     @property
     def is_gone(self) -> bool:
-        """Whether the server holds no such share."""
+        """Whether the server has no such share."""
         return self.status in (404, 410)
 
 
-class ExportFailed(OpenseshError):
-    """An export could not be written where it was to go. The sessions are as they were."""
+class ExportError(OpenseshError, json_name="ExportFailed"):
+    """An export could not be written. The sessions are unchanged."""
 
 
 class StoreError(OpenseshError):
-    """The store as a whole, rather than one record in it."""
+    """A failure of the store as a whole, not of one record."""
 
 
-class ReadOnlyStore(StoreError):
-    """A write to a store that is only ever read."""
+class ReadOnlyStoreError(StoreError, json_name="ReadOnlyStore"):
+    """A write to a read-only store."""
 
 
-class WriteFailed(StoreError):
-    """The operating system refused a write. What was stored before is still there, whole."""
+class WriteError(StoreError, json_name="WriteFailed"):
+    """The operating system refused a write. The record is unchanged."""
 
 
-class StoreTooNew(StoreError):
-    """The store's layout is newer than this version of opensesh understands."""
+class StoreTooNewError(StoreError, json_name="StoreTooNew"):
+    """The store's layout is newer than this version of opensesh knows."""
 
 
-class MigrationFailed(StoreError):
-    """A migration stopped. The data is as it was, and the migration can be run again."""
+class MigrationError(StoreError, json_name="MigrationFailed"):
+    """A migration stopped. The data is unchanged, and the migration can be run again."""

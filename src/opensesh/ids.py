@@ -13,7 +13,7 @@ import os
 import time
 from threading import Lock
 
-from .errors import InvalidID
+from .errors import InvalidIDError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -74,9 +74,9 @@ descending = _process.descending
 def check(given: str, prefix: Prefix) -> str:
     """``given``, unchanged, if it carries ``prefix``; OpenCode asks no more of a client's identifier."""
     if not isinstance(given, str):  # pyright: ignore[reportUnnecessaryIsInstance] - whoever has no type checker
-        raise InvalidID(f"an identifier is text; this is a {type(given).__name__}, so try its .id", prefix=prefix)
+        raise InvalidIDError(f"an identifier is text; this is a {type(given).__name__}, so try its .id", prefix=prefix)
     if not given.startswith(prefix):
-        raise InvalidID(f"{given!r} is not a {prefix}_... identifier", id=given, prefix=prefix)
+        raise InvalidIDError(f"{given!r} is not a {prefix}_... identifier", id=given, prefix=prefix)
     return given
 
 
@@ -92,7 +92,7 @@ def order(identifier: str, near: int) -> tuple[int, str]:
     """
     try:
         return _unwrap(identifier, near), identifier
-    except InvalidID:
+    except InvalidIDError:
         return near * 4096, identifier
 
 
@@ -105,7 +105,7 @@ def straddle(identifiers: list[str]) -> bool:
         return False
     try:
         return _field(max(identifiers)) - _field(min(identifiers)) >= _HALF
-    except InvalidID:
+    except InvalidIDError:
         return True
 
 
@@ -125,4 +125,4 @@ def _field(identifier: str) -> int:
             return int(digits, 16)
     except ValueError:
         pass
-    raise InvalidID(f"{identifier!r} holds no time: expected <prefix>_<12 hex digits>...", id=identifier)
+    raise InvalidIDError(f"{identifier!r} holds no time: expected <prefix>_<12 hex digits>...", id=identifier)

@@ -11,7 +11,13 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from . import ids
 from .config.rules import allowing, decide, matches, permission_of
-from .errors import NotFound, PermissionCorrected, PermissionDenied, PermissionRefused, PermissionRejected
+from .errors import (
+    NotFoundError,
+    PermissionCorrectedError,
+    PermissionDeniedError,
+    PermissionRefusedError,
+    PermissionRejectedError,
+)
 from .events import PermissionAsked, PermissionReplied
 from .records import Rule
 
@@ -53,7 +59,7 @@ class Permissions:
     For one project, in one event loop. What was allowed "always" holds for every session until the program ends;
     ``remember`` is given the new rules, for whoever wants to keep them longer and pass them as ``approved`` next time.
     ``judge`` is told what the rules say of each request that they do not forbid, and has the last word on whether the
-    user is asked; it raises :class:`PermissionDenied` to forbid it.
+    user is asked; it raises :class:`PermissionDeniedError` to forbid it.
     """
 
     def __init__(
@@ -94,8 +100,9 @@ class Permissions:
     ) -> Sequence[Rule]:
         """Return once every pattern is allowed: the rule that decided about each, one that asks where the user did.
 
-        A rule that forbids any of them raises :class:`PermissionDenied` before anyone is asked. The user's no is
-        :class:`PermissionRejected`, or :class:`PermissionCorrected` if they said what to do instead. Waits for as
+        A rule that forbids any of them raises :class:`PermissionDeniedError` before anyone is asked. The user's no is
+        :class:`PermissionRejectedError`, or :class:`PermissionCorrectedError` if they said what to do instead. Waits
+        for as
         long as it takes; cancelling it withdraws the request. Where ``always`` is ``None`` the user is asked in any
         case, whatever the rules allow and whatever was allowed before, and the answer holds this once.
         """
@@ -141,7 +148,7 @@ class Permissions:
             self._waiting.pop(asked.id, None)
 
     def reply(self, request_id: str, answer: Answer, message: str | None = None) -> None:
-        """The user's answer to one request; :class:`NotFound` if it does not wait any more.
+        """The user's answer to one request; :class:`NotFoundError` if it does not wait any more.
 
         ``once`` lets it pass. ``always`` also allows what the request offered, and with it whatever else the session
         waits for that this covers. ``reject`` refuses it and everything else the session waits for; with a
@@ -161,7 +168,7 @@ class Permissions:
 
     def refuse(self, request_id: str, why: str) -> None:
         """Reject a request where it is not the user who says no, and everything else the session waits for; whoever
-        asked is told ``why``. :class:`NotFound` if it does not wait any more."""
+        asked is told ``why``. :class:`NotFoundError` if it does not wait any more."""
         waiting = self._waiter(request_id)
         self._settle(waiting, "reject", _rejected(waiting.asked, why))
         self._refuse_others(waiting.asked, why)
@@ -188,7 +195,7 @@ class Permissions:
     def _waiter(self, request_id: str) -> _Waiting:
         waiting = self._waiting.get(request_id)
         if waiting is None:
-            raise NotFound(f"nobody waits for permission {request_id}", id=request_id)
+            raise NotFoundError(f"nobody waits for permission {request_id}", id=request_id)
         return waiting
 
     def _refuse_others(self, asked: PermissionAsked, why: str) -> None:
@@ -198,7 +205,7 @@ class Permissions:
     def _others(self, asked: PermissionAsked) -> list[_Waiting]:
         return [each for each in self._waiting.values() if each.asked.session_id == asked.session_id]
 
-    def _settle(self, waiting: _Waiting, reply: Answer, error: PermissionRefused | None = None) -> None:
+    def _settle(self, waiting: _Waiting, reply: Answer, error: PermissionRefusedError | None = None) -> None:
         asked = waiting.asked
         self._waiting.pop(asked.id, None)
         if not waiting.answer.done():
@@ -209,10 +216,10 @@ class Permissions:
         self._publish(PermissionReplied(session_id=asked.session_id, request_id=asked.id, reply=reply))
 
 
-def _denied(permission: str, pattern: str, rules: Sequence[Rule]) -> PermissionDenied:
+def _denied(permission: str, pattern: str, rules: Sequence[Rule]) -> PermissionDeniedError:
     about = [rule for rule in rules if matches(permission, rule.permission)]
     shown = ", ".join(f"{rule.permission} {rule.pattern!r}: {rule.action}" for rule in about[-5:])
-    return PermissionDenied(
+    return PermissionDeniedError(
         f"A rule of the user's forbids {permission} for {pattern!r}; do not try to get around it (rules: {shown})",
         permission=permission,
         pattern=pattern,
@@ -220,15 +227,15 @@ def _denied(permission: str, pattern: str, rules: Sequence[Rule]) -> PermissionD
     )
 
 
-def _rejected(asked: PermissionAsked, why: str = "the user refused it") -> PermissionRejected:
+def _rejected(asked: PermissionAsked, why: str = "the user refused it") -> PermissionRejectedError:
     shown = ", ".join(asked.patterns)
-    return PermissionRejected(
+    return PermissionRejectedError(
         f"{asked.permission} was not allowed for {shown}: {why}", permission=asked.permission, id=asked.id
     )
 
 
-def _corrected(asked: PermissionAsked, message: str) -> PermissionCorrected:
-    return PermissionCorrected(
+def _corrected(asked: PermissionAsked, message: str) -> PermissionCorrectedError:
+    return PermissionCorrectedError(
         f"The user refused this use of {asked.permission}, and said: {message}",
         permission=asked.permission,
         id=asked.id,

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 
 from . import ids
-from .errors import InvalidKey, NotFound, OpenseshError, RecordError
+from .errors import InvalidKeyError, NotFoundError, OpenseshError, RecordError
 from .flags import Flags
 from .records import Document, Project, as_list, as_object, view
 from .storage import keys
@@ -102,7 +102,7 @@ def register(store: Store, place: Place) -> Project:
     now = ids.now_ms()
     try:
         record: Document = store.update(key, lambda known: _refresh(known, place, now))
-    except (NotFound, RecordError):
+    except (NotFoundError, RecordError):
         record = {
             "id": place.id,
             "worktree": place.worktree,
@@ -217,7 +217,7 @@ def _cached_id(marker: str) -> str:
         with open(os.path.join(marker, "opencode"), encoding="utf-8") as file:
             text = file.read(256).strip()
         return check_key((text,))[0]
-    except (OSError, UnicodeDecodeError, InvalidKey):
+    except (OSError, UnicodeDecodeError, InvalidKeyError):
         return ""
 
 

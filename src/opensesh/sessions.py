@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from . import __version__, events, ids
-from .errors import NotFound, ReadOnlyStore, RecordError
+from .errors import NotFoundError, ReadOnlyStoreError, RecordError
 from .records import OWN, Document, Rule, Session, Share, as_list, as_object, document_of, view
 from .slugs import new_slug
 from .storage import keys
@@ -116,7 +116,7 @@ class Sessions:
         while above is not None and above != session_id and all(each.id != above for each in found):
             try:
                 found.append(self.get(above))
-            except (NotFound, RecordError):
+            except (NotFoundError, RecordError):
                 break  # removed, or damaged; a damaged tree may also run in a circle
             above = found[-1].parent_id
         return found
@@ -134,7 +134,8 @@ class Sessions:
         return view(info, Session)
 
     def need_writable(self, session_id: str) -> None:
-        """:class:`~opensesh.errors.ReadOnlyStore` if its record is in a store that is never written. To be asked before
+        """:class:`~opensesh.errors.ReadOnlyStoreError` if its record is in a store that is never written. To be asked
+        before
         anything new of it is: that would go to another store, which knows nothing of the session."""
         from .storage.union import Union
 
@@ -144,7 +145,7 @@ class Sessions:
             if getattr(home, "is_read_only", False):
                 copy = f"'opensesh session fork {session_id}' makes a copy to go on with, 'opensesh import' one of all"
                 whose = f"{session_id} is in {home.place}, which belongs to OpenCode and is never written here"
-                raise ReadOnlyStore(f"{whose}; {copy}", path=home.place)
+                raise ReadOnlyStoreError(f"{whose}; {copy}", path=home.place)
 
         self._at(session_id, look)
 
@@ -302,13 +303,13 @@ class Sessions:
         for project in dict.fromkeys((self._projects.get(session_id, self.place.id), self.place.id)):
             try:
                 return act(keys.session(project, session_id))
-            except NotFound:
+            except NotFoundError:
                 continue
         for key in self.store.list(("session",)):
             if key[-1] == session_id and len(key) == 3:
                 self._projects[session_id] = key[1]
                 return act(key)
-        raise NotFound(f"there is no session {session_id} in {self.store.place}", session=session_id)
+        raise NotFoundError(f"there is no session {session_id} in {self.store.place}", session=session_id)
 
     def _remove_parts(self, message_id: str) -> None:
         for key in self.store.list(("part", message_id)):
@@ -322,7 +323,7 @@ class Sessions:
                 from .storage.union import places
 
                 revocations.note(session_id, share, store=places(self.store)[0], why="removed")
-            except NotFound:
+            except NotFoundError:
                 continue
             except RecordError:
                 pass  # nobody can take back a share whose secret is lost
@@ -331,7 +332,7 @@ class Sessions:
     def _list(self, key: Key) -> list[Document]:
         try:
             found: list[Any] = as_list(self.store.read(key)) or []
-        except NotFound:
+        except NotFoundError:
             return []
         except RecordError as error:
             log_damage(Damage(self.store.locate(key), error.reason))
@@ -360,7 +361,7 @@ def _index(history: Sequence[StoredMessage], message_id: str) -> int:
     for position, message in enumerate(history):
         if message.info.get("id") == message_id:
             return position
-    raise NotFound(f"the session has no message {message_id}", id=message_id)
+    raise NotFoundError(f"the session has no message {message_id}", id=message_id)
 
 
 def _copies(history: Sequence[StoredMessage], session_id: str) -> list[StoredMessage]:

@@ -13,7 +13,7 @@ import pytest
 
 from opensesh.cli import app, logfile
 from opensesh.cli.app import COMMANDS
-from opensesh.errors import NotFound
+from opensesh.errors import NotFoundError
 from opensesh.storage import paths
 
 from ..history.sample_tree import Sample
@@ -385,7 +385,7 @@ def test_an_error_inside_of_a_group_of_tasks_is_told_as_itself(
 ) -> None:
     class Failing(Broken):
         def run(self, options: object) -> int:
-            raise ExceptionGroup("tasks", [ExceptionGroup("inner", [NotFound("there is no such thing")])])
+            raise ExceptionGroup("tasks", [ExceptionGroup("inner", [NotFoundError("there is no such thing")])])
 
     def load_command(name: str) -> Failing:
         return Failing()

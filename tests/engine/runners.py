@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from opensesh.engine.engine import Engine, open_engine
 from opensesh.engine.runtime import Settings
-from opensesh.errors import Busy
+from opensesh.errors import BusyError
 from opensesh.models.scripted import ScriptedModel
 from opensesh.records import Rule
 from opensesh.storage.json_tree import JsonTree
@@ -83,7 +83,7 @@ def knock(tell: Tell, home: str, session_id: str) -> None:
     async def work(engine: Engine) -> None:
         try:
             outcome = await engine.submit(session_id, "Let me in.", model="scripted/it")
-        except Busy as busy:
+        except BusyError as busy:
             tell({"busy": busy.message, "holder": busy.data["holder"]})
         else:
             tell({"outcome": (await outcome).kind})

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from opensesh import events
-from opensesh.errors import ModelNotFound, NotFound
+from opensesh.errors import ModelNotFoundError, NotFoundError
 from opensesh.models.request import Text, User
 from opensesh.models.scripted import ScriptedModel
 from opensesh.storage import keys
@@ -44,7 +44,7 @@ async def test_a_command_is_its_template_with_the_arguments_in_place() -> None:
 async def test_a_command_may_be_named_with_its_slash_and_one_that_is_not_there_is_named() -> None:
     async with stage("SAY done", config=GREET) as on:
         assert (await give(on, "/greet", "you")).kind == "answered"
-        with pytest.raises(NotFound, match="greet, init, review"):
+        with pytest.raises(NotFoundError, match="greet, init, review"):
             await give(on, "great")
 
 
@@ -136,7 +136,7 @@ async def test_the_agent_and_the_model_of_a_command_go_before_those_that_were_as
 
 async def test_a_model_that_is_not_there_is_refused_before_anything_is_stored() -> None:
     async with stage("SAY never", config=GREET) as on:
-        with pytest.raises(ModelNotFound):
+        with pytest.raises(ModelNotFoundError):
             await give(on, "greet", model="nobody/nothing")
         assert on.messages() == []
 
@@ -212,7 +212,7 @@ async def test_a_skill_is_a_command_too() -> None:
 async def test_a_command_that_cannot_be_given_says_so_on_the_bus_as_well() -> None:
     config = {"command": {"broken": {"template": "Go.", "agent": "nobody"}}}
     async with stage("SAY never", config=config) as on:
-        with pytest.raises(NotFound):
+        with pytest.raises(NotFoundError):
             await give(on, "broken")
         assert on.told(events.SessionError)
         assert on.messages() == []

@@ -10,7 +10,7 @@ import pytest
 from opensesh import events
 from opensesh.engine import compaction, window
 from opensesh.engine.overflow import is_hopeless
-from opensesh.errors import ContextOverflow
+from opensesh.errors import ContextExceededError
 from opensesh.history.library import figures
 from opensesh.models.events import FinishStep, StartStep, StreamEvent, TextDelta, TextEnd, TextStart, Usage
 from opensesh.models.model import Model
@@ -126,7 +126,7 @@ class Narrow:
         size = len(str(request.messages))
         if size > self.most:
             self.refused += 1
-            raise ContextOverflow("too long", status=400)
+            raise ContextExceededError("too long", status=400)
         self.sizes.append(size)
         for event in answer("in short", input=1, output=1):
             assert not isinstance(event, BaseException)

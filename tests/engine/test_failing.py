@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from opensesh.engine.prompt import Prompt
-from opensesh.errors import ModelNotFound, NotFound, OpenseshError, UsageError
+from opensesh.errors import ModelNotFoundError, NotFoundError, OpenseshError, UsageError
 from opensesh.models.events import StreamEvent
 from opensesh.models.request import Request
 from opensesh.models.scripted import ScriptedModel
@@ -50,8 +50,8 @@ async def test_a_stored_prompt_whose_agent_or_model_is_gone_gets_that_as_its_out
 @pytest.mark.parametrize(
     ("bad", "error"),
     [
-        ({"model": "nobody/nothing"}, ModelNotFound),
-        ({"agent": "nobody"}, NotFound),
+        ({"model": "nobody/nothing"}, ModelNotFoundError),
+        ({"agent": "nobody"}, NotFoundError),
         ({"message_id": "ses_wrong"}, OpenseshError),
     ],
 )
@@ -77,7 +77,7 @@ async def test_a_prompt_of_parts_that_make_no_sense_is_refused(part: dict[str, A
 
 async def test_a_session_that_does_not_exist_cannot_be_run() -> None:
     async with stage("SAY never") as on:
-        with pytest.raises(NotFound):
+        with pytest.raises(NotFoundError):
             await on.submit(session="ses_0000037afffeUtcCVcW6jyYWWR")
 
 
@@ -99,9 +99,9 @@ class Failing(Memory):
 
     def write(self, key: Key, value: Any) -> None:
         if self.broken:
-            from opensesh.errors import WriteFailed
+            from opensesh.errors import WriteError
 
-            raise WriteFailed("the disk is full")
+            raise WriteError("the disk is full")
         super().write(key, value)
 
 

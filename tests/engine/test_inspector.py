@@ -11,7 +11,7 @@ import pytest
 from opensesh.engine import pruning
 from opensesh.engine.inspector import Inspection, inspect
 from opensesh.engine.tokens import file_tokens, request_tokens
-from opensesh.errors import ModelError, NotFound, UsageError
+from opensesh.errors import ModelError, NotFoundError, UsageError
 from opensesh.models.events import FinishStep, StartStep, TextDelta, TextEnd, TextStart, Usage
 from opensesh.models.request import File, Tool, User
 from opensesh.records import Rule
@@ -77,7 +77,7 @@ async def test_a_step_is_named_by_its_number_its_message_or_its_prompt() -> None
         assert look(on, 2) == look(on, reply.info["id"]) == look(on, prompt.info["id"][-8:])
         wrongs = {"0": "no step 0", "3": "no step 3", "nothing": "no message of the session is", "msg_": "4 messages"}
         for wrong, why in wrongs.items():
-            with pytest.raises(NotFound, match=why):
+            with pytest.raises(NotFoundError, match=why):
                 look(on, wrong)
         on.engine.sessions.remove_message(on.session, reply.info["id"])
         with pytest.raises(UsageError, match="no answer yet"):

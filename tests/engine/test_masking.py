@@ -6,7 +6,7 @@ import pytest
 
 from opensesh.engine.history import History
 from opensesh.engine.masking import note, noted, suspects
-from opensesh.errors import AuthFailed, ContextOverflow, ModelError
+from opensesh.errors import AuthFailedError, ContextExceededError, ModelError
 from opensesh.models.scripts import scripted
 from opensesh.storage.store import StoredMessage
 
@@ -89,8 +89,8 @@ def test_what_an_answer_was_asked_for_without_is_noted_in_its_record_and_added_t
 def test_only_refusals_of_the_request_itself_are_looked_into() -> None:
     words = "messages.0.content.1.image: bad"
     assert suspects(refused(words, 500), history()) == []
-    assert suspects(AuthFailed(words, status=400), history()) == []
-    assert suspects(ContextOverflow(words, status=400), history()) == []
+    assert suspects(AuthFailedError(words, status=400), history()) == []
+    assert suspects(ContextExceededError(words, status=400), history()) == []
     assert suspects(KeyError(words), history()) == []
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from opensesh.errors import Busy, UsageError
+from opensesh.errors import BusyError, UsageError
 from opensesh.models.request import Tool
 from opensesh.storage.memory import Memory
 
@@ -111,7 +111,7 @@ async def test_a_prompt_that_comes_while_it_runs_is_answered_behind_it() -> None
 async def test_a_session_at_work_runs_no_command() -> None:
     async with stage("HANG") as on:
         outcome = await on.submit()
-        with pytest.raises(Busy):
+        with pytest.raises(BusyError):
             await on.engine.shell(on.session, "echo never", model="scripted/it")
         on.engine.abort(on.session)
         await outcome

@@ -12,7 +12,7 @@ import pytest
 from opensesh import events
 from opensesh.engine.retry import Policy
 from opensesh.engine.runtime import Settings
-from opensesh.errors import ConnectionBroken
+from opensesh.errors import ModelConnectionError
 from opensesh.models import events as stream
 from opensesh.models.request import Request
 from opensesh.models.script import Say, Split, Think, script, turn
@@ -381,7 +381,12 @@ async def test_an_error_that_stands_ends_the_turn_also_after_a_tool_has_run() ->
 
 
 async def test_a_call_cut_off_while_it_was_written_is_not_run_and_leaves_nothing_open() -> None:
-    begun = [*STEP, stream.ToolInputStart("c1", "echo"), stream.ToolCall("c0", "echo", {}), ConnectionBroken("gone")]
+    begun = [
+        *STEP,
+        stream.ToolInputStart("c1", "echo"),
+        stream.ToolCall("c0", "echo", {}),
+        ModelConnectionError("gone"),
+    ]
     done = [*STEP, stream.TextStart("t"), stream.TextDelta("t", "ok"), stream.TextEnd("t"), *STOP]
     async with stage(Playing(begun, done), tools=[echo()]) as on:
         assert (await on.ask()).kind == "answered"

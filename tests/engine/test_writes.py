@@ -9,7 +9,7 @@ import pytest
 
 from opensesh import events
 from opensesh.engine.engine import open_engine
-from opensesh.errors import Conflict
+from opensesh.errors import RevertConflictError
 from opensesh.models.scripted import ScriptedModel
 from opensesh.records import Rule
 from opensesh.storage.memory import Memory
@@ -198,7 +198,7 @@ async def test_a_command_that_changed_what_a_tool_had_written_does_not_keep_it_f
     async with stage(script, rules=ALLOW) as on:
         await on.ask()
         Path("a.txt").write_text("the user's own\n")
-        with pytest.raises(Conflict):
+        with pytest.raises(RevertConflictError):
             reverts(on).revert(on.session, prompt_of(on))
         Path("a.txt").write_text("three\n")
         assert reverts(on).revert(on.session, prompt_of(on)).left_alone == ()
@@ -305,7 +305,7 @@ async def test_a_process_killed_while_it_wrote_leaves_a_session_that_can_go_back
         again = Reverts(engine.sessions, engine.runtime.snapshots)
         if half:
             assert Path("a.txt").read_text() == "new te"
-            with pytest.raises(Conflict):
+            with pytest.raises(RevertConflictError):
                 again.revert(session.id, prompt)
         again.revert(session.id, prompt, force=half)
         assert Path("a.txt").read_text() == "precious\n"

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from opensesh import history
-from opensesh.errors import NotFound
+from opensesh.errors import NotFoundError
 from opensesh.history.discovery import base_name, choose_here, find_places, folder_from_here, labels, places
 from opensesh.history.library import Library, Scope
 
@@ -134,7 +134,7 @@ def test_the_folder_that_was_opened_last_outside_of_a_project_says_nothing_of_th
     shop = tree.session(project="global", directory="/home/me/shop")
     assert (ids(library, "shop"), ids(library, "proj")) == ([shop], [proj])
     assert ids(library, "global") == sorted([shop, proj])
-    with pytest.raises(NotFound):
+    with pytest.raises(NotFoundError):
         library.choose("stall")
     known = places(library.projects, ["/home/me/proj", "/home/me/shop", "/"])
     assert [(each.title, each.folder) for each in known if each.project.id == "global"] == [
@@ -155,7 +155,7 @@ def test_titles_are_the_last_resort(tree: Tree, library: Library) -> None:
     named = tree.session(project="bbb222", title="Rewrite the frobnicator")
     tree.session(project="bbb222")
     assert ids(library, "frobnicator") == [named]
-    with pytest.raises(NotFound, match="no project resembles 'nowhere-at-all'"):
+    with pytest.raises(NotFoundError, match="no project resembles 'nowhere-at-all'"):
         library.choose("nowhere-at-all")
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from opensesh.errors import NotFound, RecordError, WriteFailed
+from opensesh.errors import NotFoundError, RecordError, WriteError
 from opensesh.history.library import Library
 from opensesh.history.stats.stats import statistics
 from opensesh.history.upkeep.comparison import Names, compare_stores
@@ -63,7 +63,7 @@ def mend(sample: Sample) -> Diagnosis:
     if found.undo:
         assert take_back(found.undo).left == []
         assert contents(sample.root) == before
-        with pytest.raises(NotFound):
+        with pytest.raises(NotFoundError):
             take_back(found.undo)
         repair(tree)
         assert contents(sample.root).keys() == after.keys()
@@ -572,7 +572,7 @@ def test_an_undo_file_that_is_none_is_refused(tmp_path: Path) -> None:
     (tmp_path / "undo.jsonl").write_text('{"a": 1}\n')
     with pytest.raises(RecordError, match="not an undo file"):
         take_back(str(tmp_path / "undo.jsonl"))
-    with pytest.raises(NotFound):
+    with pytest.raises(NotFoundError):
         take_back(str(tmp_path / "none.jsonl"))
 
 
@@ -636,7 +636,7 @@ def test_changes_that_fail_half_way_say_how_to_take_back_what_was_done(sample: S
         sample.write(("x", name), name)
     before = contents(sample.root)
     changes = [Change(path="x/a.json", aside=True), Change(path="x/b.json", to="x/c.json/b.json")]
-    with pytest.raises(WriteFailed, match="can be taken back: ") as raised:
+    with pytest.raises(WriteError, match="can be taken back: ") as raised:
         perform(JsonTree(sample.root), "doctor", changes)
     assert contents(sample.root) != before
     assert take_back(raised.value.data["undo"]).restored == 1

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from opensesh.errors import NotFound, OpenseshError, UsageError
+from opensesh.errors import NotFoundError, OpenseshError, UsageError
 from opensesh.history.exchange.destinations import export_mark, to_file, to_folder, to_stream
 from opensesh.history.exchange.exporting import Export
 from opensesh.history.exchange.redaction import Redactor
@@ -348,7 +348,7 @@ def test_a_form_that_holds_one_session_refuses_several(store: JsonTree) -> None:
 
 
 def test_a_form_that_holds_one_session_says_so_when_there_is_none(sample: Sample) -> None:
-    with pytest.raises(NotFound, match="no sessions fit"):
+    with pytest.raises(NotFoundError, match="no sessions fit"):
         written(JsonTree(sample.root), "html")
 
 

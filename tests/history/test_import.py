@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from opensesh.errors import NotFound, RecordError, UsageError
+from opensesh.errors import NotFoundError, RecordError, UsageError
 from opensesh.history.exchange.destinations import to_stream
 from opensesh.history.exchange.exporting import Export
 from opensesh.history.exchange.importing import Imported, Importer
@@ -358,7 +358,7 @@ def test_what_is_not_lossless_is_refused_with_what_is(there: Sample, here: Path,
     (tmp_path / "x.json").write_text('{"a": ')
     with pytest.raises(RecordError):
         bring(tmp_path / "x.json", here)
-    with pytest.raises(NotFound):
+    with pytest.raises(NotFoundError):
         bring(tmp_path / "nothing", here)
     assert not here.exists()
 

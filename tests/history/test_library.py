@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from opensesh import history
-from opensesh.errors import Ambiguous, NotFound
+from opensesh.errors import AmbiguousError, NotFoundError
 from opensesh.history.library import Library, Scope
 from opensesh.storage.memory import Memory
 
@@ -157,9 +157,9 @@ def test_one_session_is_found_by_many_names(tree: Tree, library: Library) -> Non
     for word in (one, "0000abcdef11", "ses_0000abcdef11", "xyz", f"slug-{one}"):
         assert library.session(word).id == one
     assert library.session("last").id == two
-    with pytest.raises(Ambiguous):
+    with pytest.raises(AmbiguousError):
         library.session("ses_0000")
-    with pytest.raises(NotFound):
+    with pytest.raises(NotFoundError):
         library.session("zz")
 
 
@@ -177,7 +177,7 @@ def test_searching_brings_the_index_up_to_date(tree: Tree, library: Library) -> 
     assert library.search("gravel").total == 2
     tree.text(tree.session(directory="/srv/quarry"), "gravel")
     assert library.search("gravel", project="quarry").total == 1
-    with pytest.raises(NotFound):
+    with pytest.raises(NotFoundError):
         library.search("gravel", project="qqqqqqq")
     library.index.close()
 
@@ -206,6 +206,6 @@ def test_nothing_heavy_is_loaded_before_it_is_needed() -> None:
 
 
 def test_a_place_that_was_named_and_is_not_there_is_no_empty_history(tmp_path: Path) -> None:
-    with pytest.raises(NotFound, match="there is no store at"):
+    with pytest.raises(NotFoundError, match="there is no store at"):
         history.open(str(tmp_path / "nowhere"))
     assert list(history.open(str(tmp_path)).sessions()) == []

@@ -8,7 +8,14 @@ from typing import Any
 import httpx2
 import pytest
 
-from opensesh.errors import AuthFailed, ConnectionBroken, ContextOverflow, ModelError, Overloaded, RateLimited
+from opensesh.errors import (
+    AuthFailedError,
+    ContextExceededError,
+    ModelConnectionError,
+    ModelError,
+    OverloadedError,
+    RateLimitedError,
+)
 from opensesh.models.anthropic import Anthropic
 from opensesh.models.events import (
     Finish,
@@ -246,7 +253,7 @@ async def test_an_answer_that_merely_ends_is_broken() -> None:
     data = wire.stream(*wire.FULL)
     for at in range(1, data.index(b"event: message_delta") + 20, 97):
         error = await failure_of(Server(data[:at]))
-        assert isinstance(error, ConnectionBroken), at
+        assert isinstance(error, ModelConnectionError), at
         assert error.retryable
 
 
@@ -260,14 +267,14 @@ async def test_a_connection_that_breaks_after_the_reason_takes_nothing_back() ->
 async def test_an_error_inside_the_stream_is_raised_after_what_came_before() -> None:
     failing = {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}
     seen: list[StreamEvent] = []
-    with pytest.raises(Overloaded, match="Overloaded"):
+    with pytest.raises(OverloadedError, match="Overloaded"):
         await collect_into(seen, adapter(Server(wire.stream(*wire.FULL[:4], failing))))
     assert seen == FULL_EVENTS[:4]
 
 
 async def test_an_error_as_first_event_comes_before_any_start() -> None:
     long = {"type": "error", "error": {"type": "invalid_request_error", "message": "prompt is too long: 9 > 8"}}
-    assert isinstance(await failure_of(Server(wire.stream(long))), ContextOverflow)
+    assert isinstance(await failure_of(Server(wire.stream(long))), ContextExceededError)
 
 
 async def test_calls_without_an_id_get_one_that_no_other_call_has() -> None:
@@ -295,7 +302,7 @@ async def test_a_block_that_is_closed_twice_costs_no_answer() -> None:
 )
 async def test_an_event_that_makes_no_sense_is_a_broken_stream(broken: bytes) -> None:
     error = await failure_of(Server([wire.stream(wire.message_start()), broken]))
-    assert isinstance(error, ConnectionBroken)
+    assert isinstance(error, ModelConnectionError)
 
 
 @pytest.mark.parametrize(
@@ -304,14 +311,14 @@ async def test_an_event_that_makes_no_sense_is_a_broken_stream(broken: bytes) ->
 async def test_a_refusal_keeps_what_it_says_of_when_to_come_back(retry_after: dict[str, str]) -> None:
     said = b'{"type":"error","error":{"type":"rate_limit_error","message":"Slow down"},"request_id":"req_1"}'
     error = await failure_of(Server(httpx2.Response(429, content=said, headers={**retry_after, "request-id": "req_1"})))
-    assert isinstance(error, RateLimited)
+    assert isinstance(error, RateLimitedError)
     assert error.headers.items() >= {**retry_after, "request-id": "req_1"}.items()
 
 
 async def test_a_wrong_key_is_told_without_the_key() -> None:
     said = b'{"type":"error","error":{"type":"authentication_error","message":"invalid x-api-key: key-of-the-test"}}'
     error = await failure_of(Server(httpx2.Response(401, content=said)))
-    assert isinstance(error, AuthFailed)
+    assert isinstance(error, AuthFailedError)
     assert error.message == "invalid x-api-key: [redacted]"
 
 

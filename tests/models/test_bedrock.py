@@ -9,12 +9,12 @@ import httpx2
 import pytest
 
 from opensesh.errors import (
-    AuthFailed,
-    ConnectionBroken,
-    ContextOverflow,
+    AuthFailedError,
+    ContextExceededError,
+    ModelConnectionError,
     ModelError,
-    Overloaded,
-    RateLimited,
+    OverloadedError,
+    RateLimitedError,
 )
 from opensesh.models.bedrock import Bedrock
 from opensesh.models.events import (
@@ -175,7 +175,7 @@ async def test_events_and_deltas_nobody_knows_yet_are_passed_over() -> None:
 
 @pytest.mark.parametrize("frames", [[], wire.FULL[:5], [b"<html>"], [wire.START, b"junk that is no frame"]])
 async def test_an_answer_that_breaks_off_is_a_broken_connection(frames: list[bytes]) -> None:
-    assert isinstance(await failure_of(b"".join(frames)), ConnectionBroken)
+    assert isinstance(await failure_of(b"".join(frames)), ModelConnectionError)
 
 
 @pytest.mark.parametrize(
@@ -188,19 +188,19 @@ async def test_an_answer_that_breaks_off_is_a_broken_connection(frames: list[byt
     ],
 )
 async def test_an_event_that_makes_no_sense_is_a_broken_connection(frame: bytes) -> None:
-    assert isinstance(await failure_of(wire.START + frame), ConnectionBroken)
+    assert isinstance(await failure_of(wire.START + frame), ModelConnectionError)
 
 
 @pytest.mark.parametrize(
     ("frame", "kind", "retryable", "message"),
     [
-        (wire.exception("throttlingException", message="Too many tokens"), RateLimited, True, "Too many tokens"),
-        (wire.exception("serviceUnavailableException", message="Later"), Overloaded, True, "Later"),
+        (wire.exception("throttlingException", message="Too many tokens"), RateLimitedError, True, "Too many tokens"),
+        (wire.exception("serviceUnavailableException", message="Later"), OverloadedError, True, "Later"),
         (wire.exception("internalServerException", message="Oops"), ModelError, True, "Oops"),
         (wire.exception("validationException", message="Bad field"), ModelError, False, "Bad field"),
         (
             wire.exception("validationException", message="Input is too long for requested model."),
-            ContextOverflow,
+            ContextExceededError,
             False,
             "Input is too long for requested model.",
         ),
@@ -208,7 +208,7 @@ async def test_an_event_that_makes_no_sense_is_a_broken_connection(frame: bytes)
             wire.exception(
                 "modelStreamErrorException", message="x", originalStatusCode=529, originalMessage="Overloaded"
             ),
-            Overloaded,
+            OverloadedError,
             True,
             "Overloaded",
         ),
@@ -235,9 +235,9 @@ async def test_an_exception_inside_the_stream_is_raised_after_what_came_before(
 @pytest.mark.parametrize(
     ("status", "name", "message", "kind", "retryable"),
     [
-        (429, "ThrottlingException", "Too many requests", RateLimited, True),
-        (400, "ValidationException", "Input is too long for requested model.", ContextOverflow, False),
-        (403, "ExpiredTokenException", "The security token is expired", AuthFailed, False),
+        (429, "ThrottlingException", "Too many requests", RateLimitedError, True),
+        (400, "ValidationException", "Input is too long for requested model.", ContextExceededError, False),
+        (403, "ExpiredTokenException", "The security token is expired", AuthFailedError, False),
         (424, "ModelErrorException", "The model failed", ModelError, True),
         (404, "ResourceNotFoundException", "No such model", ModelError, False),
     ],
@@ -352,7 +352,7 @@ async def test_a_profile_brings_its_own_credentials(isolated: Path) -> None:
 async def test_missing_credentials_are_told_with_what_to_do(profile: str | None, told: str) -> None:
     pytest.importorskip("botocore")
     server = Server(DATA)
-    with pytest.raises(AuthFailed, match=told):
+    with pytest.raises(AuthFailedError, match=told):
         await collect(Bedrock(profile=profile, transport=server.transport), ask(MODEL))
     assert server.requests == []
 
@@ -370,13 +370,13 @@ async def test_a_role_that_may_not_be_taken_on_is_told(isolated: Path, monkeypat
     )
     async with serving(deny) as amazon:
         monkeypatch.setenv("AWS_ENDPOINT_URL_STS", amazon.url)
-        with pytest.raises(AuthFailed, match="not you"):
+        with pytest.raises(AuthFailedError, match="not you"):
             await collect(Bedrock(profile="work", transport=Server(DATA).transport), ask(MODEL))
 
 
 async def test_without_botocore_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "botocore.auth", None)
-    with pytest.raises(AuthFailed, match=r"opensesh\[bedrock\]"):
+    with pytest.raises(AuthFailedError, match=r"opensesh\[bedrock\]"):
         await collect(Bedrock(transport=Server(DATA).transport), ask(MODEL))
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from opensesh.errors import ModelNotFound
+from opensesh.errors import ModelNotFoundError
 from opensesh.models.catalogue import Catalogue, ProviderInfo
 from opensesh.models.model import Limit, Model, Price, Rates, Tier
 from opensesh.models.sources import Bundle
@@ -129,7 +129,7 @@ def test_copilot_for_enterprises_sells_what_copilot_does(snapshot: Catalogue) ->
     ],
 )
 def test_a_slip_is_answered_with_what_was_meant(snapshot: Catalogue, ref: str, first: str) -> None:
-    with pytest.raises(ModelNotFound) as caught:
+    with pytest.raises(ModelNotFoundError) as caught:
         snapshot.find(ref)
     assert caught.value.suggestions[0] == first
     assert len(caught.value.suggestions) <= 3
@@ -141,16 +141,16 @@ def test_a_slip_is_answered_with_what_was_meant(snapshot: Catalogue, ref: str, f
     "ref", ["", "/", "anthropic/", "qqqqqqqqqqqqqqqq/x", "anthropic/qqqqqqqqqqqqqqqqqqqqqq", "nope", "anthropic/nope"]
 )
 def test_where_nothing_comes_close_the_error_says_how_to_look(snapshot: Catalogue, ref: str) -> None:
-    with pytest.raises(ModelNotFound, match="opensesh models") as caught:
+    with pytest.raises(ModelNotFoundError, match="opensesh models") as caught:
         snapshot.find(ref)
     assert caught.value.suggestions == []
 
 
 def test_a_provider_that_does_not_exist_is_an_error_with_names_that_come_close(snapshot: Catalogue) -> None:
-    with pytest.raises(ModelNotFound) as caught:
+    with pytest.raises(ModelNotFoundError) as caught:
         snapshot.provider("antropic")
     assert caught.value.suggestions[0] == "anthropic"
-    with pytest.raises(ModelNotFound):
+    with pytest.raises(ModelNotFoundError):
         snapshot.models("antropic")
 
 
@@ -242,7 +242,7 @@ def test_addresses_take_their_variables_from_the_environment() -> None:
 
 def test_disabled_providers_are_refused_by_name() -> None:
     catalogue = overlaid({}, disabled_providers=["openai"])
-    with pytest.raises(ModelNotFound, match="disabled_providers"):
+    with pytest.raises(ModelNotFoundError, match="disabled_providers"):
         catalogue.find("openai/gpt-5")
     assert "openai" not in [info.id for info in catalogue.providers()]
     assert catalogue.known("openai", "gpt-5") is not None
@@ -251,7 +251,7 @@ def test_disabled_providers_are_refused_by_name() -> None:
 def test_only_enabled_providers_may_be_used() -> None:
     catalogue = overlaid({}, enabled_providers=["anthropic"])
     assert [info.id for info in catalogue.providers()] == ["anthropic"]
-    with pytest.raises(ModelNotFound, match="enabled_providers"):
+    with pytest.raises(ModelNotFoundError, match="enabled_providers"):
         catalogue.provider("openai")
     assert overlaid({}, enabled_providers=[]).providers() == ()
 
@@ -259,9 +259,9 @@ def test_only_enabled_providers_may_be_used() -> None:
 def test_black_and_white_lists_rule_models_out() -> None:
     catalogue = overlaid({"openai": {"whitelist": ["gpt-5", "gpt-4o"], "blacklist": ["gpt-4o"]}})
     assert list(catalogue.models("openai")) == ["gpt-5"]
-    with pytest.raises(ModelNotFound, match="blacklist"):
+    with pytest.raises(ModelNotFoundError, match="blacklist"):
         catalogue.find("openai/gpt-4o")
-    with pytest.raises(ModelNotFound, match="whitelist"):
+    with pytest.raises(ModelNotFoundError, match="whitelist"):
         catalogue.find("openai/gpt-5-mini")
     assert catalogue.known("openai", "gpt-5-mini") is not None
 
@@ -284,7 +284,7 @@ def test_unfinished_models_are_offered_on_request() -> None:
 def test_settings_of_the_wrong_shape_are_reported_and_named(provider: dict[str, Any], ref: str, said: str) -> None:
     reports: list[Damage] = []
     catalogue = Catalogue({"provider": provider}, environ={}, source=Bundle(), report=reports.append)
-    with pytest.raises(ModelNotFound, match=said):
+    with pytest.raises(ModelNotFoundError, match=said):
         catalogue.find(ref)
     assert len(reports) == 1
     assert catalogue.find("anthropic/claude-haiku-4-5")

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from opensesh.errors import ModelNotFound
+from opensesh.errors import ModelNotFoundError
 from opensesh.models.auth import Keyring
 from opensesh.models.catalogue import Catalogue
 from opensesh.models.choice import (
@@ -69,7 +69,7 @@ def test_the_configured_model_is_taken_without_asking_for_a_key(tmp_path: Path) 
 
 
 def test_a_configured_model_that_does_not_exist_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(ModelNotFound, match="anthropic/claude-sonnet-4-5"):
+    with pytest.raises(ModelNotFoundError, match="anthropic/claude-sonnet-4-5"):
         Setup(tmp_path, "OPENAI_API_KEY", model="anthropic/claude-sonet-4-5").default()
 
 
@@ -108,7 +108,7 @@ def test_configuring_a_provider_without_a_key_does_not_shut_out_the_others(tmp_p
 def test_without_any_key_the_error_says_what_to_do(tmp_path: Path) -> None:
     setup = Setup(tmp_path)
     assert setup.ready() == []
-    with pytest.raises(ModelNotFound, match="ANTHROPIC_API_KEY"):
+    with pytest.raises(ModelNotFoundError, match="ANTHROPIC_API_KEY"):
         setup.default()
 
 

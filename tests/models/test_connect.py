@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from opensesh.errors import AuthFailed, ConnectionBroken, ModelError, Overloaded
+from opensesh.errors import AuthFailedError, ModelConnectionError, ModelError, OverloadedError
 from opensesh.models.anthropic import Anthropic
 from opensesh.models.auth import Keyring
 from opensesh.models.bedrock import Bedrock
@@ -73,7 +73,7 @@ async def test_a_variable_in_a_configured_address_is_filled_in() -> None:
         catalogue = Catalogue(config, environ={"PLACE": server.url})
         open_ = Connections(catalogue, Keyring(config, environ={}))
         asked = catalogue.find("mine/m")
-        with pytest.raises(Overloaded):
+        with pytest.raises(OverloadedError):
             async for _ in open_.provider(asked).stream(Request(model=asked, messages=())):
                 pass
         await open_.aclose()
@@ -85,7 +85,7 @@ async def test_bedrock_is_reached_where_the_configuration_says() -> None:
         config: dict[str, Any] = {"provider": {"amazon-bedrock": {"options": {"baseURL": server.url, "apiKey": "k"}}}}
         open_ = Connections(Catalogue(config), Keyring(config, environ={}))
         asked = model("amazon-bedrock", "@ai-sdk/amazon-bedrock")
-        with pytest.raises(Overloaded):
+        with pytest.raises(OverloadedError):
             async for _ in open_.provider(asked).stream(Request(model=asked, messages=())):
                 pass
         await open_.aclose()
@@ -104,7 +104,7 @@ async def test_a_profile_in_the_configuration_is_enough_for_bedrock(
         config: dict[str, Any] = {"provider": {"amazon-bedrock": {"options": options}}}
         open_ = Connections(Catalogue(config), Keyring(config, environ={}))
         asked = model("amazon-bedrock", "@ai-sdk/amazon-bedrock")
-        with pytest.raises(Overloaded):
+        with pytest.raises(OverloadedError):
             async for _ in open_.provider(asked).stream(Request(model=asked, messages=())):
                 pass
         await open_.aclose()
@@ -119,7 +119,7 @@ async def test_servers_that_cannot_count_are_not_asked_to_if_the_configuration_s
         config: dict[str, Any] = {"provider": {"mine": {"options": options, "models": {"m": {}}}}}
         open_ = Connections(Catalogue(config), Keyring(config, environ={}))
         asked = model("mine", "@ai-sdk/openai-compatible")
-        with pytest.raises(Overloaded):
+        with pytest.raises(OverloadedError):
             async for _ in open_.provider(asked).stream(Request(model=asked, messages=())):
                 pass
         await open_.aclose()
@@ -151,7 +151,7 @@ async def test_a_provider_may_take_as_long_as_the_configuration_says() -> None:
     asked = model("mine", "@ai-sdk/openai-compatible")
     async with serving(silent) as server:
         open_ = slow(server.url, 50)
-        with pytest.raises(ConnectionBroken, match=r"took longer than 0\.05 s"):
+        with pytest.raises(ModelConnectionError, match=r"took longer than 0\.05 s"):
             async for _ in open_.provider(asked).stream(Request(model=asked, messages=())):
                 pass
         await open_.aclose()
@@ -184,7 +184,7 @@ async def test_a_key_that_changes_is_used_from_the_next_request_on() -> None:
 
 
 def test_a_provider_without_a_key_is_told_where_to_put_one() -> None:
-    with pytest.raises(AuthFailed, match="ANTHROPIC_API_KEY"):
+    with pytest.raises(AuthFailedError, match="ANTHROPIC_API_KEY"):
         connections({}).provider(model("anthropic", "@ai-sdk/anthropic"))
 
 

@@ -7,7 +7,7 @@ from zlib import crc32
 
 import pytest
 
-from opensesh.errors import ConnectionBroken
+from opensesh.errors import ModelConnectionError
 from opensesh.models.eventstream import Decoder, Message
 
 from . import wire_bedrock as wire
@@ -83,7 +83,7 @@ def test_a_flipped_bit_anywhere_is_noticed() -> None:
     for at in range(len(message)):
         damaged = bytearray(message)
         damaged[at] ^= 0x10
-        with pytest.raises(ConnectionBroken):
+        with pytest.raises(ModelConnectionError):
             decode(bytes(damaged))
 
 
@@ -100,7 +100,7 @@ def test_a_flipped_bit_anywhere_is_noticed() -> None:
     ],
 )
 def test_what_is_no_message_is_a_broken_connection(data: bytes) -> None:
-    with pytest.raises(ConnectionBroken):
+    with pytest.raises(ModelConnectionError):
         decode(data)
 
 

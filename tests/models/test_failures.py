@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 
 from opensesh.errors import (
-    AuthFailed,
-    ContentFiltered,
-    ContextOverflow,
+    AuthFailedError,
+    ContentFilteredError,
+    ContextExceededError,
     ModelError,
-    Overloaded,
-    RateLimited,
+    OverloadedError,
+    RateLimitedError,
 )
 from opensesh.models.failures import BODY_LIMIT, from_response, from_stream_error, is_overflow
 
@@ -52,7 +52,7 @@ def said(message: str, **fields: Any) -> str:
 def test_every_vendors_way_of_saying_too_long_is_understood(message: str) -> None:
     assert is_overflow(message)
     error = from_response(400, {}, said(message), URL)
-    assert isinstance(error, ContextOverflow)
+    assert isinstance(error, ContextExceededError)
     assert not error.retryable
 
 
@@ -74,20 +74,20 @@ def test_other_complaints_about_size_are_no_overflow(message: str) -> None:
     [
         (301, ModelError, False),
         (400, ModelError, False),
-        (401, AuthFailed, False),
+        (401, AuthFailedError, False),
         (402, ModelError, False),
-        (403, AuthFailed, False),
+        (403, AuthFailedError, False),
         (404, ModelError, False),
         (408, ModelError, True),
         (409, ModelError, True),
-        (413, ContextOverflow, False),
+        (413, ContextExceededError, False),
         (422, ModelError, False),
-        (429, RateLimited, True),
+        (429, RateLimitedError, True),
         (500, ModelError, True),
         (502, ModelError, True),
-        (503, Overloaded, True),
+        (503, OverloadedError, True),
         (504, ModelError, True),
-        (529, Overloaded, True),
+        (529, OverloadedError, True),
         (599, ModelError, True),
     ],
 )
@@ -108,7 +108,7 @@ def test_openai_is_asked_again_after_a_404() -> None:
 @pytest.mark.parametrize("code", ["insufficient_quota", "usage_not_included"])
 def test_an_empty_account_is_not_asked_again(code: str) -> None:
     error = from_response(429, {}, said("You exceeded your current quota", code=code), URL, "openai")
-    assert isinstance(error, RateLimited)
+    assert isinstance(error, RateLimitedError)
     assert not error.retryable
 
 
@@ -119,7 +119,7 @@ def test_a_server_that_says_whether_to_try_again_is_believed() -> None:
 
 
 def test_an_overload_is_known_by_its_name_too() -> None:
-    assert isinstance(from_response(500, {}, said("Overloaded", type="overloaded_error"), URL), Overloaded)
+    assert isinstance(from_response(500, {}, said("Overloaded", type="overloaded_error"), URL), OverloadedError)
 
 
 @pytest.mark.parametrize(
@@ -133,12 +133,12 @@ def test_an_overload_is_known_by_its_name_too() -> None:
 )
 def test_a_withheld_answer_is_content_filtered(body: str) -> None:
     error = from_response(400, {}, body, URL)
-    assert isinstance(error, ContentFiltered)
+    assert isinstance(error, ContentFilteredError)
     assert not error.retryable
 
 
 def test_a_rate_limit_in_tokens_is_not_mistaken_for_an_overflow() -> None:
-    assert isinstance(from_response(429, {}, said("usage exceeds the limit of 30000 a minute"), URL), RateLimited)
+    assert isinstance(from_response(429, {}, said("usage exceeds the limit of 30000 a minute"), URL), RateLimitedError)
 
 
 @pytest.mark.parametrize(
@@ -170,12 +170,12 @@ def test_a_web_page_is_not_quoted() -> None:
 def test_copilot_is_told_to_sign_in_again() -> None:
     error = from_response(403, {}, said("forbidden"), URL, "github-copilot-enterprise")
     assert "sign in again" in error.message
-    assert isinstance(error, AuthFailed)
+    assert isinstance(error, AuthFailedError)
 
 
 def test_a_wordless_400_is_an_overflow_only_where_that_is_the_custom() -> None:
-    assert isinstance(from_response(400, {}, "", URL, "cerebras"), ContextOverflow)
-    assert isinstance(from_response(400, {}, " ", URL, "mistral"), ContextOverflow)
+    assert isinstance(from_response(400, {}, "", URL, "cerebras"), ContextExceededError)
+    assert isinstance(from_response(400, {}, " ", URL, "mistral"), ContextExceededError)
     assert type(from_response(400, {}, "", URL, "openai")) is ModelError
     assert type(from_response(400, {}, "x", URL, "mistral")) is ModelError
 
@@ -226,22 +226,22 @@ def test_a_huge_body_is_cut() -> None:
     [
         (
             {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}},
-            Overloaded,
+            OverloadedError,
             True,
             "Overloaded",
         ),
-        ({"type": "error", "error": {"type": "rate_limit_error", "message": "Slow"}}, RateLimited, True, "Slow"),
+        ({"type": "error", "error": {"type": "rate_limit_error", "message": "Slow"}}, RateLimitedError, True, "Slow"),
         ({"type": "error", "error": {"type": "api_error", "message": "Oops"}}, ModelError, True, "Oops"),
         ({"type": "error", "error": {"type": "invalid_request_error", "message": "No"}}, ModelError, False, "No"),
-        ({"type": "error", "error": {"type": "authentication_error", "message": "Who"}}, AuthFailed, False, "Who"),
-        ({"type": "error", "code": "context_length_exceeded", "message": "Long"}, ContextOverflow, False, "Long"),
-        ({"type": "error", "error": {"code": "insufficient_quota", "message": "Pay"}}, RateLimited, False, "Pay"),
+        ({"type": "error", "error": {"type": "authentication_error", "message": "Who"}}, AuthFailedError, False, "Who"),
+        ({"type": "error", "code": "context_length_exceeded", "message": "Long"}, ContextExceededError, False, "Long"),
+        ({"type": "error", "error": {"code": "insufficient_quota", "message": "Pay"}}, RateLimitedError, False, "Pay"),
         ({"type": "error", "error": {"code": "invalid_prompt", "message": "Bad"}}, ModelError, False, "Bad"),
-        ({"error": {"code": 429, "message": "Busy", "status": "RESOURCE_EXHAUSTED"}}, RateLimited, True, "Busy"),
+        ({"error": {"code": 429, "message": "Busy", "status": "RESOURCE_EXHAUSTED"}}, RateLimitedError, True, "Busy"),
         ({"error": {"code": 502, "message": "Provider disconnected"}}, ModelError, True, "Provider disconnected"),
         (
             {"error": {"type": "invalid_request_error", "code": "invalid_api_key", "message": "K"}},
-            AuthFailed,
+            AuthFailedError,
             False,
             "K",
         ),
@@ -251,7 +251,7 @@ def test_a_huge_body_is_cut() -> None:
             True,
             "Sorry",
         ),
-        ({"type": "throttlingException", "message": "Too many"}, RateLimited, True, "Too many"),
+        ({"type": "throttlingException", "message": "Too many"}, RateLimitedError, True, "Too many"),
         ({"type": "modelStreamErrorException", "message": "Hm"}, ModelError, True, "Hm"),
         ("not even JSON", ModelError, True, "not even JSON"),
         ({"strange": True}, ModelError, True, '{"strange":true}'),
@@ -274,4 +274,4 @@ def test_an_error_inside_a_stream_keeps_the_status_it_names_and_no_other() -> No
 
 
 def test_a_string_with_an_error_object_is_read_like_the_object() -> None:
-    assert isinstance(from_stream_error(said("x", type="overloaded_error")), Overloaded)
+    assert isinstance(from_stream_error(said("x", type="overloaded_error")), OverloadedError)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from opensesh.errors import AuthFailed, ConnectionBroken, ContentFiltered, ModelError, Overloaded
+from opensesh.errors import AuthFailedError, ContentFilteredError, ModelConnectionError, ModelError, OverloadedError
 from opensesh.models.events import FinishStep, StreamEvent, TextDelta, ToolCall, Usage
 from opensesh.models.google import Google
 from opensesh.models.google_prompt import UNSIGNED, body
@@ -124,7 +124,7 @@ async def test_why_gemini_gave_up_is_kept() -> None:
 
 async def test_a_blocked_prompt_is_an_error() -> None:
     blocked = {"promptFeedback": {"blockReason": "PROHIBITED_CONTENT"}, "usageMetadata": {"promptTokenCount": 7}}
-    with pytest.raises(ContentFiltered, match="PROHIBITED_CONTENT"):
+    with pytest.raises(ContentFilteredError, match="PROHIBITED_CONTENT"):
         await collect(provider(Server(lines(blocked))), ask(PRO))
 
 
@@ -148,7 +148,7 @@ async def test_an_answer_that_goes_on_is_asked_for_to_its_end() -> None:
 async def test_errors_in_the_stream_are_raised() -> None:
     error = {"error": {"code": 503, "message": "The model is overloaded.", "status": "UNAVAILABLE"}}
     got: list[StreamEvent] = []
-    with pytest.raises(Overloaded):
+    with pytest.raises(OverloadedError):
         await collect_into(got, provider(Server(lines(chunk({"text": "x"}), error))), ask(PRO))
     assert got[-1] == TextDelta("text-0", "x")
 
@@ -161,7 +161,7 @@ async def test_a_connection_that_breaks_after_the_reason_takes_nothing_back() ->
 
 
 async def test_a_stream_that_merely_ends_is_broken() -> None:
-    with pytest.raises(ConnectionBroken):
+    with pytest.raises(ModelConnectionError):
         await collect(provider(Server(lines(chunk({"text": "x"})))), ask(PRO))
 
 
@@ -172,7 +172,7 @@ async def test_nonsense_is_an_error_of_the_model() -> None:
 
 async def test_a_refused_request_says_why() -> None:
     said = [{"error": {"code": 403, "message": "API key not valid.", "status": "PERMISSION_DENIED"}}]
-    with pytest.raises(AuthFailed, match="API key not valid"):
+    with pytest.raises(AuthFailedError, match="API key not valid"):
         await collect(provider(Server(refusal(403, said[0]))), ask(PRO))
 
 

@@ -8,7 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from opensesh.errors import AuthFailed, ConnectionBroken, ContextOverflow, ModelError, Overloaded, RateLimited
+from opensesh.errors import (
+    AuthFailedError,
+    ContextExceededError,
+    ModelConnectionError,
+    ModelError,
+    OverloadedError,
+    RateLimitedError,
+)
 from opensesh.models.events import StreamEvent, TextDelta, ToolCall, Usage
 from opensesh.models.openai_chat import OpenAIChat, read_usage
 
@@ -302,21 +309,21 @@ async def test_a_connection_that_breaks_after_the_reason_takes_nothing_back() ->
         assert heard(await collect(adapter)) == ("x", "", [], "stop", Usage())
         await adapter.aclose()
     async with breaking_after(lines(*said("x"))) as server:
-        with pytest.raises(ConnectionBroken):
+        with pytest.raises(ModelConnectionError):
             await collect(adapter := OpenAIChat("", server.url))
         await adapter.aclose()
 
 
 async def test_a_stream_with_neither_is_broken() -> None:
     server = Server(lines(*said("half an ans")))
-    with pytest.raises(ConnectionBroken) as caught:
+    with pytest.raises(ModelConnectionError) as caught:
         await collect(provider(server))
     assert caught.value.retryable
 
 
 async def test_what_came_before_the_break_was_heard() -> None:
     got: list[StreamEvent] = []
-    with pytest.raises(ConnectionBroken):
+    with pytest.raises(ModelConnectionError):
         await collect_into(got, provider(Server(lines(*said("half")))))
     assert got[-1] == TextDelta("text-0", "half")
 
@@ -324,15 +331,15 @@ async def test_what_came_before_the_break_was_heard() -> None:
 @pytest.mark.parametrize(
     ("payload", "kind"),
     [
-        ({"error": {"message": "Rate limit reached", "type": "rate_limit_error", "code": 429}}, RateLimited),
-        ({"error": {"message": "x", "code": "context_length_exceeded"}}, ContextOverflow),
-        (chunk({**ROLE}, "error", error={"code": 503, "message": "Provider overloaded"}), Overloaded),
+        ({"error": {"message": "Rate limit reached", "type": "rate_limit_error", "code": 429}}, RateLimitedError),
+        ({"error": {"message": "x", "code": "context_length_exceeded"}}, ContextExceededError),
+        (chunk({**ROLE}, "error", error={"code": 503, "message": "Provider overloaded"}), OverloadedError),
         (
             {
                 **chunk(),
                 "choices": [{"index": 0, "error": {"code": 503, "message": "overloaded"}, "finish_reason": "error"}],
             },
-            Overloaded,
+            OverloadedError,
         ),
         ({"object": "error", "message": "out of memory", "type": "InternalServerError", "code": 500}, ModelError),
         ({"error": "CUDA error"}, ModelError),
@@ -353,13 +360,13 @@ async def test_an_error_does_not_complete_the_calls_before_it() -> None:
 
 @pytest.mark.parametrize("data", ["not json", "[1, 2]", '{"choices": 7}', '{"choices": [{"delta": "x"}]}'])
 async def test_nonsense_is_an_error_of_the_model(data: str) -> None:
-    with pytest.raises(ConnectionBroken):
+    with pytest.raises(ModelConnectionError):
         await collect(provider(Server(lines(data, "[DONE]"))))
 
 
 async def test_an_event_that_cannot_be_read_is_quoted_without_keys_and_in_part() -> None:
     odd: dict[str, Any] = {"choices": 7, "key": "sk-" + "a" * 40, "more": "x" * 100_000}
-    with pytest.raises(ConnectionBroken, match="cannot be read") as caught:
+    with pytest.raises(ModelConnectionError, match="cannot be read") as caught:
         await collect(provider(Server(lines(odd))))
     kept = f"{caught.value} {caught.value.body}"
     assert "sk-a" not in kept
@@ -367,9 +374,9 @@ async def test_an_event_that_cannot_be_read_is_quoted_without_keys_and_in_part()
 
 
 async def test_a_refused_request_says_why() -> None:
-    with pytest.raises(AuthFailed, match="Incorrect API key"):
+    with pytest.raises(AuthFailedError, match="Incorrect API key"):
         await collect(provider(Server(refusal(401, {"error": {"message": "Incorrect API key provided"}}))))
-    with pytest.raises(RateLimited) as caught:
+    with pytest.raises(RateLimitedError) as caught:
         await collect(
             provider(
                 Server(httpx2.Response(429, headers={"retry-after-ms": "7"}, content=b'{"error":{"message":"slow"}}'))

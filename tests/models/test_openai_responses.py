@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from opensesh.errors import AuthFailed, ConnectionBroken, ContextOverflow, ModelError, RateLimited
+from opensesh.errors import AuthFailedError, ContextExceededError, ModelConnectionError, ModelError, RateLimitedError
 from opensesh.models.events import (
     FinishStep,
     ReasoningEnd,
@@ -198,9 +198,9 @@ async def test_arguments(raw: str, value: dict[str, Any], problem: bool) -> None
 @pytest.mark.parametrize(
     ("failure", "kind"),
     [
-        (failed("rate_limit_exceeded", "Rate limit reached"), RateLimited),
+        (failed("rate_limit_exceeded", "Rate limit reached"), RateLimitedError),
         (failed("server_error", "The model produced an error"), ModelError),
-        (event("error", code="context_length_exceeded", message="too much", param=None), ContextOverflow),
+        (event("error", code="context_length_exceeded", message="too much", param=None), ContextExceededError),
         (event("error", error={"type": "tokens", "code": "insufficient_quota", "message": "pay"}), ModelError),
     ],
 )
@@ -212,7 +212,7 @@ async def test_failures_in_the_stream_are_raised(failure: dict[str, Any], kind: 
 
 
 async def test_a_stream_that_merely_ends_is_broken() -> None:
-    with pytest.raises(ConnectionBroken):
+    with pytest.raises(ModelConnectionError):
         await collect(provider(Server(stream(*message("msg_1", 0, "x")))))
 
 
@@ -222,7 +222,7 @@ async def test_nonsense_is_an_error_of_the_model() -> None:
 
 
 async def test_a_refused_request_says_why() -> None:
-    with pytest.raises(AuthFailed, match="Incorrect"):
+    with pytest.raises(AuthFailedError, match="Incorrect"):
         await collect(
             provider(Server(refusal(401, {"error": {"message": "Incorrect API key", "code": "invalid_api_key"}})))
         )

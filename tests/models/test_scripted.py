@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from opensesh.errors import (
-    AuthFailed,
-    ConnectionBroken,
-    ContentFiltered,
-    ContextOverflow,
+    AuthFailedError,
+    ContentFilteredError,
+    ContextExceededError,
+    ModelConnectionError,
     ModelError,
-    Overloaded,
-    RateLimited,
+    OverloadedError,
+    RateLimitedError,
 )
 from opensesh.models.events import (
     Finish,
@@ -174,17 +174,17 @@ async def test_usage_that_nobody_scripted_is_the_same_every_time() -> None:
 @pytest.mark.parametrize(
     ("step", "kind", "status", "retryable"),
     [
-        ("ERROR auth", AuthFailed, 401, False),
-        ("ERROR overflow", ContextOverflow, 400, False),
-        ("ERROR rate-limit", RateLimited, 429, True),
-        ("ERROR overloaded", Overloaded, 529, True),
-        ("ERROR overloaded status=503", Overloaded, 503, True),
-        ("ERROR content-filter", ContentFiltered, 400, False),
+        ("ERROR auth", AuthFailedError, 401, False),
+        ("ERROR overflow", ContextExceededError, 400, False),
+        ("ERROR rate-limit", RateLimitedError, 429, True),
+        ("ERROR overloaded", OverloadedError, 529, True),
+        ("ERROR overloaded status=503", OverloadedError, 503, True),
+        ("ERROR content-filter", ContentFilteredError, 400, False),
         ("ERROR 400", ModelError, 400, False),
         ("ERROR 500", ModelError, 500, True),
-        ("ERROR reset", ConnectionBroken, None, True),
-        ("ERROR malformed", ConnectionBroken, None, True),
-        ("ERROR torn", ConnectionBroken, None, True),
+        ("ERROR reset", ModelConnectionError, None, True),
+        ("ERROR malformed", ModelConnectionError, None, True),
+        ("ERROR torn", ModelConnectionError, None, True),
     ],
 )
 async def test_failures_are_those_of_the_error_tree(
@@ -284,7 +284,7 @@ async def test_titles_are_answered_apart() -> None:
 async def test_a_title_nobody_scripted_has_a_default() -> None:
     model = ScriptedModel("TITLE One\nERROR overloaded")
     heard, error = await error_of(model, TITLE_REQUEST)
-    assert isinstance(error, Overloaded)
+    assert isinstance(error, OverloadedError)
     assert heard
     assert await text_of(model, TITLE_REQUEST) == TITLE
 

@@ -12,7 +12,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from opensesh.errors import ConnectionBroken, ModelError, ModelNotFound, WriteFailed
+from opensesh.errors import ModelConnectionError, ModelError, ModelNotFoundError, WriteError
 from opensesh.models.catalogue import Catalogue, Origin
 from opensesh.models.model import Limit, Price, Rates, Tier
 from opensesh.models.sources import Bundle, refresh, refreshed_copy
@@ -152,7 +152,7 @@ def test_without_a_connection_the_error_says_so_and_the_catalogue_still_answers(
         raise httpx2.ConnectError("no route to host", request=request)
 
     catalogue = Catalogue(environ={})
-    with pytest.raises(ConnectionBroken, match=r"models\.dev.*no route to host"):
+    with pytest.raises(ModelConnectionError, match=r"models\.dev.*no route to host"):
         catalogue.refresh(client(refuse))
     assert catalogue.find("anthropic/claude-haiku-4-5")
     assert not copy().exists()
@@ -167,12 +167,12 @@ def test_a_client_that_is_passed_in_stays_open() -> None:
 
 def test_a_cache_that_cannot_be_written_is_an_error(isolated: Path) -> None:
     (isolated / ".cache").write_text("a file where a folder should be")
-    with pytest.raises(WriteFailed):
+    with pytest.raises(WriteError):
         refresh({}, client(Site()))
 
 
 def test_a_client_of_our_own_reaches_a_server_that_is_not_there() -> None:
-    with pytest.raises(ConnectionBroken):
+    with pytest.raises(ModelConnectionError):
         refresh({"OPENCODE_MODELS_URL": "http://127.0.0.1:9"})
 
 
@@ -233,7 +233,7 @@ def test_a_damaged_provider_or_model_costs_nothing_else(tmp_path: Path) -> None:
     reports: list[Damage] = []
     catalogue = Catalogue(environ={"OPENCODE_MODELS_PATH": str(path)}, report=reports.append)
     assert list(catalogue.models("acme")) == ["good"]
-    with pytest.raises(ModelNotFound, match="limit"):
+    with pytest.raises(ModelNotFoundError, match="limit"):
         catalogue.find("acme/bad")
     assert catalogue.models("broken") == {}
     assert "odd" not in [info.id for info in catalogue.providers()]

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import httpx2
 import pytest
 
-from opensesh.errors import AuthFailed, ConnectionBroken, ModelError, Overloaded, RateLimited
+from opensesh.errors import AuthFailedError, ModelConnectionError, ModelError, OverloadedError, RateLimitedError
 from opensesh.models.failures import BODY_LIMIT
 from opensesh.models.sources import refresh
 from opensesh.models.sse import ServerSentEvent
@@ -88,7 +88,7 @@ async def test_a_refusal_says_why_and_keeps_the_headers_that_retry_needs() -> No
     body = {"error": {"type": "rate_limit_error", "message": "slow down"}}
     headers = {"Retry-After": "7", "Set-Cookie": "a=b"}
     error = await refused(answering(lambda _: httpx2.Response(429, json=body, headers=headers)))
-    assert isinstance(error, RateLimited)
+    assert isinstance(error, RateLimitedError)
     assert (error.message, error.status, error.headers["retry-after"]) == ("slow down", 429, "7")
     assert "set-cookie" not in error.headers
     assert error.body == '{"error":{"type":"rate_limit_error","message":"slow down"}}'
@@ -101,7 +101,7 @@ async def test_a_key_that_the_server_repeats_is_not_kept() -> None:
         return httpx2.Response(401, json={"error": {"message": f"{request.headers['x-api-key']} {query} is wrong"}})
 
     error = await refused(answering(handler), f"{URL}?alt=sse&key=another%2Fsecret", {"x-api-key": key})
-    assert isinstance(error, AuthFailed)
+    assert isinstance(error, AuthFailedError)
     assert error.message == "[redacted] [redacted] is wrong"
     assert (error.url, error.body) == (f"{URL}?alt=sse", '{"error":{"message":"[redacted] [redacted] is wrong"}}')
 
@@ -113,7 +113,7 @@ async def test_a_refusal_whose_body_breaks_off_is_still_that_refusal() -> None:
 
     async with serving(answer) as server:
         error = await refused(Transport(), server.url)
-        assert isinstance(error, Overloaded)
+        assert isinstance(error, OverloadedError)
         assert error.message == "Service Unavailable: we are"
 
 
@@ -132,7 +132,7 @@ async def test_a_server_that_does_not_pick_up_is_a_broken_connection() -> None:
         raise httpx2.ConnectTimeout("")
 
     error = await refused(answering(handler))
-    assert isinstance(error, ConnectionBroken)
+    assert isinstance(error, ModelConnectionError)
     assert error.message == f"{URL} could not be reached within 30.0 s"
 
 
@@ -144,7 +144,7 @@ async def test_a_redirect_is_not_followed_since_keys_would_go_along() -> None:
 async def test_an_error_object_instead_of_a_stream_is_that_error() -> None:
     body = {"error": {"type": "overloaded_error", "message": "Overloaded"}}
     error = await refused(answering(lambda _: httpx2.Response(200, json=body)))
-    assert isinstance(error, Overloaded)
+    assert isinstance(error, OverloadedError)
 
 
 async def test_a_web_page_instead_of_a_stream_points_to_the_address() -> None:
@@ -155,7 +155,7 @@ async def test_a_web_page_instead_of_a_stream_points_to_the_address() -> None:
 
 async def test_no_answer_at_all_is_a_broken_connection() -> None:
     error = await refused(answering(lambda _: httpx2.Response(200)))
-    assert isinstance(error, ConnectionBroken)
+    assert isinstance(error, ModelConnectionError)
 
 
 @pytest.mark.parametrize("url", ["no address", "http://[::1", "ftp://api.test/x", "https://api.test:x/"])
@@ -181,7 +181,7 @@ async def test_a_key_with_a_line_break_is_not_shown_either() -> None:
 
 async def test_a_port_where_nobody_listens_is_a_broken_connection() -> None:
     error = await refused(Transport(), "http://127.0.0.1:1/v1?token=secret")
-    assert isinstance(error, ConnectionBroken)
+    assert isinstance(error, ModelConnectionError)
     assert error.message.startswith("http://127.0.0.1:1/v1 could not be reached")
 
 
@@ -195,7 +195,7 @@ async def test_a_connection_reset_in_the_middle_breaks_after_what_came_before() 
         transport = Transport()
         events = transport.sse(server.url, headers={}, body={})
         assert await anext(events) == ONE
-        with pytest.raises(ConnectionBroken, match="broke"):
+        with pytest.raises(ModelConnectionError, match="broke"):
             await anext(events)
         await transport.aclose()
 
@@ -206,7 +206,7 @@ async def test_a_connection_closed_before_its_last_chunk_is_broken() -> None:
         raise ConnectionError
 
     async with serving(answer) as server:
-        assert isinstance(await refused(Transport(), server.url), ConnectionBroken)
+        assert isinstance(await refused(Transport(), server.url), ModelConnectionError)
 
 
 async def test_silence_in_the_middle_ends_at_the_idle_timeout() -> None:
@@ -216,7 +216,7 @@ async def test_silence_in_the_middle_ends_at_the_idle_timeout() -> None:
 
     async with serving(answer) as server:
         error = await refused(Transport(idle_timeout=0.05), server.url)
-        assert isinstance(error, ConnectionBroken)
+        assert isinstance(error, ModelConnectionError)
         assert error.message == f"{server.url} was silent for 0.05 s"
 
 
@@ -243,7 +243,7 @@ async def test_a_drip_that_never_ends_is_cut_at_the_timeout_of_the_whole() -> No
 
     async with serving(answer) as server:
         transport = Transport(timeout=1)
-        with pytest.raises(ConnectionBroken, match=f"{server.url} took longer than 1 s"):
+        with pytest.raises(ModelConnectionError, match=f"{server.url} took longer than 1 s"):
             await ask(transport, server.url)
         await transport.aclose()
 
@@ -366,7 +366,7 @@ async def test_a_private_authority_is_trusted_when_the_environment_names_it(
     context.load_cert_chain(authority / "cert.pem", authority / "key.pem")
     async with serving(answer, tls=context) as server:
         error = await refused(Transport(), server.url)
-        assert isinstance(error, ConnectionBroken)
+        assert isinstance(error, ModelConnectionError)
         assert "certificate" in error.message.lower()
         monkeypatch.setenv(variable, str(authority / "cert.pem"))
         transport = Transport()
@@ -380,7 +380,7 @@ async def test_certificates_that_are_not_there_are_named(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setenv("NODE_EXTRA_CA_CERTS", "/nowhere/extra.pem")
-    assert isinstance(await refused(Transport(), "http://127.0.0.1:1"), ConnectionBroken)
+    assert isinstance(await refused(Transport(), "http://127.0.0.1:1"), ModelConnectionError)
     assert "/nowhere/extra.pem" in caplog.text
     monkeypatch.setenv("SSL_CERT_FILE", "/nowhere/all.pem")
     error = await refused(Transport(), "http://127.0.0.1:1")

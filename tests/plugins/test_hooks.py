@@ -10,7 +10,7 @@ import pytest
 import opensesh
 from opensesh import events
 from opensesh.engine.engine import open_engine
-from opensesh.errors import PermissionCorrected, ToolFailed
+from opensesh.errors import PermissionCorrectedError, ToolFailedError
 from opensesh.models.request import Request, System
 from opensesh.models.scripted import ScriptedModel
 from opensesh.plugins import (
@@ -277,7 +277,7 @@ async def test_tool_hooks_change_what_goes_in_and_what_comes_out() -> None:
         assert 'ECHO {"A": 1' in said(asked(on))
 
 
-@pytest.mark.parametrize("refusal", [ToolFailed("Not that one."), PermissionCorrected("Not that one.")])
+@pytest.mark.parametrize("refusal", [ToolFailedError("Not that one."), PermissionCorrectedError("Not that one.")])
 async def test_a_tool_hook_may_keep_a_tool_from_running(refusal: Exception) -> None:
     def tool_execute_before(call: ToolCall, output: ToolArguments) -> None:
         raise refusal

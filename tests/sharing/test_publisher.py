@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from opensesh.errors import Busy, NotFound, ReadOnlyStore, ShareFailed, UsageError
+from opensesh.errors import BusyError, NotFoundError, ReadOnlyStoreError, ShareError, UsageError
 from opensesh.records import Share, view
 from opensesh.sharing import journal
 from opensesh.sharing.client import ShareServer, server_of
@@ -66,7 +66,7 @@ async def test_a_server_says_how_long_to_leave_it_alone(
 ) -> None:
     stand.faults.append((429, headers))
     async with ShareServer(stand.url) as server:
-        with pytest.raises(ShareFailed) as caught:
+        with pytest.raises(ShareError) as caught:
             await server.create("ses_1")
     assert caught.value.wait == wait
 
@@ -164,7 +164,7 @@ async def test_nothing_is_said_to_be_shared_when_the_server_cannot_be_reached(de
     session = desk.sample.talk()
     await stand.stop()
     async with desk.publisher() as publisher:
-        with pytest.raises(ShareFailed, match="cannot be reached"):
+        with pytest.raises(ShareError, match="cannot be reached"):
             await publisher.share(session["id"])
     assert "share" not in desk.sessions.get(session["id"]).document
     assert list(journal.standing()) == []
@@ -186,7 +186,7 @@ async def test_a_slow_server_is_not_waited_for_forever(desk: Desk, stand: Stand)
     session = desk.sample.talk()
     stand.faults.extend([5.0] * 4)
     async with desk.publisher(timeout=0.1) as publisher:
-        with pytest.raises(ShareFailed, match="did not answer in time"):
+        with pytest.raises(ShareError, match="did not answer in time"):
             await publisher.share(session["id"])
 
 
@@ -212,7 +212,7 @@ async def test_an_answer_that_is_no_share_is_none(desk: Desk, answer: bytes) -> 
     async with serving(say) as server:
         desk.terms = desk.terms._replace(server=server.url)
         async with desk.publisher() as publisher:
-            with pytest.raises(ShareFailed, match=r"no share|no JSON"):
+            with pytest.raises(ShareError, match=r"no share|no JSON"):
                 await publisher.share(session["id"])
     assert "share" not in desk.sessions.get(session["id"]).document
 
@@ -226,7 +226,7 @@ async def test_a_redirect_is_not_followed_with_a_secret(desk: Desk, stand: Stand
     async with serving(elsewhere) as server:
         share = view({"id": "x" * 20, "url": f"{server.url}/share/{'x' * 20}", "secret": "s"}, Share)
         async with ShareServer(server.url) as there:
-            with pytest.raises(ShareFailed, match="307"):
+            with pytest.raises(ShareError, match="307"):
                 await there.sync(share, [])
     assert stand.requests == []
 
@@ -245,7 +245,7 @@ async def test_a_session_that_cannot_be_marked_as_shared_is_not_shared(stand: St
         desk.sessions.store = store
         session = store.list(("session",))[0][-1]
         async with desk.publisher() as publisher:
-            with pytest.raises(ReadOnlyStore):
+            with pytest.raises(ReadOnlyStoreError):
                 await publisher.share(session)
     assert stand.requests == []
 
@@ -255,7 +255,7 @@ async def test_two_do_not_share_one_session_at_the_same_time(desk: Desk, stand: 
     lock = open_lock_file(os.path.join(paths.state(), "locks", "sharing", session["id"]))
     assert try_lock_file(lock)
     async with desk.publisher() as publisher:
-        with pytest.raises(Busy):
+        with pytest.raises(BusyError):
             await publisher.share(session["id"])
         os.close(lock)
         assert (await publisher.share(session["id"])).is_new
@@ -309,9 +309,9 @@ async def test_taking_back_leaves_no_trace_here_or_there(desk: Desk, stand: Stan
         shared = await publisher.share(session["id"])
         done = await publisher.unshare(session["id"])
         assert done.url == shared.url
-        with pytest.raises(NotFound):
+        with pytest.raises(NotFoundError):
             await publisher.unshare(session["id"])
-    with pytest.raises(ShareFailed) as gone:
+    with pytest.raises(ShareError) as gone:
         await held(stand, shared.url)
     assert gone.value.is_gone
     assert path.read_bytes() == before
@@ -328,7 +328,7 @@ async def test_a_removed_session_can_still_be_taken_back(desk: Desk, stand: Stan
     assert await held(stand, shared.url)
     async with desk.publisher() as publisher:
         assert [each.error for each in await publisher.retry()] == [""]
-    with pytest.raises(ShareFailed):
+    with pytest.raises(ShareError):
         await held(stand, shared.url)
     assert list(journal.standing()) == list(revocations.waiting()) == []
 
@@ -341,7 +341,7 @@ async def test_the_journal_remembers_what_somebody_else_deleted_with_the_secret(
         for key in desk.sessions.store.list(("session",)):
             desk.sessions.store.remove(key)
         await publisher.unshare(session["id"])
-    with pytest.raises(ShareFailed):
+    with pytest.raises(ShareError):
         await held(stand, shared.url)
 
 
@@ -350,7 +350,7 @@ async def test_a_share_that_cannot_be_taken_down_now_waits_and_is_shared_no_furt
     async with desk.publisher() as publisher:
         shared = await publisher.share(session["id"])
         await stand.stop()
-        with pytest.raises(ShareFailed):
+        with pytest.raises(ShareError):
             await publisher.unshare(session["id"])
         assert [share.url for _, share in revocations.waiting()] == [shared.url]
         assert [each.error != "" for each in await publisher.retry()] == [True]
@@ -365,11 +365,11 @@ async def test_one_that_waits_to_go_is_gone_before_it_is_shared_again(desk: Desk
     async with desk.publisher() as publisher:
         first = await publisher.share(session["id"])
         stand.faults.extend([500] * 4)
-        with pytest.raises(ShareFailed):
+        with pytest.raises(ShareError):
             await publisher.unshare(session["id"])
         second = await publisher.share(session["id"])
     assert first.url != second.url
-    with pytest.raises(ShareFailed):
+    with pytest.raises(ShareError):
         await held(stand, first.url)
 
 
@@ -385,9 +385,9 @@ async def test_the_secret_of_an_older_share_outlives_that_a_newer_one_cannot_be_
             newer = await server.create(session["id"])
         desk.sessions.store.write(keys.share(session["id"]), newer.document)
         await stand.stop()
-        with pytest.raises(ShareFailed, match="cannot be reached"):
+        with pytest.raises(ShareError, match="cannot be reached"):
             await publisher.unshare(session["id"])
-        with pytest.raises(ShareFailed, match="404"):
+        with pytest.raises(ShareError, match="404"):
             await held(other, older.url)
         assert [share.url for _, share in revocations.waiting()] == [newer.url]
 
@@ -420,7 +420,7 @@ async def test_a_server_that_only_says_it_took_a_share_down_is_not_believed(desk
     async with desk.publisher() as publisher:
         await publisher.share(session["id"])
         stand.faults.extend([200, 0.0] * 4)
-        with pytest.raises(ShareFailed, match="still shows it"):
+        with pytest.raises(ShareError, match="still shows it"):
             await publisher.unshare(session["id"])
         assert len(list(revocations.waiting())) == 1
         await publisher.unshare(session["id"])
@@ -434,13 +434,13 @@ async def test_a_wrong_secret_takes_nothing_down(desk: Desk, stand: Stand) -> No
         desk.sessions.store.write(keys.share(session["id"]), record | {"secret": "guess"})
         note = next(journal.standing())
         journal.forget(session["id"])
-        with pytest.raises(ShareFailed, match="403"):
+        with pytest.raises(ShareError, match="403"):
             await publisher.unshare(session["id"])
         assert await held(stand, shared.url)
         journal.note(note)
         await publisher.unshare(session["id"])  # which knows the right one
         assert list(revocations.waiting()) == []
-    with pytest.raises(ShareFailed, match="404"):
+    with pytest.raises(ShareError, match="404"):
         await held(stand, shared.url)
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from opensesh.errors import NotFound, WriteFailed
+from opensesh.errors import NotFoundError, WriteError
 from opensesh.project import Place
 from opensesh.records import dumps
 from opensesh.sessions import Sessions
@@ -138,7 +138,7 @@ def check_sessions(sessions: Sessions, events: dict[str, Any]) -> None:
     for name in visible:
         sessions.touch(name)
         sessions.remove(name)
-        with pytest.raises(NotFound):
+        with pytest.raises(NotFoundError):
             sessions.get(name)
     again = sessions.create(title="and on it goes")
     assert [session.id for session in sessions.list(report=refuse)] == [again.id]
@@ -282,11 +282,11 @@ def test_a_disk_that_never_crashes_counts(tmp_path: Path) -> None:
 # -- full disks --------------------------------------------------------------------------------------------------------
 
 
-def live_until_full(folder: str, disk: Disk) -> tuple[list[Any], WriteFailed | None]:
+def live_until_full(folder: str, disk: Disk) -> tuple[list[Any], WriteError | None]:
     said: list[Any] = []
     try:
         live(Telling(folder, disk, said.append), said.append, ("a prompt",))
-    except WriteFailed as error:
+    except WriteError as error:
         return said, error
     return said, None
 
@@ -340,11 +340,11 @@ def test_a_file_system_that_is_really_full_keeps_everything_acknowledged(small_d
     folder, disk = small_disk
     said: list[Any] = []
     store = Telling(str(folder), disk, said.append)
-    failure: WriteFailed | None = None
+    failure: WriteError | None = None
     for number in range(1000):
         try:
             store.write(("part", "msg_1", f"prt_{number}"), {"id": f"prt_{number}", "text": "x" * (number * 37 % 9000)})
-        except WriteFailed as error:
+        except WriteError as error:
             failure = error
             break
     assert failure is not None

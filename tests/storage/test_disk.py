@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from opensesh.errors import WriteFailed
+from opensesh.errors import WriteError
 from opensesh.storage.disk import Disk
 from opensesh.testing import FullDisk
 
@@ -127,7 +127,7 @@ def test_a_file_system_that_keeps_no_names_is_put_up_with_but_a_broken_one_is_no
         number = harmless
         Disk().replace(str(path), b"12345")
     number = errno.EIO
-    with pytest.raises(WriteFailed, match="could not be written") as failure:
+    with pytest.raises(WriteError, match="could not be written") as failure:
         Disk().replace(str(path), b"67890")
     assert failure.value.data == {"path": str(path), "errno": errno.EIO}
 
@@ -139,7 +139,7 @@ def test_nothing_stays_open_whether_a_write_succeeds_or_not(tmp_path: Path) -> N
     before = len(os.listdir("/dev/fd"))
     for _ in range(5):
         Disk().replace(path, b"again")
-        with pytest.raises(WriteFailed):
+        with pytest.raises(WriteError):
             Failing("write", OSError(errno.ENOSPC, "No space")).replace(path, b"never")
     assert len(os.listdir("/dev/fd")) == before
 
@@ -206,7 +206,7 @@ class Failing(Disk):
 def test_a_refused_write_leaves_the_old_file_and_no_litter(tmp_path: Path, operation: str, number: int) -> None:
     path = tmp_path / "r.json"
     path.write_bytes(b"old")
-    with pytest.raises(WriteFailed) as failure:
+    with pytest.raises(WriteError) as failure:
         Failing(operation, OSError(number, os.strerror(number))).replace(str(path), b"new")
     assert path.read_bytes() == b"old"
     assert os.listdir(tmp_path) == ["r.json"]
@@ -226,23 +226,23 @@ def test_an_interrupted_write_leaves_the_old_file_and_no_litter(tmp_path: Path, 
 
 def test_every_refusal_says_what_to_do(tmp_path: Path) -> None:
     path = str(tmp_path / "r.json")
-    with pytest.raises(WriteFailed, match="the disk is full; what was stored before is unharmed"):
+    with pytest.raises(WriteError, match="the disk is full; what was stored before is unharmed"):
         Failing("write", OSError(errno.ENOSPC, "No space")).replace(path, b"new")
-    with pytest.raises(WriteFailed, match="not allowed to write here"):
+    with pytest.raises(WriteError, match="not allowed to write here"):
         Failing("rename", OSError(errno.EACCES, "Permission denied")).replace(path, b"new")
-    with pytest.raises(WriteFailed, match=r"not allowed to write here \(Not permitted\)") as failure:
+    with pytest.raises(WriteError, match=r"not allowed to write here \(Not permitted\)") as failure:
         Failing("unlink", OSError(errno.EPERM, "Not permitted")).remove(path)
     assert failure.value.data == {"path": path, "errno": errno.EPERM}
-    with pytest.raises(WriteFailed, match="could not be written: Input/output error") as failure:
+    with pytest.raises(WriteError, match="could not be written: Input/output error") as failure:
         Failing("new_folder", OSError(errno.EIO, "Input/output error")).make_folder(str(tmp_path / "a"))
     assert failure.value.data == {"path": str(tmp_path / "a"), "errno": errno.EIO}
 
 
 def test_a_file_where_a_folder_should_be_is_a_refused_write(tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(b"not a folder")
-    with pytest.raises(WriteFailed):
+    with pytest.raises(WriteError):
         Disk().replace(str(tmp_path / "a" / "r.json"), b"new")
-    with pytest.raises(WriteFailed):
+    with pytest.raises(WriteError):
         Disk().make_folder(str(tmp_path / "a" / "b" / "c"))
     assert (tmp_path / "a").read_bytes() == b"not a folder"
 
@@ -288,7 +288,7 @@ def test_a_full_disk_keeps_what_it_had_and_works_again_with_room(tmp_path: Path,
     path = str(tmp_path / "r.json")
     disk.replace(path, b"12345678")
     for _ in range(2):
-        with pytest.raises(WriteFailed, match="the disk is full"):
+        with pytest.raises(WriteError, match="the disk is full"):
             disk.replace(path, b"abcdefgh")
     assert (tmp_path / "r.json").read_bytes() == b"12345678"
     assert os.listdir(tmp_path) == ["r.json"]
@@ -298,9 +298,9 @@ def test_a_full_disk_keeps_what_it_had_and_works_again_with_room(tmp_path: Path,
 
 
 def test_a_full_disk_has_no_room_for_a_folder(tmp_path: Path) -> None:
-    with pytest.raises(WriteFailed, match="the disk is full"):
+    with pytest.raises(WriteError, match="the disk is full"):
         FullDisk(0).make_folder(str(tmp_path / "a" / "b"))
-    with pytest.raises(WriteFailed, match="the disk is full"):
+    with pytest.raises(WriteError, match="the disk is full"):
         FullDisk(0).replace(str(tmp_path / "r"), b"")
     assert os.listdir(tmp_path) == []
 
@@ -313,5 +313,5 @@ class Swept(Disk):
 
 
 def test_who_never_finds_the_folder_that_was_made_is_told_so(tmp_path: Path) -> None:
-    with pytest.raises(WriteFailed, match="could not be written: No such file or directory"):
+    with pytest.raises(WriteError, match="could not be written: No such file or directory"):
         Swept().replace(str(tmp_path / "folder" / "a.json"), b"{}")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from opensesh import ids
-from opensesh.errors import InvalidKey, NotFound, RecordError, StoreError
+from opensesh.errors import InvalidKeyError, NotFoundError, RecordError, StoreError
 from opensesh.records import dumps
 from opensesh.storage import open_store, open_tree, paths
 from opensesh.storage.json_tree import JsonTree, read_file
@@ -95,9 +95,9 @@ def test_a_missing_tree_is_an_empty_one(tmp_path: Path) -> None:
     assert tree.list() == []
     assert list(tree.scan(())) == []
     assert tree.messages("ses_x") == []
-    with pytest.raises(NotFound, match="nothing is stored at"):
+    with pytest.raises(NotFoundError, match="nothing is stored at"):
         tree.read(("todo", "ses_x"))
-    with pytest.raises(NotFound):
+    with pytest.raises(NotFoundError):
         tree.update(("todo", "ses_x"), print)
     tree.remove(("todo", "ses_x"))
     assert not (tmp_path / "none").exists()
@@ -410,11 +410,11 @@ def test_others_wait_while_a_record_is_updated(tree: JsonTree, act: str) -> None
 def test_keys_are_checked_before_the_disk_is_touched(tree: JsonTree, tmp_path: Path) -> None:
     (tmp_path / "secret.json").write_text("{}")
     for key in (("..", "secret"), ("a", "..", "..", "secret"), ("a/../../secret",), ("",), ()):
-        with pytest.raises(InvalidKey):
+        with pytest.raises(InvalidKeyError):
             tree.read(key)
-        with pytest.raises(InvalidKey):
+        with pytest.raises(InvalidKeyError):
             tree.write(key, {})
-        with pytest.raises(InvalidKey):
+        with pytest.raises(InvalidKeyError):
             tree.remove(key)
     assert os.listdir(tmp_path) == ["secret.json"]
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from opensesh.errors import InvalidKey
+from opensesh.errors import InvalidKeyError
 from opensesh.records import codec
 from opensesh.storage import keys
 from opensesh.storage.store import Key
@@ -48,6 +48,6 @@ def test_a_plain_name_can_be_part_of_a_key(name: str) -> None:
     ["", ".", "..", "a.b", "a/b", "a\\b", "a b", "é", "x" * 201, "a\n", "con", "NUL", "com1", "Lpt9", "aux", "prn"],
 )
 def test_what_could_leave_the_store_or_is_a_device_of_windows_cannot(name: str) -> None:
-    with pytest.raises(InvalidKey, match="cannot be part of a storage key") as caught:
+    with pytest.raises(InvalidKeyError, match="cannot be part of a storage key") as caught:
         keys.check_key(("todo", name))
     assert caught.value.data == {"key": ["todo", name]}

@@ -19,7 +19,7 @@ import msgspec
 import pytest
 
 from opensesh import ids
-from opensesh.errors import Busy, InvalidKey, WriteFailed
+from opensesh.errors import BusyError, InvalidKeyError, WriteError
 from opensesh.storage import paths
 from opensesh.storage.json_tree import JsonTree
 from opensesh.storage.leases import HEARTBEAT_MS, Holder, Leases
@@ -56,7 +56,7 @@ def run(tell: Tell, folder: str, owner: str) -> None:
 def try_to_run(tell: Tell, folder: str) -> None:
     try:
         Leases(Memory(), folder=folder).acquire(SESSION, "second").release()
-    except Busy as error:
+    except BusyError as error:
         tell([str(error), error.data])
     else:
         tell("acquired")
@@ -82,7 +82,7 @@ def test_a_session_has_one_runner(leases: Leases) -> None:
     with leases.acquire(SESSION, "first") as lease:
         assert lease.session_id == SESSION
         assert leases.holder(SESSION) == lease.holder
-        with pytest.raises(Busy):
+        with pytest.raises(BusyError):
             leases.acquire(SESSION, "second")
         with leases.acquire(SESSION + "x", "second"):
             pass
@@ -100,7 +100,7 @@ def test_a_session_nobody_ever_ran_has_no_holder(leases: Leases) -> None:
 def test_busy_says_who_it_is(leases: Leases, nursery: Nursery) -> None:
     runner = nursery.start(run, leases.folder, "opensesh serve")
     holder, _ = runner.hear(2)
-    with pytest.raises(Busy) as busy:
+    with pytest.raises(BusyError) as busy:
         leases.acquire(SESSION, "second")
     assert f"session {SESSION} is being run by opensesh serve (pid {runner.pid} on " in str(busy.value)
     assert busy.value.data == {"session": SESSION, "holder": holder}
@@ -262,7 +262,7 @@ def test_who_is_told_that_a_session_is_busy_keeps_nothing_open(leases: Leases) -
     with leases.acquire(SESSION, "first"):
         before = len(os.listdir("/dev/fd"))
         for _ in range(3):
-            with pytest.raises(Busy):
+            with pytest.raises(BusyError):
                 leases.acquire(SESSION, "second")
         assert len(os.listdir("/dev/fd")) == before
 
@@ -309,7 +309,7 @@ def test_those_who_ask_at_the_same_time_agree_that_nobody_is_there(leases: Lease
 
 def test_a_lease_that_cannot_be_inscribed_is_not_held(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
-    with pytest.raises(WriteFailed):
+    with pytest.raises(WriteError):
         Leases(Memory(), folder=str(tmp_path / "file" / "leases")).acquire(SESSION, "x")
 
 
@@ -321,7 +321,7 @@ def test_a_lease_for_which_there_is_no_room_can_be_taken_once_there_is(
 
     with monkeypatch.context() as patched:
         patched.setattr("opensesh.storage.leases._inscribe", full)
-        with pytest.raises(WriteFailed) as caught:
+        with pytest.raises(WriteError) as caught:
             leases.acquire(SESSION, "x")
     assert caught.value.data == {"path": os.path.join(leases.folder, SESSION), "errno": errno.ENOSPC}
     leases.acquire(SESSION, "x").release()
@@ -339,14 +339,14 @@ def test_a_lease_that_was_let_go_of_is_forgotten(leases: Leases) -> None:
 def test_a_runner_without_an_inscription_is_someone(leases: Leases) -> None:
     with leases.acquire(SESSION, "x"):
         (Path(leases.folder) / SESSION).write_bytes(b"")
-        with pytest.raises(Busy, match="is being run by someone else") as busy:
+        with pytest.raises(BusyError, match="is being run by someone else") as busy:
             leases.acquire(SESSION, "y")
         assert busy.value.data == {"session": SESSION, "holder": None}
 
 
 def test_a_name_that_could_leave_the_folder_is_refused(leases: Leases) -> None:
     for name in ("../x", "", "a/b", "con"):
-        with pytest.raises(InvalidKey):
+        with pytest.raises(InvalidKeyError):
             leases.acquire(name, "x")
 
 

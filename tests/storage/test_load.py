@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from opensesh.errors import Busy
+from opensesh.errors import BusyError
 from opensesh.project import Place
 from opensesh.sessions import Sessions
 from opensesh.storage.json_tree import JsonTree
@@ -139,7 +139,7 @@ def run_in_turns(tell: Tell, number: int, folder: str, rounds: int) -> None:
         while True:
             try:
                 lease = leases.acquire("ses_shared", f"runner {number}")
-            except Busy:
+            except BusyError:
                 refused += 1
                 continue
             break

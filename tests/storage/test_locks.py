@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from opensesh.errors import StoreError, WriteFailed
+from opensesh.errors import StoreError, WriteError
 from opensesh.storage import locks_windows
 from opensesh.storage.json_tree import JsonTree
 from opensesh.storage.locks import Locks, open_lock_file, try_lock_file
@@ -169,7 +169,7 @@ def test_two_ways_to_the_same_tree_share_their_locks(tmp_path: Path) -> None:
 def test_a_place_without_room_for_locks_is_a_refused_write(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
     tree = JsonTree(tmp_path / "storage", locks=Locks(str(tmp_path / "file" / "locks")))
-    with pytest.raises(WriteFailed, match="could not be written"):
+    with pytest.raises(WriteError, match="could not be written"):
         tree.write(("todo", "ses_x"), [])
     assert not (tmp_path / "storage").exists()
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from opensesh.errors import InvalidKey, NotFound, StoreError
+from opensesh.errors import InvalidKeyError, NotFoundError, StoreError
 from opensesh.storage.memory import Memory
 from opensesh.storage.store import Damage
 
@@ -82,7 +82,7 @@ def test_a_record_removed_during_a_scan_is_passed_over() -> None:
 
 
 def test_what_is_not_there_is_named() -> None:
-    with pytest.raises(NotFound, match=":memory:/todo/ses_x") as caught:
+    with pytest.raises(NotFoundError, match=":memory:/todo/ses_x") as caught:
         Memory().read(("todo", "ses_x"))
     assert caught.value.data == {"key": ["todo", "ses_x"]}
 
@@ -112,10 +112,10 @@ def test_a_bad_key_is_refused_before_anything_happens() -> None:
         lambda key: store.update(key, print),
     ]
     for act in acts:
-        with pytest.raises(InvalidKey) as caught:
+        with pytest.raises(InvalidKeyError) as caught:
             act(("a", ".."))
         assert caught.value.data == {"key": ["a", ".."]}
-    with pytest.raises(InvalidKey, match="cannot be empty") as caught:
+    with pytest.raises(InvalidKeyError, match="cannot be empty") as caught:
         store.read(())
     assert caught.value.data == {"key": []}
     assert store.list() == []

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from opensesh import ids
-from opensesh.errors import MigrationFailed, StoreTooNew
+from opensesh.errors import MigrationError, StoreTooNewError
 from opensesh.storage.disk import Disk
 from opensesh.storage.json_tree import JsonTree
 from opensesh.storage.locks import Locks
@@ -295,7 +295,7 @@ def test_a_newer_tree_is_left_alone(old: OldData, counter: bytes) -> None:
     old.put(old.data / "storage" / "session" / "global" / "ses_9.json", {"summary": {"diffs": DIFFS}})
     (old.data / "storage" / "migration").write_bytes(counter)
     before = content(old.data)
-    with pytest.raises(StoreTooNew, match="Nothing was changed") as told:
+    with pytest.raises(StoreTooNewError, match="Nothing was changed") as told:
         migrate(old.tree, named)
     assert told.value.data["layout"] == version(old.tree) > LAYOUT
     assert content(old.data) == before
@@ -376,7 +376,7 @@ def interrupted(worktree: str) -> str:
 def test_a_step_that_fails_leaves_everything_as_it_was_and_can_be_run_again(old: OldData) -> None:
     with_all_kinds(old)
     before = content(old.data)
-    with pytest.raises(MigrationFailed, match=r"step 0 on .* stopped. git went away\nEverything is as it was"):
+    with pytest.raises(MigrationError, match=r"step 0 on .* stopped. git went away\nEverything is as it was"):
         migrate(old.tree, broken_git)
     assert content(old.data) == before
     with pytest.raises(KeyboardInterrupt):
@@ -423,10 +423,10 @@ def test_what_cannot_be_taken_back_is_said_and_the_rest_is_taken_back_all_the_sa
     expect_migrated(old)
 
 
-def attempt(old: OldData, disk: Disk) -> MigrationFailed | None:
+def attempt(old: OldData, disk: Disk) -> MigrationError | None:
     try:
         migrate(old.tree, named, disk=disk)
-    except MigrationFailed as error:
+    except MigrationError as error:
         return error
     return None
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from opensesh.errors import InvalidKey, NotFound, ReadOnlyStore, RecordError, StoreError
+from opensesh.errors import InvalidKeyError, NotFoundError, ReadOnlyStoreError, RecordError, StoreError
 from opensesh.records import Project, Session, read_message, read_part, view
 from opensesh.storage.opencode_db import OpencodeDB
 from opensesh.storage.opencode_tables import PAGE
@@ -245,7 +245,7 @@ def test_columns_that_a_version_lacks_are_fields_that_its_documents_lack(tmp_pat
         assert opened.read(("project", "p1")) == {"id": "p1", "icon": {"color": "red"}, "time": {}, "sandboxes": []}
         assert opened.messages("ses_1") == []
         assert opened.list(("todo",)) == []
-        with pytest.raises(NotFound):
+        with pytest.raises(NotFoundError):
             opened.read(("session_diff", "ses_1"))
 
 
@@ -313,7 +313,7 @@ def test_diffs_todos_and_shares_have_keys_of_their_own(writer: Writer) -> None:
         assert dict(opened.scan(("todo",))).keys() == {("todo", "ses_1")}
         for kind in ("session_diff", "todo", "session_share"):
             assert opened.list((kind,)) == [(kind, "ses_1")]
-            with pytest.raises(NotFound, match=f"{kind}/ses_2"):
+            with pytest.raises(NotFoundError, match=f"{kind}/ses_2"):
                 opened.read((kind, "ses_2"))
 
 
@@ -333,21 +333,21 @@ def test_diffs_todos_and_shares_have_keys_of_their_own(writer: Writer) -> None:
     ],
 )
 def test_what_is_not_there_is_not_found(store: OpencodeDB, key: tuple[str, ...]) -> None:
-    with pytest.raises(NotFound) as caught:
+    with pytest.raises(NotFoundError) as caught:
         store.read(key)
     assert caught.value.data["key"] == list(key)
 
 
 @pytest.mark.parametrize("key", [(), ("message", "../x"), ("session", ""), ("part", "a/b", "c"), ("todo", "x" * 201)])
 def test_a_key_that_could_not_be_a_path_is_refused(store: OpencodeDB, key: tuple[str, ...]) -> None:
-    with pytest.raises(InvalidKey):
+    with pytest.raises(InvalidKeyError):
         store.read(key)
     if key:
-        with pytest.raises(InvalidKey):
+        with pytest.raises(InvalidKeyError):
             store.list(key)
-        with pytest.raises(InvalidKey):
+        with pytest.raises(InvalidKeyError):
             store.scan(key)
-    with pytest.raises(InvalidKey):
+    with pytest.raises(InvalidKeyError):
         store.messages("../ses_1")
 
 
@@ -375,7 +375,7 @@ def test_nothing_is_ever_written(store: OpencodeDB) -> None:
         lambda: store.update(key, lambda value: None),
         lambda: store.remove(key),
     ):
-        with pytest.raises(ReadOnlyStore, match="opensesh import"):
+        with pytest.raises(ReadOnlyStoreError, match="opensesh import"):
             attempt()
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from opensesh.errors import NotFound, RecordError, StoreError
+from opensesh.errors import NotFoundError, RecordError, StoreError
 from opensesh.records import Session, in_order, parts_in_order, read_message, read_part, view
 from opensesh.storage.keys import check_key
 from opensesh.storage.opencode_db import OpencodeDB
@@ -1192,7 +1192,7 @@ def test_diffs_come_from_the_session_row(writer: Writer) -> None:
     with OpencodeDB(writer.path) as opened:
         assert opened.read(("session_diff", "ses_diff")) == [{"file": "a", "additions": 1, "deletions": 0}]
         assert opened.list(("session_diff",)) == [("session_diff", "ses_diff")]
-        with pytest.raises(NotFound):
+        with pytest.raises(NotFoundError):
             opened.read(("session_diff", "ses_main"))
 
 
@@ -1216,9 +1216,9 @@ def test_a_session_in_both_layouts_is_taken_from_the_newer(upgraded: Writer) -> 
         titles = {key[2]: document["title"] for key, document in opened.scan(("session",))}
         assert titles == {"ses_main": "List files", "ses_left": "ses_left of 1.x"}
         assert "msg_old_ses_main" not in by_id(opened.messages("ses_main"))
-        with pytest.raises(NotFound):
+        with pytest.raises(NotFoundError):
             opened.read(("message", "ses_main", "msg_old_ses_main"))
-        with pytest.raises(NotFound):
+        with pytest.raises(NotFoundError):
             opened.read(("part", "msg_old_ses_main", "prt_old_ses_main"))
         assert opened.list(("session_diff",)) == [("session_diff", "ses_left")]
 

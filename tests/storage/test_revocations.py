@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from opensesh.errors import InvalidKey
+from opensesh.errors import InvalidKeyError
 from opensesh.records import Share, view
 from opensesh.storage import paths, revocations
 from opensesh.storage.json_tree import JsonTree
@@ -102,9 +102,9 @@ def test_a_note_done_by_another_process_meanwhile_is_passed_over() -> None:
 
 def test_a_session_name_cannot_leave_the_folder() -> None:
     for name in ("../../x", "", "a/b"):
-        with pytest.raises(InvalidKey):
+        with pytest.raises(InvalidKeyError):
             revocations.note(name, share("x"))
-        with pytest.raises(InvalidKey):
+        with pytest.raises(InvalidKeyError):
             revocations.of(name)
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from opensesh.errors import NotFound, RecordError
+from opensesh.errors import NotFoundError, RecordError
 from opensesh.storage.json_tree import JsonTree
 from opensesh.storage.memory import Memory
 from opensesh.storage.store import Damage
@@ -49,7 +49,7 @@ def test_new_records_go_to_the_first_store_and_known_ones_stay(union: Union, tre
     assert (old.read(("todo", "ses_x")), tree.list()) == ([2, 4], [("todo", "ses_y")])
     union.remove(("todo", "ses_x"))
     assert old.list() == []
-    with pytest.raises(NotFound):
+    with pytest.raises(NotFoundError):
         union.read(("todo", "ses_x"))
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import pytest
 
-from opensesh.errors import NotFound, ReadOnlyStore
+from opensesh.errors import NotFoundError, ReadOnlyStoreError
 from opensesh.storage.json_tree import JsonTree
 from opensesh.storage.memory import Memory
 from opensesh.storage.opencode_db import OpencodeDB
@@ -123,13 +123,13 @@ class ReadOnly(Union):
         super().__init__(store.place, [store])
 
     def write(self, key: Key, value: Any) -> NoReturn:
-        raise ReadOnlyStore("no")
+        raise ReadOnlyStoreError("no")
 
     def update(self, key: Key, edit: Callable[[Any], None]) -> NoReturn:
-        raise ReadOnlyStore("no")
+        raise ReadOnlyStoreError("no")
 
     def remove(self, key: Key) -> NoReturn:
-        raise ReadOnlyStore("no")
+        raise ReadOnlyStoreError("no")
 
 
 class Unsorted(Memory):
@@ -165,7 +165,7 @@ class Creating(Memory):
     def update(self, key: Key, edit: Callable[[Any], None]) -> Any:
         try:
             return super().update(key, edit)
-        except NotFound:
+        except NotFoundError:
             self.write(key, {})
             return super().update(key, edit)
 
@@ -246,7 +246,7 @@ def test_a_broken_store_is_found_out(broken: type[Memory], promise: str) -> None
 
 def test_a_store_that_lets_keys_out_is_found_out(tmp_path: Path) -> None:
     promise = contract("no key is written that could leave the store")
-    with pytest.raises(AssertionError, match=r"(should have raised|not) InvalidKey"):
+    with pytest.raises(AssertionError, match=r"(should have raised|not) InvalidKeyError"):
         promise.run(always(Trusting(tmp_path / "a" / "b")))
 
 
@@ -260,7 +260,7 @@ def test_a_store_that_may_be_written_is_not_only_read() -> None:
     memory = Memory()
     for key, value in SEED.items():
         memory.write(key, value)
-    with pytest.raises(AssertionError, match="should have raised ReadOnlyStore"):
+    with pytest.raises(AssertionError, match="should have raised ReadOnlyStoreError"):
         store_conformance(always(memory), read_only_seed=SEED)
 
 

@@ -8,7 +8,7 @@ import anthropic
 import openai
 import pytest
 
-from opensesh.errors import ConnectionBroken, RateLimited
+from opensesh.errors import ModelConnectionError, RateLimitedError
 from opensesh.models.anthropic import Anthropic
 from opensesh.models.events import FinishStep, ReasoningDelta, ReasoningEnd, StreamEvent, TextDelta, ToolCall
 from opensesh.models.model import Model
@@ -175,7 +175,7 @@ async def test_a_broken_wire_reaches_our_adapters(kind: str, before: str) -> Non
             OpenAIChat("k", server.base_url, transport=transport),
             Anthropic("k", server.base_url, transport=transport),
         ):
-            with pytest.raises(ConnectionBroken):
+            with pytest.raises(ModelConnectionError):
                 await heard(adapter)
     await transport.aclose()
 
@@ -183,7 +183,7 @@ async def test_a_broken_wire_reaches_our_adapters(kind: str, before: str) -> Non
 async def test_our_adapter_learns_when_to_come_back() -> None:
     transport = Transport()
     async with WireServer("ERROR rate-limit after=1.5 form=ms") as server:
-        with pytest.raises(RateLimited) as caught:
+        with pytest.raises(RateLimitedError) as caught:
             await heard(OpenAIChat("k", server.base_url, transport=transport))
     await transport.aclose()
     assert caught.value.headers["retry-after-ms"] == "1500"

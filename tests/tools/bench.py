@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from opensesh.config import rule
 from opensesh.config.rules import allowing
-from opensesh.errors import QuestionRejected
+from opensesh.errors import QuestionRejectedError
 from opensesh.records import Rule, Todo
 from opensesh.tools import (
     Child,
@@ -52,7 +52,7 @@ class BenchQuestions:
     async def ask(self, questions: Sequence[Question]) -> Sequence[Sequence[str]]:
         self.asked += questions
         if self.answers is None:
-            raise QuestionRejected("dismissed")
+            raise QuestionRejectedError("dismissed")
         return self.answers
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from opensesh.errors import PermissionDenied, ToolFailed
+from opensesh.errors import PermissionDeniedError, ToolFailedError
 from opensesh.tools.apply_patch import ApplyPatch
 
 from .bench import Bench
@@ -63,11 +63,11 @@ async def test_a_patch_adds_updates_moves_and_deletes(bench: Bench) -> None:
 
 async def test_nothing_is_touched_if_anything_does_not_fit_or_is_refused(bench: Bench) -> None:
     bench.put("a", "one\n")
-    with pytest.raises(ToolFailed, match="are not in"):
+    with pytest.raises(ToolFailedError, match="are not in"):
         await apply(bench, "*** Add File: new", "+x", "*** Update File: a", "@@", "-two", "+three")
     assert not bench.path("new").exists()
-    bench.refuse["edit"] = PermissionDenied("no")
-    with pytest.raises(PermissionDenied):
+    bench.refuse["edit"] = PermissionDeniedError("no")
+    with pytest.raises(PermissionDeniedError):
         await apply(bench, "*** Add File: new", "+x", "*** Delete File: a")
     assert not bench.path("new").exists()
     assert bench.path("a").exists()
@@ -76,7 +76,7 @@ async def test_nothing_is_touched_if_anything_does_not_fit_or_is_refused(bench: 
 async def test_a_place_below_a_file_is_found_out_before_anything_is_touched(bench: Bench) -> None:
     bench.put("a", "one\n")
     text = "*** Begin Patch\n*** Update File: a\n@@\n-one\n+two\n*** Add File: a/b/c\n+x\n*** End Patch"
-    with pytest.raises(ToolFailed, match="a is not a directory"):
+    with pytest.raises(ToolFailedError, match="a is not a directory"):
         await bench.run(ApplyPatch(), patchText=text)
     assert bench.path("a").read_text() == "one\n"
 
@@ -87,7 +87,7 @@ async def test_what_was_done_before_a_failure_is_said(bench: Bench, monkeypatch:
 
     monkeypatch.setattr(bench, "changed", get_in_the_way)
     text = "*** Begin Patch\n*** Add File: a\n+x\n*** Add File: b\n+x\n*** Add File: c\n+x\n*** End Patch"
-    with pytest.raises(ToolFailed, match=r"b cannot be written: .* not applied further; done before: a$"):
+    with pytest.raises(ToolFailedError, match=r"b cannot be written: .* not applied further; done before: a$"):
         await bench.run(ApplyPatch(), patchText=text)
     assert not bench.path("c").exists()
 
@@ -104,7 +104,7 @@ async def test_the_end_of_the_file_can_be_meant(bench: Bench) -> None:
     bench.put("a", "x\ny\nx\ny\n")
     await apply(bench, "*** Update File: a", "@@", " x", "-y", "+z", "*** End of File")
     assert bench.path("a").read_text() == "x\ny\nx\nz\n"
-    with pytest.raises(ToolFailed):
+    with pytest.raises(ToolFailedError):
         await apply(bench, "*** Update File: a", "@@", "-x", "+q", "*** End of File")
 
 
@@ -152,7 +152,7 @@ async def test_the_last_line_gets_the_end_that_the_others_have(bench: Bench) -> 
 async def test_a_file_under_two_names_is_not_changed_as_if_it_were_two(bench: Bench) -> None:
     bench.put("f", "a\nb\n")
     bench.path("link").symlink_to("f")
-    with pytest.raises(ToolFailed, match="are the same file"):
+    with pytest.raises(ToolFailedError, match="are the same file"):
         await apply(bench, "*** Update File: f", "@@", "-a", "+1", "*** Update File: link", "@@", "-b", "+2")
     assert bench.path("f").read_text() == "a\nb\n"
 
@@ -161,7 +161,7 @@ async def test_a_file_may_make_room_for_a_directory_in_one_patch(bench: Bench) -
     bench.put("f", "a\n")
     await apply(bench, "*** Delete File: f", "*** Add File: f/g", "+x")
     assert bench.path("f/g").read_text() == "x\n"
-    with pytest.raises(ToolFailed, match="is not a directory"):
+    with pytest.raises(ToolFailedError, match="is not a directory"):
         await apply(bench, "*** Add File: new", "+x", "*** Add File: new/g", "+x")
     assert not bench.path("new").exists()
 
@@ -191,7 +191,7 @@ async def test_a_file_may_occur_twice(bench: Bench) -> None:
 async def test_what_cannot_be_applied_is_explained(bench: Bench, text: str, message: str) -> None:
     bench.put("there", "t\n")
     bench.put("other", "o\n")
-    with pytest.raises(ToolFailed, match=message):
+    with pytest.raises(ToolFailedError, match=message):
         await bench.run(ApplyPatch(), patchText=text)
     assert bench.path("there").read_text() == "t\n"
     assert bench.path("other").read_text() == "o\n"
@@ -205,13 +205,13 @@ async def test_a_shells_wrapping_is_taken_off(bench: Bench) -> None:
 
 async def test_every_place_outside_is_asked_for(bench: Bench, tmp_path: Path) -> None:
     bench.put("f", "a\n")
-    bench.refuse["external_directory"] = PermissionDenied("no")
+    bench.refuse["external_directory"] = PermissionDeniedError("no")
     outside = [
         ("*** Add File: ../out", "+x"),
         ("*** Update File: f", "*** Move to: ../out", "@@", "-a", "+b"),
     ]
     for lines in outside:
-        with pytest.raises(PermissionDenied):
+        with pytest.raises(PermissionDeniedError):
             await apply(bench, *lines)
     assert not (tmp_path / "out").exists()
     assert bench.patterns("external_directory") == [f"{os.path.realpath(tmp_path)}/*"] * 2

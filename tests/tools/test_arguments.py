@@ -5,7 +5,7 @@ from typing import Annotated, Any
 import pytest
 from msgspec import Meta, Struct
 
-from opensesh.errors import InvalidArguments
+from opensesh.errors import InvalidArgumentsError
 from opensesh.tools.arguments import Arguments, Positive, decode, schema_of
 from opensesh.tools.registry import Features, builtin
 
@@ -103,7 +103,7 @@ def test_half_a_character_is_replaced() -> None:
     ],
 )
 def test_what_cannot_be_mended_is_explained_to_the_model(arguments: dict[str, Any], problem: str) -> None:
-    with pytest.raises(InvalidArguments) as caught:
+    with pytest.raises(InvalidArgumentsError) as caught:
         decode("sample", Sample, arguments)
     assert problem in caught.value.message
     assert caught.value.message.startswith("The sample tool was called with invalid arguments: ")

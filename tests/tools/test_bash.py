@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from opensesh.errors import PermissionDenied, ToolFailed
+from opensesh.errors import PermissionDeniedError, ToolFailedError
 from opensesh.tools.bash import Bash
 from opensesh.tools.shell.capture import Capture
 from opensesh.tools.shell.choice import choose
@@ -94,13 +94,13 @@ async def test_workdir_is_where_it_runs(bench: Bench) -> None:
     bench.put("sub/x", "")
     answer = await bench.run(QUICK, command="pwd", workdir="sub", description="d")
     assert answer.output.strip() == os.path.realpath(bench.path("sub"))
-    with pytest.raises(ToolFailed, match="does not exist"):
+    with pytest.raises(ToolFailedError, match="does not exist"):
         await bench.run(QUICK, command="pwd", workdir="nowhere")
 
 
 @pytest.mark.parametrize("timeout", [-1, 0, "nan"])
 async def test_a_timeout_must_be_positive(bench: Bench, timeout: Any) -> None:
-    with pytest.raises(ToolFailed, match="positive"):
+    with pytest.raises(ToolFailedError, match="positive"):
         await bench.run(QUICK, command="true", timeout=timeout)
 
 
@@ -124,8 +124,8 @@ async def test_places_outside_are_asked_for_by_their_real_directory(bench: Bench
 
 
 async def test_writing_by_redirection_needs_the_permission_to_edit(bench: Bench) -> None:
-    bench.refuse["edit"] = PermissionDenied("no")
-    with pytest.raises(PermissionDenied):
+    bench.refuse["edit"] = PermissionDeniedError("no")
+    with pytest.raises(PermissionDeniedError):
         await bench.run(QUICK, command="cat > src/new.py <<'EOF'\nx\nEOF", description="d")
     assert bench.patterns("edit") == ["src/new.py"]
     assert not bench.path("src").exists()
@@ -133,9 +133,9 @@ async def test_writing_by_redirection_needs_the_permission_to_edit(bench: Bench)
 
 
 async def test_writing_outside_needs_the_permission_to_edit_as_well(bench: Bench, tmp_path: Path) -> None:
-    bench.refuse["edit"] = PermissionDenied("no")
+    bench.refuse["edit"] = PermissionDeniedError("no")
     for command in ("echo x > ../made", "echo x | tee ../made"):
-        with pytest.raises(PermissionDenied):
+        with pytest.raises(PermissionDeniedError):
             await bench.run(QUICK, command=command, description="d")
     assert bench.permissions() == ["external_directory", "edit"] * 2
     assert bench.patterns("edit") == ["../made"] * 2
@@ -152,8 +152,8 @@ async def test_cd_leads_nowhere_that_the_command_does_not_say(bench: Bench, tmp_
 
 
 async def test_nothing_runs_that_was_refused(bench: Bench) -> None:
-    bench.refuse["bash"] = PermissionDenied("no")
-    with pytest.raises(PermissionDenied):
+    bench.refuse["bash"] = PermissionDeniedError("no")
+    with pytest.raises(PermissionDeniedError):
         await bench.run(QUICK, command="touch made")
     assert not bench.path("made").exists()
 
@@ -367,7 +367,7 @@ def test_a_full_disk_ends_the_keeping_and_nothing_else(tmp_path: Path) -> None:
 
 
 async def test_a_nul_cannot_be_run(bench: Bench) -> None:
-    with pytest.raises(ToolFailed, match="NUL"):
+    with pytest.raises(ToolFailedError, match="NUL"):
         await bench.run(QUICK, command="echo a\0b")
 
 
@@ -375,7 +375,7 @@ async def test_a_shell_that_is_missing_is_said_to_be(bench: Bench, tmp_path: Pat
     broken = tmp_path / "bash"
     broken.write_bytes(b"\x7fELF")
     broken.chmod(0o755)
-    with pytest.raises(ToolFailed, match="could not be started"):
+    with pytest.raises(ToolFailedError, match="could not be started"):
         await bench.run(Bash(environment={"SHELL": str(broken)}), command="true")
 
 

@@ -5,7 +5,13 @@ from typing import Any
 
 import pytest
 
-from opensesh.errors import PermissionDenied, PermissionRejected, QuestionRejected, SubtaskFailed, ToolFailed
+from opensesh.errors import (
+    PermissionDeniedError,
+    PermissionRejectedError,
+    QuestionRejectedError,
+    SubtaskFailedError,
+    ToolFailedError,
+)
 from opensesh.records import loads_object
 from opensesh.tools import Skill as SkillText
 from opensesh.tools.batch import Batch
@@ -50,15 +56,15 @@ async def test_a_task_can_be_taken_up_again(bench: Bench) -> None:
 
 
 async def test_a_task_that_fails_can_still_be_taken_up(bench: Bench) -> None:
-    bench.subtasks.fails = SubtaskFailed("The model did not answer", state="failed")
-    with pytest.raises(ToolFailed, match=r"The model did not answer\n\ntask_id: ses_child"):
+    bench.subtasks.fails = SubtaskFailedError("The model did not answer", state="failed")
+    with pytest.raises(ToolFailedError, match=r"The model did not answer\n\ntask_id: ses_child"):
         await bench.run(Task(), **ONE_TASK)
     assert bench.shown[-1][1]["state"] == "failed"
 
 
 async def test_a_task_that_is_not_allowed_opens_no_session(bench: Bench) -> None:
-    bench.refuse["task"] = PermissionDenied("no")
-    with pytest.raises(PermissionDenied):
+    bench.refuse["task"] = PermissionDeniedError("no")
+    with pytest.raises(PermissionDeniedError):
         await bench.run(Task(), **ONE_TASK)
     assert bench.subtasks.opened == []
 
@@ -95,7 +101,7 @@ async def test_a_skill_is_loaded_with_its_files(bench: Bench) -> None:
     assert answer.title == "Loaded skill: hello"
     assert answer.metadata["dir"] == str(folder)
     assert bench.asked[0][:3] == ("skill", ["hello"], ["hello"])
-    with pytest.raises(ToolFailed, match="Available skills: hello"):
+    with pytest.raises(ToolFailedError, match="Available skills: hello"):
         await bench.run(Skill(), name="nope")
 
 
@@ -113,7 +119,7 @@ async def test_the_users_answers_are_passed_on(bench: Bench) -> None:
     assert bench.questions.asked[0].multiple is True
     assert bench.asked == []
     bench.questions.answers = None
-    with pytest.raises(QuestionRejected):
+    with pytest.raises(QuestionRejectedError):
         await bench.run(AskUser(), questions=questions)
 
 
@@ -128,7 +134,7 @@ async def test_only_the_user_changes_the_mode(bench: Bench, tool: PlanExit | Pla
     refusals: list[list[list[str]]] = [[["No"]], [[]], []]
     for refusal in refusals:
         bench.questions.answers = refusal
-        with pytest.raises(QuestionRejected):
+        with pytest.raises(QuestionRejectedError):
             await bench.run(tool)
     assert len(bench.modes.switched) == 1
 
@@ -154,8 +160,8 @@ async def test_a_batch_makes_its_calls_and_counts_them(bench: Bench) -> None:
 async def test_a_batch_stops_when_the_user_stops_one_of_its_calls(bench: Bench) -> None:
     bench.put("a", "x")
     bench.calls.tools = {"read": Read()}
-    bench.refuse["read"] = PermissionRejected("no")
-    with pytest.raises(PermissionRejected):
+    bench.refuse["read"] = PermissionRejectedError("no")
+    with pytest.raises(PermissionRejectedError):
         await bench.run(Batch(), tool_calls=[{"tool": "read", "parameters": {"filePath": "a"}}] * 2)
 
 

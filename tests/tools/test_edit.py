@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from opensesh.errors import PermissionDenied, ToolFailed
+from opensesh.errors import PermissionDeniedError, ToolFailedError
 from opensesh.records import loads_object
 from opensesh.tools import FileLocks, FileTimes
 from opensesh.tools.apply_patch import ApplyPatch
@@ -58,7 +58,7 @@ async def test_a_write_is_as_opencode_stores_it(bench: Bench, corpus: Path) -> N
 async def test_a_file_must_have_been_read(bench: Bench) -> None:
     path = bench.put("a", "one")
     for tool, given in ((Edit(), {"oldString": "one", "newString": "two"}), (Write(), {"content": "two"})):
-        with pytest.raises(ToolFailed, match="has not been read"):
+        with pytest.raises(ToolFailedError, match="has not been read"):
             await bench.run(tool, filePath=path, **given)
     await bench.run(Read(), filePath=path)
     await bench.run(Edit(), filePath=path, oldString="one", newString="two")
@@ -69,7 +69,7 @@ async def test_a_file_must_have_been_read(bench: Bench) -> None:
 async def test_a_file_that_changed_meanwhile_must_be_read_again(bench: Bench) -> None:
     path = bench.put("a", "one", seen=True)
     bench.put("a", "other one")
-    with pytest.raises(ToolFailed, match="has changed since"):
+    with pytest.raises(ToolFailedError, match="has changed since"):
         await bench.run(Edit(), filePath=path, oldString="one", newString="two")
     bench.files = FileTimes(required=False)
     await bench.run(Edit(), filePath=path, oldString="one", newString="two")
@@ -97,7 +97,7 @@ async def test_what_changes_while_the_user_thinks_is_not_overwritten(
         bench.put("new", "mine too\n")
 
     bench.while_asked = someone_else
-    with pytest.raises(ToolFailed, match="changed by someone else"):
+    with pytest.raises(ToolFailedError, match="changed by someone else"):
         await bench.run(tool, **arguments)
     assert bench.path("a").read_text() == "one, and mine\n"
     assert bench.path("new").read_text() == "mine too\n"
@@ -105,11 +105,11 @@ async def test_what_changes_while_the_user_thinks_is_not_overwritten(
 
 async def test_nothing_is_written_that_was_refused(bench: Bench) -> None:
     path = bench.put("a", "one", seen=True)
-    bench.refuse["edit"] = PermissionDenied("no")
+    bench.refuse["edit"] = PermissionDeniedError("no")
     for tool, given in ((Edit(), {"oldString": "one", "newString": "two"}), (Write(), {"content": "two"})):
-        with pytest.raises(PermissionDenied):
+        with pytest.raises(PermissionDeniedError):
             await bench.run(tool, filePath=path, **given)
-    with pytest.raises(PermissionDenied):
+    with pytest.raises(PermissionDeniedError):
         await bench.run(Write(), filePath="made/up", content="x")
     assert bench.path("a").read_text() == "one"
     assert not bench.path("made").exists()
@@ -118,7 +118,7 @@ async def test_nothing_is_written_that_was_refused(bench: Bench) -> None:
 async def test_an_empty_old_string_makes_a_file_but_never_overwrites_one(bench: Bench) -> None:
     await bench.run(Edit(), filePath="new/file.txt", oldString="", newString="a\nb\n")
     assert bench.path("new/file.txt").read_text() == "a\nb\n"
-    with pytest.raises(ToolFailed, match="exists"):
+    with pytest.raises(ToolFailedError, match="exists"):
         await bench.run(Edit(), filePath="new/file.txt", oldString="", newString="c")
 
 
@@ -132,7 +132,7 @@ async def test_an_empty_old_string_makes_a_file_but_never_overwrites_one(bench: 
 )
 async def test_what_cannot_be_edited_is_explained(bench: Bench, old: str, new: str, message: str) -> None:
     path = bench.put("a.py", "return 1\nreturn 2\n", seen=True)
-    with pytest.raises(ToolFailed, match=message):
+    with pytest.raises(ToolFailedError, match=message):
         await bench.run(Edit(), filePath=path, oldString=old, newString=new)
 
 
@@ -164,7 +164,7 @@ async def test_other_encodings_are_written_as_they_were(bench: Bench) -> None:
 
 async def test_half_a_character_in_utf_16_is_no_text_but_no_accident_either(bench: Bench) -> None:
     path = bench.put("a", b"\xff\xfea\x00b", seen=True)
-    with pytest.raises(ToolFailed, match="not found in the file"):
+    with pytest.raises(ToolFailedError, match="not found in the file"):
         await bench.run(Edit(), filePath=path, oldString="ab", newString="c")
     assert bench.path("a").read_bytes() == b"\xff\xfea\x00b"
 
@@ -220,9 +220,9 @@ async def test_sessions_that_share_locks_wait_for_each_other_too(tmp_path: Path)
 
 async def test_directories_and_missing_files_are_not_edited(bench: Bench) -> None:
     bench.path("sub").mkdir()
-    with pytest.raises(ToolFailed, match="is a directory"):
+    with pytest.raises(ToolFailedError, match="is a directory"):
         await bench.run(Edit(), filePath="sub", oldString="a", newString="b")
-    with pytest.raises(ToolFailed, match="File not found"):
+    with pytest.raises(ToolFailedError, match="File not found"):
         await bench.run(Edit(), filePath="gone", oldString="a", newString="b")
 
 
@@ -236,7 +236,7 @@ async def test_what_is_no_plain_file_is_not_opened(bench: Bench) -> None:
         bench.run(ApplyPatch(), patchText=patch),
         bench.run(Write(), filePath="/dev/zero", content="x"),
     ):
-        with pytest.raises(ToolFailed, match="no plain file"):
+        with pytest.raises(ToolFailedError, match="no plain file"):
             await call
 
 
@@ -249,14 +249,14 @@ async def test_a_path_cannot_hold_a_nul(bench: Bench) -> None:
         bench.run(Grep(), pattern="a\0b"),
         bench.run(Bash(), command="true", workdir="a\0b"),
     ):
-        with pytest.raises(ToolFailed, match="NUL"):
+        with pytest.raises(ToolFailedError, match="NUL"):
             await call
     assert not {"external_directory", "read", "edit", "bash"} & set(bench.permissions())
 
 
 async def test_what_the_disk_refuses_is_said(bench: Bench) -> None:
     bench.put("file", "x")
-    with pytest.raises(ToolFailed, match="cannot be written"):
+    with pytest.raises(ToolFailedError, match="cannot be written"):
         await bench.run(Write(), filePath="file/below", content="x")
 
 
@@ -267,6 +267,6 @@ async def test_several_edits_follow_one_another(bench: Bench) -> None:
     assert bench.path("a").read_text() == "2 2"
     assert len(answer.metadata["results"]) == 2
     failing = [{"oldString": "2 2", "newString": "3"}, {"oldString": "gone", "newString": "4"}]
-    with pytest.raises(ToolFailed, match=r"Edit 2 of 2 failed: .* The 1 before it were made\."):
+    with pytest.raises(ToolFailedError, match=r"Edit 2 of 2 failed: .* The 1 before it were made\."):
         await bench.run(MultiEdit(), filePath=path, edits=failing)
     assert bench.path("a").read_text() == "3"

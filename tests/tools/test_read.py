@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from opensesh.errors import PermissionDenied, ToolFailed
+from opensesh.errors import PermissionDeniedError, ToolFailedError
 from opensesh.records import loads_object
 from opensesh.tools.read import Read
 
@@ -32,7 +32,7 @@ async def test_the_answer_is_the_one_opencode_stored(bench: Bench, corpus: Path)
     assert answer.title == completed["title"]
     assert answer.metadata == completed["metadata"]
     failed = next(state for state in stored if state["status"] == "error")
-    with pytest.raises(ToolFailed) as caught:
+    with pytest.raises(ToolFailedError) as caught:
         await bench.run(Read(), filePath=failed["input"]["filePath"])
     assert f"Error: {caught.value.message}" == failed["error"]
 
@@ -74,13 +74,13 @@ async def test_a_line_without_end_takes_no_room(bench: Bench) -> None:
 @pytest.mark.parametrize("offset", [0, -3])
 async def test_lines_are_counted_from_one(bench: Bench, offset: int) -> None:
     path = bench.put("a", "x")
-    with pytest.raises(ToolFailed, match=r"`offset` should be a whole number >= 1"):
+    with pytest.raises(ToolFailedError, match=r"`offset` should be a whole number >= 1"):
         await bench.run(Read(), filePath=path, offset=offset)
 
 
 async def test_an_offset_beyond_the_end_is_told_how_many_lines_there_are(bench: Bench) -> None:
     path = bench.put("a", "x\ny\n")
-    with pytest.raises(ToolFailed, match=r"Offset 100 is out of range for this file \(3 lines\)"):
+    with pytest.raises(ToolFailedError, match=r"Offset 100 is out of range for this file \(3 lines\)"):
         await bench.run(Read(), filePath=path, offset=100)
 
 
@@ -127,7 +127,7 @@ async def test_an_image_is_known_by_what_it_is(bench: Bench) -> None:
 )
 async def test_binary_files_are_refused(bench: Bench, name: str, content: bytes) -> None:
     path = bench.put(name, content)
-    with pytest.raises(ToolFailed, match="Cannot read binary file"):
+    with pytest.raises(ToolFailedError, match="Cannot read binary file"):
         await bench.run(Read(), filePath=path)
 
 
@@ -142,18 +142,18 @@ async def test_marks_and_other_encodings_are_understood(bench: Bench) -> None:
 
 async def test_a_missing_file_has_neighbours(bench: Bench) -> None:
     bench.put("src/a.py", "")
-    with pytest.raises(ToolFailed) as caught:
+    with pytest.raises(ToolFailedError) as caught:
         await bench.run(Read(), filePath="src/A")
     expected = f"File not found: {bench.path('src/A')}\n\nDid you mean one of these?\n{bench.path('src/a.py')}"
     assert caught.value.message == expected
-    with pytest.raises(ToolFailed, match="File not found"):
+    with pytest.raises(ToolFailedError, match="File not found"):
         await bench.run(Read(), filePath="nowhere/at/all")
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
 async def test_what_might_never_end_is_not_read(bench: Bench) -> None:
     os.mkfifo(bench.path("pipe"))
-    with pytest.raises(ToolFailed, match="neither a file nor a directory"):
+    with pytest.raises(ToolFailedError, match="neither a file nor a directory"):
         await bench.run(Read(), filePath="pipe")
 
 
@@ -198,8 +198,8 @@ async def test_outside_is_asked_for_first_whatever_the_way_there(bench: Bench, t
         await bench.run(Read(), filePath=way)
         assert bench.permissions() == ["external_directory", "read"]
         assert bench.patterns("external_directory") == [f"{os.path.realpath(outside)}/*"]
-    bench.refuse["external_directory"] = PermissionDenied("no")
-    with pytest.raises(PermissionDenied):
+    bench.refuse["external_directory"] = PermissionDeniedError("no")
+    with pytest.raises(PermissionDeniedError):
         await bench.run(Read(), filePath="link/f")
 
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from opensesh.errors import PermissionDenied, ToolFailed
+from opensesh.errors import PermissionDeniedError, ToolFailedError
 from opensesh.tools import Original
 from opensesh.tools.recall import Recall
 
@@ -61,7 +61,7 @@ async def test_what_is_too_long_says_how_to_go_on(full: Bench) -> None:
 
 async def test_one_result_is_read_whole(full: Bench) -> None:
     assert (await full.run(Recall(), callId="call_7")).output == '{"path":"a"}\nPORT=8125'
-    with pytest.raises(ToolFailed, match="No tool call 'call_8'"):
+    with pytest.raises(ToolFailedError, match="No tool call 'call_8'"):
         await full.run(Recall(), callId="call_8")
 
 
@@ -78,6 +78,6 @@ async def test_without_arguments_it_lists_what_there_is_the_newest_in_any_case(f
 
 
 async def test_who_may_not_read_may_not_recall(full: Bench) -> None:
-    full.refuse["read"] = PermissionDenied("no")
-    with pytest.raises(PermissionDenied):
+    full.refuse["read"] = PermissionDeniedError("no")
+    with pytest.raises(PermissionDeniedError):
         await full.run(Recall(), query="port")

@@ -7,7 +7,7 @@ import pytest
 from msgspec import Meta
 
 import opensesh.tools
-from opensesh.errors import InvalidArguments, PermissionDenied, ToolFailed
+from opensesh.errors import InvalidArgumentsError, PermissionDeniedError, ToolFailedError
 from opensesh.permissions import disabled
 from opensesh.records import Rule
 from opensesh.tools import Context, Features, Named, Registry, Surroundings, ToolOutput, invoke, specify
@@ -113,10 +113,10 @@ async def test_a_function_is_a_tool(bench: Bench) -> None:
     assert (await bench.run(weather, city="Ulm", days="3")).output == "Ulm: rain for 3 days"
     assert bench.patterns("weather") == ["*"]
     assert await weather("Ulm") == "Ulm: rain for 1 days"
-    with pytest.raises(InvalidArguments, match="The weather tool was called with invalid arguments"):
+    with pytest.raises(InvalidArgumentsError, match="The weather tool was called with invalid arguments"):
         await bench.run(weather)
-    bench.refuse["weather"] = PermissionDenied("no")
-    with pytest.raises(PermissionDenied):
+    bench.refuse["weather"] = PermissionDeniedError("no")
+    with pytest.raises(PermissionDeniedError):
         await bench.run(weather, city="Ulm")
 
 
@@ -141,7 +141,7 @@ async def test_a_plain_function_may_see_the_context_and_answer_anything(bench: B
         """Answers with what no one can show."""
         return object()
 
-    with pytest.raises(ToolFailed, match="cannot be shown"):
+    with pytest.raises(ToolFailedError, match="cannot be shown"):
         await bench.run(odd)
 
     @tool

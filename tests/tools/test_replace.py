@@ -6,7 +6,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from opensesh.errors import ToolFailed
+from opensesh.errors import ToolFailedError
 from opensesh.tools.replace import replace
 
 TEXT = """class A:
@@ -60,7 +60,7 @@ def test_the_strictest_strategy_that_finds_one_place_decides() -> None:
 
 @pytest.mark.parametrize("old", ["        y = compute(x)", "y = compute(x)\nreturn y", "return  y"])
 def test_what_fits_several_places_changes_none(old: str) -> None:
-    with pytest.raises(ToolFailed, match="more than one place"):
+    with pytest.raises(ToolFailedError, match="more than one place"):
         replace(TEXT, old, "NEW")
 
 
@@ -71,21 +71,21 @@ def test_every_place_can_be_changed() -> None:
 @pytest.mark.parametrize("old", ["nowhere", "begin\nnothing like it\nat all\nend", "", "\t\t"])
 def test_what_is_not_there_is_not_found(old: str) -> None:
     text = "begin\nthe quick brown fox\njumps over\nend\n"
-    with pytest.raises(ToolFailed, match="not found"):
+    with pytest.raises(ToolFailedError, match="not found"):
         replace(text, old, "NEW")
 
 
 def test_a_block_much_larger_than_what_was_asked_for_is_refused() -> None:
     inner = "\n".join(f"    line {number}" for number in range(9))
     text = f"def f():\n{inner}\n    return 1\n"
-    with pytest.raises(ToolFailed, match=r"not found|much larger"):
+    with pytest.raises(ToolFailedError, match=r"not found|much larger"):
         replace(text, "def f():\n    line 0\n    return 1", "NEW")
 
 
 def test_a_long_file_is_soon_looked_through() -> None:
     text = "\n".join("" if number % 4 == 0 else f"    line {number} of many" for number in range(20_000))
     begun = time.process_time()
-    with pytest.raises(ToolFailed, match="not found"):
+    with pytest.raises(ToolFailedError, match="not found"):
         replace(text, "\nline 17, from memory\nline 18\nno such line", "x")
     assert time.process_time() - begun < 5  # it was 25
 
@@ -108,7 +108,7 @@ def test_whatever_happens_the_rest_of_the_text_stays(text: str, old: str) -> Non
     assume(old != "\0")
     try:
         result = replace(text, old, "\0")
-    except ToolFailed:
+    except ToolFailedError:
         return
     assert result.count("\0") == 1
     before, _, after = result.partition("\0")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from opensesh.config import rule
-from opensesh.errors import PermissionDenied, ToolFailed
+from opensesh.errors import PermissionDeniedError, ToolFailedError
 from opensesh.tools import search
 from opensesh.tools.glob import Glob
 from opensesh.tools.grep import Grep
@@ -133,7 +133,7 @@ async def test_long_lines_are_cut_and_binary_files_are_skipped(bench: Bench, bac
 
 async def test_a_bad_pattern_is_explained(bench: Bench, backend: str) -> None:
     bench.put("a", "x")
-    with pytest.raises(ToolFailed, match="no regular expression"):
+    with pytest.raises(ToolFailedError, match="no regular expression"):
         await bench.run(Grep(), pattern="(unclosed")
 
 
@@ -157,7 +157,7 @@ async def test_an_absolute_pattern_says_where_to_look(bench: Bench, backend: str
 
 
 async def test_looking_outside_is_asked_for(bench: Bench, tmp_path: Path) -> None:
-    bench.refuse["external_directory"] = PermissionDenied("no")
+    bench.refuse["external_directory"] = PermissionDeniedError("no")
     for tool, arguments in (
         (Glob(), {"pattern": "*", "path": ".."}),
         (Glob(), {"pattern": f"{tmp_path}/*"}),
@@ -165,15 +165,15 @@ async def test_looking_outside_is_asked_for(bench: Bench, tmp_path: Path) -> Non
         (List(), {"path": ".."}),
     ):
         bench.asked.clear()
-        with pytest.raises(PermissionDenied):
+        with pytest.raises(PermissionDeniedError):
             await bench.run(tool, **arguments)
         assert bench.patterns("external_directory") == [f"{os.path.realpath(tmp_path)}/*"]
 
 
 async def test_searching_one_file_is_reading_it(bench: Bench) -> None:
     secret = bench.put(".env", "KEY=1\n")
-    bench.refuse["read"] = PermissionDenied("no")
-    with pytest.raises(PermissionDenied):
+    bench.refuse["read"] = PermissionDeniedError("no")
+    with pytest.raises(PermissionDeniedError):
         await bench.run(Grep(), pattern=".", path=".env")
     assert bench.patterns("read") == [secret]
     await bench.run(Grep(), pattern="nothing", path=".")
@@ -181,7 +181,7 @@ async def test_searching_one_file_is_reading_it(bench: Bench) -> None:
 
 async def test_a_place_that_is_not_there_is_said_not_to_be(bench: Bench) -> None:
     for tool, arguments in ((Glob(), {"pattern": "*"}), (Grep(), {"pattern": "x"}), (List(), {})):
-        with pytest.raises(ToolFailed):
+        with pytest.raises(ToolFailedError):
             await bench.run(tool, path="nowhere", **arguments)
 
 
@@ -200,7 +200,7 @@ async def test_a_search_that_never_ends_is_stopped(
     monkeypatch.setattr(search, "ripgrep", lambda: None)
     monkeypatch.setattr(search, "_PATIENCE", 0.5)
     bench.put("a", "a" * 40 + "b\n")
-    with pytest.raises(ToolFailed, match="took longer"):
+    with pytest.raises(ToolFailedError, match="took longer"):
         await bench.run(Grep(), pattern="(a+)+c")
 
 

@@ -9,7 +9,7 @@ import httpx2
 import msgspec
 import pytest
 
-from opensesh.errors import PermissionDenied, ToolFailed
+from opensesh.errors import PermissionDeniedError, ToolFailedError
 from opensesh.tools.codesearch import CodeSearch
 from opensesh.tools.html import to_markdown, to_text
 from opensesh.tools.webfetch import WebFetch
@@ -157,7 +157,7 @@ async def test_an_image_is_attached(bench: Bench) -> None:
     "url", ["ftp://x", "file:///etc/passwd", "x.test", "javascript:alert(1)", "http://", "http://[x", "http://x:99999/"]
 )
 async def test_only_the_web_is_fetched(bench: Bench, url: str) -> None:
-    with pytest.raises(ToolFailed, match="cannot be fetched"):
+    with pytest.raises(ToolFailedError, match="cannot be fetched"):
         await bench.run(web(lambda request: page("x")), url=url)
     assert bench.asked == []
 
@@ -172,16 +172,16 @@ async def test_only_the_web_is_fetched(bench: Bench, url: str) -> None:
     ],
 )
 async def test_a_rule_about_a_host_holds_however_it_is_spelled(bench: Bench, url: str) -> None:
-    bench.refuse["webfetch"] = PermissionDenied("no")
-    with pytest.raises(PermissionDenied):
+    bench.refuse["webfetch"] = PermissionDeniedError("no")
+    with pytest.raises(PermissionDeniedError):
         await bench.run(WebFetch(), url=url)
     assert bench.patterns("webfetch") == [url, "https://inner.test/a?b#c"]
 
 
 async def test_a_plain_address_is_asked_for_once(bench: Bench) -> None:
-    bench.refuse["webfetch"] = PermissionDenied("no")
+    bench.refuse["webfetch"] = PermissionDeniedError("no")
     for url in ("http://inner.test:8080/a", "http://[::1]/a"):
-        with pytest.raises(PermissionDenied):
+        with pytest.raises(PermissionDeniedError):
             await bench.run(WebFetch(), url=url)
     assert bench.patterns("webfetch") == ["http://inner.test:8080/a", "http://[::1]/a"]
 
@@ -198,12 +198,12 @@ async def test_redirects_are_checked_like_the_first_address(bench: Bench) -> Non
     assert (await bench.run(tool, url="https://x.test/a")).output == "at https://y.test/c"
     assert bench.patterns("webfetch") == ["https://x.test/a", "https://y.test/c"]
     for path in ("file", "port", "bracket"):
-        with pytest.raises(ToolFailed, match="cannot be fetched"):
+        with pytest.raises(ToolFailedError, match="cannot be fetched"):
             await bench.run(tool, url=f"https://x.test/{path}")
-    with pytest.raises(ToolFailed, match="without end"):
+    with pytest.raises(ToolFailedError, match="without end"):
         await bench.run(tool, url="https://x.test/loop")
-    bench.refuse["webfetch"] = PermissionDenied("no")
-    with pytest.raises(PermissionDenied):
+    bench.refuse["webfetch"] = PermissionDeniedError("no")
+    with pytest.raises(PermissionDeniedError):
         await bench.run(tool, url="https://x.test/a")
 
 
@@ -218,13 +218,13 @@ async def test_a_gate_that_wants_a_browser_is_tried_once_more(bench: Bench) -> N
 
     assert (await bench.run(web(answer), url="https://x.test/")).output == "in"
     assert len(agents) == 2
-    with pytest.raises(ToolFailed, match="wants a browser"):
+    with pytest.raises(ToolFailedError, match="wants a browser"):
         await bench.run(web(answer), url="https://x.test/never")
 
 
 async def test_what_is_too_large_is_not_fetched(bench: Bench) -> None:
     declared = httpx2.Response(200, content=b"x" * (5 * 1024 * 1024 + 1))
-    with pytest.raises(ToolFailed, match="larger than 5 MiB"):
+    with pytest.raises(ToolFailedError, match="larger than 5 MiB"):
         await bench.run(web(lambda request: declared), url="https://x.test/")
 
     async def endless() -> AsyncIterator[bytes]:
@@ -234,13 +234,13 @@ async def test_what_is_too_large_is_not_fetched(bench: Bench) -> None:
     def undeclared(request: httpx2.Request) -> httpx2.Response:
         return httpx2.Response(200, content=endless())
 
-    with pytest.raises(ToolFailed, match="larger than 5 MiB"):
+    with pytest.raises(ToolFailedError, match="larger than 5 MiB"):
         await bench.run(web(undeclared), url="https://x.test/")
 
 
 @pytest.mark.parametrize(("status", "said"), [(404, "404 Not Found"), (500, "500 Internal Server Error")])
 async def test_an_answer_of_no_is_a_failure(bench: Bench, status: int, said: str) -> None:
-    with pytest.raises(ToolFailed, match=said):
+    with pytest.raises(ToolFailedError, match=said):
         await bench.run(web(lambda request: httpx2.Response(status)), url="https://x.test/")
 
 
@@ -252,9 +252,9 @@ async def test_a_broken_or_slow_server_is_a_failure(bench: Bench) -> None:
         await asyncio.sleep(30)
         return page("")
 
-    with pytest.raises(ToolFailed, match="could not be fetched: refused"):
+    with pytest.raises(ToolFailedError, match="could not be fetched: refused"):
         await bench.run(web(broken), url="https://x.test/")
-    with pytest.raises(ToolFailed, match="did not answer within 1 s"):
+    with pytest.raises(ToolFailedError, match="did not answer within 1 s"):
         await bench.run(WebFetch(transport=httpx2.MockTransport(slow)), url="https://x.test/", timeout=0.1)
 
 
@@ -289,7 +289,7 @@ async def test_code_is_searched_by_way_of_exa(bench: Bench) -> None:
     assert answer.output == "found it"
     expected = {"query": "asyncio TaskGroup", "tokensNum": 5000}
     assert seen[0]["params"] == {"name": "get_code_context_exa", "arguments": expected}
-    with pytest.raises(ToolFailed, match="tokensNum"):
+    with pytest.raises(ToolFailedError, match="tokensNum"):
         await bench.run(CodeSearch(transport=transport), query="x", tokensNum=10)
 
 
@@ -298,8 +298,8 @@ async def test_a_search_that_fails_or_finds_nothing_says_so(bench: Bench) -> Non
         transport, _ = exa(f'data: {{"jsonrpc":"2.0","id":1,"result":{nothing}}}\n\n')
         assert "No search results" in (await bench.run(WebSearch(transport=transport), query="x")).output
     transport, _ = exa('data: {"jsonrpc":"2.0","id":1,"error":{"message":"quota"}}\n\n')
-    with pytest.raises(ToolFailed, match="quota"):
+    with pytest.raises(ToolFailedError, match="quota"):
         await bench.run(WebSearch(transport=transport), query="x")
     transport, _ = exa("busy", status=503)
-    with pytest.raises(ToolFailed, match="503: busy"):
+    with pytest.raises(ToolFailedError, match="503: busy"):
         await bench.run(CodeSearch(transport=transport), query="x")

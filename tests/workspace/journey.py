@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from opensesh.engine.engine import open_engine
-from opensesh.errors import Conflict, OpenseshError, WriteFailed
+from opensesh.errors import OpenseshError, RevertConflictError, WriteError
 from opensesh.models.scripted import ScriptedModel
 from opensesh.project import resolve
 from opensesh.records import Rule
@@ -73,7 +73,7 @@ class FullDisk(Disk):
     def open_new(self, path: str) -> int:
         self.room -= 1
         if self.room < 0:
-            raise WriteFailed(f"{path}: no room", path=path)
+            raise WriteError(f"{path}: no room", path=path)
         return super().open_new(path)
 
 
@@ -148,7 +148,7 @@ class Journey(RuleBasedStateMachine):
         known = self._known(session, target)
         try:
             done = self._dying(crash).revert(session, target, force=force)
-        except Conflict:
+        except RevertConflictError:
             assert not force
             assert self._tree() == before
             return
@@ -165,7 +165,7 @@ class Journey(RuleBasedStateMachine):
         before, preview = self._tree(), self._reverts().preview_undo(session)
         try:
             done = self._dying(crash).unrevert(session, force=force)
-        except Conflict:
+        except RevertConflictError:
             assert not force
             assert self._tree() == before != self.rested[session]
             return

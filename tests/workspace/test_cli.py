@@ -12,7 +12,7 @@ import pytest
 
 from opensesh.cli import confirm, session_diff, session_revert
 from opensesh.cli.arguments import Parser
-from opensesh.errors import Conflict, NotFound, UsageError
+from opensesh.errors import NotFoundError, RevertConflictError, UsageError
 
 from .desk import Desk, contents, creates, deletes, write, writes
 
@@ -73,7 +73,7 @@ def test_the_diff_is_shown_as_git_shows_it(console: Console) -> None:
     assert "deleted file mode 100644\n" in shown
     assert "-1\n+2" in console.diff(session, "--message", second)
     assert "README.md" not in console.diff(session, "--message", first)
-    with pytest.raises(NotFound, match="msg_none"):
+    with pytest.raises(NotFoundError, match="msg_none"):
         console.diff(session, "--message", "msg_none")
 
 
@@ -107,7 +107,7 @@ def test_when_the_snapshots_are_gone_what_was_stored_is_shown(console: Console) 
     desk.sessions.store.write(("session_diff", session), stored)
     assert "-old\n+new\n" in console.diff(session)
     assert console.errors == "As it was stored when the session ran: its snapshots are gone.\n"
-    with pytest.raises(NotFound, match="nothing is stored of what it changed, and its snapshots are gone"):
+    with pytest.raises(NotFoundError, match="nothing is stored of what it changed, and its snapshots are gone"):
         console.diff(session, "--message", prompt)
 
 
@@ -119,7 +119,7 @@ def test_when_the_folder_is_gone_what_was_stored_is_shown(console: Console) -> N
     shown = console.diff(session)
     assert console.errors == ""
     shutil.rmtree(desk.folder)
-    with pytest.raises(NotFound, match=r"nothing is stored of what it changed, and .* is not there any more"):
+    with pytest.raises(NotFoundError, match=r"nothing is stored of what it changed, and .* is not there any more"):
         console.diff(session)
     stored: list[dict[str, Any]] = [
         {"file": "a.txt", "before": "", "after": "1\n", "additions": 1, "deletions": 0, "status": "added"},
@@ -140,7 +140,7 @@ def test_when_the_folder_is_no_repository_any_more_what_was_stored_is_shown(cons
     session = desk.session()
     desk.step(session, desk.prompt(session), writes({"a.txt": "1\n"}))
     shutil.rmtree(desk.folder / ".git")
-    with pytest.raises(NotFound, match="nothing is stored of what it changed, and there are no snapshots outside"):
+    with pytest.raises(NotFoundError, match="nothing is stored of what it changed, and there are no snapshots outside"):
         console.diff(session)
     stored = [{"file": "a.txt", "before": "", "after": "1\n", "additions": 1, "deletions": 0, "status": "added"}]
     desk.sessions.store.write(("session_diff", session), stored)
@@ -178,11 +178,11 @@ def test_going_back_prompt_by_prompt_and_forth_at_once(console: Console) -> None
     console.revert(session, "--yes")
     assert "a.txt" not in contents(console.desk.folder)
     assert console.desk.sessions.get(session).document["revert"]["messageID"] == first
-    with pytest.raises(NotFound, match=f"before its first prompt already; 'opensesh session unrevert {session}'"):
+    with pytest.raises(NotFoundError, match=f"before its first prompt already; 'opensesh session unrevert {session}'"):
         console.revert(session, "--yes")
     assert console.unrevert(session, "--yes") == f"{session} brought back: 2 files changed\n"
     assert contents(console.desk.folder) == after
-    with pytest.raises(NotFound, match="not reverted"):
+    with pytest.raises(NotFoundError, match="not reverted"):
         console.unrevert(session, "--yes")
 
 
@@ -224,7 +224,7 @@ def test_where_nobody_can_be_asked_nothing_happens_without_a_word(
 def test_a_conflict_is_named_and_can_be_forced(console: Console) -> None:
     session, _, _ = story(console.desk)
     write(console.desk.folder, {"a.txt": "mine\n"})
-    with pytest.raises(Conflict, match=r"a\.txt .*--force goes on"):
+    with pytest.raises(RevertConflictError, match=r"a\.txt .*--force goes on"):
         console.revert(session, "--yes")
     console.revert(session, "--yes", "--force")
     assert contents(console.desk.folder)["a.txt"] == "1\n"
@@ -237,12 +237,12 @@ def test_what_is_forced_over_after_a_revert_is_kept_and_named(console: Console) 
     console.revert(session, "--yes")
     assert console.errors == ""
     write(console.desk.folder, {"a.txt": "mine\n", "src/main.py": "not the session's\n"})
-    with pytest.raises(Conflict, match="--force goes on"):
+    with pytest.raises(RevertConflictError, match="--force goes on"):
         console.revert(session, first, "--yes")
     console.revert(session, first, "--yes", "--force")
     assert kept_by(console) == {"a.txt": "mine\n"}
     write(console.desk.folder, {"a.txt": "mine again\n"})
-    with pytest.raises(Conflict, match="--force goes on"):
+    with pytest.raises(RevertConflictError, match="--force goes on"):
         console.unrevert(session, "--yes")
     done = json.loads(console.unrevert(session, "--yes", "--force", "--json"))
     assert kept_by(console) == {"a.txt": "mine again\n"} == contents(Path(done["kept"]))
@@ -250,7 +250,7 @@ def test_what_is_forced_over_after_a_revert_is_kept_and_named(console: Console) 
 
 
 def test_a_session_without_a_prompt_has_nothing_to_go_back_to(console: Console) -> None:
-    with pytest.raises(NotFound, match="no prompt to go back to"):
+    with pytest.raises(NotFoundError, match="no prompt to go back to"):
         console.revert(console.desk.session(), "--yes")
 
 
@@ -275,5 +275,5 @@ def test_what_could_not_be_brought_back_is_no_success(plain: Desk, capsys: pytes
 def test_a_session_whose_folder_is_gone_says_so(console: Console) -> None:
     session, _, _ = story(console.desk)
     console.desk.folder.rename(console.desk.home / "elsewhere")
-    with pytest.raises(NotFound, match=r"which is gone; .*opensesh session move ses_\w+ FOLDER"):
+    with pytest.raises(NotFoundError, match=r"which is gone; .*opensesh session move ses_\w+ FOLDER"):
         console.revert(session, "--yes")

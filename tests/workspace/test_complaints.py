@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from opensesh.errors import Conflict
+from opensesh.errors import RevertConflictError
 from opensesh.records import Rule
 from opensesh.workspace import Reverts, tidy
 from opensesh.workspace.scan import Limits
@@ -86,7 +86,7 @@ def test_t7_1_what_the_user_changed_since_is_not_written_over(desk: Desk) -> Non
     session = desk.session()
     prompt = turn(desk, session, writes({"a": "1", "b": "1"}))
     write(desk.folder, {"a": "the user's own"})
-    with pytest.raises(Conflict):
+    with pytest.raises(RevertConflictError):
         desk.reverts.revert(session, prompt)
     assert contents(desk.folder)["b"] == "1"
 

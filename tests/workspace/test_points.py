@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from opensesh.errors import NotFound
+from opensesh.errors import NotFoundError
 from opensesh.records import Revert
 from opensesh.storage.json_tree import JsonTree
 from opensesh.storage.store import StoredMessage
@@ -51,9 +51,9 @@ def test_an_answer_without_a_prompt_stands_for_itself() -> None:
 
 
 def test_what_is_not_there_cannot_be_gone_back_to() -> None:
-    with pytest.raises(NotFound, match="msg_x"):
+    with pytest.raises(NotFoundError, match="msg_x"):
         find(HISTORY, "msg_x")
-    with pytest.raises(NotFound, match="prt_x"):
+    with pytest.raises(NotFoundError, match="prt_x"):
         find(HISTORY, "msg_u1", "prt_x")
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from opensesh import ids
-from opensesh.errors import Busy, Conflict, NotFound, ReadOnlyStore, SnapshotError, WriteFailed
+from opensesh.errors import BusyError, NotFoundError, ReadOnlyStoreError, RevertConflictError, SnapshotError, WriteError
 from opensesh.records import Document, dumps
 from opensesh.storage.disk import Disk
 from opensesh.storage.leases import Leases
@@ -145,7 +145,7 @@ def test_a_file_that_someone_else_changed_is_a_conflict_and_nothing_is_touched(d
     write(desk.folder, {"README.md": "the user's own\n"})
     found = contents(desk.folder)
     stored = desk.sessions.get(session).document
-    with pytest.raises(Conflict) as caught:
+    with pytest.raises(RevertConflictError) as caught:
         desk.reverts.revert(session, second)
     assert caught.value.files == ["README.md"]
     assert "README.md (changed since)" in caught.value.message
@@ -165,7 +165,7 @@ def test_force_overrides_a_conflict_and_can_still_be_undone(desk: Desk) -> None:
 def test_a_file_that_someone_else_deleted_is_a_conflict(desk: Desk) -> None:
     session, _, second = two_turns(desk)
     (desk.folder / "new.txt").unlink()
-    with pytest.raises(Conflict, match="deleted since"):
+    with pytest.raises(RevertConflictError, match="deleted since"):
         desk.reverts.revert(session, second)
 
 
@@ -182,7 +182,7 @@ def test_what_someone_wrote_between_two_steps_is_not_lost_unseen(desk: Desk) -> 
     desk.step(session, prompt, writes({"README.md": "session\n"}))
     write(desk.folder, {"README.md": "session\nuser\n"})
     desk.step(session, prompt, writes({"README.md": "session\nuser\nsession\n"}))
-    with pytest.raises(Conflict, match="while the session went on"):
+    with pytest.raises(RevertConflictError, match="while the session went on"):
         desk.reverts.revert(session, prompt)
     desk.reverts.revert(session, prompt, force=True)
     assert contents(desk.folder) == START
@@ -192,7 +192,7 @@ def test_what_someone_changed_after_a_revert_stops_its_undoing(desk: Desk) -> No
     session, _, second = two_turns(desk)
     desk.reverts.revert(session, second)
     write(desk.folder, {"README.md": "the user's own\n", "unrelated": "x"})
-    with pytest.raises(Conflict):
+    with pytest.raises(RevertConflictError):
         desk.reverts.unrevert(session)
     assert contents(desk.folder)["README.md"] == "the user's own\n"
     desk.reverts.unrevert(session, force=True)
@@ -203,7 +203,7 @@ def test_what_someone_changed_after_a_revert_stops_its_moving_on(desk: Desk) -> 
     session, first, second = two_turns(desk)
     desk.reverts.revert(session, second)
     write(desk.folder, {"new.txt": "the user's own\n"})
-    with pytest.raises(Conflict):
+    with pytest.raises(RevertConflictError):
         desk.reverts.revert(session, first)
 
 
@@ -215,7 +215,7 @@ def test_a_step_that_was_broken_off_is_taken_back_unless_someone_wrote_later(des
     os.utime(desk.folder / "README.md", (long_ago, long_ago))
     assert desk.reverts.preview(session, prompt).plan.conflicts == []
     os.utime(desk.folder / "README.md")
-    with pytest.raises(Conflict, match="after the session was done"):
+    with pytest.raises(RevertConflictError, match="after the session was done"):
         desk.reverts.revert(session, prompt)
 
 
@@ -462,9 +462,9 @@ def test_a_session_that_someone_runs_is_busy(desk: Desk) -> None:
     leases = Leases(desk.sessions.store, folder=str(desk.home / "leases"))
     reverts = Reverts(desk.sessions, desk.snapshots, leases=leases, state=str(desk.home / "state"))
     with leases.acquire(session, "someone"):
-        with pytest.raises(Busy):
+        with pytest.raises(BusyError):
             reverts.revert(session, second)
-        with pytest.raises(Busy):
+        with pytest.raises(BusyError):
             reverts.unrevert(session)
         assert reverts.preview(session, second).plan.files
     assert contents(desk.folder) == AFTER_TWO
@@ -474,9 +474,9 @@ def test_a_session_that_someone_runs_is_busy(desk: Desk) -> None:
 
 def test_what_is_not_there_is_not_found(desk: Desk) -> None:
     session, _, _ = two_turns(desk)
-    with pytest.raises(NotFound):
+    with pytest.raises(NotFoundError):
         desk.reverts.revert(session, "msg_none")
-    with pytest.raises(NotFound):
+    with pytest.raises(NotFoundError):
         desk.reverts.revert("ses_none", "msg_none")
     done = desk.reverts.unrevert(session)
     assert done.session.document == desk.sessions.get(session).document
@@ -498,7 +498,7 @@ class Sealed(Memory):
 
     def _check(self) -> None:
         if self.sealed:
-            raise ReadOnlyStore("this store is only read")
+            raise ReadOnlyStoreError("this store is only read")
 
 
 def test_a_store_that_is_only_read_keeps_the_files_as_they_are(tmp_path: Path) -> None:
@@ -506,7 +506,7 @@ def test_a_store_that_is_only_read_keeps_the_files_as_they_are(tmp_path: Path) -
     desk = Desk(tmp_path / "home", new_repository(tmp_path / "work"), store=store)
     session, _, second = two_turns(desk)
     store.sealed = True
-    with pytest.raises(ReadOnlyStore):
+    with pytest.raises(ReadOnlyStoreError):
         desk.reverts.revert(session, second)
     assert contents(desk.folder) == AFTER_TWO
     store.sealed = False
@@ -596,7 +596,7 @@ def test_a_full_disk_stops_a_revert_which_goes_on_when_there_is_room(tmp_path: P
     folder = new_repository(tmp_path / "work")
     desk = Desk(tmp_path / "home", folder, disk=Refusing("README.md", errno.ENOSPC))
     session, first, _ = two_turns(desk)
-    with pytest.raises(WriteFailed):
+    with pytest.raises(WriteError):
         desk.reverts.revert(session, first)
     assert Desk(tmp_path / "home", folder).reverts.recover(session)
     assert contents(folder) == START

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from opensesh.errors import Conflict
+from opensesh.errors import RevertConflictError
 from opensesh.records import Document
 from opensesh.workspace import Originals
 from opensesh.workspace.originals import LARGEST
@@ -45,7 +45,7 @@ def test_an_edit_is_undone_only_while_the_file_holds_what_it_left(plain: Desk) -
     write(plain.folder, {"a.txt": "one\n"})
     session, prompt = turn(plain, edits("a.txt", "two\n"))
     write(plain.folder, {"a.txt": "the user's own\n"})
-    with pytest.raises(Conflict):
+    with pytest.raises(RevertConflictError):
         plain.reverts.revert(session, prompt)
     assert contents(plain.folder) == {"a.txt": "the user's own\n"}
     plain.reverts.revert(session, prompt, force=True)
@@ -57,7 +57,7 @@ def test_an_edit_is_undone_only_while_the_file_holds_what_it_left(plain: Desk) -
 def test_a_change_between_two_edits_that_nobody_recorded_is_a_conflict(plain: Desk) -> None:
     write(plain.folder, {"a.txt": "one\n"})
     session, prompt = turn(plain, edits("a.txt", "two\n"), writes({"a.txt": "shell\n"}), edits("a.txt", "three\n"))
-    with pytest.raises(Conflict):
+    with pytest.raises(RevertConflictError):
         plain.reverts.revert(session, prompt)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ..errors import NotFound
+from ..errors import NotFoundError
 from . import directory, output
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def run(options: Namespace) -> int:
     known = agents(config)
     if options.name and options.name not in known:
         shown = ", ".join(name for name, agent in known.items() if not agent.hidden)
-        raise NotFound(f"there is no agent {options.name!r}; there are: {shown}", agent=options.name)
+        raise NotFoundError(f"there is no agent {options.name!r}; there are: {shown}", agent=options.name)
     offered = [each for each in known.values() if options.all or not each.hidden]
     wanted = [known[options.name]] if options.name else offered
     default = default_agent(config, known).name

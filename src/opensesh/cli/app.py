@@ -67,12 +67,12 @@ _LEAN = ("search", "stats", "completion")
 """Commands that most of the time need not decode a record."""
 _EXIT: tuple[tuple[type[errors.OpenseshError], int], ...] = (
     (errors.UsageError, 2),
-    (errors.Ambiguous, 2),
-    (errors.InvalidID, 2),
-    (errors.InvalidKey, 2),
-    (errors.NotFound, 3),
-    (errors.ModelNotFound, 3),
-    (errors.Busy, 4),
+    (errors.AmbiguousError, 2),
+    (errors.InvalidIDError, 2),
+    (errors.InvalidKeyError, 2),
+    (errors.NotFoundError, 3),
+    (errors.ModelNotFoundError, 3),
+    (errors.BusyError, 4),
     (errors.StoreError, 5),
     (errors.RecordError, 5),
 )
@@ -130,7 +130,7 @@ def _understood(error: Exception, words: Sequence[str]) -> errors.OpenseshError:
     if isinstance(error, errors.OpenseshError):
         return error
     if isinstance(error, FileNotFoundError) and not error.filename and _is_nowhere():
-        return errors.NotFound("the folder that this was started in is gone; go to one that is there")
+        return errors.NotFoundError("the folder that this was started in is gone; go to one that is there")
     if isinstance(error, OSError) and error.strerror:
         return errors.OpenseshError(f"{error.filename}: {error.strerror}" if error.filename else error.strerror)
     if isinstance(error, ImportError) and error.name:
@@ -245,7 +245,7 @@ def _check_store(command: str, options: argparse.Namespace) -> None:
     named = options.store or os.environ.get("OPENSESH_STORE")
     found = find_stores(options.store)
     if named and command not in _BEGINNERS and not os.path.exists(found.place):
-        raise errors.NotFound(f"there is no store at {named}")
+        raise errors.NotFoundError(f"there is no store at {named}")
     tree = found.tree or found.place
     # The doctor sees by itself what is wrong with a tree or a database, but not through a closed door.
     if os.path.isdir(found.place) and found.place != tree:
@@ -312,7 +312,7 @@ def _explain(error: errors.OpenseshError, *, as_json: bool) -> None:
     if as_json:
         from ..records import dumps
 
-        shape = {"error": {"name": type(error).__name__, "message": error.message, "data": error.data}}
+        shape = {"error": {"name": error.json_name, "message": error.message, "data": error.data}}
         try:
             print(dumps(shape).decode(), flush=True)
         except OSError:

@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from .. import events
-from ..errors import NotFound
+from ..errors import NotFoundError
 from ..records import as_list, as_object
 from . import output, tool_lines
 
@@ -63,7 +63,7 @@ class Policy:
         if why and why not in self._hints:
             self._tell(f"  {why}")
             self._hints.add(why)
-        with suppress(NotFound):
+        with suppress(NotFoundError):
             self.engine.runtime.permissions.refuse(asked.id, f"nobody could be asked{f'; {why}' if why else ''}")
 
     async def question(self, asked: QuestionAsked) -> None:
@@ -77,12 +77,12 @@ class Policy:
 
     def reply(self, asked: PermissionAsked, answer: Answer, message: str | None = None) -> None:
         """Answer a request, unless it was settled meanwhile."""
-        with suppress(NotFound):
+        with suppress(NotFoundError):
             self.engine.runtime.permissions.reply(asked.id, answer, message)
 
     def dismiss(self, asked: QuestionAsked) -> None:
         """Refuse to answer a question, unless it was settled meanwhile."""
-        with suppress(NotFound):
+        with suppress(NotFoundError):
             self.engine.runtime.questions.reject(asked.id)
 
 
@@ -127,7 +127,7 @@ class Person(Policy):
                 self.dismiss(asked)
                 return
             answers.append(answer)
-        with suppress(NotFound):
+        with suppress(NotFoundError):
             self.engine.runtime.questions.reply(asked.id, answers)
 
     async def _one(self, question: Document) -> list[str] | None:

@@ -10,7 +10,7 @@ import re
 import sys
 from typing import TYPE_CHECKING, Any
 
-from ..errors import ConfigError, NotFound
+from ..errors import ConfigError, NotFoundError
 from ..records import as_list, as_object
 from . import directory, output
 
@@ -44,7 +44,7 @@ def run(options: Namespace) -> int:
     rows = [each for each in values(config.document) if _is_below(each[0], options.path)]
     defaults = [] if rows or not options.path else _defaults(config, options.path)
     if options.path and not rows and not defaults:
-        raise NotFound(f"there is no setting {options.path!r}, and nobody made one", path=options.path)
+        raise NotFoundError(f"there is no setting {options.path!r}, and nobody made one", path=options.path)
     if options.json:
         output.print_json(_document(config, [*rows, *defaults], problems, made=bool(rows)))
         return 0

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ..errors import ModelNotFound
+from ..errors import ModelNotFoundError
 from . import directory, output
 
 if TYPE_CHECKING:
@@ -99,7 +99,7 @@ def _chosen(catalogue: Catalogue, keyring: Keyring, config: Config) -> _Chosen:
     try:
         default = choice.default_model(catalogue, keyring, config.document, choice.recent_models())
         small = choice.small_model(catalogue, keyring, config.document, default.provider_id) or default
-    except ModelNotFound as error:
+    except ModelNotFoundError as error:
         return _Chosen(None, None, error.message)
     return _Chosen(default.ref, small.ref)
 

@@ -6,7 +6,7 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any
 
-from ..errors import NotFound
+from ..errors import NotFoundError
 from ..history.library import Library
 from ..storage.keys import GLOBAL
 from . import output
@@ -32,7 +32,7 @@ def run(options: Namespace) -> int:
     if options.name:
         found = find_places(found, options.name)
         if not found:
-            raise NotFound(f"no project resembles {options.name!r} in {library.store.place}")
+            raise NotFoundError(f"no project resembles {options.name!r} in {library.store.place}")
     else:
         found.sort(key=lambda each: -_last_used(each, used))
     if options.json:

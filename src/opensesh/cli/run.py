@@ -12,7 +12,7 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
-from ..errors import NotFound, UsageError
+from ..errors import NotFoundError, UsageError
 from .arguments import SESSION
 
 if TYPE_CHECKING:
@@ -222,7 +222,9 @@ def _last_here(store: Store, directory: str) -> Session:
     here = [each for each in roots if each.directory == place.directory]
     related = [each for each in roots if each.project_id == place.id != GLOBAL]
     if not here and not related:
-        raise NotFound(f"no session of {place.directory} is there to go on with; leave out --continue to begin one")
+        raise NotFoundError(
+            f"no session of {place.directory} is there to go on with; leave out --continue to begin one"
+        )
     return max(here or related, key=lambda each: each.updated)
 
 

@@ -64,7 +64,7 @@ def no_result(error: Exception) -> Document:
     """The result where the prompt never got to have an outcome."""
     known = isinstance(error, OpenseshError)
     data = {**error.data, "message": error.message} if known else {"message": f"{type(error).__name__}: {error}"}
-    shape = {"name": type(error).__name__ if known else "UnknownError", "data": data}
+    shape = {"name": error.json_name if known else "UnknownError", "data": data}
     none = {"input": 0, "output": 0, "reasoning": 0, "cache": {"read": 0, "write": 0}}
     return {
         "type": "result",

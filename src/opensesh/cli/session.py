@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from ..errors import Busy, NotFound, OpenseshError, UsageError
+from ..errors import BusyError, NotFoundError, OpenseshError, UsageError
 from ..project import resolve
 from ..sessions import Sessions
 from ..storage import open_store
@@ -107,7 +107,7 @@ def _compact(sessions: Sessions, session: Session, options: Namespace) -> int:
     if options.undo:
         _refuse_if_running(sessions, session)
         if not compaction.undo(sessions, session.id):
-            raise NotFound(f"session {session.id} has no summary to take back")
+            raise NotFoundError(f"session {session.id} has no summary to take back")
         _answer(sessions.get(session.id), "shown as before its last summary", options)
         return 0
     outcome = asyncio.run(_sum_up(sessions, session))
@@ -129,7 +129,7 @@ def _refuse_if_running(sessions: Sessions, session: Session) -> None:
 
     holder = Leases(sessions.store).holder(session.id)
     if holder is not None:
-        raise Busy(f"session {session.id} is being run by {holder}. Stop it first.", session=session.id)
+        raise BusyError(f"session {session.id} is being run by {holder}. Stop it first.", session=session.id)
 
 
 def _answer(session: Session, what: str, options: Namespace) -> None:

@@ -11,7 +11,7 @@ import sys
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from ..errors import NotFound, UsageError
+from ..errors import NotFoundError, UsageError
 from ..storage import open_store
 from . import confirm, output
 from .arguments import PROJECT, SESSION
@@ -94,7 +94,7 @@ def _deed(options: Namespace) -> Callable[[Store, list[Session], bool], Bulk]:
         if not os.path.isdir(folder) and (folder == "last" or folder.startswith("ses_")):
             raise UsageError(f"move {folder} to which folder? Name it last: opensesh session move {folder} FOLDER")
         if not os.path.isdir(folder):
-            raise NotFound(f"there is no folder {folder}", path=folder)
+            raise NotFoundError(f"there is no folder {folder}", path=folder)
         base = os.path.abspath(os.path.expanduser(options.base)) if options.base else ""
         return lambda store, chosen, dry: moving.move(store, chosen, os.path.abspath(folder), base=base, dry_run=dry)
     act = trash.remove if options.action == "remove" else trash.archive
@@ -120,7 +120,7 @@ def _tests(store: Store, options: Namespace) -> list[Callable[[Session], bool]]:
 
         project = Library(store=store).choose(options.project)
         if project.by_title:
-            raise NotFound(f"no project resembles {options.project!r}. 'opensesh projects' shows them.")
+            raise NotFoundError(f"no project resembles {options.project!r}. 'opensesh projects' shows them.")
         tests.append(lambda each: project.belongs(each.project_id, each.directory, each.title))
     if options.before:
         before = moment(options.before, utc=options.utc)

@@ -7,7 +7,7 @@ import sys
 from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
-from ..errors import NotFound, SnapshotError
+from ..errors import NotFoundError, SnapshotError
 from ..records import as_list, as_object
 from ..storage import keys
 from . import output
@@ -50,7 +50,7 @@ def run(options: Namespace, sessions: Sessions, session: Session) -> int:
     if options.message is not None:
         messages = turn(messages, options.message)
         if not messages:
-            raise NotFound(f"the session has no message {options.message}", id=options.message)
+            raise NotFoundError(f"the session has no message {options.message}", id=options.message)
     found = _changes(sessions, session, messages, whole=options.message is None)
     if options.json:
         output.print_json(found.files)
@@ -78,7 +78,7 @@ def place_of(session: Session) -> Place:
 
     if not os.path.isdir(session.directory):
         how = f"if it was moved, 'opensesh session move {session.id} FOLDER' says where to"
-        raise NotFound(f"the session worked in {session.directory}, which is gone; {how}", id=session.id)
+        raise NotFoundError(f"the session worked in {session.directory}, which is gone; {how}", id=session.id)
     return resolve(session.directory)
 
 
@@ -99,7 +99,7 @@ def _changes(sessions: Sessions, session: Session, messages: Sequence[StoredMess
             why = "its snapshots are gone"
     stored = _stored(sessions, session, messages, whole=whole)
     if stored is None and unknown:
-        raise NotFound(f"nothing is stored of what it changed, and {why}", id=session.id)
+        raise NotFoundError(f"nothing is stored of what it changed, and {why}", id=session.id)
     return _Changes(stored or [], "", why if stored else "")
 
 
@@ -118,7 +118,7 @@ def _stored(
         return list(chain.from_iterable(told)) if told else None
     try:
         sessions.store.read(keys.diff(session.id))
-    except NotFound:
+    except NotFoundError:
         return None
     return []
 

@@ -6,7 +6,7 @@ import sys
 from contextlib import redirect_stdout
 from typing import TYPE_CHECKING
 
-from ..errors import NotFound
+from ..errors import NotFoundError
 from . import confirm, output
 from .arguments import SESSION
 from .session_diff import snapshots_of
@@ -59,7 +59,7 @@ def run_unrevert(options: Namespace, sessions: Sessions, session: Session) -> in
     if reverts.recover(session.id):
         session = sessions.get(session.id)
     if session.revert is None:
-        raise NotFound(f"{session.id} is not reverted, so there is nothing to bring back", id=session.id)
+        raise NotFoundError(f"{session.id} is not reverted, so there is nothing to bring back", id=session.id)
     preview = reverts.preview_undo(session.id)
     if options.dry_run or not _agreed(preview, options):
         return _leave(preview, options)
@@ -88,9 +88,9 @@ def _one_prompt_back(messages: Sequence[StoredMessage], session: Session) -> str
     prompts = [message.info["id"] for message in messages[:end] if message.info.get("role") == "user"]
     if not prompts and session.revert is not None:
         back = f"'opensesh session unrevert {session.id}' brings everything back"
-        raise NotFound(f"{session.id} is reverted to before its first prompt already; {back}", id=session.id)
+        raise NotFoundError(f"{session.id} is reverted to before its first prompt already; {back}", id=session.id)
     if not prompts:
-        raise NotFound(f"there is no prompt to go back to in {session.id}", id=session.id)
+        raise NotFoundError(f"there is no prompt to go back to in {session.id}", id=session.id)
     return prompts[-1]
 
 

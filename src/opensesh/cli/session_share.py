@@ -8,7 +8,7 @@ import shlex
 import sys
 from typing import TYPE_CHECKING
 
-from ..errors import Ambiguous, NotFound, ShareFailed, UsageError
+from ..errors import AmbiguousError, NotFoundError, ShareError, UsageError
 from . import confirm, output
 from .arguments import SESSION
 from .choose import find_session
@@ -72,9 +72,9 @@ def run_unshare(options: Namespace, sessions: Sessions) -> int:
 def _take_down(publisher: Publisher, session_id: str) -> TakenBack:
     try:
         return asyncio.run(_unshare(publisher, session_id))
-    except ShareFailed as error:
+    except ShareError as error:
         again = f"the link still stands, is {_tried_again(publisher.sessions)}"
-        raise ShareFailed(f"{error.message}; {again}", status=error.status, retryable=error.retryable) from error
+        raise ShareError(f"{error.message}; {again}", status=error.status, retryable=error.retryable) from error
 
 
 def _tried_again(sessions: Sessions) -> str:
@@ -160,9 +160,9 @@ def _named(sessions: Sessions, word: str) -> str:
     fits = [name for name, url in known.items() if word in (name, url) or _is_part(word, name)]
     try:
         return find_session(sessions.store, word).id
-    except NotFound:
+    except NotFoundError:
         if len(fits) > 1:
-            raise Ambiguous(word, fits) from None
+            raise AmbiguousError(word, fits) from None
         if not fits:
             raise
     if fits[0] in removed:

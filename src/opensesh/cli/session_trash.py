@@ -10,7 +10,7 @@ import shlex
 import sys
 from typing import TYPE_CHECKING
 
-from ..errors import NotFound, UsageError
+from ..errors import NotFoundError, UsageError
 from ..storage import open_store
 from . import confirm, output
 from .listing import moment
@@ -76,7 +76,7 @@ def _taken_back(store: Store, word: str) -> Undone:
         _point_elsewhere(word)
     if len(held) != 1:
         found = "several sessions in the trash begin" if held else "no session in the trash begins"
-        raise NotFound(f"{found} with {word!r}. 'opensesh session trash' shows them.")
+        raise NotFoundError(f"{found} with {word!r}. 'opensesh session trash' shows them.")
     ((name, undo),) = held.items()
     return trash.restore(undo, name)
 
@@ -89,7 +89,7 @@ def _last_taken_back(store: Store) -> Undone:
         done = trash.restore(undo)
         if done.restored or done.left:
             return done  # else it was taken back by other means
-    raise NotFound("nothing was removed, archived or moved that is not taken back already")
+    raise NotFoundError("nothing was removed, archived or moved that is not taken back already")
 
 
 def _point_elsewhere(word: str) -> None:
@@ -100,7 +100,7 @@ def _point_elsewhere(word: str) -> None:
         for name in each.titles:
             if name.startswith(word):
                 where = each.header.root
-                raise NotFound(
+                raise NotFoundError(
                     f"{name} was removed from another store; --store {shlex.quote(where)} has it in its trash"
                 )
 

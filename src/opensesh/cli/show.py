@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
-from ..errors import NotFound, UsageError
+from ..errors import NotFoundError, UsageError
 from ..history.library import Library
 from ..history.transcript import Asked, Attached, Call, Marked, Said, Thought, Wanted
 from ..records import Session, view
@@ -63,7 +63,7 @@ def run(options: Namespace) -> int:
 def _find(library: Library, word: str) -> Session:
     try:
         return library.session(word).record
-    except NotFound:
+    except NotFoundError:
         messages = library.store.messages(word, last=1) if word.startswith("ses_") and is_plain(word) else ()
         if not messages:
             raise

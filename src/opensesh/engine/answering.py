@@ -13,7 +13,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from .. import events
-from ..errors import NotFound, PermissionCorrected, PermissionRejected
+from ..errors import NotFoundError, PermissionCorrectedError, PermissionRejectedError
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from .runtime import Runtime
 
     MayIt = Callable[[events.PermissionAsked], Awaitable[Answer] | Answer]
-    """Answers ``once``, ``always`` or ``reject``; raises :class:`PermissionCorrected` to say what to do instead."""
+    """Answers ``once``, ``always`` or ``reject``; raises :class:`PermissionCorrectedError` to say what to do
+    instead."""
 
 WhichOne = Callable[[events.QuestionAsked], Awaitable[list[list[str]] | None] | list[list[str]] | None]
 """Answers with the labels chosen, a list for each question; with ``None`` if there will be no answer."""
@@ -112,14 +113,14 @@ class Answering:
         async with self._turn:
             try:
                 answer = await _permitted(ask, asked)
-            except PermissionCorrected as error:
+            except PermissionCorrectedError as error:
                 answer, message = "reject", error.message
-            except PermissionRejected:
+            except PermissionRejectedError:
                 answer = "reject"
             except Exception:
                 log.exception("whoever should have answered for %s failed, so it is refused", asked.permission)
                 answer = "reject"
-            with suppress(NotFound):
+            with suppress(NotFoundError):
                 self._runtime.permissions.reply(asked.id, answer, message)
 
     async def _choose(self, asked: events.QuestionAsked, ask: WhichOne) -> None:
@@ -129,7 +130,7 @@ class Answering:
             except Exception:
                 log.exception("whoever should have answered a question failed, so it is dismissed")
                 answers = None
-            with suppress(NotFound):
+            with suppress(NotFoundError):
                 if answers is None:
                     self._runtime.questions.reject(asked.id)
                 else:

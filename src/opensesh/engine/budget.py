@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Literal
 
 from msgspec import Struct
 
-from ..errors import BudgetExceeded, UsageError
+from ..errors import OverBudgetError, UsageError
 from ..models import pricing
 from ..models.connect import Connections
 from ..models.events import FinishStep
@@ -89,7 +89,7 @@ class Account:
         return self._spent
 
     async def check(self, model: Model) -> None:
-        """Return if ``model`` may be asked; otherwise raise :class:`~opensesh.errors.BudgetExceeded`."""
+        """Return if ``model`` may be asked; otherwise raise :class:`~opensesh.errors.OverBudgetError`."""
         if self._payer is not None:
             await self._payer.check(model)
             if self._budget.task is not None:
@@ -125,7 +125,7 @@ class Account:
 
     def _hold(self, scope: Literal["run", "session", "task"], spent: Decimal, budget: Decimal) -> None:
         if spent >= budget:
-            raise BudgetExceeded(
+            raise OverBudgetError(
                 f"the budget of this {scope}, ${budget}, is used up: ${spent.normalize():f} are spent. Nothing more "
                 "was sent. Raise the budget to go on.",
                 scope=scope,
@@ -143,7 +143,7 @@ class Account:
             return
         limits = {"run": self._budget.run, "session": self._budget.session, "task": self._budget.task}
         scope, budget = next((scope, limit) for scope, limit in limits.items() if limit is not None)
-        raise BudgetExceeded(
+        raise OverBudgetError(
             f"the budget of this {scope}, ${budget}, cannot be held: the price of {listed} is not known. Nothing was "
             "sent. Give the model a price in the configuration (provider.<id>.models.<id>.cost), or set no budget.",
             scope=scope,

@@ -10,7 +10,13 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 from .. import ids
-from ..errors import OpenseshError, PermissionCorrected, PermissionDenied, PermissionRejected, QuestionRejected
+from ..errors import (
+    OpenseshError,
+    PermissionCorrectedError,
+    PermissionDeniedError,
+    PermissionRejectedError,
+    QuestionRejectedError,
+)
 from ..models import events as stream
 from ..records import OWN, as_object
 from ..tools.tool import invoke
@@ -196,14 +202,14 @@ class CallRunner:
         metadata = {"tool": tool, "input": dict(given), "reason": circle}
         try:
             await context.ask("doom_loop", [tool], always=[tool], metadata=metadata)
-        except PermissionDenied:
+        except PermissionDeniedError:
             self._refused = True  # told so, a model that runs in circles would run on
             raise
         self._repetition.allowed()
 
     def _note_refusal(self, error: BaseException) -> None:
-        self._refused |= isinstance(error, (PermissionRejected, QuestionRejected))
-        self._corrected |= isinstance(error, PermissionCorrected)
+        self._refused |= isinstance(error, (PermissionRejectedError, QuestionRejectedError))
+        self._corrected |= isinstance(error, PermissionCorrectedError)
 
 
 def _words(error: Exception) -> str:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from ..config import commands, expand, skills
-from ..errors import NotFound, OpenseshError
+from ..errors import NotFoundError, OpenseshError
 from ..tools.shell.choice import choose
 from ..tools.shell.running import Running
 from .prompt import Prompt, mentioned_parts
@@ -27,7 +27,7 @@ def find_command(runtime: Runtime, name: str) -> Command:
     known = commands(runtime.config, skills(runtime.config).values())
     found = known.get(name.removeprefix("/"))
     if found is None:
-        raise NotFound(f"there is no command {name!r}; there are: {', '.join(sorted(known))}", command=name)
+        raise NotFoundError(f"there is no command {name!r}; there are: {', '.join(sorted(known))}", command=name)
     return found
 
 

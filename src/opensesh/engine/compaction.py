@@ -12,7 +12,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from .. import events, ids
-from ..errors import ContextOverflow, ModelError, OpenseshError
+from ..errors import ContextExceededError, ModelError, OpenseshError
 from ..models import events as stream
 from ..models import options
 from ..models.request import Request, System, Text, User
@@ -167,7 +167,7 @@ class Compaction:
             piece, rest = first_piece(lines, max(self._room - estimate(summary), _SMALLEST))
             try:
                 summary = await self._ask(piece, summary, objection)
-            except ContextOverflow:
+            except ContextExceededError:
                 if self._room <= _SMALLEST:
                     raise
                 self._room //= 2

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from ..errors import ModelNotFound
+from ..errors import ModelNotFoundError
 from ..models import pricing
 from ..models.events import Usage
 from ..records import as_object, side_calls
@@ -91,7 +91,7 @@ def _session(runtime: Runtime, session_id: str) -> Spent:
 def _is_unpriced(info: Document, took: dict[str, int], runtime: Runtime) -> bool:
     try:
         model = runtime.model(str(info.get("providerID")), str(info.get("modelID")))
-    except ModelNotFound:
+    except ModelNotFoundError:
         return True
     return pricing.cost(model.price, Usage(**took)) is None
 

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from .. import project
 from ..bus import Bus, Envelope
-from ..errors import Busy, OpenseshError, UsageError
+from ..errors import BusyError, OpenseshError, UsageError
 from ..events import CommandExecuted, Missed, SessionError
 from ..plugins import hooks as plugin_hooks
 from ..plugins.feeding import Feed
@@ -53,7 +53,7 @@ class Engine:
 
     Prompts of one session are answered one after the other; a prompt that comes while the session runs joins the run.
     Several sessions run at the same time. Another process that runs a session is named in
-    :class:`~opensesh.errors.Busy`.
+    :class:`~opensesh.errors.BusyError`.
     """
 
     def __init__(self, runtime: Runtime, *, permission: MayIt | None = None) -> None:
@@ -176,7 +176,8 @@ class Engine:
     ) -> Outcome:
         """Run a command for the user, in the user's shell, and put it on record; the outcome's message has its output.
 
-        A session that is at work raises :class:`~opensesh.errors.Busy`. Cancelling this, or :meth:`abort`, ends the
+        A session that is at work raises :class:`~opensesh.errors.BusyError`. Cancelling this, or :meth:`abort`, ends
+        the
         command; what it printed until then is kept.
         """
         prompt = Prompt(parts=({"type": "text", "text": BY_USER, "synthetic": True},), agent=agent, model=model)
@@ -259,7 +260,7 @@ class Engine:
             raise UsageError("the command holds a NUL character, which no shell can be given")
         async with self._runs.alone_with(session_id):
             if self._runs.get(session_id) is not None:
-                raise Busy(f"{session_id} is at work; stop it, or wait until it is done", session_id=session_id)
+                raise BusyError(f"{session_id} is at work; stop it, or wait until it is done", session_id=session_id)
             run = await self._runs.open(session_id)
             with let_go(run):
                 message = await run.writer.compose(prompt)
@@ -294,7 +295,8 @@ def open_engine(  # noqa: PLR0913 - the front door: each is a name that a caller
 
     ``tools`` are added to the built-in ones. ``permission`` is asked where the rules say so: a function, async or not,
     that is given the request and answers ``"once"``, ``"always"`` or ``"reject"``, or raises
-    :class:`~opensesh.errors.PermissionCorrected` with what to do instead. Without it a request waits, as an event on
+    :class:`~opensesh.errors.PermissionCorrectedError` with what to do instead. Without it a request waits, as an
+    event on
     the bus, until someone calls ``engine.runtime.permissions.reply``, and a line in the log says so after a while.
     ``plugins`` come after those that are found.
     """

@@ -20,11 +20,11 @@ def failure_of(error: BaseException, provider_id: str) -> Failure:
     """The record for an exception."""
     error = first_of(error)
     match error:
-        case errors.AuthFailed(status=None):
+        case errors.AuthFailedError(status=None):
             return ProviderAuthError(provider_id=provider_id, message=error.message)
-        case errors.ContextOverflow():
+        case errors.ContextExceededError():
             return ContextOverflowError(message=error.message, response_body=error.body)
-        case errors.ContentFiltered():
+        case errors.ContentFilteredError():
             return ContentFilterError(message=error.message)
         case errors.ModelError():
             return _of_model(error)
@@ -43,11 +43,11 @@ def first_of(error: BaseException) -> BaseException:
 
 
 def _of_model(error: errors.ModelError) -> Failure:
-    if isinstance(error, errors.BudgetExceeded):
+    if isinstance(error, errors.OverBudgetError):
         spent, budget = float(error.spent), float(error.budget)
         return BudgetExceededError(message=error.message, scope=error.scope, spent=spent, budget=budget)
     metadata = {"url": error.url} if error.url else {}
-    if isinstance(error, errors.ConnectionBroken):
+    if isinstance(error, errors.ModelConnectionError):
         metadata = {"code": "ECONNRESET", "message": error.message} | metadata
     return APIError(
         message=error.message,

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from .. import ids
 from .. import plugins as v
-from ..errors import PermissionDenied, PermissionRefused, ToolFailed
+from ..errors import PermissionDeniedError, PermissionRefusedError, ToolFailedError
 from ..models.request import System
 from ..plugins import hooks
 from ..records import UserMessage, as_object, read_message, read_part
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from ..storage.store import StoredMessage
     from .runtime import Runtime
 
-_REFUSALS = (ToolFailed, PermissionRefused)
+_REFUSALS = (ToolFailedError, PermissionRefusedError)
 _FIXED = ("id", "sessionID", "role", "time")
 """What no plugin changes in a message."""
 
@@ -266,7 +266,7 @@ class Hooks:
         if answer.status == "deny":
             who, why = applied.by[-1], f": {answer.message}" if answer.message else ""
             shown = ", ".join(asked.patterns)
-            raise PermissionDenied(
+            raise PermissionDeniedError(
                 f"The plugin {who} forbids {asked.permission} for {shown}{why}", permission=asked.permission, plugin=who
             )
         return answer.status

@@ -11,7 +11,7 @@ import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..config import system_instructions
-from ..errors import NotFound, OpenseshError, UsageError
+from ..errors import NotFoundError, OpenseshError, UsageError
 from ..models.model import Model
 from ..models.request import Assistant, Call, File, Reasoning, System, Text, Tool, User
 from ..records import as_object
@@ -128,13 +128,13 @@ def _place(messages: Sequence[StoredMessage], step: str) -> int:
     answers = [at for at, message in enumerate(messages) if message.info.get("role") == "assistant"]
     if step.isdecimal():
         if not 1 <= int(step) <= len(answers):
-            raise NotFound(f"there is no step {step}; the session has {len(answers)}", step=step)
+            raise NotFoundError(f"there is no step {step}; the session has {len(answers)}", step=step)
         return answers[int(step) - 1]
     named = [at for at, message in enumerate(messages) if str(message.info["id"]).endswith(step)]
     named = named or [at for at, message in enumerate(messages) if str(message.info["id"]).startswith(step)]
     if len(named) != 1:
         found = f"{len(named)} messages of the session are" if named else "no message of the session is"
-        raise NotFound(f"{found} called {step!r}", step=step)
+        raise NotFoundError(f"{found} called {step!r}", step=step)
     after = [at for at in answers if at >= named[0]]
     if not after:
         raise UsageError(f"the prompt {step} has no answer yet; without --step the next request is shown")

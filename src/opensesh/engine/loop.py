@@ -12,7 +12,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from .. import events, ids
-from ..errors import ContextOverflow, OpenseshError
+from ..errors import ContextExceededError, OpenseshError
 from ..records import (
     AssistantMessage,
     MessageAbortedError,
@@ -291,7 +291,7 @@ class Loop:
         if any(part["type"] == "patch" for part in writer.message.parts):
             self._changed_by.append(plan.user["id"])
         self._writer = self._calls = None
-        overflow = isinstance(ended.error, ContextOverflow) and self._compactions.are_wanted
+        overflow = isinstance(ended.error, ContextExceededError) and self._compactions.are_wanted
         if overflow and not self._compactions.in_vain and not is_hopeless(plan.request(), self._runtime):
             await self._compactions.request(plan.user)
             return

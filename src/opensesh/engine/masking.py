@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from ..errors import AuthFailed, ContextOverflow, ModelError
+from ..errors import AuthFailedError, ContextExceededError, ModelError
 from ..models.request import Assistant, Tool
 from ..records import OWN, as_list, as_object
 
@@ -37,7 +37,11 @@ def noted(info: Document) -> list[str]:
 
 def suspects(error: BaseException, history: History) -> list[str]:
     """The ids of the parts to leave out before trying once more; none if the error does not point at the history."""
-    if not isinstance(error, ModelError) or error.status != 400 or isinstance(error, (AuthFailed, ContextOverflow)):
+    if (
+        not isinstance(error, ModelError)
+        or error.status != 400
+        or isinstance(error, (AuthFailedError, ContextExceededError))
+    ):
         return []
     words = f"{error.message} {error.body or ''}"
     pointed_at = _pointed_at(words, history)

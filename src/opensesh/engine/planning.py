@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from ..config import rules as rules_of
 from ..config.rules import EDITING, decide
-from ..errors import InvalidArguments
+from ..errors import InvalidArgumentsError
 from ..records import Rule
 from ..tools.arguments import decode
 from ..tools.tool import BuiltinTool
@@ -103,6 +103,6 @@ def _is_harmless(given: Mapping[str, Any]) -> bool:
 
     try:
         command = decode(Bash.id, Bash.parameters, given).command  # as the tool will read it, misspellings and all
-    except InvalidArguments:
+    except InvalidArgumentsError:
         return False
     return changes_nothing(command, posix=shell.language == "posix")

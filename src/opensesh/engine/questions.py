@@ -7,7 +7,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from .. import events, ids
-from ..errors import NotFound, QuestionRejected
+from ..errors import NotFoundError, QuestionRejectedError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -30,7 +30,7 @@ class Questions:
     async def ask(
         self, session_id: str, questions: Sequence[Document], tool: Document | None = None
     ) -> list[list[str]]:
-        """Ask and wait; :class:`QuestionRejected` if the user will not answer."""
+        """Ask and wait; :class:`QuestionRejectedError` if the user will not answer."""
         asked = events.QuestionAsked(
             id=ids.ascending("que"), session_id=session_id, questions=list(questions), tool=tool
         )
@@ -54,9 +54,9 @@ class Questions:
         asked, answer = self._find(request_id)
         self._publish(events.QuestionRejected(session_id=asked.session_id, request_id=request_id))
         if not answer.done():
-            answer.set_exception(QuestionRejected("the user dismissed the question"))
+            answer.set_exception(QuestionRejectedError("the user dismissed the question"))
 
     def _find(self, request_id: str) -> tuple[events.QuestionAsked, asyncio.Future[list[list[str]]]]:
         if request_id not in self._waiting:
-            raise NotFound(f"no question {request_id} is waiting for an answer", id=request_id)
+            raise NotFoundError(f"no question {request_id} is waiting for an answer", id=request_id)
         return self._waiting[request_id]

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from ..errors import ModelError, RateLimited
+from ..errors import ModelError, RateLimitedError
 from ..models.waits import asked_for
 
 if TYPE_CHECKING:
@@ -49,4 +49,4 @@ class Policy(Struct, frozen=True, kw_only=True):
 
 def _asked(error: BaseException) -> int | None:
     headers = error.headers if isinstance(error, ModelError) else {}
-    return asked_for(headers, limited=isinstance(error, RateLimited))
+    return asked_for(headers, limited=isinstance(error, RateLimitedError))

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
 
-from ..errors import Busy, UsageError
+from ..errors import BusyError, UsageError
 from ..records import as_object
 from ..storage.leases import HEARTBEAT_MS, Lease, Leases
 from ..tools.filetimes import FileLocks, FileTimes
@@ -185,7 +185,7 @@ class Runs:
         while True:
             try:
                 return self._leases.acquire(session_id, self._runtime.settings.owner)
-            except Busy as busy:
+            except BusyError as busy:
                 if time.monotonic() > deadline or not _is_gone(busy):
                     raise
                 time.sleep(0.05)
@@ -240,7 +240,7 @@ class Runs:
                 await asyncio.to_thread(run.lease.beat)
 
 
-def _is_gone(busy: Busy) -> bool:
+def _is_gone(busy: BusyError) -> bool:
     """Whether the one who is said to run a session is dead."""
     holder = as_object(busy.data.get("holder")) or {}
     if os.name == "nt" or holder.get("host") != socket.gethostname():

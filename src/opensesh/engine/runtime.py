@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from ..config import agents, default_agent
-from ..errors import NotFound, OpenseshError
+from ..errors import NotFoundError, OpenseshError
 from ..models.connect import Connections
 from ..models.scripts import SCRIPTED
 from ..permissions import Permissions
@@ -173,7 +173,7 @@ class Runtime:
             return default_agent(self.config, self.agents)
         if name not in self.agents:
             shown = ", ".join(each.name for each in self.agents.values() if not each.hidden)
-            raise NotFound(f"there is no agent {name!r}; there are: {shown}", agent=name)
+            raise NotFoundError(f"there is no agent {name!r}; there are: {shown}", agent=name)
         return self.agents[name]
 
     def default_model(self) -> Model:

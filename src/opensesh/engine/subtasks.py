@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from ..config import evaluate
-from ..errors import InvalidID, NotFound, SubtaskFailed
+from ..errors import InvalidIDError, NotFoundError, SubtaskFailedError
 from ..models.events import ToolCall
 from ..records import Rule, document_of
 from ..tools.services import Child, Subtask
@@ -96,7 +96,9 @@ class ChildSessions:
             state = _STATES.get(outcome.kind, "failed")
             if (outcome.error or {}).get("name") == "BudgetExceededError":
                 state = "over budget"
-            raise SubtaskFailed(f"the subagent did not finish: {outcome.words}{_so_far(outcome.message)}", state=state)
+            raise SubtaskFailedError(
+                f"the subagent did not finish: {outcome.words}{_so_far(outcome.message)}", state=state
+            )
         return last_words(outcome.message)
 
     async def _in_time(self, session_id: str, prompt: Prompt) -> Outcome:
@@ -110,7 +112,7 @@ class ChildSessions:
             if not timer.expired():
                 raise
             why = f"the subagent was stopped: it took longer than {limit:g} s"
-            raise SubtaskFailed(why, state="timed out") from None
+            raise SubtaskFailedError(why, state="timed out") from None
 
     @contextmanager
     def _clock(self, timer: asyncio.Timeout, limit: float | None) -> Generator[None]:
@@ -139,7 +141,7 @@ class ChildSessions:
         limit = self._runtime.config.settings.subagent_depth
         depth = 1 + len(self._runtime.sessions.ancestors(self._parent_id))
         if depth > (DEPTH if limit is None else limit):
-            raise SubtaskFailed(
+            raise SubtaskFailedError(
                 f"a subagent cannot hand on its work here: it is {depth - 1} deep (subagent_depth in the configuration "
                 "sets how deep it may be). Do it yourself.",
                 state="too deep",
@@ -150,7 +152,7 @@ class ChildSessions:
         if agent is None or (agent.mode == "primary" and not self._ordered):
             there = [each.name for each in subagents(self._runtime.agents, tuple(self._rules))]
             what = f"there is no agent {name!r}" if agent is None else f"{name} is not a subagent"
-            raise SubtaskFailed(f"{what}; there are: {', '.join(there) or 'none'}", state="no such agent")
+            raise SubtaskFailedError(f"{what}; there are: {', '.join(there) or 'none'}", state="no such agent")
         return agent
 
     def _holds(self, rule: Rule) -> bool:
@@ -163,7 +165,7 @@ class ChildSessions:
         """An earlier child of this session; no other session is a model's to go on in, least of all its own."""
         try:
             found = await self._runtime.session(session_id)
-        except (NotFound, InvalidID):
+        except (NotFoundError, InvalidIDError):
             return None
         return found.id if found.parent_id == self._parent_id else None
 

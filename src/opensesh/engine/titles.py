@@ -13,7 +13,7 @@ import re
 from typing import TYPE_CHECKING
 
 from .. import ids
-from ..errors import BudgetExceeded, OpenseshError
+from ..errors import OpenseshError, OverBudgetError
 from ..events import MessageUpdated
 from ..models import options, pricing
 from ..models.events import FinishStep, TextDelta
@@ -91,7 +91,7 @@ async def give_title(runtime: Runtime, session: Session, prompt: StoredMessage) 
         agent = runtime.agents.get("title")
         if agent is not None:
             await _rename(runtime, session.id, await _ask(runtime, agent, prompt), provisional=False)
-    except BudgetExceeded as error:
+    except OverBudgetError as error:
         log.info("no title for %s: %s", session.id, error)  # the prompt itself comes to the same end, and says so
     except OpenseshError as error:
         log.warning("no title for %s: %s", session.id, error)

@@ -23,13 +23,13 @@ def open(place: str | None = None) -> Library:  # noqa: A001 - the name is part 
     """The history at ``place``: a storage folder, an OpenCode data folder (the default), or a database.
 
     Of a data folder, every generation of storage that is found there, as one. A place that was named and is not there
-    is :class:`~opensesh.errors.NotFound`.
+    is :class:`~opensesh.errors.NotFoundError`.
     """
     import os
 
-    from ..errors import NotFound
+    from ..errors import NotFoundError
     from .library import Library
 
     if place is not None and "://" not in place and not os.path.exists(os.path.expanduser(place)):
-        raise NotFound(f"there is no store at {place}", path=place)
+        raise NotFoundError(f"there is no store at {place}", path=place)
     return Library(place)

@@ -6,7 +6,7 @@ import os
 import re
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
-from ..errors import Ambiguous, NotFound
+from ..errors import AmbiguousError, NotFoundError
 from ..storage.keys import GLOBAL
 
 if TYPE_CHECKING:
@@ -139,7 +139,7 @@ def find_session(sessions: Iterable[Session], word: str, place: str) -> Session:
     if word == "last":
         newest = max((each for each in sessions if each.parent_id is None), key=lambda each: each.updated, default=None)
         if newest is None:
-            raise NotFound(f"there are no sessions in {place}")
+            raise NotFoundError(f"there are no sessions in {place}")
         return newest
     kinds: tuple[list[Session], ...] = ([], [], [])
     for each in sessions:
@@ -149,10 +149,10 @@ def find_session(sessions: Iterable[Session], word: str, place: str) -> Session:
     for fits in kinds:
         names = {each.id for each in fits}
         if len(names) > 1:
-            raise Ambiguous(word, sorted(names))
+            raise AmbiguousError(word, sorted(names))
         if fits:
             return max(fits, key=lambda each: each.updated)  # a record may lie there twice
-    raise NotFound(f"no session is called {word!r} in {place}. 'opensesh list' shows them.", name=word)
+    raise NotFoundError(f"no session is called {word!r} in {place}. 'opensesh list' shows them.", name=word)
 
 
 def descendants(session: str, below: Mapping[str, Iterable[str]]) -> list[str]:

@@ -6,7 +6,7 @@ import heapq
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ..errors import NotFound, RecordError
+from ..errors import NotFoundError, RecordError
 from ..records import Project, Session, as_object, order, side_calls, view
 from ..storage import find_stores, open_store
 from ..storage.store import Damage, Key, Store
@@ -207,7 +207,7 @@ class Library:
         for _, _, key in heapq.nsmallest(limit, found) if limit else sorted(found):
             try:
                 yield SessionEntry(self, key, view(self.store.read(key), Session))
-            except (NotFound, RecordError):
+            except (NotFoundError, RecordError):
                 continue  # it went, or broke, since it was seen
 
     def descendants(self, session_id: str) -> list[str]:
@@ -285,7 +285,7 @@ class Library:
         return found
 
     def choose(self, name: str) -> Chosen:
-        """What ``name`` means: the sessions of a project, wherever they are filed; or :class:`NotFound`.
+        """What ``name`` means: the sessions of a project, wherever they are filed; or :class:`NotFoundError`.
 
         A way from here (``.``, ``../shop``) or from home means the project of the folder it leads to.
         """
@@ -301,7 +301,7 @@ class Library:
             return chosen
         if titled:
             return Chosen(frozenset(), frozenset(), name.casefold(), by_title=True)
-        raise NotFound(f"no project resembles {name!r}. 'opensesh projects' shows them.", name=name)
+        raise NotFoundError(f"no project resembles {name!r}. 'opensesh projects' shows them.", name=name)
 
     # -- what is in them -----------------------------------------------------------------------------------------------
 
@@ -352,7 +352,7 @@ class Library:
                 return None
             try:
                 found = view(self.store.read(key), Session)
-            except (NotFound, RecordError):
+            except (NotFoundError, RecordError):
                 return None
             return self._transcript(found, wanted, (*above, name), 0)
 

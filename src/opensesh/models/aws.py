@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from ..errors import AuthFailed
+from ..errors import AuthFailedError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -34,22 +34,22 @@ class Signer:
         self._credentials: Any = None
 
     def sign(self, url: str, headers: Mapping[str, str], content: bytes) -> dict[str, str]:
-        """``headers``, and those that prove who POSTs ``content`` to ``url``; or :class:`AuthFailed`."""
+        """``headers``, and those that prove who POSTs ``content`` to ``url``; or :class:`AuthFailedError`."""
         try:
             auth, awsrequest = import_module("botocore.auth"), import_module("botocore.awsrequest")
             exceptions = import_module("botocore.exceptions")
         except ImportError as error:
-            raise AuthFailed(_NEEDS_BOTOCORE) from error
+            raise AuthFailedError(_NEEDS_BOTOCORE) from error
         request = awsrequest.AWSRequest(method="POST", url=url, data=content, headers=dict(headers))
         try:
             auth.SigV4Auth(self._found().get_frozen_credentials(), self._service, self._region).add_auth(request)
         except (exceptions.BotoCoreError, exceptions.ClientError) as error:
-            raise AuthFailed(f"AWS credentials could not be used: {error}") from error
+            raise AuthFailedError(f"AWS credentials could not be used: {error}") from error
         return {str(name): str(value) for name, value in request.headers.items()}
 
     def _found(self) -> Any:
         if self._credentials is None:
             self._credentials = import_module("botocore.session").Session(profile=self._profile).get_credentials()
         if self._credentials is None:
-            raise AuthFailed(_NO_CREDENTIALS)
+            raise AuthFailedError(_NO_CREDENTIALS)
         return self._credentials

@@ -7,7 +7,7 @@ from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from ..errors import ConnectionBroken
+from ..errors import ModelConnectionError
 from . import bedrock_regions, failures
 from .bedrock_prompt import body
 from .events import (
@@ -261,7 +261,7 @@ class Reader:
         name = str(headers.get(":exception-type") or headers.get(":error-code") or "")
         try:
             said = payload(message.payload.decode("utf-8", "replace"), self._url)
-        except ConnectionBroken:
+        except ModelConnectionError:
             said = {"message": str(headers.get(":error-message") or message.payload.decode("utf-8", "replace"))}
         words = said.get("originalMessage") or said.get("message") or name
         wire = {"type": name, "code": said.get("originalStatusCode"), "message": words}

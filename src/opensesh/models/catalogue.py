@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 from msgspec import Raw
 
-from ..errors import ModelNotFound
+from ..errors import ModelNotFoundError
 from ..flags import Flags
 from ..spelling import did_you_mean, nearest
 from . import entries, sources
@@ -93,7 +93,7 @@ class Catalogue:
             return tuple(info for info in infos if info)
 
     def provider(self, provider_id: str) -> ProviderInfo:
-        """One provider, or :class:`ModelNotFound` with the names that come close."""
+        """One provider, or :class:`ModelNotFoundError` with the names that come close."""
         with self._lock:
             info = self._info(provider_id)
             refusal = self._overlay.refusal(provider_id)
@@ -101,7 +101,7 @@ class Catalogue:
                 near = _closest(provider_id, [*(each.id for each in self.providers()), SCRIPTED])
                 raise self._no_provider(provider_id, near)
             if refusal:
-                raise ModelNotFound(f"The provider {provider_id} may not be used: {refusal}.")
+                raise ModelNotFoundError(f"The provider {provider_id} may not be used: {refusal}.")
             return info
 
     def models(self, provider_id: str) -> dict[str, Model]:
@@ -116,7 +116,7 @@ class Catalogue:
             return {name: model for name, model in every.items() if model and self._is_offered(model)}
 
     def model(self, provider_id: str, model_id: str) -> Model:
-        """One model, or :class:`ModelNotFound` that says why not and what comes close.
+        """One model, or :class:`ModelNotFoundError` that says why not and what comes close.
 
         Outdated models are found too: whoever names one may still be served. So are those that play a script, which no
         provider offers.
@@ -134,7 +134,7 @@ class Catalogue:
                 raise self._no_model(provider_id, model_id)
             refusal = self._overlay.model_refusal(provider_id, model_id)
             if refusal:
-                raise ModelNotFound(f"{model.ref} may not be used: {refusal}.")
+                raise ModelNotFoundError(f"{model.ref} may not be used: {refusal}.")
             return model
 
     def find(self, ref: str) -> Model:
@@ -153,7 +153,8 @@ class Catalogue:
     def refresh(self, client: httpx2.Client | None = None) -> bool:
         """Fetch today's catalogue from models.dev; whether it is news. The one thing here that uses the network.
 
-        Raises :class:`~opensesh.errors.ConnectionBroken` or :class:`~opensesh.errors.ModelError`, and then all is as
+        Raises :class:`~opensesh.errors.ModelConnectionError` or :class:`~opensesh.errors.ModelError`, and then all is
+        as
         it was.
         """
         changed = sources.refresh(self._environ, client)
@@ -236,19 +237,19 @@ class Catalogue:
             return False
         return not self._overlay.model_refusal(model.provider_id, model.id)
 
-    def _no_provider(self, provider_id: str, near: list[str]) -> ModelNotFound:
+    def _no_provider(self, provider_id: str, near: list[str]) -> ModelNotFoundError:
         problem = self._overlay.problems.get(provider_id)
         if problem:
-            return ModelNotFound(f"provider.{provider_id} in the configuration is wrong: {problem}")
-        return ModelNotFound(f"there is no provider {provider_id!r}.{_did_you_mean(near)}", suggestions=near)
+            return ModelNotFoundError(f"provider.{provider_id} in the configuration is wrong: {problem}")
+        return ModelNotFoundError(f"there is no provider {provider_id!r}.{_did_you_mean(near)}", suggestions=near)
 
-    def _no_model(self, provider_id: str, model_id: str) -> ModelNotFound:
+    def _no_model(self, provider_id: str, model_id: str) -> ModelNotFoundError:
         ref = f"{provider_id}/{model_id}"
         problem = self._overlay.problems.get(ref)
         if problem:
-            return ModelNotFound(f"{ref} cannot be used, its settings are wrong: {problem}")
+            return ModelNotFoundError(f"{ref} cannot be used, its settings are wrong: {problem}")
         near = [f"{provider_id}/{name}" for name in _closest(model_id, self.models(provider_id))]
-        return ModelNotFound(f"{provider_id} has no model {model_id!r}.{_did_you_mean(near)}", suggestions=near)
+        return ModelNotFoundError(f"{provider_id} has no model {model_id!r}.{_did_you_mean(near)}", suggestions=near)
 
     def _elsewhere(self, provider_id: str, model_id: str) -> list[str]:
         """The same model, or the one nearest to it, of the providers called nearly like this."""
@@ -259,19 +260,21 @@ class Catalogue:
             near += [f"{name}/{each}" for each in best[:1]]
         return near
 
-    def _half_a_name(self, name: str) -> ModelNotFound:
+    def _half_a_name(self, name: str) -> ModelNotFoundError:
         if name == SCRIPTED:
             ways = " and ".join(f"{each} {does}" for each, does in NAMES.items())
-            return ModelNotFound(f"which script? {ways}.", suggestions=list(NAMES))
+            return ModelNotFoundError(f"which script? {ways}.", suggestions=list(NAMES))
         infos = {info.id: info for info in self.providers()}
         if name in infos:
-            return ModelNotFound(f"{name} is a provider, not a model. 'opensesh models {name}' lists what it offers.")
+            return ModelNotFoundError(
+                f"{name} is a provider, not a model. 'opensesh models {name}' lists what it offers."
+            )
         near = self._sellers(name, infos)
         if not near:
             every = dict.fromkeys(each for provider_id in infos for each in self._names(provider_id))
             near = [ref for each in _closest(name, every) for ref in self._sellers(each, infos)[:1]]
         said = f"{name!r} is half a name: a model is called provider/model."
-        return ModelNotFound(said + _did_you_mean(near), suggestions=near)
+        return ModelNotFoundError(said + _did_you_mean(near), suggestions=near)
 
     def _sellers(self, name: str, infos: dict[str, ProviderInfo]) -> list[str]:
         """Who offers the model called ``name``: its maker, then who speaks a wire of its own and sells little else."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from ..errors import ModelNotFound, RecordError
+from ..errors import ModelNotFoundError, RecordError
 from ..records import ModelRef, loads_object
 from ..storage import paths
 from .scripts import SCRIPTED
@@ -55,7 +55,7 @@ def default_model(
     """The model to use: the configuration's, else the one used last that can be used, else the best of a provider.
 
     ``recent`` is what :func:`recent_models` read. Providers that the configuration mentions come before others.
-    :class:`ModelNotFound` says what to do where nothing can be used.
+    :class:`ModelNotFoundError` says what to do where nothing can be used.
     """
     named = config.get("model")
     if named:
@@ -69,7 +69,7 @@ def default_model(
         models = in_order_of_preference(catalogue.models(info.id).values())
         if models:
             return models[0]
-    raise ModelNotFound(
+    raise ModelNotFoundError(
         "there is no model to use: none was named, and no provider has a key of yours. Set one, such as "
         "ANTHROPIC_API_KEY or OPENAI_API_KEY, log in with 'opencode auth login', or set up a provider in "
         "opencode.json. Models that need no key are used when they are named: 'opensesh models' lists them, and "

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from ..errors import AuthFailed, ModelError, UsageError
+from ..errors import AuthFailedError, ModelError, UsageError
 from ..spelling import did_you_mean, nearest
 from .scripts import PROMPT, SCRIPTED
 
@@ -52,20 +52,21 @@ class Connections:
         self._transports: dict[Patience, Transport] = {}
 
     def provider(self, model: Model) -> Provider:
-        """What to ask for ``model``; :class:`AuthFailed` says where to put a key that is needed and not there, and why
+        """What to ask for ``model``; :class:`AuthFailedError` says where to put a key that is needed and not there,
+        and why
         one is not asked that nobody has trusted."""
         if model.provider_id == SCRIPTED and model.id in self._scripts:
             return self._scripts[model.id]
         why = self._doubt(model)
         if why:
-            raise AuthFailed(why)
+            raise AuthFailedError(why)
         if model.provider_id == SCRIPTED:
             return self._scripted(model.id)
         info = self._catalogue.provider(model.provider_id)
         credential = self._keyring.credential(info)
         if credential is None:
             names = " or ".join(info.env) or f"{info.id.upper()}_API_KEY"
-            raise AuthFailed(f"there is no key for {info.name}: set {names}, or log in with 'opencode auth login'")
+            raise AuthFailedError(f"there is no key for {info.name}: set {names}, or log in with 'opencode auth login'")
         key = (model.provider_id, model.npm, model.api_url, credential.key)
         if key not in self._open:
             self._open[key] = self._connect(model, info, credential)

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from uuid import UUID
 from zlib import crc32
 
-from ..errors import ConnectionBroken
+from ..errors import ModelConnectionError
 
 LARGEST = 24 * 1024 * 1024
 """No message is larger; a length above it is noise."""
@@ -31,7 +31,8 @@ class Message(NamedTuple):
 
 
 class Decoder:
-    """Bytes in, messages out, wherever the network cut them. What fails its checksum is :class:`ConnectionBroken`."""
+    """Bytes in, messages out, wherever the network cut them. What fails its checksum is
+    :class:`ModelConnectionError`."""
 
     def __init__(self) -> None:
         self._buffer = bytearray()
@@ -51,9 +52,11 @@ class Decoder:
             return 0
         length, headers, checksum = _PRELUDE.unpack_from(self._buffer)
         if crc32(self._buffer[:8]) != checksum:
-            raise ConnectionBroken("The answer is no event stream, or was damaged on its way (checksum of a prelude)")
+            raise ModelConnectionError(
+                "The answer is no event stream, or was damaged on its way (checksum of a prelude)"
+            )
         if length > LARGEST or headers > length - _PRELUDE.size - _CRC.size:
-            raise ConnectionBroken(f"The stream announces an impossible message of {length} bytes")
+            raise ModelConnectionError(f"The stream announces an impossible message of {length} bytes")
         return length
 
 
@@ -61,12 +64,12 @@ def _message(data: bytes) -> Message:
     _, size, _ = _PRELUDE.unpack_from(data)
     body, (checksum,) = data[: -_CRC.size], _CRC.unpack_from(data, len(data) - _CRC.size)
     if crc32(body) != checksum:
-        raise ConnectionBroken("The stream was damaged on its way (checksum of a message)")
+        raise ModelConnectionError("The stream was damaged on its way (checksum of a message)")
     end = _PRELUDE.size + size
     try:
         return Message(_headers(body[_PRELUDE.size : end]), body[end:])
     except (error, IndexError, UnicodeDecodeError, ValueError) as problem:
-        raise ConnectionBroken(f"The stream holds headers that cannot be read: {problem}") from problem
+        raise ModelConnectionError(f"The stream holds headers that cannot be read: {problem}") from problem
 
 
 def _headers(data: bytes) -> dict[str, Value]:

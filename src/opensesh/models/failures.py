@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 import msgspec
 
 from ..errors import (
-    AuthFailed,
-    ConnectionBroken,
-    ContentFiltered,
-    ContextOverflow,
+    AuthFailedError,
+    ContentFilteredError,
+    ContextExceededError,
+    ModelConnectionError,
     ModelError,
-    Overloaded,
-    RateLimited,
+    OverloadedError,
+    RateLimitedError,
 )
 
 if TYPE_CHECKING:
@@ -190,16 +190,16 @@ def from_stream_error(payload: Mapping[str, Any] | str, provider_id: str = "", u
     )
 
 
-def unreadable(data: str, url: str) -> ConnectionBroken:
+def unreadable(data: str, url: str) -> ModelConnectionError:
     """The error for an event that is JSON, but of no shape anyone knows."""
     where, said = public_url(url), scrub(data[:BODY_LIMIT])
-    return ConnectionBroken(f"{where} sent an event that cannot be read: {said[:200]}", body=said, url=where)
+    return ModelConnectionError(f"{where} sent an event that cannot be read: {said[:200]}", body=said, url=where)
 
 
-def broken_off(url: str) -> ConnectionBroken:
+def broken_off(url: str) -> ModelConnectionError:
     """The error for a stream that ended before its last event."""
     where = public_url(url)
-    return ConnectionBroken(f"{where} ended the answer in the middle", url=where)
+    return ModelConnectionError(f"{where} ended the answer in the middle", url=where)
 
 
 def is_overflow(message: str) -> bool:
@@ -313,24 +313,24 @@ def _kind(
     said = " ".join((message, *names))
     mute = silent and status == 400 and provider_id.startswith(_SILENT_OVERFLOW)
     if status == 413 or mute or (status != 429 and is_overflow(said)):
-        return ContextOverflow
+        return ContextExceededError
     if status in (401, 403):
-        return AuthFailed
+        return AuthFailedError
     if _FILTERED.search(said):
-        return ContentFiltered
+        return ContentFilteredError
     if status in (503, 529) or _OVERLOADED.search(said):
-        return Overloaded
-    return RateLimited if status == 429 else ModelError
+        return OverloadedError
+    return RateLimitedError if status == 429 else ModelError
 
 
 def _retryable(
     kind: type[ModelError], status: int, names: tuple[str, ...], headers: Mapping[str, str], provider_id: str
 ) -> bool:
-    if kind in (ContextOverflow, AuthFailed, ContentFiltered) or not _OUT_OF_CREDIT.isdisjoint(names):
+    if kind in (ContextExceededError, AuthFailedError, ContentFilteredError) or not _OUT_OF_CREDIT.isdisjoint(names):
         return False
     asked = headers.get("x-should-retry")
     if asked in ("true", "false"):
         return asked == "true"
-    if not _RETRYABLE_NAMES.isdisjoint(names) or kind is Overloaded:
+    if not _RETRYABLE_NAMES.isdisjoint(names) or kind is OverloadedError:
         return True
     return status in (408, 409, 429) or status >= 500 or (status == 404 and provider_id.startswith("openai"))

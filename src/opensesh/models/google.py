@@ -6,7 +6,7 @@ from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from ..errors import ContentFiltered
+from ..errors import ContentFilteredError
 from . import failures
 from .events import (
     Finish,
@@ -122,7 +122,7 @@ def _read(answer: _Answer, data: str, url: str, provider_id: str) -> list[Stream
 def _check(answer: _Answer, url: str) -> None:
     """Raise if the stream ended as none should."""
     if answer.blocked:
-        raise ContentFiltered(f"Gemini refused the prompt: {answer.blocked}", url=failures.public_url(url))
+        raise ContentFilteredError(f"Gemini refused the prompt: {answer.blocked}", url=failures.public_url(url))
     if not answer.finish_reason:
         raise failures.broken_off(url)
 

@@ -6,7 +6,7 @@ import json
 import re
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from ..errors import ConnectionBroken, ModelError
+from ..errors import ModelConnectionError, ModelError
 from . import failures
 from .events import (
     Finish,
@@ -91,7 +91,7 @@ def failure(fail: Fail, now: float, *, begun: bool) -> ModelError:
     """The error an adapter raises for ``fail``, before the answer began or in the middle of it."""
     said = refusal(fail, now)
     if said is None:
-        return ConnectionBroken(fail.message or _BROKEN[fail.kind], url="scripted:")
+        return ModelConnectionError(fail.message or _BROKEN[fail.kind], url="scripted:")
     if begun:
         return failures.from_stream_error(said.body, url="scripted:")
     return failures.from_response(said.status, said.headers, json.dumps(said.body), "scripted:")

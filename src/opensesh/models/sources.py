@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import msgspec
 from msgspec import Raw, Struct
 
-from ..errors import ConnectionBroken, ModelError, RecordError
+from ..errors import ModelConnectionError, ModelError, RecordError
 from ..flags import Flags
 from ..records import loads_object
 from ..spelling import reason
@@ -147,7 +147,7 @@ def refreshed_copy() -> str:
 def refresh(environ: Mapping[str, str] | None = None, client: httpx2.Client | None = None) -> bool:
     """Fetch today's catalogue; whether it differs from the copy we had. A failure leaves that copy as it was.
 
-    Asks ``OPENCODE_MODELS_URL`` or https://models.dev. Raises :class:`ConnectionBroken` or :class:`ModelError`. A
+    Asks ``OPENCODE_MODELS_URL`` or https://models.dev. Raises :class:`ModelConnectionError` or :class:`ModelError`. A
     ``client`` that is passed in stays the caller's to close.
     """
     site = Flags(environ).models_url or SITE
@@ -172,7 +172,7 @@ def _fetch(url: str, etag: str, client: httpx2.Client | None) -> httpx2.Response
         return session.get(url, headers={"if-none-match": etag} if etag else {}, follow_redirects=True)
     except (httpx2.HTTPError, httpx2.InvalidURL) as error:
         said = f"{url} could not be reached: {reason(error)}. The catalogue stays as it was."
-        raise ConnectionBroken(said, url=url) from error
+        raise ModelConnectionError(said, url=url) from error
     finally:
         if client is None:
             session.close()

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple, cast
 
 import msgspec
 
-from ..errors import ConnectionBroken
+from ..errors import ModelConnectionError
 
 _BOM = b"\xef\xbb\xbf"
 _decode = msgspec.json.Decoder().decode
@@ -84,7 +84,7 @@ def _parse_block(block: str) -> ServerSentEvent | None:
 
 
 def payload(data: str, url: str = "") -> dict[str, Any]:
-    """The JSON object in an event's ``data``. Anything else is a broken stream: :class:`ConnectionBroken`."""
+    """The JSON object in an event's ``data``. Anything else is a broken stream: :class:`ModelConnectionError`."""
     value: object
     try:
         value = _decode(data)
@@ -95,13 +95,13 @@ def payload(data: str, url: str = "") -> dict[str, Any]:
     return cast("dict[str, Any]", value)
 
 
-def _no_object(data: str, url: str) -> ConnectionBroken:
+def _no_object(data: str, url: str) -> ModelConnectionError:
     from .failures import BODY_LIMIT, public_url, scrub
 
     said = scrub(data[:BODY_LIMIT])
     shown = said if len(said) <= 80 else f"{said[:80]}..."
     message = f"The stream held something that is no JSON object: {shown}"
-    return ConnectionBroken(message, url=public_url(url), body=said)
+    return ModelConnectionError(message, url=public_url(url), body=said)
 
 
 def _read_leniently(data: str) -> object:

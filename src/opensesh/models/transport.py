@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from ..errors import ConnectionBroken, ModelError
+from ..errors import ModelConnectionError, ModelError
 from ..spelling import reason
 from . import failures
 from .sse import ServerSentEvent, Splitter, whole_characters
@@ -178,7 +178,7 @@ class Transport:
                 message = f"{where} could not be reached: {said}"
             case _:
                 message = f"The connection to {where} broke: {said}"
-        return ConnectionBroken(message, url=where, retryable=retryable)
+        return ModelConnectionError(message, url=where, retryable=retryable)
 
 
 @contextmanager
@@ -186,7 +186,7 @@ def complete_before_it_broke(is_complete: Callable[[], object]) -> Generator[Non
     """Read an answer; a connection that breaks after the reason for its end has come takes nothing away from it."""
     try:
         yield
-    except ConnectionBroken:
+    except ModelConnectionError:
         if not is_complete():
             raise
 
@@ -279,4 +279,4 @@ def _no_stream(head: str, url: str, provider_id: str) -> ModelError:
     if text[:1] == "<":
         return ModelError(f"{where}: {failures.WEB_PAGE}", body=head, url=where)
     message = f"{where} closed the connection without an answer"
-    return ConnectionBroken(message, body=head, url=where)
+    return ModelConnectionError(message, body=head, url=where)

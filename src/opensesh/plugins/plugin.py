@@ -60,11 +60,13 @@ class Plugin:
         """Before a command of the user's is sent. Change the parts of the prompt it became."""
 
     def tool_execute_before(self, call: v.ToolCall, output: v.ToolArguments, /) -> Done:
-        """Before a tool runs. Change its arguments; raise :class:`~opensesh.errors.ToolFailed` to keep it from running,
+        """Before a tool runs. Change its arguments; raise :class:`~opensesh.errors.ToolFailedError` to keep it from
+        running,
         with words for the model."""
 
     def tool_execute_after(self, ran: v.ToolRan, output: v.ToolAnswer, /) -> Done:
-        """After a tool answered. Change the answer; raise :class:`~opensesh.errors.ToolFailed` to make it an error."""
+        """After a tool answered. Change the answer; raise :class:`~opensesh.errors.ToolFailedError` to make it an
+        error."""
 
     def shell_env(self, call: v.ShellCall, output: v.ShellEnvironment, /) -> Done:
         """Before a command line runs, the model's or the user's. Add variables."""

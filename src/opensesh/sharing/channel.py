@@ -5,7 +5,7 @@ from __future__ import annotations
 from hashlib import blake2b
 from typing import TYPE_CHECKING
 
-from ..errors import ShareFailed
+from ..errors import ShareError
 from ..records import as_object, dumps_compact
 from .items import Item, emptied
 
@@ -55,7 +55,7 @@ class Channel:
         """
         try:
             held = await self._server.data(self.share.id or "")
-        except ShareFailed as error:
+        except ShareError as error:
             if error.retryable:
                 raise
             held = []  # not every server has to show what it has; whether it takes any will be seen
@@ -90,7 +90,7 @@ class Channel:
     async def _deliver(self, batch: list[tuple[Item, bytes, int]]) -> int:
         try:
             await self._server.sync(self.share, [item for item, _, _ in batch])
-        except ShareFailed as error:
+        except ShareError as error:
             if error.status != 413:
                 raise
             return await self._deliver_less(batch)

@@ -1,6 +1,6 @@
 """A share server as seen from here: OpenCode's share protocol over HTTP.
 
-Whatever goes wrong is a :class:`~opensesh.errors.ShareFailed` that says where, and whether to try again. Secrets go to
+Whatever goes wrong is a :class:`~opensesh.errors.ShareError` that says where, and whether to try again. Secrets go to
 the server that gave them and nowhere else: redirects are not followed with one.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-from ..errors import RecordError, ShareFailed
+from ..errors import RecordError, ShareError
 from ..records import Share, as_list, as_object, dumps_compact, loads, view
 from ..spelling import reason
 from .items import Item, read_item
@@ -53,9 +53,9 @@ class ShareServer:
         try:
             found = view(share, Share)
         except RecordError as error:
-            raise ShareFailed(f"{self.base} answered with something that is no share: {error.message}") from None
+            raise ShareError(f"{self.base} answered with something that is no share: {error.message}") from None
         if not _ID.fullmatch(found.id or "") or not found.secret or not found.url.startswith(("http://", "https://")):
-            raise ShareFailed(f"{self.base} answered with something that is no share")
+            raise ShareError(f"{self.base} answered with something that is no share")
         return found
 
     async def sync(self, share: Share, items: Iterable[Item]) -> None:
@@ -71,22 +71,22 @@ class ShareServer:
         try:
             await self._ask("DELETE", f"/api/share/{_name(share)}", {"secret": share.secret})
             held = await self.data(share.id)
-        except ShareFailed as error:
+        except ShareError as error:
             if error.is_gone:
                 return
             raise
         if held:
             message = f"{self.base} says that it took {share.url} down, and still shows it"
-            raise ShareFailed(message, retryable=True)
+            raise ShareError(message, retryable=True)
 
     async def data(self, share_id: str) -> list[Item]:
         """All items of a share, which takes no secret; what is none is left out."""
         if not _ID.fullmatch(share_id):
-            raise ShareFailed(f"{share_id!r} cannot be the name of a share")
+            raise ShareError(f"{share_id!r} cannot be the name of a share")
         path = f"/api/share/{share_id}/data"
         answer = as_list(await self._ask("GET", path, None, most=_LONG))
         if answer is None:
-            raise ShareFailed(f"{self.base}{path} answered with something that is no session")
+            raise ShareError(f"{self.base}{path} answered with something that is no session")
         return [item for item in map(read_item, answer) if item is not None]
 
     async def aclose(self) -> None:
@@ -108,11 +108,11 @@ class ShareServer:
             ) as response:
                 data = await _read(response, most, url)
         except httpx2.InvalidURL as error:
-            raise ShareFailed(f"{url} cannot be used: {error}") from None
+            raise ShareError(f"{url} cannot be used: {error}") from None
         except httpx2.TimeoutException:
-            raise ShareFailed(f"{self.base} did not answer in time", retryable=True) from None
+            raise ShareError(f"{self.base} did not answer in time", retryable=True) from None
         except (httpx2.HTTPError, OSError) as error:
-            raise ShareFailed(f"{self.base} cannot be reached: {reason(error)}", retryable=True) from None
+            raise ShareError(f"{self.base} cannot be reached: {reason(error)}", retryable=True) from None
         if not response.is_success:
             raise _refusal(response, data, url)
         try:
@@ -120,7 +120,7 @@ class ShareServer:
         except RecordError:
             if method != "GET" and path != "/api/share":
                 return None  # done, whatever the words
-            raise ShareFailed(f"{url} answered with something that is no JSON") from None
+            raise ShareError(f"{url} answered with something that is no JSON") from None
 
     def _connected(self) -> httpx2.AsyncClient:
         if self._client is None:
@@ -148,19 +148,19 @@ async def _read(response: httpx2.Response, most: int, url: str) -> bytes:
     async for piece in response.aiter_bytes():
         size += len(piece)
         if size > most:
-            raise ShareFailed(f"{url} answered with more than {most:,} bytes")
+            raise ShareError(f"{url} answered with more than {most:,} bytes")
         pieces.append(piece)
     return b"".join(pieces)
 
 
-def _refusal(response: httpx2.Response, data: bytes, url: str) -> ShareFailed:
+def _refusal(response: httpx2.Response, data: bytes, url: str) -> ShareError:
     from ..models.waits import asked_for
 
     status = response.status_code
     wait = asked_for(response.headers, limited=False)
     said = " ".join(data[:200].decode("utf-8", "replace").split())
     hint = f": {said}" if said and "<" not in said else ""
-    return ShareFailed(
+    return ShareError(
         f"{url} answered {status} {response.reason_phrase}".rstrip() + hint,
         status=status,
         retryable=status in (408, 425, 429) or status >= 500,
@@ -171,5 +171,5 @@ def _refusal(response: httpx2.Response, data: bytes, url: str) -> ShareFailed:
 def _name(share: Share) -> str:
     name = share.id or ""
     if not _ID.fullmatch(name):
-        raise ShareFailed(f"{name!r} cannot be the name of a share")
+        raise ShareError(f"{name!r} cannot be the name of a share")
     return name

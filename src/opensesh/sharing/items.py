@@ -14,7 +14,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .. import events
-from ..errors import NotFound, RecordError
+from ..errors import NotFoundError, RecordError
 from ..records import as_list, as_object, order
 from ..storage import keys
 from ..storage.store import Damage, StoredMessage, log_damage
@@ -112,7 +112,7 @@ def read_key(sessions: Sessions, key: Key) -> Item | None:
     """The record under a key, as an item; ``None`` if it is gone, or cannot be read."""
     try:
         value = sessions.store.read(key)
-    except (NotFound, RecordError):
+    except (NotFoundError, RecordError):
         return None
     kind = key[0]
     return read_item({"type": kind, "data": _shown(value) if kind == "session" else value})

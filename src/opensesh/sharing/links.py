@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..errors import NotFound, ShareFailed, UsageError
+from ..errors import NotFoundError, ShareError, UsageError
 from ..history.exchange.sources import from_document
 from ..storage import keys
 from ..storage.store import Damage, log_damage
@@ -30,16 +30,16 @@ async def fetch(link: str, *, report: Callable[[Damage], None] = log_damage) -> 
     async with ShareServer(found["server"]) as server:
         try:
             items = await server.data(found["id"])
-        except ShareFailed as error:
+        except ShareError as error:
             if error.is_gone:
-                raise NotFound(f"nothing is shared at {link}, or not any more", url=link) from None
+                raise NotFoundError(f"nothing is shared at {link}, or not any more", url=link) from None
             raise
     session = assemble(items, report=report)
     if session is None:
-        raise NotFound(f"there is no session at {link} yet", url=link)
+        raise NotFoundError(f"there is no session at {link} yet", url=link)
     messages = [{"info": message.info, "parts": message.parts} for message in session.messages]
     incoming = from_document({"info": session.info, "messages": messages}, link, report=report)
     if incoming is None:
-        raise NotFound(f"there is no session at {link}", url=link)
+        raise NotFoundError(f"there is no session at {link}", url=link)
     beside = [(keys.diff(incoming.id), session.diff)] if session.diff else []
     return incoming._replace(beside=beside)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import msgspec
 
-from ..errors import Busy, NotFound, OpenseshError, ReadOnlyStore, RecordError, ShareFailed
+from ..errors import BusyError, NotFoundError, OpenseshError, ReadOnlyStoreError, RecordError, ShareError
 from ..records import Share, as_object, view
 from ..storage import keys, paths, revocations
 from ..storage.leases import Leases
@@ -120,7 +120,7 @@ class Publisher:
         sent, behind = 0, ""
         try:
             sent = await self.patiently(lambda: self.update(session_id, channel))
-        except ShareFailed as error:
+        except ShareError as error:
             if error.is_gone and not is_new:
                 await self.unshare(session_id)  # which forgets a share that is no more
                 return await self.share(session_id, redact=redact)
@@ -178,19 +178,19 @@ class Publisher:
     async def unshare(self, session_id: str) -> TakenBack:
         """Take the share of a session down, whether the session is still there or not; all of them, if there are more.
 
-        Where a server does not, :class:`ShareFailed`; that share stays noted, and :meth:`retry` comes back to it.
+        Where a server does not, :class:`ShareError`; that share stays noted, and :meth:`retry` comes back to it.
         """
         shares = await asyncio.to_thread(self._shares, session_id)
         if not shares:
-            raise NotFound(f"session {session_id} is not shared, as far as is known here", session=session_id)
+            raise NotFoundError(f"session {session_id} is not shared, as far as is known here", session=session_id)
         for share in shares:
             await asyncio.to_thread(self._note_to_go, session_id, share)
-        failures: dict[str, ShareFailed] = {}
+        failures: dict[str, ShareError] = {}
         for share in shares:
             try:
                 await self._take_down(session_id, share)
                 failures.pop(share.url, None)  # of two secrets that are known for one share, one is right
-            except ShareFailed as error:
+            except ShareError as error:
                 failures[share.url] = error
         for failure in failures.values():
             raise failure
@@ -213,7 +213,7 @@ class Publisher:
         while True:
             try:
                 return await act()
-            except ShareFailed as error:
+            except ShareError as error:
                 failures += 1
                 if not error.retryable or failures >= self.tries.most:
                     raise
@@ -300,7 +300,7 @@ class Publisher:
     def _read(self, key: Key) -> Share | None:
         try:
             return view(self.sessions.store.read(key), Share)
-        except (NotFound, RecordError):
+        except (NotFoundError, RecordError):
             return None
 
     def _forget(self, session_id: str, share: Share) -> None:
@@ -310,9 +310,9 @@ class Publisher:
             try:
                 if held is not None and held.id == share.id:
                     self.sessions.store.remove(key)
-            except ReadOnlyStore:
+            except ReadOnlyStoreError:
                 continue
-        with suppress(NotFound, RecordError, ReadOnlyStore):
+        with suppress(NotFoundError, RecordError, ReadOnlyStoreError):
             self.sessions.update(session_id, lambda info: _without_link(info, share.url), touch=False)
         standing = journal.find(session_id)
         if standing is not None and standing.id == share.id:
@@ -347,7 +347,7 @@ def _alone(session_id: str) -> Generator[None]:
     descriptor = open_lock_file(os.path.join(paths.state(), "locks", "sharing", *keys.check_key((session_id,))))
     try:
         if not try_lock_file(descriptor):
-            raise Busy(f"session {session_id} is being shared at this moment; try again", session=session_id)
+            raise BusyError(f"session {session_id} is being shared at this moment; try again", session=session_id)
         yield
     finally:
         os.close(descriptor)

@@ -12,7 +12,7 @@ import logging
 import time
 from typing import TYPE_CHECKING, ParamSpec
 
-from ..errors import Busy, OpenseshError, ShareFailed
+from ..errors import BusyError, OpenseshError, ShareError
 from ..events import Missed, SessionCreated, SessionDeleted
 from ..storage import revocations
 from . import journal
@@ -212,8 +212,8 @@ class Sharer:
         except asyncio.CancelledError:
             line.put_back(keys, whole)
             raise
-        except (ShareFailed, Busy) as error:
-            if isinstance(error, ShareFailed) and not error.retryable:
+        except (ShareError, BusyError) as error:
+            if isinstance(error, ShareError) and not error.retryable:
                 self._give_up(line, error)
                 return
             line.put_back(keys, whole)
@@ -221,12 +221,12 @@ class Sharer:
         except OpenseshError as error:
             self._give_up(line, error)
 
-    async def _wait_for_server(self, line: _Line, error: ShareFailed | Busy) -> None:
+    async def _wait_for_server(self, line: _Line, error: ShareError | BusyError) -> None:
         line.failures += 1
         line.behind = True
         if line.failures == 3:
             self._tell(f"the share of {line.session} waits for its server: {error.message}")
-        wait = self._tries.wait(line.failures, error.wait if isinstance(error, ShareFailed) else None)
+        wait = self._tries.wait(line.failures, error.wait if isinstance(error, ShareError) else None)
         if self._closing.is_set():
             await asyncio.sleep(min(wait, _MOMENT))
         else:
@@ -280,7 +280,7 @@ class Sharer:
 
     def _give_up(self, line: _Line, error: OpenseshError) -> None:
         line.closed, line.wanted, line.channel = True, False, None
-        gone = isinstance(error, ShareFailed) and error.is_gone
+        gone = isinstance(error, ShareError) and error.is_gone
         why = "its server holds it no longer; 'opensesh session unshare' forgets it" if gone else error.message
         self._tell(f"the share of {line.session} is not kept up to date: {why}")
 

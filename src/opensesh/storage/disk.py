@@ -6,7 +6,7 @@ import errno
 import os
 from typing import TYPE_CHECKING
 
-from ..errors import WriteFailed
+from ..errors import WriteError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -157,7 +157,7 @@ class Disk:
         return self.open_new(path)
 
 
-def write_failed(path: str, error: OSError) -> WriteFailed:
+def write_failed(path: str, error: OSError) -> WriteError:
     """The error for a refused write: what it means for the one who asked for it."""
     match error.errno:
         case errno.ENOSPC | errno.EDQUOT:
@@ -166,7 +166,7 @@ def write_failed(path: str, error: OSError) -> WriteFailed:
             said = f"{path}: not allowed to write here ({error.strerror}). Check the owner and mode of the folder."
         case _:
             said = f"{path}: could not be written: {error.strerror or error}"
-    return WriteFailed(said, path=path, errno=error.errno)
+    return WriteError(said, path=path, errno=error.errno)
 
 
 def content(path: str) -> bytes:

@@ -8,7 +8,7 @@ import os
 from typing import TYPE_CHECKING, Any, Literal
 
 from .. import ids
-from ..errors import NotFound, RecordError
+from ..errors import NotFoundError, RecordError
 from ..records import codec, order
 from . import paths
 from .disk import Disk
@@ -71,7 +71,7 @@ class JsonTree:
         return os.path.join(self.root, *check_key(key)) + _SUFFIX
 
     def read(self, key: Key) -> Any:
-        """The record, or :class:`NotFound`."""
+        """The record, or :class:`NotFoundError`."""
         return self._read(self.locate(key))
 
     def write(self, key: Key, value: Any) -> None:
@@ -159,7 +159,7 @@ class JsonTree:
         for entry in entries:
             try:
                 return order.created(self._read(os.path.join(folder, entry)))
-            except (RecordError, NotFound):
+            except (RecordError, NotFoundError):
                 continue
         return ids.now_ms()
 
@@ -172,7 +172,7 @@ class JsonTree:
     def _try_read(self, path: str, report: Report, kind: type | None = None) -> Any:
         try:
             value = self._read(path)
-        except NotFound:
+        except NotFoundError:
             return _ABSENT
         except RecordError as error:
             report(Damage(path, f"{error.place}: {error.reason}" if error.place else error.reason))
@@ -189,7 +189,7 @@ class JsonTree:
         try:
             return codec.loads(read_file(path), path)
         except FileNotFoundError:
-            raise NotFound(f"nothing is stored at {path}", path=path) from None
+            raise NotFoundError(f"nothing is stored at {path}", path=path) from None
         except OSError as error:
             raise RecordError(f"cannot be read: {error.strerror or error}", path=path) from None
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from ..errors import InvalidKey
+from ..errors import InvalidKeyError
 
 if TYPE_CHECKING:
     from .store import Key
@@ -25,9 +25,9 @@ def check_key(key: Key) -> Key:
     else."""
     for component in key:
         if not is_plain(component):
-            raise InvalidKey(f"{component!r} cannot be part of a storage key", key=list(key))
+            raise InvalidKeyError(f"{component!r} cannot be part of a storage key", key=list(key))
     if not key:
-        raise InvalidKey("a storage key cannot be empty", key=[])
+        raise InvalidKeyError("a storage key cannot be empty", key=[])
     return key
 
 

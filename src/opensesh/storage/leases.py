@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from .. import ids
-from ..errors import Busy
+from ..errors import BusyError
 from . import paths
 from .disk import write_failed
 from .json_tree import read_file, tree_name
@@ -112,12 +112,12 @@ class Leases:
         self.folder = folder or os.path.join(paths.state(), "leases", tree_name(store.place))
 
     def acquire(self, session_id: str, owner: str) -> Lease:
-        """Become the session's runner, or :class:`Busy` with who is. A dead runner's lease is taken over."""
+        """Become the session's runner, or :class:`BusyError` with who is. A dead runner's lease is taken over."""
         descriptor = open_lock_file(self._file(session_id))
         if not _patiently(descriptor):
             os.close(descriptor)
             holder = self.holder(session_id)
-            raise Busy(
+            raise BusyError(
                 f"session {session_id} is being run by {holder or 'someone else'}. Wait for it, or stop it first.",
                 session=session_id,
                 holder=msgspec.to_builtins(holder),

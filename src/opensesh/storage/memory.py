@@ -6,7 +6,7 @@ import threading
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from ..errors import NotFound, RecordError, StoreError
+from ..errors import NotFoundError, RecordError, StoreError
 from ..records import codec, order
 from .keys import check_key
 from .store import Damage, Key, StoredMessage, log_damage
@@ -37,10 +37,10 @@ class Memory:
         return ":memory:/" + "/".join(key)
 
     def read(self, key: Key) -> Any:
-        """The record, or :class:`NotFound`."""
+        """The record, or :class:`NotFoundError`."""
         data = self._records.get(check_key(key))
         if data is None:
-            raise NotFound(f"nothing is stored at {self.locate(key)}", key=list(key))
+            raise NotFoundError(f"nothing is stored at {self.locate(key)}", key=list(key))
         return codec.loads(data, self.locate(key))
 
     def write(self, key: Key, value: Any) -> None:
@@ -75,7 +75,7 @@ class Memory:
         for key in self.list(prefix):
             try:
                 yield key, self.read(key)
-            except NotFound:
+            except NotFoundError:
                 continue
 
     def messages(self, session_id: str, *, last: int = 0, report: Report = log_damage) -> Sequence[StoredMessage]:

@@ -2,7 +2,7 @@
 
 The file ``migration`` in the tree counts the steps already taken. Step 0 gathers the trees of the time before 0.6.0,
 one a project, into one; step 1 moves the diffs out of the session records. A step writes everything aside first, so
-that it either finishes or leaves the tree as it was and raises :class:`MigrationFailed`; then it can be run again, as
+that it either finishes or leaves the tree as it was and raises :class:`MigrationError`; then it can be run again, as
 it can after the death of its process. Sources are never deleted, and neither are files a step cannot make sense of:
 they are named in the outcome.
 """
@@ -13,7 +13,7 @@ import os
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .. import ids
-from ..errors import InvalidKey, MigrationFailed, NotFound, OpenseshError, RecordError, StoreTooNew
+from ..errors import InvalidKeyError, MigrationError, NotFoundError, OpenseshError, RecordError, StoreTooNewError
 from ..records import as_list, as_object, codec
 from .disk import Disk
 from .json_tree import JsonTree, read_file
@@ -64,7 +64,7 @@ def migrate(tree: JsonTree, identify: Callable[[str], str], *, disk: Disk | None
     with tree.locks.everything():
         taken = version(tree)
         if taken > LAYOUT:
-            raise StoreTooNew(
+            raise StoreTooNewError(
                 f"{tree.root} has layout {taken}; this version of opensesh knows {LAYOUT}. Nothing was changed.",
                 layout=taken,
             )
@@ -78,7 +78,7 @@ def migrate(tree: JsonTree, identify: Callable[[str], str], *, disk: Disk | None
                 outcome = work.undo()
                 if not isinstance(error, Exception):
                     raise
-                raise MigrationFailed(
+                raise MigrationError(
                     f"step {number} on {tree.root} stopped. {error}\n{outcome} It can be run again.", step=number
                 ) from error
         return Outcome(LAYOUT - taken, work.written, work.left)
@@ -190,7 +190,7 @@ def _old_records(source: str, project: str, left: list[Damage]) -> Iterator[tupl
                 continue
         try:
             yield check_key(key), path
-        except InvalidKey as error:
+        except InvalidKeyError as error:
             left.append(Damage(path, error.message))
 
 
@@ -237,7 +237,7 @@ def _overlook(_: Damage) -> None:
 def _kept(work: _Work, key: Key, diffs: list[Any]) -> bool:
     try:
         return work.tree.read(key) == diffs
-    except NotFound:
+    except NotFoundError:
         return work.put(key, codec.dumps(diffs))
     except RecordError:
         return False

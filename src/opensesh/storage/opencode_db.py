@@ -8,7 +8,7 @@ from heapq import merge
 from itertools import chain
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from ..errors import InvalidKey, NotFound, ReadOnlyStore, RecordError
+from ..errors import InvalidKeyError, NotFoundError, ReadOnlyStoreError, RecordError
 from ..records import order
 from ..records.codec import dumps_compact
 from .found import databases
@@ -85,7 +85,7 @@ class OpencodeDB:
         return f"{self.place}#{key[0]}/{key[-1]}"
 
     def read(self, key: Key) -> Any:
-        """The record, or :class:`NotFound`."""
+        """The record, or :class:`NotFoundError`."""
         check_key(key)
         if len(key) == DEPTH.get(key[0]):
             with self._reading() as (connection, known):
@@ -99,18 +99,18 @@ class OpencodeDB:
                         for found, value in records:
                             if found == key:
                                 return value
-        raise NotFound(f"nothing is stored at {self.locate(key)}", key=list(key))
+        raise NotFoundError(f"nothing is stored at {self.locate(key)}", key=list(key))
 
     def write(self, key: Key, value: Any) -> NoReturn:
-        """Always :class:`ReadOnlyStore`."""
+        """Always :class:`ReadOnlyStoreError`."""
         self._refuse()
 
     def update(self, key: Key, edit: Callable[[Any], None]) -> NoReturn:
-        """Always :class:`ReadOnlyStore`."""
+        """Always :class:`ReadOnlyStoreError`."""
         self._refuse()
 
     def remove(self, key: Key) -> NoReturn:
-        """Always :class:`ReadOnlyStore`."""
+        """Always :class:`ReadOnlyStoreError`."""
         self._refuse()
 
     def list(self, prefix: Key = ()) -> Sequence[Key]:
@@ -173,7 +173,7 @@ class OpencodeDB:
                         if not is_plain(part["id"]):
                             check_key(("part", part["messageID"], part["id"]))
                         parts[part["messageID"]].append(part)
-                    except (InvalidKey, RecordError) as error:
+                    except (InvalidKeyError, RecordError) as error:
                         report(self._damage(source, row, error))
         for info in infos:
             yield StoredMessage(info, order.parts_in_order(parts[info["id"]], order.created(info)))
@@ -188,7 +188,7 @@ class OpencodeDB:
                 messages = messages_of(read_row(row))
                 check_key(("message", *(message.info["id"] for message in messages)))
                 found += reversed(messages)
-            except (InvalidKey, RecordError) as error:
+            except (InvalidKeyError, RecordError) as error:
                 report(self._damage(source, row, error))
         return found[::-1][-last:]
 
@@ -210,7 +210,7 @@ class OpencodeDB:
         try:
             for key, value in source.records(row):
                 yield check_key(key), value
-        except (InvalidKey, RecordError) as error:
+        except (InvalidKeyError, RecordError) as error:
             report(self._damage(source, row, error))
 
     def _keys(self, connection: Connection, source: Source, prefix: Key) -> Iterator[Key]:
@@ -227,8 +227,8 @@ class OpencodeDB:
     def _path(self, source: Source, row: Row) -> str:
         return f"{self.place}#{source.place(row)}"
 
-    def _damage(self, source: Source, row: Row, error: InvalidKey | RecordError) -> Damage:
-        if isinstance(error, InvalidKey):
+    def _damage(self, source: Source, row: Row, error: InvalidKeyError | RecordError) -> Damage:
+        if isinstance(error, InvalidKeyError):
             reason = error.message
         else:
             reason = f"{error.place}: {error.reason}" if error.place else error.reason
@@ -245,7 +245,7 @@ class OpencodeDB:
             yield connection, self._known
 
     def _refuse(self) -> NoReturn:
-        raise ReadOnlyStore(
+        raise ReadOnlyStoreError(
             f"{self.place} belongs to OpenCode and is never written here. 'opensesh import' copies its sessions "
             "into a store that can be written.",
             path=self.place,

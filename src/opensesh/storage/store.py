@@ -76,7 +76,7 @@ class Store(Protocol):
         ...
 
     def read(self, key: Key) -> Any:
-        """The record, or :class:`~opensesh.errors.NotFound`."""
+        """The record, or :class:`~opensesh.errors.NotFoundError`."""
         ...
 
     def write(self, key: Key, value: Any) -> None:
@@ -87,7 +87,7 @@ class Store(Protocol):
         """Read, let ``edit`` change the value in place, store it, return it.
 
         ``edit`` runs under the lock of that key and must not call the store. A missing record is
-        :class:`~opensesh.errors.NotFound`: nothing is created.
+        :class:`~opensesh.errors.NotFoundError`: nothing is created.
         """
         ...
 

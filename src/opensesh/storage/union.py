@@ -14,7 +14,7 @@ from heapq import merge
 from itertools import chain, groupby
 from typing import TYPE_CHECKING, Any
 
-from ..errors import NotFound, RecordError
+from ..errors import NotFoundError, RecordError
 from ..records import as_object, order
 from .keys import SUMMARY, is_made_part
 from .store import Damage, Key, Store, StoredMessage, log_damage
@@ -66,7 +66,7 @@ class Union:
         return [store for store, _ in self._copies(key)[0]]
 
     def read(self, key: Key) -> Any:
-        """The record, or :class:`NotFound`."""
+        """The record, or :class:`NotFoundError`."""
         copies, damaged = self._copies(key)
         return _fullest(key, copies)[1] if copies else (damaged or self.members)[0].read(key)
 
@@ -121,7 +121,7 @@ class Union:
         for store in self.members:
             try:
                 readable.append((store, store.read(key)))
-            except NotFound:
+            except NotFoundError:
                 continue
             except RecordError:
                 damaged.append(store)

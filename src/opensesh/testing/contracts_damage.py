@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..errors import NotFound, RecordError
+from ..errors import NotFoundError, RecordError
 from .subject import Subject, expect, expect_raises, expect_same, no_edit
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ def a_damaged_record_can_be_replaced_and_removed(subject: Subject) -> None:
         expect_same(subject.store.read(first), {"whole": True}, "a record that replaced a damaged one")
         subject.damage(second, data)
         subject.store.remove(second)
-        expect_raises(NotFound, lambda: subject.store.read(second), "reading a damaged record that was removed")
+        expect_raises(NotFoundError, lambda: subject.store.read(second), "reading a damaged record that was removed")
 
 
 def _first(subject: Subject, kind: str) -> Key:

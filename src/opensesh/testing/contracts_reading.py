@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 from .. import ids
-from ..errors import InvalidKey, NotFound, ReadOnlyStore
+from ..errors import InvalidKeyError, NotFoundError, ReadOnlyStoreError
 from ..records import as_list, as_object
 from .samples import BAD_NAMES
 from .subject import Subject, expect, expect_raises, expect_same, no_damage
@@ -45,18 +45,18 @@ def a_missing_record_is_not_found(subject: Subject) -> None:
         ("session",),
         ("message", "x" * 64, "y" * 64),
     ):
-        expect_raises(NotFound, lambda key=key: subject.store.read(key), f"reading {key}")
+        expect_raises(NotFoundError, lambda key=key: subject.store.read(key), f"reading {key}")
 
 
 def a_key_that_could_leave_the_store_is_refused(subject: Subject) -> None:
     store = subject.store
-    expect_raises(InvalidKey, lambda: store.read(()), "reading the empty key")
+    expect_raises(InvalidKeyError, lambda: store.read(()), "reading the empty key")
     for name in BAD_NAMES:
         for key in ((name,), (name, "x"), ("session", name), ("session", "global", name), ("todo", name, "x")):
-            expect_raises(InvalidKey, lambda key=key: store.read(key), f"reading {key!a:.80}")
-            expect_raises(InvalidKey, lambda key=key: store.list(key), f"listing {key!a:.80}")
-            expect_raises(InvalidKey, lambda key=key: list(store.scan(key)), f"scanning {key!a:.80}")
-        expect_raises(InvalidKey, lambda name=name: store.messages(name), f"the messages of {name!a:.80}")
+            expect_raises(InvalidKeyError, lambda key=key: store.read(key), f"reading {key!a:.80}")
+            expect_raises(InvalidKeyError, lambda key=key: store.list(key), f"listing {key!a:.80}")
+            expect_raises(InvalidKeyError, lambda key=key: list(store.scan(key)), f"scanning {key!a:.80}")
+        expect_raises(InvalidKeyError, lambda name=name: store.messages(name), f"the messages of {name!a:.80}")
 
 
 def list_names_every_record_in_key_order(subject: Subject) -> None:
@@ -133,7 +133,7 @@ def a_store_that_is_only_read_refuses_every_write(subject: Subject) -> None:
     new: Key = ("session", "global", ids.descending("ses"))
     for key in (*list(subject.records)[:3], new):
         for what, act in _writes(store, key):
-            expect_raises(ReadOnlyStore, act, f"{what} {'/'.join(key)}")
+            expect_raises(ReadOnlyStoreError, act, f"{what} {'/'.join(key)}")
     every_record_reads_as_it_was_stored(subject)
     list_names_every_record_in_key_order(subject)
 

@@ -6,7 +6,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
-from ..errors import NotFound, StoreError
+from ..errors import NotFoundError, StoreError
 from .subject import Subject, expect, expect_same
 
 if TYPE_CHECKING:
@@ -124,7 +124,7 @@ def _expect_no_deadlock(store: Store, what: str, call: Callable[[Store, Key], ob
     def work() -> None:
         try:
             store.update(KEY, lambda _: outcome.append(str(call(store, key))))
-        except (StoreError, NotFound) as error:
+        except (StoreError, NotFoundError) as error:
             outcome.append(f"{error}")
 
     worker = threading.Thread(target=work, daemon=True)

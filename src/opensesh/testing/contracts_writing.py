@@ -6,7 +6,7 @@ from copy import deepcopy
 from typing import TYPE_CHECKING, Any
 
 from .. import ids
-from ..errors import InvalidKey, NotFound
+from ..errors import InvalidKeyError, NotFoundError
 from .contracts_reading import every_record_reads_as_it_was_stored, list_names_every_record_in_key_order
 from .samples import BAD_NAMES, VALUES, WRAP, Scribe
 from .subject import Subject, expect, expect_raises, expect_same, no_damage, no_edit
@@ -82,7 +82,7 @@ def arrays_can_be_updated_in_place(subject: Subject) -> None:
 
 def update_of_a_missing_record_is_not_found(subject: Subject) -> None:
     calls: list[Any] = []
-    expect_raises(NotFound, lambda: subject.store.update(("sample", "none"), calls.append), "updating nothing")
+    expect_raises(NotFoundError, lambda: subject.store.update(("sample", "none"), calls.append), "updating nothing")
     expect(not calls, "the edit was called for a record that is not there")
     expect(list(subject.store.list(("sample",))) == [], "an update created a record")
 
@@ -117,8 +117,8 @@ def a_removed_record_is_gone(subject: Subject) -> None:
     store = subject.store
     for key in list(subject.records):
         store.remove(key)
-        expect_raises(NotFound, lambda key=key: store.read(key), f"reading {key} after it was removed")
-        expect_raises(NotFound, lambda key=key: store.update(key, no_edit), f"updating {key} after it was removed")
+        expect_raises(NotFoundError, lambda key=key: store.read(key), f"reading {key} after it was removed")
+        expect_raises(NotFoundError, lambda key=key: store.update(key, no_edit), f"updating {key} after it was removed")
     expect(list(store.list()) == [], "records are listed that were removed")
     expect(list(store.scan(())) == [], "records are scanned that were removed")
     expect(not any(store.messages(session) for session in subject.sessions), "messages are left that were removed")
@@ -152,17 +152,17 @@ def a_key_may_also_be_the_beginning_of_others(subject: Subject) -> None:
     )
     store.remove(("sample", "a"))
     expect_same(store.read(("sample", "a", "b")), {"key": ["sample", "a", "b"]}, "a record below a removed one")
-    expect_raises(NotFound, lambda: store.read(("sample", "a")), "reading the removed one")
+    expect_raises(NotFoundError, lambda: store.read(("sample", "a")), "reading the removed one")
 
 
 def no_key_is_written_that_could_leave_the_store(subject: Subject) -> None:
     store = subject.store
     for name in ("", *BAD_NAMES):
         for key in ((name,), (name, "x"), ("sample", name), ("sample", name, "x")):
-            expect_raises(InvalidKey, lambda key=key: store.write(key, {}), f"writing {key!a:.80}")
-            expect_raises(InvalidKey, lambda key=key: store.update(key, no_edit), f"updating {key!a:.80}")
-            expect_raises(InvalidKey, lambda key=key: store.remove(key), f"removing {key!a:.80}")
-    expect_raises(InvalidKey, lambda: store.write((), {}), "writing the empty key")
+            expect_raises(InvalidKeyError, lambda key=key: store.write(key, {}), f"writing {key!a:.80}")
+            expect_raises(InvalidKeyError, lambda key=key: store.update(key, no_edit), f"updating {key!a:.80}")
+            expect_raises(InvalidKeyError, lambda key=key: store.remove(key), f"removing {key!a:.80}")
+    expect_raises(InvalidKeyError, lambda: store.write((), {}), "writing the empty key")
     list_names_every_record_in_key_order(subject)
 
 

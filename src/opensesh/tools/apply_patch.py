@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from msgspec import Meta, Struct
 
-from ..errors import ToolFailed
+from ..errors import ToolFailedError
 from . import diff, patch_text, paths
 from .arguments import Arguments
 from .text import TextFile, look, must_still_be
@@ -49,7 +49,7 @@ class ApplyPatch(BuiltinTool[ApplyPatchArguments]):
         """Check, ask with the differences shown, and apply."""
         hunks = patch_text.parse(args.patch_text)
         if not hunks:
-            raise ToolFailed("The patch is empty: it names no file to add, update or delete")
+            raise ToolFailedError("The patch is empty: it names no file to add, update or delete")
         touched = _touched(ctx, hunks)
         for path in touched:
             await paths.ask_if_outside(ctx, path)
@@ -88,7 +88,9 @@ def _must_differ(named: Sequence[str]) -> None:
             file = os.stat(path)
             first = seen.setdefault((file.st_dev, file.st_ino), path)
             if first != path:
-                raise ToolFailed(f"{first} and {path} are the same file; use one name for it in a patch", path=path)
+                raise ToolFailedError(
+                    f"{first} and {path} are the same file; use one name for it in a patch", path=path
+                )
 
 
 def _planned(ctx: Context, hunks: Sequence[patch_text.Hunk], state: dict[str, TextFile | None]) -> list[Step]:
@@ -120,18 +122,20 @@ def _step(ctx: Context, hunk: patch_text.Hunk, state: dict[str, TextFile | None]
 
 def _must_be_free(path: str, state: dict[str, TextFile | None]) -> None:
     if state[path] is not None:
-        raise ToolFailed(f"The patch would write a new file over {path}, which exists; update it instead", path=path)
+        raise ToolFailedError(
+            f"The patch would write a new file over {path}, which exists; update it instead", path=path
+        )
     above = os.path.dirname(path)
     while state[above] is None if above in state else not os.path.lexists(above):
         above = os.path.dirname(above)
     if above in state or not os.path.isdir(above):
-        raise ToolFailed(f"The patch would write {path}, but {above} is not a directory", path=path)
+        raise ToolFailedError(f"The patch would write {path}, but {above} is not a directory", path=path)
 
 
 def _must_exist(path: str, state: dict[str, TextFile | None]) -> TextFile:
     found = state[path]
     if found is None:
-        raise ToolFailed(f"The patch is about {path}, which does not exist", path=path)
+        raise ToolFailedError(f"The patch is about {path}, which does not exist", path=path)
     return found
 
 
@@ -199,9 +203,9 @@ def _carry_out_all(ctx: Context, steps: Sequence[Step]) -> None:
     for number, step in enumerate(steps):
         try:
             _carry_out(ctx, step)
-        except ToolFailed as error:
+        except ToolFailedError as error:
             done = ", ".join(paths.relative(ctx, each.target) for each in steps[:number]) or "nothing"
-            raise ToolFailed(f"{error.message}. The patch was not applied further; done before: {done}") from error
+            raise ToolFailedError(f"{error.message}. The patch was not applied further; done before: {done}") from error
 
 
 def _carry_out(ctx: Context, step: Step) -> None:
@@ -213,6 +217,8 @@ def _carry_out(ctx: Context, step: Step) -> None:
         try:
             os.unlink(step.path)
         except OSError as error:
-            raise ToolFailed(f"{step.path} cannot be deleted: {error.strerror or error}", path=step.path) from error
+            raise ToolFailedError(
+                f"{step.path} cannot be deleted: {error.strerror or error}", path=step.path
+            ) from error
         ctx.files.forget(step.path)
         ctx.changed(step.path)

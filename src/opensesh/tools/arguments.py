@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar, cast
 import msgspec
 from msgspec import Meta, Struct
 
-from ..errors import InvalidArguments, RecordError
+from ..errors import InvalidArgumentsError, RecordError
 from ..records import loads
 
 if TYPE_CHECKING:
@@ -54,13 +54,14 @@ def schema_of(kind: type[Struct]) -> dict[str, Any]:
 
 
 def decode(tool: str, kind: type[A], arguments: Mapping[str, Any]) -> A:
-    """What the model wrote, as a ``kind`` with its defaults applied; or :class:`InvalidArguments`, for the model."""
+    """What the model wrote, as a ``kind`` with its defaults applied; or :class:`InvalidArgumentsError`, for the
+    model."""
     schema = schema_of(kind)
     try:
         return msgspec.convert(_mend(dict(arguments), schema), kind, strict=False)
     except msgspec.ValidationError as error:
         problem = _explain(str(error))
-    raise InvalidArguments(
+    raise InvalidArgumentsError(
         f"The {tool} tool was called with invalid arguments: {problem}. It takes {_signature(schema)}. "
         "Call it again with arguments that fit.",
         tool=tool,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from msgspec import Meta
 
-from ..errors import ToolFailed
+from ..errors import ToolFailedError
 from . import paths
 from .arguments import Arguments
 from .shell import intent, process
@@ -63,12 +63,14 @@ class Bash(BuiltinTool[BashArguments]):
         """Ask, run, and answer with the output; a non-zero exit code is an answer like any other."""
         timeout_ms = self._timeout_ms if args.timeout is None else args.timeout
         if not timeout_ms > 0:  # which no NaN is
-            raise ToolFailed(f"A timeout of {timeout_ms:g} ms cannot be kept; give a positive number of milliseconds")
+            raise ToolFailedError(
+                f"A timeout of {timeout_ms:g} ms cannot be kept; give a positive number of milliseconds"
+            )
         if "\0" in args.command:
-            raise ToolFailed("The command holds a NUL character, which no shell can be given")
+            raise ToolFailedError("The command holds a NUL character, which no shell can be given")
         directory = paths.absolute(ctx, args.workdir or ".")
         if not os.path.isdir(directory):
-            raise ToolFailed(f"The working directory {directory} does not exist")
+            raise ToolFailedError(f"The working directory {directory} does not exist")
         environment = dict(os.environ if self._environment is None else self._environment)
         environment |= await ctx.shell_env(directory)
         for misleading in _MISLEADING:

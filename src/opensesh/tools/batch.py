@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from msgspec import Meta, Struct
 
-from ..errors import OpenseshError, PermissionRejected, QuestionRejected
+from ..errors import OpenseshError, PermissionRejectedError, QuestionRejectedError
 from .arguments import Arguments
 from .tool import BuiltinTool, Context, ToolOutput
 
@@ -45,7 +45,7 @@ class Batch(BuiltinTool[BatchArguments]):
                     group.create_task(_one(ctx, call, place, results))
         except BaseExceptionGroup as errors:
             for error in errors.exceptions:
-                if isinstance(error, (PermissionRejected, QuestionRejected)):
+                if isinstance(error, (PermissionRejectedError, QuestionRejectedError)):
                     raise error from None
             raise
         return _answer(args.tool_calls, results)
@@ -60,7 +60,7 @@ async def _one(ctx: Context, call: OneCall, place: int, results: list[ToolOutput
     else:
         try:
             results[place] = await ctx.calls.run(call.tool, call.parameters)
-        except (PermissionRejected, QuestionRejected):
+        except (PermissionRejectedError, QuestionRejectedError):
             raise  # the user wants the turn to stop, and the other calls with it
         except OpenseshError as error:
             results[place] = error.message

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, get_type_hints, overload
 
 import msgspec
 
-from ..errors import ToolFailed
+from ..errors import ToolFailedError
 from .arguments import decode, schema_of
 from .tool import Context, ToolOutput
 
@@ -114,4 +114,4 @@ def _text(name: str, answer: object) -> str:
     try:
         return msgspec.json.encode(answer).decode()
     except (TypeError, ValueError, msgspec.MsgspecError) as error:
-        raise ToolFailed(f"The tool {name!r} answered something that cannot be shown: {error}") from error
+        raise ToolFailedError(f"The tool {name!r} answered something that cannot be shown: {error}") from error

@@ -8,7 +8,7 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from ..errors import ToolFailed
+from ..errors import ToolFailedError
 from . import diff, paths
 from .arguments import Arguments
 from .replace import replace
@@ -34,7 +34,7 @@ class Edit(BuiltinTool[EditArguments]):
     async def execute(self, args: EditArguments, ctx: Context) -> ToolOutput:
         """Find the piece, ask with the difference shown, and write."""
         if args.old_string == args.new_string:
-            raise ToolFailed("oldString and newString are the same, so there is nothing to change")
+            raise ToolFailedError("oldString and newString are the same, so there is nothing to change")
         path = paths.absolute(ctx, args.file_path)
         await paths.ask_if_outside(ctx, path)
         async with ctx.files.lock(path):
@@ -49,7 +49,7 @@ def _before(args: EditArguments, ctx: Context, path: str) -> TextFile | None:
         ctx.files.check(path)
         return before
     if os.path.exists(path):
-        raise ToolFailed(
+        raise ToolFailedError(
             f"oldString is empty, which makes a new file, but {path} exists. Give the text to replace, or use write to "
             "replace the whole file.",
             path=path,
@@ -79,7 +79,7 @@ async def _write(ctx: Context, path: str, before: TextFile | None, after: TextFi
 
 async def change_file(ctx: Context, path: str, before: TextFile | None, after: TextFile) -> diff.Diff:
     """Ask with the difference shown, and write; that difference. A file that is no longer as it was ``before`` is
-    :class:`ToolFailed`."""
+    :class:`ToolFailedError`."""
     difference = await asyncio.to_thread(diff.compare, path, before.shown if before else "", after.shown)
     await paths.ask_edit(ctx, [path], {"filepath": path, "diff": difference.text})
     await ctx.changing({path: after.data})

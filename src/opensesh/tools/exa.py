@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from ..errors import ToolFailed
+from ..errors import ToolFailedError
 from ..models.sse import Splitter
 from ..records import as_list, as_object
 
@@ -37,11 +37,11 @@ async def call(
         async with asyncio.timeout(seconds), httpx2.AsyncClient(transport=transport, timeout=seconds) as client:
             response = await client.post(ADDRESS, json=request, headers=headers)
     except TimeoutError:
-        raise ToolFailed(f"The search took longer than {seconds:g} s") from None
+        raise ToolFailedError(f"The search took longer than {seconds:g} s") from None
     except httpx2.HTTPError as error:
-        raise ToolFailed(f"The search service could not be reached: {error or type(error).__name__}") from error
+        raise ToolFailedError(f"The search service could not be reached: {error or type(error).__name__}") from error
     if not response.is_success:
-        raise ToolFailed(f"The search service answered {response.status_code}: {response.text[:500]}")
+        raise ToolFailedError(f"The search service answered {response.status_code}: {response.text[:500]}")
     return _text(response.content)
 
 
@@ -58,7 +58,7 @@ def _text(body: bytes) -> str:
     for message in messages:
         fields = _object(message)
         if "error" in fields:
-            raise ToolFailed(f"The search service reported an error: {fields['error']}")
+            raise ToolFailedError(f"The search service reported an error: {fields['error']}")
         for content in as_list((as_object(fields.get("result")) or {}).get("content")) or []:
             text = (as_object(content) or {}).get("text")
             if isinstance(text, str):

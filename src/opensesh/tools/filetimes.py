@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
 
-from ..errors import ToolFailed
+from ..errors import ToolFailedError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
@@ -55,14 +55,18 @@ class FileTimes:
         self._seen.pop(os.path.realpath(path), None)
 
     def check(self, path: str) -> None:
-        """Raise :class:`ToolFailed` unless the file is as the session last saw it."""
+        """Raise :class:`ToolFailedError` unless the file is as the session last saw it."""
         if not self._required:
             return
         seen = self._seen.get(os.path.realpath(path))
         if seen is None:
-            raise ToolFailed(f"{path} has not been read in this session. Read it first, then change it.", path=path)
+            raise ToolFailedError(
+                f"{path} has not been read in this session. Read it first, then change it.", path=path
+            )
         if seen != _state(path):
-            raise ToolFailed(f"{path} has changed since it was last read. Read it again, then change it.", path=path)
+            raise ToolFailedError(
+                f"{path} has changed since it was last read. Read it again, then change it.", path=path
+            )
 
     @asynccontextmanager
     async def lock(self, *paths: str) -> AsyncGenerator[None]:

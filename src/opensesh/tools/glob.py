@@ -9,7 +9,7 @@ from typing import Annotated
 from msgspec import Meta
 
 from ..config import globs
-from ..errors import ToolFailed
+from ..errors import ToolFailedError
 from . import paths, search
 from .arguments import Arguments
 from .tool import BuiltinTool, Context, ToolOutput
@@ -41,7 +41,7 @@ class Glob(BuiltinTool[GlobArguments]):
             directory = paths.absolute(ctx, root)
         await paths.ask_if_outside(ctx, directory, "directory")
         if not os.path.isdir(directory):
-            raise ToolFailed(f"{directory} is not a directory")
+            raise ToolFailedError(f"{directory} is not a directory")
         listed = await search.files(directory)
         fitting = [os.path.join(directory, name) for name in listed if globs.matches(pattern, name)]
         found = await asyncio.to_thread(search.newest_first, fitting)

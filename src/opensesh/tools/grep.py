@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from msgspec import Meta
 
-from ..errors import ToolFailed
+from ..errors import ToolFailedError
 from . import paths, search
 from .arguments import Arguments
 from .tool import BuiltinTool, Context, ToolOutput
@@ -40,14 +40,14 @@ class Grep(BuiltinTool[GrepArguments]):
     async def execute(self, args: GrepArguments, ctx: Context) -> ToolOutput:
         """Ask, and search."""
         if "\0" in f"{args.pattern}{args.include}":
-            raise ToolFailed("No line holds a NUL character, so there is nothing to search for")
+            raise ToolFailedError("No line holds a NUL character, so there is nothing to search for")
         asked = {"pattern": args.pattern, "path": args.path, "include": args.include}
         await ctx.ask("grep", [args.pattern], always=["*"], metadata=asked)
         place = paths.absolute(ctx, args.path or ".")
         is_directory = os.path.isdir(place)
         await paths.ask_if_outside(ctx, place, "directory" if is_directory else "file")
         if not os.path.exists(place):
-            raise ToolFailed(f"{place} does not exist")
+            raise ToolFailedError(f"{place} does not exist")
         if is_directory:
             found = await search.grep(args.pattern, place, args.include, paths.readable(ctx, place))
         else:  # to search one file for anything is to read it

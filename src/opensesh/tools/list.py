@@ -8,7 +8,7 @@ from typing import Annotated
 from msgspec import Meta
 
 from ..config import globs
-from ..errors import ToolFailed
+from ..errors import ToolFailedError
 from . import paths, search
 from .arguments import Arguments
 from .tool import BuiltinTool, Context, ToolOutput
@@ -43,7 +43,7 @@ class List(BuiltinTool[ListArguments]):
         await paths.ask_if_outside(ctx, directory, "directory")
         await ctx.ask("list", paths.names(ctx, directory), always=["*"], metadata={"path": directory})
         if not os.path.isdir(directory):
-            raise ToolFailed(f"{directory} is not a directory")
+            raise ToolFailedError(f"{directory} is not a directory")
         listed = await search.files(directory)
         wanted = sorted(name for name in listed if not _is_ignored(name, args.ignore))
         shown = wanted[:MOST]

@@ -7,7 +7,7 @@ import codecs
 import os
 from typing import IO
 
-from ..errors import ToolFailed
+from ..errors import ToolFailedError
 from .paths import unreadable
 
 PDF = "application/pdf"
@@ -86,7 +86,7 @@ def data_url(path: str, mime: str) -> str:
     try:
         if os.path.getsize(path) > MAX_ATTACHMENT:
             most = MAX_ATTACHMENT // 1024 // 1024
-            raise ToolFailed(f"{path} is too large to attach: more than {most} MiB", path=path)
+            raise ToolFailedError(f"{path} is too large to attach: more than {most} MiB", path=path)
         with open(path, "rb") as file:
             data = file.read()
     except OSError as error:

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from ..errors import ToolFailed
+from ..errors import ToolFailedError
 from .arguments import Arguments
 from .edit import Edit
 from .tool import BuiltinTool, Context, ToolOutput
@@ -46,9 +46,9 @@ class MultiEdit(BuiltinTool[MultiEditArguments]):
             }
             try:
                 results.append(await Edit().run(fields, ctx))
-            except ToolFailed as error:
+            except ToolFailedError as error:
                 done = f" The {number - 1} before it were made." if number > 1 else ""
-                raise ToolFailed(f"Edit {number} of {len(args.edits)} failed: {error.message}{done}") from error
+                raise ToolFailedError(f"Edit {number} of {len(args.edits)} failed: {error.message}{done}") from error
         last = results[-1]
         metadata = {"results": [result.metadata for result in results]}
         return ToolOutput(last.title, last.output, metadata)

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from msgspec import Struct
 
-from ..errors import ToolFailed
+from ..errors import ToolFailedError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -81,7 +81,7 @@ def parse(text: str) -> list[Hunk]:
         start = next(place for place, line in enumerate(lines) if line.strip() == "*** Begin Patch")
         end = next(place for place in range(len(lines) - 1, start, -1) if lines[place].strip() == "*** End Patch")
     except StopIteration:
-        raise ToolFailed(
+        raise ToolFailedError(
             "This is no patch: it must begin with the line '*** Begin Patch' and end with '*** End Patch'"
         ) from None
     return _hunks(lines[start + 1 : end])
@@ -114,7 +114,7 @@ def _is_header(line: str) -> bool:
 def _name(line: str) -> str:
     name = line.partition(":")[2].strip()
     if not name:
-        raise ToolFailed(f"The patch names no file in {line!r}")
+        raise ToolFailedError(f"The patch names no file in {line!r}")
     return name
 
 
@@ -146,7 +146,8 @@ def _add_line(chunk: Chunk, line: str) -> None:
 
 
 def apply(path: str, lines: Sequence[str], chunks: Sequence[Chunk]) -> list[str]:
-    """``lines`` with every chunk applied, in order; or :class:`ToolFailed`, naming the lines that are not there."""
+    """``lines`` with every chunk applied, in order; or :class:`ToolFailedError`, naming the lines that are not
+    there."""
     result = list(lines)
     replacements: list[tuple[int, int, list[str]]] = []
     at = 0
@@ -154,7 +155,7 @@ def apply(path: str, lines: Sequence[str], chunks: Sequence[Chunk]) -> list[str]
         if chunk.context is not None:
             found = _seek(result, [chunk.context], at)
             if found is None:
-                raise ToolFailed(f"{path} has no line like {chunk.context!r} after line {at}", path=path)
+                raise ToolFailedError(f"{path} has no line like {chunk.context!r} after line {at}", path=path)
             at = found + 1
         start, count, new = _place(path, result, chunk, at)
         replacements.append((start, count, new))
@@ -175,7 +176,7 @@ def _place(path: str, lines: list[str], chunk: Chunk, at: int) -> tuple[int, int
         old, new = old[:-1], (new[:-1] if new and not new[-1] else new)
         found = _seek(lines, old, at, at_end=chunk.at_end)
     if found is None:
-        raise ToolFailed(
+        raise ToolFailedError(
             f"These lines of the patch are not in {path}; read the file again and write the patch anew:\n"
             + "\n".join(chunk.old),
             path=path,

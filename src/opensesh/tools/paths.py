@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any, Literal
 
-from ..errors import ToolFailed
+from ..errors import ToolFailedError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 def absolute(ctx: Context, path: str) -> str:
     """``path`` as an absolute one: relative to the working directory, ``~`` for home, ``..`` taken literally.
 
-    What cannot be a path is :class:`~opensesh.errors.ToolFailed`.
+    What cannot be a path is :class:`~opensesh.errors.ToolFailedError`.
     """
     if "\0" in path:
-        raise ToolFailed(f"{path!r} is no path: it holds a NUL character")
+        raise ToolFailedError(f"{path!r} is no path: it holds a NUL character")
     return os.path.normpath(os.path.join(ctx.directory, os.path.expanduser(path)))
 
 
@@ -133,6 +133,6 @@ def _glob(directory: str) -> str:
     return directory.replace(os.sep, "/").rstrip("/") + "/*"
 
 
-def unreadable(path: str, error: OSError) -> ToolFailed:
+def unreadable(path: str, error: OSError) -> ToolFailedError:
     """The error for a file that is there and cannot be read."""
-    return ToolFailed(f"{path} cannot be read: {error.strerror or error}", path=path)
+    return ToolFailedError(f"{path} cannot be read: {error.strerror or error}", path=path)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..errors import QuestionRejected
+from ..errors import QuestionRejectedError
 from .arguments import Arguments
 from .services import Choice, Question
 from .tool import BuiltinTool, Context, ToolOutput
@@ -41,7 +41,7 @@ class PlanExit(BuiltinTool[PlanExitArguments]):
 
 
 async def agreed(ctx: Context, question: Question) -> None:
-    """Ask a yes-or-no question. Anything but a yes is :class:`QuestionRejected`."""
+    """Ask a yes-or-no question. Anything but a yes is :class:`QuestionRejectedError`."""
     answers: Sequence[Sequence[str]] = await ctx.questions.ask([question])
     if not answers or list(answers[0]) != [_YES]:
-        raise QuestionRejected("The user said no", question=question.question)
+        raise QuestionRejectedError("The user said no", question=question.question)

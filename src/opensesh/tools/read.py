@@ -8,7 +8,7 @@ from typing import IO, TYPE_CHECKING, Annotated, Any
 
 from msgspec import Meta, Struct
 
-from ..errors import ToolFailed
+from ..errors import ToolFailedError
 from . import media, paths
 from .arguments import Arguments, Positive
 from .tool import BuiltinTool, Context, ToolOutput, attachment
@@ -54,7 +54,7 @@ class Read(BuiltinTool[ReadArguments]):
         if mime is not None:
             return await _attached(ctx, path, title, mime)
         if await asyncio.to_thread(media.is_binary, path):
-            raise ToolFailed(f"Cannot read binary file: {path}", path=path)
+            raise ToolFailedError(f"Cannot read binary file: {path}", path=path)
         page = await asyncio.to_thread(_read_page, path, offset, limit)
         ctx.files.note(path)
         return _text(path, title, page, await ctx.instructions.near(path))
@@ -113,7 +113,7 @@ def _read_page(path: str, offset: int, limit: int) -> _Page:
     except OSError as error:
         raise paths.unreadable(path, error) from error
     if offset > count:
-        raise ToolFailed(f"Offset {offset} is out of range for this file ({count} lines)", path=path)
+        raise ToolFailedError(f"Offset {offset} is out of range for this file ({count} lines)", path=path)
     return _Page(lines=lines, first=offset, total=count)
 
 
@@ -152,7 +152,7 @@ def _directory(path: str, title: str, offset: int, limit: int) -> ToolOutput:
         with os.scandir(path) as found:
             entries = sorted((entry.name + ("/" if entry.is_dir() else "") for entry in found), key=_by_name)
     except OSError as error:
-        raise ToolFailed(f"{path} cannot be listed: {error.strerror or error}", path=path) from error
+        raise ToolFailedError(f"{path} cannot be listed: {error.strerror or error}", path=path) from error
     shown = entries[offset - 1 : offset - 1 + limit]
     truncated = offset - 1 + len(shown) < len(entries)
     if truncated:
@@ -172,10 +172,10 @@ def _must_be_file(path: str) -> None:
     if os.path.isfile(path):
         return
     if os.path.exists(path):
-        raise ToolFailed(f"{path} is neither a file nor a directory, and reading it might never end", path=path)
+        raise ToolFailedError(f"{path} is neither a file nor a directory, and reading it might never end", path=path)
     similar = _similar(path)
     hint = "\n\nDid you mean one of these?\n" + "\n".join(similar) if similar else ""
-    raise ToolFailed(f"File not found: {path}{hint}", path=path)
+    raise ToolFailedError(f"File not found: {path}{hint}", path=path)
 
 
 def _similar(path: str) -> list[str]:

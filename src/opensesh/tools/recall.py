@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from msgspec import Meta
 
-from ..errors import ToolFailed
+from ..errors import ToolFailedError
 from .arguments import Arguments, Positive
 from .tool import BuiltinTool, Context, ToolOutput
 
@@ -60,7 +60,7 @@ def _call(past: Sequence[Original], call_id: str) -> ToolOutput:
     for original in past:
         if original.call_id == call_id:
             return ToolOutput(f"Result of {original.tool}", original.text, {"callId": call_id})
-    raise ToolFailed(f"No tool call {call_id!r} is out of view. Call this without arguments to see what is.")
+    raise ToolFailedError(f"No tool call {call_id!r} is out of view. Call this without arguments to see what is.")
 
 
 def _hits(past: Sequence[Original], query: str) -> ToolOutput:

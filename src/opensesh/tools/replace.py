@@ -11,7 +11,7 @@ import re
 from bisect import bisect_left
 from typing import TYPE_CHECKING
 
-from ..errors import ToolFailed
+from ..errors import ToolFailedError
 from .diff import similarity
 
 if TYPE_CHECKING:
@@ -29,10 +29,10 @@ _ESCAPED = re.compile(r"\\(n|t|r|'|\"|`|\\|\n|\$)")
 def replace(text: str, old: str, new: str, *, every: bool = False) -> str:
     """``text`` with ``old`` replaced, at the one place it occurs or, with ``every``, wherever it does.
 
-    Raises :class:`ToolFailed` if it is not there, or if there is more than one place and not ``every``.
+    Raises :class:`ToolFailedError` if it is not there, or if there is more than one place and not ``every``.
     """
     if old == new:
-        raise ToolFailed("oldString and newString are the same, so there is nothing to change")
+        raise ToolFailedError("oldString and newString are the same, so there is nothing to change")
     if not old.strip():
         return _replace_exactly(text, old, new, every=every)
     ambiguous = oversized = False
@@ -75,22 +75,22 @@ def _replace_exactly(text: str, old: str, new: str, *, every: bool) -> str:
     return text.replace(old, new, 1)
 
 
-def _not_found() -> ToolFailed:
-    return ToolFailed(
+def _not_found() -> ToolFailedError:
+    return ToolFailedError(
         "oldString was not found in the file. It must be what the file holds, white space and indentation included; "
         "read the file again and copy from it."
     )
 
 
-def _not_unique() -> ToolFailed:
-    return ToolFailed(
+def _not_unique() -> ToolFailedError:
+    return ToolFailedError(
         "oldString fits more than one place in the file. Give more of the lines around it so that it fits only one, or "
         "use replaceAll to change them all."
     )
 
 
-def _oversized() -> ToolFailed:
-    return ToolFailed(
+def _oversized() -> ToolFailedError:
+    return ToolFailedError(
         "The only place that resembles oldString is much larger than it, so replacing it could destroy what you do not "
         "mean. Read the file again and copy the exact text."
     )

@@ -17,7 +17,7 @@ import sys
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..config import globs
-from ..errors import ToolFailed
+from ..errors import ToolFailedError
 from . import scan
 from .ripgrep import ripgrep
 
@@ -143,9 +143,9 @@ async def _in_files(pattern: str, directory: str, names: list[str]) -> Found:
     return _parse(run, directory)
 
 
-def _bad_pattern(pattern: str, errors: bytes) -> ToolFailed:
+def _bad_pattern(pattern: str, errors: bytes) -> ToolFailedError:
     said = errors.decode("utf-8", "replace").strip()[-500:]
-    return ToolFailed(f"{pattern!r} is no regular expression that can be searched for: {said}")
+    return ToolFailedError(f"{pattern!r} is no regular expression that can be searched for: {said}")
 
 
 def _parse(run: _Ran, directory: str, wants: Callable[[str], bool] = _all_of_them) -> Found:
@@ -241,7 +241,7 @@ async def _run(arguments: Sequence[str], directory: str, given: bytes = b"") -> 
                 program.kill()
         await program.wait()
     except TimeoutError:
-        raise ToolFailed(f"The search took longer than {_PATIENCE:.0f} s; look in fewer places") from None
+        raise ToolFailedError(f"The search took longer than {_PATIENCE:.0f} s; look in fewer places") from None
     finally:
         if program.returncode is None:
             program.kill()

@@ -79,14 +79,15 @@ class Subtasks(Protocol):
         """The child session: a new one, or the one that ``task_id`` names.
 
         An agent that does not exist or is not for subtasks, and a subagent of too many subagents, is
-        :class:`~opensesh.errors.SubtaskFailed`.
+        :class:`~opensesh.errors.SubtaskFailedError`.
         """
         ...
 
     async def run(self, child: Child, task: Subtask) -> str:
         """Run the child until it is done, and answer with its last words.
 
-        A child that does not finish raises :class:`~opensesh.errors.SubtaskFailed`, which says why. Cancelling this
+        A child that does not finish raises :class:`~opensesh.errors.SubtaskFailedError`, which says why. Cancelling
+        this
         cancels the child.
         """
         ...

@@ -9,7 +9,7 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from ..errors import ToolFailed
+from ..errors import ToolFailedError
 from . import search
 from .arguments import Arguments
 from .tool import BuiltinTool, Context, ToolOutput
@@ -35,7 +35,7 @@ class Skill(BuiltinTool[SkillArguments]):
         chosen = available.get(args.name)
         if chosen is None:
             names = ", ".join(sorted(available)) or "none"
-            raise ToolFailed(f"There is no skill named {args.name!r}. Available skills: {names}")
+            raise ToolFailedError(f"There is no skill named {args.name!r}. Available skills: {names}")
         await ctx.ask("skill", [args.name], always=[args.name], metadata={})
         directory = os.path.dirname(chosen.location)
         files = await _files(directory)

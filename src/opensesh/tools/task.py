@@ -6,7 +6,7 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from ..errors import SubtaskFailed
+from ..errors import SubtaskFailedError
 from .arguments import Arguments
 from .services import Subtask
 from .tool import BuiltinTool, Context, ToolOutput
@@ -46,11 +46,11 @@ class Task(BuiltinTool[TaskArguments]):
         await ctx.progress(title=args.description, metadata=metadata)
         try:
             said = await ctx.subtasks.run(child, work)
-        except SubtaskFailed as error:
+        except SubtaskFailedError as error:
             # What a failed call last showed is what stays on record of it.
             await ctx.progress(title=args.description, metadata=metadata | {"state": error.state})
             words = f"{error.message}\n\n{_resume(child.session_id)}"
-            raise SubtaskFailed(words, state=error.state, **metadata) from error
+            raise SubtaskFailedError(words, state=error.state, **metadata) from error
         output = f"{_resume(child.session_id)}\n\n<task_result>\n{said}\n</task_result>"
         return ToolOutput(args.description, output, metadata)
 

@@ -9,7 +9,7 @@ from contextlib import suppress
 
 from msgspec import Struct
 
-from ..errors import ToolFailed
+from ..errors import ToolFailedError
 from .paths import unreadable
 
 _BOMS = (
@@ -61,7 +61,7 @@ class TextFile(Struct, frozen=True, kw_only=True):
             with open(path, "wb") as file:
                 file.write(data)
         except OSError as error:
-            raise ToolFailed(f"{path} cannot be written: {error.strerror or error}", path=path) from error
+            raise ToolFailedError(f"{path} cannot be written: {error.strerror or error}", path=path) from error
 
 
 def load(path: str) -> TextFile:
@@ -70,11 +70,11 @@ def load(path: str) -> TextFile:
         mode = os.stat(path).st_mode
         if not stat.S_ISREG(mode):
             what = "a directory, not a file" if stat.S_ISDIR(mode) else "no plain file, and opening it might never end"
-            raise ToolFailed(f"{path} is {what}", path=path)
+            raise ToolFailedError(f"{path} is {what}", path=path)
         with open(path, "rb") as file:
             data = file.read()
     except FileNotFoundError as error:
-        raise ToolFailed(f"File not found: {path}", path=path) from error
+        raise ToolFailedError(f"File not found: {path}", path=path) from error
     except OSError as error:
         raise unreadable(path, error) from error
     for bom, encoding in _BOMS:
@@ -91,9 +91,12 @@ def look(path: str) -> TextFile | None:
 
 
 def must_still_be(path: str, before: TextFile | None) -> None:
-    """Raise :class:`ToolFailed` if the file is no longer as it was looked at; a user may think long before allowing."""
+    """Raise :class:`ToolFailedError` if the file is no longer as it was looked at; a user may think long before
+    allowing."""
     if look(path) != before:
-        raise ToolFailed(f"{path} was changed by someone else meanwhile. Read it again, then change it.", path=path)
+        raise ToolFailedError(
+            f"{path} was changed by someone else meanwhile. Read it again, then change it.", path=path
+        )
 
 
 def _errors(encoding: str) -> str:

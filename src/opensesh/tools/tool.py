@@ -7,7 +7,8 @@ answer of no is an exception, which a tool lets pass; nothing has been done then
 
 **Saying so comes next.** A tool says what files will hold (:meth:`Context.changing`) before it writes them.
 
-**Failing** is raising :class:`~opensesh.errors.ToolFailed` with a message for the model: what happened, and what to
+**Failing** is raising :class:`~opensesh.errors.ToolFailedError` with a message for the model: what happened, and what
+to
 do instead. A command that ran and answered "no" (a non-zero exit code, a search without hits) is no failure.
 
 **Cancellation** is asyncio's. A cancelled tool ends every process it started, the children of those included, leaves
@@ -115,7 +116,7 @@ class Context(Protocol):
         metadata: Mapping[str, Any] | None = None,
     ) -> None:
         """Return if every pattern is allowed, by rule or by the user; otherwise raise
-        :class:`~opensesh.errors.PermissionDenied`, ``PermissionCorrected`` or ``PermissionRejected``.
+        :class:`~opensesh.errors.PermissionDeniedError`, ``PermissionCorrectedError`` or ``PermissionRejectedError``.
 
         ``always`` are the patterns that an answer of "always" allows from then on.
         """

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 from msgspec import Meta, Struct
 
-from ..errors import ToolFailed
+from ..errors import ToolFailedError
 from . import html
 from .arguments import Arguments
 from .tool import BuiltinTool, Context, ToolOutput, attachment
@@ -105,7 +105,7 @@ class WebFetch(BuiltinTool[WebFetchArguments]):
                         if agent == _PLAIN_AGENT:
                             break
                         agent = _PLAIN_AGENT
-        raise ToolFailed(f"{args.url} cannot be reached: it wants a browser, or redirects without end")
+        raise ToolFailedError(f"{args.url} cannot be reached: it wants a browser, or redirects without end")
 
 
 async def _get(
@@ -123,14 +123,14 @@ async def _get(
                 return Challenge()
             return await _received(response, url)
     except (TimeoutError, httpx2.TimeoutException):
-        raise ToolFailed(f"{url} did not answer within {seconds:g} s") from None
+        raise ToolFailedError(f"{url} did not answer within {seconds:g} s") from None
     except (httpx2.HTTPError, httpx2.InvalidURL) as error:
-        raise ToolFailed(f"{url} could not be fetched: {error or type(error).__name__}") from error
+        raise ToolFailedError(f"{url} could not be fetched: {error or type(error).__name__}") from error
 
 
 async def _received(response: httpx2.Response, url: str) -> Page:
     if not response.is_success:
-        raise ToolFailed(f"{url} answered {response.status_code} {response.reason_phrase}".rstrip())
+        raise ToolFailedError(f"{url} answered {response.status_code} {response.reason_phrase}".rstrip())
     declared = response.headers.get("content-length", "")
     if declared.isdigit() and int(declared) > MAX_BYTES:
         raise _too_large(url)
@@ -147,8 +147,8 @@ async def _received(response: httpx2.Response, url: str) -> Page:
     )
 
 
-def _too_large(url: str) -> ToolFailed:
-    return ToolFailed(f"{url} is larger than {MAX_BYTES // 1024 // 1024} MiB")
+def _too_large(url: str) -> ToolFailedError:
+    return ToolFailedError(f"{url} is larger than {MAX_BYTES // 1024 // 1024} MiB")
 
 
 def _check_address(url: str) -> None:
@@ -158,7 +158,9 @@ def _check_address(url: str) -> None:
     except ValueError:
         usable = False
     if not usable:
-        raise ToolFailed(f"{url!r} cannot be fetched: the address must begin with http:// or https:// and name a host")
+        raise ToolFailedError(
+            f"{url!r} cannot be fetched: the address must begin with http:// or https:// and name a host"
+        )
 
 
 def _names(url: str) -> list[str]:

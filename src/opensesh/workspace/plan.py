@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from ..errors import Conflict
+from ..errors import RevertConflictError
 from . import states
 from .changes import stories
 from .edits import encoded
@@ -78,13 +78,13 @@ class Plan(NamedTuple):
         return [each for each in self.files if each.verdict == "lost"]
 
     def refuse_conflicts(self) -> None:
-        """Raise :class:`Conflict` if someone else changed one of the files."""
+        """Raise :class:`RevertConflictError` if someone else changed one of the files."""
         found = self.conflicts
         if found:
             few = "; ".join(f"{each.name} ({each.reason})" for each in found[:5])
             more = f"; and {len(found) - 5} more" if len(found) > 5 else ""
             how = "--force goes on all the same, and keeps a copy of what they hold now"
-            raise Conflict(
+            raise RevertConflictError(
                 f"someone else changed {len(found)} of the files: {few}{more}. Nothing was touched; {how}.",
                 files=[each.name for each in found],
             )

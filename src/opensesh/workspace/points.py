@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from ..errors import NotFound
+from ..errors import NotFoundError
 from ..storage.store import StoredMessage
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def find(history: Sequence[StoredMessage], message_id: str, part_id: str | None 
             if part.get("id") == part_id:
                 kept = any(each.get("type") in _SAYS_SOMETHING for each in message.parts[:number])
                 return Point(place, number) if kept else _prompt_of(history, place)
-    raise NotFound(f"the session has no part {part_id}", id=part_id)
+    raise NotFoundError(f"the session has no part {part_id}", id=part_id)
 
 
 def recorded(history: Sequence[StoredMessage], revert: Revert) -> Point | None:
@@ -77,4 +77,4 @@ def index(history: Sequence[StoredMessage], message_id: str) -> int:
     for place, message in enumerate(history):
         if message.info.get("id") == message_id:
             return place
-    raise NotFound(f"the session has no message {message_id}", id=message_id)
+    raise NotFoundError(f"the session has no message {message_id}", id=message_id)

@@ -7,7 +7,7 @@ import logging
 import os
 from typing import TYPE_CHECKING, NamedTuple
 
-from ..errors import SnapshotError, WriteFailed
+from ..errors import SnapshotError, WriteError
 from ..records import as_list, as_object
 from ..storage.store import StoredMessage
 from . import points, states, summary
@@ -241,7 +241,7 @@ class Reversal:
                 states.put(disk, folder.path(entry.name), entry.becomes, data)
             else:
                 states.take_away(disk, folder.root, entry.name, keep=folder.directory)
-        except WriteFailed as error:
+        except WriteError as error:
             if error.data.get("errno") not in _NOT_ALLOWED:
                 raise
             return f"it may not be written: {os.strerror(error.data['errno'])}"

@@ -42,7 +42,8 @@ class Reverts:
         disk: Disk | None = None,
         state: str | None = None,
     ) -> None:
-        """With ``leases``, a session that someone runs is :class:`~opensesh.errors.Busy`; a caller who runs it himself
+        """With ``leases``, a session that someone runs is :class:`~opensesh.errors.BusyError`; a caller who runs it
+        himself
         passes none."""
         self._tools = Tools(sessions, snapshots, publish or _nobody, disk or Disk(), state)
         self._leases = leases
@@ -62,7 +63,8 @@ class Reverts:
     ) -> Done:
         """Go back to before a message, or a part of one. From a revert that stands this moves on, in either direction.
 
-        Raises :class:`~opensesh.errors.Conflict`, and touches nothing, when someone else changed one of the files;
+        Raises :class:`~opensesh.errors.RevertConflictError`, and touches nothing, when someone else changed one of
+        the files;
         ``force`` goes on all the same: what they held is then part of what can be brought back. Without ``files`` only
         the conversation goes back; a revert that took files along goes on doing so.
         """
@@ -78,7 +80,7 @@ class Reverts:
     def unrevert(self, session_id: str, *, force: bool = False) -> Done:
         """Undo a revert: the messages and the files are back. A session that is not reverted stays as it is.
 
-        Raises :class:`~opensesh.errors.Conflict` as :meth:`revert` does.
+        Raises :class:`~opensesh.errors.RevertConflictError` as :meth:`revert` does.
         """
         with self._owned(session_id), Reversal(self._tools, session_id) as reversal:
             reversal.recover()

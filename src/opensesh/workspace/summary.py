@@ -6,7 +6,7 @@ import logging
 from typing import TYPE_CHECKING, NamedTuple
 
 from .. import events
-from ..errors import NotFound, SnapshotError
+from ..errors import NotFoundError, SnapshotError
 from ..records import as_object
 from ..storage import keys
 from . import edits
@@ -147,6 +147,6 @@ def _record_turn(sessions: Sessions, key: Key, diffs: list[Document], publish: P
 
     try:
         info = sessions.store.update(key, edit)
-    except NotFound:
+    except NotFoundError:
         return  # a prompt that was taken back in the meantime
     publish(events.MessageUpdated(info=info))

@@ -13,7 +13,7 @@ import threading
 import time
 from typing import TYPE_CHECKING, NamedTuple
 
-from ..errors import NotFound, OpenseshError, RecordError
+from ..errors import NotFoundError, OpenseshError, RecordError
 from ..project import GLOBAL, Place
 from ..records import as_object
 from ..storage import paths
@@ -146,7 +146,7 @@ def _revert(store: Store, key: Key | None) -> Document:
     """What a session's record says of its revert, if there is a record that can be read."""
     try:
         info = as_object(store.read(key)) if key is not None else None
-    except (NotFound, RecordError):
+    except (NotFoundError, RecordError):
         return {}
     return as_object((info or {}).get("revert")) or {}
 

@@ -8,7 +8,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
 from .. import ids
-from ..errors import NotFound, RecordError
+from ..errors import NotFoundError, RecordError
 from ..records import as_list, as_object, dumps, loads_object, order
 from ..storage import paths
 from ..storage.disk import Disk
@@ -87,7 +87,7 @@ class Trash:
         """The messages of a session as they were before its last cleaning, which what came since does not belong to."""
         thrown = self.thrown(session_id)
         if not thrown:
-            raise NotFound(f"no revert of {session_id} has become final, or what it took is gone for good")
+            raise NotFoundError(f"no revert of {session_id} has become final, or what it took is gone for good")
         gone = [
             each.messages for each in thrown if each.revert == thrown[-1].revert
         ]  # an interrupted one leaves several

@@ -10,7 +10,7 @@ import pytest
 
 from opensesh.config import Config, load, replaced
 from opensesh.config.trust import Trust
-from opensesh.errors import NotFound
+from opensesh.errors import NotFoundError
 from opensesh.tools.mcp.foreign import doubt, foreign
 
 from .test_servers import ANTIQUE, configure, local, yard
@@ -54,7 +54,7 @@ async def test_a_projects_server_is_not_started_before_it_is_trusted(caplog: pyt
             f"the MCP server box cannot be used: {UNKNOWN} ({told})"
         ], "said once"
         assert [event.properties["server"] for event in it.told] == ["box"]
-        with pytest.raises(NotFound, match="no MCP server has a prompt 'box:greet': it came with the project"):
+        with pytest.raises(NotFoundError, match="no MCP server has a prompt 'box:greet': it came with the project"):
             await it.servers.prompt("box:greet")
         trust()
         assert "box_pid" in await it.tools(), "what was trusted meanwhile is there with the next prompt"

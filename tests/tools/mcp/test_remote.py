@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from opensesh.errors import ToolFailed
+from opensesh.errors import ToolFailedError
 from opensesh.tools.mcp.login import login
 
 from ...models.loopback import Exchange, serving
@@ -57,7 +57,7 @@ async def test_a_server_is_reached_over_http_and_found_again_after_it_was_restar
         with outside("http", port):
             assert await it.call("web_add", a=20, b=22) == "42"
             assert (await it.servers.prompt("web:greet_someone")).template.startswith("Greet $1")
-        with pytest.raises(ToolFailed, match="the MCP server web could not do it"):
+        with pytest.raises(ToolFailedError, match="the MCP server web could not do it"):
             await it.call("web_add", a=1, b=1)
         with outside("http", port):
             assert await it.call("web_add", a=1, b=1) == "2"

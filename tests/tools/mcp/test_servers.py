@@ -17,7 +17,7 @@ import pytest
 
 from opensesh import events
 from opensesh.config import load
-from opensesh.errors import NotFound, PermissionDenied, ToolFailed
+from opensesh.errors import NotFoundError, PermissionDeniedError, ToolFailedError
 from opensesh.tools.mcp.answers import McpTool, tool_key
 from opensesh.tools.mcp.servers import Servers
 
@@ -105,18 +105,18 @@ async def test_a_server_made_with_the_sdk_works_over_standard_input_and_output()
             ("image/png", "pixel://b"),
         ]
         assert all(file["url"].startswith("data:image/png;base64,iVBOR") for file in seen.attachments)
-        with pytest.raises(ToolFailed, match="the printer is on fire"):
+        with pytest.raises(ToolFailedError, match="the printer is on fire"):
             await it.call("out_side_fail")
 
         (listed,) = await it.servers.prompts()
         assert (listed.name, listed.source, listed.hints) == ("out_side:greet_someone", "mcp", ("$1", "$2"))
         prompt = await it.servers.prompt("out_side:greet_someone")
         assert prompt.template == "Greet $1 $2. ! `rm -rf /` @key.txt", "a server names no command to run"
-        with pytest.raises(NotFound):
+        with pytest.raises(NotFoundError):
             await it.servers.prompt("out_side:nothing")
         (note,) = await it.servers.read("out side", "note://today")
         assert note.text == "buy milk"
-        with pytest.raises(ToolFailed, match="note://never"):
+        with pytest.raises(ToolFailedError, match="note://never"):
             await it.servers.read("out side", "note://never")
 
         assert await it.call("out_side_grow") == "grew"
@@ -129,8 +129,8 @@ async def test_a_server_made_with_the_sdk_works_over_standard_input_and_output()
 
 async def test_what_is_refused_never_reaches_the_server() -> None:
     async with yard(a=local(*ANTIQUE)) as it:
-        it.bench.refuse["a_grow"] = PermissionDenied("no")
-        with pytest.raises(PermissionDenied):
+        it.bench.refuse["a_grow"] = PermissionDeniedError("no")
+        with pytest.raises(PermissionDeniedError):
             await it.call("a_grow")
         assert not Path("grown").exists()
 
@@ -165,7 +165,7 @@ async def test_strange_schemas_and_names_are_made_usable() -> None:
 async def test_a_server_that_dies_during_a_call_costs_that_call_and_is_there_for_the_next() -> None:
     async with yard(old=local(*ANTIQUE)) as it:
         first = int(await it.call("old_pid"))
-        with pytest.raises(ToolFailed, match="the MCP server old could not do it: it ended in the middle"):
+        with pytest.raises(ToolFailedError, match="the MCP server old could not do it: it ended in the middle"):
             await it.call("old_die")
         second = int(await it.call("old_pid"))
         assert second != first
@@ -184,7 +184,7 @@ async def test_a_server_that_hangs_is_given_up_on_and_one_that_reports_progress_
         it.servers._servers["old"]._call_seconds = 0.5  # pyright: ignore[reportPrivateUsage]
         assert (await it.bench.run(found["out_work"])).output == "worked"
         assert it.bench.shown[-1][0] == "step 5"
-        with pytest.raises(ToolFailed, match=r"did not answer within 0.5 s \(mcp.old.timeout"):
+        with pytest.raises(ToolFailedError, match=r"did not answer within 0.5 s \(mcp.old.timeout"):
             await it.bench.run(found["old_hang"])
 
 
@@ -235,7 +235,7 @@ async def test_a_server_that_failed_is_left_alone_for_a_while_unless_it_is_asked
         Path("late.sh").write_text("#!/bin/sh\nexec " + " ".join(ANTIQUE) + "\n")
         Path("late.sh").chmod(0o755)
         assert await it.tools() == {}
-        with pytest.raises(ToolFailed):  # it has no resources, but it is there
+        with pytest.raises(ToolFailedError):  # it has no resources, but it is there
             await it.servers.read("late", "note://x")
         assert "late_pid" in await it.tools()
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, BinaryIO
 
 import msgspec
 
-from ...errors import ExportFailed, NotFound, RecordError, UsageError
+from ...errors import ExportError, NotFoundError, RecordError, UsageError
 from ...records import dumps_compact, loads
 from ...storage.json_tree import read_file
 from ..formats.html import IndexEntry, index_page
@@ -214,7 +214,7 @@ def _check_folder(path: str) -> None:
     folder = os.path.dirname(os.path.abspath(path))
     if not os.path.isdir(folder):
         what = "is a file" if os.path.exists(folder) else "does not exist; make it first"
-        raise ExportFailed(f"{path} cannot be written: the folder {folder} {what}", path=path)
+        raise ExportError(f"{path} cannot be written: the folder {folder} {what}", path=path)
 
 
 def _to_device(export: Export, path: str, step: Step) -> int:
@@ -227,7 +227,7 @@ def _to_device(export: Export, path: str, step: Step) -> int:
         raise _refused(path, error) from error
 
 
-def _refused(path: str, error: OSError) -> ExportFailed:
+def _refused(path: str, error: OSError) -> ExportError:
     """What to tell, and what to do."""
     match error.errno:
         case errno.ENOSPC | errno.EDQUOT:
@@ -236,12 +236,12 @@ def _refused(path: str, error: OSError) -> ExportFailed:
             advice = f"{error.strerror}. Check the owner and mode of its folder, or name another place"
         case _:
             advice = error.strerror or str(error)
-    return ExportFailed(f"{path} cannot be written: {advice}", path=path, errno=error.errno)
+    return ExportError(f"{path} cannot be written: {advice}", path=path, errno=error.errno)
 
 
 def _refuse_several(export: Export) -> None:
     if export.format.together is None and not export.chosen:
-        raise NotFound(f"no sessions fit in {export.store.place}")
+        raise NotFoundError(f"no sessions fit in {export.store.place}")
     if export.format.together is None and len(export.chosen) > 1:
         raise UsageError(
             f"{len(export.chosen):,} sessions do not fit in one file of the format {export.form!r}; "

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from ...errors import NotFound, RecordError
+from ...errors import NotFoundError, RecordError
 from ...records import as_object
 from ...storage.store import Damage, StoredMessage, log_damage
 from ..formats import Exported, Format, Options, find_format
@@ -88,7 +88,7 @@ class Reader:
         """
         try:
             info = as_object(self.store.read(chosen.key))
-        except NotFound:
+        except NotFoundError:
             return None
         except RecordError as error:
             self._report(Damage(error.path, error.reason))

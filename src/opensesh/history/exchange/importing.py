@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from ...errors import NotFound, OpenseshError, RecordError, WriteFailed
+from ...errors import NotFoundError, OpenseshError, RecordError, WriteError
 from ...records import as_object, as_whole
 from ...storage import keys
 from ...storage.json_tree import JsonTree
@@ -77,9 +77,9 @@ class Importer:
             if holder is not None:
                 return Imported(incoming.id, "skipped", title, 0, f"being run here by {holder}")
             return self._merge(self._paths.applied(incoming), title)
-        except WriteFailed:
+        except WriteError:
             raise  # which is not about this session: none can be stored
-        except (RecordError, NotFound) as error:
+        except (RecordError, NotFoundError) as error:
             return Imported(incoming.id, "skipped", title, 0, error.message)
         except OpenseshError as error:
             self._report(Damage(incoming.place, error.message))
@@ -161,7 +161,7 @@ class Importer:
         """What is here under that key; nothing for what cannot be read, which an import may heal."""
         try:
             return self.tree.read(key)
-        except (NotFound, RecordError):
+        except (NotFoundError, RecordError):
             return None
 
 

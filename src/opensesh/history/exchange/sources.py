@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ...errors import NotFound, RecordError, UsageError
+from ...errors import NotFoundError, RecordError, UsageError
 from ...records import Document, as_list, as_object, loads
 from ...storage import keys, open_store
 from ...storage.keys import GLOBAL
@@ -103,7 +103,7 @@ def incoming(place: str, *, report: Report = log_damage) -> Iterator[Incoming]:
     What is no lossless source is a :class:`UsageError` that says what is.
     """
     if not os.path.exists(place):
-        raise NotFound(f"there is nothing at {place}", path=place)
+        raise NotFoundError(f"there is nothing at {place}", path=place)
     if os.path.isdir(place) and not _is_store(place):
         yield from _from_folder(place, report)
     elif os.path.isdir(place) or _is_database(place):
@@ -145,7 +145,7 @@ def as_far_as_possible(sessions: Iterable[Incoming], place: str, *, report: Repo
         yield from sessions
     except RecordError as error:
         report(Damage(place, error.reason))
-    except (NotFound, UsageError) as error:
+    except (NotFoundError, UsageError) as error:
         report(Damage(place, error.message.removeprefix(f"{place}: ")))
 
 
@@ -275,5 +275,5 @@ def _is_store(folder: str) -> bool:
 def _maybe(store: Store, key: Key) -> Any:
     try:
         return store.read(key)
-    except (NotFound, RecordError):
+    except (NotFoundError, RecordError):
         return None

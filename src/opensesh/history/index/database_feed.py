@@ -12,7 +12,7 @@ import time
 from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
-from ...errors import InvalidKey, RecordError
+from ...errors import InvalidKeyError, RecordError
 from ...storage.keys import check_key, is_plain
 from ...storage.store import Damage
 from .feeds import JUST_NOW_NS, UNSURE, Document, Look, Survey, mark, spelled
@@ -191,7 +191,7 @@ class DatabaseFeed:
                 for info, parts in messages_of(read_row(row)):
                     found = mark(_whole(row["time_updated"]))
                     yield Look(info["id"], found, {part["id"]: found for part in parts})
-            except (InvalidKey, RecordError) as error:
+            except (InvalidKeyError, RecordError) as error:
                 self.damage.append(self._damage(source, row, error))
 
     def _updated(self, table: str) -> str:
@@ -231,10 +231,10 @@ class DatabaseFeed:
         try:
             for key, value in source.records(row):
                 yield check_key(key), value
-        except (InvalidKey, RecordError) as error:
+        except (InvalidKeyError, RecordError) as error:
             self.damage.append(self._damage(source, row, error))
 
-    def _damage(self, source: Source, row: Row, error: InvalidKey | RecordError) -> Damage:
+    def _damage(self, source: Source, row: Row, error: InvalidKeyError | RecordError) -> Damage:
         reason = error.reason if isinstance(error, RecordError) else error.message
         return Damage(f"{self.place}#{source.place(row)}", reason)
 

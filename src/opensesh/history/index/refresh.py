@@ -6,7 +6,7 @@ from itertools import chain
 from time import time_ns
 from typing import TYPE_CHECKING, NamedTuple
 
-from ...errors import InvalidID, StoreError
+from ...errors import InvalidIDError, StoreError
 from ...ids import instant
 from ...storage.store import unreadable
 from . import extract
@@ -252,5 +252,5 @@ def _both(marks: Sequence[int]) -> int:
 def _minted(name: str) -> int:
     try:
         return instant(name)
-    except InvalidID:
+    except InvalidIDError:
         return 0

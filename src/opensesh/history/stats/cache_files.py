@@ -13,7 +13,7 @@ import time
 import zlib
 from functools import partial, reduce
 
-from ...errors import WriteFailed
+from ...errors import WriteError
 from ...storage import paths
 
 TYPE_CHECKING = False
@@ -60,7 +60,7 @@ def save(path: str, place: str, value: Any) -> None:
     data = marshal.dumps((os.path.realpath(place), value))
     try:
         Disk(durable=False).replace(path, (_head((data,)), data))
-    except WriteFailed:
+    except WriteError:
         return
 
 

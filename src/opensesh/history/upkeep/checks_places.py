@@ -8,7 +8,7 @@ from collections import Counter, defaultdict
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from ...errors import Busy
+from ...errors import BusyError
 from ...project import other_ids, resolve
 from ...spelling import counted
 from ...storage.keys import GLOBAL
@@ -50,7 +50,7 @@ def _leases(tree: JsonTree) -> Iterator[Finding]:
     for session, holder in leases.abandoned():
 
         def let_go(session: str = session) -> None:
-            with suppress(Busy):  # somebody has taken it over meanwhile
+            with suppress(BusyError):  # somebody has taken it over meanwhile
                 leases.acquire(session, "opensesh doctor").release()
 
         path = os.path.join(leases.folder, session)

@@ -10,7 +10,7 @@ import re
 from typing import TYPE_CHECKING
 
 from ... import ids
-from ...errors import InvalidID, RecordError
+from ...errors import InvalidIDError, RecordError
 from ...records import Document, Project, Session, as_object, as_whole, loads_object, order, view
 from ...slugs import new_slug
 from ...storage.json_tree import JsonTree, read_file
@@ -131,7 +131,7 @@ def _project_of(tree: JsonTree, root: str) -> str:
 def _minted(name: str, near: int) -> int:
     try:
         return ids.instant(name, near)
-    except InvalidID:
+    except InvalidIDError:
         return near
 
 

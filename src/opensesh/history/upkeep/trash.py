@@ -12,7 +12,7 @@ import shutil
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ... import ids
-from ...errors import ReadOnlyStore, RecordError
+from ...errors import ReadOnlyStoreError, RecordError
 from ...records import Session, Share, as_object, codec, dumps, view
 from ...storage import paths, revocations
 from ...storage.json_tree import JsonTree, read_file, tree_name
@@ -78,7 +78,7 @@ def writable_tree(store: Store) -> JsonTree:
     for each in store.members if isinstance(store, Union) else (store,):
         if isinstance(each, JsonTree):
             return each
-    raise ReadOnlyStore(
+    raise ReadOnlyStoreError(
         f"{store.place} is only read, as every database of OpenCode's; name a folder with --store", place=store.place
     )
 

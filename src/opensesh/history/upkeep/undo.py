@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct, json
 
-from ...errors import NotFound, RecordError, WriteFailed
+from ...errors import NotFoundError, RecordError, WriteError
 from ...storage import paths
 from ...storage.disk import Disk, write_failed
 from ...storage.json_tree import JsonTree, read_file
@@ -103,9 +103,9 @@ def perform(tree: JsonTree, what: str, changes: Sequence[Change], about: dict[st
         try:
             for change, line in zip(changes, lines, strict=True):
                 _do(tree, folder, change, line, disk)
-        except WriteFailed as error:
+        except WriteError as error:
             told = f"{error} What was changed before that can be taken back: {undo_file}"
-            raise WriteFailed(told, **error.data, undo=undo_file) from error
+            raise WriteError(told, **error.data, undo=undo_file) from error
     return undo_file
 
 
@@ -142,7 +142,9 @@ def read_undo_file(path: str) -> tuple[Header, list[_Line]]:
         header = json.decode(first, type=Header)
         lines = [json.decode(line, type=_Line) for line in rest]
     except FileNotFoundError:
-        raise NotFound(f"there is no undo file at {path}; what it undid may be undone already", path=path) from None
+        raise NotFoundError(
+            f"there is no undo file at {path}; what it undid may be undone already", path=path
+        ) from None
     except (OSError, ValueError) as error:
         raise RecordError(f"not an undo file: {error}", path=path) from None
     if header.format != _FORMAT:
@@ -160,7 +162,7 @@ def undo_files(what: str) -> Iterator[tuple[str, Header]]:
         try:
             path = os.path.join(above, name, UNDO_FILE)
             yield path, read_undo_file(path)[0]
-        except (NotFound, RecordError):
+        except (NotFoundError, RecordError):
             continue
 
 

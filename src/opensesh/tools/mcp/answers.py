@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 import msgspec
 from msgspec import Struct
 
-from ...errors import ToolFailed
+from ...errors import ToolFailedError
 from ..arguments import whole
 from ..tool import ToolOutput, attachment
 
@@ -44,7 +44,7 @@ class Caller(Protocol):
     def name(self) -> str: ...
 
     async def call(self, tool: str, arguments: dict[str, Any], progress: Progress) -> CallToolResult:
-        """Call it there; :class:`~opensesh.errors.ToolFailed` if that cannot be done."""
+        """Call it there; :class:`~opensesh.errors.ToolFailedError` if that cannot be done."""
         ...
 
 
@@ -109,7 +109,8 @@ def mend_tools(listed: dict[str, Any]) -> None:
 
 
 def output(result: CallToolResult, ctx: Context) -> ToolOutput:
-    """What the model reads of a result. Raises :class:`~opensesh.errors.ToolFailed` for one that says it failed."""
+    """What the model reads of a result. Raises :class:`~opensesh.errors.ToolFailedError` for one that says it
+    failed."""
     texts: list[str] = []
     files: list[dict[str, Any]] = []
     for block in result.content:
@@ -120,7 +121,7 @@ def output(result: CallToolResult, ctx: Context) -> ToolOutput:
         texts.append(msgspec.json.encode(result.structured_content).decode())
     said = whole("\n\n".join(texts))
     if result.is_error:
-        raise ToolFailed(said or "the tool failed, and did not say why")
+        raise ToolFailedError(said or "the tool failed, and did not say why")
     # How long an output may be is for us to say, and the rest of what is left out is the protocol's own.
     told = {
         key: value for key, value in (result.meta or {}).items() if key not in _OURS and not key.startswith(_THEIRS)

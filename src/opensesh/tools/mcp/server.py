@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, cast
 from msgspec import Struct
 
 from ... import events
-from ...errors import OpenseshError, ToolFailed
+from ...errors import OpenseshError, ToolFailedError
 from .answers import McpTool, contents
 from .wires import LoginNeeded, watched, wires
 
@@ -57,7 +57,7 @@ class State(Struct, frozen=True, kw_only=True):
     """What its tools are called here."""
 
 
-class _Untrusted(ToolFailed):
+class _Untrusted(ToolFailedError):
     """It came with the project, and must not be used."""
 
 
@@ -167,7 +167,7 @@ class Server:
         try:
             return await self._call(await self._connected(), tool, arguments, progress)
         except _Forgotten as error:
-            raise ToolFailed(f"the MCP server {self.name} forgets who asks: {error}") from error
+            raise ToolFailedError(f"the MCP server {self.name} forgets who asks: {error}") from error
 
     async def _call(self, client: Client, tool: str, arguments: dict[str, Any], show: Progress) -> CallToolResult:
         try:
@@ -183,7 +183,7 @@ class Server:
         except Exception as error:
             if str(error) == _FORGOTTEN:
                 raise _Forgotten(_FORGOTTEN) from error
-            raise ToolFailed(f"the MCP server {self.name} could not do it: {self._why(error)}") from error
+            raise ToolFailedError(f"the MCP server {self.name} could not do it: {self._why(error)}") from error
 
     async def prompts(self) -> list[Prompt]:
         """The prompts on offer."""
@@ -235,7 +235,7 @@ class Server:
         except ModuleNotFoundError as error:
             if (error.name or "").partition(".")[0] != "mcp":
                 raise
-            raise ToolFailed("MCP servers need the extra 'mcp': pip install 'opensesh[mcp]'") from None
+            raise ToolFailedError("MCP servers need the extra 'mcp': pip install 'opensesh[mcp]'") from None
         for name in ("mcp", "client"):  # the SDK's loggers: what matters of it is told by us, and not across the screen
             logging.getLogger(name).addHandler(logging.NullHandler())
         return wires(self.name, self._config, self._directory, self._variables)
@@ -267,10 +267,10 @@ class Server:
             said = wire.explain()
             if not last:
                 return False
-            raise ToolFailed(f"{self._why(error)}{f': {said}' if said else ''}") from error
+            raise ToolFailedError(f"{self._why(error)}{f': {said}' if said else ''}") from error
         if not connected and not self._closed:
             said = wire.explain()
-            raise ToolFailed(
+            raise ToolFailedError(
                 f"it was not ready within {self._connect_seconds:g} s (mcp.{self.name}.timeout in the configuration "
                 f"sets how long it may take){f': {said}' if said else ''}"
             )
@@ -332,7 +332,7 @@ class Server:
             self.start(self._group, wanted=True)
             await self.settled()
         if self._client is None:
-            raise ToolFailed(f"the MCP server {self.name} is not there: {self._state.error or self._state.status}")
+            raise ToolFailedError(f"the MCP server {self.name} is not there: {self._state.error or self._state.status}")
         return self._client
 
     async def _leave(self) -> None:
@@ -350,10 +350,10 @@ class Server:
         except TimeoutError:
             raise self._too_slow() from None
         except Exception as error:
-            raise ToolFailed(f"the MCP server {self.name} could not do it: {self._why(error)}") from error
+            raise ToolFailedError(f"the MCP server {self.name} could not do it: {self._why(error)}") from error
 
-    def _too_slow(self) -> ToolFailed:
-        return ToolFailed(
+    def _too_slow(self) -> ToolFailedError:
+        return ToolFailedError(
             f"the MCP server {self.name} did not answer within {self._call_seconds:g} s "
             f"(mcp.{self.name}.timeout in the configuration sets how long it may take)"
         )

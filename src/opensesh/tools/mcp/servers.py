@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from ...config.commands import Command, hints
-from ...errors import NotFound, OpenseshError
+from ...errors import NotFoundError, OpenseshError
 
 if TYPE_CHECKING:
     import asyncio
@@ -95,13 +95,13 @@ class Servers:
                             template=template,
                             hints=hints(template),
                         )
-        raise NotFound(f"no MCP server has a prompt {name!r}{why}", command=name)
+        raise NotFoundError(f"no MCP server has a prompt {name!r}{why}", command=name)
 
     async def read(self, name: str, uri: str) -> list[Content]:
         """A resource of the server ``name``."""
         server = self._servers.get(name)
         if server is None:
-            raise NotFound(f"the configuration has no MCP server {name!r}", server=name)
+            raise NotFoundError(f"the configuration has no MCP server {name!r}", server=name)
         await self._ready([server], wanted=True)
         return await server.read(uri)
 

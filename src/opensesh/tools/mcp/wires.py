@@ -9,7 +9,7 @@ import threading
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
-from ...errors import ToolFailed
+from ...errors import ToolFailedError
 from . import supervisor
 from .answers import mend_tools
 from .login import login
@@ -30,7 +30,7 @@ _TAIL = 2_000
 """How many of the last bytes that a server wrote to its standard error are kept."""
 
 
-class LoginNeeded(ToolFailed):
+class LoginNeeded(ToolFailedError):
     """A remote server wants to know who asks."""
 
 
@@ -48,10 +48,10 @@ def wires(name: str, config: McpConfig, directory: str, variables: Mapping[str, 
     """The ways to reach a server, the best first. Raises what says why there is none."""
     if is_remote(config):
         if not config.url:
-            raise ToolFailed(f"mcp.{name} in the configuration has no url")
+            raise ToolFailedError(f"mcp.{name} in the configuration has no url")
         return _remote(name, config, config.url)
     if not config.command:
-        raise ToolFailed(f"mcp.{name} in the configuration has no command")
+        raise ToolFailedError(f"mcp.{name} in the configuration has no command")
     return _local(config, config.command, directory, variables)
 
 
@@ -98,7 +98,7 @@ def _program(name: str, directory: str, path: str | None) -> str:
         name = os.path.join(directory, name)
     found = shutil.which(name, path=path)
     if found is None:
-        raise ToolFailed(f"there is no program {name}")
+        raise ToolFailedError(f"there is no program {name}")
     return found
 
 

@@ -7,7 +7,7 @@ import math
 import time
 from typing import TYPE_CHECKING
 
-from ...errors import ToolFailed
+from ...errors import ToolFailedError
 from . import process
 from .capture import Capture
 
@@ -85,7 +85,7 @@ class Running:
                 arguments, cwd=directory, env=environment, received=self._capture.feed, errors=errors
             )
         except OSError as error:
-            raise ToolFailed(f"{arguments[0]} could not be started: {error.strerror or error}") from error
+            raise ToolFailedError(f"{arguments[0]} could not be started: {error.strerror or error}") from error
         except asyncio.CancelledError:
             self._capture.close()
             await self._show(self.recent)
