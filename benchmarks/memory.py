@@ -11,7 +11,7 @@ from .report import line, python
 from .stores import Builder
 
 _PEAK = """import os, sys
-from opensesh.cli.app import run
+from opensesh.cli.main import run
 out = os.dup(1)
 os.dup2(os.open(os.devnull, 1), 1)
 run(sys.argv[1:])

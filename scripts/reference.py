@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from opensesh import __version__
-from opensesh.cli.app import COMMANDS, command_parser
+from opensesh.cli.main import COMMANDS, command_parser
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

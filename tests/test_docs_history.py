@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from opensesh.cli.app import run
+from opensesh.cli.main import run
 
 from .history.sample_tree import Sample
 

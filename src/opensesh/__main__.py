@@ -13,7 +13,7 @@ def main() -> None:
         print(f"opensesh {__version__}")
         return
     try:
-        from .cli.app import run
+        from .cli.main import run
 
         code = run(sys.argv[1:])
     except KeyboardInterrupt:  # before a command was begun

@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 
-from opensesh.cli.app import run
+from opensesh.cli.main import run
 
 # As from a shell at that terminal, also where whoever runs the tests ignores interruptions.
 _BEGIN = """import fcntl, signal, sys, termios

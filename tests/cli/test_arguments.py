@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from opensesh.cli.app import COMMANDS, command_parser
 from opensesh.cli.arguments import Options, Parser, plain_words
+from opensesh.cli.main import COMMANDS, command_parser
 from opensesh.cli.parsing import parse
 from opensesh.errors import OpenseshError
 
@@ -82,7 +82,7 @@ def test_lists_are_not_shared_between_two_lines() -> None:
 
 
 def test_the_sums_are_printed_without_loading_a_parser_of_words() -> None:
-    code = "import sys; from opensesh.cli.app import run; run(['stats']); print('argparse' in sys.modules)"
+    code = "import sys; from opensesh.cli.main import run; run(['stats']); print('argparse' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "False"
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from opensesh import __version__
-from opensesh.cli.app import COMMANDS
+from opensesh.cli.main import COMMANDS
 from opensesh.storage.json_tree import JsonTree
 from opensesh.storage.leases import Leases
 

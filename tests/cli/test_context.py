@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from opensesh.cli.app import run
+from opensesh.cli.main import run
 
 from .running import write_script
 
@@ -67,7 +67,7 @@ def test_sessions_of_every_generation_are_shown_without_a_key_a_catalogue_or_the
 
 def test_showing_a_session_loads_no_engine_unless_it_is_wanted() -> None:
     code = (
-        "import sys; from opensesh.cli.app import run; run(sys.argv[1:]);"
+        "import sys; from opensesh.cli.main import run; run(sys.argv[1:]);"
         "print('engine' if 'opensesh.engine' in sys.modules else 'none', file=sys.stderr)"
     )
     command = [sys.executable, "-c", code, "show", "last", "--store", str(FIXTURES / "opencode-1.1.65")]

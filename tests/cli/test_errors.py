@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
-from opensesh.cli import app, logfile
-from opensesh.cli.app import COMMANDS
+from opensesh.cli import logfile
+from opensesh.cli import main as app
+from opensesh.cli.main import COMMANDS
 from opensesh.errors import NotFoundError
 from opensesh.storage import paths
 
@@ -414,7 +415,7 @@ def interrupted(while_loading: str, program: str, *words: str) -> tuple[int, str
     return done.returncode, done.stdout, done.stderr
 
 
-@pytest.mark.parametrize("module", ["opensesh.cli.arguments", "datetime", "opensesh.cli.listing"])
+@pytest.mark.parametrize("module", ["opensesh.cli.arguments", "datetime", "opensesh.cli.list_command"])
 def test_an_interruption_while_a_command_is_loaded_is_one(module: str) -> None:
     assert interrupted(module, "from opensesh.__main__ import main; main()", "list") == (130, "", "")
 

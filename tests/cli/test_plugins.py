@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from opensesh.cli.app import run
+from opensesh.cli.main import run
 
 HOOK = "print('loaded')\ndef chat_params(call, params): pass\n"
 TOOL = 'import opensesh\n@opensesh.tool\ndef tickets() -> str:\n    "List tickets."\n    return ""\n'

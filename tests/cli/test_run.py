@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from opensesh.cli.app import run
 from opensesh.cli.asking import chosen, understood
+from opensesh.cli.main import run
 from opensesh.cli.tally import Tally, money
 from opensesh.cli.terminal import tame
 from opensesh.engine.engine import open_engine

@@ -173,7 +173,7 @@ def test_an_unchanged_store_is_searched_without_loading_what_reads_records(tree:
     tree.text(tree.session(), "gravel")
     tree.settle()
     code = (
-        "import sys, io; from opensesh.cli.app import run; out, sys.stdout = sys.stdout, io.StringIO()\n"
+        "import sys, io; from opensesh.cli.main import run; out, sys.stdout = sys.stdout, io.StringIO()\n"
         "run(['search', 'gravel', '--limit', '0']); out.write(' '.join(sys.modules))"
     )
 

@@ -11,7 +11,7 @@ import pytest
 
 from opensesh.cli.charts import bar, calendar, day_number
 from opensesh.cli.disk_usage import size
-from opensesh.cli.stats import money, short
+from opensesh.cli.stats_command import money, short
 
 from ..history.sample_tree import Sample
 from .running import Screen, Terminal

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from opensesh.cli import app
+from opensesh.cli import main as app
 
 from ..tools.mcp.test_servers import ANTIQUE, configure, local
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from opensesh import __version__
-from opensesh.cli.app import COMMANDS, command_parser
+from opensesh.cli.main import COMMANDS, command_parser
 
 ROOT = Path(__file__).parents[2]
 MANUAL = ROOT / "docs" / "man" / "opensesh.1"

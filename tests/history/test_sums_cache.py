@@ -343,7 +343,7 @@ def test_sums_in_their_plain_form_are_the_same(sample: Sample) -> None:
 
 def test_kept_sums_are_told_without_loading_what_counts_them(sample: Sample) -> None:
     code = (
-        "import sys; from opensesh.cli.app import run; run(['stats', '--store', sys.argv[1]]);"
+        "import sys; from opensesh.cli.main import run; run(['stats', '--store', sys.argv[1]]);"
         "print(sorted({'typing', 're', 'datetime', 'msgspec', 'opensesh.history.stats.ledger'} & sys.modules.keys()))"
     )
     words = [sys.executable, "-I", "-S", "-c", f"import sys; sys.path[:0] = {sys.path!r}; {code}", place_of(sample)]

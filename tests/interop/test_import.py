@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from opensesh.cli.app import run
+from opensesh.cli.main import run
 from opensesh.history.exchange.destinations import to_stream
 from opensesh.history.exchange.exporting import Export
 from opensesh.history.exchange.importing import Importer

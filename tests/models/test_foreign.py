@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from opensesh.cli.app import run
+from opensesh.cli.main import run
 from opensesh.config import Config, load, replaced
 from opensesh.config.trust import Trust
 from opensesh.models.foreign import doubt, foreign

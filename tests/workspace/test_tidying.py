@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from opensesh.cli.app import run
+from opensesh.cli.main import run
 from opensesh.errors import SnapshotError
 from opensesh.history.upkeep import trash
 from opensesh.storage import paths

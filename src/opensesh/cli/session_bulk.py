@@ -17,7 +17,7 @@ from . import confirm, output
 from .arguments import PROJECT, SESSION
 from .choose import find_session, read_sessions
 from .disk_usage import size
-from .listing import moment
+from .list_command import moment
 
 if TYPE_CHECKING:
     from argparse import Namespace

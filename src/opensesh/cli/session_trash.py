@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from ..errors import NotFoundError, UsageError
 from ..storage import open_store
 from . import confirm, output
-from .listing import moment
+from .list_command import moment
 
 if TYPE_CHECKING:
     from argparse import Namespace

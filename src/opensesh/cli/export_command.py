@@ -92,8 +92,8 @@ def _selection(store: Store, options: Namespace) -> Selection:
     from ..history.library import Library
     from ..history.selection import Selection
     from .choose import find_session
-    from .listing import moment
-    from .stats import in_project
+    from .list_command import moment
+    from .stats_command import in_project
 
     if options.session and (options.project or options.since or options.until):
         raise UsageError("name sessions, or say --project, --since and --until; not both")

@@ -57,7 +57,7 @@ def complete(words: Sequence[str]) -> int:
 
 def candidates(before: list[str], current: str) -> list[tuple[str, str]]:
     """What ``current`` may become after the words ``before``, each with a hint."""
-    from .app import COMMANDS, command_parser
+    from .main import COMMANDS, command_parser
 
     if before[-1:] == ["--store"] or before[-2:] == ["--store", "="]:
         return []  # a place, which the shell completes better

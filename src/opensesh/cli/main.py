@@ -28,24 +28,24 @@ if TYPE_CHECKING:
 
 
 COMMANDS = {
-    "run": ("ask a model to do something here", "run"),
-    "list": ("sessions of every project, newest first", "listing"),
-    "show": ("read a session", "show"),
-    "search": ("find what was said and done, in all sessions", "search"),
-    "projects": ("projects, found by name or folder", "projects"),
-    "export": ("sessions in a form to keep, read, study or import", "export"),
-    "import": ("exported or shared sessions, or another store's", "importing"),
-    "stats": ("tokens and cost, by day, month, project, model, agent or tool", "stats"),
-    "doctor": ("check a store, and repair it", "doctor"),
-    "session": ("fork, rename, revert, share, archive, move or remove sessions", "session"),
-    "serve-share": ("a server for shared sessions, with a page for each", "serve_share"),
-    "models": ("models that can be used, with limits and prices", "models"),
-    "agents": ("agents, and what they may do", "agents"),
-    "tools": ("tools, and where they come from", "tools"),
-    "config": ("every setting, and who made it", "config"),
-    "plugins": ("plugins at work here, and those that are not", "plugins"),
-    "demo": ("see it work in a throw-away folder", "demo"),
-    "completion": ("completion for bash, zsh or fish", "completion"),
+    "run": ("ask a model to do something here", "run_command"),
+    "list": ("sessions of every project, newest first", "list_command"),
+    "show": ("read a session", "show_command"),
+    "search": ("find what was said and done, in all sessions", "search_command"),
+    "projects": ("projects, found by name or folder", "projects_command"),
+    "export": ("sessions in a form to keep, read, study or import", "export_command"),
+    "import": ("exported or shared sessions, or another store's", "import_command"),
+    "stats": ("tokens and cost, by day, month, project, model, agent or tool", "stats_command"),
+    "doctor": ("check a store, and repair it", "doctor_command"),
+    "session": ("fork, rename, revert, share, archive, move or remove sessions", "session_command"),
+    "serve-share": ("a server for shared sessions, with a page for each", "serve_share_command"),
+    "models": ("models that can be used, with limits and prices", "models_command"),
+    "agents": ("agents, and what they may do", "agents_command"),
+    "tools": ("tools, and where they come from", "tools_command"),
+    "config": ("every setting, and who made it", "config_command"),
+    "plugins": ("plugins at work here, and those that are not", "plugins_command"),
+    "demo": ("see it work in a throw-away folder", "demo_command"),
+    "completion": ("completion for bash, zsh or fish", "completion_command"),
 }
 _SYNONYMS = {
     "ls": "list",
@@ -196,7 +196,7 @@ def _run(words: Sequence[str]) -> int:
             return _without_command(rest)
         name, rest = rest[0], ["--help"]
     if name == "__complete":  # asked by the scripts that 'completion' prints
-        from .completion import complete
+        from .completion_command import complete
 
         return complete(rest[1:])
     if name not in COMMANDS:

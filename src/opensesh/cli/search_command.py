@@ -123,7 +123,7 @@ def _filters(options: Namespace) -> Filters:
 def _moment(text: str | None, *, utc: bool) -> int:
     if not text:
         return 0
-    from .listing import moment
+    from .list_command import moment
 
     return moment(text, utc=utc)
 
@@ -195,7 +195,7 @@ def _painted(found: Snippet) -> str:
 
 def _tell(found: Results, index: Index, options: Namespace) -> None:
     if not found.total and not options.json and index.is_empty:
-        from .listing import ELSEWHERE
+        from .list_command import ELSEWHERE
 
         print(f"There are no sessions in {index.place}.\n{ELSEWHERE}", file=sys.stderr)
     elif not options.json:

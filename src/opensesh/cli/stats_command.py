@@ -106,7 +106,7 @@ def _counted(found: Found, options: Namespace) -> Sequence[tuple[str, str]]:
 
 def _choice(options: Namespace) -> Choice:
     from ..history.stats.stats import Choice
-    from .listing import moment
+    from .list_command import moment
 
     return Choice(
         since=moment(options.since, utc=options.utc) if options.since else None,
