@@ -17,7 +17,7 @@ from opensesh.models.request import Provider, Request
 from opensesh.storage.disk import Disk
 from opensesh.storage.json_tree import JsonTree
 from opensesh.storage.memory import Memory
-from opensesh.storage.store import Store
+from opensesh.storage.protocol import Store
 from opensesh.tools.tool import Context, ToolOutput
 
 from .report import child_cpu, line, python

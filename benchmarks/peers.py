@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from opensesh.history.index.index import Index
 from opensesh.history.index.search import Query, search
-from opensesh.storage.found import find_stores
+from opensesh.storage.locations import find_stores
 
 from .listing import isolated
 from .report import children_cpu, line, opensesh

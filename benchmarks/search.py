@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 from opensesh.history.index.index import Index
 from opensesh.history.index.search import Query, search
-from opensesh.storage.found import find_stores
+from opensesh.storage.locations import find_stores
 
 from .memory import peak
 from .report import interleaved, line, opensesh

@@ -26,7 +26,7 @@ class Builder:
         self.vocabulary = vocabulary
         self.random = random.Random(seed)
         self.clock = 1_790_000_000_000
-        self._mint = ids.Minter(clock=lambda: self.clock, entropy=self.random.randbytes)
+        self._mint = ids.IdGenerator(clock=lambda: self.clock, entropy=self.random.randbytes)
         self.files = 0
         self._project()
 

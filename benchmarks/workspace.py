@@ -78,7 +78,7 @@ def _change(project: Path, act: Callable[[], object]) -> None:
 
 def _taking_back(place: Path, project: Path) -> None:
     sessions = Sessions(JsonTree(place / "data" / "storage", durability="relaxed"), resolve(project))
-    snapshots = Snapshots(sessions.place, data=str(place / "data"))
+    snapshots = Snapshots(sessions.location, data=str(place / "data"))
     session, prompt = _session(sessions, snapshots, project)
     reverts = Reverts(sessions, snapshots)
     copy = interleaved(lambda: _write_all(place / "copy"), rounds=1)[0]

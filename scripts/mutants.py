@@ -1,7 +1,7 @@
 """Find out what the tests would not notice: change one thing in a module at a time, and run the tests that reach it.
 
     python scripts/mutants.py src/opensesh/ids.py tests/test_ids.py tests/records
-    python scripts/mutants.py src/opensesh/storage/union.py tests/storage/test_union.py --sample 80 --seed 7
+    python scripts/mutants.py src/opensesh/storage/merged.py tests/storage/test_union.py --sample 80 --seed 7
     python scripts/mutants.py src/opensesh/ids.py tests/test_ids.py --again survivors.txt
 
 Works on a copy of the tree. The named tests run once as they are, to learn which lines each of them reaches; then each

@@ -17,9 +17,9 @@ Y2100 = int(datetime(2100, 1, 1, tzinfo=UTC).timestamp() * 1000)
 FAR = 397 * 86_400_000
 
 
-def minter(*times: int) -> ids.Minter:
+def minter(*times: int) -> ids.IdGenerator:
     remaining = list(times)
-    return ids.Minter(clock=lambda: remaining.pop(0) if len(remaining) > 1 else remaining[0])
+    return ids.IdGenerator(clock=lambda: remaining.pop(0) if len(remaining) > 1 else remaining[0])
 
 
 def test_the_wraps_are_where_the_calendar_says() -> None:
@@ -74,8 +74,8 @@ def test_order_is_the_order_of_minting_whatever_the_clock_does(start: int, steps
 @example(wrap=WRAPS[1], offset=0, skew=FAR)
 def test_the_instant_is_true_within_397_days_of_the_guess(wrap: int, offset: int, skew: int) -> None:
     moment = wrap + offset
-    assert ids.instant(minter(moment).ascending("msg"), near=moment + skew) == moment
-    assert ids.instant(minter(moment).descending("ses"), near=moment + skew) == moment
+    assert ids.timestamp_of(minter(moment).ascending("msg"), near=moment + skew) == moment
+    assert ids.timestamp_of(minter(moment).descending("ses"), near=moment + skew) == moment
 
 
 def test_sessions_descend_by_name_and_ascend_by_order() -> None:
@@ -92,14 +92,14 @@ def test_a_session_is_placed_at_the_moment_it_shares_with_a_message() -> None:
 
 def test_four_thousand_in_one_millisecond_all_tell_that_millisecond() -> None:
     mint = minter(WRAPS[1])
-    assert {ids.instant(mint.ascending("prt"), near=WRAPS[1]) for _ in range(4_000)} == {WRAPS[1]}
+    assert {ids.timestamp_of(mint.ascending("prt"), near=WRAPS[1]) for _ in range(4_000)} == {WRAPS[1]}
 
 
 def test_the_clock_counts_milliseconds_since_1970() -> None:
     before = time.time()
     told = ids.now_ms() / 1000
     assert before - 0.001 <= told <= time.time()
-    assert ids.instant(ids.ascending("msg")) == pytest.approx(told * 1000, abs=60_000)
+    assert ids.timestamp_of(ids.ascending("msg")) == pytest.approx(told * 1000, abs=60_000)
 
 
 def test_ten_thousand_in_one_millisecond_stay_in_order() -> None:
@@ -151,7 +151,7 @@ def test_threads_never_share_a_moment() -> None:
 )  # fmt: skip
 def test_what_holds_no_time_is_refused_by_instant_and_placed_by_order(wrong: str) -> None:
     with pytest.raises(InvalidIDError) as caught:
-        ids.instant(wrong)
+        ids.timestamp_of(wrong)
     assert caught.value.data == {"id": wrong}
     assert ids.order(wrong, 5) == (5 * 4096, wrong)
 
@@ -159,8 +159,8 @@ def test_what_holds_no_time_is_refused_by_instant_and_placed_by_order(wrong: str
 def test_names_on_both_sides_of_a_wrap_are_noticed() -> None:
     before, after = minter(WRAPS[1] - 1000).ascending("msg"), minter(WRAPS[1] + 1000).ascending("msg")
     assert after < before
-    assert ids.straddle(sorted([before, after]))
-    assert not ids.straddle([after])
-    assert not ids.straddle([minter(WRAPS[1] - 2000).ascending("msg"), before])
-    assert not ids.straddle([])
-    assert ids.straddle(["msg_own_name"])
+    assert ids.spans_wraparound(sorted([before, after]))
+    assert not ids.spans_wraparound([after])
+    assert not ids.spans_wraparound([minter(WRAPS[1] - 2000).ascending("msg"), before])
+    assert not ids.spans_wraparound([])
+    assert ids.spans_wraparound(["msg_own_name"])

@@ -11,9 +11,9 @@ import pytest
 
 from opensesh import project
 from opensesh.errors import NotFoundError, OpenseshError
-from opensesh.project import Place, register, remote_id, resolve
+from opensesh.project import ProjectLocation, register, remote_id, resolve
 from opensesh.storage.memory import Memory
-from opensesh.storage.store import Key
+from opensesh.storage.protocol import Key
 
 
 def git(folder: Path, *words: str) -> str:
@@ -211,8 +211,8 @@ def test_checkouts_that_are_opened_at_the_same_time_are_all_noted(tmp_path: Path
     folders = [str(tmp_path / name) for name in "abcdef"]
     for folder in folders:
         os.mkdir(folder)
-    places = [Place(folder, "abc", str(tmp_path), folder, "git") for folder in folders]
-    register(store, Place(str(tmp_path), "abc", str(tmp_path), str(tmp_path), "git"))
+    places = [ProjectLocation(folder, "abc", str(tmp_path), folder, "git") for folder in folders]
+    register(store, ProjectLocation(str(tmp_path), "abc", str(tmp_path), str(tmp_path), "git"))
     with ThreadPoolExecutor(len(places)) as pool:
         list(pool.map(register, [store] * len(places), places))
     assert sorted(store.read(("project", "abc"))["sandboxes"]) == folders
@@ -240,6 +240,6 @@ def test_sessions_of_global_in_that_folder_are_adopted_once(repository: Path) ->
 
 
 def test_the_global_record_has_no_vcs() -> None:
-    record = register(Memory(), Place("/x", "global", "/", "/", None))
+    record = register(Memory(), ProjectLocation("/x", "global", "/", "/", None))
     assert "vcs" not in record.document
     assert record.worktree == "/"

@@ -8,15 +8,15 @@ import pytest
 from opensesh import ids
 from opensesh.bus import Bus, Envelope
 from opensesh.errors import InvalidIDError, InvalidKeyError, NotFoundError
-from opensesh.project import Place
+from opensesh.project import ProjectLocation
 from opensesh.records import Rule, Session
 from opensesh.sessions import Sessions, default_title, fork_title
 from opensesh.storage import revocations
 from opensesh.storage.json_tree import JsonTree
 from opensesh.storage.memory import Memory
-from opensesh.storage.store import StoredMessage
+from opensesh.storage.protocol import StoredMessage
 
-PLACE = Place("/srv/dev/eastore", "abc123", "/srv/dev/eastore", "/srv/dev/eastore", "git")
+PLACE = ProjectLocation("/srv/dev/eastore", "abc123", "/srv/dev/eastore", "/srv/dev/eastore", "git")
 
 
 class Heard:
@@ -100,7 +100,9 @@ def test_a_given_id_is_checked_and_can_never_leave_the_store(sessions: Sessions)
 
 
 def test_a_session_is_found_in_whatever_project_it_is_filed(sessions: Sessions) -> None:
-    elsewhere = Sessions(sessions.store, Place("/other", "other", "/other", "/other", "git")).create(title="there")
+    elsewhere = Sessions(sessions.store, ProjectLocation("/other", "other", "/other", "/other", "git")).create(
+        title="there"
+    )
     assert sessions.get(elsewhere.id).title == "there"
     assert sessions.rename(elsewhere.id, "renamed").project_id == "other"
     with pytest.raises(NotFoundError, match="there is no session ses_nope"):

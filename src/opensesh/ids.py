@@ -36,7 +36,7 @@ def now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-class Minter:
+class IdGenerator:
     """Mints identifiers that ascend for as long as it lives.
 
     The order holds between threads, and when the clock stands still or runs backwards: the counter then goes on from
@@ -66,7 +66,7 @@ class Minter:
         return f"{prefix}_{value % _FIELD:012x}{self._entropy(14).translate(_BASE62).decode()}"
 
 
-_process = Minter()
+_process = IdGenerator()
 ascending = _process.ascending
 descending = _process.descending
 
@@ -80,7 +80,7 @@ def check(given: str, prefix: Prefix) -> str:
     return given
 
 
-def instant(identifier: str, near: int | None = None) -> int:
+def timestamp_of(identifier: str, near: int | None = None) -> int:
     """The millisecond at which ``identifier`` was minted, in the era closest to ``near`` (default: now)."""
     return _unwrap(identifier, now_ms() if near is None else near) >> 12
 
@@ -96,7 +96,7 @@ def order(identifier: str, near: int) -> tuple[int, str]:
         return near * 4096, identifier
 
 
-def straddle(identifiers: list[str]) -> bool:
+def spans_wraparound(identifiers: list[str]) -> bool:
     """Whether these identifiers of one kind may lie on both sides of a wrap, so that their names do not sort by time.
 
     Judged by the first and the last by name; true also when one of those cannot be decoded.

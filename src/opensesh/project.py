@@ -24,12 +24,12 @@ from .storage.keys import GLOBAL, check_key
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from .storage.store import Store
+    from .storage.protocol import Store
 
 _GIT = ("git", "--no-optional-locks", "-c", "core.fsmonitor=false", "-c", "core.quotepath=false")
 
 
-class Place(Struct, frozen=True):
+class ProjectLocation(Struct, frozen=True):
     """A directory, and where it belongs."""
 
     directory: str
@@ -45,12 +45,12 @@ class Place(Struct, frozen=True):
     """Why the answer is less than one would expect, if it is."""
 
 
-def resolve(directory: str | os.PathLike[str], *, remember: bool = False) -> Place:
+def resolve(directory: str | os.PathLike[str], *, remember: bool = False) -> ProjectLocation:
     """Find the project of ``directory``. With ``remember``, leave its id in ``.git/opencode`` as OpenCode does."""
     directory = os.path.abspath(directory)
     marker = _git_marker(directory)
     if marker is None:
-        return Place(directory, GLOBAL, "/", "/", _fake_vcs(os.environ))
+        return ProjectLocation(directory, GLOBAL, "/", "/", _fake_vcs(os.environ))
     sandbox = os.path.dirname(marker)
     cached = _cached_id(marker)
     git = _Git(sandbox)
@@ -58,25 +58,27 @@ def resolve(directory: str | os.PathLike[str], *, remember: bool = False) -> Pla
     top = os.path.abspath(os.path.join(sandbox, git.line("rev-parse", "--show-toplevel")))
     if git.missing:
         note = "git is not installed, so the repository could not be looked at"
-        return Place(directory, cached or GLOBAL, sandbox, sandbox, _fake_vcs(os.environ), note)
+        return ProjectLocation(directory, cached or GLOBAL, sandbox, sandbox, _fake_vcs(os.environ), note)
     identity = cached or min(roots, default="")
     if not identity:
-        return Place(directory, GLOBAL, sandbox, sandbox, "git", git.complaint or "the repository has no commits yet")
+        return ProjectLocation(
+            directory, GLOBAL, sandbox, sandbox, "git", git.complaint or "the repository has no commits yet"
+        )
     if remember and not cached:
         _remember(marker, identity)
     common = os.path.dirname(git.line("rev-parse", "--git-common-dir", cwd=top))
     worktree = top if common in ("", ".") else os.path.abspath(os.path.join(top, common))
-    return Place(directory, identity, worktree, top, "git", git.complaint)
+    return ProjectLocation(directory, identity, worktree, top, "git", git.complaint)
 
 
-def other_ids(place: Place) -> tuple[str, ...]:
+def other_ids(location: ProjectLocation) -> tuple[str, ...]:
     """Other names under which this project's sessions may be filed: by root commit, and by remote as newer versions
     do."""
-    if place.vcs != "git" or place.id == GLOBAL:
+    if location.vcs != "git" or location.id == GLOBAL:
         return ()
-    git = _Git(place.sandbox)
+    git = _Git(location.sandbox)
     names = {*git.lines("rev-list", "--max-parents=0", "--all"), remote_id(git.line("remote", "get-url", "origin"))}
-    return tuple(sorted(names - {place.id, ""}))
+    return tuple(sorted(names - {location.id, ""}))
 
 
 def remote_id(url: str) -> str:
@@ -93,31 +95,31 @@ def remote_id(url: str) -> str:
     return sha1(f"git-remote:{found[1].lower()}/{path}".encode(), usedforsecurity=False).hexdigest()
 
 
-def register(store: Store, place: Place) -> Project:
+def register(store: Store, location: ProjectLocation) -> Project:
     """Record that the project is in use, and take in the sessions of ``global`` that belong to it.
 
     Adoption happens once, when the project is first seen: the sessions whose directory is the project's worktree.
     """
-    key = keys.project(place.id)
+    key = keys.project(location.id)
     now = ids.now_ms()
     try:
-        record: Document = store.update(key, lambda known: _refresh(known, place, now))
+        record: Document = store.update(key, lambda known: _refresh(known, location, now))
     except (NotFoundError, RecordError):
         record = {
-            "id": place.id,
-            "worktree": place.worktree,
-            "vcs": place.vcs,
+            "id": location.id,
+            "worktree": location.worktree,
+            "vcs": location.vcs,
             "sandboxes": [],
             "time": {"created": now},
         }
-        if place.id != GLOBAL:
-            adopt(store, place)
-        _refresh(record, place, now)
+        if location.id != GLOBAL:
+            adopt(store, location)
+        _refresh(record, location, now)
         store.write(key, record)
     return view(record, Project, store.locate(key))
 
 
-def initialized(store: Store, place: Place) -> None:
+def initialized(store: Store, location: ProjectLocation) -> None:
     """Record that the project has its instructions: the command ``init`` was executed in it."""
     now = ids.now_ms()
 
@@ -125,32 +127,32 @@ def initialized(store: Store, place: Place) -> None:
         record["time"] = (as_object(record.get("time")) or {}) | {"initialized": now}
 
     with suppress(OpenseshError):  # which is no reason for the command to fail
-        store.update(keys.project(place.id), edit)
+        store.update(keys.project(location.id), edit)
 
 
-def adopt(store: Store, place: Place) -> list[str]:
-    """Move the sessions of ``global`` that worked in ``place.worktree`` to its project; their ids."""
+def adopt(store: Store, location: ProjectLocation) -> list[str]:
+    """Move the sessions of ``global`` that worked in ``location.worktree`` to its project; their ids."""
     moved: list[str] = []
     for key, session in store.scan(("session", GLOBAL)):
-        if as_object(session) is None or session.get("directory") not in ("", None, place.worktree):
+        if as_object(session) is None or session.get("directory") not in ("", None, location.worktree):
             continue
-        store.write(keys.session(place.id, key[2]), session | {"projectID": place.id})
+        store.write(keys.session(location.id, key[2]), session | {"projectID": location.id})
         store.remove(key)
         moved.append(key[2])
     return moved
 
 
-def _refresh(record: Document, place: Place, now: int) -> None:
+def _refresh(record: Document, location: ProjectLocation, now: int) -> None:
     if as_object(record) is None:
         raise RecordError("a project's record is an object", place="$")
-    record["worktree"] = place.worktree
-    if place.vcs:
-        record["vcs"] = place.vcs
+    record["worktree"] = location.worktree
+    if location.vcs:
+        record["vcs"] = location.vcs
     else:
         record.pop("vcs", None)
     sandboxes: list[Any] = as_list(record.get("sandboxes")) or []
-    if place.sandbox != place.worktree and place.sandbox not in sandboxes:
-        sandboxes = [*sandboxes, place.sandbox]
+    if location.sandbox != location.worktree and location.sandbox not in sandboxes:
+        sandboxes = [*sandboxes, location.sandbox]
     record["sandboxes"] = [folder for folder in sandboxes if os.path.isdir(str(folder))]
     record["time"] = (as_object(record.get("time")) or {"created": now}) | {"updated": now}
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from opensesh.storage import open_store, paths
-from opensesh.storage.json_tree import JsonTree, tree_name
+from opensesh.storage.json_tree.store import JsonTree, tree_name
 from opensesh.storage.leases import Leases
 
 from ..history.sample_tree import DAY, Sample, contents

@@ -46,7 +46,7 @@ def test_nothing_is_loaded_from_elsewhere(site: Path) -> None:
 def test_the_reference_has_the_public_names(site: Path) -> None:
     pages = "".join(path.read_text("utf-8") for path in (site / "reference" / "python").rglob("*.html"))
     for name in ("opensesh.open", "opensesh.Engine", "opensesh.Engine.prompt", "opensesh.Outcome", "opensesh.tool",
-                 "opensesh.history.open", "opensesh.sessions.Sessions.fork", "opensesh.storage.store.Store.update",
+                 "opensesh.history.open", "opensesh.sessions.Sessions.fork", "opensesh.storage.protocol.Store.update",
                  "opensesh.errors.BusyError", "opensesh.events.PartUpdated",
         "opensesh.testing.crash.sweep"):  # fmt: skip
         assert f'id="{name}"' in pages, name

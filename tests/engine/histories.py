@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from opensesh.models.model import Capabilities, Limit, Modality, Model
-from opensesh.storage.store import StoredMessage
+from opensesh.storage.protocol import StoredMessage
 
 PNG = base64.b64encode(b"\x89PNG\r\n\x1a\n tiny").decode()
 PDF = base64.b64encode(b"%PDF-1.7 tiny").decode()

@@ -23,7 +23,7 @@ from opensesh.models.scripted import ScriptedModel
 from opensesh.plugins import Pluggable
 from opensesh.records import Rule
 from opensesh.storage.memory import Memory
-from opensesh.storage.store import Key, Store, StoredMessage
+from opensesh.storage.protocol import Key, Store, StoredMessage
 from opensesh.tools.tool import Tool, ToolOutput
 
 IMPATIENT = Settings(retry=Policy(initial=1, longest=1))

@@ -19,7 +19,7 @@ from opensesh.records import Rule
 from opensesh.storage.json_tree import JsonTree
 from opensesh.storage.leases import Leases
 from opensesh.storage.memory import Memory
-from opensesh.storage.store import Key
+from opensesh.storage.protocol import Key
 
 from .stage import IMPATIENT, Acting, Ledger, Stage, echo, hanging, stage
 

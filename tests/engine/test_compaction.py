@@ -18,7 +18,7 @@ from opensesh.models.request import Request
 from opensesh.models.scripted import ScriptedModel
 from opensesh.storage.json_tree import JsonTree
 from opensesh.storage.memory import Memory
-from opensesh.storage.store import StoredMessage
+from opensesh.storage.protocol import StoredMessage
 from opensesh.tools.tool import ToolOutput
 
 from .stage import Acting, Ledger, Playing, stage
@@ -120,10 +120,10 @@ def test_old_outputs_are_pruned_only_when_it_is_worth_it_and_come_back() -> None
     assert [part["id"] for part in pruning.prunable(big)] == ["prt_2"]
     few = [message(1), output(2, 1_000), message(4), output(5, 1_000), message(6)]
     assert pruning.prunable(few) == []
-    from opensesh.project import Place
+    from opensesh.project import ProjectLocation
     from opensesh.sessions import Sessions
 
-    sessions = Sessions(store, Place("/x", "global", "/", "/", None))
+    sessions = Sessions(store, ProjectLocation("/x", "global", "/", "/", None))
     huge = [message(1), output(2, 200_000), output(3, 200_000), message(4), message(5)]
     for each in huge:
         sessions.update_message(each.info)

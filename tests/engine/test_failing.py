@@ -13,7 +13,7 @@ from opensesh.models.request import Request
 from opensesh.models.scripted import ScriptedModel
 from opensesh.storage.json_tree import JsonTree
 from opensesh.storage.memory import Memory
-from opensesh.storage.store import Key
+from opensesh.storage.protocol import Key
 from opensesh.testing import FullDisk
 
 from .stage import Acting, hanging, stage

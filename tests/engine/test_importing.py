@@ -10,7 +10,7 @@ WHEN_A_SESSION_RUNS = set(
     opensesh.config.validation
     opensesh.models.auth opensesh.models.catalogue opensesh.models.entries opensesh.models.sse
     opensesh.plugins.collecting opensesh.plugins.finding opensesh.plugins.loading opensesh.plugins.trust
-    opensesh.storage.union
+    opensesh.storage.merged
     opensesh.tools.custom opensesh.tools.read opensesh.tools.shell.choice opensesh.tools.shell.running
     opensesh.workspace
     """.split()

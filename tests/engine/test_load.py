@@ -19,7 +19,7 @@ from opensesh.models import events as stream
 from opensesh.models.request import Request
 from opensesh.storage.json_tree import JsonTree
 from opensesh.storage.memory import Memory
-from opensesh.storage.store import Store
+from opensesh.storage.protocol import Store
 
 from .stage import echo
 

@@ -8,7 +8,7 @@ from opensesh.engine.history import History
 from opensesh.engine.masking import note, noted, suspects
 from opensesh.errors import AuthFailedError, ContextExceededError, ModelError
 from opensesh.models.scripts import scripted
-from opensesh.storage.store import StoredMessage
+from opensesh.storage.protocol import StoredMessage
 
 MODEL = scripted("it")
 PICTURE = "data:image/png;base64,iVBORw0KGgo="

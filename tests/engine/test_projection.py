@@ -25,7 +25,7 @@ from opensesh.models.request import (
     ToolSpec,
     User,
 )
-from opensesh.storage.store import StoredMessage
+from opensesh.storage.protocol import StoredMessage
 
 from . import wire_rules
 from .histories import CLAUDE, PNG, answer, called, histories, model, say, user

@@ -15,7 +15,7 @@ from opensesh.engine.engine import open_engine
 from opensesh.models.scripted import ScriptedModel
 from opensesh.records import loads
 from opensesh.storage.leases import Leases
-from opensesh.storage.store import Damage, StoredMessage
+from opensesh.storage.protocol import Damage, StoredMessage
 from opensesh.testing import Nursery
 
 from . import runners

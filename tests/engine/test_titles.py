@@ -13,7 +13,7 @@ from opensesh.history.stats.ledger import open_ledger
 from opensesh.history.stats.repricing import Repricer
 from opensesh.models.scripted import ScriptedModel
 from opensesh.storage.json_tree import JsonTree
-from opensesh.storage.store import StoredMessage
+from opensesh.storage.protocol import StoredMessage
 
 from .stage import Stage, stage
 

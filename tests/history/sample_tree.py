@@ -19,7 +19,7 @@ class Sample:
     def __init__(self, root: Path) -> None:
         self.root = root
         self.clock = START
-        self._mint = ids.Minter(clock=lambda: self.clock)
+        self._mint = ids.IdGenerator(clock=lambda: self.clock)
         self.write(("project", "proj"), {"id": "proj", "worktree": "/srv/dev/shop", "vcs": "git", "sandboxes": []})
         (root / "migration").write_text("2")
 

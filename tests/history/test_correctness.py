@@ -12,8 +12,8 @@ from opensesh.history.index.search import Query, search
 from opensesh.history.library import Library
 from opensesh.history.stats.stats import statistics
 from opensesh.storage import open_store
-from opensesh.storage.found import find_stores
-from opensesh.storage.store import Damage
+from opensesh.storage.locations import find_stores
+from opensesh.storage.protocol import Damage
 
 from .generations import CHILDREN, MONEY, SESSIONS, Generations, tear
 from .sample_tree import Json

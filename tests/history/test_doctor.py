@@ -15,9 +15,9 @@ from opensesh.history.library import Library
 from opensesh.history.stats.stats import statistics
 from opensesh.history.upkeep.comparison import Names, compare_stores
 from opensesh.history.upkeep.doctor import Diagnosis, diagnose, repair
-from opensesh.history.upkeep.undo import Change, perform, take_back
 from opensesh.storage import open_store, paths
 from opensesh.storage.json_tree import JsonTree
+from opensesh.storage.json_tree.undo import Change, perform, take_back
 from opensesh.storage.leases import Leases
 
 from .sample_tree import Json, Sample, contents

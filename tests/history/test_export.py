@@ -21,7 +21,7 @@ from opensesh.history.selection import Selection
 from opensesh.history.stats.ledger import Facts
 from opensesh.storage import open_store
 from opensesh.storage.json_tree import JsonTree
-from opensesh.storage.store import Damage, Store
+from opensesh.storage.protocol import Damage, Store
 
 from .sample_tree import Sample
 

@@ -18,7 +18,7 @@ from opensesh.history.exchange.redaction import Redactor
 from opensesh.history.formats import Options
 from opensesh.history.selection import Selection
 from opensesh.storage import open_store
-from opensesh.storage.store import Damage
+from opensesh.storage.protocol import Damage
 
 from .sample_tree import Sample
 

@@ -8,7 +8,7 @@ from opensesh.history.stats.forks import copies
 from opensesh.history.stats.ledger import open_ledger
 from opensesh.history.stats.results import Statistics
 from opensesh.history.stats.stats import Choice, statistics
-from opensesh.project import Place
+from opensesh.project import ProjectLocation
 from opensesh.sessions import Sessions
 from opensesh.storage import open_store
 from opensesh.storage.json_tree import JsonTree
@@ -121,7 +121,9 @@ def test_an_answer_that_differs_in_anything_is_no_copy(sample: Sample) -> None:
 
 def test_forks_made_by_opensesh_are_known_too(sample: Sample) -> None:
     session = sample.talk()
-    sessions = Sessions(JsonTree(sample.root), Place("/srv/dev/shop", "proj", "/srv/dev/shop", "/srv/dev/shop", "git"))
+    sessions = Sessions(
+        JsonTree(sample.root), ProjectLocation("/srv/dev/shop", "proj", "/srv/dev/shop", "/srv/dev/shop", "git")
+    )
     sessions.fork(session["id"])
     sessions.rename(sessions.fork(session["id"]).id, "renamed")
     assert counted(sample).total.document()["cost"] == 0.5

@@ -25,7 +25,7 @@ from opensesh.history.stats.stats import statistics
 from opensesh.storage import open_store
 from opensesh.storage.json_tree import JsonTree
 from opensesh.storage.leases import Leases
-from opensesh.storage.store import Damage, StoredMessage
+from opensesh.storage.protocol import Damage, StoredMessage
 
 from .generations import Generations
 from .sample_tree import Json, Sample, contents

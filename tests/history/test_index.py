@@ -24,7 +24,7 @@ from opensesh.history.index.index import Index
 from opensesh.history.index.search import Filters, Query, search
 from opensesh.history.index.tree_feed import TreeFeed
 from opensesh.storage import paths
-from opensesh.storage.found import Found, find_stores
+from opensesh.storage.locations import StoreLocations, find_stores
 from opensesh.storage.locks import open_lock_file, try_lock_file
 
 from ..storage.test_opencode_v2 import Writer as V2Writer
@@ -498,7 +498,7 @@ WORKER = """
 import sys
 from opensesh.history.index.index import Index
 from opensesh.history.index.search import Query, search
-from opensesh.storage.found import find_stores
+from opensesh.storage.locations import find_stores
 index = Index(find_stores(sys.argv[1]))
 least = 0
 for _ in range(int(sys.argv[2])):
@@ -870,7 +870,7 @@ def test_following_changes_ends_where_starting_afresh_does(
     folder = tmp_path_factory.mktemp("store")
     tree = Tree(folder / "storage")
     opencode = Opencode(tree)
-    place = Found(str(folder), str(tree.root), ())
+    place = StoreLocations(str(folder), str(tree.root), ())
     index = Index(place, folder=str(folder / "cache"))
     for step in steps:
         for name, number in step:

@@ -18,7 +18,7 @@ from opensesh.history.index.query import Atom, parse
 from opensesh.history.index.search import FIELDS, Filters, Query, Results, search
 from opensesh.history.index.snippets import snippet
 from opensesh.storage import open_store
-from opensesh.storage.found import find_stores
+from opensesh.storage.locations import find_stores
 
 from .shelf import START, Tree
 

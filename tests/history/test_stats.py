@@ -15,7 +15,7 @@ from opensesh.history.stats.tools import by_tool
 from opensesh.storage import open_store
 from opensesh.storage.json_tree import JsonTree
 from opensesh.storage.memory import Memory
-from opensesh.storage.store import Damage
+from opensesh.storage.protocol import Damage
 
 from .sample_tree import DAY, START, Sample
 

@@ -19,8 +19,8 @@ from opensesh.history.stats.repricing import table_mark
 from opensesh.history.stats.results import restored
 from opensesh.history.stats.stats import Choice, summed
 from opensesh.history.stats.sums_cache import SumsCache
-from opensesh.storage.found import find_stores
-from opensesh.storage.store import Damage
+from opensesh.storage.locations import find_stores
+from opensesh.storage.protocol import Damage
 
 from .sample_tree import DAY, Sample
 

@@ -17,7 +17,7 @@ from opensesh.history.transcript import (
     transcript,
 )
 from opensesh.history.wording import key_input
-from opensesh.storage.store import Damage, StoredMessage
+from opensesh.storage.protocol import Damage, StoredMessage
 
 from .shelf import Tree
 

@@ -7,8 +7,8 @@ from tempfile import TemporaryDirectory
 import pytest
 
 from opensesh.errors import StoreError
-from opensesh.history.upkeep import moving, trash
 from opensesh.records import Session, view
+from opensesh.sessions import moving, trash
 from opensesh.storage import open_store, revocations
 from opensesh.storage.json_tree import JsonTree
 from opensesh.storage.leases import Leases

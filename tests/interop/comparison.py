@@ -20,7 +20,7 @@ from opensesh.storage.json_tree import JsonTree
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from opensesh.storage.store import Damage
+    from opensesh.storage.protocol import Damage
 
     from .sides import Played, Side
 

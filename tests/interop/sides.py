@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from opensesh.engine.loop import Outcome
     from opensesh.models.events import Usage
     from opensesh.models.request import Request
-    from opensesh.storage.store import StoredMessage
+    from opensesh.storage.protocol import StoredMessage
     from opensesh.testing.wire import WireServer
 
 PATIENCE = 30.0

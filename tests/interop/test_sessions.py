@@ -43,7 +43,7 @@ def converse(sessions: Sessions, session_id: str, prompt: str, answer: str) -> N
         provider_id="fake",
         mode="build",
         agent="build",
-        path=Path(cwd=sessions.place.directory, root=sessions.place.sandbox),
+        path=Path(cwd=sessions.location.directory, root=sessions.location.sandbox),
         tokens=Tokens(input=10, output=5),
         finish="stop",
     )

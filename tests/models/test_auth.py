@@ -11,7 +11,7 @@ import pytest
 
 from opensesh.models.auth import Credential, Keyring, KeySource, Secret
 from opensesh.models.catalogue import Catalogue, ProviderInfo
-from opensesh.storage.store import Damage
+from opensesh.storage.protocol import Damage
 
 KEY = "sk-ant-very-secret-0123456789"
 ANTHROPIC = ProviderInfo(id="anthropic", name="Anthropic", env=("ANTHROPIC_API_KEY",))

@@ -15,7 +15,7 @@ from opensesh.errors import ModelNotFoundError
 from opensesh.models.catalogue import Catalogue, ProviderInfo
 from opensesh.models.model import Limit, Model, Price, Rates, Tier
 from opensesh.models.sources import Bundle
-from opensesh.storage.store import Damage
+from opensesh.storage.protocol import Damage
 
 ROOT = Path(__file__).parents[2]
 COMPATIBLE = "@ai-sdk/openai-compatible"

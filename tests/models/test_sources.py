@@ -16,7 +16,7 @@ from opensesh.errors import ModelConnectionError, ModelError, ModelNotFoundError
 from opensesh.models.catalogue import Catalogue, Origin
 from opensesh.models.model import Limit, Price, Rates, Tier
 from opensesh.models.sources import Bundle, refresh, refreshed_copy
-from opensesh.storage.store import Damage
+from opensesh.storage.protocol import Damage
 
 ROOT = Path(__file__).parents[2]
 SNAPSHOT_DAY = "2026-09-28"

@@ -22,7 +22,7 @@ from opensesh.plugins import (
     TextDone,
     hooks,
 )
-from opensesh.storage.store import StoredMessage
+from opensesh.storage.protocol import StoredMessage
 
 from ..engine.stage import Playing, Stage, stage
 from ..engine.test_compaction import FULL

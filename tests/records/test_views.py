@@ -284,7 +284,7 @@ def test_messages_and_parts_are_in_true_order_across_the_wrap(moments: list[tupl
     from opensesh import ids
 
     wrap = 26 * ids.ERA_MS
-    mint = ids.Minter(clock=lambda: now)
+    mint = ids.IdGenerator(clock=lambda: now)
     documents: list[dict[str, Any]] = []
     for minute, _ in sorted(moments):
         now = wrap + minute * 60_000

@@ -16,7 +16,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from opensesh.bus import Bus
-from opensesh.project import Place
+from opensesh.project import ProjectLocation
 from opensesh.sessions import Sessions
 from opensesh.sharing.app import share_app
 from opensesh.sharing.publisher import Publisher, Tries
@@ -134,7 +134,7 @@ class Desk:
         root.mkdir(parents=True, exist_ok=True)
         self.sample = Sample(root)
         self.bus = Bus()
-        place = Place(
+        place = ProjectLocation(
             id="proj", worktree="/srv/dev/shop", sandbox="/srv/dev/shop", directory="/srv/dev/shop", vcs="git"
         )
         self.sessions = Sessions(JsonTree(root), place, bus=self.bus)

@@ -159,7 +159,7 @@ async def test_a_process_that_died_with_a_full_queue_is_made_up_for(desk: Desk, 
     session = desk.sample.talk()["id"]
     async with desk.publisher() as publisher:
         shared = await publisher.share(session)
-    silent = Sessions(desk.sessions.store, desk.sessions.place, bus=Bus())  # whose changes nobody hears of
+    silent = Sessions(desk.sessions.store, desk.sessions.location, bus=Bus())  # whose changes nobody hears of
     desk.sessions, heard = silent, desk.sessions
     say(desk, session, "unheard")
     desk.sessions = heard
@@ -171,7 +171,7 @@ async def test_a_process_that_died_with_a_full_queue_is_made_up_for(desk: Desk, 
 
 async def test_a_listener_that_missed_events_looks_after_every_share(desk: Desk, stand: Stand) -> None:
     desk.bus = Bus(keep=4)
-    desk.sessions = Sessions(desk.sessions.store, desk.sessions.place, bus=desk.bus)
+    desk.sessions = Sessions(desk.sessions.store, desk.sessions.location, bus=desk.bus)
     session = desk.sample.talk()["id"]
     async with working(desk) as work:
         shared = await work.publisher.share(session)

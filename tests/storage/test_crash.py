@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from opensesh.errors import NotFoundError, WriteError
-from opensesh.project import Place
+from opensesh.project import ProjectLocation
 from opensesh.records import dumps
 from opensesh.sessions import Sessions
 from opensesh.storage.disk import Disk
@@ -22,10 +22,10 @@ from opensesh.testing.samples import WRAP, Scribe
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from opensesh.storage.store import Damage, Key
+    from opensesh.storage.protocol import Damage, Key
     from opensesh.testing.processes import Tell
 
-PLACE = Place("/work", "global", "/", "/", None)
+PLACE = ProjectLocation("/work", "global", "/", "/", None)
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from opensesh.errors import RecordError
-from opensesh.project import Place
+from opensesh.project import ProjectLocation
 from opensesh.records import dumps, read_message, read_part, view
 from opensesh.records.project import Project
 from opensesh.sessions import Sessions
@@ -22,9 +22,9 @@ from opensesh.testing.samples import WRAP, Scribe
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from opensesh.storage.store import Damage, Key
+    from opensesh.storage.protocol import Damage, Key
 
-PLACE = Place("/work", "global", "/", "/", None)
+PLACE = ProjectLocation("/work", "global", "/", "/", None)
 SESSIONS = 12
 MESSAGES = 8
 PARTS = 3

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from opensesh.errors import StoreError
-from opensesh.storage.found import databases, find_stores
+from opensesh.storage.locations import databases, find_stores
 
 
 def found(place: str | None = None) -> tuple[str, str | None, tuple[str, ...]]:

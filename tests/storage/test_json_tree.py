@@ -14,13 +14,13 @@ from opensesh import ids
 from opensesh.errors import InvalidKeyError, NotFoundError, RecordError, StoreError
 from opensesh.records import dumps
 from opensesh.storage import open_store, open_tree, paths
-from opensesh.storage.json_tree import JsonTree, read_file
+from opensesh.storage.json_tree.store import JsonTree, read_file
 from opensesh.testing.samples import WRAP, Scribe
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from opensesh.storage.store import Damage, Key
+    from opensesh.storage.protocol import Damage, Key
 
 
 class Counting(JsonTree):

@@ -8,7 +8,7 @@ import pytest
 from opensesh.errors import InvalidKeyError
 from opensesh.records import codec
 from opensesh.storage import keys
-from opensesh.storage.store import Key
+from opensesh.storage.protocol import Key
 
 
 def filed(kind: str, record: dict[str, Any]) -> Key:

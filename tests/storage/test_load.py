@@ -7,20 +7,20 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from opensesh.errors import BusyError
-from opensesh.project import Place
+from opensesh.project import ProjectLocation
 from opensesh.sessions import Sessions
 from opensesh.storage.json_tree import JsonTree
+from opensesh.storage.json_tree.migrations import migrate
 from opensesh.storage.leases import Leases
 from opensesh.storage.locks import Locks
 from opensesh.storage.memory import Memory
-from opensesh.storage.migrations import migrate
 from opensesh.testing import Nursery
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from opensesh.storage.store import Damage, Key
+    from opensesh.storage.protocol import Damage, Key
     from opensesh.testing.processes import Tell
 
 pytestmark = pytest.mark.load
@@ -112,7 +112,7 @@ def test_processes_that_make_and_remove_neighbours_do_not_trip_over_each_other(
 
 
 def keep_sessions(tell: Tell, number: int, folder: str, rounds: int) -> None:
-    sessions = Sessions(open_tree(folder), Place("/work", "global", "/", "/", None))
+    sessions = Sessions(open_tree(folder), ProjectLocation("/work", "global", "/", "/", None))
     for each in range(rounds):
         session = sessions.create(title=f"{number}/{each}")
         sessions.rename(session.id, f"{number}/{each} renamed")
@@ -123,7 +123,7 @@ def keep_sessions(tell: Tell, number: int, folder: str, rounds: int) -> None:
 
 def test_processes_that_keep_sessions_in_one_tree_see_each_others_whole(nursery: Nursery, tmp_path: Path) -> None:
     nursery.crowd(keep_sessions, PROCESSES, str(tmp_path), 10)
-    sessions = Sessions(open_tree(str(tmp_path)), Place("/work", "global", "/", "/", None))
+    sessions = Sessions(open_tree(str(tmp_path)), ProjectLocation("/work", "global", "/", "/", None))
     titles = sorted(session.title for session in sessions.list(report=refuse))
     assert titles == sorted(f"{number}/{each} renamed" for number in range(PROCESSES) for each in range(0, 10, 2))
 

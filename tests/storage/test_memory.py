@@ -7,12 +7,12 @@ import pytest
 
 from opensesh.errors import InvalidKeyError, NotFoundError, StoreError
 from opensesh.storage.memory import Memory
-from opensesh.storage.store import Damage
+from opensesh.storage.protocol import Damage
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from opensesh.storage.store import Key
+    from opensesh.storage.protocol import Key
 
 
 def test_it_says_that_it_is_nowhere() -> None:

@@ -15,9 +15,9 @@ from opensesh import ids
 from opensesh.errors import MigrationError, StoreTooNewError
 from opensesh.storage.disk import Disk
 from opensesh.storage.json_tree import JsonTree
+from opensesh.storage.json_tree.migrations import LAYOUT, migrate, pending, version
 from opensesh.storage.locks import Locks
-from opensesh.storage.migrations import LAYOUT, migrate, pending, version
-from opensesh.storage.store import Damage
+from opensesh.storage.protocol import Damage
 from opensesh.testing import FullDisk, sweep
 
 if TYPE_CHECKING:

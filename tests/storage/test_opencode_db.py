@@ -18,13 +18,13 @@ import pytest
 from opensesh.errors import InvalidKeyError, NotFoundError, ReadOnlyStoreError, RecordError, StoreError
 from opensesh.records import Project, Session, read_message, read_part, view
 from opensesh.storage.opencode_db import OpencodeDB
-from opensesh.storage.opencode_tables import PAGE
-from opensesh.storage.sqlite_reader import SqliteReader, file_uri
+from opensesh.storage.opencode_db.sqlite_reader import SqliteReader, file_uri
+from opensesh.storage.opencode_db.tables import PAGE
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
 
-    from opensesh.storage.store import Damage, Store
+    from opensesh.storage.protocol import Damage, Store
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 V1_18 = FIXTURES / "opencode-1.18.33"

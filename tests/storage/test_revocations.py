@@ -10,7 +10,7 @@ from opensesh.errors import InvalidKeyError
 from opensesh.records import Share, view
 from opensesh.storage import paths, revocations
 from opensesh.storage.json_tree import JsonTree
-from opensesh.storage.store import Damage
+from opensesh.storage.protocol import Damage
 
 
 def share(secret: str, server: str = "https://example.invalid") -> Share:

@@ -13,15 +13,15 @@ import pytest
 from opensesh.errors import NotFoundError, ReadOnlyStoreError
 from opensesh.storage.json_tree import JsonTree
 from opensesh.storage.memory import Memory
+from opensesh.storage.merged import MergedStore
 from opensesh.storage.opencode_db import OpencodeDB
-from opensesh.storage.union import Union
 from opensesh.testing import CONTRACTS, SEED, Contract, contracts_for, store_conformance
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Sequence
     from contextlib import AbstractContextManager
 
-    from opensesh.storage.store import Damage, Key, Store, StoredMessage
+    from opensesh.storage.protocol import Damage, Key, Store, StoredMessage
 
     Make = Callable[[], AbstractContextManager[Store]]
 
@@ -55,7 +55,7 @@ def test_memory_keeps_its_promises(contract: Contract) -> None:
 
 @pytest.mark.parametrize("contract", contracts_for(), ids=str)
 def test_a_union_keeps_its_promises(contract: Contract, tree: JsonTree) -> None:
-    contract.run(always(Union("here", [tree, Memory()])))
+    contract.run(always(MergedStore("here", [tree, Memory()])))
 
 
 @pytest.mark.parametrize("contract", contracts_for(read_only=True), ids=str)
@@ -67,7 +67,7 @@ def test_a_union_of_a_divided_store_keeps_its_promises(contract: Contract, tree:
         (tree if sum(owner.encode()) % 2 else other).write(key, value)
     assert tree.list(("message",))
     assert other.list(("message",))
-    contract.run(always(ReadOnly(Union("here", [tree, other]))), read_only_seed=SEED)
+    contract.run(always(ReadOnly(MergedStore("here", [tree, other]))), read_only_seed=SEED)
 
 
 @pytest.mark.parametrize("contract", contracts_for(read_only=True), ids=str)
@@ -116,7 +116,7 @@ def test_all_that_is_wrong_is_said_at_once() -> None:
     assert "- list names every record in key order: the keys are not sorted" in text
 
 
-class ReadOnly(Union):
+class ReadOnly(MergedStore):
     """A store that may only be read, whatever it is made of."""
 
     def __init__(self, store: Store) -> None:

@@ -9,12 +9,12 @@ from typing import Any
 
 from opensesh import ids
 from opensesh.bus import Bus
-from opensesh.project import Place, resolve
+from opensesh.project import ProjectLocation, resolve
 from opensesh.records import Document
 from opensesh.sessions import Sessions
 from opensesh.storage.disk import Disk
 from opensesh.storage.json_tree import JsonTree
-from opensesh.storage.store import Store, StoredMessage
+from opensesh.storage.protocol import Store, StoredMessage
 from opensesh.workspace import Patch, Reverts, Snapshots
 
 Change = Callable[[Path], Document | None]
@@ -53,7 +53,7 @@ class Desk:
         self.home = home
         self.folder = folder
         self.bus = Bus()
-        self.place: Place = resolve(folder)
+        self.place: ProjectLocation = resolve(folder)
         self.sessions = Sessions(
             store or JsonTree(home / "data" / "storage", durability="relaxed"), self.place, bus=self.bus
         )
@@ -67,7 +67,7 @@ class Desk:
         )
         self._moment = ids.now_ms() - 1_000_000
 
-    def open_snapshots(self, place: Place | None = None, **options: Any) -> Snapshots:
+    def open_snapshots(self, place: ProjectLocation | None = None, **options: Any) -> Snapshots:
         data, state = str(self.home / "data"), str(self.home / "state")
         return Snapshots(place or self.place, data=data, state=state, **options)
 

@@ -356,7 +356,7 @@ class Journey(RuleBasedStateMachine):
 
     def _reverts(self, disk: Disk | None = None) -> Reverts:
         sessions = self._sessions(disk)
-        snapshots = Snapshots(sessions.place, data=data_of(sessions.store))
+        snapshots = Snapshots(sessions.location, data=data_of(sessions.store))
         return Reverts(sessions, snapshots, disk=disk or Disk(durable=False))
 
     def _dying(self, point: int) -> Reverts:

@@ -7,7 +7,7 @@ from typing import Any
 
 from opensesh.records import Revert
 from opensesh.storage import keys
-from opensesh.storage.store import StoredMessage
+from opensesh.storage.protocol import StoredMessage
 from opensesh.workspace import Trash
 
 from .desk import Desk, contents, creates, edits, write, writes

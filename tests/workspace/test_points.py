@@ -7,7 +7,7 @@ import pytest
 from opensesh.errors import NotFoundError
 from opensesh.records import Revert
 from opensesh.storage.json_tree import JsonTree
-from opensesh.storage.store import StoredMessage
+from opensesh.storage.protocol import StoredMessage
 from opensesh.workspace.points import Point, find, recorded
 
 

@@ -5,7 +5,7 @@ import shutil
 import time
 from pathlib import Path
 
-from opensesh.storage.store import StoredMessage
+from opensesh.storage.protocol import StoredMessage
 from opensesh.workspace import Snapshots, Trash, tidy
 from opensesh.workspace.summary import snapshots_in
 

@@ -14,7 +14,7 @@ from opensesh.records import Document, dumps
 from opensesh.storage.disk import Disk
 from opensesh.storage.leases import Leases
 from opensesh.storage.memory import Memory
-from opensesh.storage.store import Key
+from opensesh.storage.protocol import Key
 from opensesh.workspace import Reverts
 
 from .desk import Change, Desk, call, contents, creates, deletes, edits, git, new_repository, shell, write, writes

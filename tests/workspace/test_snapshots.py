@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from opensesh.errors import SnapshotError
-from opensesh.project import Place, resolve
+from opensesh.project import ProjectLocation, resolve
 from opensesh.workspace import Limits, Snapshots
 from opensesh.workspace.git import Git, surroundings
 from opensesh.workspace.scan import MEBIBYTE
@@ -391,7 +391,7 @@ def test_without_git_nothing_is_taken_and_the_note_says_so(desk: Desk, monkeypat
 
 
 def test_a_pretended_repository_and_a_home_folder_have_no_snapshots(isolated: Path) -> None:
-    pretended = Snapshots(Place("/", "global", "/", "/", "git"))
+    pretended = Snapshots(ProjectLocation("/", "global", "/", "/", "git"))
     assert not pretended.enabled
     git(isolated, "init", "-q")
     home = Snapshots(resolve(isolated))

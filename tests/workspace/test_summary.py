@@ -6,7 +6,7 @@ from opensesh.records import view
 from opensesh.records.message import UserMessage
 from opensesh.storage import keys
 from opensesh.storage.json_tree import JsonTree
-from opensesh.storage.store import StoredMessage
+from opensesh.storage.protocol import StoredMessage
 from opensesh.workspace import diffs_of, span, summarize, totals, turn
 
 from .desk import Desk, call, creates, edits, write, writes

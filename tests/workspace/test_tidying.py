@@ -9,11 +9,11 @@ import pytest
 
 from opensesh.cli.main import run
 from opensesh.errors import SnapshotError
-from opensesh.history.upkeep import trash
+from opensesh.sessions import trash
 from opensesh.storage import paths
-from opensesh.storage.json_tree import JsonTree, tree_name
+from opensesh.storage.json_tree.store import JsonTree, tree_name
 from opensesh.storage.memory import Memory
-from opensesh.storage.union import Union
+from opensesh.storage.merged import MergedStore
 from opensesh.workspace import Originals, data_of, disk_use, tidy_in_background, tidy_up
 from opensesh.workspace import tidying as module
 
@@ -60,9 +60,9 @@ def test_every_store_has_its_snapshots_to_itself(tmp_path: Path) -> None:
     database.parent.mkdir()
     database.write_bytes(b"")
     assert data_of(ours) == str(tmp_path / "data")
-    assert data_of(Union(str(database.parent), [ours])) != str(database.parent)
+    assert data_of(MergedStore(str(database.parent), [ours])) != str(database.parent)
     (database.parent / "storage").mkdir()
-    assert data_of(Union(str(database.parent), [ours])) == data_of(Kept(str(database))) == str(database.parent)
+    assert data_of(MergedStore(str(database.parent), [ours])) == data_of(Kept(str(database))) == str(database.parent)
     assert len({data_of(ours), data_of(bare), data_of(other), paths.data()}) == 4
     assert data_of(bare).startswith(paths.state())
 

@@ -101,7 +101,7 @@ def _exceptions(agent: Agent, name: str) -> str:
     usual = evaluate(name, _NOBODY, agent.permission)
     patterns = {rule.pattern for rule in agent.permission if rule.permission == name and rule.pattern != "*"}
     other = [each for each in patterns if evaluate(name, each, agent.permission) != usual]
-    return f" ({output.counted(len(other), 'exception')})" if other else ""
+    return f" ({output.pluralize(len(other), 'exception')})" if other else ""
 
 
 def sources(agent: Agent, config: Config) -> list[str]:

@@ -106,7 +106,7 @@ class Person(Policy):
         self._show(body[:_ROOM])
         hidden = len(body) - _ROOM
         if hidden > 0:
-            self._screen.note(f"  ... and {output.counted(hidden, 'line')} more; v shows all", 2, kind="ask")
+            self._screen.note(f"  ... and {output.pluralize(hidden, 'line')} more; v shows all", 2, kind="ask")
         scope = output.clip(", ".join(asked.always), 40)
         always = f", a always ({asked.permission} {scope})" if asked.always else ""
         self._screen.note(f"  y once{always}, n no, or say what to do instead", 2, kind="ask")

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ..records import Session
-    from ..storage.store import Store
+    from ..storage.protocol import Store
 
 __all__ = ["find_places", "find_session", "is_global", "places", "project_title", "read_sessions"]
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from ..engine.inspector import Inspection
     from ..records import Session
-    from ..storage.store import Store
+    from ..storage.protocol import Store
 
 
 def run(store: Store, session: Session, options: Namespace) -> int:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ..engine.engine import Engine
     from ..engine.loop import Outcome
     from ..records import Session
-    from ..storage.store import StoredMessage
+    from ..storage.protocol import StoredMessage
     from .arguments import Parser
     from .driving import Drive
 
@@ -143,7 +143,7 @@ def _print_stored(kept: _Kept, options: Namespace) -> None:
         print(f"    {message.info['role']:<9} {', '.join(shown)}")
     print("  and a fork of it, to try something else from here, as 'opensesh session fork' makes it")
     print(f"  {kept.fork.id}  {output.when(kept.fork.updated, utc=options.utc)}  {kept.fork.title}")
-    print(f"  {output.counted(kept.files, 'file')}, laid out as OpenCode lays them out, under")
+    print(f"  {output.pluralize(kept.files, 'file')}, laid out as OpenCode lays them out, under")
     print(f"  {kept.root}")
 
 

@@ -10,7 +10,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from argparse import Namespace
 
-    from ..project import Place
+    from ..project import ProjectLocation
     from .arguments import Parser
 
 
@@ -19,7 +19,7 @@ def declare(parser: Parser) -> None:
     parser.add_argument("--dir", metavar="D", help="for this directory (default: here)")
 
 
-def place_of(options: Namespace) -> Place:
+def place_of(options: Namespace) -> ProjectLocation:
     """The directory, and the project it belongs to."""
     from ..project import resolve
 

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from argparse import Namespace
 
     from ..history.upkeep.disk_usage import Share, StoreUsage
-    from ..storage.store import Damage
+    from ..storage.protocol import Damage
 
 
 def run(options: Namespace) -> int:
@@ -42,7 +42,7 @@ def size(count: int) -> str:
 
 
 def _print(usage: StoreUsage, limit: int) -> None:
-    records = output.counted(usage.total.records, "record")
+    records = output.pluralize(usage.total.records, "record")
     print(output.paint(f"{usage.place}: {size(usage.total.bytes)} in {records}", 1))
     for what, shares in (("records", usage.kinds), ("parts", usage.parts), ("tools", usage.tools)):
         if shares:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from ..history.upkeep.doctor import Diagnosis
     from ..history.upkeep.findings import Finding
-    from ..storage.store import Damage, Store
+    from ..storage.protocol import Damage, Store
     from .arguments import Parser
 
 _COLOURS = {"damage": 31, "odd": 33, "note": 2}
@@ -95,7 +95,7 @@ def _verdict(found: Diagnosis) -> str:
         return "Nothing is wrong."
     told = [f"{levels[level]:,} {word}" for level, word in _WORDS.items() if levels[level]]
     if found.fixed:
-        changed = f", {output.counted(found.files, 'file')} changed or put aside" if found.files else ""
+        changed = f", {output.pluralize(found.files, 'file')} changed or put aside" if found.files else ""
         return f"{', '.join(told)}. {fixable:,} repaired{changed}."
     return f"{', '.join(told)}." + (f" --fix repairs {fixable:,} of them." if fixable else "")
 
@@ -104,7 +104,7 @@ _WORDS = {"damage": "damaged", "odd": "out of order", "note": "worth knowing"}
 
 
 def _undo(options: Namespace) -> int:
-    from ..history.upkeep.trash import restore
+    from ..sessions.trash import restore
     from .session_trash import tell_taken_back
 
     return tell_taken_back(restore(os.path.expanduser(options.undo)), options)
@@ -152,15 +152,15 @@ def _tidy(store: Store, options: Namespace) -> int:
 
 
 def _migrate(store: Store, options: Namespace) -> int:
-    from ..history.upkeep.trash import writable_tree
     from ..project import resolve
-    from ..storage.migrations import migrate
+    from ..sessions.trash import writable_tree
+    from ..storage.json_tree.migrations import migrate
 
     done = migrate(writable_tree(store), lambda worktree: resolve(worktree).id)
     if options.json:
         left = [{"path": path, "reason": reason} for path, reason in done.left]
         output.print_json({"steps": done.steps, "written": done.written, "left": left})
     else:
-        print(f"{output.counted(done.steps, 'step')} taken, {output.counted(done.written, 'record')} written.")
+        print(f"{output.pluralize(done.steps, 'step')} taken, {output.pluralize(done.written, 'record')} written.")
         output.tell_damage(done.left)
     return 0

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ..history.exchange.exporting import Export
     from ..history.exchange.redaction import Redactor
     from ..history.selection import Selection
-    from ..storage.store import Damage, Store
+    from ..storage.protocol import Damage, Store
     from .arguments import Parser
 
 _FORMS = ("jsonl", "json", "opencode", "markdown", "html", "prompts", "hf", "parquet")
@@ -145,7 +145,7 @@ def _summary(export: Export, written: int, options: Namespace) -> Iterator[str]:
     else:
         there = len(export.chosen) - written if options.split else 0
         also = f", {there:,} were there already" if there else ""
-        yield f"{output.counted(written, 'session')}{f' to {place}' if place else ''}{also}"
+        yield f"{output.pluralize(written, 'session')}{f' to {place}' if place else ''}{also}"
     subagents = sum(bool(each.parent) for each in export.chosen)
     archived = sum(each.archived for each in export.chosen)
     if among := output.kinds((subagents, "subagent session", ""), (archived, "archived session", "")):
@@ -162,4 +162,4 @@ def _left_out(export: Export, written: int, options: Namespace) -> Iterator[str]
     if export.chosen and options.format == "jsonl" and options.tools is None:
         yield "tool calls (--tools summary), files (--format json)"
     if options.format == "prompts" and not options.split and written < len(export.chosen):
-        yield f"{output.counted(len(export.chosen) - written, 'session')} without a prompt"
+        yield f"{output.pluralize(len(export.chosen) - written, 'session')} without a prompt"

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ..history.exchange.importing import Imported
     from ..history.exchange.sources import Incoming, PathMap
     from ..storage.json_tree import JsonTree
-    from ..storage.store import Damage
+    from ..storage.protocol import Damage
     from .arguments import Parser
 
 _STANDARD_INPUT = "-"
@@ -44,7 +44,7 @@ def configure(parser: Parser) -> None:
 def run(options: Namespace) -> int:
     """Bring them in, and say what became of each."""
     from ..history.exchange.importing import Importer
-    from ..history.upkeep.trash import writable_tree
+    from ..sessions.trash import writable_tree
 
     tree = writable_tree(open_store(options.store))
     damage: list[Damage] = []
@@ -131,7 +131,7 @@ def _asked(places: list[str], found: dict[str, list[Incoming]], pairs: dict[str,
                 missing[folder] += 1
     answers: dict[str, str] = {}
     for folder, count in sorted(missing.items()):
-        said = confirm.ask(f"{folder} ({output.counted(count, 'session')}) is not here. Where is it now? [leave it]")
+        said = confirm.ask(f"{folder} ({output.pluralize(count, 'session')}) is not here. Where is it now? [leave it]")
         if said:
             answers[folder] = os.path.abspath(os.path.expanduser(said))
     return answers
@@ -151,7 +151,7 @@ def _tell(done: list[Imported], damage: list[Damage], options: Namespace) -> Non
     for each in done:
         if each.act != "unchanged":
             why = f" ({each.reason})" if each.reason else ""
-            records = output.counted(each.records, "record")
+            records = output.pluralize(each.records, "record")
             print(f"{each.act:<9}  {each.id}  {records:>14}  {output.clip(each.title, 60)}{why}")
     would = "would be " if options.dry_run else ""
     parts = [

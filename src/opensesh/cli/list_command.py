@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from ..history.library import Overview
     from ..records import Project, Session
-    from ..storage.store import Store
+    from ..storage.protocol import Store
     from .arguments import Parser
 
 ELSEWHERE = "'opensesh run' begins one. If yours are elsewhere, --store names the place."
@@ -136,7 +136,7 @@ def _tell(found: Overview, store: Store, options: Namespace) -> None:
     elif shown < found.total:
         told = f"{shown} of {found.total:,} sessions; --limit 0 shows all"
     else:
-        told = output.counted(found.total, "session")
+        told = output.pluralize(found.total, "session")
     hidden = (found.children, "subagent session", "--children"), (found.archived, "archived session", "--archived")
     left = output.kinds(*hidden)
     print(f"{told}; left out: {left}." if left else f"{told}.", file=sys.stderr)

@@ -240,7 +240,7 @@ def _check_store(command: str, options: argparse.Namespace) -> None:
     read is not an empty one."""
     if command in _STORELESS:
         return
-    from ..storage.found import find_stores
+    from ..storage.locations import find_stores
 
     named = options.store or os.environ.get("OPENSESH_STORE")
     found = find_stores(options.store)
@@ -296,7 +296,7 @@ def _command_position(words: Sequence[str]) -> int | None:
 
 def _meant(word: str, command: str = "", actions: Iterable[str] = ()) -> str:
     """What someone who typed ``word`` for a command, or for an action of one, may have meant."""
-    from ..spelling import nearest
+    from ..text import close_matches
 
     here, other = (actions, "opensesh") if command else (COMMANDS, "opensesh session")
     elsewhere = COMMANDS if command else command_parser("session")[1].actions
@@ -304,7 +304,7 @@ def _meant(word: str, command: str = "", actions: Iterable[str] = ()) -> str:
         return f"; did you mean 'opensesh {_SYNONYMS[word]}'?"
     if word in elsewhere:
         return f"; did you mean '{other} {word}'?"
-    found = nearest(word, here)
+    found = close_matches(word, here)
     return f"; did you mean 'opensesh {f'{command} ' if command else ''}{found[0]}'?" if found else "."
 
 

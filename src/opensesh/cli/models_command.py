@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ..models.auth import Credential, Keyring
     from ..models.catalogue import Catalogue, ProviderInfo
     from ..models.model import Model
-    from ..storage.store import Damage
+    from ..storage.protocol import Damage
     from .arguments import Parser
 
 

@@ -6,7 +6,7 @@ import os
 import sys
 import time
 
-from ..spelling import counted
+from ..text import pluralize
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -17,11 +17,11 @@ __all__ = [
     "clip",
     "clip_start",
     "coloured",
-    "counted",
     "in_pages",
     "kinds",
     "paint",
     "painted_diff",
+    "pluralize",
     "print_json",
     "room",
     "short_path",
@@ -91,7 +91,7 @@ def short_path(path: str) -> str:
 def kinds(*found: tuple[int, str, str]) -> str:
     """``1 archived session (--archived), 2 subagent sessions``: how many of which kind, with the option that brings
     them if there is one; those that there are."""
-    told = ((counted(number, noun), option) for number, noun, option in found if number)
+    told = ((pluralize(number, noun), option) for number, noun, option in found if number)
     return ", ".join(f"{what} ({option})" if option else what for what, option in told)
 
 

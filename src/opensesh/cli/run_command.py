@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ..engine.loop import Outcome
     from ..models.model import Model
     from ..records import Session
-    from ..storage.store import Store
+    from ..storage.protocol import Store
     from .arguments import Parser
     from .driving import Ask, Drive
     from .run_screen import Screen

@@ -64,7 +64,7 @@ def run(options: Namespace) -> int:
     """Bring the index up to date, ask it, and print what it answers."""
     from ..history.index.index import Index
     from ..history.index.search import Query, search
-    from ..storage.found import find_stores
+    from ..storage.locations import find_stores
 
     if options.without and (options.text or options.regex):
         raise UsageError("--without goes with words, not with --text or --regex")
@@ -212,9 +212,11 @@ def _count(found: Results, options: Namespace) -> str:
     if not found.total:
         return "Nothing found."
     if not found.hits:
-        return f"There are no more: {output.counted(found.total, 'hit')} in all, and --offset leaves out {first - 1:,}."
-    where = f" in {output.counted(found.sessions, 'session')}" if found.sessions else ""
+        return (
+            f"There are no more: {output.pluralize(found.total, 'hit')} in all, and --offset leaves out {first - 1:,}."
+        )
+    where = f" in {output.pluralize(found.sessions, 'session')}" if found.sessions else ""
     some = f"{first:,} to {last:,} of " if len(found.hits) < found.total else ""
     more = f"; --offset {last} shows more" if last < found.total else ""
     widened = "No word is just that; these hold it. " if found.widened else ""
-    return f"{widened}{some}{output.counted(found.total, 'hit')}{where}{more}."
+    return f"{widened}{some}{output.pluralize(found.total, 'hit')}{where}{more}."

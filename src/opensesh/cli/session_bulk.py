@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from argparse import Namespace
     from collections.abc import Callable
 
-    from ..history.upkeep.trash import Bulk
     from ..records import Session
-    from ..storage.store import Store
+    from ..sessions.trash import Bulk
+    from ..storage.protocol import Store
     from .arguments import Parser
 
 ACTIONS = ("remove", "archive", "move")
@@ -79,13 +79,13 @@ def run(options: Namespace) -> int:
 
 def _failed(done: Bulk) -> int:
     """Somebody runs one of them, or all are where they cannot be written."""
-    from ..history.upkeep.trash import IN_DATABASE
+    from ..sessions.trash import IN_DATABASE
 
     return 5 if all(reason == IN_DATABASE for _, reason in done.left) else 4
 
 
 def _deed(options: Namespace) -> Callable[[Store, list[Session], bool], Bulk]:
-    from ..history.upkeep import moving, trash
+    from ..sessions import moving, trash
 
     if options.action == "move":
         folder = options.session.pop() if options.session else ""
@@ -172,7 +172,7 @@ def _newest_first(done: Bulk) -> list[Session]:
 
 
 def _amount(done: Bulk) -> str:
-    sessions, files = output.counted(len(done.sessions), "session"), output.counted(done.files, "file")
+    sessions, files = output.pluralize(len(done.sessions), "session"), output.pluralize(done.files, "file")
     return f"{sessions}, {files}, {size(done.bytes)}"
 
 
@@ -212,13 +212,13 @@ def _tell_what_stays(done: Bulk, store: Store, options: Namespace) -> None:
     shared = sum(bool(each.share and each.share.url) for each in done.sessions)
     if shared:
         how = "'opensesh session unshare' takes a link down now, and emptying the trash all of them"
-        print(f"Still shared: {output.counted(shared, 'session')}; {how}.", file=sys.stderr)
+        print(f"Still shared: {output.pluralize(shared, 'session')}; {how}.", file=sys.stderr)
     if options.dry_run:
         return
     removed = {each.id for each in done.sessions}
     again = sum(key[-1] in removed for key in store.list(("session",)))
     if again:
-        sessions = output.counted(again, "session")
+        sessions = output.pluralize(again, "session")
         print(f"In a database of OpenCode's too, and still seen from there: {sessions}.", file=sys.stderr)
 
 

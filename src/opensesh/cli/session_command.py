@@ -89,7 +89,7 @@ def _fork(sessions: Sessions, session: Session, options: Namespace) -> Session:
         raise UsageError("--before MESSAGE or --reverted, not both")
     if session.revert is not None:
         raise UsageError(f"its revert is not final; 'opensesh session unrevert {session.id}' brings back what it took")
-    return sessions.fork_of(session.id, Trash(sessions).history_before(session.id))
+    return sessions.fork_messages(session.id, Trash(sessions).history_before(session.id))
 
 
 def _title(options: Namespace) -> str:

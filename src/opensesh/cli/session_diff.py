@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     from argparse import Namespace
     from collections.abc import Iterator, Sequence
 
-    from ..project import Place
+    from ..project import ProjectLocation
     from ..records import Document, Session
     from ..sessions import Sessions
-    from ..storage.store import StoredMessage
+    from ..storage.protocol import StoredMessage
     from ..workspace import Snapshots
     from .arguments import Parser
 
@@ -72,7 +72,7 @@ def snapshots_of(sessions: Sessions, session: Session) -> Snapshots:
     return Snapshots(place_of(session), data=data_of(sessions.store))
 
 
-def place_of(session: Session) -> Place:
+def place_of(session: Session) -> ProjectLocation:
     """Where the session worked; it must still be there."""
     from ..project import resolve
 
@@ -150,5 +150,5 @@ def _print_counts(found: Sequence[Document]) -> None:
     rows = [(f"+{each['additions']}", f"-{each['deletions']}", each.get("status", ""), each["file"]) for each in found]
     output.table(("ADDED", "REMOVED", "", "FILE"), rows, paths=True)
     added, removed = (sum(each[name] for each in found) for name in ("additions", "deletions"))
-    files = output.counted(len({each["file"] for each in found}), "file")
-    print(f"{files}, {output.counted(added, 'line')} added, {removed:,} removed")
+    files = output.pluralize(len({each["file"] for each in found}), "file")
+    print(f"{files}, {output.pluralize(added, 'line')} added, {removed:,} removed")

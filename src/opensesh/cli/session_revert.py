@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from ..records import Session
     from ..sessions import Sessions
-    from ..storage.store import StoredMessage
+    from ..storage.protocol import StoredMessage
     from ..workspace import Done, Planned, Preview, Reverts
     from .arguments import Parser
 
@@ -118,7 +118,7 @@ def _leave(preview: Preview, options: Namespace) -> int:
 
 def _print_plan(preview: Preview) -> None:
     if preview.hidden:
-        print(f"{output.counted(len(preview.hidden), 'message')} would be hidden")
+        print(f"{output.pluralize(len(preview.hidden), 'message')} would be hidden")
     for each in preview.plan.files:
         print(f"  {_MARKS[each.action]} {output.clip(each.name, 200)}{_why(each)}")
     for path in preview.outside:
@@ -144,7 +144,7 @@ def _answer(done: Done, what: str, options: Namespace) -> int:
             }
         )
     else:
-        print(f"{done.session.id} {what}: {output.counted(len(done.preview.plan.changes), 'file')} changed")
+        print(f"{done.session.id} {what}: {output.pluralize(len(done.preview.plan.changes), 'file')} changed")
     if done.kept:
         print(f"what someone else had written into them is kept in {done.kept}", file=sys.stderr)
     for each in left:

@@ -149,7 +149,7 @@ def _ask(terms: Terms, session: Session, *, redact: bool) -> None:
 
 def _named(sessions: Sessions, word: str) -> str:
     """The session that a word names, also if only its share is left of it."""
-    from ..history.upkeep import trash
+    from ..sessions import trash
     from ..sharing import journal
     from ..storage import revocations
 
@@ -199,7 +199,7 @@ def _tell_shared(shared: Shared, options: Namespace) -> None:
     if shared.behind:
         print(f"The link stands, but not all is there yet: {shared.behind}. Share it again to go on.", file=sys.stderr)
     elif not shared.is_new:
-        print(f"It was shared before; sent {output.counted(shared.sent, 'change')}.", file=sys.stderr)
+        print(f"It was shared before; sent {output.pluralize(shared.sent, 'change')}.", file=sys.stderr)
 
 
 def _tell_taken_back(done: list[TakenBack], options: Namespace) -> None:

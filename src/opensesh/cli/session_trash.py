@@ -18,9 +18,9 @@ from .list_command import moment
 if TYPE_CHECKING:
     from argparse import Namespace
 
-    from ..history.upkeep.trash import Trashed
-    from ..history.upkeep.undo import Undone
-    from ..storage.store import Store
+    from ..sessions.trash import Trashed
+    from ..storage.json_tree.undo import Undone
+    from ..storage.protocol import Store
     from .arguments import Parser
 
 ACTIONS = ("restore", "trash")
@@ -60,12 +60,12 @@ def tell_taken_back(done: Undone, options: Namespace) -> int:
 
 def _told_back(done: Undone) -> str:
     if done.restored:
-        return f"{output.counted(done.restored, 'file')} put back."
+        return f"{output.pluralize(done.restored, 'file')} put back."
     return "Nothing was put back." if done.left else "There was nothing to put back."
 
 
 def _taken_back(store: Store, word: str) -> Undone:
-    from ..history.upkeep import trash
+    from ..sessions import trash
 
     if word == "last":
         return _last_taken_back(store)
@@ -83,7 +83,7 @@ def _taken_back(store: Store, word: str) -> Undone:
 
 def _last_taken_back(store: Store) -> Undone:
     """Take back the last change of which something is left to take back."""
-    from ..history.upkeep import trash
+    from ..sessions import trash
 
     for undo in trash.changes_made(store):
         done = trash.restore(undo)
@@ -94,7 +94,7 @@ def _last_taken_back(store: Store) -> Undone:
 
 def _point_elsewhere(word: str) -> None:
     """Refuse what is in the trash, but was removed from another store."""
-    from ..history.upkeep import trash
+    from ..sessions import trash
 
     for each in trash.contents():
         for name in each.titles:
@@ -106,7 +106,7 @@ def _point_elsewhere(word: str) -> None:
 
 
 def _trash(options: Namespace) -> int:
-    from ..history.upkeep import trash
+    from ..sessions import trash
 
     store = open_store(options.store)
     before = moment(options.older, utc=options.utc) if options.older else None
@@ -125,7 +125,7 @@ def _trash(options: Namespace) -> int:
         _print_trashed(each, titles[each.undo], utc=options.utc)
     count = sum(map(len, titles.values()))
     told = "deleted for good" if options.empty else "in the trash"
-    print(f"{output.counted(count, 'session')} {told}.", file=sys.stderr)
+    print(f"{output.pluralize(count, 'session')} {told}.", file=sys.stderr)
     return 0
 
 
@@ -148,5 +148,5 @@ def _take_down_shares(store: Store) -> None:
 def _ask_to_empty(held: list[Trashed]) -> None:
     confirm.need_somebody("say --yes where nobody can be asked")
     count = sum(len(each.titles) for each in held)
-    if not confirm.says_yes(f"Delete {output.counted(count, 'session')} for good?"):
+    if not confirm.says_yes(f"Delete {output.pluralize(count, 'session')} for good?"):
         raise UsageError("nothing was deleted")

@@ -84,7 +84,7 @@ def _reverted(library: Library, session: Session) -> tuple[str, frozenset[str]]:
         return f"reverted to before {session.revert.message_id}, which is no longer here", frozenset()
     hidden = [str(message.info.get("id")) for message in history[point.message :]]
     are = "is" if len(hidden) == 1 else "are"
-    what = f"{output.counted(len(hidden), 'message')} from there on {are} hidden from the model"
+    what = f"{output.pluralize(len(hidden), 'message')} from there on {are} hidden from the model"
     where = f"before {'a part of ' if point.part else ''}message {point.message + 1}"
     how = f"'opensesh session unrevert {session.id}' brings back what was taken, the next prompt makes it final"
     return f"reverted to {where}: {what}; {how}", frozenset(hidden)
@@ -101,7 +101,7 @@ def _marked(found: Transcript, hidden: frozenset[str]) -> Transcript:
 
 
 def _rendered(session: Session, found: Transcript, reverted: str, *, utc: bool) -> str:
-    read = f"{output.counted(len(found.turns), 'message')} to read{', archived' if session.archived else ''}"
+    read = f"{output.pluralize(len(found.turns), 'message')} to read{', archived' if session.archived else ''}"
     link = session.share.url if session.share else ""
     head = [
         output.paint(output.clip(session.title, 1000), 1),

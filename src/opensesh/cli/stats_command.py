@@ -11,7 +11,7 @@ import sys
 
 from ..errors import UsageError
 from ..loading import load_msgspec
-from ..storage.found import find_stores
+from ..storage.locations import find_stores
 from . import output
 from .arguments import PROJECT, TIMES, count
 
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from ..history.stats.ledger import Facts, Ledger
     from ..history.stats.results import Row, Statistics
     from ..history.stats.stats import Choice
-    from ..storage.found import Found
-    from ..storage.store import Damage
+    from ..storage.locations import StoreLocations
+    from ..storage.protocol import Damage
     from .arguments import Parser
 
 GROUPS = ("day", "month", "project", "model", "agent", "tool", "session")
@@ -67,7 +67,7 @@ def run(options: Namespace) -> int:
     return 0
 
 
-def _recalled(found: Found, options: Namespace) -> Sequence[tuple[str, str]]:
+def _recalled(found: StoreLocations, options: Namespace) -> Sequence[tuple[str, str]]:
     """Everything, of which the sums are kept as long as nothing changes; what could not be read."""
     from ..history.stats.sums_cache import SumsCache
 
@@ -88,7 +88,7 @@ def _recalled(found: Found, options: Namespace) -> Sequence[tuple[str, str]]:
     return damage
 
 
-def _counted(found: Found, options: Namespace) -> Sequence[tuple[str, str]]:
+def _counted(found: StoreLocations, options: Namespace) -> Sequence[tuple[str, str]]:
     """What was asked for; what could not be read."""
     from ..history.stats.ledger import ledger_at
 
@@ -247,15 +247,15 @@ def _names(rows: Sequence[Row], by: str, options: Namespace) -> list[str]:
 def _notes(found: Statistics, shown: int, total: int) -> list[str]:
     notes = [f"Re-priced by models.dev as of {found.prices.date} ({found.prices.label})."]
     if found.copied.sessions:
-        copied, forks = found.copied.figures, output.counted(found.copied.sessions, "fork")
-        told = f"{output.counted(copied.messages, 'message')} ({money(copied.cost)}) that {forks} copied"
+        copied, forks = found.copied.figures, output.pluralize(found.copied.sessions, "fork")
+        told = f"{output.pluralize(copied.messages, 'message')} ({money(copied.cost)}) that {forks} copied"
         notes.append(f"Counted once, where they were made: {told}.")
     sums = found.total.figures
     if sums.costless:
-        calls = output.counted(sums.costless, "call")
+        calls = output.pluralize(sums.costless, "call")
         notes.append(f"Free, a subscription, or unknown: {calls} stored with a cost of 0.")
     if sums.unpriced:
-        notes.append(f"{output.counted(sums.unpriced, 'call')} went to models that the table has no price for.")
+        notes.append(f"{output.pluralize(sums.unpriced, 'call')} went to models that the table has no price for.")
     if found.by == "session":
         notes.append("A session's row includes the subagents it started; the total counts each once.")
     if shown < total:

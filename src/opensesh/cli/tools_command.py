@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from ..config import Config
-    from ..project import Place
+    from ..project import ProjectLocation
     from ..tools.installed import Installed, Unusable
     from ..tools.mcp.answers import McpTool
     from ..tools.mcp.server import State
@@ -68,7 +68,7 @@ async def _remote(config: Config) -> tuple[tuple[McpTool, ...], Mapping[str, Sta
             servers.end()
 
 
-def _plugged(config: Config, place: Place) -> list[tuple[Tool, str, str]]:
+def _plugged(config: Config, place: ProjectLocation) -> list[tuple[Tool, str, str]]:
     from ..plugins import Host, Plugins, tools
     from ..plugins import load as load_plugins
 
@@ -98,7 +98,7 @@ def _all(
     return (found | {each[0].id: each for each in plugged}).values()
 
 
-def _surroundings(config: Config, place: Place) -> Surroundings:
+def _surroundings(config: Config, place: ProjectLocation) -> Surroundings:
     """What the descriptions speak of, whichever agent reads them."""
     from ..config import agents, skills
     from ..engine.subtasks import subagents
@@ -146,7 +146,7 @@ def _print(
         status = output.paint(state.status.replace("_", " "), _COLOURS.get(state.status, 2))
         more = f": {state.error}" if state.error else ""
         if state.status == "connected":
-            more = f", {output.counted(len(state.tools), 'tool')}"
+            more = f", {output.pluralize(len(state.tools), 'tool')}"
         print(f"MCP server {name}: {status}{tame(more)}")
     for each in unusable:
         print(f"package {each.package}: {output.paint('failed', 31)}: {each.entry}: {tame(each.error)}")

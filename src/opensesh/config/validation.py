@@ -14,7 +14,7 @@ import msgspec
 from msgspec import Struct
 
 from ..records import Document, as_list, as_object
-from ..spelling import nearest
+from ..text import close_matches
 from .schema import AgentConfig
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ class Stranger(NamedTuple):
     @property
     def reason(self) -> str:
         """For a person: that it is unknown, and what may have been meant."""
-        close = nearest(str(self.path[-1]), self.known, 2)
+        close = close_matches(str(self.path[-1]), self.known, 2)
         return f"unknown key {self.path[-1]!r}" + (f"; did you mean {' or '.join(map(repr, close))}?" if close else "")
 
 

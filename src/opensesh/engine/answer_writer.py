@@ -15,7 +15,7 @@ from ..records import (
     read_message,
     write_failure,
 )
-from ..storage.store import StoredMessage
+from ..storage.protocol import StoredMessage
 from .cancellation import in_thread
 
 if TYPE_CHECKING:

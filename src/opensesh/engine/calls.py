@@ -18,7 +18,7 @@ from ..errors import (
     QuestionRejectedError,
 )
 from ..models import events as stream
-from ..records import OWN, as_object
+from ..records import EXTENSION_KEY, as_object
 from ..tools.tool import invoke
 from .cancellation import to_the_end
 
@@ -126,7 +126,7 @@ class CallRunner:
         shown = {"status": "running", "input": state["input"]}
         shown |= {"title": title} if title is not None else {"title": state["title"]} if "title" in state else {}
         known = as_object(state.get("metadata")) or {}
-        own = {OWN: known[OWN]} if OWN in known else {}
+        own = {EXTENSION_KEY: known[EXTENSION_KEY]} if EXTENSION_KEY in known else {}
         kept = known if metadata is None and "metadata" in state else metadata
         shown |= {"metadata": dict(kept) | own} if kept is not None else {}
         await self._writer.put(part | {"state": shown | {"time": state["time"]}})
@@ -176,7 +176,7 @@ class CallRunner:
 
     async def _gave_up(self, part_id: str, error: str, context: CallContext) -> None:
         shown = as_object(self._writer.parts[part_id]["state"].get("metadata")) or {}
-        told = {name: value for name, value in shown.items() if name != OWN}
+        told = {name: value for name, value in shown.items() if name != EXTENSION_KEY}
         await self.failed(part_id, error, told | await context.writes.account())
 
     async def abort_open(self) -> None:

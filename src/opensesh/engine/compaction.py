@@ -28,7 +28,7 @@ from ..records import (
     UserMessage,
     merged,
 )
-from ..storage.store import StoredMessage
+from ..storage.protocol import StoredMessage
 from .answer_writer import AnswerWriter
 from .cancellation import to_the_end
 from .failures import failure_of

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from ..models.request import Provider
     from ..plugins import Pluggable
     from ..records import Document, Rule, Session
-    from ..storage.store import Store
+    from ..storage.protocol import Store
     from ..tools.filetimes import FileTimes
     from ..tools.tool import Tool
     from .answering import MayIt

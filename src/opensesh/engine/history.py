@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from ..models.model import Model
     from ..models.request import Turn
-    from ..storage.store import StoredMessage
+    from ..storage.protocol import StoredMessage
 
 _GOES_ON = (None, "tool-calls", "unknown")
 """Ways in which an answer ends that is not the last word."""

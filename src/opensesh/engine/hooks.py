@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from ..permissions import Leave
     from ..plugins import Plugins
     from ..records import Document
-    from ..storage.store import StoredMessage
+    from ..storage.protocol import StoredMessage
     from .runtime import Runtime
 
 _REFUSALS = (ToolFailedError, PermissionRefusedError)

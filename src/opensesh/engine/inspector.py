@@ -15,7 +15,7 @@ from ..errors import NotFoundError, OpenseshError, UsageError
 from ..models.model import Model
 from ..models.request import Assistant, Call, File, Reasoning, System, Text, Tool, User
 from ..records import as_object
-from ..storage.store import StoredMessage
+from ..storage.protocol import StoredMessage
 from ..tools.filetimes import FileTimes
 from .compaction import portions, question
 from .history import History

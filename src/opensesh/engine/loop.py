@@ -42,7 +42,7 @@ from .window import compaction_part
 if TYPE_CHECKING:
     from ..models.model import Model
     from ..records import Document, Failure, Session
-    from ..storage.store import StoredMessage
+    from ..storage.protocol import StoredMessage
     from ..tools.filetimes import FileTimes
     from .history import History
     from .runtime import Runtime

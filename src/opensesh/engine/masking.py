@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 
 from ..errors import AuthFailedError, ContextExceededError, ModelError
 from ..models.request import Assistant, Tool
-from ..records import OWN, as_list, as_object
+from ..records import EXTENSION_KEY, as_list, as_object
 
 if TYPE_CHECKING:
     from ..models.request import Turn
     from ..records import Document
-    from ..storage.store import StoredMessage
+    from ..storage.protocol import StoredMessage
     from .history import History
 
 _INDEX = r"(messages\.|messages\[|contents\[)(\d+)"
@@ -26,12 +26,12 @@ _THOUGHT = r"(?i)thinking|reasoning|signature|encrypted"
 
 def note(info: Document, parts: list[str]) -> None:
     """Write into an answer's record that it was asked for without these parts."""
-    info[OWN] = {"masked": [*noted(info), *parts]}
+    info[EXTENSION_KEY] = {"masked": [*noted(info), *parts]}
 
 
 def noted(info: Document) -> list[str]:
     """The parts without which an answer was asked for."""
-    ours = as_object(info.get(OWN)) or {}
+    ours = as_object(info.get(EXTENSION_KEY)) or {}
     return [str(part) for part in as_list(ours.get("masked")) or ()]
 
 

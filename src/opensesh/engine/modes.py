@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from .. import ids
 from ..records import MessageTime, ModelRef, TextPart, UserMessage
-from ..storage.store import StoredMessage
+from ..storage.protocol import StoredMessage
 from .cancellation import to_the_end
 from .planning import PLAN
 from .prompts import words

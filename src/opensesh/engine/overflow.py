@@ -13,7 +13,7 @@ from .window import compaction_part, is_full, is_kept, usable, visible
 if TYPE_CHECKING:
     from ..models.request import Request
     from ..records import Document, Failure, Session
-    from ..storage.store import StoredMessage
+    from ..storage.protocol import StoredMessage
     from .history import History
     from .runtime import Runtime
 

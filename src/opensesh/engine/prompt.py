@@ -18,7 +18,7 @@ from .. import ids
 from ..config import mentions
 from ..errors import OpenseshError, RecordError, UsageError
 from ..records import (
-    OWN,
+    EXTENSION_KEY,
     AgentPart,
     Document,
     FilePart,
@@ -29,7 +29,7 @@ from ..records import (
     dumps_compact,
     read_part,
 )
-from ..storage.store import StoredMessage
+from ..storage.protocol import StoredMessage
 from .modes import reminders
 from .shell import is_by_user
 from .system import day
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
     from ..models.model import Model
-    from ..project import Place
+    from ..project import ProjectLocation
     from ..records import FileSource, Part, Session
     from .history import History
     from .runtime import Runtime
@@ -113,7 +113,7 @@ def mentioned_parts(text: str, runtime: Runtime, *, said: str | None = None) -> 
     return tuple(parts)
 
 
-def _mentioned_file(name: str, place: Place) -> str | None:
+def _mentioned_file(name: str, place: ProjectLocation) -> str | None:
     """The file that is meant: seen from the root of the project, as OpenCode has it, or from where the user is."""
     path = os.path.expanduser(name) if name.startswith("~/") else name
     candidates = (os.path.join(folder, path) for folder in (place.sandbox, place.directory))
@@ -190,7 +190,7 @@ class PromptWriter:
             hint = f" Use the context above to write a prompt, and call the task tool with the subagent {named.name!r}."
             return [named.document, self._text(message_id, hint)]
         if steering and isinstance(named, TextPart) and not named.synthetic:
-            named = replace(named, metadata=(named.metadata or {}) | {OWN: {"steering": True}})
+            named = replace(named, metadata=(named.metadata or {}) | {EXTENSION_KEY: {"steering": True}})
         return [named.document]
 
     def _text(self, message_id: str, text: str) -> Document:

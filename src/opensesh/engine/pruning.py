@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from ..records import Document
     from ..sessions import Sessions
-    from ..storage.store import StoredMessage
+    from ..storage.protocol import StoredMessage
 
 PROTECT = 40_000
 """Tokens of the newest outputs that always stay in view."""

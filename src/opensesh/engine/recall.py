@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from ..models.request import Turn
     from ..sessions import Sessions
-    from ..storage.store import StoredMessage
+    from ..storage.protocol import StoredMessage
 
 _HINT = (
     "\n\n<system-reminder>\nWhat follows is a summary. The messages it stands for are kept word for word: where the "

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from .. import ids
 from ..records import as_object
-from ..storage.store import StoredMessage
+from ..storage.protocol import StoredMessage
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -27,7 +27,7 @@ from .window import visible
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Generator
 
-    from ..storage.store import StoredMessage
+    from ..storage.protocol import StoredMessage
     from ..workspace import Reverts
     from .runtime import Runtime
 
@@ -125,7 +125,7 @@ class Runs:
         if self._heart is None:
             raise UsageError("this engine is not open yet; write: async with opensesh.open(...) as engine")
         session = await self._runtime.session(session_id)
-        await asyncio.to_thread(self._runtime.sessions.need_writable, session_id)
+        await asyncio.to_thread(self._runtime.sessions.ensure_writable, session_id)
         lease = await asyncio.to_thread(self._acquire, session_id)
         try:
             messages = await asyncio.to_thread(self._load, session_id)

@@ -40,10 +40,10 @@ if TYPE_CHECKING:
     from ..models.model import Model
     from ..models.request import Provider
     from ..plugins import Pluggable
-    from ..project import Place
+    from ..project import ProjectLocation
     from ..records import Document, ModelRef, Session
     from ..sessions import Sessions
-    from ..storage.store import StoredMessage
+    from ..storage.protocol import StoredMessage
     from ..tools.installed import Installed
     from ..tools.tool import Tool
     from .loop import Outcome
@@ -95,7 +95,7 @@ class Runtime:
         from ..workspace import Originals, Snapshots, data_of
 
         self.sessions = sessions
-        self.place: Place = sessions.place
+        self.place: ProjectLocation = sessions.location
         self.bus = bus
         self.settings = settings or Settings()
         config = config or load(self.place.directory, self.place.sandbox)

@@ -15,7 +15,7 @@ from .cancellation import to_the_end
 
 if TYPE_CHECKING:
     from ..records import Document
-    from ..storage.store import StoredMessage
+    from ..storage.protocol import StoredMessage
     from ..tools.shell.running import Running
     from ..tools.truncation import Preview
     from .answer_writer import AnswerWriter

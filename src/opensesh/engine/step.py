@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from ..models.model import Model
     from ..models.request import Provider, System, Turn
     from ..records import Document, Rule, Session
-    from ..storage.store import StoredMessage
+    from ..storage.protocol import StoredMessage
     from ..tools.filetimes import FileTimes
     from ..tools.tool import Tool
     from .history import History

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from ..config import Agent
     from ..records import Document
-    from ..storage.store import StoredMessage
+    from ..storage.protocol import StoredMessage
     from .calls import CallRunner
     from .loop import Outcome
     from .runtime import Runtime

@@ -24,7 +24,7 @@ from .window import compaction_part, is_summary
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from ..storage.store import StoredMessage
+    from ..storage.protocol import StoredMessage
 
 _LONGEST_OUTPUT = 2_000
 _LONGEST_PROMPT = 2_000

@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 
     from ..config.agents import Agent
     from ..models.model import Model
-    from ..project import Place
+    from ..project import ProjectLocation
 
 
 def system_prompt(
     agent: Agent,
     model: Model,
-    place: Place,
+    place: ProjectLocation,
     *,
     started: int,
     instructions: Sequence[str] = (),
@@ -42,7 +42,7 @@ def system_prompt(
     return System(text="\n\n".join(layer.strip() for layer in layers if layer.strip()))
 
 
-def environment(model: Model, place: Place, started: int) -> str:
+def environment(model: Model, place: ProjectLocation, started: int) -> str:
     """Where the agent works."""
     return "\n".join(
         [

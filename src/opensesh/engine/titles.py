@@ -18,7 +18,7 @@ from ..events import MessageUpdated
 from ..models import options, pricing
 from ..models.events import FinishStep, TextDelta
 from ..models.request import Request, System, Text, User
-from ..records import OWN, as_list, as_object, document_of, merged
+from ..records import EXTENSION_KEY, as_list, as_object, document_of, merged
 from ..storage import keys
 from .turn import closed_after
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from ..models.events import Usage
     from ..models.model import Model
     from ..records import Document, Session
-    from ..storage.store import StoredMessage
+    from ..storage.protocol import StoredMessage
     from .history import History
     from .runtime import Runtime
 
@@ -47,7 +47,7 @@ def wants_title(session: Session, history: History) -> bool:
 
 def is_provisional(session: Session) -> bool:
     """Whether the title is still the one that was made from the first prompt."""
-    ours = as_object(session.document.get(OWN)) or {}
+    ours = as_object(session.document.get(EXTENSION_KEY)) or {}
     return bool(session.title) and ours.get("title") == session.title
 
 
@@ -107,9 +107,9 @@ async def _rename(runtime: Runtime, session_id: str, title: str, *, provisional:
     def change(info: Document) -> None:
         if info.get("title") != session.title:
             return  # somebody was quicker
-        ours = {key: value for key, value in (as_object(info.pop(OWN, None)) or {}).items() if key != "title"}
+        ours = {key: value for key, value in (as_object(info.pop(EXTENSION_KEY, None)) or {}).items() if key != "title"}
         ours |= {"title": title} if provisional else {}
-        info.update({"title": title} | ({OWN: ours} if ours else {}))
+        info.update({"title": title} | ({EXTENSION_KEY: ours} if ours else {}))
 
     await runtime.edit(session_id, change, touch=False)
 
@@ -152,8 +152,8 @@ def _note_cost(runtime: Runtime, prompt: Document, model: Model, usage: Usage, b
     }
 
     def edit(info: Document) -> None:
-        ours = as_object(info.get(OWN)) or {}
-        info[OWN] = ours | {"calls": [*(as_list(ours.get("calls")) or ()), call]}
+        ours = as_object(info.get(EXTENSION_KEY)) or {}
+        info[EXTENSION_KEY] = ours | {"calls": [*(as_list(ours.get("calls")) or ()), call]}
 
     info = runtime.sessions.store.update(keys.message(prompt["sessionID"], prompt["id"]), edit)
     runtime.publish(MessageUpdated(info=info))

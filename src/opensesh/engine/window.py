@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ..config import Config
     from ..models.model import Model
     from ..records import Document
-    from ..storage.store import StoredMessage
+    from ..storage.protocol import StoredMessage
 
 _RESERVE = 20_000
 

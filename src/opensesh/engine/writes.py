@@ -10,7 +10,7 @@ import os
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
-from ..records import OWN
+from ..records import EXTENSION_KEY
 from ..workspace.file_stats import changed_since, file_stats
 from ..workspace.originals import Write
 from ..workspace.states import ABSENT, State, look, name_of
@@ -87,7 +87,7 @@ class CallWrites:
 
 
 def _account(writes: Sequence[Write]) -> Document:
-    return {OWN: {"writes": [each.document for each in writes]}}
+    return {EXTENSION_KEY: {"writes": [each.document for each in writes]}}
 
 
 def _names(path: str) -> tuple[str, ...]:

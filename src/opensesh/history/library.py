@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ..errors import NotFoundError, RecordError
 from ..records import Project, Session, as_object, order, side_calls, view
 from ..storage import find_stores, open_store
-from ..storage.store import Damage, Key, Store
+from ..storage.protocol import Damage, Key, Store
 from . import discovery
 from .discovery import Chosen
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from decimal import Decimal
 
     from ..records import Document
-    from ..storage.found import Found
+    from ..storage.locations import StoreLocations
     from .index.index import Index
     from .index.search import Query, Results
     from .transcript import Transcript, Wanted
@@ -112,7 +112,7 @@ class SessionEntry:
     @property
     def origins(self) -> list[str]:
         """Every store that has a copy."""
-        return [store.place for store in self._library.holders(self._key)]
+        return [store.place for store in self._library.stores_with(self._key)]
 
     @cached_property
     def figures(self) -> Figures:
@@ -173,7 +173,7 @@ class Library:
         return self._given or open_store(self._place, report=self.report)
 
     @cached_property
-    def found(self) -> Found:
+    def found(self) -> StoreLocations:
         """Which stores were found, by name."""
         return find_stores(self._given.place if self._given else self._place)
 
@@ -265,11 +265,11 @@ class Library:
             except RecordError as error:
                 self.report(Damage(self.store.locate(key), f"{error.place}: {error.reason}"))
 
-    def holders(self, key: Key) -> list[Store]:
+    def stores_with(self, key: Key) -> list[Store]:
         """The stores that have a copy of a record."""
-        from ..storage.union import Union
+        from ..storage.merged import MergedStore
 
-        return self.store.holders(key) if isinstance(self.store, Union) else [self.store]
+        return self.store.stores_with(key) if isinstance(self.store, MergedStore) else [self.store]
 
     # -- projects ------------------------------------------------------------------------------------------------------
 

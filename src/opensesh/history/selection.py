@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..records import as_object
-from ..storage.store import Damage, log_damage
+from ..storage.protocol import Damage, log_damage
 from .discovery import descendants
 from .stats.ledger_reading import session_facts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from ..storage.store import Key, Store
+    from ..storage.protocol import Key, Store
     from .stats.ledger import Facts
 
     Report = Callable[[Damage], None]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from ..errors import RecordError
 from ..records import as_list, as_object, as_whole, read_failure
-from ..storage.store import Damage
+from ..storage.protocol import Damage
 from . import todos
 from .wording import key_input, text, uncoloured
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from ..records import Document
-    from ..storage.store import StoredMessage
+    from ..storage.protocol import StoredMessage
 
     Children = Callable[[str], "Transcript | None"]
     Report = Callable[[Damage], None]

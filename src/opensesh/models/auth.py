@@ -18,7 +18,7 @@ from ..errors import RecordError
 from ..ids import now_ms
 from ..records import loads_object
 from ..storage import paths
-from ..storage.store import Damage
+from ..storage.protocol import Damage
 from .catalogue import log_damage
 from .entries import is_local
 

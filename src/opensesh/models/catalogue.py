@@ -17,7 +17,7 @@ from msgspec import Raw
 
 from ..errors import ModelNotFoundError
 from ..flags import Flags
-from ..spelling import did_you_mean, nearest
+from ..text import close_matches, did_you_mean
 from . import entries, sources
 from .entries import ProviderInfo
 from .overlay import Overlay
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     import httpx2
 
-    from ..storage.store import Damage
+    from ..storage.protocol import Damage
     from .model import Model
     from .sources import Header, Source
 
@@ -292,7 +292,7 @@ def _closest(name: str, choices: Iterable[str]) -> list[str]:
         return []
     pool = list(choices)
     holding = sorted((choice for choice in pool if wanted in _letters(choice) and _begins(wanted, choice)), key=len)
-    return list(dict.fromkeys((*holding, *nearest(name, pool, 3, letters=_letters))))[:3]
+    return list(dict.fromkeys((*holding, *close_matches(name, pool, 3, letters=_letters))))[:3]
 
 
 def _begins(wanted: str, name: str) -> bool:

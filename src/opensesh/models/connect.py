@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 
 from ..errors import AuthFailedError, ModelError, UsageError
-from ..spelling import did_you_mean, nearest
+from ..text import close_matches, did_you_mean
 from .scripts import PROMPT, SCRIPTED
 
 if TYPE_CHECKING:
@@ -143,7 +143,7 @@ def _scripts_like(name: str) -> list[str]:
         beside = [os.path.join(folder, each) for each in os.listdir(folder or ".")]
     except OSError:
         beside = []
-    return [f"{SCRIPTED}/{each}" for each in nearest(name, [PROMPT, *beside], 3)]
+    return [f"{SCRIPTED}/{each}" for each in close_matches(name, [PROMPT, *beside], 3)]
 
 
 def patience(options: Mapping[str, Any]) -> Patience:

@@ -8,7 +8,7 @@ import msgspec
 from msgspec import Struct
 
 from ..records import merged
-from ..storage.store import Damage
+from ..storage.protocol import Damage
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -15,10 +15,10 @@ from msgspec import Raw, Struct
 from ..errors import ModelConnectionError, ModelError, RecordError
 from ..flags import Flags
 from ..records import loads_object
-from ..spelling import reason
 from ..storage import paths
 from ..storage.disk import Disk, content
-from ..storage.store import Damage
+from ..storage.protocol import Damage
+from ..text import error_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -171,7 +171,7 @@ def _fetch(url: str, etag: str, client: httpx2.Client | None) -> httpx2.Response
     try:
         return session.get(url, headers={"if-none-match": etag} if etag else {}, follow_redirects=True)
     except (httpx2.HTTPError, httpx2.InvalidURL) as error:
-        said = f"{url} could not be reached: {reason(error)}. The catalogue stays as it was."
+        said = f"{url} could not be reached: {error_text(error)}. The catalogue stays as it was."
         raise ModelConnectionError(said, url=url) from error
     finally:
         if client is None:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from ..errors import ModelConnectionError, ModelError
-from ..spelling import reason
+from ..text import error_text
 from . import failures
 from .sse import ServerSentEvent, Splitter, whole_characters
 
@@ -159,7 +159,7 @@ class Transport:
         import httpx2
 
         where = failures.public_url(url)
-        said = failures.scrub(reason(error), failures.secrets_in(url, headers))
+        said = failures.scrub(error_text(error), failures.secrets_in(url, headers))
         retryable = True
         match error:
             case httpx2.ConnectTimeout() | httpx2.PoolTimeout():

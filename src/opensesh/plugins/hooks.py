@@ -98,8 +98,8 @@ def named(name: str) -> Named:
     """A hook by OpenCode's name or by Python's; a ``ValueError`` says what was probably meant."""
     found = ALL.get(name) or next((each for each in ALL.values() if each.method == name), None)
     if found is None:
-        from ..spelling import nearest
+        from ..text import close_matches
 
-        close = nearest(name, ALL)
+        close = close_matches(name, ALL)
         raise ValueError(f"there is no hook {name!r}" + (f"; did you mean {close[0]!r}?" if close else ""))
     return found

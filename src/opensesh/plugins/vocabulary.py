@@ -17,7 +17,7 @@ from msgspec import Struct
 from ..events import Event
 from ..models.model import Model
 from ..records import Document
-from ..storage.store import StoredMessage
+from ..storage.protocol import StoredMessage
 from ..tools.tool import Tool, lacking
 from .host import Given
 

@@ -30,7 +30,7 @@ from .message import (
 )
 from .order import Position, created, in_order, names_in_order, parts_in_order, position
 from .part import (
-    OWN,
+    EXTENSION_KEY,
     PART_TYPES,
     AgentPart,
     CompactionPart,
@@ -63,7 +63,7 @@ from .usage import CacheTokens, FileDiff, ModelRef, Tokens
 from .view import Record, View, document_of, view
 
 __all__ = [
-    "OWN",
+    "EXTENSION_KEY",
     "PART_TYPES",
     "APIError",
     "AgentPart",

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 from ..errors import RecordError
 from .codec import as_list, as_object
 from .failure import Failure, read_failure
-from .part import OWN
+from .part import EXTENSION_KEY
 from .usage import FileDiff, ModelRef, Tokens
 from .view import Record, View, view
 
@@ -98,7 +98,7 @@ class AssistantMessage(Record, frozen=True, kw_only=True):
 def side_calls(info: Document) -> list[Document]:
     """The model calls that were made for a prompt and led to no answer, such as its session's title: each with its
     cost and tokens, as an answer has them."""
-    own = as_object(info.get(OWN)) or {}
+    own = as_object(info.get(EXTENSION_KEY)) or {}
     return [call for call in map(as_object, as_list(own.get("calls")) or ()) if call is not None]
 
 

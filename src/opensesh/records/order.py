@@ -44,7 +44,7 @@ def in_order(records: Iterable[Document]) -> list[Document]:
 def names_in_order(names: Iterable[str], near: int) -> list[str]:
     """Identifiers of one kind, oldest first; the cheap way when their names already sort by time."""
     by_name = sorted(names)
-    if ids.straddle(by_name):
+    if ids.spans_wraparound(by_name):
         by_name.sort(key=lambda name: ids.order(name, near))
     return by_name
 
@@ -52,7 +52,7 @@ def names_in_order(names: Iterable[str], near: int) -> list[str]:
 def parts_in_order(parts: Iterable[Document], near: int) -> list[Document]:
     """The parts of one message, made around ``near``, in the order they were made; those without a name come first."""
     by_name = sorted(parts, key=_name)
-    if ids.straddle([_name(part) for part in by_name]):
+    if ids.spans_wraparound([_name(part) for part in by_name]):
         by_name.sort(key=lambda part: ids.order(_name(part), near))
     return by_name
 

@@ -139,7 +139,7 @@ class Failed(View, frozen=True, kw_only=True, tag_field="status", tag="error"):
     time: Span = Span()
 
 
-OWN = "opensesh"
+EXTENSION_KEY = "opensesh"
 """The field in which a record, or the metadata of a tool call, has what OpenCode does not write."""
 
 ToolState: TypeAlias = Pending | Running | Completed | Failed

@@ -15,7 +15,7 @@ from ..errors import RecordError
 from ..history.exchange.redaction import Redactor
 from ..records import as_list, as_object, loads
 from ..storage import paths
-from ..storage.json_tree import read_file
+from ..storage.json_tree.store import read_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import RecordError, ShareError
 from ..records import Share, as_list, as_object, dumps_compact, loads, view
-from ..spelling import reason
+from ..text import error_text
 from .items import Item, read_item
 
 if TYPE_CHECKING:
@@ -112,7 +112,7 @@ class ShareServer:
         except httpx2.TimeoutException:
             raise ShareError(f"{self.base} did not answer in time", retryable=True) from None
         except (httpx2.HTTPError, OSError) as error:
-            raise ShareError(f"{self.base} cannot be reached: {reason(error)}", retryable=True) from None
+            raise ShareError(f"{self.base} cannot be reached: {error_text(error)}", retryable=True) from None
         if not response.is_success:
             raise _refusal(response, data, url)
         try:

@@ -17,14 +17,14 @@ from .. import events
 from ..errors import NotFoundError, RecordError
 from ..records import as_list, as_object, order
 from ..storage import keys
-from ..storage.store import Damage, StoredMessage, log_damage
+from ..storage.protocol import Damage, StoredMessage, log_damage
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from ..records import Document
     from ..sessions import Sessions
-    from ..storage.store import Key
+    from ..storage.protocol import Key
 
     Report = Callable[[Damage], None]
 

@@ -15,7 +15,7 @@ from msgspec import Struct
 from ..records import Share, view
 from ..storage import paths
 from ..storage.disk import Disk
-from ..storage.json_tree import read_file
+from ..storage.json_tree.store import read_file
 from ..storage.keys import check_key
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from ..errors import NotFoundError, ShareError, UsageError
 from ..history.exchange.sources import from_document
 from ..storage import keys
-from ..storage.store import Damage, log_damage
+from ..storage.protocol import Damage, log_damage
 from .client import LINK, ShareServer
 from .items import assemble
 

@@ -20,7 +20,7 @@ from ..records import Share, as_object, view
 from ..storage import keys, paths, revocations
 from ..storage.leases import Leases
 from ..storage.locks import open_lock_file, try_lock_file
-from ..storage.union import places
+from ..storage.merged import store_paths
 from . import journal
 from .channel import Channel
 from .client import ShareServer, server_of
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from ..config import Config
     from ..records import Document
     from ..sessions import Sessions
-    from ..storage.store import Key
+    from ..storage.protocol import Key
     from .channel import Describe
 
 T = TypeVar("T")
@@ -266,7 +266,7 @@ class Publisher:
             self.sessions.store.write(keys.share(session_id), share.document)
             self.sessions.update(session_id, lambda info: info.update(share={"url": share.url}), touch=False)
         except BaseException:
-            revocations.note(session_id, share, store=places(self.sessions.store)[0])  # nobody would know of it
+            revocations.note(session_id, share, store=store_paths(self.sessions.store)[0])  # nobody would know of it
             raise
 
     def _note_to_go(self, session_id: str, share: Share) -> None:
@@ -275,7 +275,7 @@ class Publisher:
             return
         standing, store = journal.find(session_id), self.sessions.store
         elsewhere = standing.store if standing is not None and standing.id == share.id else ""
-        made_in = places(store)[0] if elsewhere in ("", store.place) else elsewhere
+        made_in = store_paths(store)[0] if elsewhere in ("", store.place) else elsewhere
         revocations.note(session_id, share, store=made_in, why="unshared")
 
     def _everything(self, session_id: str, running: bool) -> tuple[list[Item], list[str]]:

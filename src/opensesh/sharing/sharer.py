@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ..bus import Bus, Subscription
     from ..events import Event
     from ..records import Share
-    from ..storage.store import Key
+    from ..storage.protocol import Key
     from .channel import Channel
     from .items import Item
     from .publisher import Publisher

@@ -9,9 +9,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-    from .found import find_stores
     from .json_tree import JsonTree
-    from .store import Damage, Key, Store, StoredMessage, log_damage
+    from .locations import find_stores
+    from .protocol import Damage, Key, Store, StoredMessage, log_damage
 
 __all__ = ["Damage", "Key", "Store", "StoredMessage", "find_stores", "log_damage", "open_store", "open_tree"]
 
@@ -21,9 +21,9 @@ _STORE = ("Damage", "Key", "Store", "StoredMessage", "log_damage")
 def __getattr__(name: str) -> Any:
     """Names of other modules, which are loaded when they are asked for: finding stores takes none of them."""
     if name == "find_stores":
-        from . import found as module
+        from . import locations as module
     elif name in _STORE:
-        from . import store as module
+        from . import protocol as module
     else:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value = globals()[name] = getattr(module, name)
@@ -37,18 +37,18 @@ def open_store(place: str | None = None, *, report: Callable[[Damage], None] | N
     of these that cannot be read is a :class:`~opensesh.errors.StoreError`, for who writes must know what there is. Who
     reads gives ``report``, is told, and gets the others, if there are any.
     """
-    from .found import find_stores
+    from .locations import find_stores
 
     found = find_stores(place)
     if not found.databases:
         return open_tree(found.tree or found.place)
-    from .opencode_db import OpencodeDB  # only here: a folder without a database never loads SQLite
+    from .opencode_db.store import OpencodeDB  # only here: a folder without a database never loads SQLite
 
     if found.tree is None:
         return OpencodeDB(found.place)
     from ..errors import StoreError
-    from .store import unreadable
-    from .union import Union
+    from .merged import MergedStore
+    from .protocol import unreadable
 
     opened: list[Store] = []
     failed: list[tuple[str, StoreError]] = []
@@ -65,7 +65,7 @@ def open_store(place: str | None = None, *, report: Callable[[Damage], None] | N
                 f"{error.message.removesuffix('.')}; to go on without it, say --store {found.tree}", path=path
             )
         report(unreadable(path, error))
-    return Union(found.place, [open_tree(found.tree), *opened])
+    return MergedStore(found.place, [open_tree(found.tree), *opened])
 
 
 def open_tree(root: str) -> JsonTree:

@@ -8,13 +8,16 @@ from typing import TYPE_CHECKING
 from ..errors import InvalidKeyError
 
 if TYPE_CHECKING:
-    from .store import Key
+    from .protocol import Key
 
 GLOBAL = "global"
 """The project of what lies outside of every repository."""
 
 SUMMARY = "-summary"
 """Ends the name of the second message that a compaction of OpenCode 2.x becomes."""
+
+PER_SESSION = ("session_diff", "todo", "session_share", "share")
+"""Kinds of which a session has one record, named by its id."""
 
 _PLAIN = re.compile(r"(?!(?i:con|prn|aux|nul|com\d|lpt\d)\Z)[A-Za-z0-9_-]{1,200}")
 """Letters, digits, ``_`` and ``-``, but no name of a device of Windows."""

@@ -19,14 +19,14 @@ from .. import ids
 from ..errors import BusyError
 from . import paths
 from .disk import write_failed
-from .json_tree import read_file, tree_name
+from .json_tree.store import read_file, tree_name
 from .keys import check_key
 from .locks import open_lock_file, try_lock_file
 
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from .store import Store
+    from .protocol import Store
 
 HEARTBEAT_MS = 5_000
 """How often a runner should call :meth:`Lease.beat`."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ..errors import NotFoundError, RecordError, StoreError
 from ..records import codec, order
 from .keys import check_key
-from .store import Damage, Key, StoredMessage, log_damage
+from .protocol import Damage, Key, StoredMessage, log_damage
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Sequence

@@ -14,15 +14,15 @@ from ..records import as_object, codec, view
 from ..records.session import Share
 from . import paths
 from .disk import Disk
-from .json_tree import read_file
+from .json_tree.store import read_file
 from .keys import check_key
-from .store import Damage, log_damage
-from .union import places
+from .merged import store_paths
+from .protocol import Damage, log_damage
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from .store import Store
+    from .protocol import Store
 
 _OURS = "opensesh"
 
@@ -100,7 +100,7 @@ def _unheard(damage: Damage) -> None:
 
 def _concerns(share: Share, store: Store) -> bool:
     made_in = store_of(share)
-    return not os.path.exists(made_in) or os.path.realpath(made_in) in places(store)
+    return not os.path.exists(made_in) or os.path.realpath(made_in) in store_paths(store)
 
 
 def _noted(share: Share, name: str) -> str:

@@ -1,8 +1,8 @@
 """For those who test against opensesh: the store conformance suite, disks that fail, processes that die.
 
-:func:`store_conformance` examines any :class:`~opensesh.storage.store.Store`. :func:`sweep` lets a process die at every
-operation of a scenario; :class:`CrashingDisk` and :class:`FullDisk` are the disks for it, and :class:`Nursery` starts
-and kills processes. The names are loaded when they are first used.
+:func:`store_conformance` examines any :class:`~opensesh.storage.protocol.Store`. :func:`sweep` lets a process die at
+every operation of a scenario; :class:`CrashingDisk` and :class:`FullDisk` are the disks for it, and
+:class:`Nursery` starts and kills processes. The names are loaded when they are first used.
 """
 
 from __future__ import annotations

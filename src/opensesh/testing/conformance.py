@@ -1,4 +1,4 @@
-"""The conformance suite: whether a store keeps what :class:`~opensesh.storage.store.Store` promises.
+"""The conformance suite: whether a store keeps what :class:`~opensesh.storage.protocol.Store` promises.
 
 Give it something that opens an empty store, as often as it is asked to::
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from contextlib import AbstractContextManager
 
-    from ..storage.store import Key, Store
+    from ..storage.protocol import Key, Store
 
     Make = Callable[[], AbstractContextManager[Store]]
     Harm = Callable[[Store, Key, bytes], None]

@@ -8,7 +8,7 @@ from ..errors import NotFoundError, RecordError
 from .subject import Subject, expect, expect_raises, expect_same, no_edit
 
 if TYPE_CHECKING:
-    from ..storage.store import Damage, Key
+    from ..storage.protocol import Damage, Key
 
 NO_JSON = (
     b"",

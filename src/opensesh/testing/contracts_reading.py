@@ -14,7 +14,7 @@ from .subject import Subject, expect, expect_raises, expect_same, no_damage
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ..storage.store import Key, Store
+    from ..storage.protocol import Key, Store
 
 
 def every_record_reads_as_it_was_stored(subject: Subject) -> None:

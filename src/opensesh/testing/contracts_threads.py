@@ -12,7 +12,7 @@ from .subject import Subject, expect, expect_same
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ..storage.store import Key, Store
+    from ..storage.protocol import Key, Store
 
 KEY: Key = ("sample", "shared")
 _THREADS = 8

@@ -14,7 +14,7 @@ from .subject import Subject, expect, expect_raises, expect_same, no_damage, no_
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from ..storage.store import Key, Store
+    from ..storage.protocol import Key, Store
 
 KEY: Key = ("sample", "one")
 

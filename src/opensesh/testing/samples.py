@@ -10,7 +10,7 @@ from .. import ids
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from ..storage.store import Key
+    from ..storage.protocol import Key
 
 WRAP = 26 * ids.ERA_MS
 """2026-08-14T11:19:55.136Z: the names of what was made after this moment sort before those of what was made earlier."""
@@ -86,7 +86,7 @@ class Scribe:
     def __init__(self, now: int, step: int = 1000) -> None:
         self._clock = _Clock(now)
         self._step = step
-        self._minter = ids.Minter(self._clock, entropy=lambda length: b"\0" * length)
+        self._minter = ids.IdGenerator(self._clock, entropy=lambda length: b"\0" * length)
 
     def session(self, project: str, title: str) -> tuple[Key, dict[str, Any]]:
         """The next session."""

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from ..records import Document
-    from ..storage.store import Damage, Key, Store
+    from ..storage.protocol import Damage, Key, Store
 
     Harm = Callable[[Store, Key, bytes], None]
 

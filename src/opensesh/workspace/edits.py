@@ -10,7 +10,7 @@ from __future__ import annotations
 import codecs
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ..records import OWN, as_list, as_object
+from ..records import EXTENSION_KEY, as_list, as_object
 from .diffs import LARGEST_TEXT
 from .originals import recorded
 from .project_folder import ProjectFolder
@@ -19,9 +19,9 @@ from .states import ABSENT, State
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from ..project import Place
+    from ..project import ProjectLocation
     from ..records import Document
-    from ..storage.store import StoredMessage
+    from ..storage.protocol import StoredMessage
     from .originals import Originals, Write
 
     Children = Callable[[str], Sequence[StoredMessage]]
@@ -123,7 +123,9 @@ def of_call(part: Document, children: Children | None, originals: Originals | No
                 yield from of_call(each, children, originals)
 
 
-def file_diffs(messages: Sequence[StoredMessage], place: Place, originals: Originals | None = None) -> list[Document]:
+def file_diffs(
+    messages: Sequence[StoredMessage], place: ProjectLocation, originals: Originals | None = None
+) -> list[Document]:
     """The files that the tools changed, from the first time to the last, as OpenCode keeps them."""
     folder = ProjectFolder(place)
     ends: dict[str, tuple[str | State | None, str | State | None]] = {}
@@ -141,7 +143,7 @@ def file_diffs(messages: Sequence[StoredMessage], place: Place, originals: Origi
 def _without_own(part: Document) -> Document:
     state = as_object(part.get("state")) or {}
     metadata = as_object(state.get("metadata")) or {}
-    return state | {"metadata": {name: value for name, value in metadata.items() if name != OWN}}
+    return state | {"metadata": {name: value for name, value in metadata.items() if name != EXTENSION_KEY}}
 
 
 def _readable(known: str | State | None, originals: Originals | None) -> str | State | None:

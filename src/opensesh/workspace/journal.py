@@ -16,13 +16,13 @@ from msgspec import MsgspecError, Struct, convert, to_builtins
 
 from ..storage import paths
 from ..storage.disk import Disk
-from ..storage.json_tree import read_file, tree_name
+from ..storage.json_tree.store import read_file, tree_name
 from ..storage.keys import check_key
 from .states import State, name_of, read
 
 if TYPE_CHECKING:
     from ..records import Document, Revert
-    from ..storage.store import Store
+    from ..storage.protocol import Store
     from .objects import Objects
     from .originals import Originals
 

@@ -15,17 +15,17 @@ import zlib
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..errors import OpenseshError
-from ..records import OWN, as_list, as_object
+from ..records import EXTENSION_KEY, as_list, as_object
 from ..storage import paths
 from ..storage.disk import Disk
-from ..storage.json_tree import read_file, tree_name
+from ..storage.json_tree.store import read_file, tree_name
 from .states import ABSENT, FILE, LINK, PROGRAM, State, look, name_of, read
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator
 
     from ..records import Document
-    from ..storage.store import Store
+    from ..storage.protocol import Store
 
 log = logging.getLogger("opensesh.workspace")
 LARGEST = 64 << 20
@@ -50,7 +50,7 @@ class Write(NamedTuple):
 
 def recorded(metadata: Document) -> list[Write] | None:
     """The files that a call changed, by its own account; ``None`` if it gave none."""
-    own = as_object(metadata.get(OWN)) or {}
+    own = as_object(metadata.get(EXTENSION_KEY)) or {}
     listed = as_list(own.get("writes"))
     if listed is None:
         return None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..errors import NotFoundError
-from ..storage.store import StoredMessage
+from ..storage.protocol import StoredMessage
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

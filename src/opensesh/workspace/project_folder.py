@@ -11,14 +11,14 @@ from ..records import as_object
 from .states import is_reachable
 
 if TYPE_CHECKING:
-    from ..project import Place
+    from ..project import ProjectLocation
     from ..records import Document
 
 
 class ProjectFolder:
     """The folder of one place. What lies outside of it is never touched."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: ProjectLocation) -> None:
         self.root = place.sandbox if place.vcs == "git" and place.sandbox != os.sep else place.directory
         self.directory = place.directory
         """Where the session works. Whatever goes, this folder stays."""

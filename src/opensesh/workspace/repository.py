@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, NamedTuple
 from ..errors import SnapshotError
 from ..storage import paths
 from ..storage.disk import Disk, content
-from ..storage.json_tree import tree_name
+from ..storage.json_tree.store import tree_name
 from ..storage.locks import Locks
 from .git import SECONDS, Git, split, surroundings
 
 if TYPE_CHECKING:
-    from ..project import Place
-    from ..storage.store import Store
+    from ..project import ProjectLocation
+    from ..storage.protocol import Store
 
 PINS = "refs/opensesh"
 """Where the store keeps what must not be tidied away: ``<day>/<tree>``."""
@@ -47,7 +47,7 @@ class Facts(NamedTuple):
 class Repository:
     """Snapshots of one checkout: where they are kept, and git set up to work on them."""
 
-    def __init__(self, place: Place, *, data: str | None = None, state: str | None = None) -> None:
+    def __init__(self, place: ProjectLocation, *, data: str | None = None, state: str | None = None) -> None:
         self.place = place
         self.store = os.path.join(data or paths.data(), "snapshot", place.id)
         home = os.path.join(state or paths.state(), "snapshots", place.id)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ..errors import SnapshotError, WriteError
 from ..records import as_list, as_object
-from ..storage.store import StoredMessage
+from ..storage.protocol import StoredMessage
 from . import points, states, summary
 from .changes import Collector, stories
 from .journal import Contents, Entry, Intention, Journal

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ..events import Event, Publish
     from ..sessions import Sessions
     from ..storage.leases import Leases
-    from ..storage.store import StoredMessage
+    from ..storage.protocol import StoredMessage
     from .snapshots import Snapshots
 
 __all__ = ["Done", "Preview", "Reverts"]

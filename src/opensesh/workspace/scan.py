@@ -12,7 +12,7 @@ from .git import Git, join, split, surroundings
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from ..project import Place
+    from ..project import ProjectLocation
 
 MEBIBYTE = 1 << 20
 
@@ -41,7 +41,7 @@ class Scan(NamedTuple):
     """Left out from now on; also among those that are gone."""
 
 
-def look(git: Git, place: Place, limits: Limits, *, first: bool) -> Scan:
+def look(git: Git, place: ProjectLocation, limits: Limits, *, first: bool) -> Scan:
     """Compare the folder with the index. ``first`` has it also find files that are ignored by now."""
     finding = Git(place.directory, git.environment).start("ls-files", "-z", "-o", "--exclude-standard", "--full-name")
     try:
@@ -118,12 +118,12 @@ def _sizes(sandbox: str, names: Iterable[str]) -> dict[str, int]:
     return sizes
 
 
-def _too_large(place: Place, sizes: dict[str, int], limits: Limits) -> set[str]:
+def _too_large(place: ProjectLocation, sizes: dict[str, int], limits: Limits) -> set[str]:
     large = {name for name, size in sizes.items() if size > limits.file}
     return large - tracked(place.sandbox, large)
 
 
-def _refuse_too_much(place: Place, sizes: dict[str, int], limits: Limits) -> None:
+def _refuse_too_much(place: ProjectLocation, sizes: dict[str, int], limits: Limits) -> None:
     if sum(sizes.values()) <= limits.new:
         return
     total = sum(sizes[name] for name in sizes.keys() - tracked(place.sandbox, sizes))

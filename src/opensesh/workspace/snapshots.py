@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Generator, Sequence
     from concurrent.futures import Future, ThreadPoolExecutor
 
-    from ..project import Place
+    from ..project import ProjectLocation
     from ..records import Document
     from .git import Git
 
@@ -95,7 +95,7 @@ class Snapshots:
 
     def __init__(
         self,
-        place: Place,
+        place: ProjectLocation,
         *,
         data: str | None = None,
         state: str | None = None,
@@ -289,7 +289,7 @@ class Snapshots:
             )
 
 
-def _why_not(place: Place) -> str | None:
+def _why_not(place: ProjectLocation) -> str | None:
     from shutil import which
 
     if place.vcs != "git" or not os.path.lexists(os.path.join(place.sandbox, ".git")):

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ..events import Publish
     from ..records import Document, Session
     from ..sessions import Sessions
-    from ..storage.store import Key, StoredMessage
+    from ..storage.protocol import Key, StoredMessage
     from .snapshots import Snapshots
 
 

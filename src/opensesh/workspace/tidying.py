@@ -14,10 +14,10 @@ import time
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..errors import NotFoundError, OpenseshError, RecordError
-from ..project import GLOBAL, Place
+from ..project import GLOBAL, ProjectLocation
 from ..records import as_object
 from ..storage import paths
-from ..storage.json_tree import JsonTree, tree_name
+from ..storage.json_tree.store import JsonTree, tree_name
 from .originals import Originals, contents_in
 from .quota import KEEP_DAYS, tidy
 from .repository import Repository, data_of
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from ..records import Document
     from ..sessions import Sessions
-    from ..storage.store import Key, Store, StoredMessage
+    from ..storage.protocol import Key, Store, StoredMessage
 
 log = logging.getLogger("opensesh.workspace")
 _DAY = 86_400
@@ -86,7 +86,7 @@ def tidy_in_background(sessions: Sessions, *, state: str | None = None) -> threa
 
     Returns at once. The thread ends with the process, and whatever it did not get to is done another day.
     """
-    stamp = os.path.join(state or paths.state(), "tidied", sessions.place.id)
+    stamp = os.path.join(state or paths.state(), "tidied", sessions.location.id)
     try:
         is_time = time.time() - os.stat(stamp).st_mtime > _DAY
     except FileNotFoundError:
@@ -111,7 +111,7 @@ def _stamped(stamp: str) -> bool:
 
 def _quietly(sessions: Sessions, state: str | None) -> None:
     try:
-        done = tidy_up(sessions, project=sessions.place.id, state=state)
+        done = tidy_up(sessions, project=sessions.location.id, state=state)
         log.info("tidied up: %d snapshots let go, %d bytes before, %d after", done.snapshots, *map(sum, done[:2]))
     except (OpenseshError, OSError) as error:
         log.info("not tidied up: %s", error)
@@ -166,7 +166,7 @@ def _repositories(store: Store, project: str | None, state: str | None) -> Itera
     for name in sorted(os.listdir(above)) if os.path.isdir(above) else ():
         folder = os.path.join(above, name)
         if project in (None, name) and os.path.exists(os.path.join(folder, "HEAD")):
-            yield Repository(Place(folder, name or GLOBAL, folder, folder, "git"), data=data, state=state)
+            yield Repository(ProjectLocation(folder, name or GLOBAL, folder, folder, "git"), data=data, state=state)
 
 
 def _drop_journals(store: Store, known: set[str], state: str | None, days: int) -> None:

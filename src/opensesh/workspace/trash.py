@@ -12,9 +12,9 @@ from ..errors import NotFoundError, RecordError
 from ..records import as_list, as_object, dumps, loads_object, order
 from ..storage import paths
 from ..storage.disk import Disk
-from ..storage.json_tree import read_file, tree_name
+from ..storage.json_tree.store import read_file, tree_name
 from ..storage.keys import check_key
-from ..storage.store import StoredMessage
+from ..storage.protocol import StoredMessage
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

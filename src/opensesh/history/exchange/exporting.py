@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ...errors import NotFoundError, RecordError
 from ...records import as_object
-from ...storage.store import Damage, StoredMessage, log_damage
+from ...storage.protocol import Damage, StoredMessage, log_damage
 from ..formats import Exported, Format, Options, find_format
 from ..selection import Selected, Selection, select
 from ..wording import text
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 
     from ...records import Document
-    from ...storage.store import Store
+    from ...storage.protocol import Store
     from ..formats.html import IndexEntry
     from .redaction import Redactor
 

@@ -17,7 +17,7 @@ from ...storage import keys
 from ...storage.json_tree import JsonTree
 from ...storage.keys import GLOBAL
 from ...storage.leases import Leases
-from ...storage.store import Damage, Key, StoredMessage, log_damage
+from ...storage.protocol import Damage, Key, StoredMessage, log_damage
 from .merging import Relation, as_fork, compare, in_our_words
 from .sources import Incoming, PathMap
 

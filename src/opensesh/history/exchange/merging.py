@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from ...records import as_list, as_object, as_whole
 from ...sessions import fork_title
-from ...storage.store import StoredMessage
+from ...storage.protocol import StoredMessage
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 
 from ...errors import RecordError
 from ...records import as_object, order
-from ...storage.store import Damage, StoredMessage, log_damage
+from ...storage.protocol import Damage, StoredMessage, log_damage
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from ...records import Document
-    from ...storage.store import Store
+    from ...storage.protocol import Store
 
     Report = Callable[[Damage], None]
 

@@ -9,12 +9,12 @@ from ...errors import NotFoundError, RecordError, UsageError
 from ...records import Document, as_list, as_object, loads
 from ...storage import keys, open_store
 from ...storage.keys import GLOBAL
-from ...storage.store import Damage, Key, StoredMessage, log_damage
+from ...storage.protocol import Damage, Key, StoredMessage, log_damage
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from ...storage.store import Store
+    from ...storage.protocol import Store
 
     Report = Callable[[Damage], None]
 

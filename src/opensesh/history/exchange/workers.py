@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, BinaryIO, cast
 from msgspec import Struct, msgpack
 
 from ...storage import open_store
-from ...storage.store import Damage
+from ...storage.protocol import Damage
 from ..formats import Options
 from ..formats.html import IndexEntry
 from ..selection import Selected

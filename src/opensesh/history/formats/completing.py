@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from ...errors import RecordError
 from ...records import as_list, as_object, as_whole, dumps_compact, read_failure, write_failure
 from ...records.part import PART_TYPES
-from ...storage.store import StoredMessage
+from ...storage.protocol import StoredMessage
 
 if TYPE_CHECKING:
     from ...records import Document

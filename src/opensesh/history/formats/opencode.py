@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ...records import Document
-    from ...storage.store import StoredMessage
+    from ...storage.protocol import StoredMessage
     from . import Exported, Options
 
 

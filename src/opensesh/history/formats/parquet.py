@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from ...records import Document
-    from ...storage.store import StoredMessage
+    from ...storage.protocol import StoredMessage
     from . import Exported, Options
 
 _LARGEST = 1 << 30

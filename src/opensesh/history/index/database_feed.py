@@ -14,16 +14,16 @@ from zlib import crc32
 
 from ...errors import InvalidKeyError, RecordError
 from ...storage.keys import check_key, is_plain
-from ...storage.store import Damage
+from ...storage.protocol import Damage
 from .feeds import JUST_NOW_NS, UNSURE, Document, Look, Survey, mark, spelled
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from sqlite3 import Connection
 
-    from ...storage.opencode_rows import Row
-    from ...storage.opencode_tables import Source
-    from ...storage.sqlite_reader import SqliteReader
+    from ...storage.opencode_db.rows import Row
+    from ...storage.opencode_db.sqlite_reader import SqliteReader
+    from ...storage.opencode_db.tables import Source
 
 _BATCH = 500
 
@@ -114,14 +114,14 @@ class DatabaseFeed:
 
     def _reader(self) -> SqliteReader:
         if self._file is None:
-            from ...storage.sqlite_reader import SqliteReader
+            from ...storage.opencode_db.sqlite_reader import SqliteReader
 
             self._file = SqliteReader(self._path)
         return self._file
 
     def _kinds(self, connection: Connection, kind: str) -> list[Source]:
         if not self._sources:
-            from ...storage.opencode_tables import read_layout, sources
+            from ...storage.opencode_db.tables import read_layout, sources
 
             self._columns = read_layout(connection, self.place)
             self._sources = sources(self._columns)
@@ -184,7 +184,7 @@ class DatabaseFeed:
 
     def _looks_v2(self, connection: Connection, source: Source, session: str) -> Iterator[Look]:
         """2.x keeps a message and its parts in one row, so the row must be read to know what is in it."""
-        from ...storage.opencode_v2 import messages_of, read_row
+        from ...storage.opencode_db.v2 import messages_of, read_row
 
         for row in source.select(connection, f"t.session_id = ? AND {source.where}", [session]):
             try:
@@ -201,7 +201,7 @@ class DatabaseFeed:
         self, kind: str, session: str, names: Sequence[tuple[str, str]]
     ) -> Iterator[tuple[tuple[str, ...], Document]]:
         """The records of a session; of a few, not many more than those named (message, record)."""
-        from ...storage.opencode_v2 import row_id
+        from ...storage.opencode_db.v2 import row_id
 
         for source in self._known(kind):
             condition = "t.session_id = ?"

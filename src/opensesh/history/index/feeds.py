@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
     from sqlite3 import Connection
 
-    from ...storage.found import Found
-    from ...storage.store import Damage
+    from ...storage.locations import StoreLocations
+    from ...storage.protocol import Damage
 
 Document = dict[str, Any]
 
@@ -86,7 +86,7 @@ class Feed(Protocol):
         ...
 
 
-def open_feeds(found: Found) -> list[Feed]:
+def open_feeds(found: StoreLocations) -> list[Feed]:
     """A feed for each store that was found; of what is nowhere yet, none."""
     feeds: list[Feed] = []
     if found.tree is not None:
@@ -128,6 +128,6 @@ def fullest(kind: str, copies: Iterable[Document]) -> Document | None:
     found = list(copies)
     if len(found) < 2:
         return found[0] if found else None
-    from ...storage.union import fullness
+    from ...storage.merged import completeness_key
 
-    return max(found, key=lambda record: fullness((kind,), record))
+    return max(found, key=lambda record: completeness_key((kind,), record))

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Sequence
     from sqlite3 import Connection
 
-    from ...storage.found import Found
-    from ...storage.store import Damage
+    from ...storage.locations import StoreLocations
+    from ...storage.protocol import Damage
     from .feeds import Feed
 
     Progress = Callable[[int, int], None]
@@ -47,7 +47,7 @@ class Index:
 
     def __init__(
         self,
-        found: Found,
+        found: StoreLocations,
         *,
         folder: str | None = None,
         feeds: Sequence[Feed] | None = None,

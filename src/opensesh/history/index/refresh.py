@@ -7,8 +7,8 @@ from time import time_ns
 from typing import TYPE_CHECKING, NamedTuple
 
 from ...errors import InvalidIDError, StoreError
-from ...ids import instant
-from ...storage.store import unreadable
+from ...ids import timestamp_of
+from ...storage.protocol import unreadable
 from . import extract
 from .feeds import UNSURE, Document, Feed, Look, fullest, mark
 from .rows import Known, Owner, Rows
@@ -230,17 +230,17 @@ def _united(looks: Sequence[Iterator[Look]]) -> Iterator[Look]:
     if len(looks) == 1:
         yield from looks[0]
         return
-    from ...storage.union import spare_messages, spare_parts
+    from ...storage.merged import duplicate_messages, duplicate_parts
 
     held = [{look.name: look for look in stream} for stream in looks]
-    spare = spare_messages([each.keys() for each in held])
+    spare = duplicate_messages([each.keys() for each in held])
     for name in dict.fromkeys(name for name in chain.from_iterable(held) if name not in spare):
         copies = [each[name] for each in held if name in each]
         parts: dict[str, list[int]] = {}
         for look in copies:
             for part, own in (look.parts or {}).items():
                 parts.setdefault(part, []).append(own)
-        for part in spare_parts(name, parts):
+        for part in duplicate_parts(name, parts):
             del parts[part]
         yield Look(name, _both([look.mark for look in copies]), {part: _both(own) for part, own in parts.items()})
 
@@ -251,6 +251,6 @@ def _both(marks: Sequence[int]) -> int:
 
 def _minted(name: str) -> int:
     try:
-        return instant(name)
+        return timestamp_of(name)
     except InvalidIDError:
         return 0

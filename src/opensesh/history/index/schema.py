@@ -7,7 +7,7 @@ import sqlite3
 from contextlib import ExitStack, closing
 from typing import TYPE_CHECKING
 
-from ...storage.sqlite_reader import file_uri
+from ...storage.opencode_db.sqlite_reader import file_uri
 
 if TYPE_CHECKING:
     from sqlite3 import Connection

@@ -7,7 +7,7 @@ import time
 from typing import TYPE_CHECKING, NamedTuple
 
 from ...errors import StoreError
-from ...storage.store import unreadable
+from ...storage.protocol import unreadable
 from .feeds import UNSURE, Feed, Look, Survey, holders
 
 if TYPE_CHECKING:

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from ...errors import RecordError
 from ...storage.keys import is_plain
-from ...storage.store import Damage
+from ...storage.protocol import Damage
 from .feeds import JUST_NOW_NS, UNSURE, Document, Look, Survey, mark, spelled
 
 if TYPE_CHECKING:
@@ -152,7 +152,7 @@ class TreeFeed:
         return found
 
     def _read(self, path: str) -> Document | None:
-        from ...storage.json_tree import read_file
+        from ...storage.json_tree.store import read_file
 
         if self._decode is None:
             from ...records.codec import loads_object

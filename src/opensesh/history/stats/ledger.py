@@ -15,7 +15,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...errors import StoreError
-from ...storage.store import Damage, log_damage, unreadable
+from ...storage.protocol import Damage, log_damage, unreadable
 from .accounts import Account, Cell, Entry, in_time
 from .cache_files import cache_file, database_marks, load, mark, save, settled
 from .folders import folders, session_files
@@ -25,8 +25,8 @@ from .repricing import Prices, Repricer, table_mark
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from ...storage.found import Found
-    from ...storage.store import Store
+    from ...storage.locations import StoreLocations
+    from ...storage.protocol import Store
     from .cache_files import Mark
     from .ledger_reading import StoreReading, TreeReading
 
@@ -109,7 +109,7 @@ class Ledger:
         return in_time(self._read(session)) if held is None else held
 
 
-def ledger_at(found: Found, *, fresh: bool = False, report: Report = log_damage) -> Ledger:
+def ledger_at(found: StoreLocations, *, fresh: bool = False, report: Report = log_damage) -> Ledger:
     """The ledger of the stores at a place, up to date. Stores that have not changed are not even opened."""
     ledgers = [] if found.tree is None else [_TreeMaker(found.tree, None, fresh=fresh).ledger(report)]
     for path in found.databases:
@@ -128,9 +128,9 @@ def open_ledger(
 ) -> Ledger:
     """The ledger of ``store``, up to date. With a ``repricer`` of your own, or ``fresh``, the cache is left alone."""
     from ...storage.json_tree import JsonTree
-    from ...storage.union import Union
+    from ...storage.merged import MergedStore
 
-    members = store.members if isinstance(store, Union) else (store,)
+    members = store.members if isinstance(store, MergedStore) else (store,)
     ledgers = [
         _TreeMaker(member.root, repricer, fresh=fresh).ledger(report)
         if isinstance(member, JsonTree)

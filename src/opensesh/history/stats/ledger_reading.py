@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from ...errors import RecordError
 from ...records import Document, as_object, as_whole, codec
 from ...storage import open_store
-from ...storage.json_tree import read_file
-from ...storage.store import Damage
+from ...storage.json_tree.store import read_file
+from ...storage.protocol import Damage
 from .accounts import Entry, account
 from .cache_files import mark
 from .folders import records
@@ -23,7 +23,7 @@ from .packed import pack
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from ...storage.store import Store
+    from ...storage.protocol import Store
     from .cache_files import Mark
     from .repricing import Repricer
 

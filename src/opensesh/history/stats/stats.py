@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from ...storage.keys import GLOBAL
-from ...storage.store import Damage, log_damage
+from ...storage.protocol import Damage, log_damage
 from .accounts import Account, Cell, cells
 from .figures import Figures
 from .forks import copies
@@ -20,7 +20,7 @@ from .results import UNKNOWN, Copied, Row, Statistics, day_of, month_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from ...storage.store import Store
+    from ...storage.protocol import Store
     from .accounts import Entry
     from .repricing import Repricer
 

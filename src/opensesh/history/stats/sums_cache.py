@@ -22,7 +22,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ...storage.found import Found
+    from ...storage.locations import StoreLocations
     from .cache_files import Mark
     from .results import Statistics
 
@@ -34,7 +34,7 @@ _VERSION = 3
 class SumsCache:
     """The sums of the stores at a place, by one kind of group and without any filter."""
 
-    def __init__(self, found: Found, by: str, *, utc: bool = False) -> None:
+    def __init__(self, found: StoreLocations, by: str, *, utc: bool = False) -> None:
         self._found = found
         self._by = by
         self._utc = utc

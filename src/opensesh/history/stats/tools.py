@@ -13,7 +13,7 @@ import msgspec
 from ...records import Document, as_object
 from ...records.view import View
 from ...storage import open_store
-from ...storage.json_tree import read_file
+from ...storage.json_tree.store import read_file
 from .cache_files import cache_file, database_marks, load, mark, save, settled
 from .folders import records
 from .forks import copies
@@ -21,7 +21,7 @@ from .forks import copies
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ...storage.store import Damage, Store
+    from ...storage.protocol import Damage, Store
     from .ledger import Ledger
     from .stats import Choice
 

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 
 from ...errors import BusyError
 from ...project import other_ids, resolve
-from ...spelling import counted
+from ...storage.json_tree.migrations import LAYOUT, pending, version
+from ...storage.json_tree.undo import Change
 from ...storage.keys import GLOBAL
 from ...storage.leases import Leases
-from ...storage.migrations import LAYOUT, pending, version
+from ...text import pluralize
 from .findings import Finding
-from .undo import Change
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -85,7 +85,7 @@ def _permissions(found: Inventory) -> Iterator[Finding]:
     owners: Counter[str] = Counter(os.path.dirname(path) or path for path in found.strangers)
     for folder, count in sorted(owners.items()):
         remedy = f"chown it: sudo chown -R $USER {os.path.join(found.root, folder)}"
-        text = f"{counted(count, 'file')} of another user"
+        text = f"{pluralize(count, 'file')} of another user"
         yield Finding("permissions", folder or found.root, text, "odd", remedy=remedy)
 
 
@@ -106,7 +106,7 @@ def _projects(found: Inventory) -> Iterator[Finding]:
             continue
         for name in sorted((names | (set(other_ids(place)) & sessions.keys())) - {now}):
             if sessions[name]:
-                text = f"filed under {name}, which is now {now}: {counted(sessions[name], 'session')} of {worktree}"
+                text = f"filed under {name}, which is now {now}: {pluralize(sessions[name], 'session')} of {worktree}"
                 remedy = "opensesh finds them under both; 'opensesh session move' files them anew"
                 yield Finding("project", os.path.join("session", name), text, "note", remedy=remedy)
 
@@ -120,7 +120,7 @@ def _folders(found: Inventory) -> Iterator[Finding]:
     for folder, names in sorted(folders.items()):
         if not os.path.isdir(folder):
             remedy = f"opensesh session move --from {shlex.quote(folder)} NEW tells them where it is now"
-            count = counted(len(names), "session")
+            count = pluralize(len(names), "session")
             yield Finding("folder", folder, f"{count} worked here, and it is gone", "note", remedy=remedy)
 
 

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 from ...ids import now_ms
 from ...records import Document, as_object, as_whole, dumps
-from ...spelling import counted
-from ...storage.keys import is_plain
+from ...storage.json_tree.undo import Change
+from ...storage.keys import PER_SESSION, is_plain
+from ...text import pluralize
 from .findings import Finding
-from .inventory import PER_SESSION, is_open
+from .inventory import is_open
 from .rebuilding import make_fit, rebuilt_message, rebuilt_session
-from .undo import Change
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -128,7 +128,7 @@ def _orphans(
         known = {name for _, name in found.damaged("message")} | _true_names(tree, found, "message")
         for message, count in sorted(found.lost_parts.items()):
             if message not in known:
-                text = f"{counted(count, 'part')} of a message that is gone"
+                text = f"{pluralize(count, 'part')} of a message that is gone"
                 yield Finding("orphan", os.path.join("part", message), text, "odd", _aside(tree, "part", message))
     if unlisted.isdisjoint(("session", "message")):
         unread = {os.path.basename(path).removesuffix(".json") for path, _ in found.unreadable}
@@ -148,7 +148,7 @@ def _without_session(tree: JsonTree, session: str, count: int, messages: Iterabl
     """Messages without a session are what is left when its record is lost: a new record makes them a session again."""
     record = rebuilt_session(tree, session, messages)
     place = os.path.join("session", str(record["projectID"]), f"{session}.json")
-    text = f"{counted(count, 'message')} of a session whose record is lost"
+    text = f"{pluralize(count, 'message')} of a session whose record is lost"
     return Finding("orphan", os.path.join("message", session), text, "damage", [Change(path=place, data=dumps(record))])
 
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
 
-from ...spelling import counted
-from ...storage.union import spare_messages
+from ...storage.merged import duplicate_messages
+from ...text import pluralize
 from .findings import Finding
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from ...records import Document
-    from ...storage.store import Store
+    from ...storage.protocol import Store
     from .inventory import Inventory
 
 
@@ -69,7 +69,7 @@ def compare_stores(stores: Sequence[Names]) -> list[Holding]:
     """What each holds, and what it has alone."""
     having: Counter[str] = Counter(name for each in stores for name in each.sessions)
     saying: Counter[str] = Counter() if len(stores) == 1 else Counter(name for each in stores for name in each.messages)
-    spare = spare_messages([each.messages.keys() for each in stores])
+    spare = duplicate_messages([each.messages.keys() for each in stores])
     return [
         Holding(
             place,
@@ -89,10 +89,10 @@ def check_stores(holdings: Sequence[Holding]) -> Iterator[Finding]:
         return
     for each in holdings:
         if each.only:
-            text = f"{counted(each.only, 'session')} in this store alone"
+            text = f"{pluralize(each.only, 'session')} in this store alone"
             yield Finding("stores", each.place, text, "note", remedy=_remedy(each.place))
         if each.only_messages:
-            text = f"{counted(each.only_messages, 'message')} here alone, of sessions that another store has too"
+            text = f"{pluralize(each.only_messages, 'message')} here alone, of sessions that another store has too"
             yield Finding("stores", each.place, text, "note", remedy=_remedy(each.place))
 
 

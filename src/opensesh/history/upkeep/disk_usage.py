@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from ...errors import RecordError
 from ...records import Document, as_list, as_object, dumps_compact, loads_object
-from ...storage.json_tree import JsonTree, read_file
-from ...storage.store import Damage, log_damage
-from ...storage.union import Union
+from ...storage.json_tree.store import JsonTree, read_file
+from ...storage.merged import MergedStore
+from ...storage.protocol import Damage, log_damage
 from ...workspace.tidying import weigh
 from ..stats.folders import folders, records
 from ..stats.ledger import Facts
@@ -19,7 +19,7 @@ from ..stats.ledger_reading import session_facts
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from ...storage.store import Key, Store
+    from ...storage.protocol import Key, Store
 
     Report = Callable[[Damage], None]
 
@@ -112,7 +112,7 @@ class StoreUsage:
 
 def measure(store: Store, *, report: Report = log_damage) -> list[StoreUsage]:
     """What each of a store's members takes. A tree is measured by its files, a database by the records in it."""
-    if isinstance(store, Union):
+    if isinstance(store, MergedStore):
         return [usage for member in store.members for usage in measure(member, report=report)]
     usage = StoreUsage(store.place)
     owners: dict[str, str] = {}

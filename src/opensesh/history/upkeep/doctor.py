@@ -11,22 +11,22 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ...errors import RecordError
 from ...records import dumps, loads_object
-from ...storage.json_tree import JsonTree, read_file
-from ...storage.union import Union
+from ...sessions.trash import writable_tree
+from ...storage.json_tree.store import JsonTree, read_file
+from ...storage.json_tree.undo import Change, files_changed, perform
+from ...storage.merged import MergedStore
 from .checks_places import check_places, running
 from .checks_records import check_records
 from .checks_shares import check_shares
 from .comparison import Holding, Names, check_stores, compare_stores, names_found, names_in
 from .findings import Finding
 from .inventory import take_inventory
-from .trash import writable_tree
-from .undo import Change, files_changed, perform
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from ...records import Document
-    from ...storage.store import Damage, Store
+    from ...storage.protocol import Damage, Store
 
     Step = Callable[[int], None]
 
@@ -67,7 +67,7 @@ def diagnose(store: Store, *, unread: Sequence[Damage] = (), step: Step = lambda
     """Look at everything, change nothing. ``unread`` are stores of the place that could not be opened."""
     stores: list[Names] = []
     findings = [Finding("database", path, reason, "damage", remedy=_WITHOUT_IT) for path, reason in unread]
-    for member in store.members if isinstance(store, Union) else (store,):
+    for member in store.members if isinstance(store, MergedStore) else (store,):
         if not isinstance(member, JsonTree):
             stores.append(names_in(member))
             continue

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ...errors import RecordError
 from ...records import Document, as_object, as_whole, loads
-from ...storage.json_tree import JsonTree, read_file
-from ...storage.keys import is_plain
+from ...storage.json_tree.store import JsonTree, read_file
+from ...storage.keys import PER_SESSION, is_plain
 from .rebuilding import make_fit, misfit
 
 if TYPE_CHECKING:
@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
 _LEFTOVER = re.compile(r"\..+\.json\.(\d+)\.[0-9a-f]{8}\.tmp")
 _DEEP = ("session", "message", "part")
-PER_SESSION = ("session_diff", "todo", "session_share", "share")
-"""Kinds of which a session has one record, named like it."""
 _KINDS = ("project", *_DEEP, *PER_SESSION)
 _TOLD = ("id", "projectID", "sessionID", "messageID", "directory", "worktree", "role", "time")
 

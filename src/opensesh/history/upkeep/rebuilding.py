@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 from ... import ids
 from ...errors import InvalidIDError, RecordError
 from ...records import Document, Project, Session, as_object, as_whole, loads_object, order, view
-from ...slugs import new_slug
-from ...storage.json_tree import JsonTree, read_file
+from ...sessions.slugs import new_slug
+from ...storage.json_tree.store import JsonTree, read_file
 from ...storage.keys import GLOBAL
 
 if TYPE_CHECKING:
@@ -130,7 +130,7 @@ def _project_of(tree: JsonTree, root: str) -> str:
 
 def _minted(name: str, near: int) -> int:
     try:
-        return ids.instant(name, near)
+        return ids.timestamp_of(name, near)
     except InvalidIDError:
         return near
 

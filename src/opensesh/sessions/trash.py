@@ -11,16 +11,12 @@ import os
 import shutil
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ... import ids
-from ...errors import ReadOnlyStoreError, RecordError
-from ...records import Session, Share, as_object, codec, dumps, view
-from ...storage import paths, revocations
-from ...storage.json_tree import JsonTree, read_file, tree_name
-from ...storage.leases import Leases
-from ...storage.store import Damage
-from ...storage.union import Union, places
-from .inventory import PER_SESSION
-from .undo import (
+from .. import ids
+from ..errors import ReadOnlyStoreError, RecordError
+from ..records import Session, Share, as_object, codec, dumps, view
+from ..storage import paths, revocations
+from ..storage.json_tree.store import JsonTree, read_file, tree_name
+from ..storage.json_tree.undo import (
     FILES,
     UNDO_FILE,
     Change,
@@ -33,11 +29,15 @@ from .undo import (
     take_back,
     undo_files,
 )
+from ..storage.keys import PER_SESSION
+from ..storage.leases import Leases
+from ..storage.merged import MergedStore, store_paths
+from ..storage.protocol import Damage
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Iterator, Sequence
 
-    from ...storage.store import Store
+    from ..storage.protocol import Store
 
 IN_DATABASE = "in a database of OpenCode's, which is never written here; do it in OpenCode"
 """Why a session was left alone that is not in the tree."""
@@ -75,7 +75,7 @@ class Trashed(NamedTuple):
 
 def writable_tree(store: Store) -> JsonTree:
     """The JSON tree that a store writes to; sessions of a database are never removed from here."""
-    for each in store.members if isinstance(store, Union) else (store,):
+    for each in store.members if isinstance(store, MergedStore) else (store,):
         if isinstance(each, JsonTree):
             return each
     raise ReadOnlyStoreError(
@@ -167,7 +167,7 @@ def _undo_files(what: str, store: Store | None) -> list[tuple[str, Header]]:
     every = undo_files(what)
     if store is None:
         return list(every)
-    known = places(store)
+    known = store_paths(store)
     return [(path, header) for path, header in every if os.path.realpath(header.root) in known]
 
 

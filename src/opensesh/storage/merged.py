@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from ..errors import NotFoundError, RecordError
 from ..records import as_object, order
 from .keys import SUMMARY, is_made_part
-from .store import Damage, Key, Store, StoredMessage, log_damage
+from .protocol import Damage, Key, Store, StoredMessage, log_damage
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -30,13 +30,13 @@ if TYPE_CHECKING:
 _ENDED = ("completed", "error")
 
 
-def places(store: Store) -> list[str]:
+def store_paths(store: Store) -> list[str]:
     """The real paths that a store is known by; the first is where new records go."""
-    members = store.members if isinstance(store, Union) else ()
+    members = store.members if isinstance(store, MergedStore) else ()
     return [os.path.realpath(each.place) for each in (*members, store)]
 
 
-class Union:
+class MergedStore:
     """The stores of one data folder, the writable one first."""
 
     def __init__(self, place: str, members: Sequence[Store]) -> None:
@@ -51,36 +51,36 @@ class Union:
     def locate(self, key: Key) -> str:
         """The place of the record in the store that answers for it."""
         copies, damaged = self._copies(key)
-        store = _fullest(key, copies)[0] if copies else (damaged or self.members)[0]
+        store = most_complete(key, copies)[0] if copies else (damaged or self.members)[0]
         return store.locate(key)
 
-    def home(self, key: Key) -> Store:
+    def store_for_write(self, key: Key) -> Store:
         """The store that a write of this key goes to; the first one for a new record."""
         copies, damaged = self._copies(key)
         if copies and key[0] == "session":
-            return _fullest(key, copies)[0]
+            return most_complete(key, copies)[0]
         return copies[0][0] if copies else (damaged or self.members)[0]
 
-    def holders(self, key: Key) -> list[Store]:
+    def stores_with(self, key: Key) -> list[Store]:
         """Every store that has a readable copy of the record."""
         return [store for store, _ in self._copies(key)[0]]
 
     def read(self, key: Key) -> Any:
         """The record, or :class:`NotFoundError`."""
         copies, damaged = self._copies(key)
-        return _fullest(key, copies)[1] if copies else (damaged or self.members)[0].read(key)
+        return most_complete(key, copies)[1] if copies else (damaged or self.members)[0].read(key)
 
     def write(self, key: Key, value: Any) -> None:
         """Store ``value`` where the record is, or in the first store."""
-        self.home(key).write(key, value)
+        self.store_for_write(key).write(key, value)
 
     def update(self, key: Key, edit: Callable[[Any], None]) -> Any:
         """Read, edit and store, in the store that holds the record."""
-        return self.home(key).update(key, edit)
+        return self.store_for_write(key).update(key, edit)
 
     def remove(self, key: Key) -> None:
         """Forget the record in the store that holds it."""
-        self.home(key).remove(key)
+        self.store_for_write(key).remove(key)
 
     def list(self, prefix: Key = ()) -> Sequence[Key]:
         """The keys below ``prefix``, of all stores."""
@@ -99,7 +99,7 @@ class Union:
         streams = (_from(store, store.scan(prefix, report=report)) for store in self.members)
         for key, copies in _once(merge(*streams, key=_key)):
             if filed.get(key[-1], key) == key or key[0] != "session":
-                store, value = _fullest(key, copies)
+                store, value = most_complete(key, copies)
                 yield store, key, value
 
     def messages(self, session_id: str, *, last: int = 0, report: Report = log_damage) -> Sequence[StoredMessage]:
@@ -107,11 +107,11 @@ class Union:
         held = [store.messages(session_id, last=last, report=report) for store in self.members]
         if sum(map(bool, held)) <= 1:
             return next(filter(None, held), ())
-        spare = spare_messages([{str(message.info.get("id")) for message in messages} for messages in held])
+        spare = duplicate_messages([{str(message.info.get("id")) for message in messages} for messages in held])
         found: dict[str, list[StoredMessage]] = {}
         for message in chain.from_iterable(held):
             found.setdefault(str(message.info.get("id")), []).append(message)
-        united = (_unite(name, copies) for name, copies in found.items() if name not in spare)
+        united = (_merge_copies(name, copies) for name, copies in found.items() if name not in spare)
         return sorted(united, key=lambda message: order.position(message.info))[-last:]
 
     def _copies(self, key: Key) -> tuple[list[tuple[Store, Any]], list[Store]]:
@@ -142,13 +142,14 @@ class Union:
             """When it was updated; of two such, the one in an earlier store counts, where a move is written."""
             copies = self._copies(key)[0]
             return max(
-                ((fullness(key, value)[0], -self.members.index(store)) for store, value in copies), default=(-1, 0)
+                ((completeness_key(key, value)[0], -self.members.index(store)) for store, value in copies),
+                default=(-1, 0),
             )
 
         return max(sorted(keys), key=rank)
 
 
-def fullness(key: Key, value: Any) -> tuple[int, ...]:
+def completeness_key(key: Key, value: Any) -> tuple[int, ...]:
     """How much a copy of a record holds, to compare with another copy of the same one."""
     record = as_object(value) or {}
     time = as_object(record.get("time")) or {}
@@ -165,33 +166,33 @@ def fullness(key: Key, value: Any) -> tuple[int, ...]:
             return (0,)
 
 
-def spare_messages(held: Sequence[AbstractSet[str]]) -> set[str]:
+def duplicate_messages(held: Sequence[AbstractSet[str]]) -> set[str]:
     """Of a session's messages as several stores name them, those made of a compaction that another store has as 1.x
     kept it: its summary is there under a name of its own."""
     made = {name for names in held for name in names if name.endswith(SUMMARY)}
     return {name for name in made if any(name.removesuffix(SUMMARY) in each and name not in each for each in held)}
 
 
-def spare_parts(message: str, names: Collection[str]) -> set[str]:
+def duplicate_parts(message: str, names: Collection[str]) -> set[str]:
     """Of a message's parts as all stores name them, those made of what others have under names of their own."""
     made = {name for name in names if is_made_part(name, message)}
     return made if len(made) < len(names) else set()
 
 
-def _fullest(key: Key, copies: Sequence[tuple[Store, Any]]) -> tuple[Store, Any]:
-    return max(copies, key=lambda copy: fullness(key, copy[1])) if len(copies) > 1 else copies[0]
+def most_complete(key: Key, copies: Sequence[tuple[Store, Any]]) -> tuple[Store, Any]:
+    return max(copies, key=lambda copy: completeness_key(key, copy[1])) if len(copies) > 1 else copies[0]
 
 
-def _unite(message_id: str, copies: Sequence[StoredMessage]) -> StoredMessage:
+def _merge_copies(message_id: str, copies: Sequence[StoredMessage]) -> StoredMessage:
     if len(copies) == 1:
         return copies[0]
-    info = max((message.info for message in copies), key=lambda info: fullness(("message",), info))
+    info = max((message.info for message in copies), key=lambda info: completeness_key(("message",), info))
     parts: dict[str, Document] = {}
     for message in copies:
         for part in message.parts:
             name = str(part.get("id"))
-            parts[name] = max(parts.get(name, part), part, key=lambda part: fullness(("part",), part))
-    for name in spare_parts(message_id, parts):
+            parts[name] = max(parts.get(name, part), part, key=lambda part: completeness_key(("part",), part))
+    for name in duplicate_parts(message_id, parts):
         del parts[name]
     return StoredMessage(info, order.parts_in_order(parts.values(), order.created(info)))
 
@@ -220,13 +221,13 @@ def _together(found: tuple[Key, Store, Any]) -> Key:
 def _spare(records: Sequence[tuple[Key, Store, Any]]) -> set[str]:
     first = records[0][0]
     if first[0] == "part":
-        return spare_parts(first[1], {key[-1] for key, _, _ in records})
+        return duplicate_parts(first[1], {key[-1] for key, _, _ in records})
     if first[0] != "message" or len(records) == 1:
         return set()
     held: dict[int, set[str]] = {}
     for key, store, _ in records:
         held.setdefault(id(store), set()).add(key[-1])
-    return spare_messages(list(held.values()))
+    return duplicate_messages(list(held.values()))
 
 
 def _key(found: tuple[Key, Store, Any]) -> Key:

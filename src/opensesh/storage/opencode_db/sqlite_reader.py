@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote
 from weakref import finalize
 
-from ..errors import StoreError
+from ...errors import StoreError
 
 if TYPE_CHECKING:
     from collections.abc import Generator

@@ -7,20 +7,20 @@ import heapq
 import os
 from typing import TYPE_CHECKING, Any, Literal
 
-from .. import ids
-from ..errors import NotFoundError, RecordError
-from ..records import codec, order
-from . import paths
-from .disk import Disk
-from .keys import check_key, is_plain
+from ... import ids
+from ...errors import NotFoundError, RecordError
+from ...records import codec, order
+from .. import paths
+from ..disk import Disk
+from ..keys import check_key, is_plain
+from ..locks import Locks
+from ..protocol import Damage, Key, StoredMessage, log_damage
 from .listings import Listings
-from .locks import Locks
-from .store import Damage, Key, StoredMessage, log_damage
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from ..records import Document
+    from ...records import Document
 
     Report = Callable[[Damage], None]
 
@@ -33,7 +33,7 @@ _ABSENT = object()
 
 
 class JsonTree:
-    """The default store, shared with OpenCode up to 1.1.65. See :class:`~opensesh.storage.store.Store` for what it
+    """The default store, shared with OpenCode up to 1.1.65. See :class:`~opensesh.storage.protocol.Store` for what it
     promises.
 
     Readers take no lock: a file is replaced whole. Writers of one key exclude each other through a lock file outside
@@ -143,7 +143,7 @@ class JsonTree:
         if len(entries) <= last + _MARGIN + 1:
             return None
         first, top = min(entries), sorted(heapq.nlargest(last + _MARGIN, entries))
-        if ids.straddle([first, top[-1]]):
+        if ids.spans_wraparound([first, top[-1]]):
             first, *by_time = order.names_in_order(entries, self._around(folder, entries))
             top = by_time[-last - _MARGIN :]
         looked_at = [entry[:-5] for entry in (first, *top) if entry.endswith(_SUFFIX)]

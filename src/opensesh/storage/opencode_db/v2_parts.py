@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ..records import PART_TYPES
-from ..records.codec import as_list, as_object, dumps_compact
-from .keys import made_part
-from .opencode_rows import known
+from ...records import PART_TYPES
+from ...records.codec import as_list, as_object, dumps_compact
+from ..keys import made_part
+from .rows import known
 
 if TYPE_CHECKING:
-    from ..records import Document
+    from ...records import Document
 
 
 class During(NamedTuple):

@@ -5,19 +5,19 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from ...project import register, resolve
-from ...records import as_object, as_whole, codec, dumps
-from ...storage.json_tree import read_file
+from ..project import register, resolve
+from ..records import as_object, as_whole, codec, dumps
+from ..storage.json_tree.store import read_file
+from ..storage.json_tree.undo import Change
 from .trash import Bulk, change_records, free, record_paths, with_children, writable_tree
-from .undo import Change
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from ...project import Place
-    from ...records import Session
-    from ...storage.json_tree import JsonTree
-    from ...storage.store import Store
+    from ..project import ProjectLocation
+    from ..records import Session
+    from ..storage.json_tree import JsonTree
+    from ..storage.protocol import Store
 
 
 def move(store: Store, sessions: Sequence[Session], folder: str, *, base: str = "", dry_run: bool = False) -> Bulk:
@@ -43,7 +43,7 @@ def move(store: Store, sessions: Sequence[Session], folder: str, *, base: str = 
     return change_records(tree, "move", moved, left, changes, dry_run=dry_run)
 
 
-def _changes(tree: JsonTree, paths: Sequence[str], place: Place) -> Iterator[Change]:
+def _changes(tree: JsonTree, paths: Sequence[str], place: ProjectLocation) -> Iterator[Change]:
     """What files the newest of a session's records where it belongs, and puts the others aside."""
     copies = {path: codec.loads_object(read_file(os.path.join(tree.root, path)), path) for path in paths}
     path = max(paths, key=lambda each: as_whole((as_object(copies[each].get("time")) or {}).get("updated")))

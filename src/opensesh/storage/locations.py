@@ -17,7 +17,7 @@ _DATABASE = r"opencode(-[A-Za-z0-9._-]+)\.db"
 _COPY = r"(?i)[-._](backup|bak|copy|old|orig|save|saved|tmp)([-._]|\d|$)"
 
 
-class Found:
+class StoreLocations:
     """What is at a place."""
 
     __slots__ = ("databases", "place", "tree")
@@ -30,7 +30,7 @@ class Found:
         self.databases = databases
 
 
-def find_stores(place: str | None = None) -> Found:
+def find_stores(place: str | None = None) -> StoreLocations:
     """The stores at ``place``: a storage folder, an OpenCode data folder, or a database file.
 
     A data folder (the default is OpenCode's own) holds the JSON tree and every database that is found in it.
@@ -41,10 +41,10 @@ def find_stores(place: str | None = None) -> Found:
         raise StoreError(f"there is no store for {scheme}:// addresses; give a folder or an opencode.db", place=place)
     place = os.path.abspath(os.path.expanduser(place))
     if os.path.isfile(place):
-        return Found(place, None, (place,))
+        return StoreLocations(place, None, (place,))
     if _is_tree(place):
-        return Found(place, place, ())
-    return Found(place, os.path.join(place, "storage"), tuple(databases(place)))
+        return StoreLocations(place, place, ())
+    return StoreLocations(place, os.path.join(place, "storage"), tuple(databases(place)))
 
 
 def databases(folder: str | os.PathLike[str], environment: Mapping[str, str] = os.environ) -> list[str]:

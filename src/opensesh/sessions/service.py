@@ -9,19 +9,19 @@ import re
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from . import __version__, events, ids
-from .errors import NotFoundError, ReadOnlyStoreError, RecordError
-from .records import OWN, Document, Rule, Session, Share, as_list, as_object, document_of, view
+from .. import __version__, events, ids
+from ..errors import NotFoundError, ReadOnlyStoreError, RecordError
+from ..records import EXTENSION_KEY, Document, Rule, Session, Share, as_list, as_object, document_of, view
+from ..storage import keys
+from ..storage.protocol import Damage, Key, StoredMessage, log_damage
 from .slugs import new_slug
-from .storage import keys
-from .storage.store import Damage, Key, StoredMessage, log_damage
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from .bus import Bus
-    from .project import Place
-    from .storage.store import Store
+    from ..bus import Bus
+    from ..project import ProjectLocation
+    from ..storage.protocol import Store
 
     Report = Callable[[Damage], None]
 
@@ -30,17 +30,17 @@ _FORK = r"(?a)(.+) \(fork #(\d+)\)"
 
 
 class Sessions:
-    """The sessions of a store, seen from one place.
+    """The sessions of a store, seen from one project location.
 
-    New sessions belong to ``place``. Existing ones are found wherever they are filed, so that a session can be read,
+    New sessions belong to ``location``. Existing ones are found wherever they are filed, so that a session can be read,
     forked or removed from anywhere. All methods are synchronous and safe to call from several threads.
     """
 
     def __init__(
-        self, store: Store, place: Place, *, bus: Bus | None = None, clock: Callable[[], int] = ids.now_ms
+        self, store: Store, location: ProjectLocation, *, bus: Bus | None = None, clock: Callable[[], int] = ids.now_ms
     ) -> None:
         self.store = store
-        self.place = place
+        self.location = location
         self._bus = bus
         self._clock = clock
         self._projects: dict[str, str] = {}
@@ -60,8 +60,8 @@ class Sessions:
             "id": ids.descending("ses", session_id),
             "slug": new_slug(),
             "version": f"opensesh-{__version__}",
-            "projectID": self.place.id,
-            "directory": self.place.directory,
+            "projectID": self.location.id,
+            "directory": self.location.directory,
         }
         if parent_id:
             info["parentID"] = ids.check(parent_id, "ses")
@@ -133,19 +133,21 @@ class Sessions:
         self._publish(events.SessionUpdated(info=info))
         return view(info, Session)
 
-    def need_writable(self, session_id: str) -> None:
+    def ensure_writable(self, session_id: str) -> None:
         """:class:`~opensesh.errors.ReadOnlyStoreError` if its record is in a store that is never written. To be asked
         before
         anything new of it is: that would go to another store, which knows nothing of the session."""
-        from .storage.union import Union
+        from ..storage.merged import MergedStore
 
         def look(key: Key) -> None:
-            home = self.store.home(key) if isinstance(self.store, Union) else self.store
-            home.read(key)
-            if getattr(home, "is_read_only", False):
+            store_for_write = self.store.store_for_write(key) if isinstance(self.store, MergedStore) else self.store
+            store_for_write.read(key)
+            if getattr(store_for_write, "is_read_only", False):
                 copy = f"'opensesh session fork {session_id}' makes a copy to go on with, 'opensesh import' one of all"
-                whose = f"{session_id} is in {home.place}, which belongs to OpenCode and is never written here"
-                raise ReadOnlyStoreError(f"{whose}; {copy}", path=home.place)
+                whose = (
+                    f"{session_id} is in {store_for_write.place}, which belongs to OpenCode and is never written here"
+                )
+                raise ReadOnlyStoreError(f"{whose}; {copy}", path=store_for_write.place)
 
         self._at(session_id, look)
 
@@ -177,9 +179,9 @@ class Sessions:
         history = self.store.messages(session_id)
         if before is not None:
             history = history[: _index(history, before)]
-        return self.fork_of(session_id, history)
+        return self.fork_messages(session_id, history)
 
-    def fork_of(self, session_id: str, history: Sequence[StoredMessage]) -> Session:
+    def fork_messages(self, session_id: str, history: Sequence[StoredMessage]) -> Session:
         """A fork with messages that the caller has chosen, or that the session no longer has."""
         original = self.get(session_id)
         now = self._clock()
@@ -187,8 +189,8 @@ class Sessions:
             "id": ids.descending("ses"),
             "slug": new_slug(),
             "version": f"opensesh-{__version__}",
-            "projectID": original.project_id or self.place.id,
-            "directory": original.directory or self.place.directory,
+            "projectID": original.project_id or self.location.id,
+            "directory": original.directory or self.location.directory,
             "title": fork_title(original.title),
             "time": {"created": now, "updated": now},
         }
@@ -281,7 +283,7 @@ class Sessions:
 
     def _publish(self, event: events.Event) -> None:
         if self._bus is not None:
-            self._bus.publish(event, directory=self.place.directory)
+            self._bus.publish(event, directory=self.location.directory)
 
     def _key(self, info: Document) -> Key:
         self._projects[info["id"]] = info["projectID"]
@@ -300,7 +302,7 @@ class Sessions:
     def _at(self, session_id: str, act: Callable[[Key], T]) -> T:
         """``act`` on the key of a session: where it was last seen, in this project, or wherever it is filed."""
         ids.check(session_id, "ses")
-        for project in dict.fromkeys((self._projects.get(session_id, self.place.id), self.place.id)):
+        for project in dict.fromkeys((self._projects.get(session_id, self.location.id), self.location.id)):
             try:
                 return act(keys.session(project, session_id))
             except NotFoundError:
@@ -319,10 +321,10 @@ class Sessions:
         for key in (("share", session_id), keys.share(session_id)):
             try:
                 share = view(self.store.read(key), Share)
-                from .storage import revocations
-                from .storage.union import places
+                from ..storage import revocations
+                from ..storage.merged import store_paths
 
-                revocations.note(session_id, share, store=places(self.store)[0], why="removed")
+                revocations.note(session_id, share, store=store_paths(self.store)[0], why="removed")
             except NotFoundError:
                 continue
             except RecordError:
@@ -383,7 +385,7 @@ def _renamed(record: Document, names: dict[str, str]) -> Document:
     answer, where the turns begin that a compaction kept, the parts that a provider would not take."""
     named = {field: str(record.get(field)) for field in ("parentID", "tail_start_id")}
     renamed: Document = {field: names[name] for field, name in named.items() if name in names}
-    own = as_object(record.get(OWN)) or {}
+    own = as_object(record.get(EXTENSION_KEY)) or {}
     if masked := as_list(own.get("masked")):
-        renamed[OWN] = own | {"masked": [names.get(str(part), part) for part in masked]}
+        renamed[EXTENSION_KEY] = own | {"masked": [names.get(str(part), part) for part in masked]}
     return record | renamed

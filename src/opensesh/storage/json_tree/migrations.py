@@ -12,18 +12,18 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from .. import ids
-from ..errors import InvalidKeyError, MigrationError, NotFoundError, OpenseshError, RecordError, StoreTooNewError
-from ..records import as_list, as_object, codec
-from .disk import Disk
-from .json_tree import JsonTree, read_file
-from .keys import GLOBAL, check_key
-from .store import Damage
+from ... import ids
+from ...errors import InvalidKeyError, MigrationError, NotFoundError, OpenseshError, RecordError, StoreTooNewError
+from ...records import as_list, as_object, codec
+from ..disk import Disk
+from ..keys import GLOBAL, check_key
+from ..protocol import Damage
+from .store import JsonTree, read_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from .store import Key
+    from ..protocol import Key
 
 LAYOUT = 2
 """The layout this version reads and writes."""

@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct, json
 
 from ...errors import NotFoundError, RecordError, WriteError
-from ...storage import paths
-from ...storage.disk import Disk, write_failed
-from ...storage.json_tree import JsonTree, read_file
-from ...storage.store import Damage
+from .. import paths
+from ..disk import Disk, write_failed
+from ..protocol import Damage
+from .store import JsonTree, read_file
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence

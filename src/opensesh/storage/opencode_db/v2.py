@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ..errors import RecordError
-from ..records import (
+from ...errors import RecordError
+from ...records import (
     APIError,
     AssistantMessage,
     ContentFilterError,
@@ -21,15 +21,15 @@ from ..records import (
     UnknownError,
     write_failure,
 )
-from ..records.codec import as_list, as_object
-from .keys import SUMMARY
-from .opencode_rows import SESSION, arrange, content, decoded, identifier, known, native, number, session_document, text
-from .opencode_v2_parts import During, Parts, add_attachments, add_content, add_shell, moment, take_object
-from .store import StoredMessage
+from ...records.codec import as_list, as_object
+from ..keys import SUMMARY
+from ..protocol import StoredMessage
+from .rows import SESSION, arrange, content, decoded, identifier, known, native, number, session_document, text
+from .v2_parts import During, Parts, add_attachments, add_content, add_shell, moment, take_object
 
 if TYPE_CHECKING:
-    from ..records import Document
-    from .opencode_rows import Row
+    from ...records import Document
+    from .rows import Row
 
 SESSION_V2 = (
     *SESSION,

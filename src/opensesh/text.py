@@ -11,18 +11,18 @@ CLOSE = 70
 seven. What agrees less is another word, and to suggest it would only mislead."""
 
 
-def counted(number: int, noun: str) -> str:
+def pluralize(number: int, noun: str) -> str:
     """``1 file``, ``2 files``, ``12,000 files``."""
     return f"{number:,} {noun if number == 1 else f'{noun}s'}"
 
 
-def reason(error: BaseException) -> str:
+def error_text(error: BaseException) -> str:
     """What an error says, without the operating system's number for it; its kind if it says nothing."""
     words = str(error)
     return words.partition("] ")[2] if words.startswith("[Errno ") else words or type(error).__name__
 
 
-def nearest(word: str, known: Iterable[str], most: int = 1, *, letters: Callable[[str], str] = str) -> list[str]:
+def close_matches(word: str, known: Iterable[str], most: int = 1, *, letters: Callable[[str], str] = str) -> list[str]:
     """Those of ``known`` that are spelt much like ``word``, best first; often none. ``letters`` gives what counts."""
     from rapidfuzz import fuzz, process
 

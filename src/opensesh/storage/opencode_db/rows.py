@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from ..errors import RecordError
-from ..records import (
+from ...errors import RecordError
+from ...records import (
     PART_TYPES,
     AssistantMessage,
     CacheTokens,
@@ -19,10 +19,10 @@ from ..records import (
     UserMessage,
     created,
 )
-from ..records.codec import as_list, as_object, loads, loads_object
+from ...records.codec import as_list, as_object, loads, loads_object
 
 if TYPE_CHECKING:
-    from ..records import Document
+    from ...records import Document
 
 Row = dict[str, Any]
 """Columns by name, as SQLite holds them; text is bytes, and a column that this database lacks is ``None``."""

@@ -8,8 +8,8 @@ import pytest
 from opensesh.errors import NotFoundError, RecordError
 from opensesh.storage.json_tree import JsonTree
 from opensesh.storage.memory import Memory
-from opensesh.storage.store import Damage
-from opensesh.storage.union import Union, places
+from opensesh.storage.merged import MergedStore, store_paths
+from opensesh.storage.protocol import Damage
 
 SESSION = ("session", "global", "ses_x")
 
@@ -37,11 +37,11 @@ def tree(tmp_path: Path) -> JsonTree:
 
 
 @pytest.fixture
-def union(tree: JsonTree, old: Memory, tmp_path: Path) -> Union:
-    return Union(str(tmp_path), [tree, old])
+def union(tree: JsonTree, old: Memory, tmp_path: Path) -> MergedStore:
+    return MergedStore(str(tmp_path), [tree, old])
 
 
-def test_new_records_go_to_the_first_store_and_known_ones_stay(union: Union, tree: JsonTree, old: Memory) -> None:
+def test_new_records_go_to_the_first_store_and_known_ones_stay(union: MergedStore, tree: JsonTree, old: Memory) -> None:
     old.write(("todo", "ses_x"), [1])
     union.write(("todo", "ses_x"), [2])
     union.write(("todo", "ses_y"), [3])
@@ -53,13 +53,13 @@ def test_new_records_go_to_the_first_store_and_known_ones_stay(union: Union, tre
         union.read(("todo", "ses_x"))
 
 
-def test_a_record_is_located_in_the_store_that_holds_it(union: Union, tree: JsonTree, old: Memory) -> None:
+def test_a_record_is_located_in_the_store_that_holds_it(union: MergedStore, tree: JsonTree, old: Memory) -> None:
     old.write(("todo", "ses_x"), [1])
     assert union.locate(("todo", "ses_x")) == old.locate(("todo", "ses_x"))
     assert union.locate(("todo", "ses_y")) == tree.locate(("todo", "ses_y"))
 
 
-def test_the_most_recently_updated_copy_of_a_session_counts(union: Union, tree: JsonTree, old: Memory) -> None:
+def test_the_most_recently_updated_copy_of_a_session_counts(union: MergedStore, tree: JsonTree, old: Memory) -> None:
     tree.write(SESSION, session("stale", 5))
     old.write(SESSION, session("fresh", 9))
     assert union.read(SESSION)["title"] == "fresh"
@@ -69,7 +69,7 @@ def test_the_most_recently_updated_copy_of_a_session_counts(union: Union, tree: 
     assert tree.read(SESSION)["title"] == "stale"
 
 
-def test_a_session_filed_under_two_projects_is_seen_once(union: Union, tree: JsonTree, old: Memory) -> None:
+def test_a_session_filed_under_two_projects_is_seen_once(union: MergedStore, tree: JsonTree, old: Memory) -> None:
     tree.write(("session", "abc", "ses_x"), session("fresh", 9))
     old.write(SESSION, session("stale", 5))
     assert [(key, value["title"]) for key, value in union.scan(("session",))] == [
@@ -80,7 +80,7 @@ def test_a_session_filed_under_two_projects_is_seen_once(union: Union, tree: Jso
 
 
 def test_records_of_different_kinds_with_one_name_do_not_hide_each_other(
-    union: Union, tree: JsonTree, old: Memory
+    union: MergedStore, tree: JsonTree, old: Memory
 ) -> None:
     tree.write(("todo", "ses_x"), [1])
     tree.write(("session_diff", "ses_x"), [2])
@@ -88,7 +88,7 @@ def test_records_of_different_kinds_with_one_name_do_not_hide_each_other(
     assert [key for key, _ in union.scan(())] == [SESSION, ("session_diff", "ses_x"), ("todo", "ses_x")]
 
 
-def test_a_scan_over_all_stores_is_in_key_order(union: Union, tree: JsonTree, old: Memory) -> None:
+def test_a_scan_over_all_stores_is_in_key_order(union: MergedStore, tree: JsonTree, old: Memory) -> None:
     for number in range(10):
         (tree if number % 3 else old).write(("todo", f"ses_{number}"), [number])
     found = list(union.scan(("todo",)))
@@ -97,7 +97,7 @@ def test_a_scan_over_all_stores_is_in_key_order(union: Union, tree: JsonTree, ol
     assert origins == [bool(number % 3) for number in range(10)]
 
 
-def test_a_damaged_copy_does_not_hide_a_healthy_one(union: Union, tree: JsonTree, old: Memory) -> None:
+def test_a_damaged_copy_does_not_hide_a_healthy_one(union: MergedStore, tree: JsonTree, old: Memory) -> None:
     for key in (SESSION, ("todo", "ses_x")):
         tree.write(key, {})
         Path(tree.locate(key)).write_bytes(b"{torn")
@@ -110,7 +110,7 @@ def test_a_damaged_copy_does_not_hide_a_healthy_one(union: Union, tree: JsonTree
         assert [report.path for report in reports] == [tree.locate(key)]
 
 
-def test_a_record_damaged_everywhere_is_named(union: Union, tree: JsonTree) -> None:
+def test_a_record_damaged_everywhere_is_named(union: MergedStore, tree: JsonTree) -> None:
     tree.write(SESSION, {})
     Path(tree.locate(SESSION)).write_bytes(b"{torn")
     with pytest.raises(RecordError, match="torn"):
@@ -121,7 +121,7 @@ def test_a_record_damaged_everywhere_is_named(union: Union, tree: JsonTree) -> N
 
 def test_what_only_a_later_store_has_and_cannot_read_is_told_of_there(tree: JsonTree, tmp_path: Path) -> None:
     second = JsonTree(tmp_path / "second", durability="relaxed")
-    union = Union(str(tmp_path), [tree, second])
+    union = MergedStore(str(tmp_path), [tree, second])
     for key in (SESSION, ("message", "ses_x", "msg_1")):
         second.write(key, {})
         Path(second.locate(key)).write_bytes(b"{torn")
@@ -136,11 +136,15 @@ def test_what_only_a_later_store_has_and_cannot_read_is_told_of_there(tree: Json
 def test_stores_are_known_by_where_they_are_the_one_that_is_written_first(tree: JsonTree, tmp_path: Path) -> None:
     (tmp_path / "alias").symlink_to(tmp_path)
     second = JsonTree(tmp_path / "alias" / "second")
-    assert places(Union(str(tmp_path), [tree, second])) == [tree.place, str(tmp_path / "second"), str(tmp_path)]
-    assert places(tree) == [tree.place]
+    assert store_paths(MergedStore(str(tmp_path), [tree, second])) == [
+        tree.place,
+        str(tmp_path / "second"),
+        str(tmp_path),
+    ]
+    assert store_paths(tree) == [tree.place]
 
 
-def test_messages_of_all_stores_come_together_by_time(union: Union, tree: JsonTree, old: Memory) -> None:
+def test_messages_of_all_stores_come_together_by_time(union: MergedStore, tree: JsonTree, old: Memory) -> None:
     for number in range(12):
         name = f"msg_{number:012x}0"
         (tree if number % 3 else old).write(("message", "ses_x", name), message(name, 12 - number))
@@ -150,7 +154,7 @@ def test_messages_of_all_stores_come_together_by_time(union: Union, tree: JsonTr
         assert [each.info["time"]["created"] for each in union.messages("ses_x", last=last)] == found[-last:]
 
 
-def test_of_two_copies_the_fuller_one_counts_record_by_record(union: Union, tree: JsonTree, old: Memory) -> None:
+def test_of_two_copies_the_fuller_one_counts_record_by_record(union: MergedStore, tree: JsonTree, old: Memory) -> None:
     tree.write(("message", "ses_x", "msg_1"), message("msg_1", 1))
     old.write(("message", "ses_x", "msg_1"), message("msg_1", 1, completed=2))
     (found,) = union.messages("ses_x")
@@ -206,7 +210,7 @@ def text(words: str, **time: int) -> dict[str, Any]:
     ],
 )
 def test_the_fuller_copy_is_read_whichever_store_has_it(
-    union: Union, tree: JsonTree, old: Memory, key: Any, lesser: Any, fuller: Any
+    union: MergedStore, tree: JsonTree, old: Memory, key: Any, lesser: Any, fuller: Any
 ) -> None:
     for first, second in ((lesser, fuller), (fuller, lesser)):
         tree.write(key, first)
@@ -215,14 +219,14 @@ def test_the_fuller_copy_is_read_whichever_store_has_it(
         assert [value for _, value in union.scan(key[:1])] == [fuller]
 
 
-def test_of_two_lists_the_first_store_has_the_one_that_counts(union: Union, tree: JsonTree, old: Memory) -> None:
+def test_of_two_lists_the_first_store_has_the_one_that_counts(union: MergedStore, tree: JsonTree, old: Memory) -> None:
     tree.write(("todo", "ses_x"), [1])
     old.write(("todo", "ses_x"), [1, 2])
     assert union.read(("todo", "ses_x")) == [1]
 
 
 def test_a_write_goes_to_the_first_store_that_has_the_record_but_a_session_follows_its_newest(
-    union: Union, tree: JsonTree, old: Memory
+    union: MergedStore, tree: JsonTree, old: Memory
 ) -> None:
     part = ("part", "msg_1", "prt_2")
     tree.write(part, tool("running"))
@@ -237,7 +241,7 @@ def test_a_write_goes_to_the_first_store_that_has_the_record_but_a_session_follo
 
 def test_a_damaged_record_is_located_and_written_where_it_is(tree: JsonTree, tmp_path: Path) -> None:
     second = JsonTree(tmp_path / "second", durability="relaxed")
-    union = Union(str(tmp_path), [tree, second])
+    union = MergedStore(str(tmp_path), [tree, second])
     second.write(SESSION, {})
     Path(second.locate(SESSION)).write_bytes(b"{torn")
     assert union.locate(SESSION) == second.locate(SESSION)
@@ -247,7 +251,7 @@ def test_a_damaged_record_is_located_and_written_where_it_is(tree: JsonTree, tmp
 
 
 def test_a_session_filed_twice_hides_neither_its_todos_nor_a_readable_copy(
-    union: Union, tree: JsonTree, old: Memory
+    union: MergedStore, tree: JsonTree, old: Memory
 ) -> None:
     moved = ("session", "abc", "ses_x")
     tree.write(moved, session("moved", 9))
@@ -260,16 +264,16 @@ def test_a_session_filed_twice_hides_neither_its_todos_nor_a_readable_copy(
     assert [report.path for report in reports] == [tree.locate(moved)]
 
 
-def test_who_holds_a_copy_can_be_told(union: Union, tree: JsonTree, old: Memory) -> None:
+def test_who_holds_a_copy_can_be_told(union: MergedStore, tree: JsonTree, old: Memory) -> None:
     tree.write(SESSION, session("stale", 5))
     old.write(SESSION, session("fresh", 9))
-    assert union.holders(SESSION) == [tree, old]
-    assert union.holders(("session", "global", "ses_y")) == []
+    assert union.stores_with(SESSION) == [tree, old]
+    assert union.stores_with(("session", "global", "ses_y")) == []
     assert [store for store, _, _ in union.origins(("session",))] == [old]
 
 
 def test_what_the_newest_generation_keeps_without_names_is_not_told_beside_what_has_them(
-    union: Union, tree: JsonTree, old: Memory
+    union: MergedStore, tree: JsonTree, old: Memory
 ) -> None:
     def text(name: str, words: str) -> dict[str, Any]:
         return {"id": name, "messageID": "msg_1", "type": "text", "text": words}
@@ -289,7 +293,7 @@ def test_what_the_newest_generation_keeps_without_names_is_not_told_beside_what_
 
 @pytest.mark.parametrize("named", [True, False])
 def test_a_compaction_has_one_summary_whichever_generation_tells_of_it(
-    union: Union, tree: JsonTree, old: Memory, named: bool
+    union: MergedStore, tree: JsonTree, old: Memory, named: bool
 ) -> None:
     for name, created in (("msg_1", 1), ("msg_1-summary", 2)):
         old.write(("message", "ses_x", name), message(name, created))

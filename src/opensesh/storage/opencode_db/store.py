@@ -8,24 +8,24 @@ from heapq import merge
 from itertools import chain
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from ..errors import InvalidKeyError, NotFoundError, ReadOnlyStoreError, RecordError
-from ..records import order
-from ..records.codec import dumps_compact
-from .found import databases
-from .keys import check_key, is_plain
-from .opencode_tables import DEPTH, PAGE, read_layout, sources
-from .opencode_v2 import messages_of, read_row
+from ...errors import InvalidKeyError, NotFoundError, ReadOnlyStoreError, RecordError
+from ...records import order
+from ...records.codec import dumps_compact
+from ..keys import check_key, is_plain
+from ..locations import databases
+from ..protocol import Damage, Key, StoredMessage, log_damage
 from .sqlite_reader import SqliteReader
-from .store import Damage, Key, StoredMessage, log_damage
+from .tables import DEPTH, PAGE, read_layout, sources
+from .v2 import messages_of, read_row
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
     from sqlite3 import Connection
     from types import TracebackType
 
-    from ..records import Document
-    from .opencode_rows import Row
-    from .opencode_tables import Source
+    from ...records import Document
+    from .rows import Row
+    from .tables import Source
 
     Report = Callable[[Damage], None]
     Sources = dict[str, list[Source]]
@@ -37,7 +37,7 @@ __all__ = ["OpencodeDB", "databases"]
 
 
 class OpencodeDB:
-    """An ``opencode.db`` of any version, as a store that is only read. See :class:`~opensesh.storage.store.Store`.
+    """An ``opencode.db`` of any version, as a store that is only read. See :class:`~opensesh.storage.protocol.Store`.
 
     Records are found under the keys that the JSON tree has, with the fields that OpenCode's server answers, in its
     order. Sessions of OpenCode 2.x appear in the shape of 1.x; one that is in both layouts is taken from the newer.

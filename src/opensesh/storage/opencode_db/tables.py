@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ..errors import StoreError
-from . import opencode_rows as rows
-from .opencode_v2 import SESSION_V2, messages_of, read_row, row_id, session_v2_document
+from ...errors import StoreError
+from . import rows
+from .v2 import SESSION_V2, messages_of, read_row, row_id, session_v2_document
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Sequence
     from sqlite3 import Connection
 
-    from .opencode_rows import Row
-    from .store import Key
+    from ..protocol import Key
+    from .rows import Row
 
     Layout = dict[str, set[str]]
     Records = Sequence[tuple[Key, Any]]

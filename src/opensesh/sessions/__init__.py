@@ -1,0 +1,11 @@
+"""The life of a session, for every store: create, fork, update, archive, move, trash, restore, remove.
+
+:class:`Sessions` works on one session at a time. Operations on many sessions at once, with an undo file, are in
+:mod:`opensesh.sessions.trash` and :mod:`opensesh.sessions.moving`.
+"""
+
+from __future__ import annotations
+
+from .service import Sessions, default_title, fork_title
+
+__all__ = ["Sessions", "default_title", "fork_title"]
