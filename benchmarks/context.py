@@ -12,9 +12,9 @@ from opensesh.engine.engine import open_engine
 from opensesh.engine.inspector import inspect
 from opensesh.engine.tokens import request_tokens
 from opensesh.engine.window import usable, visible
-from opensesh.models.events import FinishStep, StartStep, StreamEvent, TextDelta, TextEnd, TextStart, Usage
+from opensesh.models.model import scripted_model
 from opensesh.models.request import Request
-from opensesh.models.scripts import scripted
+from opensesh.models.stream_events import FinishStep, StartStep, StreamEvent, TextDelta, TextEnd, TextStart, Usage
 from opensesh.storage.memory import Memory
 
 from .report import interleaved, line
@@ -50,7 +50,7 @@ async def _compacted(windows: float) -> tuple[int, int, int]:
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
         async with open_engine(folder, store=Memory(), scripts={"it": brief}) as engine:
-            room = usable(scripted("it"), engine.runtime.config)
+            room = usable(scripted_model("it"), engine.runtime.config)
             session = (await engine.create(title="bench")).id
             words = "some words of a conversation " * (room * 4 // 29 // 20)
             for _ in range(int(20 * windows)):
@@ -71,7 +71,7 @@ async def _inspected() -> None:
             for _ in range(200):
                 await engine.run(session.id, "some words of a conversation " * 200, model="scripted/it")
             messages = visible(engine.sessions.messages(session.id))
-            model, config = scripted("it"), engine.runtime.config
+            model, config = scripted_model("it"), engine.runtime.config
             looked, cut = interleaved(
                 lambda: inspect(engine.runtime, session), lambda: portions(messages, model, config), rounds=5
             )

@@ -12,7 +12,7 @@ from itertools import pairwise
 from typing import Any
 
 from opensesh.engine.engine import open_engine
-from opensesh.models import events
+from opensesh.models import stream_events as events
 from opensesh.models.request import Provider, Request
 from opensesh.storage.disk import Disk
 from opensesh.storage.json_tree import JsonTree

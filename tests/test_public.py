@@ -15,7 +15,7 @@ from opensesh.bus import Envelope
 from opensesh.engine.prompt import Manner
 from opensesh.errors import InvalidIDError, PermissionCorrectedError, ReadOnlyStoreError, UsageError
 from opensesh.events import PartUpdated, PermissionAsked, QuestionAsked
-from opensesh.models.scripted import ScriptedModel
+from opensesh.testing.scripted import ScriptedModel
 
 from .history.shelf import Database
 

@@ -9,7 +9,7 @@ import pytest
 from opensesh.config import Config, load
 from opensesh.config.merged import Origin
 from opensesh.config.ownership import whose
-from opensesh.models.foreign import foreign as models
+from opensesh.models.provider_trust import provider_trust_items as models
 from opensesh.sharing.terms import terms
 from opensesh.tools.mcp.foreign import foreign as servers
 

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any, Literal
 from opensesh.engine.engine import Engine, open_engine
 from opensesh.engine.runtime import Settings
 from opensesh.errors import BusyError
-from opensesh.models.scripted import ScriptedModel
 from opensesh.records import Rule
 from opensesh.storage.json_tree import JsonTree
+from opensesh.testing.scripted import ScriptedModel
 
 from .stage import Acting
 
 if TYPE_CHECKING:
-    from opensesh.testing.processes import Tell
+    from ..harness import Report
 
 ALLOW = [Rule(permission="*", pattern="*", action="allow")]
 
@@ -51,7 +51,7 @@ def inside(home: str, work: Callable[[Engine], Awaitable[None]], **options: Any)
     asyncio.run(main())
 
 
-def work_through(tell: Tell, home: str, steps: int) -> None:
+def work_through(tell: Report, home: str, steps: int) -> None:
     """Answer prompts, one after the other, until the end or until killed."""
 
     async def work(engine: Engine) -> None:
@@ -66,7 +66,7 @@ def work_through(tell: Tell, home: str, steps: int) -> None:
     inside(home, work, store=tree(home))
 
 
-def hold(tell: Tell, home: str, session_id: str) -> None:
+def hold(tell: Report, home: str, session_id: str) -> None:
     """Run a session that does not end."""
 
     async def work(engine: Engine) -> None:
@@ -77,7 +77,7 @@ def hold(tell: Tell, home: str, session_id: str) -> None:
     inside(home, work, store=tree(home, "relaxed"), scripts={"it": ScriptedModel("SAY holding\nHANG")})
 
 
-def knock(tell: Tell, home: str, session_id: str) -> None:
+def knock(tell: Report, home: str, session_id: str) -> None:
     """Try to run a session that another runs."""
 
     async def work(engine: Engine) -> None:
@@ -91,7 +91,7 @@ def knock(tell: Tell, home: str, session_id: str) -> None:
     inside(home, work, store=tree(home, "relaxed"), scripts={"it": ScriptedModel("SAY in")})
 
 
-def die_writing(tell: Tell, home: str, half: bool) -> None:
+def die_writing(tell: Report, home: str, half: bool) -> None:
     """Be killed while a tool writes a file: after half of it, or just before the call is recorded."""
 
     async def act(given: dict[str, Any], ctx: Any) -> str:

@@ -16,14 +16,13 @@ from opensesh.engine.loop import Outcome
 from opensesh.engine.prompt import Prompt
 from opensesh.engine.retry import Policy
 from opensesh.engine.runtime import Settings
-from opensesh.models.events import StreamEvent
 from opensesh.models.request import Provider, Request
-from opensesh.models.script import Script
-from opensesh.models.scripted import ScriptedModel
+from opensesh.models.stream_events import StreamEvent
 from opensesh.plugins import Pluggable
 from opensesh.records import Rule
 from opensesh.storage.memory import Memory
 from opensesh.storage.protocol import Key, Store, StoredMessage
+from opensesh.testing.scripted import Script, ScriptedModel
 from opensesh.tools.tool import Tool, ToolOutput
 
 IMPATIENT = Settings(retry=Policy(initial=1, longest=1))

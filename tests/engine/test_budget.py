@@ -8,8 +8,8 @@ import pytest
 from opensesh.engine.budget import Budget, amount, from_environment
 from opensesh.engine.runtime import Settings
 from opensesh.errors import UsageError
-from opensesh.models.scripted import ScriptedModel
 from opensesh.records import BudgetExceededError, read_failure, side_calls
+from opensesh.testing.scripted import ScriptedModel
 
 from .stage import Stage, echo, stage
 

@@ -9,8 +9,8 @@ import pytest
 
 from opensesh import events
 from opensesh.engine.repetition import Limits, Repetition
-from opensesh.models.scripted import ScriptedModel
 from opensesh.records import Rule
+from opensesh.testing.scripted import ScriptedModel
 from opensesh.tools.custom import tool
 
 from .stage import Acting, Stage, echo, stage

@@ -10,9 +10,9 @@ import pytest
 from opensesh import events
 from opensesh.errors import ModelNotFoundError, NotFoundError
 from opensesh.models.request import Text, User
-from opensesh.models.scripted import ScriptedModel
 from opensesh.storage import keys
 from opensesh.storage.memory import Memory
+from opensesh.testing.scripted import ScriptedModel
 
 from .stage import Stage, stage
 

@@ -13,12 +13,12 @@ from opensesh.engine.retry import Policy
 from opensesh.engine.runtime import Settings
 from opensesh.engine.summary import own_words, pieces, transcript
 from opensesh.engine.tokens import estimate
-from opensesh.models.events import FinishStep, StartStep, StreamEvent, TextDelta, TextEnd, TextStart, Usage
 from opensesh.models.request import Request
-from opensesh.models.scripted import ScriptedModel
+from opensesh.models.stream_events import FinishStep, StartStep, StreamEvent, TextDelta, TextEnd, TextStart, Usage
 from opensesh.storage.json_tree import JsonTree
 from opensesh.storage.memory import Memory
 from opensesh.storage.protocol import StoredMessage
+from opensesh.testing.scripted import ScriptedModel
 from opensesh.tools.tool import ToolOutput
 
 from .stage import Acting, Ledger, Playing, stage

@@ -12,12 +12,11 @@ from opensesh.engine import compaction, window
 from opensesh.engine.overflow import is_hopeless
 from opensesh.errors import ContextExceededError
 from opensesh.history.library import figures
-from opensesh.models.events import FinishStep, StartStep, StreamEvent, TextDelta, TextEnd, TextStart, Usage
-from opensesh.models.model import Model
+from opensesh.models.model import Model, scripted_model
 from opensesh.models.request import Request
-from opensesh.models.scripted import ScriptedModel
-from opensesh.models.scripts import scripted
+from opensesh.models.stream_events import FinishStep, StartStep, StreamEvent, TextDelta, TextEnd, TextStart, Usage
 from opensesh.records import Rule
+from opensesh.testing.scripted import ScriptedModel
 
 from .stage import Playing, Stage, echo, stage
 
@@ -151,7 +150,7 @@ async def test_t5_2_a_conversation_larger_than_the_window_is_summed_up_in_pieces
     async with stage(narrow) as on:
         for _ in range(12):
             await on.ask("long words " * 8_000)
-        room = window.usable(scripted("it"), on.engine.runtime.config)
+        room = window.usable(scripted_model("it"), on.engine.runtime.config)
         before = len(narrow.sizes)
         await (await on.engine.compact(on.session))
         asked = narrow.sizes[before:]

@@ -8,14 +8,14 @@ import pytest
 
 from opensesh.engine.prompt import Prompt
 from opensesh.errors import ModelNotFoundError, NotFoundError, OpenseshError, UsageError
-from opensesh.models.events import StreamEvent
 from opensesh.models.request import Request
-from opensesh.models.scripted import ScriptedModel
+from opensesh.models.stream_events import StreamEvent
 from opensesh.storage.json_tree import JsonTree
 from opensesh.storage.memory import Memory
 from opensesh.storage.protocol import Key
-from opensesh.testing import FullDisk
+from opensesh.testing.scripted import ScriptedModel
 
+from ..harness import FullDisk
 from .stage import Acting, hanging, stage
 
 # -- what cannot begin -------------------------------------------------------------------------------------------------
@@ -130,10 +130,10 @@ async def test_a_full_disk_of_a_tree_fails_the_prompt_with_the_reason(tmp_path: 
     tree = JsonTree(tmp_path / "storage", disk=disk)
     async with stage("SAY one\n---\nSAY two", store=tree) as on:
         await on.ask()
-        disk.room = 1_500
+        disk.free_bytes = 1_500
         with pytest.raises(OpenseshError):
             await on.ask("x" * 2_000)
-        disk.make_room(1_000_000)
+        disk.add_space(1_000_000)
         assert (await on.ask()).kind == "answered"
         on.assert_sound()
 

@@ -7,7 +7,7 @@ import pytest
 
 from opensesh.engine.projection import turns_of
 from opensesh.models.model import Model
-from opensesh.models.request import File, Text, Tool, User
+from opensesh.models.request import File, Text, ToolResults, User
 
 from .histories import CLAUDE, PDF, PNG, answer, called, model, say, user
 
@@ -119,7 +119,7 @@ def test_files_of_a_tool_follow_in_a_message_of_their_own_where_results_hold_onl
     files = [{"mime": mime, "url": f"data:{mime};base64,{data}", "filename": "it"}]
     turns = turns_of(answer(1, called(attachments=files)), model("some", name, npm))
     assert [type(turn).__name__ for turn in turns] == ["Assistant", "Tool"] + ["User"] * (not within)
-    assert isinstance(turns[1], Tool)
+    assert isinstance(turns[1], ToolResults)
     kept = (File(mime=mime, url=files[0]["url"], filename="it"),) if within else ()
     assert turns[1].content[0].output == (Text(text="ok"), *kept)
 
@@ -132,7 +132,7 @@ def test_of_what_a_tool_attached_only_media_that_can_be_sent_leave_its_result() 
     attached = [*elsewhere, {}, image, empty, table]
     local = model("local", "qwen3", "@ai-sdk/openai-compatible")
     _, results, images = turns_of(answer(1, called(attachments=attached)), local)
-    assert isinstance(results, Tool)
+    assert isinstance(results, ToolResults)
     words, left_out, kept = results.content[0].output
     assert words == Text(text="ok")
     assert left_out == Text(text="[empty.png was left out: it is empty]")
@@ -145,7 +145,7 @@ def test_a_result_without_words_holds_its_files_alone_and_one_without_anything_i
     files = [{"mime": "image/png", "url": f"data:image/png;base64,{PNG}"}, {"mime": "image/png", "url": "file:///x"}]
     for attached, expected in ((files, (File(mime="image/png", url=files[0]["url"]),)), ([], (Text(text=" "),))):
         _, result = turns_of(answer(1, called(output=" ", attachments=attached)), CLAUDE)
-        assert isinstance(result, Tool)
+        assert isinstance(result, ToolResults)
         assert result.content[0].output == expected
 
 

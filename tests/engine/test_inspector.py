@@ -12,8 +12,8 @@ from opensesh.engine import pruning
 from opensesh.engine.inspector import Inspection, inspect
 from opensesh.engine.tokens import file_tokens, request_tokens
 from opensesh.errors import ModelError, NotFoundError, UsageError
-from opensesh.models.events import FinishStep, StartStep, TextDelta, TextEnd, TextStart, Usage
-from opensesh.models.request import File, Tool, User
+from opensesh.models.request import File, ToolResults, User
+from opensesh.models.stream_events import FinishStep, StartStep, TextDelta, TextEnd, TextStart, Usage
 from opensesh.records import Rule
 from opensesh.storage.memory import Memory
 
@@ -139,7 +139,9 @@ async def test_what_a_provider_refused_is_named_and_stays_left_out_in_the_next_r
 
 def _pictures(playing: Playing, number: int) -> int:
     turns = playing.requests[number].messages
-    return sum(isinstance(piece, File) for turn in turns if isinstance(turn, (User, Tool)) for piece in turn.content)
+    return sum(
+        isinstance(piece, File) for turn in turns if isinstance(turn, (User, ToolResults)) for piece in turn.content
+    )
 
 
 async def test_a_model_and_an_agent_that_are_gone_are_named_and_do_not_matter() -> None:

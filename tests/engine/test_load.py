@@ -15,7 +15,7 @@ import pytest
 
 from opensesh import events
 from opensesh.engine.engine import Engine, open_engine
-from opensesh.models import events as stream
+from opensesh.models import stream_events as stream
 from opensesh.models.request import Request
 from opensesh.storage.json_tree import JsonTree
 from opensesh.storage.memory import Memory

@@ -10,10 +10,10 @@ from opensesh import events
 from opensesh.engine.loop import Outcome
 from opensesh.engine.prompt import Prompt, text_prompt
 from opensesh.engine.runtime import Settings
-from opensesh.models.scripted import ScriptedModel
 from opensesh.records import Rule
 from opensesh.storage.json_tree import JsonTree
 from opensesh.storage.memory import Memory
+from opensesh.testing.scripted import ScriptedModel
 
 from .stage import Acting, Stage, echo, stage
 

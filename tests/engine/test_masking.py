@@ -7,10 +7,10 @@ import pytest
 from opensesh.engine.history import History
 from opensesh.engine.masking import note, noted, suspects
 from opensesh.errors import AuthFailedError, ContextExceededError, ModelError
-from opensesh.models.scripts import scripted
+from opensesh.models.model import scripted_model
 from opensesh.storage.protocol import StoredMessage
 
-MODEL = scripted("it")
+MODEL = scripted_model("it")
 PICTURE = "data:image/png;base64,iVBORw0KGgo="
 
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import asyncio
 import json
 
-from opensesh.models.scripted import ScriptedModel
+from opensesh.testing.scripted import ScriptedModel
 
 from .stage import stage
 from .test_calls import child, task

@@ -15,9 +15,9 @@ import pytest
 from opensesh import events
 from opensesh.bus import Envelope
 from opensesh.engine.modes import plan_file
-from opensesh.models.scripted import ScriptedModel
 from opensesh.records import Rule
 from opensesh.storage.json_tree import JsonTree
+from opensesh.testing.scripted import ScriptedModel
 from opensesh.tools.custom import tool
 from opensesh.tools.multiedit import MultiEdit
 

@@ -14,15 +14,15 @@ from opensesh.models import anthropic_prompt, bedrock_prompt, google_prompt, ope
 from opensesh.models.model import Model
 from opensesh.models.request import (
     Assistant,
-    Call,
     File,
     Reasoning,
     Request,
-    Result,
     System,
     Text,
-    Tool,
+    ToolResults,
     ToolSpec,
+    ToolUse,
+    ToolUseResult,
     User,
 )
 from opensesh.storage.protocol import StoredMessage
@@ -119,7 +119,7 @@ def test_the_history_itself_is_not_touched(history: list[StoredMessage]) -> None
 def test_a_call_that_never_ended_is_told_as_interrupted() -> None:
     for status in ("pending", "running"):
         _, result = turns_of(answer(1, called(status=status)), CLAUDE)
-        assert isinstance(result, Tool)
+        assert isinstance(result, ToolResults)
         assert result.content[0].output == (Text(text=INTERRUPTED),)
         assert result.content[0].failed
 
@@ -128,7 +128,7 @@ def test_a_pruned_output_and_its_files_are_not_sent() -> None:
     files = [{"mime": "image/png", "url": f"data:image/png;base64,{PNG}"}]
     pruned = called(time={"start": 1, "end": 2, "compacted": 3}, attachments=files)
     _, result = turns_of(answer(1, pruned), CLAUDE)
-    assert isinstance(result, Tool)
+    assert isinstance(result, ToolResults)
     assert result.content[0].output == (Text(text=PRUNED),)
 
 
@@ -150,7 +150,7 @@ def test_what_a_provider_attached_to_words_and_calls_goes_back_only_to_the_model
     ):
         said, result = turns_of(answer(1, *parts, by=by), CLAUDE)
         assert isinstance(said, Assistant)
-        assert isinstance(result, Tool)
+        assert isinstance(result, ToolResults)
         assert [piece.metadata for piece in (*said.content, *result.content)] == [expected] * 3
 
 
@@ -187,7 +187,7 @@ def test_half_characters_are_mended_wherever_they_are() -> None:
             wire_rules.sent(body(request_for(target, [message])))
     (first, *_) = turns_of(answer(1, *parts), CLAUDE)
     assert isinstance(first, Assistant)
-    assert isinstance(first.content[0], Call)
+    assert isinstance(first.content[0], ToolUse)
     assert first.content[0].input == {"a\ufffd": [{"b": "a\ufffd"}]}
 
 
@@ -213,8 +213,10 @@ def test_a_failed_answer_is_left_out_and_an_aborted_one_stays_if_it_said_somethi
 def test_a_call_keeps_its_id_as_far_as_every_provider_takes_it(given: str, part: str, sent: str) -> None:
     said, result = turns_of(answer(1, called(given) | {"id": part}), CLAUDE)
     assert isinstance(said, Assistant)
-    assert isinstance(result, Tool)
-    assert [piece.id for piece in (*said.content, *result.content) if isinstance(piece, (Call, Result))] == [sent] * 2
+    assert isinstance(result, ToolResults)
+    assert [piece.id for piece in (*said.content, *result.content) if isinstance(piece, (ToolUse, ToolUseResult))] == [
+        sent
+    ] * 2
 
 
 @pytest.mark.parametrize(
@@ -232,20 +234,24 @@ def test_a_call_keeps_its_id_as_far_as_every_provider_takes_it(given: str, part:
 def test_a_tool_keeps_its_name_as_far_as_every_provider_takes_it(tool: str, sent: str) -> None:
     said, result = turns_of(answer(1, called(tool=tool)), CLAUDE)
     assert isinstance(said, Assistant)
-    assert isinstance(result, Tool)
-    assert [piece.name for piece in (*said.content, *result.content) if isinstance(piece, (Call, Result))] == [sent] * 2
+    assert isinstance(result, ToolResults)
+    assert [
+        piece.name for piece in (*said.content, *result.content) if isinstance(piece, (ToolUse, ToolUseResult))
+    ] == [sent] * 2
 
 
 def test_the_input_of_a_call_is_sent_as_it_was_given() -> None:
     given: dict[str, Any] = {"text": "é", "list": [1, 1.5, True, None, {"deep": [[]]}]}
     said, _ = turns_of(answer(1, called(input=given)), CLAUDE)
-    assert said == Assistant(content=(Call(id="call_1", name="read", input=given),))
+    assert said == Assistant(content=(ToolUse(id="call_1", name="read", input=given),))
 
 
 @pytest.mark.parametrize(("error", "told"), [(" no such file\n", "no such file"), (" \n", "Error"), ("", "Error")])
 def test_a_call_that_failed_says_why(error: str, told: str) -> None:
     _, result = turns_of(answer(1, called(status="error", error=error)), CLAUDE)
-    assert result == Tool(content=(Result(id="call_1", name="read", output=(Text(text=told),), failed=True),))
+    assert result == ToolResults(
+        content=(ToolUseResult(id="call_1", name="read", output=(Text(text=told),), failed=True),)
+    )
 
 
 def test_an_id_used_before_gets_a_number_and_the_others_stay() -> None:
@@ -255,10 +261,12 @@ def test_an_id_used_before_gets_a_number_and_the_others_stay() -> None:
         answer(2, called("b"), say("then"), called("c"), called("a_2"), called(long)),
         answer(3, called("a"), called("a"), called("d"), {"type": "step-start"}, called("a"), called("e")),
     )
-    results = [[result.id for result in turn.content] for turn in turns if isinstance(turn, Tool)]
+    results = [[result.id for result in turn.content] for turn in turns if isinstance(turn, ToolResults)]
     assert results == [["a", "b", long], ["b_2", "c", "a_2", "x" * 32 + "_2"], ["a_3", "a_4", "d"], ["a_5", "e"]]
     calls = [
-        [piece.id for piece in turn.content if isinstance(piece, Call)] for turn in turns if isinstance(turn, Assistant)
+        [piece.id for piece in turn.content if isinstance(piece, ToolUse)]
+        for turn in turns
+        if isinstance(turn, Assistant)
     ]
     assert calls == results
     assert [type(piece).__name__ for piece in turns[3].content] == ["Call", "Text", "Call", "Call", "Call"]
@@ -267,8 +275,8 @@ def test_an_id_used_before_gets_a_number_and_the_others_stay() -> None:
 def test_ids_that_look_alike_once_they_are_spelled_for_a_provider_stay_apart() -> None:
     turns = turns_in(answer(1, called("a.b"), called("a:b"), called("a_b")), answer(2, called("a_b_2"), called("a_b")))
     said = [piece for turn in turns if isinstance(turn, Assistant) for piece in turn.content]
-    names = [piece.id for piece in said if isinstance(piece, Call)]
-    results = [result.id for turn in turns if isinstance(turn, Tool) for result in turn.content]
+    names = [piece.id for piece in said if isinstance(piece, ToolUse)]
+    results = [result.id for turn in turns if isinstance(turn, ToolResults) for result in turn.content]
     assert len(set(names)) == 5
     assert names == results
 
@@ -283,7 +291,7 @@ def test_an_answer_that_was_cut_off_and_its_continuation_are_one_turn() -> None:
     assert tuple(told) == turns_in(*before)
     assert [type(piece).__name__ for piece in whole.content] == ["Text", "Text", "Call"]
     assert whole.content[:2] == (Text(text="I was"), Text(text=" here."))
-    assert isinstance(results, Tool)
+    assert isinstance(results, ToolResults)
 
 
 def test_a_part_that_cannot_be_read_hides_no_other() -> None:
@@ -317,7 +325,7 @@ def test_what_stands_in_for_something_is_said_as_opencode_says_it() -> None:
     prompt, _, results, images = turns.turns()
     asked_for = ("What did we do so far?", "The following tool was executed by the user")
     assert prompt == User(content=tuple(Text(text=words) for words in asked_for))
-    assert isinstance(results, Tool)
+    assert isinstance(results, ToolResults)
     assert [result.output for result in results.content] == [
         (Text(text="[Old tool result content cleared]"),),
         (Text(text="[Tool execution was interrupted]"),),

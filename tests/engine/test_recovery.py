@@ -4,7 +4,7 @@ from typing import Any
 
 from opensesh import ids
 from opensesh.engine.recovery import INTERRUPTED
-from opensesh.models.events import FinishStep, StartStep, TextDelta, TextEnd, TextStart
+from opensesh.models.stream_events import FinishStep, StartStep, TextDelta, TextEnd, TextStart
 from opensesh.storage.memory import Memory
 
 from .stage import Playing, Stage, stage

@@ -4,7 +4,7 @@ import pytest
 
 from opensesh.engine.retry import Policy
 from opensesh.errors import ModelConnectionError, ModelError, OverloadedError, RateLimitedError
-from opensesh.models.waits import asked_for
+from opensesh.models.failures import retry_after_ms
 
 NOW = 1_790_000_000_000
 
@@ -34,7 +34,7 @@ NOW = 1_790_000_000_000
     ],
 )
 def test_a_wish_to_be_left_alone_is_understood_in_every_form(headers: dict[str, str], wait: int | None) -> None:
-    assert asked_for(headers, NOW) == wait
+    assert retry_after_ms(headers, NOW) == wait
 
 
 @pytest.mark.parametrize("days", [-9, 0, 9])
@@ -42,9 +42,9 @@ def test_a_moment_is_meant_by_the_clock_of_who_names_it(days: int) -> None:
     here = NOW + days * 86_400_000
     sent = {"date": "Mon, 21 Sep 2026 14:13:20 GMT"}
     for lifted in ({"retry-after": "Mon, 21 Sep 2026 14:13:25 GMT"}, {"x-ratelimit-reset": "1790000005"}):
-        assert asked_for(sent | lifted, here) == 5_000
-    assert asked_for(sent | {"retry-after": "Mon, 21 Sep 2026 14:13:15 GMT"}, here) is None
-    assert asked_for({"date": "yesterday", "retry-after": "30"}, here) == 30_000
+        assert retry_after_ms(sent | lifted, here) == 5_000
+    assert retry_after_ms(sent | {"retry-after": "Mon, 21 Sep 2026 14:13:15 GMT"}, here) is None
+    assert retry_after_ms({"date": "yesterday", "retry-after": "30"}, here) == 30_000
 
 
 def test_when_a_limit_is_lifted_matters_only_to_who_met_it() -> None:

@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 
 from opensesh.engine.engine import open_engine
-from opensesh.models.scripted import ScriptedModel
 from opensesh.records import loads
 from opensesh.storage.leases import Leases
 from opensesh.storage.protocol import Damage, StoredMessage
-from opensesh.testing import Nursery
+from opensesh.testing.scripted import ScriptedModel
 
+from ..harness import ProcessGroup
 from . import runners
 from .stage import Stage
 
@@ -35,37 +35,37 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def nursery() -> Iterator[Nursery]:
-    with Nursery() as found:
+def processes() -> Iterator[ProcessGroup]:
+    with ProcessGroup() as found:
         found.prepare(runners.hold)
         yield found
 
 
-async def test_a_second_runner_is_told_who_the_first_one_is(home: Path, nursery: Nursery) -> None:
+async def test_a_second_runner_is_told_who_the_first_one_is(home: Path, processes: ProcessGroup) -> None:
     store = runners.tree(str(home), "relaxed")
     async with open_engine(".", store=store) as engine:
         session = await engine.create(title="shared")
-    first = nursery.start(runners.hold, str(home), session.id)
-    first.hear()
-    fate = nursery.start(runners.knock, str(home), session.id).wait()
-    assert fate.said[0]["holder"]["pid"] == first.pid
-    assert f"test runner (pid {first.pid} on " in fate.said[0]["busy"]
+    first = processes.start(runners.hold, str(home), session.id)
+    first.wait_for()
+    fate = processes.start(runners.knock, str(home), session.id).wait()
+    assert fate.reports[0]["holder"]["pid"] == first.pid
+    assert f"test runner (pid {first.pid} on " in fate.reports[0]["busy"]
     prompts = [m for m in store.messages(session.id) if m.info["role"] == "user"]
     assert len(prompts) == 1, "a prompt that was not taken is not stored"
 
 
-async def test_the_session_of_a_runner_that_died_is_taken_over_at_once(home: Path, nursery: Nursery) -> None:
+async def test_the_session_of_a_runner_that_died_is_taken_over_at_once(home: Path, processes: ProcessGroup) -> None:
     store = runners.tree(str(home), "relaxed")
     async with open_engine(".", store=store) as engine:
         session = await engine.create(title="shared")
-    first = nursery.start(runners.hold, str(home), session.id)
-    first.hear()
+    first = processes.start(runners.hold, str(home), session.id)
+    first.wait_for()
     while not [p for m in store.messages(session.id) for p in m.parts if p.get("text") == "holding"]:
         time.sleep(0.01)
     first.kill()
     assert [name for name, _ in Leases(store).abandoned()] == [session.id]
-    fate = nursery.start(runners.knock, str(home), session.id).wait()
-    assert fate.said == [{"outcome": "answered"}]
+    fate = processes.start(runners.knock, str(home), session.id).wait()
+    assert fate.reports == [{"outcome": "answered"}]
     assert Leases(store).abandoned() == []
     hold, cut_off, knock, answer = store.messages(session.id)
     assert cut_off.info["parentID"] == hold.info["id"]
@@ -73,12 +73,12 @@ async def test_the_session_of_a_runner_that_died_is_taken_over_at_once(home: Pat
     assert answer.info["parentID"] == knock.info["id"]
 
 
-async def test_resume_finishes_the_prompt_that_a_dead_runner_left(home: Path, nursery: Nursery) -> None:
+async def test_resume_finishes_the_prompt_that_a_dead_runner_left(home: Path, processes: ProcessGroup) -> None:
     store = runners.tree(str(home), "relaxed")
     async with open_engine(".", store=store) as engine:
         session = await engine.create(title="shared")
-    first = nursery.start(runners.hold, str(home), session.id)
-    first.hear()
+    first = processes.start(runners.hold, str(home), session.id)
+    first.wait_for()
     first.kill()
     model = ScriptedModel("SAY finished")
     async with open_engine(".", store=store, scripts={"it": model}) as engine:
@@ -102,12 +102,12 @@ def assert_every_file_decodes(root: Path) -> None:
             loads(path.read_bytes(), str(path))
 
 
-async def killed_and_taken_up(nursery: Nursery, home: Path, after: float) -> str:
+async def killed_and_taken_up(processes: ProcessGroup, home: Path, after: float) -> str:
     """Kill a process that works, and see that another can go on from whatever it left."""
-    child = nursery.start(runners.work_through, str(home), STEPS)
-    session = child.hear()[0]["session"]
+    child = processes.start(runners.work_through, str(home), STEPS)
+    session = child.wait_for()[0]["session"]
     time.sleep(after)
-    said = child.kill().said
+    said = child.kill().reports
     assert_every_file_decodes(home / "storage")
     store = runners.tree(str(home), "relaxed")
     heard: list[Damage] = []
@@ -146,10 +146,10 @@ def is_final(message: StoredMessage) -> bool:
     return info["role"] == "assistant" and info.get("finish") not in ("tool-calls", "unknown", None)
 
 
-async def kills(count: int, nursery: Nursery, home: Path) -> None:
+async def kills(count: int, processes: ProcessGroup, home: Path) -> None:
     print(f"OPENSESH_SEED={SEED}")
     lottery = random.Random(SEED)
-    nursery.prepare(runners.work_through)
+    processes.prepare(runners.work_through)
     fates: Counter[str] = Counter()
     for number in range(count):
         place = home / str(number)
@@ -158,16 +158,16 @@ async def kills(count: int, nursery: Nursery, home: Path) -> None:
         if number % 2:  # where there are snapshots of the files to be killed in
             subprocess.run(["git", "init", "-q"], check=True)
             subprocess.run(["git", "commit", "-q", "--allow-empty", "-m", "begin"], check=True)
-        fates[await killed_and_taken_up(nursery, place, lottery.random() * 0.9)] += 1
+        fates[await killed_and_taken_up(processes, place, lottery.random() * 0.9)] += 1
     print(fates)
     assert fates["resumed"], "no process was killed at work: the test proves nothing"
 
 
-async def test_whenever_a_runner_is_killed_the_session_can_go_on(home: Path, nursery: Nursery) -> None:
-    await kills(15, nursery, home)
+async def test_whenever_a_runner_is_killed_the_session_can_go_on(home: Path, processes: ProcessGroup) -> None:
+    await kills(15, processes, home)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(1_200)
-async def test_however_often_a_runner_is_killed_the_session_can_go_on(home: Path, nursery: Nursery) -> None:
-    await kills(200, nursery, home)
+async def test_however_often_a_runner_is_killed_the_session_can_go_on(home: Path, processes: ProcessGroup) -> None:
+    await kills(200, processes, home)

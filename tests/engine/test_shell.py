@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from opensesh.errors import BusyError, UsageError
-from opensesh.models.request import Tool
+from opensesh.models.request import ToolResults
 from opensesh.storage.memory import Memory
 
 from .stage import Stage, stage
@@ -45,7 +45,7 @@ async def test_there_is_nothing_to_resume_after_it_and_the_next_prompt_sees_what
         await shell(on, "echo forty-two")
         assert await on.engine.resume(on.session) is None
         assert (await on.ask("What was it?")).kind == "answered"
-        results = [turn for turn in on.model.calls[0].request.messages if isinstance(turn, Tool)]
+        results = [turn for turn in on.model.calls[0].request.messages if isinstance(turn, ToolResults)]
         assert "forty-two" in str(results)
         on.assert_sound()
 

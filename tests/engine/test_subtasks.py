@@ -7,7 +7,7 @@ from typing import Any
 from opensesh import events
 from opensesh.engine.budget import Budget
 from opensesh.engine.runtime import Settings
-from opensesh.models.scripted import ScriptedModel
+from opensesh.testing.scripted import ScriptedModel
 from opensesh.tools.custom import tool
 
 from .stage import Stage, echo, hanging, stage

@@ -11,9 +11,9 @@ from opensesh.engine.titles import is_provisional, provisional_title
 from opensesh.history.library import figures as history_figures
 from opensesh.history.stats.ledger import open_ledger
 from opensesh.history.stats.repricing import Repricer
-from opensesh.models.scripted import ScriptedModel
 from opensesh.storage.json_tree import JsonTree
 from opensesh.storage.protocol import StoredMessage
+from opensesh.testing.scripted import ScriptedModel
 
 from .stage import Stage, stage
 

@@ -13,10 +13,10 @@ from opensesh import events
 from opensesh.engine.retry import Policy
 from opensesh.engine.runtime import Settings
 from opensesh.errors import ModelConnectionError
-from opensesh.models import events as stream
+from opensesh.models import stream_events as stream
 from opensesh.models.request import Request
-from opensesh.models.script import Say, Split, Think, script, turn
 from opensesh.storage.memory import Memory
+from opensesh.testing.scripted import Say, Split, Think, script, turn
 from opensesh.workspace import Reverts
 from opensesh.workspace.scan import Scan, look
 

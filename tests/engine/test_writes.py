@@ -10,14 +10,14 @@ import pytest
 from opensesh import events
 from opensesh.engine.engine import open_engine
 from opensesh.errors import RevertConflictError
-from opensesh.models.scripted import ScriptedModel
 from opensesh.records import Rule
 from opensesh.storage.memory import Memory
-from opensesh.testing import Nursery
+from opensesh.testing.scripted import ScriptedModel
 from opensesh.workspace import Originals, Reverts
 from opensesh.workspace.originals import LARGEST
 from opensesh.workspace.states import name_of
 
+from ..harness import ProcessGroup
 from . import runners
 from .stage import Acting, Stage, stage
 
@@ -294,8 +294,8 @@ async def test_a_process_killed_while_it_wrote_leaves_a_session_that_can_go_back
 ) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(isolated / "state"))
     Path("a.txt").write_text("precious\n")
-    with Nursery() as nursery:
-        nursery.start(runners.die_writing, str(isolated), half).wait()
+    with ProcessGroup() as processes:
+        processes.start(runners.die_writing, str(isolated), half).wait()
     store = runners.tree(str(isolated), "relaxed")
     async with open_engine(".", store=store) as engine:
         (session,) = engine.sessions.list()

@@ -16,11 +16,10 @@ from opensesh.engine.projection import clean
 from opensesh.engine.prompt import Prompt
 from opensesh.engine.titles import is_provisional
 from opensesh.models.request import Text, User
-from opensesh.models.script import Tokens
-from opensesh.models.scripted import Cue, ScriptedModel
 from opensesh.project import resolve
 from opensesh.sessions import Sessions
 from opensesh.storage.json_tree import JsonTree
+from opensesh.testing.scripted import ReportUsage, ScriptedCall, ScriptedModel
 from opensesh.workspace import Reverts
 
 from .comparison import whole
@@ -47,8 +46,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from opensesh.engine.loop import Outcome
-    from opensesh.models.events import Usage
     from opensesh.models.request import Request
+    from opensesh.models.stream_events import Usage
     from opensesh.storage.protocol import StoredMessage
     from opensesh.testing.wire import WireServer
 
@@ -58,8 +57,8 @@ PATIENCE = 30.0
 class EvenModel(ScriptedModel):
     """Plays prompts; every call costs the same, whatever the system prompt."""
 
-    def cue(self, request: Request, usage: Usage | None = None) -> Cue:
-        return super().cue(_whole(request), Tokens(input=700, output=50, cache_read=300, total=1050).usage)
+    def next_call(self, request: Request, usage: Usage | None = None) -> ScriptedCall:
+        return super().next_call(_whole(request), ReportUsage(input=700, output=50, cache_read=300, total=1050).usage)
 
 
 def _whole(request: Request) -> Request:

@@ -17,7 +17,8 @@ from opensesh.errors import (
     RateLimitedError,
 )
 from opensesh.models.anthropic import Anthropic
-from opensesh.models.events import (
+from opensesh.models.request import Provider
+from opensesh.models.stream_events import (
     Finish,
     FinishStep,
     ReasoningDelta,
@@ -37,7 +38,6 @@ from opensesh.models.events import (
     ToolResult,
     Usage,
 )
-from opensesh.models.request import Provider
 
 from . import wire_anthropic as wire
 from .loopback import END, HEAD, Exchange, breaking_after, chunk, serving

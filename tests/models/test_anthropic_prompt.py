@@ -8,16 +8,16 @@ from opensesh.models.anthropic_prompt import body
 from opensesh.models.model import Limit, Model
 from opensesh.models.request import (
     Assistant,
-    Call,
     File,
+    ModelMessage,
     Reasoning,
     Request,
-    Result,
     System,
     Text,
-    Tool,
+    ToolResults,
     ToolSpec,
-    Turn,
+    ToolUse,
+    ToolUseResult,
     User,
 )
 
@@ -25,7 +25,7 @@ MODEL = Model(id="claude-sonnet-4-5", provider_id="anthropic", limit=Limit(conte
 PNG = "iVBORw0KGgo="
 
 
-def ask(*turns: Turn, model: Model = MODEL, **fields: Any) -> Request:
+def ask(*turns: ModelMessage, model: Model = MODEL, **fields: Any) -> Request:
     return Request(model=model, messages=turns or (user("Hello"),), **fields)
 
 
@@ -33,7 +33,7 @@ def user(text: str, *, cache: bool = False) -> User:
     return User(content=(Text(text=text),), cache=cache)
 
 
-def blocks_of(*turns: Turn, **fields: Any) -> list[Any]:
+def blocks_of(*turns: ModelMessage, **fields: Any) -> list[Any]:
     return body(ask(*turns, **fields))["messages"]
 
 
@@ -62,18 +62,18 @@ def conversation() -> Request:
                 Reasoning(text="another's", metadata={"bedrock": {"signature": "s2"}}),
                 Text(text=""),
                 Text(text="Reading.  "),
-                Call(id="call:1|x", name="read", input={"path": "a"}),
-                Call(id="toolu_2", name="list", input={}),
+                ToolUse(id="call:1|x", name="read", input={"path": "a"}),
+                ToolUse(id="toolu_2", name="list", input={}),
             )
         ),
-        Tool(
+        ToolResults(
             content=(
-                Result(
+                ToolUseResult(
                     id="call:1|x",
                     name="read",
                     output=(Text(text="content"), File(mime="image/png", url=f"data:image/png;base64,{PNG}")),
                 ),
-                Result(id="toolu_2", name="list", output=(Text(text=""),), failed=True),
+                ToolUseResult(id="toolu_2", name="list", output=(Text(text=""),), failed=True),
             ),
             cache=True,
         ),
@@ -145,8 +145,8 @@ def test_a_conversation_is_written_as_the_messages_api_wants_it() -> None:
 
 
 def test_a_result_without_a_word_has_no_content() -> None:
-    result = Result(id="a", name="x", output=(Text(text="\n"),))
-    (_, told) = blocks_of(Assistant(content=(Call(id="a", name="x", input={}),)), Tool(content=(result,)))
+    result = ToolUseResult(id="a", name="x", output=(Text(text="\n"),))
+    (_, told) = blocks_of(Assistant(content=(ToolUse(id="a", name="x", input={}),)), ToolResults(content=(result,)))
     assert told["content"] == [{"type": "tool_result", "tool_use_id": "a"}]
 
 

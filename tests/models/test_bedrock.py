@@ -17,7 +17,8 @@ from opensesh.errors import (
     RateLimitedError,
 )
 from opensesh.models.bedrock import Bedrock
-from opensesh.models.events import (
+from opensesh.models.model import Model
+from opensesh.models.stream_events import (
     Finish,
     FinishStep,
     ReasoningDelta,
@@ -35,7 +36,6 @@ from opensesh.models.events import (
     ToolInputStart,
     Usage,
 )
-from opensesh.models.model import Model
 
 from . import wire_bedrock as wire
 from .amazon import converse_stream

@@ -9,16 +9,16 @@ from opensesh.models.bedrock_prompt import body
 from opensesh.models.model import Limit, Model
 from opensesh.models.request import (
     Assistant,
-    Call,
     File,
+    ModelMessage,
     Reasoning,
     Request,
-    Result,
     System,
     Text,
-    Tool,
+    ToolResults,
     ToolSpec,
-    Turn,
+    ToolUse,
+    ToolUseResult,
     User,
 )
 
@@ -34,7 +34,7 @@ PDF = "data:application/pdf;base64,JVBERg=="
 READ = ToolSpec(name="read", description="Reads", parameters={"properties": {"path": {"type": "string"}}})
 
 
-def ask(*turns: Turn, model: Model = CLAUDE, **fields: Any) -> Request:
+def ask(*turns: ModelMessage, model: Model = CLAUDE, **fields: Any) -> Request:
     return Request(model=model, messages=turns or (user("Hello"),), **fields)
 
 
@@ -63,14 +63,14 @@ def conversation() -> Request:
                 Reasoning(text="", metadata={"bedrock": {"redactedData": "c2VhbGVk"}}),
                 Reasoning(text="unproven"),
                 Text(text="Reading."),
-                Call(id="call/1", name="read", input={"path": "a"}),
-                Call(id="call-2", name="list", input={}),
+                ToolUse(id="call/1", name="read", input={"path": "a"}),
+                ToolUse(id="call-2", name="list", input={}),
             )
         ),
-        Tool(
+        ToolResults(
             content=(
-                Result(id="call/1", name="read", output=(Text(text="content"), picture)),
-                Result(id="call-2", name="list", output=(), failed=True),
+                ToolUseResult(id="call/1", name="read", output=(Text(text="content"), picture)),
+                ToolUseResult(id="call-2", name="list", output=(), failed=True),
             ),
             cache=True,
         ),
@@ -156,8 +156,8 @@ def test_amazons_own_client_accepts_what_we_write_and_sends_the_same() -> None:
 def test_only_models_that_know_the_word_are_told_of_failure() -> None:
     turns = (
         user("a"),
-        Assistant(content=(Call(id="1", name="x", input={}),)),
-        Tool(content=(Result(id="1", name="x", output=(Text(text="no"),), failed=True),)),
+        Assistant(content=(ToolUse(id="1", name="x", input={}),)),
+        ToolResults(content=(ToolUseResult(id="1", name="x", output=(Text(text="no"),), failed=True),)),
     )
     told = {model.id: body(ask(*turns, model=model))["messages"][-1]["content"][0] for model in (NOVA, LLAMA)}
     assert told[NOVA.id]["toolResult"]["status"] == "error"
@@ -188,8 +188,8 @@ def test_no_more_cache_points_are_set_than_there_may_be_and_none_after_thought()
 def test_a_history_with_calls_offers_tools_even_when_none_are_wanted() -> None:
     turns = (
         user("a"),
-        Assistant(content=(Call(id="1", name="read", input={}), Call(id="2", name="read", input={}))),
-        Tool(content=tuple(Result(id=each, name="read", output=()) for each in "12")),
+        Assistant(content=(ToolUse(id="1", name="read", input={}), ToolUse(id="2", name="read", input={}))),
+        ToolResults(content=tuple(ToolUseResult(id=each, name="read", output=()) for each in "12")),
     )
     stand_in = {"toolSpec": {"name": "read", "inputSchema": {"json": {"type": "object"}}}}
     assert body(ask(*turns))["toolConfig"] == {"tools": [stand_in]}

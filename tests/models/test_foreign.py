@@ -11,7 +11,7 @@ import pytest
 from opensesh.cli.main import run
 from opensesh.config import Config, load, replaced
 from opensesh.config.trust import Trust
-from opensesh.models.foreign import doubt, foreign
+from opensesh.models.provider_trust import provider_trust_items, untrusted_reason
 
 from .loopback import Exchange, serving
 
@@ -35,11 +35,11 @@ def loaded() -> Config:
 
 
 def trust() -> None:
-    Trust().grant((each.key, each.digest) for each in foreign(loaded()))
+    Trust().grant((each.key, each.digest) for each in provider_trust_items(loaded()))
 
 
 def doubted(name: str = "corp") -> str:
-    return doubt(loaded(), name)
+    return untrusted_reason(loaded(), name)
 
 
 @pytest.mark.parametrize(
@@ -123,7 +123,7 @@ def test_the_users_own_addresses_need_no_trust(isolated: Path, monkeypatch: pyte
 
 def test_an_address_that_a_program_sets_needs_no_trust() -> None:
     config = loaded()
-    assert not doubt(replaced(config, {"provider": {"corp": at(ELSEWHERE)}}, "the plugin x"), "corp")
+    assert not untrusted_reason(replaced(config, {"provider": {"corp": at(ELSEWHERE)}}, "the plugin x"), "corp")
 
 
 def test_what_is_shown_of_an_address_holds_no_secret_and_trust_is_in_what_a_file_says(
@@ -207,13 +207,13 @@ def test_a_script_that_the_project_has_played_is_trusted_first(named: dict[str, 
     configured(named)
     config = loaded()
     said = f"opencode.json:1 would have the script {os.getcwd()}/it.script played: {UNKNOWN}"
-    assert said in doubt(config, "scripted", "it.script")
-    assert {each.name for each in foreign(config)} == {"it.script"}
-    assert not doubt(config, "scripted", "other.script"), "the user names that one"
+    assert said in untrusted_reason(config, "scripted", "it.script")
+    assert {each.name for each in provider_trust_items(config)} == {"it.script"}
+    assert not untrusted_reason(config, "scripted", "other.script"), "the user names that one"
     trust()
-    assert not doubt(config, "scripted", "it.script")
+    assert not untrusted_reason(config, "scripted", "it.script")
     Path("it.script").write_text("SAY Something else.")
-    assert CHANGED in doubt(config, "scripted", "it.script")
+    assert CHANGED in untrusted_reason(config, "scripted", "it.script")
 
 
 def test_a_script_in_a_markdown_agent_is_whose_the_folder_is(isolated: Path) -> None:
@@ -222,21 +222,21 @@ def test_a_script_in_a_markdown_agent_is_whose_the_folder_is(isolated: Path) -> 
     for folder in (isolated / ".config" / "opencode", Path(".opencode")):
         (folder / "agents" / "below").mkdir(parents=True)
     (isolated / ".config" / "opencode" / "agents" / "below" / "mine.md").write_text(text)
-    assert not doubt(loaded(), "scripted", "it.script")
+    assert not untrusted_reason(loaded(), "scripted", "it.script")
     Path(".opencode/agents/below/theirs.md").write_text(text)
-    assert UNKNOWN in doubt(loaded(), "scripted", "it.script")
+    assert UNKNOWN in untrusted_reason(loaded(), "scripted", "it.script")
 
 
 def test_a_script_that_cannot_be_read_is_no_way_around_it() -> None:
     Path("it.script").mkdir()
     configured({"model": "scripted/it.script"})
-    assert UNKNOWN in doubt(loaded(), "scripted", "it.script")
+    assert UNKNOWN in untrusted_reason(loaded(), "scripted", "it.script")
 
 
 @pytest.mark.parametrize("name", ["prompt", "missing.script", "\0"])
 def test_a_prompt_or_a_script_that_is_not_there_is_nothing_to_trust(name: str) -> None:
     configured({"model": f"scripted/{name}"})
-    assert foreign(loaded()) == []
+    assert provider_trust_items(loaded()) == []
 
 
 def test_a_cloned_repository_does_nothing_by_a_script_before_it_is_trusted(

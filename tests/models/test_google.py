@@ -8,11 +8,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from opensesh.errors import AuthFailedError, ContentFilteredError, ModelConnectionError, ModelError, OverloadedError
-from opensesh.models.events import FinishStep, StreamEvent, TextDelta, ToolCall, Usage
 from opensesh.models.google import Google
 from opensesh.models.google_prompt import UNSIGNED, body
 from opensesh.models.model import Model
-from opensesh.models.request import Assistant, Call, File, Reasoning, Result, System, Text, Tool, Turn, User
+from opensesh.models.request import (
+    Assistant,
+    File,
+    ModelMessage,
+    Reasoning,
+    System,
+    Text,
+    ToolResults,
+    ToolUse,
+    ToolUseResult,
+    User,
+)
+from opensesh.models.stream_events import FinishStep, StreamEvent, TextDelta, ToolCall, Usage
 
 from .loopback import breaking_after
 from .wire_gemini import ALL, PLAIN, SIGNATURE, TOOLS, call, chunk, thought
@@ -50,7 +61,7 @@ async def answer(*payloads: dict[str, Any]) -> list[StreamEvent]:
     return events
 
 
-def contents(*turns: Turn, model: Model = PRO) -> list[dict[str, Any]]:
+def contents(*turns: ModelMessage, model: Model = PRO) -> list[dict[str, Any]]:
     return body(ask(model, messages=turns))["contents"]
 
 
@@ -278,16 +289,16 @@ def step(signed: bool = True) -> Assistant:
             Reasoning(text="Hm.", metadata=metadata),
             Text(text="Looking.", metadata=metadata),
             Text(text=""),
-            Call(id="a", name="read", input={"path": "a"}, metadata=metadata),
-            Call(id="b", name="read", input={"path": "b"}),
+            ToolUse(id="a", name="read", input={"path": "a"}, metadata=metadata),
+            ToolUse(id="b", name="read", input={"path": "b"}),
         )
     )
 
 
-RESULTS = Tool(
+RESULTS = ToolResults(
     content=(
-        Result(id="a", name="read", output=(Text(text="Image read."), PNG)),
-        Result(id="b", name="read", output=(Text(text="no such file"),), failed=True),
+        ToolUseResult(id="a", name="read", output=(Text(text="Image read."), PNG)),
+        ToolUseResult(id="b", name="read", output=(Text(text="no such file"),), failed=True),
     )
 )
 

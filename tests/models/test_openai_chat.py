@@ -16,8 +16,8 @@ from opensesh.errors import (
     OverloadedError,
     RateLimitedError,
 )
-from opensesh.models.events import StreamEvent, TextDelta, ToolCall, Usage
 from opensesh.models.openai_chat import OpenAIChat, read_usage
+from opensesh.models.stream_events import StreamEvent, TextDelta, ToolCall, Usage
 
 from .loopback import breaking_after
 from .wire_chat import ALL, DEEPSEEK, OLLAMA, OPENAI, OPENROUTER, ROLE, call, chunk, said

@@ -6,11 +6,22 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
-from opensesh.models.events import ReasoningEnd
 from opensesh.models.model import Capabilities, Model
 from opensesh.models.openai_chat import OpenAIChat
 from opensesh.models.openai_chat_prompt import body
-from opensesh.models.request import Assistant, Call, File, Reasoning, Result, System, Text, Tool, Turn, User
+from opensesh.models.request import (
+    Assistant,
+    File,
+    ModelMessage,
+    Reasoning,
+    System,
+    Text,
+    ToolResults,
+    ToolUse,
+    ToolUseResult,
+    User,
+)
+from opensesh.models.stream_events import ReasoningEnd
 
 from .wire_chat import OPENAI, OPENROUTER
 from .wires import READ, Server, ask, collect
@@ -26,18 +37,18 @@ PDF = File(mime="application/pdf", url="data:application/pdf;base64,JVBERi0=", f
 HI = User(content=(Text(text="hi"),))
 
 
-def messages(model: Model, *turns: Turn) -> list[dict[str, Any]]:
+def messages(model: Model, *turns: ModelMessage) -> list[dict[str, Any]]:
     return body(ask(model, messages=turns))["messages"]
 
 
-def exchange(*reasoning: Reasoning, call: str = "call_1") -> tuple[Turn, ...]:
-    said = Assistant(content=(*reasoning, Text(text="Looking."), Call(id=call, name="read", input={"path": "a"})))
-    return HI, said, Tool(content=(Result(id=call, name="read", output=(Text(text="1: x"),)),))
+def exchange(*reasoning: Reasoning, call: str = "call_1") -> tuple[ModelMessage, ...]:
+    said = Assistant(content=(*reasoning, Text(text="Looking."), ToolUse(id=call, name="read", input={"path": "a"})))
+    return HI, said, ToolResults(content=(ToolUseResult(id=call, name="read", output=(Text(text="1: x"),)),))
 
 
-def neutral(recorded: list[dict[str, Any]]) -> tuple[Turn, ...]:
+def neutral(recorded: list[dict[str, Any]]) -> tuple[ModelMessage, ...]:
     """The conversation that led to recorded messages."""
-    turns: list[Turn] = []
+    turns: list[ModelMessage] = []
     names: dict[str, str] = {}
     for message in recorded:
         match message["role"]:
@@ -48,15 +59,15 @@ def neutral(recorded: list[dict[str, Any]]) -> tuple[Turn, ...]:
             case "assistant":
                 turns.append(_assistant(message, names))
             case _:
-                result = Result(
+                result = ToolUseResult(
                     id=message["tool_call_id"],
                     name=names[message["tool_call_id"]],
                     output=(Text(text=message["content"]),),
                     failed=message["content"].startswith("Error"),
                 )
-                before = turns.pop() if isinstance(turns[-1], Tool) else Tool(content=())
-                assert isinstance(before, Tool)
-                turns.append(Tool(content=(*before.content, result)))
+                before = turns.pop() if isinstance(turns[-1], ToolResults) else ToolResults(content=())
+                assert isinstance(before, ToolResults)
+                turns.append(ToolResults(content=(*before.content, result)))
     return tuple(turns)
 
 
@@ -69,7 +80,7 @@ def _assistant(message: dict[str, Any], names: dict[str, str]) -> Assistant:
             *([Reasoning(text=thought)] if thought else ()),
             *([Text(text=message["content"])] if message["content"] else ()),
             *(
-                Call(id=call["id"], name=call["function"]["name"], input=json.loads(call["function"]["arguments"]))
+                ToolUse(id=call["id"], name=call["function"]["name"], input=json.loads(call["function"]["arguments"]))
                 for call in calls
             ),
         )
@@ -190,11 +201,11 @@ def test_a_file_with_nothing_in_it_is_owned_up_to() -> None:
 
 def test_files_in_a_tool_result_follow_as_the_users() -> None:
     results = (
-        Result(id="a", name="read", output=(Text(text="Image read."), PNG)),
-        Result(id="b", name="bash", output=(Text(text="ok"), Text(text="more"))),
+        ToolUseResult(id="a", name="read", output=(Text(text="Image read."), PNG)),
+        ToolUseResult(id="b", name="bash", output=(Text(text="ok"), Text(text="more"))),
     )
-    calls = Assistant(content=(Call(id="a", name="read", input={}), Call(id="b", name="bash", input={})))
-    sent = messages(LOCAL, HI, calls, Tool(content=results))
+    calls = Assistant(content=(ToolUse(id="a", name="read", input={}), ToolUse(id="b", name="bash", input={})))
+    sent = messages(LOCAL, HI, calls, ToolResults(content=results))
     assert sent[2:4] == [
         {"role": "tool", "tool_call_id": "a", "content": "Image read."},
         {"role": "tool", "tool_call_id": "b", "content": "ok\nmore"},
@@ -246,27 +257,27 @@ async def test_reasoning_details_go_back_as_they_came() -> None:
 def test_reasoning_details_that_opencode_kept_with_the_call_are_found() -> None:
     details = [{"type": "reasoning.encrypted", "data": "x", "index": 0}]
     partial = Reasoning(text="Hm.", metadata={"openrouter": {"reasoning_details": [{"type": "reasoning.text"}]}})
-    call = Call(id="c", name="read", input={}, metadata={"openrouter": {"reasoning_details": details}})
+    call = ToolUse(id="c", name="read", input={}, metadata={"openrouter": {"reasoning_details": details}})
     [message] = messages(CLAUDE, Assistant(content=(partial, call)))
     assert message["reasoning_details"] == details
 
 
 def test_the_signature_of_a_gemini_call_goes_back_with_it() -> None:
-    call = Call(id="c", name="read", input={}, metadata={"google": {"thoughtSignature": "c2ln"}})
+    call = ToolUse(id="c", name="read", input={}, metadata={"google": {"thoughtSignature": "c2ln"}})
     [message] = messages(LOCAL, Assistant(content=(call,)))
     assert message["tool_calls"][0]["extra_content"] == {"google": {"thought_signature": "c2ln"}}
 
 
 def test_cache_points_are_set_on_the_last_part_for_anthropics_models() -> None:
     point = {"cache_control": {"type": "ephemeral"}}
-    call = Call(id="c", name="read", input={})
+    call = ToolUse(id="c", name="read", input={})
     sent = messages(
         CLAUDE,
         System(text="one", cache=True),
         System(text="two"),
         User(content=(Text(text="a"), PNG), cache=True),
         Assistant(content=(call,), cache=True),
-        Tool(content=(Result(id="c", name="read", output=(Text(text="r"),)),), cache=True),
+        ToolResults(content=(ToolUseResult(id="c", name="read", output=(Text(text="r"),)),), cache=True),
     )
     assert sent[0]["content"] == [{"type": "text", "text": "one", **point}]
     assert sent[1]["content"] == "two"

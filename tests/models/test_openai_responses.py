@@ -8,7 +8,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from opensesh.errors import AuthFailedError, ContextExceededError, ModelConnectionError, ModelError, RateLimitedError
-from opensesh.models.events import (
+from opensesh.models.model import Capabilities, Model
+from opensesh.models.openai_responses import OpenAIResponses
+from opensesh.models.openai_responses_prompt import body
+from opensesh.models.request import (
+    Assistant,
+    File,
+    ModelMessage,
+    Reasoning,
+    System,
+    Text,
+    ToolResults,
+    ToolUse,
+    ToolUseResult,
+    User,
+)
+from opensesh.models.stream_events import (
     FinishStep,
     ReasoningEnd,
     ReasoningStart,
@@ -18,10 +33,6 @@ from opensesh.models.events import (
     ToolCall,
     Usage,
 )
-from opensesh.models.model import Capabilities, Model
-from opensesh.models.openai_responses import OpenAIResponses
-from opensesh.models.openai_responses_prompt import body
-from opensesh.models.request import Assistant, Call, File, Reasoning, Result, System, Text, Tool, Turn, User
 
 from .wire_responses import ALL, PLAIN, TOOLS, call, completed, event, item, message, response, stream, thought
 from .wires import (
@@ -60,7 +71,7 @@ def failed(code: str, said: str) -> dict[str, Any]:
     return event("response.failed", response=response("failed", error={"code": code, "message": said}))
 
 
-def items(*turns: Turn, model: Model = GPT5, **options: Any) -> list[dict[str, Any]]:
+def items(*turns: ModelMessage, model: Model = GPT5, **options: Any) -> list[dict[str, Any]]:
     return body(ask(model, messages=turns, options=options))["input"]
 
 
@@ -322,13 +333,13 @@ def test_a_step_goes_back_item_by_item() -> None:
         content=(
             *thoughts(),
             Text(text="Looking.", metadata={"openai": {"itemId": "msg_1", "phase": "commentary"}}),
-            Call(id="call_a", name="read", input={"path": "a"}, metadata={"openai": {"itemId": "fc_1"}}),
+            ToolUse(id="call_a", name="read", input={"path": "a"}, metadata={"openai": {"itemId": "fc_1"}}),
         )
     )
-    results = Tool(
+    results = ToolResults(
         content=(
-            Result(id="call_a", name="read", output=(Text(text="1: x"),)),
-            Result(id="call_b", name="read", output=(Text(text="Image read."), PNG)),
+            ToolUseResult(id="call_a", name="read", output=(Text(text="1: x"),)),
+            ToolUseResult(id="call_b", name="read", output=(Text(text="Image read."), PNG)),
         )
     )
     summary = [{"type": "summary_text", "text": "one"}, {"type": "summary_text", "text": "two"}]
@@ -356,7 +367,7 @@ def test_reasoning_that_cannot_be_proved_is_left_out() -> None:
 
 
 def test_items_are_named_only_where_openai_stores_them() -> None:
-    call_made = Call(id="c", name="read", input={}, metadata={"openai": {"itemId": "fc_1"}})
+    call_made = ToolUse(id="c", name="read", input={}, metadata={"openai": {"itemId": "fc_1"}})
     sent = items(Assistant(content=(*thoughts(None), call_made)), store=True)
     assert [each.get("id") for each in sent] == ["rs_1", "fc_1"]
     assert "encrypted_content" not in sent[0]
@@ -373,7 +384,7 @@ async def test_what_was_heard_goes_back_as_it_came() -> None:
         for name, metadata in words
     ]
     made = [
-        Call(id=each.id, name=each.name, input=each.input, metadata=each.metadata)
+        ToolUse(id=each.id, name=each.name, input=each.input, metadata=each.metadata)
         for each in events
         if isinstance(each, ToolCall)
     ]
@@ -422,8 +433,8 @@ def test_openais_own_types_accept_what_is_sent() -> None:
     from pydantic import TypeAdapter
 
     said = Text(text="x", metadata={"openai": {"itemId": "msg_1"}})
-    step = Assistant(content=(*thoughts(), said, Call(id="c", name="read", input={})))
-    results = Tool(content=(Result(id="c", name="read", output=(Text(text="a"), PNG)),))
+    step = Assistant(content=(*thoughts(), said, ToolUse(id="c", name="read", input={})))
+    results = ToolResults(content=(ToolUseResult(id="c", name="read", output=(Text(text="a"), PNG)),))
     turns = (System(text="s"), User(content=(Text(text="hi"), PNG, PDF)), step, results)
     types = TypeAdapter[Any](ResponseInputParam)
     types.validate_python(items(*turns, store=True))

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from opensesh.models.events import Usage
 from opensesh.models.model import Price, Rates, Tier
 from opensesh.models.pricing import charge, cost, rates_for, stored, tokens
+from opensesh.models.stream_events import Usage
 from opensesh.records import document_of
 
 BUCKETS = ("input", "output", "cache_read", "cache_write", "reasoning")

@@ -6,26 +6,26 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from opensesh.models.events import Usage
-from opensesh.models.script import (
-    KINDS,
-    REASONS,
-    Call,
+from opensesh.models.stream_events import Usage
+from opensesh.testing.scripted import (
+    FAILURE_KINDS,
+    FINISH_REASONS,
+    CallTool,
     Drip,
     Expect,
     Fail,
-    Finish,
+    FinishWith,
     Hang,
-    InvalidScript,
+    InvalidScriptError,
     Meta,
+    ReportUsage,
     Say,
     Script,
+    ScriptStep,
+    ScriptTurn,
     Split,
-    Step,
     Think,
     Title,
-    Tokens,
-    Turn,
     Wait,
     parse_prompt,
     prompt_usage,
@@ -43,11 +43,11 @@ json_objects: st.SearchStrategy[dict[str, Any]] = st.dictionaries(
 )
 seconds = st.floats(0, 1e6)
 counts = st.integers(0, 10**9)
-calls = st.builds(Call, names, json_objects) | st.builds(
-    Call, names, fragments=st.lists(st.text(), min_size=1, max_size=4).map(tuple)
+calls = st.builds(CallTool, names, json_objects) | st.builds(
+    CallTool, names, fragments=st.lists(st.text(), min_size=1, max_size=4).map(tuple)
 )
 usages = st.builds(
-    Tokens,
+    ReportUsage,
     input=counts,
     output=counts,
     reasoning=counts,
@@ -55,7 +55,7 @@ usages = st.builds(
     cache_write=counts,
     total=st.none() | counts,
 )
-contents: st.SearchStrategy[Step] = st.one_of(
+contents: st.SearchStrategy[ScriptStep] = st.one_of(
     st.builds(Say, words),
     st.builds(Think, words),
     calls,
@@ -67,22 +67,22 @@ contents: st.SearchStrategy[Step] = st.one_of(
 )
 forms = st.sampled_from(["seconds", "date", "ms"])
 refusals = st.builds(
-    Fail, st.sampled_from(KINDS[:5]), st.none() | seconds, forms, st.none() | st.integers(400, 599), st.text()
+    Fail, st.sampled_from(FAILURE_KINDS[:5]), st.none() | seconds, forms, st.none() | st.integers(400, 599), st.text()
 )
 failures = (
     refusals
     | st.builds(Fail, st.just("status"), st.none() | seconds, forms, st.integers(400, 599), st.text())
     | st.builds(Fail, st.sampled_from(["reset", "malformed", "torn"]), message=st.text())
 )
-endings = st.builds(Finish, st.sampled_from(REASONS)) | failures | st.just(Hang())
+endings = st.builds(FinishWith, st.sampled_from(FINISH_REASONS)) | failures | st.just(Hang())
 
 
-def ended(middle: list[Step], usage: list[Tokens], end: Step) -> Turn:
-    return Turn((*middle, *usage, end))
+def ended(middle: list[ScriptStep], usage: list[ReportUsage], end: ScriptStep) -> ScriptTurn:
+    return ScriptTurn((*middle, *usage, end))
 
 
-def titled(text: str) -> Turn:
-    return Turn((Title(text),))
+def titled(text: str) -> ScriptTurn:
+    return ScriptTurn((Title(text),))
 
 
 turns = st.builds(ended, st.lists(contents, max_size=6), st.lists(usages, max_size=1), endings) | st.builds(
@@ -91,7 +91,7 @@ turns = st.builds(ended, st.lists(contents, max_size=6), st.lists(usages, max_si
 
 
 @given(st.lists(turns, max_size=5))
-def test_a_script_reads_back_as_it_was_printed(given_turns: list[Turn]) -> None:
+def test_a_script_reads_back_as_it_was_printed(given_turns: list[ScriptTurn]) -> None:
     made = Script(tuple(given_turns))
     assert Script.parse(str(made)) == made
 
@@ -133,16 +133,16 @@ TITLE Fixing the bug
             Think("I should look first."),
             Meta({"anthropic": {"signature": "abc"}}),
             "I will read the file.",
-            Call("read", {"filePath": "/srv/a.py"}),
-            Call("bash", fragments=('{"comm', 'and": "ls"}'), id="call_7"),
-            Tokens(input=900, output=40),
+            CallTool("read", {"filePath": "/srv/a.py"}),
+            CallTool("bash", fragments=('{"comm', 'and": "ls"}'), id="call_7"),
+            ReportUsage(input=900, output=40),
         ],
         turn(
             Split(3),
             Drip(0.01),
             "Two lines,\n\n  and one that is set in.",
             Wait(0.5),
-            Finish("length"),
+            FinishWith("length"),
         ),
         Fail("rate-limit", 2, "date", message='slow "down"'),
         Hang(),
@@ -207,31 +207,31 @@ def test_words_in_quotation_marks_stay_as_they_are_unless_they_are_json() -> Non
     ],
 )
 def test_a_bad_line_is_named(text: str, line: int, reason: str) -> None:
-    with pytest.raises(InvalidScript) as caught:
+    with pytest.raises(InvalidScriptError) as caught:
         Script.parse(text)
     assert caught.value.line == line
     assert reason in str(caught.value)
 
 
 def test_a_bad_step_is_named_by_its_turn_and_place() -> None:
-    with pytest.raises(InvalidScript, match=r"^turn 2, step 3: SAY: nothing can follow HANG"):
+    with pytest.raises(InvalidScriptError, match=r"^turn 2, step 3: SAY: nothing can follow HANG"):
         script("one", ["two", Hang(), "three"])
-    with pytest.raises(InvalidScript, match=r"^turn 1, step 1: CALL: '' is no name of a tool"):
-        script(Call(""))
-    with pytest.raises(InvalidScript, match=r"^step 1: CALL: not JSON"):
-        turn(Call("read", {"path": object()}))
-    with pytest.raises(InvalidScript, match="whole or in fragments"):
-        turn(Call("read", {}, ("{}",)))
-    with pytest.raises(InvalidScript, match="holds a space"):
-        turn(Call("read", {}, id="a b"))
-    with pytest.raises(InvalidScript, match="a turn without steps"):
+    with pytest.raises(InvalidScriptError, match=r"^turn 1, step 1: CALL: '' is no name of a tool"):
+        script(CallTool(""))
+    with pytest.raises(InvalidScriptError, match=r"^step 1: CALL: not JSON"):
+        turn(CallTool("read", {"path": object()}))
+    with pytest.raises(InvalidScriptError, match="whole or in fragments"):
+        turn(CallTool("read", {}, ("{}",)))
+    with pytest.raises(InvalidScriptError, match="holds a space"):
+        turn(CallTool("read", {}, id="a b"))
+    with pytest.raises(InvalidScriptError, match="a turn without steps"):
         turn()
 
 
 def test_a_file_is_named_with_the_bad_line(tmp_path: Path) -> None:
     path = tmp_path / "demo.script"
     path.write_text("SAY a\nSING b\n")
-    with pytest.raises(InvalidScript, match=r"^line 2: .*demo\.script"):
+    with pytest.raises(InvalidScriptError, match=r"^line 2: .*demo\.script"):
         Script.read(path)
     path.write_text("SAY a\n")
     assert Script.read(path) == script("a")
@@ -240,7 +240,7 @@ def test_a_file_is_named_with_the_bad_line(tmp_path: Path) -> None:
 def test_a_prompt_holds_the_script_of_a_session_word_by_word() -> None:
     prompt = 'Please:\nTHINK let me\nSAY I read.\nCALL read {"filePath":"a"}\n---\nSAY Done.\n<reminder>'
     assert parse_prompt(prompt) == [
-        [turn(Split("word"), Think("let me "), "I read. ", Call("read", {"filePath": "a"}))],
+        [turn(Split("word"), Think("let me "), "I read. ", CallTool("read", {"filePath": "a"}))],
         [turn(Split("word"), "Done. ")],
     ]
 
@@ -260,5 +260,5 @@ def test_a_prompt_in_plain_words_holds_no_script() -> None:
 def test_a_prompt_may_name_the_size_it_pretends_to_have() -> None:
     assert prompt_usage(199_000) == Usage(input=198_700, output=50, cache_read=300, total=199_050)
     assert prompt_usage(100) == Usage(input=0, output=50, cache_read=100, total=150)
-    assert Script.parse("USAGE 199000") == script(Tokens(input=198_700, output=50, cache_read=300, total=199_050))
-    assert Tokens.of(prompt_usage(7)).usage == prompt_usage(7)
+    assert Script.parse("USAGE 199000") == script(ReportUsage(input=198_700, output=50, cache_read=300, total=199_050))
+    assert ReportUsage.of(prompt_usage(7)).usage == prompt_usage(7)

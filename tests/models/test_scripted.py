@@ -15,7 +15,22 @@ from opensesh.errors import (
     OverloadedError,
     RateLimitedError,
 )
-from opensesh.models.events import (
+from opensesh.models.model import Model
+from opensesh.models.request import (
+    Assistant,
+    File,
+    Reasoning,
+    Request,
+    System,
+    Text,
+    ToolResults,
+    ToolSpec,
+    ToolUse,
+    ToolUseResult,
+    User,
+)
+from opensesh.models.request import ModelMessage as Message
+from opensesh.models.stream_events import (
     Finish,
     FinishStep,
     ReasoningDelta,
@@ -33,24 +48,18 @@ from opensesh.models.events import (
     ToolInputStart,
     Usage,
 )
-from opensesh.models.model import Model
-from opensesh.models.request import (
-    Assistant,
-    Call,
-    File,
-    Reasoning,
-    Request,
-    Result,
-    System,
-    Text,
-    Tool,
-    ToolSpec,
-    User,
+from opensesh.testing.scripted import (
+    SUMMARY,
+    TITLE,
+    Fail,
+    Script,
+    ScriptedModel,
+    ScriptExhaustedError,
+    UnmetExpectationError,
+    prompt_usage,
+    script,
 )
-from opensesh.models.request import Turn as Message
-from opensesh.models.script import Fail, Script, prompt_usage, script
-from opensesh.models.scripted import SUMMARY, TITLE, OutOfScript, ScriptedModel, UnmetExpectation
-from opensesh.models.scripted_request import chat_form
+from opensesh.testing.scripted.requests import chat_form
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -239,7 +248,7 @@ async def test_running_out_of_script_names_the_call_and_shows_the_request() -> N
     model = ScriptedModel("SAY a")
     await play(model)
     _, error = await error_of(model, request("first", "please go on"))
-    assert isinstance(error, OutOfScript)
+    assert isinstance(error, ScriptExhaustedError)
     assert error.number == 1
     assert not error.retryable
     assert "call 1: the script has 1 turns, and all were used" in error.message
@@ -265,7 +274,7 @@ async def test_expectations_look_at_the_request() -> None:
     assert await text_of(model, request(brief, "one", "two")) == "ok"
     for asked in (request(brief, "one"), request("two"), request(brief, "two", tools=())):
         heard, error = await error_of(model, asked)
-        assert isinstance(error, UnmetExpectation)
+        assert isinstance(error, UnmetExpectationError)
         assert heard == []
     with pytest.raises(AssertionError, match="call 1: the script expects last 'two'"):
         model.assert_complete()
@@ -294,8 +303,10 @@ async def test_calls_are_recorded_without_copies() -> None:
     history = (
         System(text="Be brief."),
         User(content=(Text(text="look"), File(mime="image/png", url="data:,", filename="p.png"))),
-        Assistant(content=(Reasoning(text="hm"), Text(text="I read."), Call(id="c", name="read", input={"path": "a"}))),
-        Tool(content=(Result(id="c", name="read", output=(Text(text="1: x"),)),)),
+        Assistant(
+            content=(Reasoning(text="hm"), Text(text="I read."), ToolUse(id="c", name="read", input={"path": "a"}))
+        ),
+        ToolResults(content=(ToolUseResult(id="c", name="read", output=(Text(text="1: x"),)),)),
     )
     first, second = request(*history), request(*history, said("go on"))
     await play(model, first)
@@ -350,8 +361,8 @@ async def test_a_prompt_is_played_step_by_step() -> None:
     prompt = said('THINK hm\nSAY I read.\nCALL read {"path":"a"}\n---\nSAY Done.')
     events = await play(model, request(prompt))
     call = next(event for event in events if isinstance(event, ToolCall))
-    answered = Assistant(content=(Text(text="I read."), Call(id=call.id, name="read", input=call.input)))
-    result = Tool(content=(Result(id=call.id, name="read", output=(Text(text="x"),)),))
+    answered = Assistant(content=(Text(text="I read."), ToolUse(id=call.id, name="read", input=call.input)))
+    result = ToolResults(content=(ToolUseResult(id=call.id, name="read", output=(Text(text="x"),)),))
     assert await text_of(model, request(prompt, answered, result)) == "Done. "
     assert await play(model, request(prompt)) == events
 
@@ -363,8 +374,8 @@ async def test_a_prompt_is_played_step_by_step() -> None:
 async def test_words_put_into_the_models_mouth_do_not_count_as_an_answer() -> None:
     model = ScriptedModel.prompted()
     prompt = said("CALL read {}\n---\nSAY Done.")
-    answered = Assistant(content=(Call(id="c", name="read", input={}),))
-    result = Tool(content=(Result(id="c", name="read", output=()),))
+    answered = Assistant(content=(ToolUse(id="c", name="read", input={}),))
+    result = ToolResults(content=(ToolUseResult(id="c", name="read", output=()),))
     prefill = Assistant(content=(Text(text="This was the last step."),))
     assert await text_of(model, request(prompt, answered, result, prefill)) == "Done. "
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from opensesh.errors import ModelConnectionError
-from opensesh.models.sse import ServerSentEvent, Splitter, payload
+from opensesh.models.sse import ServerSentEvent, SSESplitter, json_payload
 
 STREAM = (
     "\ufeffevent: greeting\ndata: héllo 日本 🚀\n\n"
@@ -24,7 +24,7 @@ ENDINGS = ["\n", "\r\n", "\r"]
 
 
 def split(*chunks: bytes) -> list[ServerSentEvent]:
-    splitter = Splitter()
+    splitter = SSESplitter()
     events = [event for chunk in chunks for event in splitter.feed(chunk)]
     return events + splitter.close()
 
@@ -63,7 +63,7 @@ def test_mixed_line_endings_cut_anywhere_change_nothing(endings: list[str], plac
 
 
 def test_an_event_is_handed_on_as_soon_as_its_empty_line_has_come() -> None:
-    splitter = Splitter()
+    splitter = SSESplitter()
     assert splitter.feed(b"data: a\n") == []
     assert splitter.feed(b"\n") == [ServerSentEvent("message", "a")]
     assert splitter.feed(b"data: b\r\n\r") == [ServerSentEvent("message", "b")]
@@ -87,11 +87,11 @@ def test_an_event_without_data_is_none() -> None:
 
 
 def test_a_payload_is_the_object_in_the_data() -> None:
-    assert payload('{"a": [1, "é"]}') == {"a": [1, "é"]}
+    assert json_payload('{"a": [1, "é"]}') == {"a": [1, "é"]}
 
 
 def test_half_characters_in_a_payload_are_replaced_and_pairs_joined() -> None:
-    assert payload(r'{"a": "x\ud83d", "b": "\ud83d\ude80", "c": "\ude80"}') == {
+    assert json_payload(r'{"a": "x\ud83d", "b": "\ud83d\ude80", "c": "\ude80"}') == {
         "a": "x\ufffd",
         "b": "🚀",
         "c": "\ufffd",
@@ -101,7 +101,7 @@ def test_half_characters_in_a_payload_are_replaced_and_pairs_joined() -> None:
 @pytest.mark.parametrize("data", ["{", "[1]", "null", "[DONE]", '{"a": ' * 20_000])
 def test_anything_but_an_object_is_a_broken_stream(data: str) -> None:
     with pytest.raises(ModelConnectionError, match="no JSON object") as raised:
-        payload(data, "https://user:pw@api.test/x?key=abcdefgh&alt=sse")
+        json_payload(data, "https://user:pw@api.test/x?key=abcdefgh&alt=sse")
     assert raised.value.retryable
     assert raised.value.url == "https://api.test/x?alt=sse"
     assert len(str(raised.value)) < 200

@@ -18,7 +18,7 @@ from opensesh.errors import AuthFailedError, ModelConnectionError, ModelError, O
 from opensesh.models.failures import BODY_LIMIT
 from opensesh.models.sources import refresh
 from opensesh.models.sse import ServerSentEvent
-from opensesh.models.transport import Transport, drain, encode
+from opensesh.models.transport import Transport, encode, read_to_end
 
 from .loopback import END, HEAD, Exchange, chunk, serving
 
@@ -301,7 +301,7 @@ async def test_a_stream_read_to_its_end_leaves_the_connection_to_the_next() -> N
         for _ in range(3):
             async with aclosing(transport.sse(server.url, headers={}, body={})) as events:
                 await anext(events)
-                await drain(events)
+                await read_to_end(events)
         assert (server.connections, len(server.exchanges)) == (1, 3)
         await transport.aclose()
 

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import httpx2
 
-from opensesh.models.events import (
+from opensesh.models.model import Model
+from opensesh.models.request import Request, Text, ToolSpec, User
+from opensesh.models.stream_events import (
     FinishStep,
     ReasoningDelta,
     ReasoningEnd,
@@ -19,8 +21,6 @@ from opensesh.models.events import (
     ToolInputDelta,
     Usage,
 )
-from opensesh.models.model import Model
-from opensesh.models.request import Request, Text, ToolSpec, User
 from opensesh.models.transport import Transport
 
 if TYPE_CHECKING:

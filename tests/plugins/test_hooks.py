@@ -12,7 +12,6 @@ from opensesh import events
 from opensesh.engine.engine import open_engine
 from opensesh.errors import PermissionCorrectedError, ToolFailedError
 from opensesh.models.request import Request, System
-from opensesh.models.scripted import ScriptedModel
 from opensesh.plugins import (
     AuthNeeded,
     ChatCall,
@@ -42,6 +41,7 @@ from opensesh.plugins import (
     hooks,
 )
 from opensesh.records import as_object
+from opensesh.testing.scripted import ScriptedModel
 from opensesh.testing.wire import WireServer
 
 from ..engine.stage import Stage, echo, stage

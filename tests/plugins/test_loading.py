@@ -66,9 +66,9 @@ def trust() -> None:
 
 
 async def options_of(plugins: Plugins) -> dict[str, Any]:
-    from opensesh.models.scripts import scripted
+    from opensesh.models.model import scripted_model
 
-    call = ChatCall(session_id="ses_1", agent="build", model=scripted("it"), message={})
+    call = ChatCall(session_id="ses_1", agent="build", model=scripted_model("it"), message={})
     return (await plugins.apply(hooks.chat_params, call, ChatParams())).output.options
 
 

@@ -6,9 +6,8 @@ from typing import Any
 import pytest
 
 from opensesh import events
-from opensesh.models.events import TextDelta, TextEnd, TextStart
 from opensesh.models.request import System, Text, User
-from opensesh.models.scripted import ScriptedModel
+from opensesh.models.stream_events import TextDelta, TextEnd, TextStart
 from opensesh.plugins import (
     AutoContinue,
     ChatCall,
@@ -23,6 +22,7 @@ from opensesh.plugins import (
     hooks,
 )
 from opensesh.storage.protocol import StoredMessage
+from opensesh.testing.scripted import ScriptedModel
 
 from ..engine.stage import Playing, Stage, stage
 from ..engine.test_compaction import FULL

@@ -16,14 +16,16 @@ from opensesh.sessions import Sessions
 from opensesh.storage.disk import Disk
 from opensesh.storage.json_tree import JsonTree
 from opensesh.storage.locks import Locks
-from opensesh.testing import CRASHED, CrashingDisk, FullDisk, Nursery, sweep
 from opensesh.testing.samples import WRAP, Scribe
+
+from ..harness import CRASH_EXIT_CODE, CrashingDisk, FullDisk, ProcessGroup, sweep
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from opensesh.storage.protocol import Damage, Key
-    from opensesh.testing.processes import Tell
+
+    from ..harness import Report
 
 PLACE = ProjectLocation("/work", "global", "/", "/", None)
 
@@ -39,7 +41,7 @@ def ram(tmp_path: Path) -> Iterator[Path]:
 class Telling(JsonTree):
     """Tells what it is about to store and, when that has returned, that it did."""
 
-    def __init__(self, folder: str, disk: Disk, tell: Tell) -> None:
+    def __init__(self, folder: str, disk: Disk, tell: Report) -> None:
         super().__init__(os.path.join(folder, "storage"), disk=disk, locks=Locks(os.path.join(folder, "locks")))
         self._tell = tell
 
@@ -63,7 +65,7 @@ class Telling(JsonTree):
         self._tell(["did"])
 
 
-def live(store: JsonTree, tell: Tell, prompts: tuple[str, ...]) -> None:
+def live(store: JsonTree, tell: Report, prompts: tuple[str, ...]) -> None:
     """The life of a session, from its creation over prompts, answers and a fork to its end."""
     tell(["history", len(prompts) * 2])
     sessions = Sessions(store, PLACE)
@@ -95,11 +97,11 @@ def live(store: JsonTree, tell: Tell, prompts: tuple[str, ...]) -> None:
     tell(["removed", session])
 
 
-def a_life(disk: Disk, folder: str, tell: Tell) -> None:
+def a_life(disk: Disk, folder: str, tell: Report) -> None:
     live(Telling(folder, disk, tell), tell, ("a prompt",))
 
 
-def a_long_life(disk: Disk, folder: str, tell: Tell) -> None:
+def a_long_life(disk: Disk, folder: str, tell: Report) -> None:
     live(Telling(folder, disk, tell), tell, ("a prompt", "another", "and another"))
 
 
@@ -176,7 +178,7 @@ def refuse(damage: Damage) -> None:
     ("scenario", "points"), [(a_life, 150), pytest.param(a_long_life, 300, marks=[pytest.mark.slow])]
 )
 def test_a_process_may_die_at_every_operation_of_a_sessions_life(
-    ram: Path, scenario: Callable[[Disk, str, Tell], None], points: int
+    ram: Path, scenario: Callable[[Disk, str, Report], None], points: int
 ) -> None:
     done = sweep(scenario, check, ram)
     assert done.points > points
@@ -193,7 +195,7 @@ def test_a_process_may_die_at_every_operation_of_a_sessions_life(
     }
 
 
-def careless(disk: Disk, folder: str, tell: Tell) -> None:
+def careless(disk: Disk, folder: str, tell: Report) -> None:
     for number in range(3):
         with open(os.path.join(folder, "record"), "wb") as file:
             disk.write(file.fileno(), b"%d" % number * 10)
@@ -210,7 +212,7 @@ def test_a_sweep_finds_out_who_writes_in_place(tmp_path: Path) -> None:
         sweep(careless, check_careless, tmp_path)
 
 
-def hasty(disk: Disk, folder: str, tell: Tell) -> None:
+def hasty(disk: Disk, folder: str, tell: Report) -> None:
     for number in range(2):
         tell(number)
         disk.replace(os.path.join(folder, str(number)), b"x")
@@ -225,7 +227,7 @@ def test_a_sweep_finds_out_who_acknowledges_too_early(tmp_path: Path) -> None:
         sweep(hasty, check_hasty, tmp_path)
 
 
-def broken(disk: Disk, folder: str, tell: Tell) -> None:
+def broken(disk: Disk, folder: str, tell: Report) -> None:
     raise RuntimeError("the scenario itself is wrong")
 
 
@@ -248,7 +250,7 @@ def test_a_sweep_counts_every_operation_once(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == []
 
 
-def two_writes(disk: Disk, folder: str, tell: Tell) -> None:
+def two_writes(disk: Disk, folder: str, tell: Report) -> None:
     for number in range(2):
         disk.replace(os.path.join(folder, str(number)), b"12345678")
         tell(number)
@@ -259,15 +261,15 @@ def check_two_writes(folder: str, said: list[Any], died_at: str) -> None:
     assert (said == [0, 1]) is (not died_at)
 
 
-def write_until_the_third(tell: Tell, path: str) -> None:
-    CrashingDisk(3, last_words=tell).replace(path, b"12345678")
+def write_until_the_third(tell: Report, path: str) -> None:
+    CrashingDisk(3, on_crash=tell).replace(path, b"12345678")
     tell("alive")
 
 
 def test_a_crashing_disk_writes_half_and_ends_the_process(tmp_path: Path) -> None:
-    with Nursery() as nursery:
-        fate = nursery.start(write_until_the_third, str(tmp_path / "r")).wait()
-    assert (fate.code, fate.said) == (CRASHED, ["half a write"])
+    with ProcessGroup() as processes:
+        fate = processes.start(write_until_the_third, str(tmp_path / "r")).wait()
+    assert (fate.code, fate.reports) == (CRASH_EXIT_CODE, ["half a write"])
     (half,) = tmp_path.iterdir()
     assert half.name.startswith(".r.")
     assert half.read_bytes() == b"1234"
@@ -311,7 +313,7 @@ def test_whenever_a_disk_fills_up_everything_acknowledged_is_kept(ram: Path, lat
         if failure is None:
             break
         assert "the disk is full; what was stored before is unharmed. Free some space and try again." in str(failure)
-        disk.make_room(1_000_000)
+        disk.add_space(1_000_000)
         _, failure = live_until_full(str(folder), disk)
         assert failure is None, "with room again, all works again"
         room += 179
@@ -354,7 +356,7 @@ def test_a_file_system_that_is_really_full_keeps_everything_acknowledged(small_d
     for key in store.list()[:10]:
         store.remove(key)
     if isinstance(disk, FullDisk):
-        disk.make_room(100_000)
+        disk.add_space(100_000)
     store.write(("part", "msg_1", "prt_again"), {"text": "x" * 9000})
     check_kept(str(folder), said)
 
@@ -362,7 +364,7 @@ def test_a_file_system_that_is_really_full_keeps_everything_acknowledged(small_d
 # -- death from outside ------------------------------------------------------------------------------------------------
 
 
-def write_on_and_on(tell: Tell, folder: str) -> None:
+def write_on_and_on(tell: Report, folder: str) -> None:
     store = Telling(folder, Disk(durable=False), tell)
     number = 0
     while True:
@@ -371,14 +373,14 @@ def write_on_and_on(tell: Tell, folder: str) -> None:
 
 
 def test_a_process_killed_at_any_moment_leaves_only_whole_records(tmp_path: Path) -> None:
-    with Nursery() as nursery:
+    with ProcessGroup() as processes:
         for number in range(8):
             folder = tmp_path / str(number)
             folder.mkdir()
-            child = nursery.start(write_on_and_on, str(folder))
-            child.hear(20 + 13 * number)
+            child = processes.start(write_on_and_on, str(folder))
+            child.wait_for(20 + 13 * number)
             fate = child.kill()
             assert fate.code < 0
-            acknowledged, pending = stored_according_to(fate.said)
+            acknowledged, pending = stored_according_to(fate.reports)
             found = dict(JsonTree(folder / "storage").scan((), report=refuse))
             assert found in (acknowledged, acknowledged | pending)

@@ -10,7 +10,8 @@ import pytest
 
 from opensesh.errors import WriteError
 from opensesh.storage.disk import Disk
-from opensesh.testing import FullDisk
+
+from ..harness import FullDisk
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -292,7 +293,7 @@ def test_a_full_disk_keeps_what_it_had_and_works_again_with_room(tmp_path: Path,
             disk.replace(path, b"abcdefgh")
     assert (tmp_path / "r.json").read_bytes() == b"12345678"
     assert os.listdir(tmp_path) == ["r.json"]
-    disk.make_room(8)
+    disk.add_space(8)
     disk.replace(path, b"abcdefgh")
     assert (tmp_path / "r.json").read_bytes() == b"abcdefgh"
 

@@ -25,12 +25,13 @@ from opensesh.storage.json_tree import JsonTree
 from opensesh.storage.leases import HEARTBEAT_MS, Holder, Leases
 from opensesh.storage.locks import open_lock_file, try_lock_file
 from opensesh.storage.memory import Memory
-from opensesh.testing import Nursery
+
+from ..harness import ProcessGroup
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from opensesh.testing.processes import Tell
+    from ..harness import Report
 
 SESSION = "ses_1e08b2c3fffe0000000000000Az9"
 
@@ -41,19 +42,19 @@ def leases(tmp_path: Path) -> Leases:
 
 
 @pytest.fixture(scope="module")
-def nursery() -> Iterator[Nursery]:
-    with Nursery() as nursery:
-        yield nursery
+def processes() -> Iterator[ProcessGroup]:
+    with ProcessGroup() as processes:
+        yield processes
 
 
-def run(tell: Tell, folder: str, owner: str) -> None:
+def run(tell: Report, folder: str, owner: str) -> None:
     lease = Leases(Memory(), folder=folder).acquire(SESSION, owner)
     tell(msgspec.to_builtins(lease.holder))
     tell(msgspec.to_builtins(lease.previous))
     time.sleep(60)
 
 
-def try_to_run(tell: Tell, folder: str) -> None:
+def try_to_run(tell: Report, folder: str) -> None:
     try:
         Leases(Memory(), folder=folder).acquire(SESSION, "second").release()
     except BusyError as error:
@@ -62,7 +63,7 @@ def try_to_run(tell: Tell, folder: str) -> None:
         tell("acquired")
 
 
-def run_with_a_child(tell: Tell, folder: str, how: str) -> None:
+def run_with_a_child(tell: Report, folder: str, how: str) -> None:
     lease = Leases(Memory(), folder=folder).acquire(SESSION, "parent")
     if how == "fork":
         pid = os.fork()
@@ -97,9 +98,9 @@ def test_a_session_nobody_ever_ran_has_no_holder(leases: Leases) -> None:
     assert not os.path.exists(leases.folder)
 
 
-def test_busy_says_who_it_is(leases: Leases, nursery: Nursery) -> None:
-    runner = nursery.start(run, leases.folder, "opensesh serve")
-    holder, _ = runner.hear(2)
+def test_busy_says_who_it_is(leases: Leases, processes: ProcessGroup) -> None:
+    runner = processes.start(run, leases.folder, "opensesh serve")
+    holder, _ = runner.wait_for(2)
     with pytest.raises(BusyError) as busy:
         leases.acquire(SESSION, "second")
     assert f"session {SESSION} is being run by opensesh serve (pid {runner.pid} on " in str(busy.value)
@@ -110,17 +111,17 @@ def test_busy_says_who_it_is(leases: Leases, nursery: Nursery) -> None:
     runner.kill()
 
 
-def test_another_process_is_told_too(leases: Leases, nursery: Nursery) -> None:
+def test_another_process_is_told_too(leases: Leases, processes: ProcessGroup) -> None:
     with leases.acquire(SESSION, "the tests"):
-        ((text, data),) = nursery.start(try_to_run, leases.folder).wait().said
+        ((text, data),) = processes.start(try_to_run, leases.folder).wait().reports
         assert f"the tests (pid {os.getpid()} on " in text
         assert data["holder"]["pid"] == os.getpid()
-    assert nursery.start(try_to_run, leases.folder).wait().said == ["acquired"]
+    assert processes.start(try_to_run, leases.folder).wait().reports == ["acquired"]
 
 
-def test_the_lease_of_a_killed_runner_is_free_at_once_and_tells_of_it(leases: Leases, nursery: Nursery) -> None:
-    runner = nursery.start(run, leases.folder, "opensesh run")
-    holder, previous = runner.hear(2)
+def test_the_lease_of_a_killed_runner_is_free_at_once_and_tells_of_it(leases: Leases, processes: ProcessGroup) -> None:
+    runner = processes.start(run, leases.folder, "opensesh run")
+    holder, previous = runner.wait_for(2)
     assert previous is None
     assert leases.abandoned() == []
     assert runner.kill().code < 0
@@ -134,11 +135,11 @@ def test_the_lease_of_a_killed_runner_is_free_at_once_and_tells_of_it(leases: Le
         assert lease.previous is None
 
 
-def test_one_dead_runner_after_the_other_is_seen_by_the_next(leases: Leases, nursery: Nursery) -> None:
+def test_one_dead_runner_after_the_other_is_seen_by_the_next(leases: Leases, processes: ProcessGroup) -> None:
     last = ""
     for name in ("first", "second with a long name" * 100, "third"):
-        runner = nursery.start(run, leases.folder, name)
-        _, previous = runner.hear(2)
+        runner = processes.start(run, leases.folder, name)
+        _, previous = runner.wait_for(2)
         assert (previous["owner"] if previous else "") == last
         last = name
         runner.kill()
@@ -146,9 +147,9 @@ def test_one_dead_runner_after_the_other_is_seen_by_the_next(leases: Leases, nur
 
 
 @pytest.mark.parametrize("how", ["fork", "exec"])
-def test_a_child_of_the_runner_does_not_keep_the_lease(leases: Leases, nursery: Nursery, how: str) -> None:
-    runner = nursery.start(run_with_a_child, leases.folder, how)
-    (orphan,) = runner.hear()
+def test_a_child_of_the_runner_does_not_keep_the_lease(leases: Leases, processes: ProcessGroup, how: str) -> None:
+    runner = processes.start(run_with_a_child, leases.folder, how)
+    (orphan,) = runner.wait_for()
     try:
         time.sleep(0.05)
         holder = leases.holder(SESSION)
@@ -215,7 +216,7 @@ def test_letting_go_waits_for_a_beat_of_another_thread(leases: Leases, monkeypat
     assert leases.holder(SESSION) is None
 
 
-def let_go_in_a_child_of_a_beat(tell: Tell, folder: str) -> None:
+def let_go_in_a_child_of_a_beat(tell: Report, folder: str) -> None:
     """Fork while another thread is in the middle of a beat, and let go in the child."""
     warnings.simplefilter("ignore", DeprecationWarning)  # newer versions of Python warn of just this
     lease = Leases(Memory(), folder=folder).acquire(SESSION, "parent")
@@ -240,8 +241,8 @@ def let_go_in_a_child_of_a_beat(tell: Tell, folder: str) -> None:
     tell(status)
 
 
-def test_a_child_that_is_made_during_a_beat_can_let_go(leases: Leases, nursery: Nursery) -> None:
-    assert nursery.start(let_go_in_a_child_of_a_beat, leases.folder).hear() == [0]
+def test_a_child_that_is_made_during_a_beat_can_let_go(leases: Leases, processes: ProcessGroup) -> None:
+    assert processes.start(let_go_in_a_child_of_a_beat, leases.folder).wait_for() == [0]
 
 
 def test_a_beat_that_the_disk_refuses_ends_nothing(leases: Leases, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -298,9 +299,9 @@ def test_asking_who_runs_a_session_never_looks_like_running_it(leases: Leases) -
             each.result(10)
 
 
-def test_those_who_ask_at_the_same_time_agree_that_nobody_is_there(leases: Leases, nursery: Nursery) -> None:
-    runner = nursery.start(run, leases.folder, "dead soon")
-    runner.hear(2)
+def test_those_who_ask_at_the_same_time_agree_that_nobody_is_there(leases: Leases, processes: ProcessGroup) -> None:
+    runner = processes.start(run, leases.folder, "dead soon")
+    runner.wait_for(2)
     runner.kill()
     with ThreadPoolExecutor(4) as pool:
         answers = [pool.submit(lambda: [leases.holder(SESSION) for _ in range(100)]) for _ in range(4)]

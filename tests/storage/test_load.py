@@ -14,14 +14,16 @@ from opensesh.storage.json_tree.migrations import migrate
 from opensesh.storage.leases import Leases
 from opensesh.storage.locks import Locks
 from opensesh.storage.memory import Memory
-from opensesh.testing import Nursery
+
+from ..harness import ProcessGroup
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
     from opensesh.storage.protocol import Damage, Key
-    from opensesh.testing.processes import Tell
+
+    from ..harness import Report
 
 pytestmark = pytest.mark.load
 PROCESSES = 8
@@ -29,9 +31,9 @@ RECORDS: tuple[Key, ...] = (("session", "global", "ses_a"), ("session", "global"
 
 
 @pytest.fixture(scope="module")
-def nursery() -> Iterator[Nursery]:
-    with Nursery() as nursery:
-        yield nursery
+def processes() -> Iterator[ProcessGroup]:
+    with ProcessGroup() as processes:
+        yield processes
 
 
 def open_tree(folder: str) -> JsonTree:
@@ -45,7 +47,7 @@ def refuse(damage: Damage) -> None:
 # -- updates -----------------------------------------------------------------------------------------------------------
 
 
-def update(tell: Tell, number: int, folder: str, rounds: int) -> None:
+def update(tell: Report, number: int, folder: str, rounds: int) -> None:
     tree = open_tree(folder)
 
     def add(value: dict[str, Any]) -> None:
@@ -57,7 +59,7 @@ def update(tell: Tell, number: int, folder: str, rounds: int) -> None:
         tree.update(RECORDS[(number + each) % len(RECORDS)], add)
 
 
-def read_on(tell: Tell, folder: str, rounds: int) -> None:
+def read_on(tell: Report, folder: str, rounds: int) -> None:
     tree = open_tree(folder)
     total = 0
     while total < rounds:
@@ -73,13 +75,15 @@ def read_on(tell: Tell, folder: str, rounds: int) -> None:
 
 
 @pytest.mark.parametrize("rounds", [200, pytest.param(2000, marks=[pytest.mark.slow])])
-def test_processes_that_update_the_same_records_lose_nothing(nursery: Nursery, tmp_path: Path, rounds: int) -> None:
+def test_processes_that_update_the_same_records_lose_nothing(
+    processes: ProcessGroup, tmp_path: Path, rounds: int
+) -> None:
     tree = open_tree(str(tmp_path))
     for key in RECORDS:
         tree.write(key, {"count": 0, "by": {}, "filling": ""})
-    reader = nursery.start(read_on, str(tmp_path), PROCESSES * rounds)
-    nursery.crowd(update, PROCESSES, str(tmp_path), rounds, seconds=100)
-    assert reader.wait().raised == ""
+    reader = processes.start(read_on, str(tmp_path), PROCESSES * rounds)
+    processes.run_many(update, PROCESSES, str(tmp_path), rounds, seconds=100)
+    assert reader.wait().traceback == ""
     found = [tree.read(key) for key in RECORDS]
     assert sum(value["count"] for value in found) == PROCESSES * rounds
     for number in range(PROCESSES):
@@ -90,7 +94,7 @@ def test_processes_that_update_the_same_records_lose_nothing(nursery: Nursery, t
 # -- folders that come and go ------------------------------------------------------------------------------------------
 
 
-def come_and_go(tell: Tell, number: int, folder: str, rounds: int) -> None:
+def come_and_go(tell: Report, number: int, folder: str, rounds: int) -> None:
     tree = open_tree(folder)
     key = ("part", "msg_shared", f"prt_{number}")
     for each in range(rounds):
@@ -101,9 +105,9 @@ def come_and_go(tell: Tell, number: int, folder: str, rounds: int) -> None:
 
 @pytest.mark.parametrize("rounds", [150, pytest.param(2000, marks=[pytest.mark.slow])])
 def test_processes_that_make_and_remove_neighbours_do_not_trip_over_each_other(
-    nursery: Nursery, tmp_path: Path, rounds: int
+    processes: ProcessGroup, tmp_path: Path, rounds: int
 ) -> None:
-    nursery.crowd(come_and_go, PROCESSES, str(tmp_path), rounds)
+    processes.run_many(come_and_go, PROCESSES, str(tmp_path), rounds)
     assert open_tree(str(tmp_path)).list() == []
     assert list((tmp_path / "storage" / "part").iterdir()) == []
 
@@ -111,7 +115,7 @@ def test_processes_that_make_and_remove_neighbours_do_not_trip_over_each_other(
 # -- whole sessions ----------------------------------------------------------------------------------------------------
 
 
-def keep_sessions(tell: Tell, number: int, folder: str, rounds: int) -> None:
+def keep_sessions(tell: Report, number: int, folder: str, rounds: int) -> None:
     sessions = Sessions(open_tree(folder), ProjectLocation("/work", "global", "/", "/", None))
     for each in range(rounds):
         session = sessions.create(title=f"{number}/{each}")
@@ -121,8 +125,10 @@ def keep_sessions(tell: Tell, number: int, folder: str, rounds: int) -> None:
         assert all(found.title for found in sessions.list(report=refuse))
 
 
-def test_processes_that_keep_sessions_in_one_tree_see_each_others_whole(nursery: Nursery, tmp_path: Path) -> None:
-    nursery.crowd(keep_sessions, PROCESSES, str(tmp_path), 10)
+def test_processes_that_keep_sessions_in_one_tree_see_each_others_whole(
+    processes: ProcessGroup, tmp_path: Path
+) -> None:
+    processes.run_many(keep_sessions, PROCESSES, str(tmp_path), 10)
     sessions = Sessions(open_tree(str(tmp_path)), ProjectLocation("/work", "global", "/", "/", None))
     titles = sorted(session.title for session in sessions.list(report=refuse))
     assert titles == sorted(f"{number}/{each} renamed" for number in range(PROCESSES) for each in range(0, 10, 2))
@@ -131,7 +137,7 @@ def test_processes_that_keep_sessions_in_one_tree_see_each_others_whole(nursery:
 # -- leases ------------------------------------------------------------------------------------------------------------
 
 
-def run_in_turns(tell: Tell, number: int, folder: str, rounds: int) -> None:
+def run_in_turns(tell: Report, number: int, folder: str, rounds: int) -> None:
     leases = Leases(Memory(), folder=os.path.join(folder, "leases"))
     marker = os.path.join(folder, "running")
     refused = 0
@@ -153,25 +159,25 @@ def run_in_turns(tell: Tell, number: int, folder: str, rounds: int) -> None:
 
 @pytest.mark.parametrize("rounds", [15, pytest.param(100, marks=[pytest.mark.slow])])
 def test_processes_that_want_one_session_never_run_it_at_the_same_time(
-    nursery: Nursery, tmp_path: Path, rounds: int
+    processes: ProcessGroup, tmp_path: Path, rounds: int
 ) -> None:
-    nursery.crowd(run_in_turns, PROCESSES, str(tmp_path), rounds, seconds=100)
+    processes.run_many(run_in_turns, PROCESSES, str(tmp_path), rounds, seconds=100)
     assert not (tmp_path / "running").exists()
 
 
-def run_and_die(tell: Tell, folder: str) -> None:
+def run_and_die(tell: Report, folder: str) -> None:
     leases = Leases(Memory(), folder=os.path.join(folder, "leases"))
     lease = leases.acquire("ses_shared", "mortal")
     tell([lease.holder.pid, lease.previous and lease.previous.pid])
     os._exit(9)
 
 
-def test_every_dead_runner_is_known_to_the_next(nursery: Nursery, tmp_path: Path) -> None:
+def test_every_dead_runner_is_known_to_the_next(processes: ProcessGroup, tmp_path: Path) -> None:
     before = None
     for _ in range(20):
-        fate = nursery.start(run_and_die, str(tmp_path)).wait()
+        fate = processes.start(run_and_die, str(tmp_path)).wait()
         assert fate.code == 9
-        ((pid, previous),) = fate.said
+        ((pid, previous),) = fate.reports
         assert previous == before
         before = pid
 
@@ -179,7 +185,7 @@ def test_every_dead_runner_is_known_to_the_next(nursery: Nursery, tmp_path: Path
 # -- a migration under load --------------------------------------------------------------------------------------------
 
 
-def write_for_a_while(tell: Tell, number: int, folder: str, rounds: int) -> None:
+def write_for_a_while(tell: Report, number: int, folder: str, rounds: int) -> None:
     tree = open_tree(folder)
     for each in range(rounds):
         tree.write(("todo", f"ses_{number}-{each}"), [each])
@@ -188,10 +194,10 @@ def write_for_a_while(tell: Tell, number: int, folder: str, rounds: int) -> None
             tell(outcome.steps)
 
 
-def test_a_migration_gets_its_turn_among_busy_writers(nursery: Nursery, tmp_path: Path) -> None:
+def test_a_migration_gets_its_turn_among_busy_writers(processes: ProcessGroup, tmp_path: Path) -> None:
     tree = open_tree(str(tmp_path))
     tree.write(("session", "global", "ses_old"), {"id": "ses_old", "summary": {"diffs": [{"additions": 1}]}})
-    fates = nursery.crowd(write_for_a_while, PROCESSES, str(tmp_path), 200)
-    assert fates[0].said == [2]
+    fates = processes.run_many(write_for_a_while, PROCESSES, str(tmp_path), 200)
+    assert fates[0].reports == [2]
     assert len(tree.list(("todo",))) == PROCESSES * 200
     assert tree.read(("session_diff", "ses_old")) == [{"additions": 1}]

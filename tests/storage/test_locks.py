@@ -15,14 +15,15 @@ from opensesh.errors import StoreError, WriteError
 from opensesh.storage import locks_windows
 from opensesh.storage.json_tree import JsonTree
 from opensesh.storage.locks import Locks, open_lock_file, try_lock_file
-from opensesh.testing import Nursery
+
+from ..harness import ProcessGroup
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from contextlib import AbstractContextManager
     from pathlib import Path
 
-    from opensesh.testing.processes import Tell
+    from ..harness import Report
 
 
 @pytest.fixture
@@ -31,18 +32,18 @@ def locks(tmp_path: Path) -> Locks:
 
 
 @pytest.fixture(scope="module")
-def nursery() -> Iterator[Nursery]:
-    with Nursery() as nursery:
-        yield nursery
+def processes() -> Iterator[ProcessGroup]:
+    with ProcessGroup() as processes:
+        yield processes
 
 
-def hold(tell: Tell, folder: str, kind: str) -> None:
+def hold(tell: Report, folder: str, kind: str) -> None:
     with of_kind(Locks(folder), kind):
         tell("holding")
         time.sleep(60)
 
 
-def count(tell: Tell, number: int, folder: str, counter: str, rounds: int) -> None:
+def count(tell: Report, number: int, folder: str, counter: str, rounds: int) -> None:
     locks = Locks(folder)
     for _ in range(rounds):
         with locks.exclusive("counter"), open(counter, "r+", encoding="ascii") as file:
@@ -100,26 +101,26 @@ def test_who_waits_for_whom_between_threads(locks: Locks, first: str, second: st
 
 @pytest.mark.parametrize(("first", "second", "waiting"), EXCLUSIONS)
 def test_who_waits_for_whom_between_processes_and_death_lets_go(
-    nursery: Nursery, locks: Locks, first: str, second: str, waiting: bool
+    processes: ProcessGroup, locks: Locks, first: str, second: str, waiting: bool
 ) -> None:
-    holder = nursery.start(hold, locks.folder, first)
-    holder.hear()
-    waiter = nursery.start(hold, locks.folder, second)
+    holder = processes.start(hold, locks.folder, first)
+    holder.wait_for()
+    waiter = processes.start(hold, locks.folder, second)
     if waiting:
         time.sleep(0.05)
-        assert waiter.said == []
+        assert waiter.reports == []
         holder.kill()
-    assert waiter.hear(seconds=10) == ["holding"]
+    assert waiter.wait_for(seconds=10) == ["holding"]
     waiter.kill()
     holder.kill()
     with locks.everything(), locks.exclusive("name"):
         pass
 
 
-def test_no_increment_is_lost_between_processes(nursery: Nursery, locks: Locks, tmp_path: Path) -> None:
+def test_no_increment_is_lost_between_processes(processes: ProcessGroup, locks: Locks, tmp_path: Path) -> None:
     counter = tmp_path / "counter"
     counter.write_text("0")
-    nursery.crowd(count, 4, locks.folder, str(counter), 100)
+    processes.run_many(count, 4, locks.folder, str(counter), 100)
     assert counter.read_text() == "400"
 
 

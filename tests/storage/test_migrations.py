@@ -18,12 +18,13 @@ from opensesh.storage.json_tree import JsonTree
 from opensesh.storage.json_tree.migrations import LAYOUT, migrate, pending, version
 from opensesh.storage.locks import Locks
 from opensesh.storage.protocol import Damage
-from opensesh.testing import FullDisk, sweep
+
+from ..harness import FullDisk, sweep
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from opensesh.testing.processes import Tell
+    from ..harness import Report
 
 DIFFS = [
     {"file": "a.py", "before": "", "after": "x\n", "additions": 3, "deletions": 1},
@@ -536,12 +537,12 @@ def test_a_full_disk_stops_a_step_wherever_it_fills_up(old: OldData, late: bool)
     expect_migrated(old)
 
 
-def dying_with_all_kinds(disk: Disk, folder: str, tell: Tell) -> None:
+def dying_with_all_kinds(disk: Disk, folder: str, tell: Report) -> None:
     migrate(with_all_kinds(OldData(Path(folder))).tree, named, disk=disk)
     tell("migrated")
 
 
-def dying_with_two_sessions(disk: Disk, folder: str, tell: Tell) -> None:
+def dying_with_two_sessions(disk: Disk, folder: str, tell: Report) -> None:
     old = OldData(Path(folder))
     old.session("work", "ses_1", root=folder, summary={"diffs": DIFFS})
     old.session("global", "ses_2")
@@ -581,7 +582,7 @@ def check_after_death(folder: str, said: list[Any], died_at: str) -> None:
     [(dying_with_two_sessions, 80), pytest.param(dying_with_all_kinds, 150, marks=[pytest.mark.slow])],
 )
 def test_a_migration_may_die_anywhere_and_be_run_again(
-    ram: Path, scenario: Callable[[Disk, str, Tell], None], points: int
+    ram: Path, scenario: Callable[[Disk, str, Report], None], points: int
 ) -> None:
     done = sweep(scenario, check_after_death, ram)
     assert done.points > points

@@ -11,18 +11,8 @@ import httpx2
 import pytest
 
 import opensesh
-from opensesh.models.request import (
-    Assistant,
-    Call,
-    File,
-    Reasoning,
-    Result,
-    System,
-    Text,
-    Tool,
-    User,
-)
-from opensesh.models.scripted import SUMMARY, TITLE, ScriptedModel
+from opensesh.models.request import Assistant, File, Reasoning, System, Text, ToolResults, ToolUse, ToolUseResult, User
+from opensesh.testing.scripted import SUMMARY, TITLE, ScriptedModel
 from opensesh.testing.wire import WireServer
 
 if TYPE_CHECKING:
@@ -236,22 +226,22 @@ async def test_both_dialects_are_read_alike() -> None:
         body = {"model": "m", "messages": anthropic_messages, "system": [{"type": "text", "text": "Be brief."}]}
         await client.post(f"{server.base_url}/messages", json=body | {"tools": [spec], "max_tokens": 7})
     one, two = (call.request for call in server.model.calls)
-    calls = (Call(id=name, name="read", input={"path": "a"}) for name in ("c1", "c2"))
+    calls = (ToolUse(id=name, name="read", input={"path": "a"}) for name in ("c1", "c2"))
     results = (
-        Result(id="c1", name="read", output=(Text(text="one"),)),
-        Result(id="c2", name="read", output=(Text(text="two"),)),
+        ToolUseResult(id="c1", name="read", output=(Text(text="one"),)),
+        ToolUseResult(id="c2", name="read", output=(Text(text="two"),)),
     )
     assert one.messages == (
         System(text="Be brief."),
         User(content=(Text(text="look"), File(mime="image/png", url=image))),
         Assistant(content=(Reasoning(text="hm"), Text(text="I read."), *calls)),
-        Tool(content=results),
+        ToolResults(content=results),
         User(content=(Text(text="go on"),)),
     )
     assert [type(message) for message in two.messages] == [type(message) for message in one.messages]
     assert server.model.model_text(0) == server.model.model_text(1)
     failed = two.messages[3]
-    assert isinstance(failed, Tool)
+    assert isinstance(failed, ToolResults)
     assert [result.failed for result in failed.content] == [False, True]
     assert one.tools == two.tools
     assert (one.max_output_tokens, two.max_output_tokens) == (7, 7)

@@ -10,12 +10,12 @@ import pytest
 
 from opensesh.errors import ModelConnectionError, RateLimitedError
 from opensesh.models.anthropic import Anthropic
-from opensesh.models.events import FinishStep, ReasoningDelta, ReasoningEnd, StreamEvent, TextDelta, ToolCall
 from opensesh.models.model import Model
 from opensesh.models.openai_chat import OpenAIChat
 from opensesh.models.request import Request, Text, ToolSpec, User
-from opensesh.models.scripted import ScriptedModel
+from opensesh.models.stream_events import FinishStep, ReasoningDelta, ReasoningEnd, StreamEvent, TextDelta, ToolCall
 from opensesh.models.transport import Transport
+from opensesh.testing.scripted import ScriptedModel
 from opensesh.testing.wire import WireServer
 
 ANSWER = """\

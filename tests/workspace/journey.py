@@ -15,12 +15,12 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from opensesh.engine.engine import open_engine
 from opensesh.errors import OpenseshError, RevertConflictError, WriteError
-from opensesh.models.scripted import ScriptedModel
 from opensesh.project import resolve
 from opensesh.records import Rule
 from opensesh.sessions import Sessions
 from opensesh.storage.disk import Disk
 from opensesh.storage.json_tree import JsonTree
+from opensesh.testing.scripted import ScriptedModel
 from opensesh.workspace import Done, Preview, Reverts, Snapshots, data_of
 from opensesh.workspace.states import State, name_of
 

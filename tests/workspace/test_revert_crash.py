@@ -12,9 +12,9 @@ from opensesh.project import resolve
 from opensesh.sessions import Sessions
 from opensesh.storage.disk import Disk
 from opensesh.storage.json_tree import JsonTree
-from opensesh.testing import Nursery
 from opensesh.workspace import Reverts, Snapshots
 
+from ..harness import ProcessGroup
 from .desk import Desk, contents, creates, deletes, edits, new_repository, write, writes
 
 
@@ -225,11 +225,11 @@ def revert_and_wait(tell: Any, home: str, folder: str, session: str, message: st
 
 def test_a_process_killed_between_journal_and_files_leaves_a_revert_that_can_be_finished(tmp_path: Path) -> None:
     scene = Scene(tmp_path)
-    with Nursery() as nursery:
-        child = nursery.start(
+    with ProcessGroup() as processes:
+        child = processes.start(
             revert_and_wait, str(scene.desk.home), str(scene.desk.folder), scene.session, scene.second
         )
-        child.hear()
+        child.wait_for()
         child.kill()
     assert scene.files != scene.halfway
     assert scene.point == scene.second

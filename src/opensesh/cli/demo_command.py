@@ -115,7 +115,7 @@ async def _play(project: str, *, quiet: bool) -> tuple[Drive, Outcome]:
 def _engine(project: str, script: str) -> Engine:
     from ..engine.engine import open_engine
     from ..engine.runtime import Settings
-    from ..models.scripted import ScriptedModel
+    from ..testing.scripted import ScriptedModel
 
     settings = Settings(owner="opensesh demo", interactive=False)
     return open_engine(project, settings=settings, scripts={"demo": ScriptedModel(script)})

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 def foreign(config: Config) -> list[Foreign]:
     """The MCP servers, addresses of models and scripts that need trust."""
-    from ..models.foreign import foreign as models
+    from ..models.provider_trust import provider_trust_items as models
 
     if not config.settings.mcp:
         return models(config)

@@ -39,7 +39,7 @@ class _Offer(NamedTuple):
     info: ProviderInfo
     credential: Credential | None
     models: list[Model]
-    doubt: str
+    untrusted_reason: str
     """Why nothing is sent to it, if nobody has trusted an address that the project gave it."""
 
 
@@ -56,7 +56,7 @@ def run(options: Namespace) -> int:
     from ..config import load
     from ..models.auth import Keyring
     from ..models.catalogue import Catalogue
-    from ..models.scripts import NAMES, SCRIPTED
+    from ..models.model import SCRIPTED_MODELS, SCRIPTED_PROVIDER
 
     place = directory.place_of(options)
     config = load(place.directory, place.sandbox)
@@ -65,7 +65,7 @@ def run(options: Namespace) -> int:
     keyring = Keyring(config.document, report=damage.append)
     if options.refresh:
         catalogue.refresh()
-    scripts = NAMES if options.provider == SCRIPTED else {}
+    scripts = SCRIPTED_MODELS if options.provider == SCRIPTED_PROVIDER else {}
     offers = [] if scripts else list(_offers(catalogue, keyring, config, options))
     chosen = _chosen(catalogue, keyring, config)
     if options.json:
@@ -80,7 +80,7 @@ def run(options: Namespace) -> int:
 
 
 def _offers(catalogue: Catalogue, keyring: Keyring, config: Config, options: Namespace) -> Iterable[_Offer]:
-    from ..models.foreign import doubt
+    from ..models.provider_trust import untrusted_reason
 
     infos = [catalogue.provider(options.provider)] if options.provider else catalogue.providers()
     for info in infos:
@@ -90,7 +90,7 @@ def _offers(catalogue: Catalogue, keyring: Keyring, config: Config, options: Nam
         models = list(catalogue.models(info.id).values())
         if credential is not None and not options.all:
             models = [model for model in models if credential.covers(model)]
-        yield _Offer(info, credential, models, doubt(config, info.id))
+        yield _Offer(info, credential, models, untrusted_reason(config, info.id))
 
 
 def _chosen(catalogue: Catalogue, keyring: Keyring, config: Config) -> _Chosen:
@@ -111,8 +111,8 @@ def _print(catalogue: Catalogue, offers: list[_Offer], chosen: _Chosen) -> None:
         rows = [(offer.info.id, str(len(offer.models)), _key(offer)) for offer in offers]
         output.table(("PROVIDER", "MODELS", "KEY"), rows)
         for offer in offers:
-            if offer.doubt:
-                print(f"! {offer.doubt}")
+            if offer.untrusted_reason:
+                print(f"! {offer.untrusted_reason}")
         print()
     models = [model for offer in offers for model in offer.models]
     if models:
@@ -181,7 +181,7 @@ def _provider_document(offer: _Offer) -> dict[str, Any]:
         "key": {"kind": source.kind, "name": source.name} if source is not None else None,
         "env": list(offer.info.env),
         "configured": offer.info.configured,
-        "untrusted": offer.doubt or None,
+        "untrusted": offer.untrusted_reason or None,
         "models": [_model_document(model) for model in offer.models],
     }
 

@@ -259,10 +259,10 @@ def _check(engine: Engine, options: Namespace, session: Session | None) -> None:
 
 
 def _check_model(engine: Engine, model: Model, variant: str | None) -> None:
-    from ..models.scripts import SCRIPTED
+    from ..models.model import SCRIPTED_PROVIDER
     from ..plugins import hooks as plugin_hooks
 
-    if variant and variant not in model.variants and model.provider_id != SCRIPTED:
+    if variant and variant not in model.variants and model.provider_id != SCRIPTED_PROVIDER:
         raise UsageError(f"{model.ref} has no variant {variant!r}; it has: {', '.join(model.variants) or 'none'}")
     if engine.runtime.hooks.plugins.wants(plugin_hooks.auth):
         return  # the key is asked for when it is needed

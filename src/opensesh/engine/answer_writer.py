@@ -19,8 +19,8 @@ from ..storage.protocol import StoredMessage
 from .cancellation import in_thread
 
 if TYPE_CHECKING:
-    from ..models.events import FinishStep, Usage
     from ..models.model import Model
+    from ..models.stream_events import FinishStep, Usage
     from ..records import Document, Failure, Tokens
     from ..sessions import Sessions
     from ..workspace import Patch

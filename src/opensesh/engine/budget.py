@@ -18,15 +18,15 @@ from msgspec import Struct
 from ..errors import OverBudgetError, UsageError
 from ..models import pricing
 from ..models.connect import Connections
-from ..models.events import FinishStep
+from ..models.stream_events import FinishStep
 from .turn import closed_after
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Generator, Mapping
 
-    from ..models.events import StreamEvent, Usage
     from ..models.model import Model
     from ..models.request import Provider, Request
+    from ..models.stream_events import StreamEvent, Usage
     from .runtime import Runtime
 
 log = logging.getLogger("opensesh.engine")

@@ -17,7 +17,7 @@ from ..errors import (
     PermissionRejectedError,
     QuestionRejectedError,
 )
-from ..models import events as stream
+from ..models import stream_events as stream
 from ..records import EXTENSION_KEY, as_object
 from ..tools.tool import invoke
 from .cancellation import to_the_end
@@ -25,7 +25,7 @@ from .cancellation import to_the_end
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from ..models.events import Metadata
+    from ..models.stream_events import Metadata
     from ..records import Document
     from ..tools.tool import Tool, ToolOutput
     from .answer_writer import AnswerWriter

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 from .. import events, ids
 from ..errors import ContextExceededError, ModelError, OpenseshError
-from ..models import events as stream
 from ..models import options
+from ..models import stream_events as stream
 from ..models.request import Request, System, Text, User
 from ..records import (
     AssistantMessage,

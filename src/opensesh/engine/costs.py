@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from ..errors import ModelNotFoundError
 from ..models import pricing
-from ..models.events import Usage
+from ..models.stream_events import Usage
 from ..records import as_object, side_calls
 
 if TYPE_CHECKING:

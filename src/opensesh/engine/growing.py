@@ -14,7 +14,7 @@ from .. import ids
 from ..records import ReasoningPart, Span, TextPart
 
 if TYPE_CHECKING:
-    from ..models.events import Metadata
+    from ..models.stream_events import Metadata
     from ..records import Document
 
 _GROWTH = 16

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from ..models.model import Model
-    from ..models.request import Turn
+    from ..models.request import ModelMessage
     from ..storage.protocol import StoredMessage
 
 _GOES_ON = (None, "tool-calls", "unknown")
@@ -97,7 +97,7 @@ class History:
         last = self._answers[-1].info if self._answers else {}
         return "error" in last or last.get("finish") not in _GOES_ON
 
-    def turns(self, model: Model, instead: Sequence[StoredMessage] | None = None) -> tuple[Turn, ...]:
+    def turns(self, model: Model, instead: Sequence[StoredMessage] | None = None) -> tuple[ModelMessage, ...]:
         """The conversation as ``model`` sees it; that of other messages, if it gets others to see for once."""
         self._instead = None
         if instead is not None:
@@ -107,7 +107,7 @@ class History:
             self._projection = Projection(model, self._messages, self._masked_for(model))
         return self._projection.turns()
 
-    def origins(self) -> list[tuple[Turn, StoredMessage]]:
+    def origins(self) -> list[tuple[ModelMessage, StoredMessage]]:
         """The turns that were last sent, each with the message it comes from."""
         sent, shown = self._instead or (self._projection, self._messages)
         messages = {str(message.info.get("id")): message for message in shown}

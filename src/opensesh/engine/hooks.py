@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from ..config import Agent
     from ..events import PermissionAsked
     from ..models.model import Model
-    from ..models.request import Request, ToolSpec, Turn
+    from ..models.request import ModelMessage, Request, ToolSpec
     from ..permissions import Leave
     from ..plugins import Plugins
     from ..records import Document
@@ -153,7 +153,7 @@ class Hooks:
             return request
         # At most two blocks, for there are two points after which a system prompt is cached.
         kept = said if len(said) < 3 else [said[0], "\n".join(said[1:])]
-        system: list[Turn] = [System(text=text) for text in kept]
+        system: list[ModelMessage] = [System(text=text) for text in kept]
         rest = [turn for turn in request.messages if not isinstance(turn, System)]
         cached = any(turn.cache for turn in request.messages)
         turns = (*system, *rest)

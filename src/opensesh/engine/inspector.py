@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ..config import system_instructions
 from ..errors import NotFoundError, OpenseshError, UsageError
 from ..models.model import Model
-from ..models.request import Assistant, Call, File, Reasoning, System, Text, Tool, User
+from ..models.request import Assistant, File, Reasoning, System, Text, ToolResults, ToolUse, User
 from ..records import as_object
 from ..storage.protocol import StoredMessage
 from ..tools.filetimes import FileTimes
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from ..config import Agent
-    from ..models.request import Request, Turn
+    from ..models.request import ModelMessage, Request
     from ..records import Document, Session
     from .runtime import Runtime
 
@@ -234,7 +234,7 @@ class _Look:
         yield Piece("system prompt", "", max(whole - sum(piece.tokens for piece in instructions), 0))
         yield from instructions
 
-    def _of_turn(self, turn: Turn, message: StoredMessage | None) -> list[Piece]:
+    def _of_turn(self, turn: ModelMessage, message: StoredMessage | None) -> list[Piece]:
         name = str(message.info["id"]) if message else ""
         found = list(_said(turn))
         if message is not None and (is_summary(message.info) or compaction_part(message)):
@@ -281,7 +281,7 @@ def _as_it_was(messages: Sequence[StoredMessage], answer: Document) -> list[Stor
     return [StoredMessage(each.info, [unmarked(part, since=moment) for part in each.parts]) for each in messages]
 
 
-def _said(turn: Turn) -> Iterator[Piece]:
+def _said(turn: ModelMessage) -> Iterator[Piece]:
     match turn:
         case System():
             return
@@ -289,7 +289,7 @@ def _said(turn: Turn) -> Iterator[Piece]:
             yield from (_piece("prompts", piece) for piece in content)
         case Assistant(content=content):
             yield from (_piece("answers", piece) for piece in content)
-        case Tool(content=results):
+        case ToolResults(content=results):
             for result in results:
                 note = "pruned" if result.output == (Text(text=PRUNED),) else ""
                 words = [piece for piece in result.output if isinstance(piece, Text)]
@@ -297,14 +297,14 @@ def _said(turn: Turn) -> Iterator[Piece]:
                 yield from (_piece("results", piece) for piece in result.output if isinstance(piece, File))
 
 
-def _piece(part: str, piece: Text | File | Reasoning | Call) -> Piece:
+def _piece(part: str, piece: Text | File | Reasoning | ToolUse) -> Piece:
     size = piece_tokens(piece)
     match piece:
         case Text(text=text):
             return Piece(part, _begin(text), size, "left out" if _LEFT_OUT.fullmatch(text) else "")
         case Reasoning(text=text):
             return Piece("reasoning", _begin(text), size)
-        case Call(name=name):
+        case ToolUse(name=name):
             return Piece("calls", name, size)
         case File(mime=mime, filename=filename):
             return Piece("files", f"{filename or ''} {mime}".strip(), size)

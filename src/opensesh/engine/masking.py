@@ -10,11 +10,11 @@ import re
 from typing import TYPE_CHECKING
 
 from ..errors import AuthFailedError, ContextExceededError, ModelError
-from ..models.request import Assistant, Tool
+from ..models.request import Assistant, ToolResults
 from ..records import EXTENSION_KEY, as_list, as_object
 
 if TYPE_CHECKING:
-    from ..models.request import Turn
+    from ..models.request import ModelMessage
     from ..records import Document
     from ..storage.protocol import StoredMessage
     from .history import History
@@ -67,7 +67,7 @@ def _pointed_at(words: str, history: History) -> list[StoredMessage]:
     return [message for (_, message), place in zip(origins, places, strict=True) if place == int(found[2])]
 
 
-def _in_pairs(turns: list[Turn]) -> list[int]:
+def _in_pairs(turns: list[ModelMessage]) -> list[int]:
     """Anthropic: what the user says in a row is one message, and results are the user's."""
     places: list[int] = []
     for at, turn in enumerate(turns):
@@ -76,15 +76,15 @@ def _in_pairs(turns: list[Turn]) -> list[int]:
     return places
 
 
-def _one_by_one(turns: list[Turn]) -> list[int]:
+def _one_by_one(turns: list[ModelMessage]) -> list[int]:
     """OpenAI: the system prompt is the first, and every result one of its own; the last of them is named here."""
     places: list[int] = []
     for turn in turns:
-        places.append((places[-1] if places else 0) + (len(turn.content) if isinstance(turn, Tool) else 1))
+        places.append((places[-1] if places else 0) + (len(turn.content) if isinstance(turn, ToolResults) else 1))
     return places
 
 
-def _as_they_are(turns: list[Turn]) -> list[int]:
+def _as_they_are(turns: list[ModelMessage]) -> list[int]:
     return list(range(len(turns)))
 
 

@@ -15,7 +15,18 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ..errors import RecordError
-from ..models.request import Assistant, Call, File, Reasoning, Result, System, Text, Tool, Turn, User
+from ..models.request import (
+    Assistant,
+    File,
+    ModelMessage,
+    Reasoning,
+    System,
+    Text,
+    ToolResults,
+    ToolUse,
+    ToolUseResult,
+    User,
+)
 from ..records import (
     AssistantMessage,
     CompactionPart,
@@ -58,11 +69,11 @@ _CACHING = ("anthropic", "claude")
 class Block(Struct, frozen=True):
     """One step of an answer: what the model said, and what its tools said back."""
 
-    content: list[Text | Reasoning | Call]
-    results: list[Result]
+    content: list[Text | Reasoning | ToolUse]
+    results: list[ToolUseResult]
 
 
-def turns_of(message: StoredMessage, model: Model, masked: Collection[str] = ()) -> tuple[Turn, ...]:
+def turns_of(message: StoredMessage, model: Model, masked: Collection[str] = ()) -> tuple[ModelMessage, ...]:
     """One message as the model sees it; ``masked`` are the ids of parts that a provider has refused."""
     try:
         info = read_message(message.info)
@@ -81,7 +92,7 @@ class Projection:
     def __init__(self, model: Model, messages: Iterable[StoredMessage] = (), masked: Collection[str] = ()) -> None:
         self.model = model
         self._masked = masked
-        self._turns: list[Turn] = []
+        self._turns: list[ModelMessage] = []
         self._messages: list[str] = []
         self._used: set[str] = set()
         for message in messages:
@@ -101,16 +112,16 @@ class Projection:
                 self._turns.append(turn)
                 self._messages.append(str(message.info.get("id")))
 
-    def turns(self) -> tuple[Turn, ...]:
+    def turns(self) -> tuple[ModelMessage, ...]:
         """The conversation so far; it begins with the user, and no call id is used twice."""
         return tuple(self._turns) or (User(content=(Text(text=_OPENING),)),)
 
-    def origins(self) -> list[tuple[Turn, str]]:
+    def origins(self) -> list[tuple[ModelMessage, str]]:
         """Each turn, with the id of the message it comes from."""
         return list(zip(self._turns, self._messages, strict=True))
 
 
-def mark_cache_points(turns: Sequence[Turn], model: Model) -> tuple[Turn, ...]:
+def mark_cache_points(turns: Sequence[ModelMessage], model: Model) -> tuple[ModelMessage, ...]:
     """Cache points after the first two system blocks and the last two other turns, for the models that want them.
 
     ``turns`` begin with the system blocks, if there are any.
@@ -183,14 +194,14 @@ def _counts(info: AssistantMessage) -> bool:
         return False
 
 
-def _answered(info: AssistantMessage, parts: Sequence[Part], model: Model) -> Iterable[Turn]:
+def _answered(info: AssistantMessage, parts: Sequence[Part], model: Model) -> Iterable[ModelMessage]:
     same = f"{info.provider_id}/{info.model_id}" == model.ref
     apart: list[File] = []
     for block in _blocks(parts, model, same, apart):
         if block.content:
             yield Assistant(content=tuple(block.content))
         if block.results:
-            yield Tool(content=tuple(block.results))
+            yield ToolResults(content=tuple(block.results))
     if apart:
         yield User(content=(Text(text=_ATTACHED), *apart))
 
@@ -221,12 +232,12 @@ def _worth_sending(block: Block) -> Block:
     return block
 
 
-def _tool(part: ToolPart, model: Model, same: bool, apart: list[File]) -> tuple[Call, Result]:
+def _tool(part: ToolPart, model: Model, same: bool, apart: list[File]) -> tuple[ToolUse, ToolUseResult]:
     identity, name = _identity(part), _tool_name(part.tool)
     metadata = _whole(part.metadata) if same else None
-    call = Call(id=identity, name=name, input=_whole(part.state.input), metadata=metadata)
+    call = ToolUse(id=identity, name=name, input=_whole(part.state.input), metadata=metadata)
     output, failed = _outcome(part, model, apart)
-    return call, Result(id=identity, name=name, output=output, failed=failed, metadata=metadata)
+    return call, ToolUseResult(id=identity, name=name, output=output, failed=failed, metadata=metadata)
 
 
 def _identity(part: ToolPart) -> str:
@@ -302,18 +313,18 @@ def _takes_media_in_results(model: Model) -> bool:
     return gemini3 or model.npm in _MEDIA_IN_RESULTS
 
 
-def _unique(turns: list[Turn], used: set[str]) -> list[Turn]:
+def _unique(turns: list[ModelMessage], used: set[str]) -> list[ModelMessage]:
     """Rename the calls whose id was used before: a fork, or a server that counts from one each time."""
     for at in range(len(turns)):
         calls = _calls(turns[at])
         names = {call.id for call in calls}
         if names & used or len(names) < len(calls):
-            turns[at : at + 2] = _renamed(cast("Assistant", turns[at]), cast("Tool", turns[at + 1]), used)
+            turns[at : at + 2] = _renamed(cast("Assistant", turns[at]), cast("ToolResults", turns[at + 1]), used)
         used.update(call.id for call in _calls(turns[at]))
     return turns
 
 
-def _renamed(turn: Assistant, answer: Tool, used: set[str]) -> list[Turn]:
+def _renamed(turn: Assistant, answer: ToolResults, used: set[str]) -> list[ModelMessage]:
     taken = set(used)
     fresh: list[str] = []
     for call in _calls(turn):
@@ -324,10 +335,10 @@ def _renamed(turn: Assistant, answer: Tool, used: set[str]) -> list[Turn]:
         taken.add(name)
         fresh.append(name)
     names = iter(fresh)
-    content = tuple(replace(piece, id=next(names)) if isinstance(piece, Call) else piece for piece in turn.content)
+    content = tuple(replace(piece, id=next(names)) if isinstance(piece, ToolUse) else piece for piece in turn.content)
     results = tuple(replace(result, id=name) for result, name in zip(answer.content, fresh, strict=True))
     return [replace(turn, content=content), replace(answer, content=results)]
 
 
-def _calls(turn: Turn) -> list[Call]:
-    return [piece for piece in turn.content if isinstance(piece, Call)] if isinstance(turn, Assistant) else []
+def _calls(turn: ModelMessage) -> list[ToolUse]:
+    return [piece for piece in turn.content if isinstance(piece, ToolUse)] if isinstance(turn, Assistant) else []

@@ -18,7 +18,7 @@ from .window import compaction_part, visible
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from ..models.request import Turn
+    from ..models.request import ModelMessage
     from ..sessions import Sessions
     from ..storage.protocol import StoredMessage
 
@@ -57,7 +57,7 @@ def has_past(messages: Iterable[StoredMessage]) -> bool:
     return False
 
 
-def point_to_recall(turns: tuple[Turn, ...]) -> tuple[Turn, ...]:
+def point_to_recall(turns: tuple[ModelMessage, ...]) -> tuple[ModelMessage, ...]:
     """The conversation with a word about the originals in front of its summary, if it begins with one."""
     first = turns[0]
     if not isinstance(first, User) or first.content[0] != Text(text=COMPACTION_PROMPT):

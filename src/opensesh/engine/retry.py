@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from ..errors import ModelError, RateLimitedError
-from ..models.waits import asked_for
+from ..models.failures import retry_after_ms
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -49,4 +49,4 @@ class Policy(Struct, frozen=True, kw_only=True):
 
 def _asked(error: BaseException) -> int | None:
     headers = error.headers if isinstance(error, ModelError) else {}
-    return asked_for(headers, limited=isinstance(error, RateLimitedError))
+    return retry_after_ms(headers, limited=isinstance(error, RateLimitedError))

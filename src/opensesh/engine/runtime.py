@@ -13,7 +13,7 @@ from msgspec import Struct
 from ..config import agents, default_agent
 from ..errors import NotFoundError, OpenseshError
 from ..models.connect import Connections
-from ..models.scripts import SCRIPTED
+from ..models.model import SCRIPTED_PROVIDER
 from ..permissions import Permissions
 from ..plugins import hooks as plugin_hooks
 from ..plugins.configuring import configured
@@ -108,7 +108,7 @@ class Runtime:
         self.keyring = Keyring(self.config.document)
         self.budget = self.settings.budget or from_environment(self.config.flags.environ)
         connected = PaidConnections if self.budget.is_set else Connections
-        self.connections = connected(self.catalogue, self.keyring, scripts=scripts, doubt=self._doubt)
+        self.connections = connected(self.catalogue, self.keyring, scripts=scripts, untrusted_reason=self._doubt)
         judged = loaded.wants(plugin_hooks.permission_ask)
         self.permissions = Permissions(self.publish, judge=self.hooks.judge if judged else None)
         self.questions = Questions(self.publish)
@@ -122,11 +122,11 @@ class Runtime:
         self.run_child: RunChild = _nobody
 
     def _doubt(self, model: Model) -> str:
-        if model.provider_id not in (SCRIPTED, *self.config.settings.provider):
+        if model.provider_id not in (SCRIPTED_PROVIDER, *self.config.settings.provider):
             return ""
-        from ..models.foreign import doubt
+        from ..models.provider_trust import untrusted_reason
 
-        return doubt(self.config, model.provider_id, model.id)
+        return untrusted_reason(self.config, model.provider_id, model.id)
 
     @cached_property
     def installed(self) -> Installed:

@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Sequence
 
     from ..config import Agent, Config
-    from ..models.events import StreamEvent
     from ..models.model import Model
-    from ..models.request import Provider, System, Turn
+    from ..models.request import ModelMessage, Provider, System
+    from ..models.stream_events import StreamEvent
     from ..records import Document, Rule, Session
     from ..storage.protocol import StoredMessage
     from ..tools.filetimes import FileTimes
@@ -144,7 +144,7 @@ class Steps:
             structured=structured,
         )
 
-    def turns(self, model: Model, instead: Sequence[StoredMessage] | None = None) -> tuple[Turn, ...]:
+    def turns(self, model: Model, instead: Sequence[StoredMessage] | None = None) -> tuple[ModelMessage, ...]:
         """The conversation so far, or what is shown in its place."""
         return self._history.turns(model, instead)
 
@@ -257,7 +257,7 @@ class Step:
         """What the calls of an ``answer`` see; or the one call of a subtask that the user ordered."""
         return self._steps.surroundings(self, answer, ordered=ordered)
 
-    def _last_words(self, turns: Sequence[Turn]) -> tuple[User, ...]:
+    def _last_words(self, turns: Sequence[ModelMessage]) -> tuple[User, ...]:
         """What stands at the end of the request only: no provider has to go on with words of its own."""
         if self.is_last:
             return (User(content=(Text(text=words("last_step")),)),)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ..config import evaluate
 from ..errors import InvalidIDError, NotFoundError, SubtaskFailedError
-from ..models.events import ToolCall
+from ..models.stream_events import ToolCall
 from ..records import Rule, document_of
 from ..tools.services import Child, Subtask
 from .budget import accounting_task

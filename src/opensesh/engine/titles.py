@@ -16,16 +16,16 @@ from .. import ids
 from ..errors import OpenseshError, OverBudgetError
 from ..events import MessageUpdated
 from ..models import options, pricing
-from ..models.events import FinishStep, TextDelta
 from ..models.request import Request, System, Text, User
+from ..models.stream_events import FinishStep, TextDelta
 from ..records import EXTENSION_KEY, as_list, as_object, document_of, merged
 from ..storage import keys
 from .turn import closed_after
 
 if TYPE_CHECKING:
     from ..config import Agent
-    from ..models.events import Usage
     from ..models.model import Model
+    from ..models.stream_events import Usage
     from ..records import Document, Session
     from ..storage.protocol import StoredMessage
     from .history import History

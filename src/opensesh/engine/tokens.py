@@ -10,11 +10,11 @@ import binascii
 import re
 from typing import TYPE_CHECKING, assert_never
 
-from ..models.request import Assistant, Call, File, Reasoning, System, Text, Tool, User
+from ..models.request import Assistant, File, Reasoning, System, Text, ToolResults, ToolUse, User
 from ..records import dumps_compact
 
 if TYPE_CHECKING:
-    from ..models.request import Request, ToolSpec, Turn
+    from ..models.request import ModelMessage, Request, ToolSpec
 
 _PIXELS_A_TOKEN = 750
 _MOST_PIXELS = 1568 * 1568
@@ -38,7 +38,7 @@ def request_tokens(request: Request) -> dict[str, int]:
     sizes = overhead(request)
     for turn in request.messages:
         if not isinstance(turn, System):
-            name = "tool results" if isinstance(turn, Tool) else "messages"
+            name = "tool results" if isinstance(turn, ToolResults) else "messages"
             sizes[name] = sizes.get(name, 0) + turn_tokens(turn)
     return dict(sorted(sizes.items(), key=lambda item: -item[1]))
 
@@ -60,7 +60,7 @@ def tool_tokens(spec: ToolSpec) -> int:
     return estimate(f"{spec.name}{spec.description}") + _of_json(spec.parameters)
 
 
-def turn_tokens(turn: Turn) -> int:
+def turn_tokens(turn: ModelMessage) -> int:
     """All of one turn."""
     match turn:
         case System(text=text):
@@ -69,18 +69,18 @@ def turn_tokens(turn: Turn) -> int:
             return sum(map(piece_tokens, said))
         case Assistant(content=answered):
             return sum(map(piece_tokens, answered))
-        case Tool(content=results):
+        case ToolResults(content=results):
             return sum(piece_tokens(piece) for result in results for piece in result.output)
         case _:
             assert_never(turn)
 
 
-def piece_tokens(piece: Text | File | Reasoning | Call) -> int:
+def piece_tokens(piece: Text | File | Reasoning | ToolUse) -> int:
     """One thing that is said, shown or called."""
     match piece:
         case Text(text=text) | Reasoning(text=text):
             return estimate(text)
-        case Call(name=name, input=given):
+        case ToolUse(name=name, input=given):
             return estimate(name) + _of_json(given)
         case File():
             return file_tokens(piece.mime, piece.url)

@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from .. import ids
 from ..errors import ModelError
-from ..models import events as stream
+from ..models import stream_events as stream
 from ..records import Created, RetryPart, write_failure
 from .failures import failure_of
 from .growing import Growing

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 
 from . import failures
 from .anthropic_prompt import body
-from .events import (
+from .sse import json_payload
+from .stream_events import (
     Finish,
     FinishStep,
     ReasoningDelta,
@@ -26,15 +27,14 @@ from .events import (
     ToolResult,
     Usage,
 )
-from .pieces import count, kept, mint, read_arguments, write_arguments
-from .sse import payload
-from .transport import Transport, complete_before_it_broke, drain, encode
+from .transport import Transport, encode, ignore_break_after_finish, read_to_end
+from .wire_helpers import nested, new_call_id, read_arguments, token_count, write_arguments
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Mapping, Sequence
 
-    from .events import FinishReason, Metadata, StreamEvent
     from .request import Request
+    from .stream_events import FinishReason, Metadata, StreamEvent
 
 VERSION = "2023-06-01"
 
@@ -82,13 +82,13 @@ class Anthropic:
         async with aclosing(
             self._transport.sse(self._url, headers=headers, body=body(request), provider_id=provider_id)
         ) as events:
-            with complete_before_it_broke(lambda: reader.has_reason):
+            with ignore_break_after_finish(lambda: reader.has_reason):
                 async for event in events:
-                    for item in reader.read(payload(event.data, self._url)):
+                    for item in reader.read(json_payload(event.data, self._url)):
                         yield item
                     if reader.finished:
                         break
-            await drain(events)
+            await read_to_end(events)
         for item in reader.close():
             yield item
 
@@ -197,7 +197,7 @@ class Reader:
                 block.metadata = {"anthropic": {"redactedData": wire["data"]}}
                 return [ReasoningStart(block.id, block.metadata)]
             case "tool_use" | "server_tool_use" | "mcp_tool_use":
-                block.id = wire.get("id") or mint()
+                block.id = wire.get("id") or new_call_id()
                 block.given = wire.get("input") or {}
                 return [ToolInputStart(block.id, block.name)]
             case _:
@@ -245,9 +245,12 @@ class Reader:
 
 def _usage(counts: dict[str, Any]) -> Usage:
     """Anthropic counts cached input apart already; thinking is part of its output. The total is left to the reader."""
-    thinking = count(kept(counts, "output_tokens_details").get("thinking_tokens"))
-    fresh, output = count(counts.get("input_tokens")), count(counts.get("output_tokens"))
-    read, written = count(counts.get("cache_read_input_tokens")), count(counts.get("cache_creation_input_tokens"))
+    thinking = token_count(nested(counts, "output_tokens_details").get("thinking_tokens"))
+    fresh, output = token_count(counts.get("input_tokens")), token_count(counts.get("output_tokens"))
+    read, written = (
+        token_count(counts.get("cache_read_input_tokens")),
+        token_count(counts.get("cache_creation_input_tokens")),
+    )
     return Usage(
         input=fresh,
         output=max(0, output - thinking),

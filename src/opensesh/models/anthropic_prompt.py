@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
-from .pieces import inline, kept, unsent
-from .request import Assistant, Call, File, Reasoning, Request, Result, System, Text, Tool, User
+from .request import Assistant, File, Reasoning, Request, System, Text, ToolResults, ToolUse, ToolUseResult, User
+from .wire_helpers import inline_data, nested, unsupported_file_note
 
 if TYPE_CHECKING:
-    from .request import ToolSpec, Turn
+    from .request import ModelMessage, ToolSpec
 
 Block: TypeAlias = dict[str, Any]
 
@@ -106,7 +106,7 @@ def _tool_choice(request: Request) -> Block:
     return choice
 
 
-def _conversation(turns: tuple[Turn, ...]) -> tuple[list[Block], list[Block]]:
+def _conversation(turns: tuple[ModelMessage, ...]) -> tuple[list[Block], list[Block]]:
     """System blocks, and messages in which user and assistant alternate."""
     system: list[Block] = []
     messages: list[Block] = []
@@ -135,7 +135,7 @@ def _trim_end(messages: list[Block]) -> None:
         last["text"] = last["text"].rstrip()
 
 
-def _blocks(turn: Turn) -> tuple[str, list[Block]]:
+def _blocks(turn: ModelMessage) -> tuple[str, list[Block]]:
     match turn:
         case System():
             return "system", _text(turn.text)
@@ -143,7 +143,7 @@ def _blocks(turn: Turn) -> tuple[str, list[Block]]:
             return "user", [block for piece in turn.content for block in _shown(piece)]
         case Assistant():
             return "assistant", [block for piece in turn.content for block in _said(piece)]
-        case Tool():
+        case ToolResults():
             return "user", [_result(result) for result in turn.content]
 
 
@@ -156,19 +156,19 @@ def _shown(piece: Text | File) -> list[Block]:
     return _text(piece.text) if isinstance(piece, Text) else [_file(piece)]
 
 
-def _said(piece: Text | Reasoning | Call) -> list[Block]:
+def _said(piece: Text | Reasoning | ToolUse) -> list[Block]:
     match piece:
         case Text():
             return _text(piece.text)
         case Reasoning():
             return _thought(piece)
-        case Call():
+        case ToolUse():
             return [{"type": "tool_use", "id": tool_id(piece.id), "name": piece.name, "input": piece.input}]
 
 
 def _thought(piece: Reasoning) -> list[Block]:
     """Thought that cannot be proved to be the model's own is refused, so it is left out."""
-    match kept(piece.metadata, "anthropic"):
+    match nested(piece.metadata, "anthropic"):
         case {"redactedData": str(data)}:
             return [{"type": "redacted_thinking", "data": data}]
         case {"signature": str(signature)} if signature:
@@ -177,7 +177,7 @@ def _thought(piece: Reasoning) -> list[Block]:
             return []
 
 
-def _result(result: Result) -> Block:
+def _result(result: ToolUseResult) -> Block:
     content = [block for piece in result.output for block in _shown(piece)]
     if result.failed and not content:  # an error must say something
         content = _text("The tool failed without a word.")
@@ -190,7 +190,7 @@ def _result(result: Result) -> Block:
 
 
 def _file(file: File) -> Block:
-    content = inline(file)
+    content = inline_data(file)
     if content is None:
         return _remote(file)
     mime, data = content
@@ -202,7 +202,7 @@ def _file(file: File) -> Block:
         return _document(file, source)
     if mime.startswith("text/") and (words := _words(data)).strip():
         return _document(file, {"type": "text", "media_type": "text/plain", "data": words})
-    return {"type": "text", "text": unsent(file)}
+    return {"type": "text", "text": unsupported_file_note(file)}
 
 
 def _remote(file: File) -> Block:
@@ -211,7 +211,7 @@ def _remote(file: File) -> Block:
         return {"type": "image", "source": source}
     if file.mime == "application/pdf":
         return _document(file, source)
-    return {"type": "text", "text": unsent(file)}
+    return {"type": "text", "text": unsupported_file_note(file)}
 
 
 def _document(file: File, source: Block) -> Block:

@@ -10,7 +10,9 @@ from urllib.parse import quote
 from ..errors import ModelConnectionError
 from . import bedrock_regions, failures
 from .bedrock_prompt import body
-from .events import (
+from .eventstream import Decoder
+from .sse import json_payload
+from .stream_events import (
     Finish,
     FinishStep,
     ReasoningDelta,
@@ -26,18 +28,16 @@ from .events import (
     ToolInputStart,
     Usage,
 )
-from .eventstream import Decoder
-from .pieces import count, kept, tool_call
-from .sse import payload
-from .transport import Transport, complete_before_it_broke, drain, encode
+from .transport import Transport, encode, ignore_break_after_finish, read_to_end
+from .wire_helpers import nested, token_count, tool_call
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Mapping, Sequence
 
     from .aws import Signer
-    from .events import FinishReason, Metadata, StreamEvent
     from .eventstream import Message
     from .request import Request
+    from .stream_events import FinishReason, Metadata, StreamEvent
 
 _REASONS: dict[str, FinishReason] = {
     "end_turn": "stop",
@@ -91,14 +91,14 @@ class Bedrock:
         async with aclosing(
             self._transport.raw(url, headers=headers, content=content, provider_id=provider_id)
         ) as chunks:
-            with complete_before_it_broke(lambda: reader.has_reason):
+            with ignore_break_after_finish(lambda: reader.has_reason):
                 async for chunk in chunks:
                     for message in decoder.feed(chunk):
                         for item in reader.read(message):
                             yield item
                     if reader.finished:
                         break
-            await drain(chunks)
+            await read_to_end(chunks)
         for item in reader.close():
             yield item
 
@@ -161,7 +161,7 @@ class Reader:
         kind = message.headers.get(":message-type", "event")
         if kind != "event":
             raise self._failure(message)
-        wire = payload(message.payload.decode("utf-8", "replace"), self._url)
+        wire = json_payload(message.payload.decode("utf-8", "replace"), self._url)
         try:
             return self._event(str(message.headers.get(":event-type")), wire)
         except (KeyError, TypeError, AttributeError) as error:
@@ -231,7 +231,7 @@ class Reader:
             case {"signature": str(signature)} if signature:
                 block.metadata = {"bedrock": {"signature": signature}}
             case {"redactedContent": str(data)}:
-                before = kept(block.metadata, "bedrock").get("redactedData", "")
+                before = nested(block.metadata, "bedrock").get("redactedData", "")
                 block.metadata = {"bedrock": {"redactedData": _joined(before, data)}}
             case _:
                 pass
@@ -260,7 +260,7 @@ class Reader:
         headers = message.headers
         name = str(headers.get(":exception-type") or headers.get(":error-code") or "")
         try:
-            said = payload(message.payload.decode("utf-8", "replace"), self._url)
+            said = json_payload(message.payload.decode("utf-8", "replace"), self._url)
         except ModelConnectionError:
             said = {"message": str(headers.get(":error-message") or message.payload.decode("utf-8", "replace"))}
         words = said.get("originalMessage") or said.get("message") or name
@@ -278,9 +278,9 @@ def _joined(one: str, other: str) -> str:
 def _usage(counts: dict[str, Any]) -> Usage:
     """Bedrock counts cached input apart from fresh, and thinking as output."""
     return Usage(
-        input=count(counts.get("inputTokens")),
-        output=count(counts.get("outputTokens")),
-        cache_read=count(counts.get("cacheReadInputTokens")),
-        cache_write=count(counts.get("cacheWriteInputTokens")),
-        total=count(counts.get("totalTokens")) or None,
+        input=token_count(counts.get("inputTokens")),
+        output=token_count(counts.get("outputTokens")),
+        cache_read=token_count(counts.get("cacheReadInputTokens")),
+        cache_write=token_count(counts.get("cacheWriteInputTokens")),
+        total=token_count(counts.get("totalTokens")) or None,
     )

@@ -6,11 +6,11 @@ import re
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from .anthropic_prompt import CACHE_POINTS, LEAST_BUDGET, thinking_budget
-from .pieces import inline, kept, unsent
-from .request import Assistant, Call, File, Reasoning, Request, Result, System, Text, Tool, User
+from .request import Assistant, File, Reasoning, Request, System, Text, ToolResults, ToolUse, ToolUseResult, User
+from .wire_helpers import inline_data, nested, unsupported_file_note
 
 if TYPE_CHECKING:
-    from .request import Turn
+    from .request import ModelMessage
 
 Block: TypeAlias = dict[str, Any]
 
@@ -133,7 +133,7 @@ class _Prompt:
         self._tells_failure = tells_failure
         self._names: set[str] = set()
 
-    def add(self, turns: tuple[Turn, ...]) -> None:
+    def add(self, turns: tuple[ModelMessage, ...]) -> None:
         """Write ``turns`` down, so that user and assistant alternate."""
         points = [index for index, turn in enumerate(turns) if turn.cache]
         if len(points) > CACHE_POINTS:
@@ -157,7 +157,7 @@ class _Prompt:
             if "text" in last:
                 last["text"] = last["text"].rstrip()
 
-    def _blocks(self, turn: Turn) -> tuple[str, list[Block]]:
+    def _blocks(self, turn: ModelMessage) -> tuple[str, list[Block]]:
         match turn:
             case System():
                 return "system", _text(turn.text)
@@ -165,7 +165,7 @@ class _Prompt:
                 return "user", self._user(turn)
             case Assistant():
                 return "assistant", [block for piece in turn.content for block in self._said(piece)]
-            case Tool():
+            case ToolResults():
                 return "user", [self._result(result) for result in turn.content]
 
     def _user(self, turn: User) -> list[Block]:
@@ -181,17 +181,17 @@ class _Prompt:
             for block in (_text(piece.text) if isinstance(piece, Text) else [self._file(piece)])
         ]
 
-    def _said(self, piece: Text | Reasoning | Call) -> list[Block]:
+    def _said(self, piece: Text | Reasoning | ToolUse) -> list[Block]:
         match piece:
             case Text():
                 return _text(piece.text)
             case Reasoning():
                 return _thought(piece)
-            case Call():
+            case ToolUse():
                 self.called[piece.name] = None
                 return [{"toolUse": {"toolUseId": tool_id(piece.id), "name": piece.name, "input": piece.input}}]
 
-    def _result(self, result: Result) -> Block:
+    def _result(self, result: ToolUseResult) -> Block:
         content = self._shown(result.output) or _text("(no output)")
         out: Block = {"toolUseId": tool_id(result.id), "content": content}
         if result.failed and self._tells_failure:
@@ -199,14 +199,14 @@ class _Prompt:
         return {"toolResult": out}
 
     def _file(self, file: File) -> Block:
-        mime, data = inline(file) or ("", "")
+        mime, data = inline_data(file) or ("", "")
         if data and mime in _IMAGES:
             return {"image": {"format": _IMAGES[mime], "source": {"bytes": data}}}
         if data and mime in _DOCUMENTS:
             return {
                 "document": {"format": _DOCUMENTS[mime], "name": self._name(file), "source": {"bytes": data}},
             }
-        return {"text": unsent(file)}
+        return {"text": unsupported_file_note(file)}
 
     def _name(self, file: File) -> str:
         """A name in the few characters that are allowed, and no other document's."""
@@ -227,7 +227,7 @@ def _text(text: str) -> list[Block]:
 
 def _thought(piece: Reasoning) -> list[Block]:
     """Thought that cannot be proved to be the model's own is refused, so it is left out."""
-    match kept(piece.metadata, "bedrock"):
+    match nested(piece.metadata, "bedrock"):
         case {"redactedData": str(data)}:
             return [{"reasoningContent": {"redactedContent": data}}]
         case {"signature": str(signature)} if signature:

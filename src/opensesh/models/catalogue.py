@@ -20,8 +20,8 @@ from ..flags import Flags
 from ..text import close_matches, did_you_mean
 from . import entries, sources
 from .entries import ProviderInfo
+from .model import SCRIPTED_MODELS, SCRIPTED_PROVIDER, scripted_model
 from .overlay import Overlay
-from .scripts import NAMES, SCRIPTED, scripted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -98,7 +98,7 @@ class Catalogue:
             info = self._info(provider_id)
             refusal = self._overlay.refusal(provider_id)
             if info is None:
-                near = _closest(provider_id, [*(each.id for each in self.providers()), SCRIPTED])
+                near = _closest(provider_id, [*(each.id for each in self.providers()), SCRIPTED_PROVIDER])
                 raise self._no_provider(provider_id, near)
             if refusal:
                 raise ModelNotFoundError(f"The provider {provider_id} may not be used: {refusal}.")
@@ -124,8 +124,8 @@ class Catalogue:
         with self._lock:
             if not model_id:
                 raise self._half_a_name(provider_id)
-            if provider_id == SCRIPTED:
-                return scripted(model_id)
+            if provider_id == SCRIPTED_PROVIDER:
+                return scripted_model(model_id)
             if self._info(provider_id) is None:
                 raise self._no_provider(provider_id, self._elsewhere(provider_id, model_id))
             self.provider(provider_id)
@@ -254,16 +254,16 @@ class Catalogue:
     def _elsewhere(self, provider_id: str, model_id: str) -> list[str]:
         """The same model, or the one nearest to it, of the providers called nearly like this."""
         near: list[str] = []
-        for name in _closest(provider_id, [*(info.id for info in self.providers()), SCRIPTED]):
-            models = {model_id: None} if name == SCRIPTED else self.models(name)
+        for name in _closest(provider_id, [*(info.id for info in self.providers()), SCRIPTED_PROVIDER]):
+            models = {model_id: None} if name == SCRIPTED_PROVIDER else self.models(name)
             best = [model_id] if model_id in models else _closest(model_id, models)
             near += [f"{name}/{each}" for each in best[:1]]
         return near
 
     def _half_a_name(self, name: str) -> ModelNotFoundError:
-        if name == SCRIPTED:
-            ways = " and ".join(f"{each} {does}" for each, does in NAMES.items())
-            return ModelNotFoundError(f"which script? {ways}.", suggestions=list(NAMES))
+        if name == SCRIPTED_PROVIDER:
+            ways = " and ".join(f"{each} {does}" for each, does in SCRIPTED_MODELS.items())
+            return ModelNotFoundError(f"which script? {ways}.", suggestions=list(SCRIPTED_MODELS))
         infos = {info.id: info for info in self.providers()}
         if name in infos:
             return ModelNotFoundError(

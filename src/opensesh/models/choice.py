@@ -13,7 +13,7 @@ import msgspec
 from ..errors import ModelNotFoundError, RecordError
 from ..records import ModelRef, loads_object
 from ..storage import paths
-from .scripts import SCRIPTED
+from .model import SCRIPTED_PROVIDER
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -85,7 +85,7 @@ def small_model(catalogue: Catalogue, keyring: Keyring, config: Mapping[str, Any
     named = config.get("small_model")
     if named:
         return catalogue.find(named)
-    if provider_id == SCRIPTED:
+    if provider_id == SCRIPTED_PROVIDER:
         return None
     ready = {info.id: info for info in available_providers(catalogue, keyring)}
     if provider_id in ready:

@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from ..errors import AuthFailedError, ModelError, UsageError
 from ..text import close_matches, did_you_mean
-from .scripts import PROMPT, SCRIPTED
+from .model import SCRIPTED_PROMPT, SCRIPTED_PROVIDER
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _NOT_SPOKEN = ("@ai-sdk/google-vertex", "@ai-sdk/google-vertex/anthropic", "@ai-sdk/azure", "@ai-sdk/cohere")
 
 
-class Patience(Struct, frozen=True):
+class Timeouts(Struct, frozen=True):
     """How many seconds a provider may take; ``None`` for ever."""
 
     answer: float | None
@@ -40,27 +40,27 @@ class Connections:
         keyring: Keyring,
         *,
         scripts: Mapping[str, Provider] | None = None,
-        doubt: Callable[[Model], str] = lambda _: "",
+        untrusted_reason: Callable[[Model], str] = lambda _: "",
     ) -> None:
-        """``scripts`` are scripted models by name, for tests; others are opened by their path. ``doubt`` says why
-        a model must not be asked."""
+        """``scripts`` are scripted models by name, for tests; others are opened by their path. ``untrusted_reason``
+        returns why a model must not be called, or an empty string."""
         self._catalogue = catalogue
         self._keyring = keyring
-        self._doubt = doubt
+        self._untrusted_reason = untrusted_reason
         self._open: dict[tuple[str, ...], Provider] = {}
         self._scripts: dict[str, Provider] = dict(scripts or {})
-        self._transports: dict[Patience, Transport] = {}
+        self._transports: dict[Timeouts, Transport] = {}
 
     def provider(self, model: Model) -> Provider:
         """What to ask for ``model``; :class:`AuthFailedError` says where to put a key that is needed and not there,
         and why
         one is not asked that nobody has trusted."""
-        if model.provider_id == SCRIPTED and model.id in self._scripts:
+        if model.provider_id == SCRIPTED_PROVIDER and model.id in self._scripts:
             return self._scripts[model.id]
-        why = self._doubt(model)
+        why = self._untrusted_reason(model)
         if why:
             raise AuthFailedError(why)
-        if model.provider_id == SCRIPTED:
+        if model.provider_id == SCRIPTED_PROVIDER:
             return self._scripted(model.id)
         info = self._catalogue.provider(model.provider_id)
         credential = self._keyring.credential(info)
@@ -80,7 +80,8 @@ class Connections:
             await transport.aclose()
 
     def _scripted(self, name: str) -> Provider:
-        from .scripted import ScriptedModel
+        # The one import of a higher layer: a scripted model is a provider that a configuration can name.
+        from ..testing.scripted import ScriptedModel
 
         try:
             self._scripts[name] = ScriptedModel.named(name)
@@ -95,7 +96,7 @@ class Connections:
         """One for all providers that are waited for as long."""
         from .transport import Transport
 
-        wait = patience(info.options)
+        wait = configured_timeouts(info.options)
         if wait not in self._transports:
             self._transports[wait] = Transport(timeout=wait.answer, idle_timeout=wait.silence)
         return self._transports[wait]
@@ -143,21 +144,21 @@ def _scripts_like(name: str) -> list[str]:
         beside = [os.path.join(folder, each) for each in os.listdir(folder or ".")]
     except OSError:
         beside = []
-    return [f"{SCRIPTED}/{each}" for each in close_matches(name, [PROMPT, *beside], 3)]
+    return [f"{SCRIPTED_PROVIDER}/{each}" for each in close_matches(name, [SCRIPTED_PROMPT, *beside], 3)]
 
 
-def patience(options: Mapping[str, Any]) -> Patience:
+def configured_timeouts(options: Mapping[str, Any]) -> Timeouts:
     """How long to wait for a provider, by its ``options`` in the configuration.
 
     ``timeout`` is for a whole answer, in milliseconds; where it is longer than silence is borne, so is the silence.
     ``false`` waits for ever.
     """
-    from .transport import IDLE
+    from .transport import IDLE_TIMEOUT_SECONDS
 
     match options.get("timeout"):
         case False:
-            return Patience(None, None)
+            return Timeouts(None, None)
         case int() | float() as given if given > 0 and given is not True:
-            return Patience(given / 1000, max(given / 1000, IDLE))
+            return Timeouts(given / 1000, max(given / 1000, IDLE_TIMEOUT_SECONDS))
         case _:
-            return Patience(None, IDLE)
+            return Timeouts(None, IDLE_TIMEOUT_SECONDS)

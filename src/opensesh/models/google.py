@@ -8,7 +8,9 @@ from urllib.parse import quote
 
 from ..errors import ContentFilteredError
 from . import failures
-from .events import (
+from .google_prompt import body
+from .sse import json_payload
+from .stream_events import (
     Finish,
     FinishStep,
     ReasoningDelta,
@@ -24,16 +26,14 @@ from .events import (
     ToolInputStart,
     Usage,
 )
-from .google_prompt import body
-from .pieces import count, mint, section, tool_call, write_arguments
-from .sse import payload
-from .transport import Transport, complete_before_it_broke
+from .transport import Transport, ignore_break_after_finish
+from .wire_helpers import new_call_id, object_field, token_count, tool_call, write_arguments
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Mapping
 
-    from .events import FinishReason, Metadata, StreamEvent
     from .request import Request
+    from .stream_events import FinishReason, Metadata, StreamEvent
 
 Document = dict[str, Any]
 
@@ -72,7 +72,7 @@ class Google:
         headers: Mapping[str, str] | None = None,
         provider_id: str = "",
         transport: Transport | None = None,
-        mint_id: Callable[[], str] = mint,
+        mint_id: Callable[[], str] = new_call_id,
     ) -> None:
         """``mint_id`` names the calls that come without an id: all of those before Gemini 3."""
         self._base_url = base_url.rstrip("/")
@@ -90,7 +90,7 @@ class Google:
         answer = _Answer(self._mint_id)
         while not answer.finish_reason:
             async with aclosing(self._transport.sse(url, headers=headers, body=asked, provider_id=provider_id)) as wire:
-                with complete_before_it_broke(lambda: answer.finish_reason):
+                with ignore_break_after_finish(lambda: answer.finish_reason):
                     async for _, data in wire:
                         for event in _read(answer, data, url, provider_id):
                             yield event
@@ -110,7 +110,7 @@ class Google:
 
 
 def _read(answer: _Answer, data: str, url: str, provider_id: str) -> list[StreamEvent]:
-    chunk = payload(data, url)
+    chunk = json_payload(data, url)
     if chunk.get("error"):
         raise failures.from_stream_error(chunk, provider_id, url)
     try:
@@ -149,14 +149,14 @@ class _Answer:
         """The events in ``chunk``."""
         out: list[StreamEvent] = [] if self._begun else [Start(), StartStep()]
         self._begun = True
-        self._usage = section(chunk, "usageMetadata") or self._usage
+        self._usage = object_field(chunk, "usageMetadata") or self._usage
         candidates = chunk.get("candidates")
         if not candidates:
-            feedback = section(chunk, "promptFeedback")
+            feedback = object_field(chunk, "promptFeedback")
             self.blocked = feedback.get("blockReasonMessage") or feedback.get("blockReason") or self.blocked
             return out
         candidate = candidates[0]
-        for part in section(candidate, "content").get("parts") or ():
+        for part in object_field(candidate, "content").get("parts") or ():
             self._read_part(part, out)
         if reason := candidate.get("finishReason"):
             self.finish_reason = reason
@@ -239,13 +239,13 @@ def _sum(one: Usage, other: Usage) -> Usage:
 
 def read_usage(counted: Document) -> Usage:
     """Usage in buckets that do not overlap; Gemini counts cached tokens as prompt, and thoughts apart."""
-    cached = count(counted.get("cachedContentTokenCount"))
-    prompt = count(counted.get("promptTokenCount")) + count(counted.get("toolUsePromptTokenCount"))
+    cached = token_count(counted.get("cachedContentTokenCount"))
+    prompt = token_count(counted.get("promptTokenCount")) + token_count(counted.get("toolUsePromptTokenCount"))
     total = counted.get("totalTokenCount")
     return Usage(
         input=max(0, prompt - cached),
-        output=count(counted.get("candidatesTokenCount")),
-        reasoning=count(counted.get("thoughtsTokenCount")),
+        output=token_count(counted.get("candidatesTokenCount")),
+        reasoning=token_count(counted.get("thoughtsTokenCount")),
         cache_read=cached,
-        total=None if total is None else count(total),
+        total=None if total is None else token_count(total),
     )

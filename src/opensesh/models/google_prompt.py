@@ -6,12 +6,12 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from .google_schema import simplified
-from .pieces import inline, kept, unsent, words
-from .request import Assistant, Call, File, Reasoning, System, Text, Tool, User
+from .request import Assistant, File, Reasoning, System, Text, ToolResults, ToolUse, User
+from .wire_helpers import inline_data, joined_text, nested, unsupported_file_note
 
 if TYPE_CHECKING:
     from .model import Model
-    from .request import Request, Result, ToolSpec, Turn
+    from .request import ModelMessage, Request, ToolSpec, ToolUseResult
 
 Content = dict[str, Any]
 Part = dict[str, Any]
@@ -79,7 +79,7 @@ def _tell_the_user(contents: list[Content], system: list[Part]) -> None:
         contents[0]["parts"] = [*system, *contents[0]["parts"]]
 
 
-def _turn(turn: Turn, model: Model) -> list[Content]:
+def _turn(turn: ModelMessage, model: Model) -> list[Content]:
     match turn:
         case System():
             return []
@@ -87,7 +87,7 @@ def _turn(turn: Turn, model: Model) -> list[Content]:
             return _content("user", [_part(part) for part in turn.content])
         case Assistant():
             return _content("model", _model_parts(turn, model))
-        case Tool():
+        case ToolResults():
             return _tool_results(turn, model)
 
 
@@ -98,10 +98,10 @@ def _content(role: str, parts: list[Part]) -> list[Content]:
 def _part(part: Text | File) -> Part:
     if isinstance(part, Text):
         return {"text": part.text}
-    carried = inline(part)
+    carried = inline_data(part)
     if carried:
         mime, data = carried
-        return {"inlineData": {"mimeType": mime, "data": data}} if data else {"text": unsent(part)}
+        return {"inlineData": {"mimeType": mime, "data": data}} if data else {"text": unsupported_file_note(part)}
     return {"fileData": {"mimeType": part.mime, "fileUri": part.url}}
 
 
@@ -109,13 +109,13 @@ def _model_parts(turn: Assistant, model: Model) -> list[Part]:
     parts: list[Part] = []
     excused = _GEMINI_3.search(model.wire_id) is None
     for part in turn.content:
-        signature = kept(part.metadata, "google", "vertex").get("thoughtSignature")
+        signature = nested(part.metadata, "google", "vertex").get("thoughtSignature")
         match part:
             case Text():
                 written: Part = {"text": part.text}
             case Reasoning():
                 written = {"text": part.text, "thought": True}
-            case Call():
+            case ToolUse():
                 written = {"functionCall": {"id": part.id, "name": part.name, "args": part.input}}
                 signature = signature or (None if excused else UNSIGNED)
                 excused = True  # only the first call of a step has to be signed
@@ -126,7 +126,7 @@ def _model_parts(turn: Assistant, model: Model) -> list[Part]:
     return parts
 
 
-def _tool_results(turn: Tool, model: Model) -> list[Content]:
+def _tool_results(turn: ToolResults, model: Model) -> list[Content]:
     """The answers, one a call. Before Gemini 3 they hold words alone, and files follow as the user's."""
     within = _GEMINI_3.search(model.wire_id) is not None
     answers: list[Part] = []
@@ -139,6 +139,6 @@ def _tool_results(turn: Tool, model: Model) -> list[Content]:
     return [*_content("user", answers), *_content("user", after)]
 
 
-def _response(result: Result, files: list[Part]) -> dict[str, Any]:
-    said = {"error" if result.failed else "output": words(result.output)}
+def _response(result: ToolUseResult, files: list[Part]) -> dict[str, Any]:
+    said = {"error" if result.failed else "output": joined_text(result.output)}
     return {"id": result.id, "name": result.name, "response": said, **({"parts": files} if files else {})}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, cast
 
-from .pieces import section
+from .wire_helpers import object_field
 
 Schema = dict[str, Any]
 
@@ -24,7 +24,7 @@ def simplified(schema: Schema) -> Schema | None:
     """
     reduced = _Reduction(schema).of(schema)
     if "anyOf" in reduced:  # at the top there is one object, so it gets what any of the branches has
-        members = [section(branch, "properties") for branch in reduced["anyOf"]]
+        members = [object_field(branch, "properties") for branch in reduced["anyOf"]]
         reduced = {"type": "object", "properties": {name: each[name] for each in members for name in each}}
     return reduced if reduced.get("properties") else None
 
@@ -56,7 +56,7 @@ class _Reduction:
         place = self._root
         for step in reference.removeprefix("#").strip("/").split("/"):
             name = step.replace("~1", "/").replace("~0", "~")
-            place = section(place, name)
+            place = object_field(place, name)
         return place
 
     def _flattened(self, schema: Schema, within: frozenset[str]) -> Schema:
@@ -67,7 +67,7 @@ class _Reduction:
         whole = {key: value for key, value in schema.items() if key != "allOf"}
         for member in cast("list[object]", members):
             part = self.of(member, within)
-            properties = {**section(whole, "properties"), **section(part, "properties")}
+            properties = {**object_field(whole, "properties"), **object_field(part, "properties")}
             required: list[str] = [*whole.get("required", ()), *part.get("required", ())]
             whole = {**part, **whole}
             if properties:
@@ -109,7 +109,7 @@ class _Reduction:
         return reduced
 
     def _object(self, schema: Schema, within: frozenset[str]) -> Schema:
-        properties = section(schema, "properties")
+        properties = object_field(schema, "properties")
         if not properties:
             return {}
         required = [name for name in schema.get("required") or () if name in properties]

@@ -86,3 +86,26 @@ class Model(Struct, frozen=True, kw_only=True):
     def ref(self) -> str:
         """``provider/model``."""
         return f"{self.provider_id}/{self.id}"
+
+
+SCRIPTED_PROVIDER = "scripted"
+"""The provider id of models that play a script; :mod:`opensesh.testing.scripted` implements it."""
+SCRIPTED_PROMPT = "prompt"
+"""The scripted model that plays the prompt itself; any other name is the path of a script."""
+SCRIPTED_MODELS = {
+    f"{SCRIPTED_PROVIDER}/{SCRIPTED_PROMPT}": "plays the prompt if it is a script, and repeats it otherwise",
+    f"{SCRIPTED_PROVIDER}/FILE": "plays the script in a file",
+}
+"""Names of the scripted models, with a description of each."""
+
+
+def scripted_model(name: str) -> Model:
+    """Describe the scripted model ``name``: every capability, and a price so that costs appear."""
+    return Model(
+        id=name,
+        provider_id=SCRIPTED_PROVIDER,
+        name="Scripted",
+        capabilities=Capabilities(reasoning=True, attachment=True, input=frozenset({"text", "image", "pdf"})),
+        price=Price(rates=Rates(input=3, output=15, cache_read=0.3, cache_write=3.75)),
+        limit=Limit(context=200_000, output=8_192),
+    )

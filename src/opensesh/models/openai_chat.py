@@ -7,7 +7,10 @@ from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
 from . import failures
-from .events import (
+from .openai_chat_calls import Calls
+from .openai_chat_prompt import body, merged
+from .sse import json_payload
+from .stream_events import (
     Finish,
     FinishStep,
     ReasoningDelta,
@@ -20,17 +23,14 @@ from .events import (
     TextStart,
     Usage,
 )
-from .openai_chat_calls import Calls
-from .openai_chat_prompt import body, merged
-from .pieces import count, mint, section
-from .sse import payload
-from .transport import Transport, complete_before_it_broke, drain
+from .transport import Transport, ignore_break_after_finish, read_to_end
+from .wire_helpers import new_call_id, object_field, token_count
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Mapping
 
-    from .events import FinishReason, Metadata, StreamEvent
     from .request import Request
+    from .stream_events import FinishReason, Metadata, StreamEvent
 
 _DONE = "[DONE]"
 
@@ -61,7 +61,7 @@ class OpenAIChat:
         provider_id: str = "",
         transport: Transport | None = None,
         include_usage: bool = True,
-        mint_id: Callable[[], str] = mint,
+        mint_id: Callable[[], str] = new_call_id,
     ) -> None:
         """``mint_id`` names the calls of servers that do not name them."""
         self._url = f"{base_url.rstrip('/')}/chat/completions"
@@ -80,7 +80,7 @@ class OpenAIChat:
         async with aclosing(
             self._transport.sse(self._url, headers=headers, body=asked, provider_id=provider_id)
         ) as wire:
-            with complete_before_it_broke(lambda: answer.finish_reason):
+            with ignore_break_after_finish(lambda: answer.finish_reason):
                 async for name, data in wire:
                     if data.startswith(_DONE):
                         answer.done = True
@@ -91,14 +91,14 @@ class OpenAIChat:
                 raise failures.broken_off(self._url)
             for event in answer.close():
                 yield event
-            await drain(wire)
+            await read_to_end(wire)
 
     async def aclose(self) -> None:
         """Close the connections this adapter keeps."""
         await self._transport.aclose()
 
     def _read(self, answer: _Answer, name: str, data: str, provider_id: str) -> list[StreamEvent]:
-        chunk = payload(data, self._url)
+        chunk = json_payload(data, self._url)
         try:
             error = _error_in(name, chunk)
             events = [] if error else answer.read(chunk)
@@ -134,7 +134,9 @@ class _Answer:
     def read(self, chunk: dict[str, Any]) -> list[StreamEvent]:
         """The events in ``chunk``."""
         out = self._begin()
-        self._usage = section(chunk, "usage") or section(section(chunk, "x_groq"), "usage") or self._usage
+        self._usage = (
+            object_field(chunk, "usage") or object_field(object_field(chunk, "x_groq"), "usage") or self._usage
+        )
         choices = chunk.get("choices")
         if choices:
             self._read_choice(choices[0], out)
@@ -160,7 +162,7 @@ class _Answer:
         if delta:
             self._read_delta(delta, out)
         if choice.get("usage") and not self._usage:
-            self._usage = section(choice, "usage")
+            self._usage = object_field(choice, "usage")
         if reason := choice.get("finish_reason"):
             self.finish_reason = str(reason)
             self._end(out)
@@ -246,14 +248,16 @@ def read_usage(counted: dict[str, Any]) -> Usage:
     Most servers count cached tokens among the prompt's and reasoning among the completion's. Some (xAI, some of
     DeepInfra's) count them apart, which shows in a total or a part larger than the whole.
     """
-    prompt, completion = count(counted.get("prompt_tokens")), count(counted.get("completion_tokens"))
-    given = section(counted, "prompt_tokens_details")
-    read = count(given.get("cached_tokens") or counted.get("prompt_cache_hit_tokens") or counted.get("cached_tokens"))
-    written = count(given.get("cache_write_tokens") or counted.get("cache_creation_input_tokens"))
-    spent = section(counted, "completion_tokens_details")
-    reasoning = count(spent.get("reasoning_tokens") or counted.get("reasoning_tokens"))
+    prompt, completion = token_count(counted.get("prompt_tokens")), token_count(counted.get("completion_tokens"))
+    given = object_field(counted, "prompt_tokens_details")
+    read = token_count(
+        given.get("cached_tokens") or counted.get("prompt_cache_hit_tokens") or counted.get("cached_tokens")
+    )
+    written = token_count(given.get("cache_write_tokens") or counted.get("cache_creation_input_tokens"))
+    spent = object_field(counted, "completion_tokens_details")
+    reasoning = token_count(spent.get("reasoning_tokens") or counted.get("reasoning_tokens"))
     total = counted.get("total_tokens")
-    beyond = count(total) - prompt - completion
+    beyond = token_count(total) - prompt - completion
     cached = read + written
     if not (cached > prompt and beyond >= cached):
         prompt -= cached
@@ -265,5 +269,5 @@ def read_usage(counted: dict[str, Any]) -> Usage:
         reasoning=reasoning,
         cache_read=read,
         cache_write=written,
-        total=None if total is None else count(total),
+        total=None if total is None else token_count(total),
     )

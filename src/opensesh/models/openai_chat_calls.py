@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from .events import ToolInputDelta, ToolInputEnd, ToolInputStart
-from .pieces import read_arguments, section, tool_call, write_arguments
+from .stream_events import ToolInputDelta, ToolInputEnd, ToolInputStart
+from .wire_helpers import object_field, read_arguments, tool_call, write_arguments
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from .events import StreamEvent
+    from .stream_events import StreamEvent
 
 
 class Calls:
@@ -45,7 +45,7 @@ class Calls:
         call.given = call.given or given
         call.name = call.name or name
         if extra := fragment.get("extra_content"):
-            call.signature = section(extra, "google").get("thought_signature") or call.signature
+            call.signature = object_field(extra, "google").get("thought_signature") or call.signature
         call.grow(text, out)
 
     def finish(self, out: list[StreamEvent]) -> None:

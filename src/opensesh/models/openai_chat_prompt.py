@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any, cast
 from . import openai_family
 from .anthropic_prompt import tool_id
 from .google_schema import simplified
-from .pieces import inline, kept, unsent, words, write_arguments
-from .request import Assistant, Call, File, Reasoning, System, Text, Tool, User
+from .request import Assistant, File, Reasoning, System, Text, ToolResults, ToolUse, User
+from .wire_helpers import inline_data, joined_text, nested, unsupported_file_note, write_arguments
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from .model import Model
-    from .request import Request, ToolSpec, Turn
+    from .request import ModelMessage, Request, ToolSpec
 
 Message = dict[str, Any]
 Details = list[dict[str, Any]]
@@ -140,7 +140,7 @@ def _messages(request: Request) -> list[Message]:
     return messages
 
 
-def _turn(turn: Turn, model: Model) -> list[Message]:
+def _turn(turn: ModelMessage, model: Model) -> list[Message]:
     match turn:
         case System():
             return [{"role": openai_family.system_role(model), "content": turn.text}]
@@ -148,7 +148,7 @@ def _turn(turn: Turn, model: Model) -> list[Message]:
             return _user(turn.content)
         case Assistant():
             return [_assistant(turn, model)]
-        case Tool():
+        case ToolResults():
             return _tool_results(turn, model)
 
 
@@ -165,10 +165,10 @@ def _user(content: tuple[Text | File, ...]) -> list[Message]:
 def _part(part: Text | File) -> dict[str, Any]:
     if isinstance(part, Text):
         return {"type": "text", "text": part.text}
-    carried = inline(part)
+    carried = inline_data(part)
     mime, data = carried or (part.mime, "")
     if carried and not data:
-        return {"type": "text", "text": unsent(part)}
+        return {"type": "text", "text": unsupported_file_note(part)}
     url = f"data:{mime};base64,{data}" if carried else part.url
     if mime.startswith("image/"):
         return {"type": "image_url", "image_url": {"url": url}}
@@ -176,22 +176,22 @@ def _part(part: Text | File) -> dict[str, Any]:
         return {"type": "file", "file": {"filename": part.filename or "file.pdf", "file_data": url}}
     if mime in _AUDIO and carried:
         return {"type": "input_audio", "input_audio": {"data": data, "format": _AUDIO[mime]}}
-    return {"type": "text", "text": unsent(part)}
+    return {"type": "text", "text": unsupported_file_note(part)}
 
 
 def _assistant(turn: Assistant, model: Model) -> Message:
     text = "".join(part.text for part in turn.content if isinstance(part, Text))
     message: Message = {"role": "assistant", "content": text, **_reasoning(turn, model)}
-    calls = [_call(part, model) for part in turn.content if isinstance(part, Call)]
+    calls = [_call(part, model) for part in turn.content if isinstance(part, ToolUse)]
     if calls:
         message["tool_calls"] = calls
     return message
 
 
-def _call(call: Call, model: Model) -> dict[str, Any]:
+def _call(call: ToolUse, model: Model) -> dict[str, Any]:
     function = {"name": call.name, "arguments": write_arguments(call.input)}
     written: dict[str, Any] = {"id": _call_id(call.id, model), "type": "function", "function": function}
-    if signature := kept(call.metadata, "google").get("thoughtSignature"):
+    if signature := nested(call.metadata, "google").get("thoughtSignature"):
         written["extra_content"] = {"google": {"thought_signature": signature}}
     return written
 
@@ -212,14 +212,14 @@ def _reasoning(turn: Assistant, model: Model) -> dict[str, Any]:
 
 def _details(turn: Assistant) -> Details:
     """The details kept with the thoughts; or with a call, where OpenCode keeps the whole list."""
-    sources = [kept(part.metadata, "openrouter").get("reasoning_details") for part in turn.content]
+    sources = [nested(part.metadata, "openrouter").get("reasoning_details") for part in turn.content]
     thoughts = [isinstance(part, Reasoning) for part in turn.content]
     whole = next((found for found, thought in zip(sources, thoughts, strict=True) if found and not thought), None)
     lists = [cast("Details", found) for found in ([whole] if whole else sources) if isinstance(found, list)]
     return merged(detail for found in lists for detail in found)
 
 
-def _tool_results(turn: Tool, model: Model) -> list[Message]:
+def _tool_results(turn: ToolResults, model: Model) -> list[Message]:
     """One message a result. A tool message holds words alone, so files follow as if the user had sent them."""
     messages: list[Message] = []
     files: list[dict[str, Any]] = []
@@ -229,7 +229,7 @@ def _tool_results(turn: Tool, model: Model) -> list[Message]:
             files.append({"type": "text", "text": f"Files returned by the {result.name} tool:"})
             files += [_part(file) for file in attached]
         call_id = _call_id(result.id, model)
-        messages.append({"role": "tool", "tool_call_id": call_id, "content": words(result.output)})
+        messages.append({"role": "tool", "tool_call_id": call_id, "content": joined_text(result.output)})
     if files and _is_mistral(model):
         messages.append(_BETWEEN)
     return [*messages, {"role": "user", "content": files}] if files else messages

@@ -6,7 +6,9 @@ from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from . import failures
-from .events import (
+from .openai_responses_prompt import body
+from .sse import json_payload
+from .stream_events import (
     Finish,
     FinishStep,
     ReasoningDelta,
@@ -22,16 +24,14 @@ from .events import (
     ToolInputStart,
     Usage,
 )
-from .openai_responses_prompt import body
-from .pieces import count, section, tool_call
-from .sse import payload
-from .transport import Transport, drain
+from .transport import Transport, read_to_end
+from .wire_helpers import object_field, token_count, tool_call
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Mapping
 
-    from .events import FinishReason, Metadata, StreamEvent
     from .request import Request
+    from .stream_events import FinishReason, Metadata, StreamEvent
 
 Document = dict[str, Any]
 
@@ -66,7 +66,7 @@ class OpenAIResponses:
             async for name, data in wire:
                 if data == "[DONE]":
                     break
-                chunk = payload(data, self._url)
+                chunk = json_payload(data, self._url)
                 kind = chunk.get("type") or name
                 if kind in ("error", "response.failed") or chunk.get("error"):
                     raise failures.from_stream_error(chunk, provider_id, self._url)
@@ -80,7 +80,7 @@ class OpenAIResponses:
                     break
             if not answer.done:
                 raise failures.broken_off(self._url)
-            await drain(wire)
+            await read_to_end(wire)
 
     async def aclose(self) -> None:
         """Close the connections this adapter keeps."""
@@ -174,8 +174,8 @@ class _Answer:
         self.done = True
         for piece in (*self._thoughts.all, *self._texts.all, *self._calls.all):
             piece.close({}, out)
-        reason = self._reason(section(response, "incomplete_details").get("reason"))
-        usage = read_usage(section(response, "usage"))
+        reason = self._reason(object_field(response, "incomplete_details").get("reason"))
+        usage = read_usage(object_field(response, "usage"))
         about = {"responseId": response.get("id"), "serviceTier": response.get("service_tier")}
         metadata: Metadata = {"openai": {name: value for name, value in about.items() if value is not None}}
         out += (FinishStep(reason, usage, metadata), Finish(reason, usage))
@@ -321,15 +321,15 @@ class _Thought:
 
 def read_usage(counted: Document) -> Usage:
     """Usage in buckets that do not overlap; OpenAI counts cached tokens as input and reasoning as output."""
-    given, spent = section(counted, "input_tokens_details"), section(counted, "output_tokens_details")
-    read, written = count(given.get("cached_tokens")), count(given.get("cache_write_tokens"))
-    reasoning = count(spent.get("reasoning_tokens"))
+    given, spent = object_field(counted, "input_tokens_details"), object_field(counted, "output_tokens_details")
+    read, written = token_count(given.get("cached_tokens")), token_count(given.get("cache_write_tokens"))
+    reasoning = token_count(spent.get("reasoning_tokens"))
     total = counted.get("total_tokens")
     return Usage(
-        input=max(0, count(counted.get("input_tokens")) - read - written),
-        output=max(0, count(counted.get("output_tokens")) - reasoning),
+        input=max(0, token_count(counted.get("input_tokens")) - read - written),
+        output=max(0, token_count(counted.get("output_tokens")) - reasoning),
         reasoning=reasoning,
         cache_read=read,
         cache_write=written,
-        total=None if total is None else count(total),
+        total=None if total is None else token_count(total),
     )

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from . import openai_family
-from .pieces import inline, kept, unsent, words, write_arguments
-from .request import Assistant, Call, File, Reasoning, System, Text, Tool, User
+from .request import Assistant, File, Reasoning, System, Text, ToolResults, ToolUse, User
+from .wire_helpers import inline_data, joined_text, nested, unsupported_file_note, write_arguments
 
 if TYPE_CHECKING:
-    from .request import Request, Result, Turn
+    from .request import ModelMessage, Request, ToolUseResult
 
 Item = dict[str, Any]
 
@@ -92,7 +92,7 @@ def _items(request: Request, *, store: bool) -> list[Item]:
     return items
 
 
-def _turn(turn: Turn, system_role: str, *, store: bool) -> list[Item]:
+def _turn(turn: ModelMessage, system_role: str, *, store: bool) -> list[Item]:
     match turn:
         case System():
             return [{"role": system_role, "content": turn.text}]
@@ -100,28 +100,28 @@ def _turn(turn: Turn, system_role: str, *, store: bool) -> list[Item]:
             return [{"role": "user", "content": [_part(part) for part in turn.content]}] if turn.content else []
         case Assistant():
             return _assistant(turn, store=store)
-        case Tool():
+        case ToolResults():
             return [_result(result) for result in turn.content]
 
 
 def _part(part: Text | File) -> Item:
     if isinstance(part, Text):
         return {"type": "input_text", "text": part.text}
-    carried = inline(part)
+    carried = inline_data(part)
     mime, data = carried or (part.mime, "")
     url = f"data:{mime};base64,{data}" if carried else part.url
     if mime.startswith("image/") and (data or not carried):
         return {"type": "input_image", "image_url": url, "detail": "auto"}
     if mime != "application/pdf" or (carried and not data):
-        return {"type": "input_text", "text": unsent(part)}
+        return {"type": "input_text", "text": unsupported_file_note(part)}
     if not carried:
         return {"type": "input_file", "file_url": url}
     return {"type": "input_file", "filename": part.filename or "file.pdf", "file_data": url}
 
 
-def _result(result: Result) -> Item:
+def _result(result: ToolUseResult) -> Item:
     plain = all(isinstance(part, Text) for part in result.output)
-    output = words(result.output) if plain else [_part(part) for part in result.output]
+    output = joined_text(result.output) if plain else [_part(part) for part in result.output]
     return {"type": "function_call_output", "call_id": result.id, "output": output}
 
 
@@ -129,14 +129,14 @@ def _assistant(turn: Assistant, *, store: bool) -> list[Item]:
     items: list[Item] = []
     thoughts: dict[str, Item] = {}
     for part in turn.content:
-        about = kept(part.metadata, "openai", "azure")
+        about = nested(part.metadata, "openai", "azure")
         # Ids name what OpenAI has stored; where nothing is, it does not know them.
         named: Item = {"id": about["itemId"]} if store and about.get("itemId") else {}
         match part:
             case Text():
                 phase = {"phase": about["phase"]} if about.get("phase") else {}
                 items.append({"role": "assistant", **_said(part.text, named), **phase})
-            case Call():
+            case ToolUse():
                 arguments = write_arguments(part.input)
                 call = {"call_id": part.id, "name": part.name, "arguments": arguments}
                 items.append({"type": "function_call", **call, **named})

@@ -16,7 +16,7 @@ from ..records import CacheTokens, Tokens
 from .model import Price, Rates, Tier
 
 if TYPE_CHECKING:
-    from .events import Usage
+    from .stream_events import Usage
 
 _BUCKETS = ("input", "output", "cache_read", "cache_write", "reasoning")
 _MILLION = Decimal(1_000_000)

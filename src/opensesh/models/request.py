@@ -11,7 +11,7 @@ from .model import Model
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from .events import StreamEvent
+    from .stream_events import StreamEvent
 
 
 class Text(Struct, frozen=True, kw_only=True, tag="text"):
@@ -36,7 +36,7 @@ class Reasoning(Struct, frozen=True, kw_only=True, tag="reasoning"):
     metadata: dict[str, Any] | None = None
 
 
-class Call(Struct, frozen=True, kw_only=True, tag="tool-call"):
+class ToolUse(Struct, frozen=True, kw_only=True, tag="tool-call"):
     """A tool call the model made."""
 
     id: str
@@ -45,7 +45,7 @@ class Call(Struct, frozen=True, kw_only=True, tag="tool-call"):
     metadata: dict[str, Any] | None = None
 
 
-class Result(Struct, frozen=True, kw_only=True, tag="tool-result"):
+class ToolUseResult(Struct, frozen=True, kw_only=True, tag="tool-result"):
     """What the tool answered: words, or words and files."""
 
     id: str
@@ -73,18 +73,18 @@ class User(Struct, frozen=True, kw_only=True, tag="user"):
 class Assistant(Struct, frozen=True, kw_only=True, tag="assistant"):
     """What the model said."""
 
-    content: tuple[Text | Reasoning | Call, ...]
+    content: tuple[Text | Reasoning | ToolUse, ...]
     cache: bool = False
 
 
-class Tool(Struct, frozen=True, kw_only=True, tag="tool"):
+class ToolResults(Struct, frozen=True, kw_only=True, tag="tool"):
     """What the tools answered; always right after the assistant that called them, one result a call."""
 
-    content: tuple[Result, ...]
+    content: tuple[ToolUseResult, ...]
     cache: bool = False
 
 
-Turn: TypeAlias = System | User | Assistant | Tool
+ModelMessage: TypeAlias = System | User | Assistant | ToolResults
 
 
 class ToolSpec(Struct, frozen=True, kw_only=True):
@@ -99,7 +99,7 @@ class Request(Struct, frozen=True, kw_only=True):
     """One model call. System blocks come first in ``messages``."""
 
     model: Model
-    messages: tuple[Turn, ...]
+    messages: tuple[ModelMessage, ...]
     tools: tuple[ToolSpec, ...] = ()
     tool_choice: Literal["auto", "required", "none"] = "auto"
     max_output_tokens: int | None = None

@@ -181,10 +181,10 @@ def _fetch(url: str, etag: str, client: httpx2.Client | None) -> httpx2.Response
 def _client() -> httpx2.Client:
     import httpx2
 
-    from .transport import certificates, usable_proxies
+    from .transport import proxy_errors, ssl_context
 
-    with usable_proxies():
-        return httpx2.Client(verify=certificates(), timeout=httpx2.Timeout(30.0, connect=10.0))
+    with proxy_errors():
+        return httpx2.Client(verify=ssl_context(), timeout=httpx2.Timeout(30.0, connect=10.0))
 
 
 def _keep(path: str, data: bytes, etag: str, url: str) -> bool:

@@ -19,7 +19,7 @@ class ServerSentEvent(NamedTuple):
     data: str
 
 
-class Splitter:
+class SSESplitter:
     """Splits a byte stream into events, wherever the network happened to cut it.
 
     Lines may end in LF, CR or CRLF; several ``data`` lines are joined by LF; comments, ``id`` and ``retry`` are
@@ -83,7 +83,7 @@ def _parse_block(block: str) -> ServerSentEvent | None:
     return ServerSentEvent(name, data) if data else None
 
 
-def payload(data: str, url: str = "") -> dict[str, Any]:
+def json_payload(data: str, url: str = "") -> dict[str, Any]:
     """The JSON object in an event's ``data``. Anything else is a broken stream: :class:`ModelConnectionError`."""
     value: object
     try:
@@ -110,11 +110,11 @@ def _read_leniently(data: str) -> object:
 
     try:
         value: object = json.loads(data)
-        return json.loads(whole_characters(json.dumps(value, ensure_ascii=False)))
+        return json.loads(replace_surrogates(json.dumps(value, ensure_ascii=False)))
     except (ValueError, RecursionError):
         return None
 
 
-def whole_characters(text: str) -> str:
+def replace_surrogates(text: str) -> str:
     """``text`` with surrogate pairs joined and lone halves replaced by U+FFFD, so that it can be encoded."""
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")

@@ -17,7 +17,7 @@ import msgspec
 from ..errors import ModelConnectionError, ModelError
 from ..text import error_text
 from . import failures
-from .sse import ServerSentEvent, Splitter, whole_characters
+from .sse import ServerSentEvent, SSESplitter, replace_surrogates
 
 if TYPE_CHECKING:
     import asyncio
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("opensesh.models")
 
-IDLE = 300.0
+IDLE_TIMEOUT_SECONDS = 300.0
 """Seconds of silence to bear, unless someone says otherwise."""
 
 _BAD_HEADER = "A header holds a character that HTTP cannot carry; was the key pasted whole, and nothing else?"
@@ -50,7 +50,7 @@ class Transport:
         *,
         client: httpx2.AsyncClient | None = None,
         timeout: float | None = None,
-        idle_timeout: float | None = IDLE,
+        idle_timeout: float | None = IDLE_TIMEOUT_SECONDS,
         connect_timeout: float | None = 30.0,
     ) -> None:
         """Seconds, and ``None`` for ever: ``timeout`` for a whole answer, ``idle_timeout`` for silence before or
@@ -74,7 +74,7 @@ class Transport:
         """
         from contextlib import aclosing
 
-        splitter = Splitter()
+        splitter = SSESplitter()
         head = b""
         silent = True
         asked = {"content-type": "application/json", "accept": "text/event-stream", **_lower(headers)}
@@ -124,8 +124,8 @@ class Transport:
             import httpx2
 
             limits = httpx2.Limits(max_connections=None, max_keepalive_connections=20, keepalive_expiry=30)
-            with usable_proxies():
-                self._client = httpx2.AsyncClient(verify=certificates(), limits=limits)
+            with proxy_errors():
+                self._client = httpx2.AsyncClient(verify=ssl_context(), limits=limits)
         return self._client
 
     def _request(self, url: str, headers: Mapping[str, str], content: bytes) -> httpx2.Request:
@@ -182,7 +182,7 @@ class Transport:
 
 
 @contextmanager
-def complete_before_it_broke(is_complete: Callable[[], object]) -> Generator[None]:
+def ignore_break_after_finish(is_complete: Callable[[], object]) -> Generator[None]:
     """Read an answer; a connection that breaks after the reason for its end has come takes nothing away from it."""
     try:
         yield
@@ -191,7 +191,7 @@ def complete_before_it_broke(is_complete: Callable[[], object]) -> Generator[Non
             raise
 
 
-async def drain(stream: AsyncIterator[object]) -> None:
+async def read_to_end(stream: AsyncIterator[object]) -> None:
     """Read what is left after the last event, which is nothing, so that the connection can serve the next request."""
     from asyncio import timeout
 
@@ -210,7 +210,7 @@ def encode(value: object) -> bytes:
     except UnicodeEncodeError:
         import json
 
-        return whole_characters(json.dumps(msgspec.to_builtins(value), ensure_ascii=False)).encode()
+        return replace_surrogates(json.dumps(msgspec.to_builtins(value), ensure_ascii=False)).encode()
 
 
 def _lower(headers: Mapping[str, str]) -> dict[str, str]:
@@ -237,7 +237,7 @@ def _within(deadline: float | None) -> asyncio.Timeout:
     return asyncio.timeout(None if deadline is None else max(0.0, deadline - time.monotonic()))
 
 
-def certificates() -> ssl.SSLContext:
+def ssl_context() -> ssl.SSLContext:
     """The system's certificates, or those of ``SSL_CERT_FILE``; and ``NODE_EXTRA_CA_CERTS`` in addition."""
     import httpx2
 
@@ -256,7 +256,7 @@ def certificates() -> ssl.SSLContext:
 
 
 @contextmanager
-def usable_proxies() -> Generator[None]:
+def proxy_errors() -> Generator[None]:
     """Around the making of a client, which reads the environment: a proxy that is of no use is a
     :class:`ModelError`."""
     import httpx2

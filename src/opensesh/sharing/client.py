@@ -126,10 +126,10 @@ class ShareServer:
         if self._client is None:
             import httpx2
 
-            from ..models.transport import certificates, usable_proxies
+            from ..models.transport import proxy_errors, ssl_context
 
-            verify = certificates() if self.base.startswith("https:") else True
-            with usable_proxies():
+            verify = ssl_context() if self.base.startswith("https:") else True
+            with proxy_errors():
                 self._client = httpx2.AsyncClient(verify=verify, timeout=self._timeout)
         return self._client
 
@@ -154,10 +154,10 @@ async def _read(response: httpx2.Response, most: int, url: str) -> bytes:
 
 
 def _refusal(response: httpx2.Response, data: bytes, url: str) -> ShareError:
-    from ..models.waits import asked_for
+    from ..models.failures import retry_after_ms
 
     status = response.status_code
-    wait = asked_for(response.headers, limited=False)
+    wait = retry_after_ms(response.headers, limited=False)
     said = " ".join(data[:200].decode("utf-8", "replace").split())
     hint = f": {said}" if said and "<" not in said else ""
     return ShareError(

@@ -1,6 +1,6 @@
 """A script over real HTTP: a server on the loopback address that speaks as OpenAI and as Anthropic do.
 
-``/v1/chat/completions`` and ``/v1/messages`` are answered by a :class:`~opensesh.models.scripted.ScriptedModel`, in
+``/v1/chat/completions`` and ``/v1/messages`` are answered by a :class:`~opensesh.testing.scripted.ScriptedModel`, in
 one piece or as a stream, and ``/v1/models`` names the model. It serves adapters, SDKs and whole programs::
 
     async with WireServer("SAY hello") as server:  # in this event loop
@@ -27,9 +27,7 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, NamedTuple, Self, cast
 
 from ..errors import ModelError
-from ..models.script import Drip, Fail, Script
-from ..models.scripted import Cue, ScriptedModel
-from ..models.scripted_acts import Refusal, refusal
+from .scripted import Drip, ErrorResponse, Fail, Script, ScriptedCall, ScriptedModel, error_response
 from .wire_anthropic import AnthropicMessage
 from .wire_openai import ChatCompletion
 
@@ -37,7 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-    from ..models.events import StreamEvent
+    from ..models.stream_events import StreamEvent
 
 _DIALECTS = (ChatCompletion, AnthropicMessage)
 _RESET = struct.pack("ii", 1, 0)
@@ -185,7 +183,7 @@ class WireServer:
             try:
                 request = WireRequest(incoming.path, incoming.headers, json.loads(incoming.content))
             except ValueError as error:
-                refused = Refusal(400, "invalid_request_error", "no_json", f"the request is no JSON: {error}", {})
+                refused = ErrorResponse(400, "invalid_request_error", "no_json", f"the request is no JSON: {error}", {})
                 await reply.whole(400, dialect.refuse(refused))
             else:
                 await self._attended(request, dialect, reader, reply)
@@ -205,20 +203,20 @@ class WireServer:
     async def _answer(self, request: WireRequest, dialect: Dialect, reply: _Reply) -> None:
         try:
             usage = dialect.usage(request.body) if self.model.is_prompted else None
-            cue = self.model.cue(dialect.read(request.body), usage)
+            call = self.model.next_call(dialect.read(request.body), usage)
         except (ModelError, LookupError, TypeError) as error:
             self._arrive(request)
             said = error.message if isinstance(error, ModelError) else f"the request cannot be read: {error!r}"
-            refused = Refusal(400, "invalid_request_error", "out_of_script", said, {})
+            refused = ErrorResponse(400, "invalid_request_error", "out_of_script", said, {})
             await reply.whole(400, dialect.refuse(refused))
             return
-        request.title = cue.title
+        request.title = call.title
         self._arrive(request)
-        answer = dialect(request.body, cue)
+        answer = dialect(request.body, call)
         if request.body.get("stream"):
-            await self._stream(cue, answer, reply)
+            await self._stream(call, answer, reply)
         else:
-            await self._in_one_piece(cue, answer, reply)
+            await self._in_one_piece(call, answer, reply)
 
     def _arrive(self, request: WireRequest) -> None:
         with self._arrived:
@@ -229,29 +227,29 @@ class WireServer:
                     file.write(f"{line}\n")
             self._arrived.notify_all()
 
-    async def _stream(self, cue: Cue, answer: ChatCompletion | AnthropicMessage, reply: _Reply) -> None:
-        drip = next((step.seconds for step in cue.turn.steps if isinstance(step, Drip)), 0.0)
-        async with aclosing(self.model.perform(cue)) as acts:
-            async for act in acts:
-                if isinstance(act, Fail):
-                    await self._fail(act, answer, reply)
+    async def _stream(self, call: ScriptedCall, answer: ChatCompletion | AnthropicMessage, reply: _Reply) -> None:
+        drip = next((step.seconds for step in call.turn.steps if isinstance(step, Drip)), 0.0)
+        async with aclosing(self.model.play(call)) as actions:
+            async for action in actions:
+                if isinstance(action, Fail):
+                    await self._fail(action, answer, reply)
                     return
-                for frame in answer.frames(act):
+                for frame in answer.frames(action):
                     await reply.send(frame.encode(), drip)
         await reply.end()
 
-    async def _in_one_piece(self, cue: Cue, answer: ChatCompletion | AnthropicMessage, reply: _Reply) -> None:
+    async def _in_one_piece(self, call: ScriptedCall, answer: ChatCompletion | AnthropicMessage, reply: _Reply) -> None:
         events: list[StreamEvent] = []
-        async with aclosing(self.model.perform(cue)) as acts:
-            async for act in acts:
-                if isinstance(act, Fail):
-                    await self._fail(act, answer, reply)
+        async with aclosing(self.model.play(call)) as actions:
+            async for action in actions:
+                if isinstance(action, Fail):
+                    await self._fail(action, answer, reply)
                     return
-                events.append(act)
+                events.append(action)
         await reply.whole(200, answer.whole(events))
 
     async def _fail(self, fail: Fail, answer: ChatCompletion | AnthropicMessage, reply: _Reply) -> None:
-        said = refusal(fail, self.model.clock())
+        said = error_response(fail, self.model.clock())
         if said is None:
             await self._break(fail, answer, reply)
         elif reply.begun:

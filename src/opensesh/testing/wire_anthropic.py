@@ -5,7 +5,22 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from ..models.events import (
+from ..models.model import Model
+from ..models.request import (
+    Assistant,
+    File,
+    ModelMessage,
+    Reasoning,
+    Request,
+    System,
+    Text,
+    ToolResults,
+    ToolSpec,
+    ToolUse,
+    ToolUseResult,
+    User,
+)
+from ..models.stream_events import (
     FinishStep,
     ReasoningDelta,
     ReasoningEnd,
@@ -21,27 +36,11 @@ from ..models.events import (
     ToolInputStart,
     Usage,
 )
-from ..models.model import Model
-from ..models.request import (
-    Assistant,
-    Call,
-    File,
-    Reasoning,
-    Request,
-    Result,
-    System,
-    Text,
-    Tool,
-    ToolSpec,
-    Turn,
-    User,
-)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from ..models.scripted import Cue
-    from ..models.scripted_acts import Refusal
+    from .scripted import ErrorResponse, ScriptedCall
 
 _REASONS = {
     "stop": "end_turn",
@@ -57,10 +56,10 @@ class AnthropicMessage:
 
     path = "/messages"
 
-    def __init__(self, body: dict[str, Any], cue: Cue) -> None:
-        usage = next((act.usage for act in cue.acts if isinstance(act, FinishStep)), cue.usage)
+    def __init__(self, body: dict[str, Any], call: ScriptedCall) -> None:
+        usage = next((action.usage for action in call.actions if isinstance(action, FinishStep)), call.usage)
         self._message: dict[str, Any] = {
-            "id": f"msg_{cue.mark}",
+            "id": f"msg_{call.mark}",
             "type": "message",
             "role": "assistant",
             "model": str(body.get("model", "")),
@@ -77,7 +76,7 @@ class AnthropicMessage:
         system = body.get("system") or ()
         blocks: list[Any] = [{"text": system}] if isinstance(system, str) else list(system)
         names: dict[str, str] = {}
-        messages: list[Turn] = [System(text=block["text"], cache="cache_control" in block) for block in blocks]
+        messages: list[ModelMessage] = [System(text=block["text"], cache="cache_control" in block) for block in blocks]
         for message in body.get("messages", []):
             messages += _read_message(message, names)
         return Request(
@@ -103,7 +102,7 @@ class AnthropicMessage:
         return None
 
     @staticmethod
-    def refuse(refusal: Refusal) -> dict[str, Any]:
+    def refuse(refusal: ErrorResponse) -> dict[str, Any]:
         """An error, as the body of an answer or as an event."""
         return {"type": "error", "error": {"type": refusal.type, "message": refusal.message}}
 
@@ -133,7 +132,7 @@ class AnthropicMessage:
             case _:
                 pass
 
-    def fault(self, refusal: Refusal) -> str:
+    def fault(self, refusal: ErrorResponse) -> str:
         """The frame of an error in the middle of a stream."""
         return f"event: error\ndata: {json.dumps(self.refuse(refusal), ensure_ascii=False)}\n\n"
 
@@ -196,7 +195,7 @@ def _spell_usage(usage: Usage) -> dict[str, Any]:
     }
 
 
-def _read_message(message: dict[str, Any], names: dict[str, str]) -> Iterator[Turn]:
+def _read_message(message: dict[str, Any], names: dict[str, str]) -> Iterator[ModelMessage]:
     content = message["content"]
     blocks: list[dict[str, Any]] = [{"type": "text", "text": content}] if isinstance(content, str) else content
     if message["role"] == "assistant":
@@ -206,15 +205,15 @@ def _read_message(message: dict[str, Any], names: dict[str, str]) -> Iterator[Tu
     results = tuple(_read_result(block, names) for block in blocks if block["type"] == "tool_result")
     said = tuple(_read_block(block) for block in blocks if block["type"] != "tool_result")
     if results:
-        yield Tool(content=results)
+        yield ToolResults(content=results)
     if said:
         yield User(content=said)
 
 
-def _read_answer(block: dict[str, Any]) -> Text | Reasoning | Call:
+def _read_answer(block: dict[str, Any]) -> Text | Reasoning | ToolUse:
     match block["type"]:
         case "tool_use":
-            return Call(id=block["id"], name=block["name"], input=block["input"])
+            return ToolUse(id=block["id"], name=block["name"], input=block["input"])
         case "thinking":
             metadata = {"anthropic": {"signature": block.get("signature", "")}}
             return Reasoning(text=block["thinking"], metadata=metadata)
@@ -224,11 +223,11 @@ def _read_answer(block: dict[str, Any]) -> Text | Reasoning | Call:
             return Text(text=block["text"])
 
 
-def _read_result(block: dict[str, Any], names: dict[str, str]) -> Result:
+def _read_result(block: dict[str, Any], names: dict[str, str]) -> ToolUseResult:
     content = block.get("content") or ""
     output = (Text(text=content),) if isinstance(content, str) else tuple(map(_read_block, content))
     call = block["tool_use_id"]
-    return Result(id=call, name=names.get(call, ""), output=output, failed=block.get("is_error", False))
+    return ToolUseResult(id=call, name=names.get(call, ""), output=output, failed=block.get("is_error", False))
 
 
 def _read_block(block: dict[str, Any]) -> Text | File:

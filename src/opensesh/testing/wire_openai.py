@@ -5,7 +5,22 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, cast
 
-from ..models.events import (
+from ..models.model import Model
+from ..models.request import (
+    Assistant,
+    File,
+    ModelMessage,
+    Reasoning,
+    Request,
+    System,
+    Text,
+    ToolResults,
+    ToolSpec,
+    ToolUse,
+    ToolUseResult,
+    User,
+)
+from ..models.stream_events import (
     FinishStep,
     ReasoningDelta,
     StartStep,
@@ -16,28 +31,12 @@ from ..models.events import (
     ToolInputStart,
     Usage,
 )
-from ..models.model import Model
-from ..models.request import (
-    Assistant,
-    Call,
-    File,
-    Reasoning,
-    Request,
-    Result,
-    System,
-    Text,
-    Tool,
-    ToolSpec,
-    Turn,
-    User,
-)
-from ..models.script import prompt_usage
+from .scripted import prompt_usage
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from ..models.scripted import Cue
-    from ..models.scripted_acts import Refusal
+    from .scripted import ErrorResponse, ScriptedCall
 
 _REASONS = {
     "stop": "stop",
@@ -54,9 +53,9 @@ class ChatCompletion:
 
     path = "/chat/completions"
 
-    def __init__(self, body: dict[str, Any], cue: Cue) -> None:
+    def __init__(self, body: dict[str, Any], call: ScriptedCall) -> None:
         self._model = str(body.get("model", ""))
-        self._id = f"chatcmpl-{cue.mark}"
+        self._id = f"chatcmpl-{call.mark}"
         self._calls: dict[str, int] = {}
         options: dict[str, Any] = body.get("stream_options") or {}
         self._usage_wanted: bool = options.get("include_usage", True)
@@ -65,12 +64,12 @@ class ChatCompletion:
     def read(body: dict[str, Any]) -> Request:
         """The request that ``body`` spells."""
         names: dict[str, str] = {}
-        messages: list[Turn] = []
+        messages: list[ModelMessage] = []
         for message in body.get("messages", []):
             turn = _read_message(message, names)
             previous = messages[-1] if messages else None
-            if isinstance(turn, Tool) and isinstance(previous, Tool):
-                messages[-1] = Tool(content=previous.content + turn.content)
+            if isinstance(turn, ToolResults) and isinstance(previous, ToolResults):
+                messages[-1] = ToolResults(content=previous.content + turn.content)
             else:
                 messages.append(turn)
         return Request(
@@ -88,7 +87,7 @@ class ChatCompletion:
         return prompt_usage(len(json.dumps(body.get("messages", []))) // 4)
 
     @staticmethod
-    def refuse(refusal: Refusal) -> dict[str, Any]:
+    def refuse(refusal: ErrorResponse) -> dict[str, Any]:
         """An error, as the body of an answer or as an event."""
         return refusal.body
 
@@ -104,7 +103,7 @@ class ChatCompletion:
                 yield self._chunk([], usage=_spell_usage(event.usage))
             yield "data: [DONE]\n\n"
 
-    def fault(self, refusal: Refusal) -> str:
+    def fault(self, refusal: ErrorResponse) -> str:
         """The frame of an error in the middle of a stream."""
         return _frame(self.refuse(refusal))
 
@@ -181,7 +180,7 @@ def _read_tool(function: dict[str, Any]) -> ToolSpec:
     )
 
 
-def _read_message(message: dict[str, Any], names: dict[str, str]) -> Turn:
+def _read_message(message: dict[str, Any], names: dict[str, str]) -> ModelMessage:
     match message["role"]:
         case "system" | "developer":
             return System(text=_joined(message["content"]))
@@ -190,12 +189,12 @@ def _read_message(message: dict[str, Any], names: dict[str, str]) -> Turn:
         case "tool":
             call = message["tool_call_id"]
             output = Text(text=_joined(message["content"]))
-            return Tool(content=(Result(id=call, name=names.get(call, ""), output=(output,)),))
+            return ToolResults(content=(ToolUseResult(id=call, name=names.get(call, ""), output=(output,)),))
         case _:
             return User(content=tuple(_read_content(message["content"])))
 
 
-def _read_answer(message: dict[str, Any], names: dict[str, str]) -> Iterator[Text | Reasoning | Call]:
+def _read_answer(message: dict[str, Any], names: dict[str, str]) -> Iterator[Text | Reasoning | ToolUse]:
     if message.get("reasoning_content"):
         yield Reasoning(text=message["reasoning_content"])
     if message.get("content"):
@@ -203,7 +202,7 @@ def _read_answer(message: dict[str, Any], names: dict[str, str]) -> Iterator[Tex
     for call in message.get("tool_calls") or ():
         function = call["function"]
         names[call["id"]] = function["name"]
-        yield Call(id=call["id"], name=function["name"], input=_arguments(function["arguments"]))
+        yield ToolUse(id=call["id"], name=function["name"], input=_arguments(function["arguments"]))
 
 
 def _arguments(text: str) -> dict[str, Any]:

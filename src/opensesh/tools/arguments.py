@@ -146,9 +146,9 @@ def whole(value: Any) -> Any:
 
 
 def _whole_text(text: str) -> str:
-    from ..models.sse import whole_characters
+    from ..models.sse import replace_surrogates
 
-    return whole_characters(text)
+    return replace_surrogates(text)
 
 
 def _plain(name: str) -> str:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from ..errors import ToolFailedError
-from ..models.sse import Splitter
+from ..models.sse import SSESplitter
 from ..records import as_list, as_object
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def _object(text: str) -> dict[str, Any]:
 
 
 def _text(body: bytes) -> str:
-    splitter = Splitter()
+    splitter = SSESplitter()
     messages = [event.data for event in (*splitter.feed(body), *splitter.close())] or [body.decode("utf-8", "replace")]
     for message in messages:
         fields = _object(message)

@@ -108,8 +108,8 @@ def _per_token(price: Price | None) -> Used | None:
 
 
 def _charged(price: Price, used: Used) -> int | None:
-    from ...models.events import Usage
     from ...models.pricing import charge
+    from ...models.stream_events import Usage
     from .money import units
 
     fresh, output, reasoning, read, write = used

@@ -172,14 +172,14 @@ class _Guard:
         """A client, as the SDK asks for one."""
         import httpx2
 
-        from ...models.transport import certificates
+        from ...models.transport import ssl_context
 
         return httpx2.AsyncClient(
             headers={**self._headers, **(headers or {})},
             # How long an answer may take is for the call to say, not for the wire.
             timeout=timeout or httpx2.Timeout(30.0, read=None),
             auth=auth,
-            verify=certificates(),
+            verify=ssl_context(),
             event_hooks={"response": [self._note]},
         )
 

@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING, Any, cast
 
 from ..errors import RecordError
 from ..records.codec import dumps_compact, loads
-from .events import ToolCall
 from .request import Text
+from .stream_events import ToolCall
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from .events import Metadata
     from .request import File
+    from .stream_events import Metadata
 
 
-def mint() -> str:
+def new_call_id() -> str:
     """An id for a call that the provider gave none."""
     return f"call_{os.urandom(12).hex()}"
 
@@ -52,7 +52,7 @@ def tool_call(call_id: str, name: str, raw: str, metadata: Metadata | None = Non
     return ToolCall(call_id, name, arguments, raw, problem, metadata)
 
 
-def inline(file: File) -> tuple[str, str] | None:
+def inline_data(file: File) -> tuple[str, str] | None:
     """Media type and base64 of a file that is carried along; ``None`` for one the provider is to fetch."""
     if not file.url.startswith("data:"):
         return None
@@ -60,29 +60,29 @@ def inline(file: File) -> tuple[str, str] | None:
     return (head.partition(";")[0] if "*" in file.mime else file.mime), data
 
 
-def words(content: Iterable[Text | File]) -> str:
+def joined_text(content: Iterable[Text | File]) -> str:
     """The text in ``content``, without its files."""
     return "\n".join(part.text for part in content if isinstance(part, Text))
 
 
-def unsent(file: File) -> str:
+def unsupported_file_note(file: File) -> str:
     """What the model is told in place of a file that this wire cannot carry."""
     name = f"{file.filename!r} ({file.mime})" if file.filename else f"A file of type {file.mime}"
     return f"[{name} belongs here, but it cannot be sent to this model. Tell the user so.]"
 
 
-def kept(metadata: Metadata | None, *keys: str) -> dict[str, Any]:
+def nested(metadata: Metadata | None, *keys: str) -> dict[str, Any]:
     """What a provider left in ``metadata`` to be given back, under the first of ``keys`` that is there."""
-    found = [section(metadata or {}, key) for key in keys]
+    found = [object_field(metadata or {}, key) for key in keys]
     return next(filter(None, found), found[-1])
 
 
-def section(document: dict[str, Any], name: str) -> dict[str, Any]:
+def object_field(document: dict[str, Any], name: str) -> dict[str, Any]:
     """The object under ``name``; an empty one where there is none."""
     value = document.get(name)
     return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
 
 
-def count(value: object) -> int:
+def token_count(value: object) -> int:
     """A number of tokens, however a server spells "none"."""
     return max(0, int(value)) if isinstance(value, int | float) else 0

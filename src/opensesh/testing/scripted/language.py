@@ -54,26 +54,21 @@ from typing import TYPE_CHECKING, NamedTuple, Self, get_args
 
 from msgspec import Struct
 
-from ..errors import OpenseshError
-from .script_steps import (
-    KINDS,
-    REASONS,
-    Call,
+from ...errors import OpenseshError
+from .steps import (
+    CallTool,
     Drip,
     Expect,
     Fail,
-    Finish,
+    FinishWith,
     Hang,
-    Kind,
-    Meta,
+    ReportUsage,
     Say,
+    ScriptStep,
     Split,
-    Step,
     Think,
     Title,
-    Tokens,
     Wait,
-    prompt_usage,
     unindent,
 )
 
@@ -81,38 +76,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from pathlib import Path
 
-__all__ = [
-    "KINDS",
-    "REASONS",
-    "Call",
-    "Drip",
-    "Expect",
-    "Fail",
-    "Finish",
-    "Hang",
-    "InvalidScript",
-    "Kind",
-    "Meta",
-    "Say",
-    "Script",
-    "Split",
-    "Step",
-    "Think",
-    "Title",
-    "Tokens",
-    "Turn",
-    "Wait",
-    "parse_prompt",
-    "prompt_usage",
-    "script",
-    "turn",
-]
-
 _LINE = re.compile(r"([A-Z]+)(?:[ \t]+(.*?))?\s*", re.DOTALL)
 _SEPARATOR = "---"
 
 
-class InvalidScript(OpenseshError):
+class InvalidScriptError(OpenseshError):
     """A script that cannot be played: which line, or which step of which turn, and why. All count from 1."""
 
     def __init__(self, reason: str, *, line: int = 0, turn: int = 0, step: int = 0) -> None:
@@ -125,18 +93,18 @@ class InvalidScript(OpenseshError):
         self.step = step
 
 
-class Turn(Struct, frozen=True):
+class ScriptTurn(Struct, frozen=True):
     """The answer to one model call. Raises :class:`InvalidScript` if it cannot be played."""
 
-    steps: tuple[Step, ...]
+    steps: tuple[ScriptStep, ...]
 
     def __post_init__(self) -> None:
         if not self.steps:
-            raise InvalidScript("a turn without steps; an empty answer is FINISH stop")
+            raise InvalidScriptError("a turn without steps; an empty answer is FINISH stop")
         for number, step in enumerate(self.steps, start=1):
             problem = step.problem() or _misplaced(step, self.steps[: number - 1])
             if problem:
-                raise InvalidScript(f"{step.keyword}: {problem}", step=number)
+                raise InvalidScriptError(f"{step.keyword}: {problem}", step=number)
 
     @property
     def is_title(self) -> bool:
@@ -150,7 +118,7 @@ class Turn(Struct, frozen=True):
 class Script(Struct, frozen=True):
     """What a model says, call by call. ``str(script)`` can be parsed again, and gives an equal script."""
 
-    turns: tuple[Turn, ...]
+    turns: tuple[ScriptTurn, ...]
 
     @classmethod
     def parse(cls, text: str) -> Self:
@@ -163,30 +131,30 @@ class Script(Struct, frozen=True):
         """Read a file that holds the text form."""
         try:
             return cls.parse(path.read_text("utf-8"))
-        except InvalidScript as error:
-            raise InvalidScript(f"{path}: {error.reason}", line=error.line) from None
+        except InvalidScriptError as error:
+            raise InvalidScriptError(f"{path}: {error.reason}", line=error.line) from None
 
     def __str__(self) -> str:
         return f"\n{_SEPARATOR}\n".join(map(str, self.turns)) + "\n"
 
 
-def turn(*steps: Step | str) -> Turn:
+def turn(*steps: ScriptStep | str) -> ScriptTurn:
     """One turn; a string is something to say."""
-    return Turn(tuple(Say(step) if isinstance(step, str) else step for step in steps))
+    return ScriptTurn(tuple(Say(step) if isinstance(step, str) else step for step in steps))
 
 
-def script(*turns: Turn | Step | str | Sequence[Step | str]) -> Script:
+def script(*turns: ScriptTurn | ScriptStep | str | Sequence[ScriptStep | str]) -> Script:
     """A script. Each argument is one turn: made, as a sequence of steps, or as its only step."""
-    built: list[Turn] = []
+    built: list[ScriptTurn] = []
     for number, given in enumerate(turns, start=1):
         try:
             built.append(_as_turn(given))
-        except InvalidScript as error:
-            raise InvalidScript(error.reason, turn=number, step=error.step) from None
+        except InvalidScriptError as error:
+            raise InvalidScriptError(error.reason, turn=number, step=error.step) from None
     return Script(tuple(built))
 
 
-def parse_prompt(text: str) -> list[list[Turn]]:
+def parse_prompt(text: str) -> list[list[ScriptTurn]]:
     """The script inside a prompt: for each model call, the turns its attempts are answered with.
 
     Lines that are not of a script are passed over, and there may be none. Words arrive one by one, each with the
@@ -200,11 +168,11 @@ def parse_prompt(text: str) -> list[list[Turn]]:
 
 class _Line(NamedTuple):
     number: int
-    step: Step | None
+    step: ScriptStep | None
     """``None`` is the line between two turns."""
 
 
-_STEPS: dict[str, type[Step]] = {kind.keyword: kind for kind in get_args(Step)}
+_STEPS: dict[str, type[ScriptStep]] = {kind.keyword: kind for kind in get_args(ScriptStep)}
 _PARSERS = {keyword: kind.parse for keyword, kind in _STEPS.items()} | {"FAIL": Fail.recorded, "SLOW": Wait.parse}
 
 
@@ -223,7 +191,7 @@ def _scan(text: str, *, strict: bool) -> Iterator[_Line]:
             block, index = _block(lines, index) if _takes_block(keyword, rest) else (None, index)
             yield _Line(number, _parse(keyword, rest, block, number))
         elif strict and line.strip() and not line.startswith("#"):
-            raise InvalidScript(f"{line.strip()[:60]!r} begins with none of {', '.join(_STEPS)}", line=number)
+            raise InvalidScriptError(f"{line.strip()[:60]!r} begins with none of {', '.join(_STEPS)}", line=number)
 
 
 def _takes_block(keyword: str, rest: str) -> bool:
@@ -240,11 +208,11 @@ def _block(lines: list[str], start: int) -> tuple[str | None, int]:
     return (unindent(lines[start:end]) if end > start else None), end
 
 
-def _parse(keyword: str, rest: str, block: str | None, number: int) -> Step:
+def _parse(keyword: str, rest: str, block: str | None, number: int) -> ScriptStep:
     try:
         return _PARSERS[keyword](rest, block)
     except ValueError as error:
-        raise InvalidScript(f"{keyword}: {error}", line=number) from None
+        raise InvalidScriptError(f"{keyword}: {error}", line=number) from None
 
 
 def _groups(lines: Iterable[_Line]) -> list[list[_Line]]:
@@ -262,11 +230,11 @@ def _groups(lines: Iterable[_Line]) -> list[list[_Line]]:
     return groups
 
 
-def _turn(lines: list[_Line]) -> Turn:
+def _turn(lines: list[_Line]) -> ScriptTurn:
     try:
-        return Turn(tuple(line.step for line in lines if line.step is not None))
-    except InvalidScript as error:
-        raise InvalidScript(error.reason, line=lines[max(0, error.step - 1)].number) from None
+        return ScriptTurn(tuple(line.step for line in lines if line.step is not None))
+    except InvalidScriptError as error:
+        raise InvalidScriptError(error.reason, line=lines[max(0, error.step - 1)].number) from None
 
 
 def _attempts(lines: list[_Line]) -> list[list[_Line]]:
@@ -281,27 +249,27 @@ def _attempts(lines: list[_Line]) -> list[list[_Line]]:
     return attempts
 
 
-def _as_turn(given: Turn | Step | str | Sequence[Step | str]) -> Turn:
-    if isinstance(given, Turn):
+def _as_turn(given: ScriptTurn | ScriptStep | str | Sequence[ScriptStep | str]) -> ScriptTurn:
+    if isinstance(given, ScriptTurn):
         return given
     return turn(given) if isinstance(given, str) or not isinstance(given, Sequence) else turn(*given)
 
 
-def _misplaced(step: Step, before: Sequence[Step]) -> str:
+def _misplaced(step: ScriptStep, before: Sequence[ScriptStep]) -> str:
     """What is wrong with ``step`` coming after the steps ``before`` it, or nothing."""
     seen = {type(other) for other in before}
     match step:
         case _ if before and isinstance(before[-1], Fail | Hang):
             problem = f"nothing can follow {before[-1].keyword}, which ends the turn"
-        case Tokens() | Finish() if type(step) in seen:
+        case ReportUsage() | FinishWith() if type(step) in seen:
             problem = "once a turn is enough"
         case Title() if seen - {Expect, Split, Drip}:
             problem = "it opens its turn"
-        case Call() if Title in seen:
+        case CallTool() if Title in seen:
             problem = "a title calls no tools"
-        case Call() if step.id and any(isinstance(other, Call) and other.id == step.id for other in before):
+        case CallTool() if step.id and any(isinstance(other, CallTool) and other.id == step.id for other in before):
             problem = f"the id {step.id} is taken by an earlier call"
-        case Say() | Think() | Call() if Finish in seen:
+        case Say() | Think() | CallTool() if FinishWith in seen:
             problem = "the answer ended with FINISH"
         case _:
             problem = ""

@@ -4,15 +4,26 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from .request import Assistant, Call, File, Reasoning, Request, Result, System, Text, Tool, User
-from .request import Turn as Message
-from .script import prompt_usage
-from .transport import encode
+from ...models.request import (
+    Assistant,
+    File,
+    Reasoning,
+    Request,
+    System,
+    Text,
+    ToolResults,
+    ToolUse,
+    ToolUseResult,
+    User,
+)
+from ...models.request import ModelMessage as Message
+from ...models.transport import encode
+from .steps import prompt_usage
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from .events import Usage
+    from ...models.stream_events import Usage
 
 
 def is_title(request: Request) -> bool:
@@ -41,7 +52,7 @@ def ending(request: Request) -> str:
 
 
 def role_of(message: Message) -> str:
-    return type(message).__name__.lower()
+    return str(message.__struct_config__.tag)
 
 
 def text_of(message: Message) -> str:
@@ -50,15 +61,15 @@ def text_of(message: Message) -> str:
     return "\n".join(map(_readable, message.content))
 
 
-def _readable(part: Text | File | Reasoning | Call | Result) -> str:
+def _readable(part: Text | File | Reasoning | ToolUse | ToolUseResult) -> str:
     match part:
         case Text() | Reasoning():
             return part.text
         case File():
             return f"({part.mime} {part.filename or ''})"
-        case Call():
+        case ToolUse():
             return f"{part.name} {encode(part.input).decode()}"
-        case Result():
+        case ToolUseResult():
             return "\n".join(map(_readable, part.output))
 
 
@@ -70,7 +81,7 @@ def _spell(message: Message) -> list[dict[str, Any]]:
             return [{"role": "user", "content": _spell_content(message.content)}]
         case Assistant():
             return [_spell_answer(message)]
-        case Tool():
+        case ToolResults():
             return [
                 {"role": "tool", "tool_call_id": result.id, "content": _readable(result)} for result in message.content
             ]
@@ -96,7 +107,7 @@ def _spell_answer(message: Assistant) -> dict[str, Any]:
     thought = "".join(part.text for part in parts if isinstance(part, Reasoning))
     if thought:
         spelt["reasoning_content"] = thought
-    calls = [part for part in parts if isinstance(part, Call)]
+    calls = [part for part in parts if isinstance(part, ToolUse)]
     if calls:
         spelt["tool_calls"] = [
             {

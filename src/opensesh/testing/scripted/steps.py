@@ -1,4 +1,4 @@
-"""The steps of a script: what a model can do within one answer. :mod:`opensesh.models.script` says how they read."""
+"""The steps of a script. :mod:`opensesh.testing.scripted.language` describes their text form."""
 
 from __future__ import annotations
 
@@ -9,16 +9,18 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeAlias, cast,
 
 from msgspec import Struct
 
-from .events import FinishReason, Usage
+from ...models.stream_events import FinishReason, Usage
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-Kind = Literal["auth", "overflow", "rate-limit", "overloaded", "content-filter", "reset", "malformed", "torn", "status"]
-KINDS: tuple[Kind, ...] = get_args(Kind)
+FailureKind = Literal[
+    "auth", "overflow", "rate-limit", "overloaded", "content-filter", "reset", "malformed", "torn", "status"
+]
+FAILURE_KINDS: tuple[FailureKind, ...] = get_args(FailureKind)
 """``reset`` breaks the connection, ``malformed`` sends what is no JSON, ``torn`` ends within a character."""
 
-REASONS: tuple[FinishReason, ...] = get_args(FinishReason)
+FINISH_REASONS: tuple[FinishReason, ...] = get_args(FinishReason)
 
 _CALL = re.compile(r"(?P<name>[^\s{]+)(?:\s+id=(?P<id>\S+))?(?:\s+(?P<json>\{.*))?", re.DOTALL)
 _OPTION = re.compile(r'\s*(\w+)=("(?:[^"\\]|\\.)*"|\S+)')
@@ -79,7 +81,7 @@ class Title(_Words, frozen=True):
     keyword = "TITLE"
 
 
-class Call(_Step, frozen=True):
+class CallTool(_Step, frozen=True):
     """A tool call: its ``input`` whole, or the ``fragments`` its arguments come in, which may be broken."""
 
     keyword = "CALL"
@@ -140,7 +142,7 @@ class Meta(_Step, frozen=True):
         return f"META {json.dumps(self.data, ensure_ascii=False)}"
 
 
-class Tokens(_Step, frozen=True, kw_only=True):
+class ReportUsage(_Step, frozen=True, kw_only=True):
     """What the call is said to have used, in buckets that do not overlap."""
 
     keyword = "USAGE"
@@ -183,7 +185,7 @@ class Tokens(_Step, frozen=True, kw_only=True):
         return " ".join(("USAGE", *(f"{name}={count}" for name, count in said)))
 
 
-class Finish(_Step, frozen=True):
+class FinishWith(_Step, frozen=True):
     """Why the answer ended."""
 
     keyword = "FINISH"
@@ -195,7 +197,7 @@ class Finish(_Step, frozen=True):
         return cls(cast("FinishReason", rest))
 
     def problem(self) -> str:
-        return "" if self.reason in REASONS else f"{self.reason!r} is none of {', '.join(REASONS)}"
+        return "" if self.reason in FINISH_REASONS else f"{self.reason!r} is none of {', '.join(FINISH_REASONS)}"
 
     def __str__(self) -> str:
         return f"FINISH {self.reason}"
@@ -206,7 +208,7 @@ class Fail(_Step, frozen=True):
 
     keyword = "ERROR"
 
-    kind: Kind
+    kind: FailureKind
     after: float | None = None
     form: Literal["seconds", "date", "ms"] = "seconds"
     status: int | None = None
@@ -223,7 +225,7 @@ class Fail(_Step, frozen=True):
             given["after"] = float(given["after"])
         if "status" in given:
             given["status"] = int(given["status"])
-        return cls(cast("Kind", kind), **given)
+        return cls(cast("FailureKind", kind), **given)
 
     @classmethod
     def recorded(cls, rest: str, block: str | None) -> Self:
@@ -233,8 +235,8 @@ class Fail(_Step, frozen=True):
         return cls("status", 0.5, "ms", int(rest), "scripted failure")
 
     def problem(self) -> str:
-        if self.kind not in KINDS:
-            return f"{self.kind!r} is no kind of failure; there are {', '.join(KINDS)} and HTTP statuses"
+        if self.kind not in FAILURE_KINDS:
+            return f"{self.kind!r} is no kind of failure; there are {', '.join(FAILURE_KINDS)} and HTTP statuses"
         if self.form not in ("seconds", "date", "ms"):
             return f"form={self.form} is none of seconds, date, ms"
         if self.after is not None and self.after < 0:
@@ -335,7 +337,9 @@ class Expect(_Step, frozen=True):
         return f"EXPECT {self.where} {_quote(self.text)}"
 
 
-Step: TypeAlias = Say | Think | Call | Meta | Tokens | Finish | Fail | Wait | Hang | Split | Drip | Expect | Title
+ScriptStep: TypeAlias = (
+    Say | Think | CallTool | Meta | ReportUsage | FinishWith | Fail | Wait | Hang | Split | Drip | Expect | Title
+)
 
 
 def prompt_usage(tokens: int) -> Usage:

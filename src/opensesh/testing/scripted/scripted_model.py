@@ -7,7 +7,7 @@ It is a :class:`~opensesh.models.request.Provider` like any other, needs no netw
     assert "a.py" in model.model_text(1)
     model.assert_complete()
 
-:mod:`opensesh.models.script` describes the language.
+:mod:`opensesh.testing.scripted.language` describes the language.
 """
 
 from __future__ import annotations
@@ -19,33 +19,21 @@ from contextlib import aclosing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self
 
-from ..errors import ModelError
-from .events import Finish
-from .request import Assistant, Request, System, Text, User
-from .request import Turn as Message
-from .script import (
-    Expect,
-    Fail,
-    Hang,
-    InvalidScript,
-    Say,
-    Script,
-    Split,
-    Title,
-    Turn,
-    Wait,
-    parse_prompt,
-    prompt_usage,
-)
-from .scripted_acts import Act, acts_of, failure
-from .scripted_request import chat_usage, ending, is_title, role_of, text_of
-from .scripts import PROMPT
-from .transport import encode
+from ...errors import ModelError
+from ...models.model import SCRIPTED_PROMPT
+from ...models.request import Assistant, Request, System, Text, User
+from ...models.request import ModelMessage as Message
+from ...models.stream_events import Finish
+from ...models.transport import encode
+from .language import InvalidScriptError, Script, ScriptTurn, parse_prompt
+from .playback import Action, actions_of, model_error
+from .requests import chat_usage, ending, is_title, role_of, text_of
+from .steps import Expect, Fail, Hang, Say, Split, Title, Wait, prompt_usage
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 
-    from .events import StreamEvent, Usage
+    from ...models.stream_events import StreamEvent, Usage
 
 TITLE = "Scripted title for session"
 """What a request for a title is answered with where the script holds none."""
@@ -54,7 +42,7 @@ SUMMARY = "Summary: we ran scripted steps. Next: continue."
 """What a prompted model answers when it is offered no tools and the prompt is no script: a request to compact."""
 
 
-class OffScript(ModelError):
+class ScriptMismatchError(ModelError):
     """A call that the script has no answer to. ``number`` counts calls from 0."""
 
     def __init__(self, number: int, reason: str, request: Request) -> None:
@@ -62,21 +50,21 @@ class OffScript(ModelError):
         self.number = number
 
 
-class OutOfScript(OffScript):
+class ScriptExhaustedError(ScriptMismatchError):
     """The model was asked once more than its script provides for."""
 
 
-class UnmetExpectation(OffScript):
+class UnmetExpectationError(ScriptMismatchError):
     """The request was not what the script expects at this point."""
 
 
-class Cue(NamedTuple):
+class ScriptedCall(NamedTuple):
     """One call, and the turn that answers it."""
 
     number: int
     """Counts from 0: an index into ``calls``, or into ``title_calls``."""
     request: Request
-    turn: Turn
+    turn: ScriptTurn
     usage: Usage
     """What is reported if the turn does not say."""
     mark: str
@@ -84,19 +72,19 @@ class Cue(NamedTuple):
     title: bool = False
 
     @property
-    def acts(self) -> list[Act]:
+    def actions(self) -> list[Action]:
         """What happens, in order: events, pauses, and at most one failure, at the end."""
-        return acts_of(self.turn, self.usage, self.mark)
+        return actions_of(self.turn, self.usage, self.mark)
 
 
 class _Source(Protocol):
     """Where the next turn comes from."""
 
-    def take(self, request: Request, *, title: bool) -> tuple[Turn, str]:
+    def take(self, request: Request, *, title: bool) -> tuple[ScriptTurn, str]:
         """The turn that answers ``request``, and the mark for its ids. Raises ``LookupError`` where there is none."""
         ...
 
-    def left(self) -> list[Turn]:
+    def left(self) -> list[ScriptTurn]:
         """What was not asked for."""
         ...
 
@@ -133,8 +121,8 @@ class ScriptedModel:
         self._sleep = sleep
         self.clock = clock
         self._lock = threading.Lock()
-        self._calls: list[Cue] = []
-        self._titles: list[Cue] = []
+        self._calls: list[ScriptedCall] = []
+        self._titles: list[ScriptedCall] = []
         self._failures: list[ModelError] = []
         self._dropped: list[int] = []
 
@@ -149,14 +137,14 @@ class ScriptedModel:
 
         Nothing is remembered between calls but failures, so it serves any number of sessions, and goes on where it was
         after a restart. A prompt that is no script is answered with ``You said: ...``. Usage is counted by
-        :func:`~opensesh.models.scripted_request.chat_usage`.
+        :func:`~opensesh.testing.scripted.requests.chat_usage`.
         """
         return cls(None, **options)
 
     @classmethod
     def named(cls, name: str, **options: Any) -> Self:
         """The model ``scripted/<name>`` of a configuration: ``prompt``, or the path of a script."""
-        return cls.prompted(**options) if name == PROMPT else cls.from_file(name, **options)
+        return cls.prompted(**options) if name == SCRIPTED_PROMPT else cls.from_file(name, **options)
 
     @property
     def is_prompted(self) -> bool:
@@ -164,12 +152,12 @@ class ScriptedModel:
         return isinstance(self._main, _Prompts)
 
     @property
-    def calls(self) -> tuple[Cue, ...]:
+    def calls(self) -> tuple[ScriptedCall, ...]:
         """Every call but those for titles, in order. The requests are those that were sent, not copies."""
         return tuple(self._calls)
 
     @property
-    def title_calls(self) -> tuple[Cue, ...]:
+    def title_calls(self) -> tuple[ScriptedCall, ...]:
         """The calls for titles."""
         return tuple(self._titles)
 
@@ -208,7 +196,7 @@ class ScriptedModel:
             shown = "\n---\n".join(map(str, left[:3]))
             raise AssertionError(f"after {len(self._calls)} calls, {len(left)} turns were never asked for:\n{shown}")
 
-    def cue(self, request: Request, usage: Usage | None = None) -> Cue:
+    def next_call(self, request: Request, usage: Usage | None = None) -> ScriptedCall:
         """Take the turn that answers ``request``, and record the call.
 
         Raises :class:`OutOfScript` or :class:`UnmetExpectation`. ``usage`` goes before the model's own count.
@@ -221,40 +209,40 @@ class ScriptedModel:
             try:
                 turn, mark = source.take(request, title=title)
             except LookupError as error:
-                raise self._note(OutOfScript(number, str(error.args[0]), request)) from None
-            cue = Cue(number, request, turn, usage or self._usage(request), mark, title)
-            record.append(cue)
+                raise self._note(ScriptExhaustedError(number, str(error.args[0]), request)) from None
+            call = ScriptedCall(number, request, turn, usage or self._usage(request), mark, title)
+            record.append(call)
             problem = _unmet(turn, request)
             if problem:
-                raise self._note(UnmetExpectation(number, problem, request))
-        return cue
+                raise self._note(UnmetExpectationError(number, problem, request))
+        return call
 
-    async def perform(self, cue: Cue) -> AsyncGenerator[StreamEvent | Fail, None]:
+    async def play(self, call: ScriptedCall) -> AsyncGenerator[StreamEvent | Fail, None]:
         """Play the turn, pauses included. A failure comes as the step that asks for it, and is the end."""
         ended = False
         try:
-            for act in cue.acts:
-                match act:
+            for action in call.actions:
+                match action:
                     case Wait():
-                        await self._pause(act.seconds)
+                        await self._pause(action.seconds)
                     case Hang():
                         await _for_ever()
                     case _:
-                        ended = isinstance(act, Finish | Fail)
-                        yield act
+                        ended = isinstance(action, Finish | Fail)
+                        yield action
         finally:
-            if not ended and not cue.title:
-                self._dropped.append(cue.number)
+            if not ended and not call.title:
+                self._dropped.append(call.number)
 
     async def stream(self, request: Request) -> AsyncGenerator[StreamEvent, None]:
         """Answer ``request`` as the script says."""
         begun = False
-        async with aclosing(self.perform(self.cue(request))) as acts:
-            async for act in acts:
-                if isinstance(act, Fail):
-                    raise failure(act, self.clock(), begun=begun)
+        async with aclosing(self.play(self.next_call(request))) as actions:
+            async for action in actions:
+                if isinstance(action, Fail):
+                    raise model_error(action, self.clock(), begun=begun)
                 begun = True
-                yield act
+                yield action
 
     async def _pause(self, seconds: float) -> None:
         if self._sleep is not None:
@@ -285,7 +273,7 @@ class _Queue:
         self._taken = 0
         self._titled = 0
 
-    def take(self, request: Request, *, title: bool) -> tuple[Turn, str]:
+    def take(self, request: Request, *, title: bool) -> tuple[ScriptTurn, str]:
         if title:
             self._titled += 1
             return self._title(), f"{self._mark}title{self._titled}"
@@ -294,16 +282,16 @@ class _Queue:
         self._taken += 1
         return self._turns[self._taken - 1], f"{self._mark}{self._taken}"
 
-    def _title(self) -> Turn:
+    def _title(self) -> ScriptTurn:
         """The next title; then, since a session may be titled more than once, the last one again."""
         if self._titled <= len(self._titles):
             return self._titles[self._titled - 1]
         last = self._titles[-1] if self._titles else None
         if last is None or isinstance(last.steps[-1], Fail | Hang):
-            return Turn((Title(TITLE),))
+            return ScriptTurn((Title(TITLE),))
         return last
 
-    def left(self) -> list[Turn]:
+    def left(self) -> list[ScriptTurn]:
         return self._turns[self._taken :] + self._titles[self._titled :]
 
 
@@ -313,9 +301,9 @@ class _Prompts:
     def __init__(self) -> None:
         self._attempts: dict[bytes, int] = {}
 
-    def take(self, request: Request, *, title: bool) -> tuple[Turn, str]:
+    def take(self, request: Request, *, title: bool) -> tuple[ScriptTurn, str]:
         if title:
-            return Turn((Title(TITLE),)), "title"
+            return ScriptTurn((Title(TITLE),)), "title"
         texts, since = _last_prompt(request)
         calls = _scripted_calls(texts)
         if not calls:
@@ -329,7 +317,7 @@ class _Prompts:
         mark = hashlib.sha256(encode((len(request.messages), texts, attempt))).hexdigest()[:10]
         return calls[position][attempt], mark
 
-    def left(self) -> list[Turn]:
+    def left(self) -> list[ScriptTurn]:
         return []
 
     def _attempt(self, request: Request, attempts: int) -> int:
@@ -341,12 +329,12 @@ class _Prompts:
         return attempt
 
 
-def _scripted_calls(texts: list[str]) -> list[list[Turn]]:
+def _scripted_calls(texts: list[str]) -> list[list[ScriptTurn]]:
     """The script in the first of ``texts`` that holds one."""
     for text in texts:
         try:
             calls = parse_prompt(text)
-        except InvalidScript as error:
+        except InvalidScriptError as error:
             raise LookupError(f"the prompt is no script that can be played: {error}") from None
         if calls:
             return calls
@@ -363,7 +351,7 @@ def _last_prompt(request: Request) -> tuple[list[str], Sequence[Message]]:
     return [], messages
 
 
-def _position(since: Sequence[Message], calls: list[list[Turn]]) -> int:
+def _position(since: Sequence[Message], calls: list[list[ScriptTurn]]) -> int:
     """How many answers were given. Words put into the model's mouth, at the very end, are none of them."""
     count = sum(isinstance(message, Assistant) for message in since)
     last = since[-1] if since else None
@@ -373,8 +361,8 @@ def _position(since: Sequence[Message], calls: list[list[Turn]]) -> int:
     return count if scripted.strip() == text_of(last).strip() else count - 1
 
 
-def _words(text: str) -> Turn:
-    return Turn((Split("word"), Say(f"{text} ")))
+def _words(text: str) -> ScriptTurn:
+    return ScriptTurn((Split("word"), Say(f"{text} ")))
 
 
 def _as_script(script: Script | str) -> Script:
@@ -391,7 +379,7 @@ async def _for_ever() -> None:
     await asyncio.Event().wait()
 
 
-def _unmet(turn: Turn, request: Request) -> str:
+def _unmet(turn: ScriptTurn, request: Request) -> str:
     """The first expectation of ``turn`` that ``request`` does not meet, or nothing."""
     for step in turn.steps:
         if not isinstance(step, Expect):

@@ -19,7 +19,7 @@ from ..config.ownership import whose
 from ..config.source import content
 from ..config.trust import digest
 from .entries import is_local
-from .scripts import PROMPT, SCRIPTED
+from .model import SCRIPTED_PROMPT, SCRIPTED_PROVIDER
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -28,16 +28,16 @@ if TYPE_CHECKING:
     from ..config.source import Path
 
 
-def foreign(config: Config) -> list[Foreign]:
+def provider_trust_items(config: Config) -> list[Foreign]:
     """The providers and scripts that need trust."""
     providers = (_provider(config, name) for name in config.settings.provider)
     scripts = {each.key: each for each in _scripts(config)}
     return [*(each for each in providers if each is not None), *scripts.values()]
 
 
-def doubt(config: Config, provider_id: str, model_id: str = "") -> str:
+def untrusted_reason(config: Config, provider_id: str, model_id: str = "") -> str:
     """Why nothing must be asked of this provider, or of this model that plays a script, in words; nothing if it may."""
-    if provider_id == SCRIPTED:
+    if provider_id == SCRIPTED_PROVIDER:
         each = next((script for script in _scripts(config) if script.name == model_id), None)
     else:
         each = _provider(config, provider_id) if provider_id in config.settings.provider else None
@@ -54,9 +54,9 @@ def _scripts(config: Config) -> Iterator[Foreign]:
         if path[-1] not in ("model", "small_model") or whose(origin, config) != "project":
             continue
         provider_id, _, name = _value(config, path).partition("/")
-        text = _text(name) if provider_id == SCRIPTED and name != PROMPT else None
+        text = _text(name) if provider_id == SCRIPTED_PROVIDER and name != SCRIPTED_PROMPT else None
         if text is not None:
-            key = f"{origin.source}#{SCRIPTED}/{name}"
+            key = f"{origin.source}#{SCRIPTED_PROVIDER}/{name}"
             yield Foreign("script", name, os.path.abspath(name), path, origin, key, digest(text))
 
 

@@ -6,9 +6,9 @@ import json
 import re
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from ..errors import ModelConnectionError, ModelError
-from . import failures
-from .events import (
+from ...errors import ModelConnectionError, ModelError
+from ...models import failures
+from ...models.stream_events import (
     Finish,
     FinishReason,
     FinishStep,
@@ -27,25 +27,25 @@ from .events import (
     ToolInputStart,
     Usage,
 )
-from .pieces import tool_call
-from .script import Call, Drip, Fail, Hang, Meta, Say, Split, Step, Think, Title, Tokens, Turn, Wait
-from .script import Finish as FinishReasonStep
+from ...models.wire_helpers import tool_call
+from .steps import CallTool, Drip, Fail, FinishWith, Hang, Meta, ReportUsage, Say, ScriptStep, Split, Think, Title, Wait
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from .script import Kind
+    from .language import ScriptTurn
+    from .steps import FailureKind
 
-Act: TypeAlias = StreamEvent | Wait | Hang | Fail
+Action: TypeAlias = StreamEvent | Wait | Hang | Fail
 
-_BROKEN: dict[Kind, str] = {
+_BROKEN: dict[FailureKind, str] = {
     "reset": "The connection was reset",
     "malformed": "The stream held something that is no JSON object",
     "torn": "The stream ended in the middle of a character",
 }
 
 
-class Refusal(NamedTuple):
+class ErrorResponse(NamedTuple):
     """A failure as a provider would put it into words."""
 
     status: int
@@ -60,7 +60,7 @@ class Refusal(NamedTuple):
         return {"error": {"message": self.message, "type": self.type, "code": self.code}}
 
 
-_REFUSALS: dict[Kind, tuple[int, str, str, str]] = {
+_REFUSALS: dict[FailureKind, tuple[int, str, str, str]] = {
     "auth": (401, "authentication_error", "invalid_api_key", "The key was not accepted"),
     "overflow": (
         400,
@@ -74,7 +74,7 @@ _REFUSALS: dict[Kind, tuple[int, str, str, str]] = {
 }
 
 
-def refusal(fail: Fail, now: float) -> Refusal | None:
+def error_response(fail: Fail, now: float) -> ErrorResponse | None:
     """What the provider says, for failures that it puts into words; ``None`` for those of the wire."""
     if fail.kind in _BROKEN:
         return None
@@ -82,14 +82,14 @@ def refusal(fail: Fail, now: float) -> Refusal | None:
     if fail.kind == "status":
         # Every status has this type in recorded sessions, and the error's body is stored with them.
         status = fail.status or 500
-        return Refusal(status, "rate_limit_error", status, fail.message or "scripted failure", headers)
+        return ErrorResponse(status, "rate_limit_error", status, fail.message or "scripted failure", headers)
     status, kind, code, message = _REFUSALS[fail.kind]
-    return Refusal(fail.status or status, kind, code, fail.message or message, headers)
+    return ErrorResponse(fail.status or status, kind, code, fail.message or message, headers)
 
 
-def failure(fail: Fail, now: float, *, begun: bool) -> ModelError:
+def model_error(fail: Fail, now: float, *, begun: bool) -> ModelError:
     """The error an adapter raises for ``fail``, before the answer began or in the middle of it."""
-    said = refusal(fail, now)
+    said = error_response(fail, now)
     if said is None:
         return ModelConnectionError(fail.message or _BROKEN[fail.kind], url="scripted:")
     if begun:
@@ -97,7 +97,7 @@ def failure(fail: Fail, now: float, *, begun: bool) -> ModelError:
     return failures.from_response(said.status, said.headers, json.dumps(said.body), "scripted:")
 
 
-def acts_of(turn: Turn, usage: Usage, mark: str) -> list[Act]:
+def actions_of(turn: ScriptTurn, usage: Usage, mark: str) -> list[Action]:
     """What happens in ``turn``. Ids of calls begin with ``call_`` and ``mark``; the rest are unique within the turn."""
     score = _Score(mark)
     for step, metadata in _with_metadata(turn.steps):
@@ -105,14 +105,14 @@ def acts_of(turn: Turn, usage: Usage, mark: str) -> list[Act]:
     if not isinstance(turn.steps[-1], Fail | Hang):
         score.close()
         score.finish(turn, usage)
-    return score.acts
+    return score.actions
 
 
 class _Score:
-    """Writes down acts, step by step."""
+    """Writes down actions, step by step."""
 
     def __init__(self, mark: str) -> None:
-        self.acts: list[Act] = []
+        self.actions: list[Action] = []
         self._mark = mark
         self._begun = False
         self._piece: tuple[type[TextEnd] | type[ReasoningEnd], str] | None = None
@@ -122,13 +122,13 @@ class _Score:
         self._drip = 0.0
         self._metadata: Metadata = {}
 
-    def add(self, step: Step, metadata: Metadata | None) -> None:
+    def add(self, step: ScriptStep, metadata: Metadata | None) -> None:
         match step:
             case Say() | Title():
                 self._words(step.text, metadata, TextStart, TextDelta, TextEnd)
             case Think():
                 self._words(step.text, metadata, ReasoningStart, ReasoningDelta, ReasoningEnd)
-            case Call():
+            case CallTool():
                 self._call(step, metadata)
             case Meta():
                 self._metadata = self._metadata | step.data
@@ -137,29 +137,29 @@ class _Score:
             case Drip():
                 self._drip = step.seconds
             case Wait() | Hang() | Fail():
-                self.acts.append(step)
+                self.actions.append(step)
             case _:
                 pass
 
     def close(self, metadata: Metadata | None = None) -> None:
         if self._piece is not None:
             end, piece_id = self._piece
-            self.acts.append(end(id=piece_id, metadata=metadata))
+            self.actions.append(end(id=piece_id, metadata=metadata))
             self._piece = None
 
-    def finish(self, turn: Turn, usage: Usage) -> None:
+    def finish(self, turn: ScriptTurn, usage: Usage) -> None:
         self._begin()
-        usage = next((step.usage for step in turn.steps if isinstance(step, Tokens)), usage)
+        usage = next((step.usage for step in turn.steps if isinstance(step, ReportUsage)), usage)
         reason: FinishReason = "tool-calls" if self._calls else "stop"
         for step in turn.steps:
-            reason = step.reason if isinstance(step, FinishReasonStep) else reason
-        self.acts.append(FinishStep(reason=reason, usage=usage, metadata=self._metadata or None))
-        self.acts.append(Finish(reason=reason, usage=usage))
+            reason = step.reason if isinstance(step, FinishWith) else reason
+        self.actions.append(FinishStep(reason=reason, usage=usage, metadata=self._metadata or None))
+        self.actions.append(Finish(reason=reason, usage=usage))
 
     def _begin(self) -> None:
         if not self._begun:
             self._begun = True
-            self.acts += (Start(), StartStep())
+            self.actions += (Start(), StartStep())
 
     def _words(
         self,
@@ -175,36 +175,36 @@ class _Score:
             piece_id = f"{'text' if end is TextEnd else 'reasoning'}-{self._pieces}"
             self._pieces += 1
             self._piece = (end, piece_id)
-            self.acts.append(start(id=piece_id))
+            self.actions.append(start(id=piece_id))
         for chunk in _chunks(text, self._size):
             self._delta(delta(id=self._piece[1], text=chunk))
         if metadata is not None:
             self.close(metadata)
 
-    def _call(self, step: Call, metadata: Metadata | None) -> None:
+    def _call(self, step: CallTool, metadata: Metadata | None) -> None:
         self._begin()
         self.close()
         call_id = step.id or f"call_{self._mark}_{self._calls}"
         self._calls += 1
-        self.acts.append(ToolInputStart(id=call_id, name=step.name))
+        self.actions.append(ToolInputStart(id=call_id, name=step.name))
         size = self._size if isinstance(self._size, int) else None
         for chunk in step.fragments or _chunks(step.arguments, size):
             self._delta(ToolInputDelta(id=call_id, text=chunk))
-        self.acts.append(ToolInputEnd(id=call_id))
-        self.acts.append(tool_call(call_id, step.name, step.arguments, metadata))
+        self.actions.append(ToolInputEnd(id=call_id))
+        self.actions.append(tool_call(call_id, step.name, step.arguments, metadata))
 
     def _delta(self, delta: TextDelta | ReasoningDelta | ToolInputDelta) -> None:
         if self._drip:
-            self.acts.append(Wait(self._drip))
-        self.acts.append(delta)
+            self.actions.append(Wait(self._drip))
+        self.actions.append(delta)
 
 
-def _with_metadata(steps: tuple[Step, ...]) -> Iterator[tuple[Step, Metadata | None]]:
+def _with_metadata(steps: tuple[ScriptStep, ...]) -> Iterator[tuple[ScriptStep, Metadata | None]]:
     """Each step with the metadata that belongs to it; metadata of the whole answer stays a step of its own."""
-    previous: Step | None = None
+    previous: ScriptStep | None = None
     for step, following in zip(steps, (*steps[1:], None), strict=True):
-        content = isinstance(step, Say | Think | Call | Title)
-        if not (isinstance(step, Meta) and isinstance(previous, Say | Think | Call | Title)):
+        content = isinstance(step, Say | Think | CallTool | Title)
+        if not (isinstance(step, Meta) and isinstance(previous, Say | Think | CallTool | Title)):
             yield step, following.data if content and isinstance(following, Meta) else None
         previous = step
 
