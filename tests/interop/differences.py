@@ -89,7 +89,7 @@ _INVALID = (
 
 EXPECTED: dict[str, Expected] = {
     # What a step costs, and what is kept of it.
-    "reasoning is counted once": Expected(
+    "reasoning tokens counted once": Expected(
         "fix",
         "OpenCode leaves reasoning tokens in the output and charges them again on top",
         (
@@ -99,12 +99,12 @@ EXPECTED: dict[str, Expected] = {
             Place("*-step-finish.cost", 0.00315, 0.00285),
         ),
     ),
-    "a title is paid for": Expected(
+    "cost of titles recorded": Expected(
         "more",
         "the model that names a session is paid like any other; what it used is noted with the prompt",
         (Place("session.0.messages.0-user.opensesh", MISSING, ...),),
     ),
-    "parts are in the order of the words": Expected(
+    "parts in streaming order": Expected(
         "fix",
         "words after thoughts after words are one text in OpenCode, before the thoughts",
         (
@@ -112,12 +112,12 @@ EXPECTED: dict[str, Expected] = {
             Place("session.0.messages.1-assistant.parts.+3-text", MISSING, ...),
         ),
     ),
-    "no part is empty": Expected(
+    "no empty parts": Expected(
         "fix",
         "nothing is stored for words that are only white space",
         (Place("session.0.messages.3-assistant.parts.1-text", ..., MISSING),),
     ),
-    "a stopped call is paid for": Expected(
+    "aborted calls counted": Expected(
         "fix",
         "the model had answered and is paid for it; a stop while its tools run does not change that",
         (
@@ -127,7 +127,7 @@ EXPECTED: dict[str, Expected] = {
             Place("session.0.messages.1-assistant.finish", MISSING, "tool-calls"),
         ),
     ),
-    "what was cut off has its end": Expected(
+    "interrupted text closed": Expected(
         "fix",
         "words that a stop or an error cut off are closed like all others, without white space at their end",
         (
@@ -135,12 +135,12 @@ EXPECTED: dict[str, Expected] = {
             Place("session.0.messages.1-assistant.parts.1-*.time.end", MISSING, "<moment>"),
         ),
     ),
-    "what was cut off is sent so": Expected(
+    "interrupted text sent as stored": Expected(
         "fix",
         "the next request holds what is stored",
         (Place("request.1.messages.1-assistant.content", re.compile(" $"), re.compile("[^ ]$")),),
     ),
-    "an answer without calls is complete": Expected(
+    "answers without tool calls complete": Expected(
         "fix",
         "OpenCode asks again after an answer that ended for no known reason, though there is nothing new to say",
         (
@@ -150,17 +150,17 @@ EXPECTED: dict[str, Expected] = {
             Place("request.1", ..., MISSING),
         ),
     ),
-    "a refusal is the last word": Expected(
+    "finish after a rejection": Expected(
         "fix",
         "an answer that ended because the user said no is complete, and its record says so",
         (Place("session.0.messages.1-assistant.finish", ..., "stop"),),
     ),
-    "a retry is recorded": Expected(
+    "retries recorded": Expected(
         "more",
         "a try that failed leaves a retry part, which OpenCode knows and does not write",
         (Place("session.0.messages.1-assistant.parts.+0-retry", MISSING, ...),),
     ),
-    "a failed try is taken back": Expected(
+    "failed attempts discarded": Expected(
         "fix",
         "what a try said that came to nothing is removed, so that the next one does not say it twice",
         (
@@ -169,12 +169,12 @@ EXPECTED: dict[str, Expected] = {
         ),
     ),
     # Files, and going back.
-    "writes are accounted for": Expected(
+    "file writes recorded": Expected(
         "more",
         "a call says which files it changed, what they held and what they hold: it can be taken back without git",
         (Place("session.*.state.metadata.opensesh", MISSING, ...),),
     ),
-    "what was deleted is deleted again": Expected(
+    "unrevert deletes again": Expected(
         "fix",
         "undoing a revert leaves OpenCode with files that the session had deleted",
         (
@@ -184,12 +184,12 @@ EXPECTED: dict[str, Expected] = {
         ),
     ),
     # Summing up.
-    "a summary has no snapshot": Expected(
+    "no snapshots around summaries": Expected(
         "fix",
         "OpenCode takes two snapshots around a summary, in which no file can change",
         (Place("session.0.messages.*-assistant.parts.*.snapshot", re.compile("tree"), MISSING),),
     ),
-    "the user's words outlive the summary": Expected(
+    "prompts kept in summaries": Expected(
         "more",
         "what the user said is added to the summary, word for word",
         (
@@ -197,7 +197,7 @@ EXPECTED: dict[str, Expected] = {
             Place("request.*.messages.1-assistant.content", ..., re.compile("The user's own words")),
         ),
     ),
-    "what was summed up can be looked up": Expected(
+    "recall tool": Expected(
         "more",
         "there is a tool to read what a summary stands for, and the model is told so",
         (
@@ -205,7 +205,7 @@ EXPECTED: dict[str, Expected] = {
             Place("request.*.tools.+*", MISSING, "recall"),
         ),
     ),
-    "how to go on": Expected(
+    "continue after compaction": Expected(
         "words",
         "what the model is told after a summary that it did not ask for",
         (
@@ -214,7 +214,7 @@ EXPECTED: dict[str, Expected] = {
             Place("request.*.messages.2-user.content", re.compile("Continue"), re.compile("Go on")),
         ),
     ),
-    "a command's task needs no words of the user's": Expected(
+    "no synthetic prompt after a command's task": Expected(
         "fix",
         "after the task of a command OpenCode has the user say that the output is to be summed up; the next request "
         "ends with that output here, and the answer belongs to the user's own prompt",
@@ -226,15 +226,15 @@ EXPECTED: dict[str, Expected] = {
         ),
     ),
     # Errors.
-    "who stopped it": Expected(
+    "abort message": Expected(
         "words", "an answer that was stopped says so", (Place(_ABORTED, ..., re.compile("stop")),)
     ),
-    "headers as they came": Expected(
+    "header order": Expected(
         "fix",
         "the headers of an answer that failed are kept in their order; OpenCode's runtime sorts them",
         (Place("session.0.messages.1-assistant.error.data.responseHeaders order"),),
     ),
-    "an error in a stream is an API error": Expected(
+    "errors in a stream": Expected(
         "fix",
         "an error that comes in the middle of a stream is kept with its status, whether to try again, and where",
         (
@@ -246,7 +246,7 @@ EXPECTED: dict[str, Expected] = {
             Place("session.0.messages.1-assistant.error.data.metadata", MISSING, ...),
         ),
     ),
-    "a full window is compacted": Expected(
+    "context overflow compacts": Expected(
         "fix",
         "OpenCode ends with the error; here the session is summed up, and goes on",
         (
@@ -255,7 +255,7 @@ EXPECTED: dict[str, Expected] = {
             Place("request.+*", MISSING, ...),
         ),
     ),
-    "half characters are not sent": Expected(
+    "lone surrogates replaced": Expected(
         "fix",
         "no provider takes half of a surrogate pair",
         (
@@ -264,17 +264,17 @@ EXPECTED: dict[str, Expected] = {
             ),
         ),
     ),
-    "results in blocks": Expected(
+    "tool results as text blocks": Expected(
         "words",
         "what a tool said goes to Anthropic as a block of text, as what the user says does",
         (Place("request.*.messages.*-user.content.0-tool_result.content", "hi\n", [{"type": "text", "text": "hi\n"}]),),
     ),
     # Tools.
-    "where a file goes on": Expected(
+    "how to read the rest of a file": Expected(
         "words", "read says how to read on", (*_told("*-tool-read", "3", r"\boffset 3\b"),)
     ),
-    "where an attached file goes on": Expected("words", "read says how to read on", (*_said(2, r"\boffset 4\b"),)),
-    "todos in one order": Expected(
+    "how to read the rest of an attached file": Expected("words", "read says how to read on", (*_said(2, r"\boffset 4\b"),)),
+    "field order of todos": Expected(
         "fix",
         "arguments are checked and filled in before a tool sees them, so a todo has its fields in one order",
         (
@@ -283,12 +283,12 @@ EXPECTED: dict[str, Expected] = {
             *_told("1-tool-todowrite", "*", '"id": "1"'),
         ),
     ),
-    "exit codes are told": Expected(
+    "exit codes shown to the model": Expected(
         "more",
         "a model cannot see otherwise that a command failed",
         (*_told("1-tool-bash", "2", r"exit code 3\b"),),
     ),
-    "silence is told": Expected(
+    "empty output shown to the model": Expected(
         "more",
         "some providers refuse an empty result",
         (
@@ -296,7 +296,7 @@ EXPECTED: dict[str, Expected] = {
             Place("request.1.messages.2-tool.content", "", "(no output)"),
         ),
     ),
-    "timeouts": Expected(
+    "timeout message": Expected(
         "words",
         "a command that was stopped says what to do",
         (
@@ -304,7 +304,7 @@ EXPECTED: dict[str, Expected] = {
             Place("*-tool-bash.state.metadata.output", ..., re.compile("timeout of 800 ms")),
         ),
     ),
-    "the end of a long output": Expected(
+    "tail of long outputs": Expected(
         "fix",
         "of a command's output that is too long the end is shown, where the errors are",
         (
@@ -312,33 +312,33 @@ EXPECTED: dict[str, Expected] = {
             Place("request.1.messages.2-tool.content", re.compile("^1\n"), re.compile("\n3000\n$")),
         ),
     ),
-    "read before you write": Expected(
+    "read before write": Expected(
         "words",
         "why a file that was not read cannot be changed",
         (*_told("1-tool-edit", "6", "Read it first", "error"),),
     ),
-    "no such tool": Expected("words", "why a call could not be made", (*_INVALID,)),
-    "no such arguments": Expected(
+    "unknown tool": Expected("words", "why a call could not be made", (*_INVALID,)),
+    "invalid arguments": Expected(
         "words",
         "which argument is wrong, and which there are",
         (*_told("1-tool-read", "2", "`filePath` is required", "error"),),
     ),
-    "no such agent": Expected(
+    "unknown agent": Expected(
         "words", "which agents there are", (*_told("1-tool-task", "2", "'nobody'.*general", "error"),)
     ),
-    "no such file": Expected("words", "why a file could not be attached", (*_said(2, "missing.txt failed"),)),
-    "refused": Expected("words", "that the user said no", (*_told("1-tool-grep", "2", "refused", "error"),)),
-    "corrected": Expected(
+    "missing attachment": Expected("words", "why a file could not be attached", (*_said(2, "missing.txt failed"),)),
+    "rejected by the user": Expected("words", "that the user said no", (*_told("1-tool-grep", "2", "rejected by the user", "error"),)),
+    "rejected with instructions": Expected(
         "words", "that the user said no, and what else", (*_told("1-tool-grep", "2", "use glob$", "error"),)
     ),
-    "forbidden": Expected(
+    "denied by a rule": Expected(
         "words", "which rules forbid it", (*_told("1-tool-bash", "2", r"bash 'rm \*': deny", "error"),)
     ),
-    "answered": Expected("words", "what the user answered", (*_told("1-tool-question", "2", r'colour\?"="Red"'),)),
-    "dismissed": Expected(
-        "words", "that the user did not answer", (*_told("1-tool-question", "2", "dismissed", "error"),)
+    "question answered": Expected("words", "what the user answered", (*_told("1-tool-question", "2", r'colour\?"="Red"'),)),
+    "question dismissed": Expected(
+        "words", "that the user did not answer", (*_told("1-tool-question", "2", "question dismissed", "error"),)
     ),
-    "circles are refused alone": Expected(
+    "repeated calls rejected individually": Expected(
         "fix",
         "refusing the third call of a circle ends that call; in OpenCode the whole answer fails, and is not paid for",
         (
@@ -350,29 +350,29 @@ EXPECTED: dict[str, Expected] = {
         ),
     ),
     # Other agents.
-    "how to go on with a task": Expected(
+    "how to continue a task": Expected(
         "words",
         "what the id of a task is good for",
         (*_told("*-tool-task", "2", "<task_result>\nfrom the child\n</task_result>$"),),
     ),
-    "rules in one order": Expected(
+    "field order of rules": Expected(
         "fix",
         "a rule has its fields in the order of the schema; OpenCode writes them in two",
         (Place("session.1.permission.* order"),),
     ),
-    "a child is held by its rules": Expected(
+    "restrictions of subagents": Expected(
         "fix",
         "OpenCode says twice what a child may not do: in its rules, and in its prompt, which then replaces the rules",
         (Place("session.1.messages.0-user.tools", ..., MISSING),),
     ),
-    "a named agent": Expected("words", "what to do with an agent that was named", (*_said(2, "'general'"),)),
+    "mentioned agent": Expected("words", "what to do with an agent that was named", (*_said(2, "'general'"),)),
     # Prompts.
-    "files that the model cannot read": Expected(
+    "unsupported files": Expected(
         "words",
         "why a file was left out",
         (Place("request.0.messages.0-user.content.*-text.text", ..., re.compile(r"^\[p\.png was left out")),),
     ),
-    "files out of nowhere": Expected(
+    "text of data URLs": Expected(
         "fix",
         "the content of a data URL begins after its comma; OpenCode decodes the whole URL",
         (
@@ -380,7 +380,7 @@ EXPECTED: dict[str, Expected] = {
             Place("request.0.messages.0-user.content.2-text.text", re.compile("one\ntwo\n$"), "one\ntwo\n"),
         ),
     ),
-    "said meanwhile": Expected(
+    "steering prompts marked": Expected(
         "fix",
         "that a prompt came while the model was at work is stored with it, so that it is sent the same way ever after",
         (
@@ -388,7 +388,7 @@ EXPECTED: dict[str, Expected] = {
             Place("request.1.messages.3-user.content", ..., re.compile("\nSAY I take that into account.\n")),
         ),
     ),
-    "reminders stay": Expected(
+    "reminders stored": Expected(
         "fix",
         "what reminds of the plan is stored with the prompt, so that it is sent the same way ever after",
         (
@@ -397,22 +397,22 @@ EXPECTED: dict[str, Expected] = {
             Place("request.1.messages.0-user.content", "SAY planning", ...),
         ),
     ),
-    "tools are off for one prompt": Expected(
+    "tools disabled per prompt": Expected(
         "fix",
         "OpenCode makes rules of the session of it, in place of those it had, and for all later prompts",
         (Place("session.0.permission", ..., MISSING),),
     ),
-    "formats as they were given": Expected(
+    "format stored as given": Expected(
         "fix",
         "OpenCode adds how often to try again, and never does",
         (Place("session.0.messages.0-user.format.retryCount", 2, MISSING),),
     ),
-    "structure is the last word": Expected(
+    "finish of structured answers": Expected(
         "fix",
         "an answer in the structure that was asked for is complete, and its record says so",
         (Place("session.0.messages.1-assistant.finish", "tool-calls", "stop"),),
     ),
-    "structure is taken": Expected(
+    "structured answer accepted": Expected(
         "words",
         "what the model is told",
         (
@@ -420,8 +420,8 @@ EXPECTED: dict[str, Expected] = {
             Place("*-tool-StructuredOutput.state.metadata.truncated", MISSING, False),
         ),
     ),
-    "no structure": Expected("words", "what was wrong", (Place(_ABORTED, ..., re.compile("structure")),)),
-    "the last step has no tools": Expected(
+    "structured answer missing": Expected("words", "what was wrong", (Place(_ABORTED, ..., re.compile("structure")),)),
+    "last step without tools": Expected(
         "fix",
         "OpenCode tells the model that tools are switched off, and takes calls all the same; and it puts that into the "
         "model's own mouth, which newer models refuse",
@@ -435,83 +435,83 @@ EXPECTED: dict[str, Expected] = {
 }
 
 _SUMMED_UP = (
-    "a summary has no snapshot",
-    "the user's words outlive the summary",
-    "what was summed up can be looked up",
+    "no snapshots around summaries",
+    "prompts kept in summaries",
+    "recall tool",
 )
 
 USED_BY: dict[str, tuple[str, ...]] = {
-    "a title": ("a title is paid for",),
-    "thought that is charged": ("reasoning is counted once",),
-    "thought that is signed": ("results in blocks",),
-    "words after thought after words": ("parts are in the order of the words",),
-    "looking around": ("where a file goes on",),
-    "a list of things to do": ("todos in one order",),
-    "a shell that fails": ("exit codes are told",),
-    "a shell without a word": ("silence is told",),
-    "a shell that takes too long": ("timeouts",),
-    "a long output": ("the end of a long output",),
-    "a tool that fails": ("read before you write",),
-    "a tool that does not exist": ("no such tool",),
-    "arguments that do not fit": ("no such arguments",),
-    "arguments that are no JSON": ("no such tool",),
-    "an answer in white space": ("no part is empty",),
-    "half a character": ("half characters are not sent",),
-    "a refused request": ("headers as they came",),
-    "a key that is not taken": ("headers as they came",),
-    "a request that is too long": ("a full window is compacted",),
-    "another try": ("a retry is recorded",),
-    "an answer that ends for another reason": ("an answer without calls is complete",),
-    "an error in the middle of words": ("an error in a stream is an API error", "what was cut off has its end"),
+    "a title": ("cost of titles recorded",),
+    "thought that is charged": ("reasoning tokens counted once",),
+    "thought that is signed": ("tool results as text blocks",),
+    "words after thought after words": ("parts in streaming order",),
+    "looking around": ("how to read the rest of a file",),
+    "a list of things to do": ("field order of todos",),
+    "a shell that fails": ("exit codes shown to the model",),
+    "a shell without a word": ("empty output shown to the model",),
+    "a shell that takes too long": ("timeout message",),
+    "a long output": ("tail of long outputs",),
+    "a tool that fails": ("read before write",),
+    "a tool that does not exist": ("unknown tool",),
+    "arguments that do not fit": ("invalid arguments",),
+    "arguments that are no JSON": ("unknown tool",),
+    "an answer in white space": ("no empty parts",),
+    "half a character": ("lone surrogates replaced",),
+    "a refused request": ("header order",),
+    "a key that is not taken": ("header order",),
+    "a request that is too long": ("context overflow compacts",),
+    "another try": ("retries recorded",),
+    "an answer that ends for another reason": ("answers without tool calls complete",),
+    "an error in the middle of words": ("errors in a stream", "interrupted text closed"),
     "stopped in the middle of words": (
-        "who stopped it",
-        "what was cut off has its end",
-        "what was cut off is sent so",
+        "abort message",
+        "interrupted text closed",
+        "interrupted text sent as stored",
     ),
-    "stopped in the middle of thought": ("who stopped it", "what was cut off has its end"),
-    "stopped in a tool": ("who stopped it", "a stopped call is paid for"),
-    "stopped before another try": ("who stopped it", "a retry is recorded"),
-    "something said meanwhile": ("silence is told", "said meanwhile"),
-    "another agent's work": ("how to go on with a task", "rules in one order", "a child is held by its rules"),
-    "an agent that does not exist": ("no such agent",),
-    "lines of a file": ("where an attached file goes on",),
-    "a file that is not there": ("no such file",),
-    "a picture": ("files that the model cannot read",),
-    "a file out of nowhere": ("files out of nowhere", "files that the model cannot read"),
-    "an agent by name": ("a named agent",),
-    "a task from the user": ("how to go on with a task", "rules in one order", "a child is held by its rules"),
-    "a plan, then the work": ("reminders stay",),
-    "a tool switched off": ("tools are off for one prompt",),
-    "a structured answer": ("formats as they were given", "structure is the last word", "structure is taken"),
-    "a structured answer that is none": ("formats as they were given", "no structure"),
-    "no more steps": ("the last step has no tools",),
-    "a command that is forbidden": ("forbidden",),
-    "refused by the user": ("refused", "a refusal is the last word"),
-    "refused with a reason": ("corrected",),
-    "a question answered": ("answered",),
-    "a question dismissed": ("dismissed", "a refusal is the last word"),
-    "the same call three times at once": ("circles are refused alone", "a refusal is the last word"),
-    "reading, writing, editing": ("writes are accounted for",),
+    "stopped in the middle of thought": ("abort message", "interrupted text closed"),
+    "stopped in a tool": ("abort message", "aborted calls counted"),
+    "stopped before another try": ("abort message", "retries recorded"),
+    "something said meanwhile": ("empty output shown to the model", "steering prompts marked"),
+    "another agent's work": ("how to continue a task", "field order of rules", "restrictions of subagents"),
+    "an agent that does not exist": ("unknown agent",),
+    "lines of a file": ("how to read the rest of an attached file",),
+    "a file that is not there": ("missing attachment",),
+    "a picture": ("unsupported files",),
+    "a file out of nowhere": ("text of data URLs", "unsupported files"),
+    "an agent by name": ("mentioned agent",),
+    "a task from the user": ("how to continue a task", "field order of rules", "restrictions of subagents"),
+    "a plan, then the work": ("reminders stored",),
+    "a tool switched off": ("tools disabled per prompt",),
+    "a structured answer": ("format stored as given", "finish of structured answers", "structured answer accepted"),
+    "a structured answer that is none": ("format stored as given", "structured answer missing"),
+    "no more steps": ("last step without tools",),
+    "a command that is forbidden": ("denied by a rule",),
+    "refused by the user": ("rejected by the user", "finish after a rejection"),
+    "refused with a reason": ("rejected with instructions",),
+    "a question answered": ("question answered",),
+    "a question dismissed": ("question dismissed", "finish after a rejection"),
+    "the same call three times at once": ("repeated calls rejected individually", "finish after a rejection"),
+    "reading, writing, editing": ("file writes recorded",),
     "summed up on request": _SUMMED_UP,
     "summed up twice": _SUMMED_UP,
     "summed up with calls": _SUMMED_UP,
-    "a window that is full": (*_SUMMED_UP, "how to go on"),
-    "gone back": ("writes are accounted for",),
-    "gone back to the beginning": ("writes are accounted for",),
-    "gone back in an answer": ("writes are accounted for",),
-    "gone back and on": ("writes are accounted for",),
-    "gone back and forth": ("writes are accounted for", "what was deleted is deleted again"),
-    "gone back step by step": ("writes are accounted for",),
-    "gone back and summed up": ("writes are accounted for", *_SUMMED_UP),
-    "summed up and gone back": ("writes are accounted for", *_SUMMED_UP),
-    "the user's command after going back": ("writes are accounted for",),
+    "a window that is full": (*_SUMMED_UP, "continue after compaction"),
+    "gone back": ("file writes recorded",),
+    "gone back to the beginning": ("file writes recorded",),
+    "gone back in an answer": ("file writes recorded",),
+    "gone back and on": ("file writes recorded",),
+    "gone back and forth": ("file writes recorded", "unrevert deletes again"),
+    "gone back step by step": ("file writes recorded",),
+    "gone back and summed up": ("file writes recorded", *_SUMMED_UP),
+    "summed up and gone back": ("file writes recorded", *_SUMMED_UP),
+    "the user's command after going back": ("file writes recorded",),
     "a command for a session of its own": (
-        "a command's task needs no words of the user's",
-        "how to go on with a task",
-        "rules in one order",
-        "a child is held by its rules",
+        "no synthetic prompt after a command's task",
+        "how to continue a task",
+        "field order of rules",
+        "restrictions of subagents",
     ),
-    "a connection that breaks": ("a retry is recorded", "a failed try is taken back"),
-    "an overloaded provider": ("a retry is recorded",),
+    "a connection that breaks": ("retries recorded", "failed attempts discarded"),
+    "an overloaded provider": ("retries recorded",),
 }
 """Which of them show in which scenario. The others have none."""
