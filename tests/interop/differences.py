@@ -273,7 +273,9 @@ EXPECTED: dict[str, Expected] = {
     "how to read the rest of a file": Expected(
         "words", "read says how to read on", (*_told("*-tool-read", "3", r"\boffset 3\b"),)
     ),
-    "how to read the rest of an attached file": Expected("words", "read says how to read on", (*_said(2, r"\boffset 4\b"),)),
+    "how to read the rest of an attached file": Expected(
+        "words", "read says how to read on", (*_said(2, r"\boffset 4\b"),)
+    ),
     "field order of todos": Expected(
         "fix",
         "arguments are checked and filled in before a tool sees them, so a todo has its fields in one order",
@@ -327,14 +329,18 @@ EXPECTED: dict[str, Expected] = {
         "words", "which agents there are", (*_told("1-tool-task", "2", "'nobody'.*general", "error"),)
     ),
     "missing attachment": Expected("words", "why a file could not be attached", (*_said(2, "missing.txt failed"),)),
-    "rejected by the user": Expected("words", "that the user said no", (*_told("1-tool-grep", "2", "rejected by the user", "error"),)),
+    "rejected by the user": Expected(
+        "words", "that the user said no", (*_told("1-tool-grep", "2", "rejected by the user", "error"),)
+    ),
     "rejected with instructions": Expected(
         "words", "that the user said no, and what else", (*_told("1-tool-grep", "2", "use glob$", "error"),)
     ),
     "denied by a rule": Expected(
         "words", "which rules forbid it", (*_told("1-tool-bash", "2", r"bash 'rm \*': deny", "error"),)
     ),
-    "question answered": Expected("words", "what the user answered", (*_told("1-tool-question", "2", r'colour\?"="Red"'),)),
+    "question answered": Expected(
+        "words", "what the user answered", (*_told("1-tool-question", "2", r'colour\?"="Red"'),)
+    ),
     "question dismissed": Expected(
         "words", "that the user did not answer", (*_told("1-tool-question", "2", "question dismissed", "error"),)
     ),
