@@ -7,7 +7,7 @@ import os
 import tempfile
 from collections.abc import AsyncIterator
 
-from opensesh.engine.compaction import portions
+from opensesh.engine.compaction import summary_chunks
 from opensesh.engine.engine import open_engine
 from opensesh.engine.inspector import inspect
 from opensesh.engine.tokens import request_tokens
@@ -73,7 +73,7 @@ async def _inspected() -> None:
             messages = visible(engine.sessions.messages(session.id))
             model, config = scripted_model("it"), engine.runtime.config
             looked, cut = interleaved(
-                lambda: inspect(engine.runtime, session), lambda: portions(messages, model, config), rounds=5
+                lambda: inspect(engine.runtime, session), lambda: summary_chunks(messages, model, config), rounds=5
             )
         os.chdir("/")
     line("taking a request of 400 messages apart", looked / cut, "cutting them for a summary")

@@ -142,4 +142,4 @@ async def session(folder: str, store: Store, model: Provider, prompts: int) -> N
         for _ in range(prompts):
             outcome = await engine.run(opened.id, "Go.", model="scripted/it")
             if outcome.kind != "answered":
-                raise SystemExit(f"the session ended otherwise: {outcome.words}")
+                raise SystemExit(f"the session ended otherwise: {outcome.description}")

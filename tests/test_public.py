@@ -12,7 +12,7 @@ import pytest
 
 import opensesh
 from opensesh.bus import Envelope
-from opensesh.engine.prompt import Manner
+from opensesh.engine.prompt import PromptOptions
 from opensesh.errors import InvalidIDError, PermissionCorrectedError, ReadOnlyStoreError, UsageError
 from opensesh.events import PartUpdated, PermissionAsked, QuestionAsked
 from opensesh.testing.scripted import ScriptedModel
@@ -90,7 +90,7 @@ def test_every_public_name_is_there_and_typed() -> None:
 
 def test_what_goes_with_a_prompt_of_words_is_what_a_prompt_holds() -> None:
     held = {*opensesh.Prompt.__struct_fields__} - {"parts", "steering"}
-    assert {*Manner.__annotations__} == held
+    assert {*PromptOptions.__annotations__} == held
 
 
 async def test_the_text_of_an_answer_is_at_hand() -> None:

@@ -30,7 +30,7 @@ _NAMES = {
     "Engine": ("engine.engine", "Engine"),
     "Outcome": ("engine.loop", "Outcome"),
     "Prompt": ("engine.prompt", "Prompt"),
-    "Settings": ("engine.runtime", "Settings"),
+    "Settings": ("engine.components", "Settings"),
     "tool": ("tools.custom", "tool"),
     "OpenseshError": ("errors", "OpenseshError"),
     "plugins": ("plugins", ""),

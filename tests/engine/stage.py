@@ -11,11 +11,11 @@ from typing import Any
 
 from opensesh import events
 from opensesh.bus import Envelope
+from opensesh.engine.components import Settings
 from opensesh.engine.engine import Engine, open_engine
 from opensesh.engine.loop import Outcome
 from opensesh.engine.prompt import Prompt
-from opensesh.engine.retry import Policy
-from opensesh.engine.runtime import Settings
+from opensesh.engine.retry import RetryPolicy
 from opensesh.models.request import Provider, Request
 from opensesh.models.stream_events import StreamEvent
 from opensesh.plugins import Pluggable
@@ -25,7 +25,7 @@ from opensesh.storage.protocol import Key, Store, StoredMessage
 from opensesh.testing.scripted import Script, ScriptedModel
 from opensesh.tools.tool import Tool, ToolOutput
 
-IMPATIENT = Settings(retry=Policy(initial=1, longest=1))
+IMPATIENT = Settings(retry=RetryPolicy(initial=1, longest=1))
 
 
 class Ledger(Memory):

@@ -12,9 +12,9 @@ import pytest
 from msgspec.structs import replace
 
 from opensesh import events
+from opensesh.engine.components import Settings
 from opensesh.engine.pruning import is_pruned
-from opensesh.engine.retry import Policy
-from opensesh.engine.runtime import Settings
+from opensesh.engine.retry import RetryPolicy
 from opensesh.records import Rule
 from opensesh.storage.json_tree import JsonTree
 from opensesh.storage.leases import Leases
@@ -90,7 +90,7 @@ async def test_a_run_can_be_aborted_at_any_moment(script: str, moment: Moment) -
     rest = (
         "\n---\nSAY afterwards" if moment is not while_a_child_runs else "\n---\nSAY child\nHANG\n---\nSAY afterwards"
     )
-    settings = Settings(retry=Policy(initial=1))
+    settings = Settings(retry=RetryPolicy(initial=1))
     async with stage(script + rest, tools=tools, rules=ASKING, settings=settings) as on:
         first = await on.submit("Go.")
         also = (

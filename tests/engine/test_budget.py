@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from opensesh.engine.budget import Budget, amount, from_environment
-from opensesh.engine.runtime import Settings
+from opensesh.engine.components import Settings
 from opensesh.errors import UsageError
 from opensesh.records import BudgetExceededError, read_failure, side_calls
 from opensesh.testing.scripted import ScriptedModel
@@ -39,7 +39,7 @@ async def test_a_run_ends_when_its_budget_is_used_up_and_nothing_more_is_sent() 
         failure = over(it)
         assert (failure.scope, failure.spent, failure.budget) == ("run", 0.030015, 0.025)
         assert failure.message.startswith("the budget of this run, $0.025, is used up: $0.030015 are spent.")
-        assert outcome.words == failure.message
+        assert outcome.description == failure.message
         it.assert_sound()
         costs = await it.engine.cost(it.session)
         assert costs.total.cost == Decimal("0.030015")

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from opensesh import events
-from opensesh.engine.repetition import Limits, Repetition
+from opensesh.engine.repetition import LoopDetector, LoopLimits
 from opensesh.records import Rule
 from opensesh.testing.scripted import ScriptedModel
 from opensesh.tools.custom import tool
@@ -200,14 +200,14 @@ async def test_a_rule_that_denies_circles_ends_the_turn() -> None:
 
 
 def test_calls_that_differ_are_no_circle() -> None:
-    watch = Repetition(Limits())
+    watch = LoopDetector(LoopLimits())
     for number in range(30):
         assert watch.call("read", {"n": number % 3}) is None
         watch.outcome("read", None)
 
 
 def test_an_error_in_between_that_differs_begins_the_count_anew() -> None:
-    watch = Repetition(Limits())
+    watch = LoopDetector(LoopLimits())
     for number, error in enumerate(["a", "a", "b", "a", "a"]):
         assert watch.call("read", {"n": number}) is None
         watch.outcome("read", error)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from opensesh.engine.cancellation import in_thread, to_the_end
+from opensesh.engine.cancellation import run_in_thread_uncancellable, run_uncancellable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 FORKED = """
 import asyncio, os
-from opensesh.engine.cancellation import in_thread
+from opensesh.engine.cancellation import run_in_thread_uncancellable
 
 async def main():
-    return await asyncio.wait_for(in_thread(os.getpid), 10)
+    return await asyncio.wait_for(run_in_thread_uncancellable(os.getpid), 10)
 
 assert asyncio.run(main()) == os.getpid()
 child = os.fork()
@@ -32,32 +32,33 @@ assert os.waitpid(child, 0)[1] == 0
 
 ONE_BY_ONE = """
 import asyncio, threading
-from opensesh.engine.cancellation import in_thread
+from opensesh.engine.cancellation import run_in_thread_uncancellable
 
 async def main():
-    return {await in_thread(threading.get_ident) for _ in range(50)}
+    return {await run_in_thread_uncancellable(threading.get_ident) for _ in range(50)}
 
 print(len(asyncio.run(main())))
 """
 REFUSED = """
 import asyncio, os, threading
-from opensesh.engine.cancellation import in_thread
+from opensesh.engine.cancellation import run_in_thread_uncancellable
 
 def refuse(thread):
     raise RuntimeError("can't start new thread")
 
 async def main():
     start, threading.Thread.start = threading.Thread.start, refuse
-    refused = await asyncio.gather(*(in_thread(os.getpid) for _ in range(100)), return_exceptions=True)
+    calls = [run_in_thread_uncancellable(os.getpid) for _ in range(100)]
+    refused = await asyncio.gather(*calls, return_exceptions=True)
     print(*set(map(str, refused)))
     threading.Thread.start = start
-    print(await asyncio.wait_for(in_thread(os.getpid), 10) == os.getpid())
+    print(await asyncio.wait_for(run_in_thread_uncancellable(os.getpid), 10) == os.getpid())
 
 asyncio.run(main())
 """
 LEFT = """
 import asyncio, atexit, os, threading
-from opensesh.engine.cancellation import in_thread
+from opensesh.engine.cancellation import run_in_thread_uncancellable
 
 go_on = threading.Event()
 
@@ -68,7 +69,7 @@ def work():
 def leave():
     loop = asyncio.new_event_loop()
     asyncio.set_event_loop(loop)
-    loop.create_task(in_thread(work))
+    loop.create_task(run_in_thread_uncancellable(work))
     loop.call_soon(loop.stop)
     loop.run_forever()
     loop.close()
@@ -78,7 +79,7 @@ IN_VAIN = f"""{LEFT}
 for _ in range(50):
     leave()
 go_on.set()
-asyncio.run(in_thread(os.write, 1, b"more\\n"))
+asyncio.run(run_in_thread_uncancellable(os.write, 1, b"more\\n"))
 """
 AT_THE_END = f"""{LEFT}
 leave()
@@ -97,19 +98,19 @@ def broken(go_on: threading.Event) -> str:
 
 
 async def beside(go_on: threading.Event) -> str:
-    return await to_the_end(asyncio.to_thread(work, go_on))
+    return await run_uncancellable(asyncio.to_thread(work, go_on))
 
 
 async def in_a_thread(go_on: threading.Event) -> str:
-    return await in_thread(work, go_on)
+    return await run_in_thread_uncancellable(work, go_on)
 
 
 async def broken_beside(go_on: threading.Event) -> str:
-    return await to_the_end(asyncio.to_thread(broken, go_on))
+    return await run_uncancellable(asyncio.to_thread(broken, go_on))
 
 
 async def broken_in_a_thread(go_on: threading.Event) -> str:
-    return await in_thread(broken, go_on)
+    return await run_in_thread_uncancellable(broken, go_on)
 
 
 def printed(script: str) -> str:
@@ -166,9 +167,9 @@ async def test_work_that_was_waited_for_in_vain_is_done_before_the_next_begins()
 
     async def writing() -> None:
         try:
-            await in_thread(write, "first")
+            await run_in_thread_uncancellable(write, "first")
         finally:
-            await in_thread(write, "second")
+            await run_in_thread_uncancellable(write, "second")
 
     async with asyncio.TaskGroup() as group:
         task = group.create_task(writing())
@@ -182,7 +183,7 @@ async def test_what_is_given_at_once_is_done_at_once() -> None:
     together = threading.Barrier(5)
     async with asyncio.TaskGroup() as group:
         for _ in range(5):
-            group.create_task(in_thread(together.wait, 10))
+            group.create_task(run_in_thread_uncancellable(together.wait, 10))
 
 
 def test_what_is_given_one_after_another_is_done_by_one_thread() -> None:

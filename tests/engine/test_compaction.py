@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from opensesh.engine import compaction, pruning, window
+from opensesh.engine.components import Settings
 from opensesh.engine.engine import Engine, open_engine
-from opensesh.engine.retry import Policy
-from opensesh.engine.runtime import Settings
-from opensesh.engine.summary import own_words, pieces, transcript
+from opensesh.engine.retry import RetryPolicy
+from opensesh.engine.summary import pieces, transcript, user_prompts_verbatim
 from opensesh.engine.tokens import estimate
 from opensesh.models.request import Request
 from opensesh.models.stream_events import FinishStep, StartStep, StreamEvent, TextDelta, TextEnd, TextStart, Usage
@@ -56,7 +56,7 @@ class Play:
     def __init__(self, *turns: str) -> None:
         self.model = ScriptedModel("\n---\n".join(turns))
         self.engine: Engine = open_engine(
-            ".", store=Memory(), scripts={"x": self.model}, settings=Settings(retry=Policy(initial=1, longest=1))
+            ".", store=Memory(), scripts={"x": self.model}, settings=Settings(retry=RetryPolicy(initial=1, longest=1))
         )
 
     async def __aenter__(self) -> Play:
@@ -150,7 +150,7 @@ def test_a_transcript_goes_into_pieces_that_fit() -> None:
 
 
 def test_the_users_own_words_are_kept_to_the_letter() -> None:
-    said = own_words([message(1, text="Never touch the API!"), message(2, text="And\nno tabs.")])
+    said = user_prompts_verbatim([message(1, text="Never touch the API!"), message(2, text="And\nno tabs.")])
     assert said == "> Never touch the API!\n\n> And\n> no tabs."
 
 
@@ -184,7 +184,7 @@ async def test_a_summary_that_is_empty_three_times_ends_with_a_reason_and_change
     async with Play(FULL, "THINK hm", "THINK hm", "THINK hm") as play:
         outcome = await play.prompt("Count")
         assert outcome.kind == "failed"
-        assert "it was empty, 3 times in a row" in outcome.words
+        assert "it was empty, 3 times in a row" in outcome.description
         stored = play.engine.sessions.messages(play.session)
         assert names_of(window.visible(stored)) == names_of(stored)
 
@@ -202,8 +202,8 @@ async def test_compacting_in_vain_stops_and_says_what_fills_the_window() -> None
     async with Play(*turns) as play:
         outcome = await play.prompt("Hi")
         assert outcome.kind == "failed"
-        assert "even after it was summed up" in outcome.words
-        assert "the tools on offer about" in outcome.words
+        assert "even after it was summed up" in outcome.description
+        assert "the tools on offer about" in outcome.description
 
 
 async def test_compacting_by_hand_can_be_taken_back_exactly() -> None:
@@ -214,9 +214,9 @@ async def test_compacting_by_hand_can_be_taken_back_exactly() -> None:
         outcome = await (await play.engine.compact(play.session))
         assert outcome.kind == "answered"
         assert len(window.visible(play.engine.sessions.messages(play.session))) == 2
-        assert compaction.undo(play.engine.sessions, play.session)
+        assert compaction.undo_compaction(play.engine.sessions, play.session)
         assert window.visible(play.engine.sessions.messages(play.session)) == before
-        assert not compaction.undo(play.engine.sessions, play.session)
+        assert not compaction.undo_compaction(play.engine.sessions, play.session)
 
 
 def names_of(messages: Any) -> list[str]:
@@ -274,7 +274,7 @@ async def test_a_model_that_is_gone_is_the_answer_to_the_wish_to_sum_up(
         on.engine.sessions.update_message(prompt | {"model": {"providerID": provider, "modelID": "gone"}})
         outcome = await (await on.engine.compact(on.session))
         assert outcome.kind == "failed"
-        assert why in outcome.words
+        assert why in outcome.description
         on.assert_sound()
         assert not [record for record in caplog.records if record.exc_info], "it is no fault of ours"
 
@@ -285,7 +285,7 @@ async def test_a_summary_that_the_provider_ends_leaves_no_connection_open() -> N
     async with stage(playing) as on:
         await on.ask("first")
         outcome = await (await on.engine.compact(on.session))
-        assert (outcome.kind, "content-filter" in outcome.words) == ("failed", True)
+        assert (outcome.kind, "content-filter" in outcome.description) == ("failed", True)
         assert playing.closed_in_place == 2
 
 
@@ -338,7 +338,7 @@ async def test_whatever_breaks_a_summary_ends_it() -> None:
         await on.ask("First.")
         outcome = await (await on.engine.compact(on.session))
         assert outcome.kind == "failed"
-        assert outcome.words == "RuntimeError: a defect"
+        assert outcome.description == "RuntimeError: a defect"
         assert [each.info.get("summary") for each in on.answers()] == [None, True]
         on.assert_sound()
 

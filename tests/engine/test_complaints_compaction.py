@@ -91,7 +91,7 @@ async def test_t5_1_instructions_and_tools_that_fill_the_window_alone_are_named_
     async with stage("ERROR overflow") as on:
         outcome = await on.ask("hi")
         assert outcome.kind == "failed"
-        assert "instruction files about 220," in outcome.words
+        assert "instruction files about 220," in outcome.description
         assert compactions(on) == 0
 
 
@@ -107,7 +107,7 @@ async def test_t5_1_a_provider_that_will_not_be_pleased_is_asked_a_limited_numbe
     async with stage("\n---\n".join(turns)) as on:
         outcome = await on.ask("hi")
         assert (outcome.kind, compactions(on)) == ("failed", 2)
-        assert "the tools on offer about" in outcome.words
+        assert "the tools on offer about" in outcome.description
 
 
 # T5.2: cannot compact.
@@ -186,7 +186,7 @@ async def test_t5_3_an_answer_without_a_summary_leaves_everything_in_view(reply:
         before = in_view(on)
         outcome = await (await on.engine.compact(on.session))
         assert outcome.kind == "failed"
-        assert outcome.words
+        assert outcome.description
         assert in_view(on)[: len(before)] == before
 
 
@@ -203,7 +203,7 @@ async def test_t5_3_a_summary_as_long_as_the_conversation_is_none() -> None:
     async with stage("\n---\n".join(["SAY one", long, long, long])) as on:
         await on.ask("hi")
         outcome = await (await on.engine.compact(on.session))
-        assert "tokens long for a conversation of" in outcome.words
+        assert "tokens long for a conversation of" in outcome.description
 
 
 # T5.4: forgets.
@@ -271,7 +271,7 @@ async def test_t5_5_a_summary_can_be_taken_back_and_the_request_is_what_it_was()
         await on.ask("first")
         fork = on.engine.sessions.fork(on.session)
         await (await on.engine.compact(on.session))
-        assert compaction.undo(on.engine.sessions, on.session)
+        assert compaction.undo_compaction(on.engine.sessions, on.session)
         await on.ask("second")
         await on.ask("second", fork.id)
         assert on.model.model_text(2) == on.model.model_text(3)

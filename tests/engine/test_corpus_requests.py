@@ -10,7 +10,7 @@ import pytest
 
 from opensesh.config import load
 from opensesh.engine.engine import Engine, open_engine
-from opensesh.engine.history import History
+from opensesh.engine.session_history import History
 from opensesh.engine.window import visible
 from opensesh.models.model import Model
 from opensesh.models.openai_chat_prompt import body

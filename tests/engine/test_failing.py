@@ -26,7 +26,7 @@ async def test_a_model_without_a_key_is_an_outcome_on_record() -> None:
         outcome = await on.ask(model="anthropic/claude-sonnet-4-5")
         assert outcome.kind == "failed"
         assert on.answers()[-1].info["error"]["name"] == "ProviderAuthError"
-        assert "ANTHROPIC_API_KEY" in outcome.words
+        assert "ANTHROPIC_API_KEY" in outcome.description
         on.assert_sound()
 
 
@@ -115,7 +115,7 @@ async def test_a_disk_that_is_full_fails_the_prompt_and_the_engine_goes_on(caplo
     async with stage("CALL fill {}\n---\nSAY fine", store=store, tools=[Acting("fill", fill)]) as on:
         outcome = await on.ask()
         assert outcome.kind == "failed"
-        assert "disk is full" in outcome.words
+        assert "disk is full" in outcome.description
         assert on.engine.status() == {}
         store.broken = False
         resumed = await on.engine.resume(on.session)

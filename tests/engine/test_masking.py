@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from opensesh.engine.history import History
 from opensesh.engine.masking import note, noted, suspects
+from opensesh.engine.session_history import History
 from opensesh.errors import AuthFailedError, ContextExceededError, ModelError
 from opensesh.models.model import scripted_model
 from opensesh.storage.protocol import StoredMessage

@@ -8,7 +8,7 @@ import pytest
 
 from opensesh import ids
 from opensesh.engine.prompt import Prompt, file_part, text_prompt
-from opensesh.engine.system import day
+from opensesh.engine.system_prompt import day
 from opensesh.errors import OpenseshError, UsageError
 from opensesh.models.request import File, User
 from opensesh.storage.memory import Memory

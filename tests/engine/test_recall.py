@@ -34,7 +34,7 @@ async def test_recall_is_there_once_something_was_summed_up_and_gone_when_that_i
         result = on.parts("tool")[0]["state"]
         assert result["status"] == "completed"
         assert result["output"] == "[1] user\nThe colour is mauve."
-        assert compaction.undo(on.engine.sessions, on.session)
+        assert compaction.undo_compaction(on.engine.sessions, on.session)
         await on.ask("And?")
         assert "recall" not in offered(on, 4)
         assert "recall" not in opening(on, 4)

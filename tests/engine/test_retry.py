@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from opensesh.engine.retry import Policy
+from opensesh.engine.retry import RetryPolicy
 from opensesh.errors import ModelConnectionError, ModelError, OverloadedError, RateLimitedError
 from opensesh.models.failures import retry_after_ms
 
@@ -49,14 +49,14 @@ def test_a_moment_is_meant_by_the_clock_of_who_names_it(days: int) -> None:
 
 def test_when_a_limit_is_lifted_matters_only_to_who_met_it() -> None:
     headers = {"x-ratelimit-reset-tokens": "6m0s"}
-    policy = Policy(jitter=0)
+    policy = RetryPolicy(jitter=0)
     assert policy.delay(RateLimitedError("slow down", headers=headers), 1) == 360_000
     assert policy.delay(OverloadedError("busy", headers=headers), 1) == 2_000
     assert policy.delay(OverloadedError("busy", headers=headers | {"retry-after": "3"}), 1) == 3_000
 
 
 def test_waits_that_are_guessed_grow_and_have_a_ceiling() -> None:
-    policy = Policy(jitter=0.25)
+    policy = RetryPolicy(jitter=0.25)
     broken = ModelConnectionError("gone")
     waits = [policy.delay(broken, attempt, lambda: 0.0) for attempt in (1, 2, 3, 5, 9)]
     assert waits == [2_000, 4_000, 8_000, 30_000, 30_000]
@@ -68,13 +68,15 @@ def test_waits_that_are_guessed_grow_and_have_a_ceiling() -> None:
     "headers", [{"retry-after": str(25 * 86_400)}, {"x-ratelimit-reset": str(NOW // 1000 + 40 * 365 * 86_400)}]
 )
 def test_who_wants_to_be_left_alone_for_weeks_is_not_waited_for(headers: dict[str, str]) -> None:
-    assert Policy().reason(RateLimitedError("the month is used up", headers=headers), 1) is None
-    assert Policy(patience=10**14).reason(RateLimitedError("the month is used up", headers=headers), 1) is not None
-    assert Policy().reason(RateLimitedError("slow down", headers={"retry-after": str(5 * 3_600)}), 1) == "slow down"
+    assert RetryPolicy().reason(RateLimitedError("the month is used up", headers=headers), 1) is None
+    assert RetryPolicy(patience=10**14).reason(RateLimitedError("the month is used up", headers=headers), 1) is not None
+    assert (
+        RetryPolicy().reason(RateLimitedError("slow down", headers={"retry-after": str(5 * 3_600)}), 1) == "slow down"
+    )
 
 
 def test_patience_is_for_what_may_well_succeed_and_has_an_end() -> None:
-    policy = Policy(attempts=5)
+    policy = RetryPolicy(attempts=5)
     assert policy.reason(ModelConnectionError("gone"), 5) == "gone"
     assert policy.reason(ModelConnectionError("gone"), 6) is None
     assert policy.reason(ModelError("no"), 1) is None

@@ -6,7 +6,7 @@ from typing import Any
 
 from opensesh import events
 from opensesh.engine.budget import Budget
-from opensesh.engine.runtime import Settings
+from opensesh.engine.components import Settings
 from opensesh.testing.scripted import ScriptedModel
 from opensesh.tools.custom import tool
 

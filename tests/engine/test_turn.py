@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from opensesh import events
-from opensesh.engine.retry import Policy
-from opensesh.engine.runtime import Settings
+from opensesh.engine.components import Settings
+from opensesh.engine.retry import RetryPolicy
 from opensesh.errors import ModelConnectionError
 from opensesh.models import stream_events as stream
 from opensesh.models.request import Request
@@ -324,7 +324,7 @@ async def test_a_call_that_cannot_succeed_is_not(error: str, name: str) -> None:
 
 
 async def test_patience_has_an_end_and_what_was_said_last_is_kept() -> None:
-    settings = Settings(retry=Policy(attempts=2, initial=1))
+    settings = Settings(retry=RetryPolicy(attempts=2, initial=1))
     broken = "SAY half\nERROR reset\n---\n"
     async with stage(broken * 2 + "SAY the last half\nERROR reset", settings=settings) as on:
         outcome = await on.ask()
@@ -399,7 +399,7 @@ async def test_an_error_event_in_a_stream_fails_the_call() -> None:
     async with stage(Playing([*STEP, stream.Error("out of order")])) as on:
         outcome = await on.ask()
         assert outcome.kind == "failed"
-        assert outcome.words == "out of order"
+        assert outcome.description == "out of order"
         on.assert_sound()
 
 
@@ -410,7 +410,7 @@ async def test_a_fault_in_an_adapter_is_an_outcome_like_any_other_and_other_sess
         fine = await on.submit(session=other.id, model="scripted/slow")
         outcome = await on.ask()
         assert outcome.kind == "failed"
-        assert "KeyError" in outcome.words
+        assert "KeyError" in outcome.description
         assert (await fine).kind == "answered"
         on.assert_sound()
         assert (await on.ask()).kind == "answered"

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 def run(store: Store, session: Session, options: Namespace) -> int:
     """Print one request of the session, taken apart."""
     from ..bus import Bus
+    from ..engine.components import Runtime
     from ..engine.inspector import inspect
-    from ..engine.runtime import Runtime
     from ..project import resolve
     from ..sessions import Sessions
     from .logfile import warnings_told

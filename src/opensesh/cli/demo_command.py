@@ -113,8 +113,8 @@ async def _play(project: str, *, quiet: bool) -> tuple[Drive, Outcome]:
 
 
 def _engine(project: str, script: str) -> Engine:
+    from ..engine.components import Settings
     from ..engine.engine import open_engine
-    from ..engine.runtime import Settings
     from ..testing.scripted import ScriptedModel
 
     settings = Settings(owner="opensesh demo", interactive=False)

@@ -74,8 +74,8 @@ def _run(options: Namespace, words: str) -> int:
     directory = _directory(options, session)
     import asyncio
 
+    from ..engine.components import Settings
     from ..engine.engine import open_engine
-    from ..engine.runtime import Settings
     from .terminal import Keyboard
 
     keyboard = Keyboard.find()
@@ -243,7 +243,7 @@ def _check(engine: Engine, options: Namespace, session: Session | None) -> None:
     """Find out what cannot work before a session is made for it."""
     runtime = engine.runtime
     if options.command is not None and not runtime.mcp.owns(options.command):
-        from ..engine.commands import find_command
+        from ..engine.user_commands import find_command
 
         find_command(runtime, options.command)
     agent = runtime.agent(options.agent)

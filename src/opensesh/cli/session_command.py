@@ -106,13 +106,13 @@ def _compact(sessions: Sessions, session: Session, options: Namespace) -> int:
 
     if options.undo:
         _refuse_if_running(sessions, session)
-        if not compaction.undo(sessions, session.id):
+        if not compaction.undo_compaction(sessions, session.id):
             raise NotFoundError(f"session {session.id} has no summary to take back")
         _answer(sessions.get(session.id), "shown as before its last summary", options)
         return 0
     outcome = asyncio.run(_sum_up(sessions, session))
     if outcome.kind != "answered":
-        raise OpenseshError(outcome.words, session=session.id)
+        raise OpenseshError(outcome.description, session=session.id)
     _answer(sessions.get(session.id), "summed up", options)
     return 0
 

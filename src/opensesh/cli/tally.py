@@ -42,7 +42,7 @@ class Tally:
     @property
     def tokens(self) -> Document:
         """By bucket, as a message has them."""
-        from ..engine.costs import BUCKETS, used
+        from ..engine.budget import BUCKETS, used
 
         flat = [used(info) for info in self._answers.values()]
         total = {name: sum(each[name] for each in flat) for name in BUCKETS}
@@ -51,7 +51,7 @@ class Tally:
 
     def cost(self, engine: Engine) -> float | None:
         """US dollars; ``None`` if the price of some of it is not known."""
-        from ..engine.costs import spent
+        from ..engine.budget import spent
 
         total = spent(self._answers.values(), engine.runtime).cost
         return None if total is None else float(total)

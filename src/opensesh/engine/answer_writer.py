@@ -16,7 +16,7 @@ from ..records import (
     write_failure,
 )
 from ..storage.protocol import StoredMessage
-from .cancellation import in_thread
+from .cancellation import run_in_thread_uncancellable
 
 if TYPE_CHECKING:
     from ..models.model import Model
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ..records import Document, Failure, Tokens
     from ..sessions import Sessions
     from ..workspace import Patch
-    from .growing import Growing
+    from .growing import StreamingPart
 
 
 class AnswerWriter:
@@ -47,7 +47,7 @@ class AnswerWriter:
 
     async def save(self) -> None:
         """Store the message itself, its fields in OpenCode's order."""
-        await in_thread(self._sessions.update_message, self._document())
+        await run_in_thread_uncancellable(self._sessions.update_message, self._document())
 
     def _document(self) -> Document:
         ours = {"opensesh": self.info["opensesh"]} if "opensesh" in self.info else {}
@@ -56,7 +56,7 @@ class AnswerWriter:
     async def put(self, part: Document, *, delta: str | None = None) -> None:
         """Store a part."""
         self.parts[part["id"]] = part
-        await in_thread(self._sessions.update_part, part, delta=delta)
+        await run_in_thread_uncancellable(self._sessions.update_part, part, delta=delta)
 
     def new_call(self, tool: str, call_id: str | None = None) -> Document:
         """A tool part for a call that begins; not stored yet."""
@@ -73,9 +73,11 @@ class AnswerWriter:
     async def drop(self, part_id: str) -> None:
         """Take a part back, of a try that came to nothing."""
         if self.parts.pop(part_id, None) is not None:
-            await in_thread(self._sessions.remove_part, self.info["sessionID"], self.info["id"], part_id)
+            await run_in_thread_uncancellable(
+                self._sessions.remove_part, self.info["sessionID"], self.info["id"], part_id
+            )
 
-    async def grow(self, part: Growing, text: str) -> None:
+    async def grow(self, part: StreamingPart, text: str) -> None:
         """Tell of a piece that was added to a growing part, and store the part if it is time to."""
         if part.is_due():
             await self.put(part.document(), delta=text)
@@ -117,7 +119,7 @@ class AnswerWriter:
             tokens=tokens,
         )
         self.parts[part.id] = part.document
-        await in_thread(self._write_end, part.document, self._document())
+        await run_in_thread_uncancellable(self._write_end, part.document, self._document())
 
     def charge(self, usage: Usage, model: Model) -> tuple[float, Tokens]:
         """Add what a model call cost to the message, and note its tokens there; not stored yet."""

@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 
     from ..bus import Envelope
     from ..permissions import Answer
-    from .runtime import Runtime
+    from .components import Runtime
 
-    MayIt = Callable[[events.PermissionAsked], Awaitable[Answer] | Answer]
+    PermissionCallback = Callable[[events.PermissionAsked], Awaitable[Answer] | Answer]
     """Answers ``once``, ``always`` or ``reject``; raises :class:`PermissionCorrectedError` to say what to do
     instead."""
 
-WhichOne = Callable[[events.QuestionAsked], Awaitable[list[list[str]] | None] | list[list[str]] | None]
+QuestionCallback = Callable[[events.QuestionAsked], Awaitable[list[list[str]] | None] | list[list[str]] | None]
 """Answers with the labels chosen, a list for each question; with ``None`` if there will be no answer."""
 
 log = logging.getLogger("opensesh.engine")
@@ -39,7 +39,9 @@ _LONG = 10.0
 class Answering:
     """The callbacks of one engine, called while it is open."""
 
-    def __init__(self, runtime: Runtime, permission: MayIt | None, question: WhichOne | None) -> None:
+    def __init__(
+        self, runtime: Runtime, permission: PermissionCallback | None, question: QuestionCallback | None
+    ) -> None:
         self._runtime = runtime
         self._permission = permission
         self._question = question
@@ -108,7 +110,7 @@ class Answering:
             what, who, reply = "the model's question waits", "Settings(question=...)", "questions"
         log.warning("%s: name who answers with %s, or call engine.runtime.%s.reply", what, who, reply)
 
-    async def _permit(self, asked: events.PermissionAsked, ask: MayIt) -> None:
+    async def _permit(self, asked: events.PermissionAsked, ask: PermissionCallback) -> None:
         message: str | None = None
         async with self._turn:
             try:
@@ -123,7 +125,7 @@ class Answering:
             with suppress(NotFoundError):
                 self._runtime.permissions.reply(asked.id, answer, message)
 
-    async def _choose(self, asked: events.QuestionAsked, ask: WhichOne) -> None:
+    async def _choose(self, asked: events.QuestionAsked, ask: QuestionCallback) -> None:
         async with self._turn:
             try:
                 answers = await _chosen(ask, asked)
@@ -137,7 +139,7 @@ class Answering:
                     self._runtime.questions.reply(asked.id, answers)
 
 
-async def _permitted(ask: MayIt, asked: events.PermissionAsked) -> Answer:
+async def _permitted(ask: PermissionCallback, asked: events.PermissionAsked) -> Answer:
     given = ask(asked)
     answer = await given if isinstance(given, Awaitable) else given
     if answer not in _ANSWERS:
@@ -145,6 +147,6 @@ async def _permitted(ask: MayIt, asked: events.PermissionAsked) -> Answer:
     return answer
 
 
-async def _chosen(ask: WhichOne, asked: events.QuestionAsked) -> list[list[str]] | None:
+async def _chosen(ask: QuestionCallback, asked: events.QuestionAsked) -> list[list[str]] | None:
     given = ask(asked)
     return await given if isinstance(given, Awaitable) else given

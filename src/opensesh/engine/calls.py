@@ -20,7 +20,7 @@ from ..errors import (
 from ..models import stream_events as stream
 from ..records import EXTENSION_KEY, as_object
 from ..tools.tool import invoke
-from .cancellation import to_the_end
+from .cancellation import run_uncancellable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from ..tools.tool import Tool, ToolOutput
     from .answer_writer import AnswerWriter
     from .context import CallContext, Surroundings
-    from .repetition import Repetition
+    from .repetition import LoopDetector
 
 ABORTED = "Tool execution aborted"
 
@@ -39,7 +39,7 @@ class CallRunner:
     """The tools on offer in one step, and the calls made of them."""
 
     def __init__(
-        self, writer: AnswerWriter, tools: Mapping[str, Tool], surroundings: Surroundings, repetition: Repetition
+        self, writer: AnswerWriter, tools: Mapping[str, Tool], surroundings: Surroundings, repetition: LoopDetector
     ) -> None:
         self._writer = writer
         self._tools = tools
@@ -61,7 +61,7 @@ class CallRunner:
             await self._mind_circles(context, tool.id, given)
             answer = await self._perform(part, call, tool, given, context)
         except asyncio.CancelledError:
-            await to_the_end(self._gave_up(part["id"], ABORTED, context))
+            await run_uncancellable(self._gave_up(part["id"], ABORTED, context))
             raise
         except Exception as error:
             self._note_refusal(error)
@@ -87,7 +87,7 @@ class CallRunner:
         except BaseException as error:
             self._note_refusal(error)
             words = _words(error) if isinstance(error, Exception) else ABORTED
-            await to_the_end(self._gave_up(part["id"], words, context))
+            await run_uncancellable(self._gave_up(part["id"], words, context))
             raise
         await self._answered(part["id"], answer, context)
         return answer

@@ -28,7 +28,7 @@ class _End(asyncio.Future[T]):
         return False
 
 
-async def to_the_end(work: Awaitable[T]) -> T:
+async def run_uncancellable(work: Awaitable[T]) -> T:
     """What ``work`` answers. Cancelled, this waits until the work is done all the same, and is cancelled then."""
     done = asyncio.ensure_future(work)
     end: _End[None] = _End(loop=done.get_loop())
@@ -42,7 +42,7 @@ async def to_the_end(work: Awaitable[T]) -> T:
     return done.result()
 
 
-async def in_thread(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+async def run_in_thread_uncancellable(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
     """``work`` in a thread, to its end. A write that has begun cannot be called back, so whoever is cancelled while
     it runs, and writes something newer then, must come after it."""
     loop = asyncio.get_running_loop()

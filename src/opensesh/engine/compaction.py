@@ -30,10 +30,10 @@ from ..records import (
 )
 from ..storage.protocol import StoredMessage
 from .answer_writer import AnswerWriter
-from .cancellation import to_the_end
+from .cancellation import run_uncancellable
 from .failures import failure_of
 from .prompts import words
-from .summary import first_piece, own_words, pieces, previous_summary, transcript
+from .summary import first_piece, pieces, previous_summary, transcript, user_prompts_verbatim
 from .tokens import estimate
 from .turn import closed_after
 from .window import compaction_part, is_summary, usable, visible
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from ..models.model import Model
     from ..records import Document, Failure, Session
     from ..sessions import Sessions
-    from .runtime import Runtime
+    from .components import Runtime
 
 log = logging.getLogger("opensesh.engine")
 _TRIES = 3
@@ -116,7 +116,7 @@ class Compaction:
             text = draft + await asyncio.to_thread(self._verbatim, messages)
         except asyncio.CancelledError:
             writer.charge(self._spent, self._model)
-            await to_the_end(writer.finish(MessageAbortedError(message="The user stopped this")))
+            await run_uncancellable(writer.finish(MessageAbortedError(message="The user stopped this")))
             raise
         except Exception as error:
             if not isinstance(error, OpenseshError):
@@ -125,7 +125,7 @@ class Compaction:
             writer.charge(self._spent, self._model)
             await writer.finish(failure)
             return writer.message, failure
-        await to_the_end(self._write(writer, text))
+        await run_uncancellable(self._write(writer, text))
         self._runtime.publish(events.SessionCompacted(session_id=self._session.id))
         return writer.message, None
 
@@ -220,7 +220,7 @@ class Compaction:
 
     def _verbatim(self, messages: Sequence[StoredMessage]) -> str:
         """What no summary may change: the user's prompts and the list of what is still to be done."""
-        prompts = own_words(messages)
+        prompts = user_prompts_verbatim(messages)
         todos = [todo for todo in self._runtime.sessions.todos(self._session.id) if todo.get("status") != "completed"]
         listed = "\n".join(f"- [{todo.get('status')}] {todo.get('content')}" for todo in todos)
         sections = (("The user's own words", prompts), ("Todos", listed))
@@ -253,7 +253,7 @@ class Compaction:
         ).document
 
 
-def portions(view: Sequence[StoredMessage], model: Model, config: Config) -> list[str]:
+def summary_chunks(view: Sequence[StoredMessage], model: Model, config: Config) -> list[str]:
     """The conversation as the model that sums it up is given it: as text, one for each request that it takes."""
     return pieces(transcript(view), request_room(model, config)) or [""]
 
@@ -269,7 +269,7 @@ def request_room(model: Model, config: Config) -> int:
     return max(int(room * _CAUTION) - estimate(question()), _SMALLEST)
 
 
-def undo(sessions: Sessions, session_id: str) -> bool:
+def undo_compaction(sessions: Sessions, session_id: str) -> bool:
     """Take the newest compaction back: the view is what it was before. Whether there was one."""
     messages = sessions.messages(session_id)
     summarised = {each.info.get("parentID") for each in messages if is_summary(each.info)}

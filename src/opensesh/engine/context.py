@@ -14,7 +14,7 @@ from ..permissions import disabled
 from ..records import Rule, Todo, document_of
 from ..tools.services import Skill
 from .planning import PLAN
-from .recall import SessionPast
+from .recall import HiddenHistory
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from ..tools.services import Modes, Question, Subtasks
     from ..tools.tool import Tool, ToolOutput
     from .calls import CallRunner
-    from .planning import Gate
-    from .runtime import Runtime
+    from .components import Runtime
+    from .planning import PlanModeGuard
 
 
 class Surroundings(NamedTuple):
@@ -48,7 +48,7 @@ class Surroundings(NamedTuple):
     skills: tuple[ConfigSkill, ...]
     known_instructions: set[str]
     """The instruction files that the model has been given."""
-    gate: Gate | None = None
+    gate: PlanModeGuard | None = None
     """What stands before the calls of a session that plans."""
 
     def told(self, tool: str, call_id: str) -> ToolCall:
@@ -90,7 +90,7 @@ class CallContext:
         self.skills = _Skills(around)
         self.instructions = _Instructions(around)
         self.modes = around.modes
-        self.past = SessionPast(around.runtime.sessions, around.session_id)
+        self.past = HiddenHistory(around.runtime.sessions, around.session_id)
         self.calls = _Calls(runner)
         from .writes import CallWrites
 

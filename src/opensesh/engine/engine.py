@@ -20,26 +20,31 @@ from ..sessions import Sessions
 from ..storage import open_store
 from ..tools.tool import lacking
 from .answering import Answering
-from .cancellation import to_the_end
+from .cancellation import run_in_thread_uncancellable, run_uncancellable
+from .components import Runtime, Settings
 from .failures import failure_of
-from .prompt import Manner, Prompt, mentioned_parts
-from .runs import Runs, let_go
-from .runtime import Runtime, Settings
+from .prompt import Prompt, PromptOptions, mentioned_parts
+from .runs import Runs, releasing_on_error
 from .shell import BY_USER
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping, Sequence
     from types import TracebackType
 
-    from ..config import Config
+    from ..config import Agent, Config
+    from ..models.model import Model
     from ..models.request import Provider
+    from ..permissions import Answer as Reply
     from ..plugins import Pluggable
+    from ..project import ProjectLocation
     from ..records import Document, Rule, Session
     from ..storage.protocol import Store
     from ..tools.filetimes import FileTimes
     from ..tools.tool import Tool
-    from .answering import MayIt
-    from .costs import Costs
+    from ..workspace import Done
+    from .answering import PermissionCallback
+    from .budget import Costs
+    from .inspector import Inspection
     from .loop import Outcome
 
 
@@ -56,7 +61,7 @@ class Engine:
     :class:`~opensesh.errors.BusyError`.
     """
 
-    def __init__(self, runtime: Runtime, *, permission: MayIt | None = None) -> None:
+    def __init__(self, runtime: Runtime, *, permission: PermissionCallback | None = None) -> None:
         self.runtime = runtime
         self.sessions = runtime.sessions
         self.bus = runtime.bus
@@ -104,7 +109,9 @@ class Engine:
         """A new session in this directory."""
         return await asyncio.to_thread(self.sessions.create, title=title, parent_id=parent_id, permission=permission)
 
-    async def prompt(self, session_id: str, prompt: str | Prompt, **more: Unpack[Manner]) -> AsyncIterator[Envelope]:
+    async def prompt(
+        self, session_id: str, prompt: str | Prompt, **more: Unpack[PromptOptions]
+    ) -> AsyncIterator[Envelope]:
         """Ask, and yield every event of the session until the prompt has its outcome; whoever is too slow for them gets
         one that says which were missed.
 
@@ -119,7 +126,7 @@ class Engine:
                     yield envelope
             outcome.result()
 
-    async def run(self, session_id: str, prompt: str | Prompt, **more: Unpack[Manner]) -> Outcome:
+    async def run(self, session_id: str, prompt: str | Prompt, **more: Unpack[PromptOptions]) -> Outcome:
         """Ask, and wait for the outcome. Cancelling this aborts the session's run, and waits for its end."""
         try:
             outcome = await self.submit(session_id, prompt, **more)
@@ -128,25 +135,32 @@ class Engine:
             run = self._runs.get(session_id)
             if run is not None:
                 run.abort()
-                await to_the_end(run.outcome)
+                await run_uncancellable(run.outcome)
             raise
 
-    async def submit(self, session_id: str, prompt: str | Prompt, **more: Unpack[Manner]) -> asyncio.Future[Outcome]:
+    async def submit(
+        self, session_id: str, prompt: str | Prompt, **more: Unpack[PromptOptions]
+    ) -> asyncio.Future[Outcome]:
         """Store the prompt and see that it is answered; the future of its outcome. Once this returns, nothing is
         lost. Cancelled, it has stored and begun all of it, or nothing."""
         if isinstance(prompt, str):
             prompt = Prompt(parts=mentioned_parts(prompt, self.runtime), **more)
-        return await to_the_end(self._submit(session_id, prompt))
+        return await run_uncancellable(self._submit(session_id, prompt))
 
     async def command(
-        self, session_id: str, name: str, arguments: str = "", parts: Sequence[Document] = (), **more: Unpack[Manner]
+        self,
+        session_id: str,
+        name: str,
+        arguments: str = "",
+        parts: Sequence[Document] = (),
+        **more: Unpack[PromptOptions],
     ) -> asyncio.Future[Outcome]:
         """Give a command of the configuration, as if its prompt had been typed; the future of the outcome.
 
         ``more`` are the fields of :class:`Prompt`, and ``parts`` is what is attached. The shell commands of a template
         run first, in the session's directory; cancelled while they do, nothing is stored.
         """
-        from .commands import fetch_command, prompt_of
+        from .user_commands import fetch_command, prompt_of
 
         command = await fetch_command(self.runtime, name)
         try:
@@ -181,21 +195,21 @@ class Engine:
         command; what it printed until then is kept.
         """
         prompt = Prompt(parts=({"type": "text", "text": BY_USER, "synthetic": True},), agent=agent, model=model)
-        outcome = await to_the_end(self._shell(session_id, command, prompt))
+        outcome = await run_uncancellable(self._shell(session_id, command, prompt))
         try:
             return await asyncio.shield(outcome)
         except asyncio.CancelledError:
             self.abort(session_id)
-            await to_the_end(outcome)
+            await run_uncancellable(outcome)
             raise
 
     async def resume(self, session_id: str) -> asyncio.Future[Outcome] | None:
         """Go on with a session whose run was cut off; ``None`` if its prompts all have their outcome."""
-        return await to_the_end(self._resume(session_id))
+        return await run_uncancellable(self._resume(session_id))
 
     async def compact(self, session_id: str) -> asyncio.Future[Outcome]:
         """Sum a session up now; the future of the outcome."""
-        return await to_the_end(self._compact(session_id))
+        return await run_uncancellable(self._compact(session_id))
 
     def abort(self, session_id: str) -> bool:
         """Stop a session's run; whether there was one. Its outcome says so, to everyone who waits for it."""
@@ -203,13 +217,121 @@ class Engine:
 
     async def cost(self, session_id: str) -> Costs:
         """What a session has cost, of its own and with its subagents."""
-        from .costs import costs
+        from .budget import costs
 
         return await asyncio.to_thread(costs, self.runtime, session_id)
 
     def status(self) -> Mapping[str, dict[str, Any]]:
-        """The sessions at work in this process."""
+        """Return the status of every session that this process runs, by session id."""
         return self.runtime.statuses.all()
+
+    @property
+    def config(self) -> Config:
+        """Configuration of the directory, with what plugins added."""
+        return self.runtime.config
+
+    @property
+    def location(self) -> ProjectLocation:
+        """Directory, worktree and project of this engine."""
+        return self.runtime.place
+
+    def agent(self, name: str | None = None) -> Agent:
+        """Return an agent by name, or the default one."""
+        return self.runtime.agent(name)
+
+    def model(self, name: str | None = None) -> Model:
+        """Return a model by its name ``provider/model``, or the default one."""
+        return self.runtime.find_model(name) if name is not None else self.runtime.default_model()
+
+    def check_model(self, model: Model) -> None:
+        """Raise what a request to ``model`` would raise before it is sent: no credentials, no adapter."""
+        if not self.runtime.hooks.plugins.wants(plugin_hooks.auth):  # a plugin is asked for the key with each request
+            self.runtime.connections.provider(model)
+
+    def check_command(self, name: str) -> None:
+        """Raise :class:`~opensesh.errors.NotFoundError` if there is no command ``name``. The prompts of MCP servers are
+        known only once a server is connected, so a name that belongs to one passes."""
+        if not self.runtime.mcp.owns(name):
+            from .user_commands import find_command
+
+            find_command(self.runtime, name)
+
+    def prompt_parts(self, text: str, *, typed: str | None = None) -> tuple[Document, ...]:
+        """Return ``text`` and the files and agents that it mentions with ``@`` as parts of a prompt. ``typed`` limits
+        mentions to what the user wrote, where ``text`` holds more (output of a program, standard input)."""
+        return mentioned_parts(text, self.runtime, said=typed)
+
+    # -- permissions and questions -------------------------------------------------------------------------------------
+
+    def permissions(self) -> list[Document]:
+        """Return the permission requests that wait for a reply, oldest first."""
+        return self.runtime.permissions.pending
+
+    def reply_permission(self, request_id: str, reply: Reply, message: str | None = None) -> None:
+        """Answer a permission request. A ``message`` with a rejection tells the model what to do instead."""
+        self.runtime.permissions.reply(request_id, reply, message)
+
+    def refuse_permission(self, request_id: str, reason: str) -> None:
+        """Refuse a permission request that could not be put to a user; the model is given ``reason``."""
+        self.runtime.permissions.refuse(request_id, reason)
+
+    def questions(self) -> list[Document]:
+        """Return the questions of models that wait for a reply, oldest first."""
+        return self.runtime.questions.pending
+
+    def reply_question(self, request_id: str, answers: list[list[str]]) -> None:
+        """Answer a question request: for each of its questions, the labels that the user chose."""
+        self.runtime.questions.reply(request_id, answers)
+
+    def reject_question(self, request_id: str) -> None:
+        """Dismiss a question request: the tool call that asked fails."""
+        self.runtime.questions.reject(request_id)
+
+    # -- files, todos, context, shares ---------------------------------------------------------------------------------
+
+    async def revert(
+        self, session_id: str, message_id: str, part_id: str | None = None, *, force: bool = False, files: bool = True
+    ) -> Done:
+        """Revert messages and files to before a message or part. See :meth:`opensesh.workspace.Reverts.revert`."""
+        return await self._reverting(session_id, "revert", session_id, message_id, part_id, force=force, files=files)
+
+    async def unrevert(self, session_id: str, *, force: bool = False) -> Done:
+        """Undo a revert. See :meth:`opensesh.workspace.Reverts.unrevert`."""
+        return await self._reverting(session_id, "unrevert", session_id, force=force)
+
+    async def _reverting(self, session_id: str, method: str, *args: Any, **options: Any) -> Done:
+        from ..storage.leases import Leases
+        from ..workspace import Reverts
+
+        def change() -> Done:
+            leases = Leases(self.sessions.store)
+            reverts = Reverts(self.sessions, self.runtime.snapshots, publish=self.runtime.publish, leases=leases)
+            return getattr(reverts, method)(*args, **options)
+
+        async with self._runs.session_lock(session_id):
+            return await run_in_thread_uncancellable(change)
+
+    async def diff(self, session_id: str, message_id: str | None = None) -> list[Document]:
+        """Return the file changes of a session, or of one prompt and its answers."""
+        from ..workspace import Originals, diffs_of, turn
+
+        def read() -> list[Document]:
+            messages = self.sessions.messages(session_id)
+            stretch = turn(messages, message_id) if message_id is not None else messages
+            return diffs_of(stretch, self.runtime.snapshots, Originals(self.sessions.store))
+
+        return await run_in_thread_uncancellable(read)
+
+    async def todo(self, session_id: str) -> list[Document]:
+        """Return the todo list of a session."""
+        return list(await run_in_thread_uncancellable(self.sessions.todos, session_id))
+
+    async def context(self, session_id: str, step: str | None = None) -> Inspection:
+        """Return what the next request of a session holds, or the one of ``step``: a number from 1 or a message id."""
+        from .inspector import inspect
+
+        session = await self.runtime.session(session_id)
+        return await run_in_thread_uncancellable(inspect, self.runtime, session, step)
 
     def files(self, session_id: str) -> FileTimes:
         """What a session has read and written, for as long as the engine lives."""
@@ -218,9 +340,9 @@ class Engine:
     # -- inside --------------------------------------------------------------------------------------------------------
 
     async def _submit(self, session_id: str, prompt: Prompt) -> asyncio.Future[Outcome]:
-        async with self._runs.alone_with(session_id):
+        async with self._runs.session_lock(session_id):
             run = await self._runs.open(session_id)
-            with let_go(run):
+            with releasing_on_error(run):
                 steered = replace(prompt, steering=True) if run.task is not None else prompt
                 message = await run.writer.compose(steered)
                 await self._runs.settle(run)
@@ -229,14 +351,14 @@ class Engine:
             return await self._runs.join(run, message)
 
     async def _resume(self, session_id: str) -> asyncio.Future[Outcome] | None:
-        async with self._runs.alone_with(session_id):
+        async with self._runs.session_lock(session_id):
             if (running := self._runs.get(session_id)) is not None:
                 return running.outcome
             run = await self._runs.open(session_id)
             if not run.loop.has_work():
                 run.lease.release()
                 return None
-            with let_go(run):
+            with releasing_on_error(run):
                 await self._runs.settle(run)
             self._runs.start(run)
             return run.outcome
@@ -244,9 +366,9 @@ class Engine:
     async def _compact(self, session_id: str) -> asyncio.Future[Outcome]:
         from .compaction import request_compaction
 
-        async with self._runs.alone_with(session_id):
+        async with self._runs.session_lock(session_id):
             run = await self._runs.open(session_id)
-            with let_go(run):
+            with releasing_on_error(run):
                 last = run.loop.history.last_user()
                 if last is None:
                     raise UsageError("there is nothing in this session to sum up")
@@ -258,11 +380,11 @@ class Engine:
         """The future of the command alone: prompts that come while it runs are answered behind it."""
         if "\0" in command:
             raise UsageError("the command holds a NUL character, which no shell can be given")
-        async with self._runs.alone_with(session_id):
+        async with self._runs.session_lock(session_id):
             if self._runs.get(session_id) is not None:
                 raise BusyError(f"{session_id} is at work; stop it, or wait until it is done", session_id=session_id)
             run = await self._runs.open(session_id)
-            with let_go(run):
+            with releasing_on_error(run):
                 message = await run.writer.compose(prompt)
                 await self._runs.settle(run)
                 await self.runtime.add_message(message)
@@ -288,7 +410,7 @@ def open_engine(  # noqa: PLR0913 - the front door: each is a name that a caller
     settings: Settings | None = None,
     tools: Sequence[Tool] = (),
     scripts: Mapping[str, Provider] | None = None,
-    permission: MayIt | None = None,
+    permission: PermissionCallback | None = None,
     plugins: Sequence[Pluggable] = (),
 ) -> Engine:
     """An engine for the sessions of a directory, to be entered with ``async with``.

@@ -22,7 +22,7 @@ _WORTH_A_WRITE = 4_096
 _ANY = ("utf-8", "surrogatepass")
 
 
-class Growing:
+class StreamingPart:
     """A text or reasoning part under way."""
 
     def __init__(self, kind: Literal["text", "reasoning"], message: Document, metadata: Metadata | None) -> None:

@@ -17,11 +17,11 @@ from ..models.request import Assistant, File, Reasoning, System, Text, ToolResul
 from ..records import as_object
 from ..storage.protocol import StoredMessage
 from ..tools.filetimes import FileTimes
-from .compaction import portions, question
-from .history import History
+from .compaction import question, summary_chunks
 from .masking import noted
 from .projection import PRUNED
 from .pruning import is_pruned, unmarked
+from .session_history import History
 from .step import Steps
 from .tokens import estimate, piece_tokens, tool_tokens
 from .window import compaction_part, is_kept, is_summary, usable, visible
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from ..config import Agent
     from ..models.request import ModelMessage, Request
     from ..records import Document, Session
-    from .runtime import Runtime
+    from .components import Runtime
 
 _LEFT_OUT = re.compile(r"\[.* was left out: .*\]", re.DOTALL)
 
@@ -246,7 +246,7 @@ class _Look:
     def _summing_up(self, model: Model, agent: Agent) -> list[Piece]:
         """What was sent to have the session summed up: as text, in as many requests as it took."""
         asked = estimate(question())
-        cut = portions(visible(self._before), model, self._runtime.config)
+        cut = summary_chunks(visible(self._before), model, self._runtime.config)
         found = [Piece("system prompt", "", estimate(agent.prompt or "")), Piece("prompts", "what to write", asked)]
         found += [
             Piece("answers", f"the conversation as text, {number} of {len(cut)}", estimate(text))

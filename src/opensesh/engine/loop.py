@@ -26,12 +26,12 @@ from ..records import (
 )
 from .answer_writer import AnswerWriter
 from .calls import CallRunner
-from .cancellation import in_thread, to_the_end
+from .cancellation import run_in_thread_uncancellable, run_uncancellable
 from .failures import failure_of
 from .masking import note, suspects
 from .overflow import Compactions, is_hopeless, too_full
 from .pruning import prune
-from .repetition import Repetition
+from .repetition import LoopDetector
 from .shell import run_for_user
 from .step import Step, Steps
 from .stepfiles import StepFiles
@@ -44,8 +44,8 @@ if TYPE_CHECKING:
     from ..records import Document, Failure, Session
     from ..storage.protocol import StoredMessage
     from ..tools.filetimes import FileTimes
-    from .history import History
-    from .runtime import Runtime
+    from .components import Runtime
+    from .session_history import History
 
 log = logging.getLogger("opensesh.engine")
 ABORTED = "The user stopped this"
@@ -67,7 +67,7 @@ class Outcome(NamedTuple):
         return "\n\n".join(part["text"] for part in parts if part.get("type") == "text" and not part.get("synthetic"))
 
     @property
-    def words(self) -> str:
+    def description(self) -> str:
         """The outcome for a person."""
         if self.error is None:
             return self.kind
@@ -86,7 +86,7 @@ class Loop:
         self._steps: Steps | None = None
         self._status = runtime.statuses.of(session.id)
         self._inbox: list[StoredMessage] = []
-        self._repetition = Repetition(runtime.settings.repetition)
+        self._repetition = LoopDetector(runtime.settings.repetition)
         self._compactions = Compactions(runtime, session, history)
         self._writer: AnswerWriter | None = None
         self._calls: CallRunner | None = None
@@ -134,7 +134,7 @@ class Loop:
             self._writer = AnswerWriter(self._runtime.sessions, info, self._runtime.publish)
             await self._writer.save()
             ended = await run_for_user(self._runtime, self._writer, command)
-            await to_the_end(self._writer.finish())
+            await run_uncancellable(self._writer.finish())
             self.history.add(self._writer.message)
             self._outcome = Outcome("answered" if ended else "aborted", self._writer.message)
             self._writer = None
@@ -147,17 +147,19 @@ class Loop:
 
     async def _planner(self) -> Steps:
         if self._steps is None:
-            self._steps = await in_thread(Steps, self._runtime, self.session, self.history, self._files, self.queue)
+            self._steps = await run_in_thread_uncancellable(
+                Steps, self._runtime, self.session, self.history, self._files, self.queue
+            )
         return self._steps
 
     async def _tidy(self) -> None:
         """Note what changed, and prune if that is wanted; prompts that come meanwhile are taken in after it. An abort
         ends this alone, unless there is such a prompt: the others have their answer."""
         try:
-            await in_thread(self._note_changes)
+            await run_in_thread_uncancellable(self._note_changes)
             if self._runtime.config.settings.compaction.prune:
-                await in_thread(prune, self._runtime.sessions, list(self.history))
-            await in_thread(self._give_back)
+                await run_in_thread_uncancellable(prune, self._runtime.sessions, list(self.history))
+            await run_in_thread_uncancellable(self._give_back)
         except asyncio.CancelledError:
             if self.has_work():
                 raise
@@ -330,7 +332,7 @@ class Loop:
         self._outcome = Outcome(kind, self.history.last_assistant(), write_failure(failure))
         self._tell(failure)
         with suppress(asyncio.CancelledError):
-            await to_the_end(self._record_end(kind, failure))
+            await run_uncancellable(self._record_end(kind, failure))
 
     async def _record_end(self, kind: Literal["aborted", "failed"], failure: Failure) -> None:
         try:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ..models.request import ModelMessage
     from ..records import Document
     from ..storage.protocol import StoredMessage
-    from .history import History
+    from .session_history import History
 
 _INDEX = r"(messages\.|messages\[|contents\[)(\d+)"
 _MEDIA = r"(?i)image|picture|pdf|document|media|file|base64|mime"

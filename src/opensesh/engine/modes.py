@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from .. import ids
 from ..records import MessageTime, ModelRef, TextPart, UserMessage
 from ..storage.protocol import StoredMessage
-from .cancellation import to_the_end
+from .cancellation import run_uncancellable
 from .planning import PLAN
 from .prompts import words
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ..records import Document, Session
-    from .runtime import Runtime
+    from .components import Runtime
 
 
 class SessionModes:
@@ -38,7 +38,7 @@ class SessionModes:
     async def switch(self, agent: str, text: str) -> None:
         """Hand the conversation to ``agent``, with ``text`` as the user message that says so. Cancelled, that is done
         all the same."""
-        await to_the_end(self._switch(agent, text))
+        await run_uncancellable(self._switch(agent, text))
 
     async def _switch(self, agent: str, text: str) -> None:
         model = self._user["model"]

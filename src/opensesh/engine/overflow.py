@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ..errors import OpenseshError
 from ..records import UnknownError, as_object
-from .cancellation import to_the_end
+from .cancellation import run_uncancellable
 from .window import compaction_part, is_full, is_kept, usable, visible
 
 if TYPE_CHECKING:
     from ..models.request import Request
     from ..records import Document, Failure, Session
     from ..storage.protocol import StoredMessage
-    from .history import History
-    from .runtime import Runtime
+    from .components import Runtime
+    from .session_history import History
 
 _MOST_COMPACTIONS = 2
 """How often in a row a session is summed up without a step in between that worked."""
@@ -83,7 +83,7 @@ class Compactions:
 
     async def request(self, user: Document) -> None:
         """Ask for the session to be summed up. Cancelled, it has been asked for all the same."""
-        await to_the_end(self._request(user))
+        await run_uncancellable(self._request(user))
 
     async def _request(self, user: Document) -> None:
         from .compaction import request_compaction, tail_start
@@ -114,12 +114,12 @@ class Compactions:
         try:
             summary, failure = await Compaction(self._runtime, self._session, request).run(before)
         except asyncio.CancelledError:
-            await to_the_end(self._look_again())
+            await run_uncancellable(self._look_again())
             raise
         if failure is None:
-            await to_the_end(self._look_again())
+            await run_uncancellable(self._look_again())
             if part.get("auto") and await self._goes_on(request.info):
-                await to_the_end(self._set_to_work(request.info))
+                await run_uncancellable(self._set_to_work(request.info))
         else:
             self._history.add(summary)
         return Compacted(summary, failure)

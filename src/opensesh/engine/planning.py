@@ -40,7 +40,7 @@ _READING = frozenset(
 )
 
 
-class Gate:
+class PlanModeGuard:
     """What a call must have the user's word for."""
 
     def __init__(self, lifted: Sequence[Rule] = ()) -> None:
@@ -62,14 +62,14 @@ class Gate:
         )
 
 
-def gate(agent: Agent, rules: Sequence[Rule], config: Config) -> Gate | None:
+def gate(agent: Agent, rules: Sequence[Rule], config: Config) -> PlanModeGuard | None:
     """The gate before the calls of an agent; ``None`` where nobody plans."""
     if MARK in rules:
-        return Gate()
+        return PlanModeGuard()
     if agent.name != PLAN:
         return None
     section = config.settings.agent.get(PLAN)
-    return Gate(rules_of(section.permission, config.folders.home) if section is not None else ())
+    return PlanModeGuard(rules_of(section.permission, config.folders.home) if section is not None else ())
 
 
 def narrowed(agent: Agent, config: Config, plan: str) -> tuple[Rule, ...]:

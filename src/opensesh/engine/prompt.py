@@ -32,7 +32,7 @@ from ..records import (
 from ..storage.protocol import StoredMessage
 from .modes import reminders
 from .shell import is_by_user
-from .system import day
+from .system_prompt import day
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -40,8 +40,8 @@ if TYPE_CHECKING:
     from ..models.model import Model
     from ..project import ProjectLocation
     from ..records import FileSource, Part, Session
-    from .history import History
-    from .runtime import Runtime
+    from .components import Runtime
+    from .session_history import History
 
     Reader = Callable[[str, int | None, int | None], Awaitable[tuple[str, tuple[dict[str, Any], ...]]]]
 
@@ -67,7 +67,7 @@ class Prompt(Struct, frozen=True, kw_only=True):
     """It arrives while the model is at work."""
 
 
-class Manner(TypedDict, total=False):
+class PromptOptions(TypedDict, total=False):
     """How a prompt of words is asked: the fields of :class:`Prompt` that are not the prompt itself, each by name."""
 
     agent: str | None
@@ -79,7 +79,7 @@ class Manner(TypedDict, total=False):
     message_id: str | None
 
 
-def text_prompt(text: str, files: Sequence[str] = (), **more: Unpack[Manner]) -> Prompt:
+def text_prompt(text: str, files: Sequence[str] = (), **more: Unpack[PromptOptions]) -> Prompt:
     """A prompt of words, and files by path."""
     attached = [file_part(path) for path in files]
     return Prompt(parts=({"type": "text", "text": text}, *attached), **more)
@@ -120,7 +120,7 @@ def _mentioned_file(name: str, place: ProjectLocation) -> str | None:
     return next((each for each in candidates if os.path.exists(each)), None)
 
 
-def handed_in(part: Document) -> Part:
+def validate_prompt_part(part: Document) -> Part:
     """A part that a caller hands in; :class:`UsageError` for what no prompt is made of, or what lacks the one thing it
     is about."""
     kind = str(part.get("type"))
@@ -182,7 +182,7 @@ class PromptWriter:
         return self._runtime.default_model()
 
     async def _expand(self, part: Document, message_id: str, *, steering: bool) -> list[Document]:
-        given = replace(handed_in(part), session_id=self._session.id, message_id=message_id)
+        given = replace(validate_prompt_part(part), session_id=self._session.id, message_id=message_id)
         if isinstance(given, FilePart):
             return await self._file(given)
         named = replace(given, id=ids.ascending("prt", given.id))

@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 
     from ..tools.filetimes import FileTimes
     from ..tools.tool import Context
+    from .components import Runtime
     from .prompt import Reader
-    from .runtime import Runtime
 
 
 class _Instructions:

@@ -28,7 +28,7 @@ _HINT = (
 )
 
 
-class SessionPast:
+class HiddenHistory:
     """The originals of one session."""
 
     def __init__(self, sessions: Sessions, session_id: str) -> None:
@@ -57,7 +57,7 @@ def has_past(messages: Iterable[StoredMessage]) -> bool:
     return False
 
 
-def point_to_recall(turns: tuple[ModelMessage, ...]) -> tuple[ModelMessage, ...]:
+def add_recall_hint(turns: tuple[ModelMessage, ...]) -> tuple[ModelMessage, ...]:
     """The conversation with a word about the originals in front of its summary, if it begins with one."""
     first = turns[0]
     if not isinstance(first, User) or first.content[0] != Text(text=COMPACTION_PROMPT):

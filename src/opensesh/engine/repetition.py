@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
-class Limits(Struct, frozen=True, kw_only=True):
+class LoopLimits(Struct, frozen=True, kw_only=True):
     """How often is too often."""
 
     same: int = 3
@@ -29,11 +29,11 @@ class Limits(Struct, frozen=True, kw_only=True):
     """Identical errors of one tool in a row."""
 
 
-class Repetition:
+class LoopDetector:
     """The calls of one turn, across its steps."""
 
-    def __init__(self, limits: Limits | None = None) -> None:
-        self.limits = limits or Limits()
+    def __init__(self, limits: LoopLimits | None = None) -> None:
+        self.limits = limits or LoopLimits()
         longest = max(self.limits.same, 2 * self.limits.pairs)
         self._calls: deque[tuple[str, bytes]] = deque(maxlen=longest)
         self._errors: dict[str, list[str]] = {}

@@ -16,11 +16,11 @@ from ..records import as_object
 from ..storage.leases import HEARTBEAT_MS, Lease, Leases
 from ..tools.filetimes import FileLocks, FileTimes
 from .budget import accounting
-from .history import History
 from .loop import Loop, Outcome
 from .prompt import PromptWriter
 from .reading import read_for_prompt
 from .recovery import recover
+from .session_history import History
 from .titles import give_title, wants_title
 from .window import visible
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from ..storage.protocol import StoredMessage
     from ..workspace import Reverts
-    from .runtime import Runtime
+    from .components import Runtime
 
 log = logging.getLogger("opensesh.engine")
 _PATIENCE = 5.0
@@ -76,7 +76,7 @@ class Run:
 
 
 class Runs:
-    """The runs of one engine. A session is opened by one caller at a time, who holds :meth:`alone_with` it."""
+    """The runs of one engine. A session is opened by one caller at a time, who holds :meth:`session_lock` it."""
 
     def __init__(self, runtime: Runtime, group: asyncio.TaskGroup) -> None:
         """They work in tasks of ``group``."""
@@ -107,7 +107,7 @@ class Runs:
             for task in (*self._titles, *([self._heart] if self._heart is not None else [])):
                 task.cancel()
 
-    def alone_with(self, session_id: str) -> asyncio.Lock:
+    def session_lock(self, session_id: str) -> asyncio.Lock:
         """What keeps two from opening a session at the same time."""
         return self._opening.setdefault(session_id, asyncio.Lock())
 
@@ -255,7 +255,7 @@ def _is_gone(busy: BusyError) -> bool:
 
 
 @contextmanager
-def let_go(run: Run) -> Generator[None]:
+def releasing_on_error(run: Run) -> Generator[None]:
     """Let go of a session that was opened for something that fails."""
     try:
         yield

@@ -11,7 +11,7 @@ import os
 from typing import TYPE_CHECKING
 
 from .. import ids
-from .cancellation import to_the_end
+from .cancellation import run_uncancellable
 
 if TYPE_CHECKING:
     from ..records import Document
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ..tools.shell.running import Running
     from ..tools.truncation import Preview
     from .answer_writer import AnswerWriter
-    from .runtime import Runtime
+    from .components import Runtime
 
 BY_USER = "The following tool was executed by the user"
 """What stands in the place of a prompt."""
@@ -56,7 +56,7 @@ async def run_for_user(runtime: Runtime, writer: AnswerWriter, command: str) -> 
         preview = await running.through(arguments, runtime.place.directory, environment)
     except asyncio.CancelledError:
         running.notes.append(_STOPPED)
-        await to_the_end(put("completed", *_ending(running, running.finish())))
+        await run_uncancellable(put("completed", *_ending(running, running.finish())))
         return False
     await put("completed", *_ending(running, preview))
     return True

@@ -17,10 +17,10 @@ from .modes import SessionModes, plan_file
 from .planning import gate, narrowed
 from .projection import mark_cache_points
 from .prompts import words
-from .recall import has_past, point_to_recall
+from .recall import add_recall_hint, has_past
 from .structured import StructuredOutput
 from .subtasks import ORDERED, ChildSessions, subagents
-from .system import system_prompt
+from .system_prompt import system_prompt
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Sequence
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from ..storage.protocol import StoredMessage
     from ..tools.filetimes import FileTimes
     from ..tools.tool import Tool
-    from .history import History
-    from .runtime import Runtime
+    from .components import Runtime
+    from .session_history import History
 
 
 class Steps:
@@ -228,7 +228,7 @@ class Step:
         """What to send. The same history gives the same request, byte for byte."""
         turns = self._steps.turns(self.model, instead)
         if "recall" in self.tools:
-            turns = point_to_recall(turns)
+            turns = add_recall_hint(turns)
         turns = (self._plan.system, *turns, *self._last_words(turns))
         model, agent = self.model, self.agent
         sampling = options.sampling(model)

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from ..records import Document
     from ..storage.protocol import StoredMessage
     from .calls import CallRunner
+    from .components import Runtime
     from .loop import Outcome
-    from .runtime import Runtime
 
 
 DEPTH = 3
@@ -97,7 +97,7 @@ class ChildSessions:
             if (outcome.error or {}).get("name") == "BudgetExceededError":
                 state = "over budget"
             raise SubtaskFailedError(
-                f"the subagent did not finish: {outcome.words}{_so_far(outcome.message)}", state=state
+                f"the subagent did not finish: {outcome.description}{_so_far(outcome.message)}", state=state
             )
         return last_words(outcome.message)
 

@@ -58,7 +58,7 @@ def first_piece(lines: Sequence[str], most: int) -> tuple[str, Sequence[str]]:
     return "\n\n".join(lines), ()
 
 
-def own_words(messages: Sequence[StoredMessage]) -> str:
+def user_prompts_verbatim(messages: Sequence[StoredMessage]) -> str:
     """What the user asked for, word for word: the first prompt, then as many of the newest as there is room for."""
     prompts = [text for message in messages if (text := _prompt(message))]
     if not prompts:

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from ..models.stream_events import Usage
     from ..records import Document, Session
     from ..storage.protocol import StoredMessage
-    from .history import History
-    from .runtime import Runtime
+    from .components import Runtime
+    from .session_history import History
 
 log = logging.getLogger("opensesh.engine")
 _THOUGHT = r"(?s)<think>.*?</think>\s*"

@@ -19,7 +19,7 @@ from ..errors import ModelError
 from ..models import stream_events as stream
 from ..records import Created, RetryPart, write_failure
 from .failures import failure_of
-from .growing import Growing
+from .growing import StreamingPart
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from ..workspace import Patch
     from .answer_writer import AnswerWriter
     from .calls import CallRunner
-    from .retry import Policy
+    from .retry import RetryPolicy
     from .status import Status
     from .stepfiles import StepFiles
 
@@ -63,7 +63,7 @@ class Turn:
         writer: AnswerWriter,
         calls: CallRunner,
         *,
-        policy: Policy,
+        policy: RetryPolicy,
         status: Status,
         files: StepFiles,
         sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
@@ -77,7 +77,7 @@ class Turn:
         self._step_start: str | None = None
         self._sleep = sleep
         self._complete = complete
-        self._growing: dict[str, Growing] = {}
+        self._growing: dict[str, StreamingPart] = {}
         self._tools: dict[str, Document] = {}
         self._finished: stream.FinishStep | None = None
         self._group: asyncio.TaskGroup | None = None
@@ -208,7 +208,7 @@ class Turn:
 
     def _open(self, event: stream.TextStart | stream.ReasoningStart) -> None:
         kind = "text" if isinstance(event, stream.TextStart) else "reasoning"
-        self._growing[f"{kind} {event.id}"] = Growing(kind, self._writer.info, event.metadata)
+        self._growing[f"{kind} {event.id}"] = StreamingPart(kind, self._writer.info, event.metadata)
 
     async def _grow(self, event: stream.TextDelta | stream.ReasoningDelta) -> None:
         kind = "text" if isinstance(event, stream.TextDelta) else "reasoning"
@@ -228,7 +228,7 @@ class Turn:
             del self._growing[f"{kind} {event.id}"]
             await self._close(part, None if text == said else text)
 
-    async def _close(self, part: Growing, instead: str | None = None) -> None:
+    async def _close(self, part: StreamingPart, instead: str | None = None) -> None:
         document = part.document(end=True)
         if instead is not None:
             document["text"] = instead

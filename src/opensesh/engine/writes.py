@@ -14,13 +14,13 @@ from ..records import EXTENSION_KEY
 from ..workspace.file_stats import changed_since, file_stats
 from ..workspace.originals import Write
 from ..workspace.states import ABSENT, State, look, name_of
-from .cancellation import in_thread, to_the_end
+from .cancellation import run_in_thread_uncancellable, run_uncancellable
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Mapping, Sequence
 
     from ..records import Document
-    from .runtime import Runtime
+    from .components import Runtime
 
 
 class CallWrites:
@@ -35,7 +35,7 @@ class CallWrites:
 
     async def begin(self, becoming: Mapping[str, bytes | None]) -> None:
         """Put aside what these files hold."""
-        await in_thread(self._begin, becoming)
+        await run_in_thread_uncancellable(self._begin, becoming)
 
     def done(self, path: str) -> None:
         """A file was written, or is gone."""
@@ -48,11 +48,11 @@ class CallWrites:
             yield
             return
         root = self._runtime.place.directory
-        before = await in_thread(file_stats, root)
+        before = await run_in_thread_uncancellable(file_stats, root)
         try:
             yield
         finally:
-            found = await to_the_end(in_thread(changed_since, root, before))
+            found = await run_uncancellable(run_in_thread_uncancellable(changed_since, root, before))
             self._has_watched |= found is not None
             self._by_command += found or []
 
@@ -63,7 +63,7 @@ class CallWrites:
 
     async def account(self) -> Document:
         """What the call did; empty if it was none that changes files."""
-        return await in_thread(self._account) if self._intended else self._account()
+        return await run_in_thread_uncancellable(self._account) if self._intended else self._account()
 
     def _begin(self, becoming: Mapping[str, bytes | None]) -> None:
         for path, data in becoming.items():

@@ -157,7 +157,7 @@ class _Refusal(NamedTuple):
     names: tuple[str, ...] = ()
     """Codes and types, lower case, the most precise first."""
     status: int | None = None
-    own_words: bool = False
+    user_prompts_verbatim: bool = False
     """Whether ``text`` stands where vendors put a sentence for people, and needs no status beside it."""
 
 
@@ -270,7 +270,7 @@ def _read(value: object) -> _Refusal:
     if isinstance(inner, dict):
         refusal = _fields(cast("dict[str, Any]", inner))
         if refusal.text:
-            return refusal._replace(own_words=True)
+            return refusal._replace(user_prompts_verbatim=True)
         outer = outer | cast("dict[str, Any]", inner)
     refusal = _fields(outer)
     if not refusal.text and isinstance(inner, str):
@@ -299,7 +299,7 @@ def _message(status: int, refusal: _Refusal, body: str, provider_id: str) -> str
     if "github-copilot" in provider_id and status == 403:
         said = f": {refusal.text}" if refusal.text else ""
         return f"GitHub Copilot did not accept the sign-in; sign in again{said}"
-    if refusal.own_words:
+    if refusal.user_prompts_verbatim:
         return refusal.text[:_SHOWN]
     phrase = _phrase(status)
     body = body.strip()

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from ..config import Agent, Command
     from ..records import Document
-    from .runtime import Runtime
+    from .components import Runtime
 
 
 def find_command(runtime: Runtime, name: str) -> Command:

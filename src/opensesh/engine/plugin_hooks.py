@@ -19,7 +19,7 @@ from ..plugins import hooks
 from ..records import UserMessage, as_object, read_message, read_part
 from ..tools.tool import ToolOutput
 from .projection import Projection, clean, mark_cache_points
-from .prompt import handed_in
+from .prompt import validate_prompt_part
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from ..plugins import Plugins
     from ..records import Document
     from ..storage.protocol import StoredMessage
-    from .runtime import Runtime
+    from .components import Runtime
 
 _REFUSALS = (ToolFailedError, PermissionRefusedError)
 _FIXED = ("id", "sessionID", "role", "time")
@@ -323,4 +323,4 @@ def _check_handed_in(parts: Sequence[Document]) -> None:
     if not parts:
         raise ValueError("a prompt needs a part")
     for part in parts:
-        handed_in(part)
+        validate_prompt_part(part)

@@ -22,13 +22,13 @@ from ..plugins.host import Host
 from ..records import as_object
 from ..tools.mcp.servers import Servers
 from ..tools.truncation import MAX_BYTES, MAX_LINES, Outputs
-from .answering import WhichOne
+from .answering import QuestionCallback
 from .budget import Budget, PaidConnections, from_environment
-from .cancellation import in_thread
-from .hooks import Hooks
+from .cancellation import run_in_thread_uncancellable
+from .plugin_hooks import Hooks
 from .questions import Questions
-from .repetition import Limits
-from .retry import Policy
+from .repetition import LoopLimits
+from .retry import RetryPolicy
 from .status import Statuses
 
 if TYPE_CHECKING:
@@ -55,13 +55,13 @@ if TYPE_CHECKING:
 class Settings(Struct, frozen=True, kw_only=True):
     """How a Python caller may bend the engine; the configuration says the rest."""
 
-    retry: Policy = Policy()
-    repetition: Limits = Limits()
+    retry: RetryPolicy = RetryPolicy()
+    repetition: LoopLimits = LoopLimits()
     owner: str = "opensesh"
     """What the lease says of who runs a session."""
     interactive: bool = True
     """Whether someone is there to answer questions."""
-    question: WhichOne | None = None
+    question: QuestionCallback | None = None
     """Who answers them; without it they wait until someone calls ``questions.reply``."""
     budget: Budget | None = None
     """What may be spent; without it, what the environment says (``OPENSESH_BUDGET``)."""
@@ -219,7 +219,7 @@ class Runtime:
         try:
             await self.connections.aclose()
         finally:
-            await in_thread(self.snapshots.close)
+            await run_in_thread_uncancellable(self.snapshots.close)
 
 
 async def _nobody(session_id: str, prompt: Prompt) -> Outcome:
