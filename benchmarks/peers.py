@@ -16,8 +16,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from opensesh.history.index.index import Index
-from opensesh.history.index.search import Query, search
+from opensesh.history.cache.derived_cache import DerivedCache
+from opensesh.history.search.text_search import Query, search
 from opensesh.storage.locations import find_stores
 
 from .listing import isolated
@@ -204,7 +204,7 @@ def _search(programs: dict[str, str], home: Home) -> None:
         return
     for name in ("CACHE", "STATE"):
         os.environ[f"XDG_{name}_HOME"] = home.environment[f"XDG_{name}_HOME"]
-    index = Index(find_stores(home.data))
+    index = DerivedCache(find_stores(home.data))
     index.refresh()
 
     def ask() -> None:

@@ -10,8 +10,8 @@ import tempfile
 import time
 from collections.abc import Callable
 
-from opensesh.history.index.index import Index
-from opensesh.history.index.search import Query, search
+from opensesh.history.cache.derived_cache import DerivedCache
+from opensesh.history.search.text_search import Query, search
 from opensesh.storage.locations import find_stores
 
 from .memory import peak
@@ -31,7 +31,7 @@ def run() -> None:
         files = store(root, SESSIONS)
         store(small, SESSIONS // 10)
         print(f"  a tree of {files:,} files")
-        index = Index(find_stores(os.path.dirname(root)))
+        index = DerivedCache(find_stores(os.path.dirname(root)))
         _build(index, root)
         _confirm(index, root)
         _query(index, root)
@@ -56,7 +56,7 @@ def store(root: str, sessions: int) -> int:
     return builder.files
 
 
-def _build(index: Index, root: str) -> None:
+def _build(index: DerivedCache, root: str) -> None:
     read = _cpu(lambda: _text(root))
     built = _cpu(index.refresh)
     line("the first index (CPU)", built / read, "reading and decoding every part")
@@ -64,7 +64,7 @@ def _build(index: Index, root: str) -> None:
     print(f"  ({SESSIONS * 100 / built:,.0f} parts a second of CPU on this machine)")
 
 
-def _confirm(index: Index, root: str) -> None:
+def _confirm(index: DerivedCache, root: str) -> None:
     index.refresh()
     confirmed, looked = interleaved(index.refresh, lambda: _look(root), rounds=3)
     line(
@@ -78,7 +78,7 @@ def _confirm(index: Index, root: str) -> None:
     line("comparing every file, when asked to", thorough / looked, "os.stat of all")
 
 
-def _query(index: Index, root: str) -> None:
+def _query(index: DerivedCache, root: str) -> None:
     def asked(text: str) -> Callable[[], object]:
         return lambda: search(index, Query(text))
 

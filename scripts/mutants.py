@@ -74,7 +74,7 @@ class Reach:
         return self._step
 
 
-class Chosen:
+class ChosenTests:
     """A pytest plugin that runs certain tests only, in the order given, and lets Hypothesis search but not shrink."""
 
     def __init__(self, tests: list[str]) -> None:
@@ -129,7 +129,7 @@ class Bench:
         for compiled in (self.path.parent / "__pycache__").glob(f"{self.path.stem}.*"):
             compiled.unlink()
         self.path.write_text(mutant.source, "utf-8")
-        code = self._fork(lambda: pytest.main([*OPTIONS, "-x", "--tb=no", *files], [Chosen(chosen)]), limit)
+        code = self._fork(lambda: pytest.main([*OPTIONS, "-x", "--tb=no", *files], [ChosenTests(chosen)]), limit)
         return "time" if code is None else "survived" if code == 0 else "killed"
 
     def _fork(self, work: Any, limit: float) -> int | None:

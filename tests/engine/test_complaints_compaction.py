@@ -11,7 +11,7 @@ from opensesh import events
 from opensesh.engine import compaction, window
 from opensesh.engine.overflow import is_hopeless
 from opensesh.errors import ContextExceededError
-from opensesh.history.library import figures
+from opensesh.history.library import session_totals
 from opensesh.models.model import Model, scripted_model
 from opensesh.models.request import Request
 from opensesh.models.stream_events import FinishStep, StartStep, StreamEvent, TextDelta, TextEnd, TextStart, Usage
@@ -319,7 +319,7 @@ async def test_t5_6_a_summary_is_paid_for_whatever_became_of_it() -> None:
         assert on.messages()[-1].info["tokens"]["input"] == 3_000_000
         assert (await (await on.engine.compact(on.session))).kind == "answered"
         assert on.messages()[-1].info["cost"] == pytest.approx(3.0)
-        assert float(figures(on.store, on.session, print).cost) == pytest.approx(12.0)
+        assert float(session_totals(on.store, on.session, print).cost) == pytest.approx(12.0)
 
 
 async def test_t5_6_a_summary_that_was_stopped_is_paid_for_as_far_as_it_went() -> None:

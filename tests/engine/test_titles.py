@@ -8,7 +8,7 @@ import pytest
 from opensesh import events
 from opensesh.engine.prompt import Prompt
 from opensesh.engine.titles import is_provisional, provisional_title
-from opensesh.history.library import figures as history_figures
+from opensesh.history.library import session_totals
 from opensesh.history.stats.ledger import open_ledger
 from opensesh.history.stats.repricing import Repricer
 from opensesh.storage.json_tree import JsonTree
@@ -138,7 +138,7 @@ async def test_what_a_title_cost_is_counted_once_in_every_sum(tmp_path: Any) -> 
     assert (call["agent"], call["modelID"], call["tokens"]["input"]) == ("title", "it", 200)
     assert call["cost"] == pytest.approx(200 * 3e-6 + 10 * 15e-6)
     answer = on.messages()[1].info["cost"]
-    assert float(history_figures(store, on.session, print).cost) == pytest.approx(answer + call["cost"])
+    assert float(session_totals(store, on.session, print).cost) == pytest.approx(answer + call["cost"])
     on.engine.sessions.fork(on.session)
     for fresh in (open_ledger(store, repricer=Repricer()), open_ledger(store), open_ledger(store)):
         sums = [cell for cell in fresh.accounts[on.session].cells if cell.agent == "title"]

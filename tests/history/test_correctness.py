@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from opensesh.history.index.index import Index
-from opensesh.history.index.search import Query, search
+from opensesh.history.cache.derived_cache import DerivedCache
 from opensesh.history.library import Library
-from opensesh.history.stats.stats import statistics
+from opensesh.history.search.text_search import Query, search
+from opensesh.history.stats.usage_stats import statistics
 from opensesh.storage import open_store
 from opensesh.storage.locations import find_stores
 from opensesh.storage.protocol import Damage
@@ -41,7 +41,7 @@ def money(data: Path) -> Decimal:
 
 def found(data: Path) -> tuple[int, int]:
     """How many answers a search for a word of every one finds, and in how many sessions."""
-    index = Index(find_stores(str(data)))
+    index = DerivedCache(find_stores(str(data)))
     index.refresh()
     hits = search(index, Query("answer", limit=0)).hits
     index.close()

@@ -7,8 +7,15 @@ import pytest
 
 from opensesh import history
 from opensesh.errors import NotFoundError
-from opensesh.history.discovery import base_name, choose_here, find_places, folder_from_here, labels, places
-from opensesh.history.library import Library, Scope
+from opensesh.history.discovery import (
+    base_name,
+    current_project,
+    find_project_groups,
+    labels,
+    project_groups,
+    resolve_path_argument,
+)
+from opensesh.history.library import Library, SessionFilter
 
 from .shelf import Tree
 
@@ -50,7 +57,7 @@ def ids(library: Library, name: str) -> list[str]:
     ],
 )
 def test_projects_go_by_many_names_and_roughly(library: Library, name: str, projects: list[str]) -> None:
-    assert [each.project.id for each in find_places(places(library.projects, []), name)] == projects
+    assert [each.project.id for each in find_project_groups(project_groups(library.projects, []), name)] == projects
 
 
 @pytest.mark.parametrize(
@@ -78,7 +85,7 @@ def test_one_wrong_letter_in_the_beginning_of_a_name_is_forgiven(tree: Tree, nam
     tree.project("two", "/home/me/natural-dashboard-of-everything", vcs="git")
     tree.project("0123456789" * 4, "/home/me/printing", vcs="git")
     library = history.open(str(tree.root.parent))
-    assert [each.project.id for each in find_places(places(library.projects, []), name)] == projects
+    assert [each.project.id for each in find_project_groups(project_groups(library.projects, []), name)] == projects
 
 
 def test_projects_go_by_their_remote(tree: Tree, tmp_path: Path) -> None:
@@ -104,7 +111,7 @@ def test_a_project_without_a_folder_has_no_remote(tree: Tree, tmp_path: Path, mo
 def test_a_folder_of_another_machine_is_called_by_its_last_step(tree: Tree) -> None:
     tree.project("ddd444", "C:\\Dev\\Shop")
     tree.project("global", "/")
-    found = places(history.open(str(tree.root.parent)).projects, ["D:\\My Notes\\"])
+    found = project_groups(history.open(str(tree.root.parent)).projects, ["D:\\My Notes\\"])
     assert [each.title for each in found] == ["Shop", "My Notes"]
 
 
@@ -135,8 +142,8 @@ def test_the_folder_that_was_opened_last_outside_of_a_project_says_nothing_of_th
     assert (ids(library, "shop"), ids(library, "proj")) == ([shop], [proj])
     assert ids(library, "global") == sorted([shop, proj])
     with pytest.raises(NotFoundError):
-        library.choose("stall")
-    known = places(library.projects, ["/home/me/proj", "/home/me/shop", "/"])
+        library.resolve_project("stall")
+    known = project_groups(library.projects, ["/home/me/proj", "/home/me/shop", "/"])
     assert [(each.title, each.folder) for each in known if each.project.id == "global"] == [
         ("global", "/"),
         ("proj", "/home/me/proj"),
@@ -156,7 +163,7 @@ def test_titles_are_the_last_resort(tree: Tree, library: Library) -> None:
     tree.session(project="bbb222")
     assert ids(library, "frobnicator") == [named]
     with pytest.raises(NotFoundError, match="no project resembles 'nowhere-at-all'"):
-        library.choose("nowhere-at-all")
+        library.resolve_project("nowhere-at-all")
 
 
 def test_what_may_belong_here_is_counted(tree: Tree, library: Library) -> None:
@@ -165,13 +172,13 @@ def test_what_may_belong_here_is_counted(tree: Tree, library: Library) -> None:
     tree.session(project="bbb222", directory="/srv/dev/weststore", title="Port a fix to eastore")
     tree.session(project="bbb222", directory="/srv/dev/weststore", title="Something else")
     tree.session(project="global", directory="/mnt/backup/eastore", parentID="ses_x")
-    found = library.overview(Scope(library.choose("aaa111")))
-    assert (found.total, found.elsewhere) == (1, 1)
-    found = library.overview(Scope(library.choose("/srv/dev/eastore")))
-    assert (found.total, found.elsewhere) == (1, 1)
-    found = library.overview(Scope(library.choose("eastore")))
-    assert (found.total, found.elsewhere) == (2, 1)
-    assert library.overview(Scope()).elsewhere == 0
+    found = library.overview(SessionFilter(library.resolve_project("aaa111")))
+    assert (found.total, found.possible_matches) == (1, 1)
+    found = library.overview(SessionFilter(library.resolve_project("/srv/dev/eastore")))
+    assert (found.total, found.possible_matches) == (1, 1)
+    found = library.overview(SessionFilter(library.resolve_project("eastore")))
+    assert (found.total, found.possible_matches) == (2, 1)
+    assert library.overview(SessionFilter()).possible_matches == 0
 
 
 def test_here_is_the_project_of_a_directory(tree: Tree, tmp_path: Path) -> None:
@@ -180,18 +187,18 @@ def test_here_is_the_project_of_a_directory(tree: Tree, tmp_path: Path) -> None:
     for words in (("init", "-q"), ("commit", "-q", "--allow-empty", "-m", "x")):
         subprocess.run(["git", *words], cwd=repository, check=True)
     library = history.open(str(tree.root.parent))
-    chosen = choose_here(str(repository / "sub"))
+    chosen = current_project(str(repository / "sub"))
     (identity,) = chosen.projects
     filed = tree.session(project=identity, directory="/elsewhere")
     inside = tree.session(project="global", directory=str(repository))
     moved = tree.session(project="global", directory="/gone/repo")
-    found = library.overview(Scope(chosen))
+    found = library.overview(SessionFilter(chosen))
     assert sorted(each.id for each in found.sessions) == sorted([filed, inside])
-    assert found.elsewhere == 1
+    assert found.possible_matches == 1
     assert moved not in [each.id for each in found.sessions]
-    plain = choose_here(str(tmp_path))
-    assert plain.belongs("global", str(tmp_path), "")
-    assert not plain.belongs("global", "/", "")
+    plain = current_project(str(tmp_path))
+    assert plain.matches("global", str(tmp_path), "")
+    assert not plain.matches("global", "/", "")
 
 
 def test_a_way_from_here_or_from_home_means_the_project_of_the_folder_it_leads_to(
@@ -203,13 +210,15 @@ def test_a_way_from_here_or_from_home_means_the_project_of_the_folder_it_leads_t
     tree.session(project="global", directory=str(tmp_path))
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.chdir(shop)
-    known = places(library.projects, [str(shop), str(tmp_path)])
+    known = project_groups(library.projects, [str(shop), str(tmp_path)])
     for way in (".", "./", "../shop", "~/shop"):
         assert ids(library, way) == [session]
-        assert [each.folder for each in find_places(known, way)] == [str(shop)]
+        assert [each.folder for each in find_project_groups(known, way)] == [str(shop)]
     monkeypatch.chdir(shop / "sub")
     assert ids(library, "..") == [session]
-    assert [folder_from_here(name) for name in ("./shop", "../nowhere", "...", ".shop", "~shop", "sub")] == [""] * 6
+    assert [resolve_path_argument(name) for name in ("./shop", "../nowhere", "...", ".shop", "~shop", "sub")] == [
+        ""
+    ] * 6
 
 
 def test_names_of_folders_of_any_machine() -> None:

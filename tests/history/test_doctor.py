@@ -12,7 +12,7 @@ import pytest
 
 from opensesh.errors import NotFoundError, RecordError, WriteError
 from opensesh.history.library import Library
-from opensesh.history.stats.stats import statistics
+from opensesh.history.stats.usage_stats import statistics
 from opensesh.history.upkeep.comparison import Names, compare_stores
 from opensesh.history.upkeep.doctor import Diagnosis, diagnose, repair
 from opensesh.storage import open_store, paths

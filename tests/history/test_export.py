@@ -18,7 +18,7 @@ from opensesh.history.exchange.exporting import Export
 from opensesh.history.exchange.redaction import Redactor
 from opensesh.history.formats import FORMATS, Options, find_format
 from opensesh.history.selection import Selection
-from opensesh.history.stats.ledger import Facts
+from opensesh.history.stats.ledger import SessionInfo
 from opensesh.storage import open_store
 from opensesh.storage.json_tree import JsonTree
 from opensesh.storage.protocol import Damage, Store
@@ -393,7 +393,7 @@ def test_without_its_library_the_table_names_the_extra(store: JsonTree, monkeypa
 # -- which sessions -----------------------------------------------------------------------------------------------
 
 
-def in_the_world(facts: Facts) -> bool:
+def in_the_world(facts: SessionInfo) -> bool:
     return facts.project == "global"
 
 

@@ -7,7 +7,7 @@ import pytest
 from opensesh.history.stats.forks import copies
 from opensesh.history.stats.ledger import open_ledger
 from opensesh.history.stats.results import Statistics
-from opensesh.history.stats.stats import Choice, statistics
+from opensesh.history.stats.usage_stats import UsageFilter, statistics
 from opensesh.project import ProjectLocation
 from opensesh.sessions import Sessions
 from opensesh.storage import open_store
@@ -29,7 +29,7 @@ def test_three_forks_cost_nothing_more(sample: Sample) -> None:
     found = counted(sample)
     assert found.total.document()["cost"] == 1.0
     assert found.total.document()["messages"] == 8
-    assert (found.copied.sessions, found.copied.figures.messages) == (3, 24)
+    assert (found.copied.sessions, found.copied.totals.messages) == (3, 24)
     assert found.document()["copied"]["cost"] == 3.0
 
 
@@ -91,7 +91,7 @@ def test_forks_are_told_of_as_far_as_their_copies_were_asked_for(sample: Sample)
     session = sample.talk(answers=2)
     fork = sample.fork(session)
     sample.answer(fork, cost=1)
-    last = Choice(since=sample.clock)
+    last = UsageFilter(since=sample.clock)
     found = statistics(JsonTree(sample.root), "day", last, fresh=True)
     assert (found.total.document()["cost"], found.copied.sessions) == (1, 0)
 

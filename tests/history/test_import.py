@@ -21,7 +21,7 @@ from opensesh.history.exchange.importing import Imported, Importer
 from opensesh.history.exchange.merging import Relation, compare, in_our_words
 from opensesh.history.exchange.sources import PathMap, incoming
 from opensesh.history.selection import Selection
-from opensesh.history.stats.stats import statistics
+from opensesh.history.stats.usage_stats import statistics
 from opensesh.storage import open_store
 from opensesh.storage.json_tree import JsonTree
 from opensesh.storage.leases import Leases

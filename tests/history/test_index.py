@@ -17,12 +17,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from opensesh.errors import StoreError
-from opensesh.history.index import schema
-from opensesh.history.index.database_feed import DatabaseFeed
-from opensesh.history.index.feeds import UNSURE, mark
-from opensesh.history.index.index import Index
-from opensesh.history.index.search import Filters, Query, search
-from opensesh.history.index.tree_feed import TreeFeed
+from opensesh.history.cache import cache_file as schema
+from opensesh.history.cache.derived_cache import DerivedCache
+from opensesh.history.search.database_feed import DatabaseFeed
+from opensesh.history.search.feeds import UNSURE, mark
+from opensesh.history.search.text_search import Filters, Query, search
+from opensesh.history.search.tree_feed import TreeFeed
 from opensesh.storage import paths
 from opensesh.storage.locations import StoreLocations, find_stores
 from opensesh.storage.locks import open_lock_file, try_lock_file
@@ -49,30 +49,30 @@ def tree(tmp_path: Path) -> Tree:
 
 
 @pytest.fixture
-def index(tree: Tree) -> Iterator[Index]:
-    made = Index(find_stores(str(tree.root.parent)))
+def index(tree: Tree) -> Iterator[DerivedCache]:
+    made = DerivedCache(find_stores(str(tree.root.parent)))
     yield made
     made.close()
 
 
-def found(index: Index, text: str, *, refresh: bool = True, **filters: object) -> list[str | None]:
+def found(index: DerivedCache, text: str, *, refresh: bool = True, **filters: object) -> list[str | None]:
     if refresh:
         index.refresh()
     query = Query(text, filters=Filters(**filters), limit=0)  # type: ignore[arg-type]
     return [hit.part for hit in search(index, query).hits]
 
 
-def rows(index: Index) -> set[tuple[object, ...]]:
+def rows(index: DerivedCache) -> set[tuple[object, ...]]:
     sql = """SELECT s.name, s.title, m.name, m.role, p.name, p.kind, p.digest, p.tool, p.time, p.unfinished FROM part p
              JOIN session s ON s.id = p.session LEFT JOIN message m ON m.id = p.message"""
     return set(index.ask(lambda db: db.execute(sql).fetchall()))
 
 
-def count(index: Index, table: str) -> int:
+def count(index: DerivedCache, table: str) -> int:
     return index.ask(lambda db: db.execute(f"SELECT count(*) FROM {table}").fetchone()[0])
 
 
-def test_what_is_new_is_found_by_the_next_question(index: Index, tree: Tree) -> None:
+def test_what_is_new_is_found_by_the_next_question(index: DerivedCache, tree: Tree) -> None:
     assert found(index, "gravel") == []
     session = tree.session()
     message, part = tree.text(session, "the gravel road")
@@ -86,7 +86,7 @@ def test_what_is_new_is_found_by_the_next_question(index: Index, tree: Tree) -> 
 
 
 @pytest.mark.parametrize("age", [0, 3_600, 90_000])
-def test_a_long_session_is_indexed_from_end_to_end_and_followed(index: Index, tree: Tree, age: int) -> None:
+def test_a_long_session_is_indexed_from_end_to_end_and_followed(index: DerivedCache, tree: Tree, age: int) -> None:
     session = tree.session()
     parts = [tree.text(session, "gravel")[1] for _ in range(150)]
     tree.settle(age)
@@ -95,7 +95,7 @@ def test_a_long_session_is_indexed_from_end_to_end_and_followed(index: Index, tr
     assert set(found(index, "gravel")) == set(parts)
 
 
-def test_what_is_gone_is_not_found(index: Index, tree: Tree) -> None:
+def test_what_is_gone_is_not_found(index: DerivedCache, tree: Tree) -> None:
     keep, drop = tree.session(), tree.session(title="gravel in a title")
     message, _ = tree.text(keep, "gravel one")
     second = tree.part(keep, message, type="text", text="gravel two")
@@ -117,7 +117,7 @@ def test_an_unchanged_store_is_neither_read_nor_written(tree: Tree) -> None:
         tree.text(tree.session(), f"words of session {number}")
     tree.settle(90_000)
     feed = CountingFeed(str(tree.root))
-    index = Index(find_stores(str(tree.root.parent)), feeds=[feed])
+    index = DerivedCache(find_stores(str(tree.root.parent)), feeds=[feed])
     index.refresh()
     assert feed.reads >= 90
     before = {path: path.stat().st_mtime_ns for path in Path(index.path).parent.iterdir()}
@@ -129,7 +129,7 @@ def test_an_unchanged_store_is_neither_read_nor_written(tree: Tree) -> None:
     index.close()
 
 
-def test_a_part_that_grows_in_place_is_followed_to_its_end(index: Index, tree: Tree) -> None:
+def test_a_part_that_grows_in_place_is_followed_to_its_end(index: DerivedCache, tree: Tree) -> None:
     session = tree.session()
     message = tree.message(session, "assistant", time={"created": int(time.time() * 1000)})
     part = tree.part(session, message, type="text", text="slow", time={"start": 1})
@@ -146,7 +146,7 @@ def test_a_part_that_grows_in_place_is_followed_to_its_end(index: Index, tree: T
     assert found(index, "slow") == [part]
 
 
-def test_a_tool_that_runs_for_days_is_found_when_it_answers(index: Index, tree: Tree) -> None:
+def test_a_tool_that_runs_for_days_is_found_when_it_answers(index: DerivedCache, tree: Tree) -> None:
     session = tree.session()
     message = tree.message(session, "assistant", time={"created": int(time.time() * 1000)})
     _, part = tree.tool(session, "task", message=message, status="running", input={"prompt": "dig"})
@@ -159,7 +159,7 @@ def test_a_tool_that_runs_for_days_is_found_when_it_answers(index: Index, tree: 
     assert found(index, "gravel") == [part]
 
 
-def test_two_changes_within_one_tick_of_the_clock_are_both_seen(index: Index, tree: Tree) -> None:
+def test_two_changes_within_one_tick_of_the_clock_are_both_seen(index: DerivedCache, tree: Tree) -> None:
     session = tree.session()
     message, part = tree.text(session, "first words")
     path = tree.path("part", message, part)
@@ -171,7 +171,7 @@ def test_two_changes_within_one_tick_of_the_clock_are_both_seen(index: Index, tr
     assert found(index, "first") == []
 
 
-def test_two_changes_of_a_session_within_one_tick_are_both_seen(index: Index, tree: Tree) -> None:
+def test_two_changes_of_a_session_within_one_tick_are_both_seen(index: DerivedCache, tree: Tree) -> None:
     session = tree.session(title="first words")
     path = tree.path("session", "global", session)
     moment = path.stat().st_mtime_ns
@@ -185,7 +185,7 @@ def test_two_changes_of_a_database_within_one_tick_are_both_seen(tmp_path: Path)
     database = Database(tmp_path / "opencode.db")
     database.session("ses_a", title="first words")
     moment = database.path.stat().st_mtime_ns
-    index = Index(find_stores(str(tmp_path)))
+    index = DerivedCache(find_stores(str(tmp_path)))
     assert found(index, "first") == [None]
     database.connection.execute("UPDATE session SET title = 'other words'")
     os.utime(database.path, ns=(moment, moment))
@@ -196,7 +196,7 @@ def test_two_changes_of_a_database_within_one_tick_are_both_seen(tmp_path: Path)
 
 @pytest.mark.parametrize("which", [0, -1])
 def test_the_newest_messages_are_looked_at_closely_whether_their_names_come_first_or_last(
-    index: Index, tree: Tree, which: int
+    index: DerivedCache, tree: Tree, which: int
 ) -> None:
     session = tree.session()
     message, part = [tree.text(session, "spelled worng") for _ in range(60)][which]
@@ -206,7 +206,9 @@ def test_the_newest_messages_are_looked_at_closely_whether_their_names_come_firs
     assert found(index, "wrong") == [part]
 
 
-def test_a_finished_record_edited_by_hand_is_noticed_when_everything_is_compared(index: Index, tree: Tree) -> None:
+def test_a_finished_record_edited_by_hand_is_noticed_when_everything_is_compared(
+    index: DerivedCache, tree: Tree
+) -> None:
     session = tree.session()
     message, part = tree.text(session, "spelled worng")
     for _ in range(40):
@@ -223,7 +225,7 @@ def test_a_finished_record_edited_by_hand_is_noticed_when_everything_is_compared
     assert found(index, "worng", refresh=False) == []
 
 
-def test_nothing_is_shown_that_is_no_longer_there(index: Index, tree: Tree) -> None:
+def test_nothing_is_shown_that_is_no_longer_there(index: DerivedCache, tree: Tree) -> None:
     session = tree.session()
     message, part = tree.text(session, "spelled worng")
     gone = tree.part(session, message, type="text", text="worng too")
@@ -240,7 +242,7 @@ def test_nothing_is_shown_that_is_no_longer_there(index: Index, tree: Tree) -> N
     assert found(index, "wrong") == [part]
 
 
-def test_all_sessions_take_their_turn_to_be_compared(index: Index, tree: Tree) -> None:
+def test_all_sessions_take_their_turn_to_be_compared(index: DerivedCache, tree: Tree) -> None:
     message, part = tree.text(tree.session(), "spelled worng")
     for _ in range(40):
         tree.text(tree.session(), "spelled worng")
@@ -257,7 +259,7 @@ def test_all_sessions_take_their_turn_to_be_compared(index: Index, tree: Tree) -
     pytest.fail("never noticed")
 
 
-def test_nothing_is_buried_when_only_the_time_of_a_file_changed(index: Index, tree: Tree) -> None:
+def test_nothing_is_buried_when_only_the_time_of_a_file_changed(index: DerivedCache, tree: Tree) -> None:
     session = tree.session()
     tree.text(session, "gravel")
     tree.settle()
@@ -267,7 +269,7 @@ def test_nothing_is_buried_when_only_the_time_of_a_file_changed(index: Index, tr
     assert (count(index, "dead"), len(found(index, "gravel"))) == (0, 1)
 
 
-def test_a_new_title_is_found_and_the_old_one_is_not(index: Index, tree: Tree) -> None:
+def test_a_new_title_is_found_and_the_old_one_is_not(index: DerivedCache, tree: Tree) -> None:
     session = tree.session(title="about gravel")
     tree.settle()
     assert found(index, "gravel") == [None]
@@ -276,7 +278,7 @@ def test_a_new_title_is_found_and_the_old_one_is_not(index: Index, tree: Tree) -
     assert found(index, "sand") == [None]
 
 
-def test_an_index_that_is_worn_out_is_made_anew(index: Index, tree: Tree) -> None:
+def test_an_index_that_is_worn_out_is_made_anew(index: DerivedCache, tree: Tree) -> None:
     session = tree.session()
     message = tree.message(session)
     parts = [tree.part(session, message, type="text", text=f"gravel {number}") for number in range(1_100)]
@@ -292,7 +294,7 @@ def test_an_index_that_is_worn_out_is_made_anew(index: Index, tree: Tree) -> Non
 @pytest.mark.parametrize(
     "harm", ["deleted", "empty", "cut", "garbage", "older", "foreign", "moved", "flipped", "no table"]
 )
-def test_an_index_that_cannot_be_used_is_made_anew(index: Index, tree: Tree, harm: str) -> None:
+def test_an_index_that_cannot_be_used_is_made_anew(index: DerivedCache, tree: Tree, harm: str) -> None:
     for number in range(20):
         tree.text(tree.session(), f"gravel and {'sand ' * number}")
     tree.settle()
@@ -332,10 +334,10 @@ def _execute(path: Path, statement: str) -> None:
     connection.close()
 
 
-def test_an_index_made_anew_by_another_process_is_taken_up(index: Index, tree: Tree) -> None:
+def test_an_index_made_anew_by_another_process_is_taken_up(index: DerivedCache, tree: Tree) -> None:
     tree.text(tree.session(), "gravel")
     assert len(found(index, "gravel")) == 1
-    other = Index(find_stores(str(tree.root.parent)))
+    other = DerivedCache(find_stores(str(tree.root.parent)))
     schema.remove(other.path)
     tree.text(tree.session(), "gravel")
     assert len(found(other, "gravel")) == 2
@@ -351,7 +353,7 @@ def test_where_no_index_can_be_kept_one_is_made_for_the_moment(
     blocked.write_text("in the way")
     for variable in ("XDG_CACHE_HOME", "XDG_STATE_HOME"):
         monkeypatch.setenv(variable, str(blocked))
-        index = Index(find_stores(str(tree.root.parent)))
+        index = DerivedCache(find_stores(str(tree.root.parent)))
         assert len(found(index, "gravel")) == 1
         tree.text(tree.session(), "gravel")
         assert len(found(index, "gravel")) == 2
@@ -377,7 +379,7 @@ def small_disk(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
 
 
 def test_what_the_disk_has_no_room_for_is_found_all_the_same(
-    index: Index, tree: Tree, small_disk: Callable[[int], None]
+    index: DerivedCache, tree: Tree, small_disk: Callable[[int], None]
 ) -> None:
     small_disk(1)
     tree.text(tree.session(), "gravel " + random_words(5_000))
@@ -399,14 +401,14 @@ def test_what_is_new_is_found_where_there_is_no_room_for_it_in_the_index(
     for _ in range(10):
         tree.text(tree.session(), "gravel")
     tree.settle()
-    index = Index(find_stores(str(tree.root.parent)))
+    index = DerivedCache(find_stores(str(tree.root.parent)))
     index.refresh()
     index.close()
     kept = Path(index.path).read_bytes()
     small_disk(1)
     tree.text(tree.session(), "gravel " + random_words(5_000))
     feed = CountingFeed(str(tree.root))
-    index = Index(find_stores(str(tree.root.parent)), feeds=[feed])
+    index = DerivedCache(find_stores(str(tree.root.parent)), feeds=[feed])
     index.refresh()
     assert feed.reads == 6, "the three new records once for the disk, once for memory, and nothing that was known"
     assert len(found(index, "gravel")) == 11
@@ -416,7 +418,7 @@ def test_what_is_new_is_found_where_there_is_no_room_for_it_in_the_index(
 
 
 def test_a_damaged_index_for_which_there_is_no_room_costs_no_answer(
-    index: Index, tree: Tree, small_disk: Callable[[int], None]
+    index: DerivedCache, tree: Tree, small_disk: Callable[[int], None]
 ) -> None:
     tree.text(tree.session(), "gravel " + random_words(5_000))
     tree.settle()
@@ -438,7 +440,7 @@ def test_an_index_that_nobody_closed_lets_go_of_its_file_when_it_is_let_go(tree:
     if not kept:
         Path(paths.state()).parent.mkdir(parents=True, exist_ok=True)
         Path(paths.state()).write_text("no folder, so there is no room for the lock")
-    index = Index(find_stores(str(tree.root.parent)))
+    index = DerivedCache(find_stores(str(tree.root.parent)))
     assert len(found(index, "gravel")) == 1
     assert os.path.exists(index.path) == kept
     held = index.ask(lambda db: db)
@@ -448,7 +450,7 @@ def test_an_index_that_nobody_closed_lets_go_of_its_file_when_it_is_let_go(tree:
         held.execute("SELECT 1")
 
 
-def test_only_the_owner_can_read_it(index: Index, tree: Tree) -> None:
+def test_only_the_owner_can_read_it(index: DerivedCache, tree: Tree) -> None:
     tree.text(tree.session(), "gravel")
     index.refresh()
     for path in Path(index.path).parent.iterdir():
@@ -458,7 +460,7 @@ def test_only_the_owner_can_read_it(index: Index, tree: Tree) -> None:
 
 def test_whoever_reads_does_not_wait_for_whoever_writes(tree: Tree) -> None:
     tree.text(tree.session(), "gravel")
-    index = Index(find_stores(str(tree.root.parent)), patience=0.2)
+    index = DerivedCache(find_stores(str(tree.root.parent)), patience=0.2)
     index.refresh()
     tree.text(tree.session(), "gravel again")
     name = Path(index.path).stem
@@ -473,7 +475,7 @@ def test_whoever_reads_does_not_wait_for_whoever_writes(tree: Tree) -> None:
     index.close()
 
 
-def test_a_write_ahead_log_is_used_only_where_memory_is_shared(index: Index, tree: Tree) -> None:
+def test_a_write_ahead_log_is_used_only_where_memory_is_shared(index: DerivedCache, tree: Tree) -> None:
     mounts = "/dev/sda / ext4 rw 0 0\nbox:/home /home nfs4 rw 0 0\n/dev/sdb /home/me/fast ext4 rw 0 0\n"
     assert schema.is_shared("/home/me/.cache/opensesh/index.db", mounts)
     assert not schema.is_shared("/home/me/fast/index.db", mounts)
@@ -484,7 +486,7 @@ def test_a_write_ahead_log_is_used_only_where_memory_is_shared(index: Index, tre
     assert index.ask(lambda db: db.execute("PRAGMA journal_mode").fetchone()) == ("wal",)
 
 
-def test_an_index_with_a_rollback_journal_works_as_well(index: Index, tree: Tree) -> None:
+def test_an_index_with_a_rollback_journal_works_as_well(index: DerivedCache, tree: Tree) -> None:
     tree.text(tree.session(), "gravel")
     index.refresh()
     index.close()
@@ -496,10 +498,10 @@ def test_an_index_with_a_rollback_journal_works_as_well(index: Index, tree: Tree
 
 WORKER = """
 import sys
-from opensesh.history.index.index import Index
-from opensesh.history.index.search import Query, search
+from opensesh.history.cache.derived_cache import DerivedCache
+from opensesh.history.search.text_search import Query, search
 from opensesh.storage.locations import find_stores
-index = Index(find_stores(sys.argv[1]))
+index = DerivedCache(find_stores(sys.argv[1]))
 least = 0
 for _ in range(int(sys.argv[2])):
     index.refresh()
@@ -524,12 +526,12 @@ def test_several_processes_use_one_index(tree: Tree) -> None:
     outcomes = [worker.communicate(timeout=60) for worker in workers]
     assert [error.decode() for _, error in outcomes] == ["", "", ""]
     assert all(10 <= int(out) <= 30 for out, _ in outcomes)
-    index = Index(find_stores(place))
+    index = DerivedCache(find_stores(place))
     assert len(found(index, "gravel")) == 30
     index.close()
 
 
-def test_damage_costs_itself_alone_and_is_told(index: Index, tree: Tree) -> None:
+def test_damage_costs_itself_alone_and_is_told(index: DerivedCache, tree: Tree) -> None:
     session = tree.session(title="named")
     message, part = tree.text(session, "gravel one")
     torn = tree.part(session, message, type="text", text="gravel two")
@@ -556,7 +558,7 @@ def test_every_generation_is_indexed(tmp_path: Path) -> None:
     ):
         place = tmp_path / name
         shutil.copytree(FIXTURES / name, place)
-        index = Index(find_stores(str(place)))
+        index = DerivedCache(find_stores(str(place)))
         index.refresh()
         assert index.damage == []
         assert search(index, Query(word)).total >= least
@@ -568,7 +570,7 @@ def test_a_database_is_followed_by_the_times_of_its_rows(tmp_path: Path) -> None
     database.session("ses_a")
     database.message("ses_a", "msg_a")
     database.part("ses_a", "msg_a", "prt_a", type="text", text="gravel")
-    index = Index(find_stores(str(tmp_path)))
+    index = DerivedCache(find_stores(str(tmp_path)))
     assert found(index, "gravel") == ["prt_a"]
     settle(database.path)
     assert found(index, "gravel") == ["prt_a"]
@@ -595,7 +597,7 @@ def test_a_database_that_has_not_changed_is_not_opened(tmp_path: Path) -> None:
     database.part("ses_a", "msg_a", "prt_a", type="text", text="gravel")
     database.close()
     settle(database.path)
-    index = Index(find_stores(str(tmp_path)))
+    index = DerivedCache(find_stores(str(tmp_path)))
     index.refresh()
     index.close()
     moment = database.path.stat().st_mtime_ns
@@ -610,7 +612,7 @@ def test_a_database_that_has_not_changed_is_not_opened(tmp_path: Path) -> None:
 def test_sessions_of_2x_are_indexed_and_followed(tmp_path: Path) -> None:
     writer = V2Writer(tmp_path / "opencode.db")
     writer.message("msg_a", "user", 1, {"text": "gravel and sand", "time": {"created": 1}})
-    index = Index(find_stores(str(tmp_path)))
+    index = DerivedCache(find_stores(str(tmp_path)))
     (part,) = found(index, "gravel")
     assert found(index, "list files") == [None]
     writer.message("msg_b", "user", 2, {"text": "more gravel", "time": {"created": 2}})
@@ -632,7 +634,7 @@ def test_a_session_in_two_stores_is_indexed_once_the_fullest_copy_of_each_record
     state = {"status": "completed", "input": {"command": "dig"}, "output": "gravel was dug"}
     database.part("ses_a", message, "prt_a", type="tool", tool="bash", state=state)
     database.part("ses_a", message, "prt_c", type="text", text="gravel in the database")
-    index = Index(find_stores(str(tmp_path)))
+    index = DerivedCache(find_stores(str(tmp_path)))
     assert sorted(map(str, found(index, "gravel"))) == ["prt_a", "prt_b", "prt_c"]
     assert found(index, "new title") == [None]
     assert found(index, "old title") == []
@@ -662,7 +664,7 @@ def test_what_only_one_of_two_stores_holds_stays_when_the_other_changes(tree: Tr
     database.message("ses_a", "msg_a")
     database.part("ses_a", "msg_a", "prt_a", type="text", text="gravel")
     settle(database.path)
-    index = Index(find_stores(str(tmp_path)))
+    index = DerivedCache(find_stores(str(tmp_path)))
     assert set(found(index, "gravel")) == parts | {"prt_a"}
     database.part("ses_a", "msg_a", "prt_b", type="text", text="gravel")
     assert set(found(index, "gravel")) == parts | {"prt_a", "prt_b"}
@@ -675,11 +677,11 @@ def test_a_store_that_went_away_is_forgotten(tree: Tree, tmp_path: Path) -> None
     database = Database(tmp_path / "opencode.db")
     database.session("ses_db", title="gravel")
     database.close()
-    index = Index(find_stores(str(tmp_path)))
+    index = DerivedCache(find_stores(str(tmp_path)))
     assert len(found(index, "gravel")) == 2
     index.close()
     database.path.unlink()
-    index = Index(find_stores(str(tmp_path)))
+    index = DerivedCache(find_stores(str(tmp_path)))
     assert len(found(index, "gravel")) == 1
     index.close()
 
@@ -687,11 +689,11 @@ def test_a_store_that_went_away_is_forgotten(tree: Tree, tmp_path: Path) -> None
 def test_a_database_that_cannot_be_read_does_not_cost_the_tree(tree: Tree, tmp_path: Path) -> None:
     tree.text(tree.session(), "gravel")
     (tmp_path / "opencode.db").write_bytes(b"not a database at all " * 100)
-    index = Index(find_stores(str(tmp_path)))
+    index = DerivedCache(find_stores(str(tmp_path)))
     assert len(found(index, "gravel")) == 1
     assert [damage.path for damage in index.damage] == [str(tmp_path / "opencode.db")]
     index.close()
-    alone = Index(find_stores(str(tmp_path / "opencode.db")))
+    alone = DerivedCache(find_stores(str(tmp_path / "opencode.db")))
     with pytest.raises(StoreError, match="not an SQLite database"):
         alone.refresh()
     alone.close()
@@ -708,7 +710,7 @@ def test_a_database_that_breaks_later_leaves_what_is_known_of_it_and_the_tree_in
     database.close()
     tree.settle()
     settle(database.path)
-    index = Index(find_stores(str(tmp_path)))
+    index = DerivedCache(find_stores(str(tmp_path)))
     assert set(found(index, "gravel")) == {part, "prt_a"}
     index.close()
     whole = database.path.read_bytes()
@@ -728,7 +730,7 @@ def test_a_session_that_cannot_be_read_is_read_the_next_time(tmp_path: Path, mon
     database = Database(tmp_path / "opencode.db")
     database.session("ses_a", title="gravel")
     settle(database.path)
-    index = Index(find_stores(str(tmp_path)))
+    index = DerivedCache(find_stores(str(tmp_path)))
     with monkeypatch.context() as patched:
 
         def locked(feed: DatabaseFeed, name: str) -> None:
@@ -750,7 +752,7 @@ def test_a_folder_whose_name_is_no_text_can_be_searched(tmp_path: Path) -> None:
     database = Database(place / "opencode.db")
     database.session("ses_a", title="gravel")
     database.close()
-    index = Index(find_stores(str(place)))
+    index = DerivedCache(find_stores(str(place)))
     assert set(found(index, "gravel")) == {part, None}
     index.close()
     assert set(found(index, "gravel", refresh=False)) == {part, None}
@@ -763,7 +765,7 @@ def test_an_index_for_the_moment_survives_an_interruption(
     tree.text(tree.session(), "gravel")
     (tmp_path / "file").touch()
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "file"))
-    index = Index(find_stores(str(tree.root.parent)))
+    index = DerivedCache(find_stores(str(tree.root.parent)))
     assert len(found(index, "gravel")) == 1
     tree.text(tree.session(), "gravel")
 
@@ -779,7 +781,7 @@ def test_an_index_for_the_moment_survives_an_interruption(
 def test_progress_is_told_for_all_that_is_read(tree: Tree) -> None:
     for _ in range(5):
         tree.text(tree.session(), "gravel")
-    index = Index(find_stores(str(tree.root.parent)))
+    index = DerivedCache(find_stores(str(tree.root.parent)))
     heard: list[tuple[int, int]] = []
     index.refresh(progress=lambda done, total: heard.append((done, total)))
     assert heard == [(number, 5) for number in range(6)]
@@ -871,12 +873,12 @@ def test_following_changes_ends_where_starting_afresh_does(
     tree = Tree(folder / "storage")
     opencode = Opencode(tree)
     place = StoreLocations(str(folder), str(tree.root), ())
-    index = Index(place, folder=str(folder / "cache"))
+    index = DerivedCache(place, folder=str(folder / "cache"))
     for step in steps:
         for name, number in step:
             opencode.act(name, number)
         index.refresh()
-    fresh = Index(place, folder=str(folder / "fresh"))
+    fresh = DerivedCache(place, folder=str(folder / "fresh"))
     fresh.refresh()
     assert rows(index) == rows(fresh)
     for each in (index, fresh):

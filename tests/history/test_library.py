@@ -11,7 +11,7 @@ import pytest
 
 from opensesh import history
 from opensesh.errors import AmbiguousError, NotFoundError
-from opensesh.history.library import Library, Scope
+from opensesh.history.library import Library, SessionFilter
 from opensesh.storage.memory import Memory
 
 from .shelf import START, Database, Tree
@@ -44,13 +44,13 @@ def test_sessions_come_newest_first_without_children_and_archived(tree: Tree, li
     child = tree.session(parentID=first)
     away = tree.session(time={"created": START, "updated": START + 9_000_000, "archived": 5})
     assert [each.id for each in library.sessions()] == [second, first]
-    assert [each.id for each in library.sessions(scope=Scope(children=True))] == [child, second, first]
-    assert [each.id for each in library.sessions(scope=Scope(archived=True))] == [away, second, first]
+    assert [each.id for each in library.sessions(session_filter=SessionFilter(children=True))] == [child, second, first]
+    assert [each.id for each in library.sessions(session_filter=SessionFilter(archived=True))] == [away, second, first]
     assert [each.id for each in library.sessions(limit=1)] == [second]
     assert [each.id for each in library.session(first).children()] == [child]
     moment = library.session(second).updated
-    assert [each.id for each in library.sessions(scope=Scope(since=moment))] == [second]
-    assert [each.id for each in library.sessions(scope=Scope(until=moment))] == [first]
+    assert [each.id for each in library.sessions(session_filter=SessionFilter(since=moment))] == [second]
+    assert [each.id for each in library.sessions(session_filter=SessionFilter(until=moment))] == [first]
 
 
 def test_an_entry_tells_what_an_index_of_sessions_tells(tree: Tree, library: Library) -> None:
@@ -62,7 +62,7 @@ def test_an_entry_tells_what_an_index_of_sessions_tells(tree: Tree, library: Lib
     for cost in (0.1, 0.2, 0.0034):
         tree.message(name, "assistant", cost=cost)
     entry = library.session(name)
-    assert (entry.title, entry.messages, entry.figures.prompts) == ("Dig", 6, 2)
+    assert (entry.title, entry.messages, entry.totals.prompts) == ("Dig", 6, 2)
     assert entry.cost == Decimal("0.3034")
     assert (entry.first_prompt, entry.last_prompt) == ("first question", "last question")
     assert entry.summary is not None
@@ -147,8 +147,8 @@ def test_a_session_left_in_two_projects_is_seen_once(tree: Tree, library: Librar
 def test_a_copy_of_a_record_under_another_name_is_no_obstacle(tree: Tree, library: Library) -> None:
     name = tree.session()
     tree.write(("session", "global", f"{name}-copy"), library.session(name).record.document | {"title": "a copy"})
-    assert [each.id for each in library.overview(Scope()).sessions] == [name, name]
-    assert library.overview(Scope(), limit=1).total == 2
+    assert [each.id for each in library.overview(SessionFilter()).sessions] == [name, name]
+    assert library.overview(SessionFilter(), limit=1).total == 2
     assert library.session(name).id == name
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from opensesh.history.stats.accounts import Entry
+from opensesh.history.stats.accounts import UsageEntry
 from opensesh.history.stats.money import units
 
 
@@ -38,8 +38,8 @@ def test_small_large_and_strange_amounts(amount: float, expected: int) -> None:
 
 
 def test_a_likeness_is_the_same_in_every_process() -> None:
-    entry = Entry("msg_1", "assistant", 1, 2, "anthropic", "claude", "build", 3, 4, 5, 6, 7, 8, 9)
-    code = f"from opensesh.history.stats.accounts import Entry; print(Entry{tuple(entry)!r}.fingerprint)"
+    entry = UsageEntry("msg_1", "assistant", 1, 2, "anthropic", "claude", "build", 3, 4, 5, 6, 7, 8, 9)
+    code = f"from opensesh.history.stats.accounts import UsageEntry; print(UsageEntry{tuple(entry)!r}.fingerprint)"
     seen = {
         subprocess.run(
             [sys.executable, "-c", code],
@@ -54,11 +54,11 @@ def test_a_likeness_is_the_same_in_every_process() -> None:
 
 
 def test_a_likeness_tells_everything_apart_but_names_and_prices() -> None:
-    entry = Entry("msg_1", "assistant", 1, 2, "anthropic", "claude", "build", 3, 4, 5, 6, 7, 8, 9)
+    entry = UsageEntry("msg_1", "assistant", 1, 2, "anthropic", "claude", "build", 3, 4, 5, 6, 7, 8, 9)
     same = [entry._replace(id="msg_2"), entry._replace(repriced=None)]
     assert {each.fingerprint for each in same} == {entry.fingerprint}
     texts = dict.fromkeys(("role", "provider", "model", "agent"), "other")
-    counts = dict.fromkeys(Entry._fields[7:13], 99)
+    counts = dict.fromkeys(UsageEntry._fields[7:13], 99)
     others = [
         entry._replace(**{name: value}) for name, value in {**texts, **counts, "created": 9, "completed": 9}.items()
     ]

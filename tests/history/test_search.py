@@ -11,12 +11,12 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from opensesh.errors import UsageError
-from opensesh.history.index import words
-from opensesh.history.index.index import Index
-from opensesh.history.index.literals import Need, need_of, needs_of_regex
-from opensesh.history.index.query import Atom, parse
-from opensesh.history.index.search import FIELDS, Filters, Query, Results, search
-from opensesh.history.index.snippets import snippet
+from opensesh.history.cache.derived_cache import DerivedCache
+from opensesh.history.search import tokenizer as words
+from opensesh.history.search.literals import Need, need_of, needs_of_regex
+from opensesh.history.search.query import Atom, parse
+from opensesh.history.search.snippets import snippet
+from opensesh.history.search.text_search import FIELDS, Filters, Query, Results, search
 from opensesh.storage import open_store
 from opensesh.storage.locations import find_stores
 
@@ -33,14 +33,14 @@ def tree(tmp_path: Path) -> Tree:
 
 
 @pytest.fixture
-def index(tree: Tree) -> Iterator[Index]:
-    made = Index(find_stores(str(tree.root.parent)))
+def index(tree: Tree) -> Iterator[DerivedCache]:
+    made = DerivedCache(find_stores(str(tree.root.parent)))
     yield made
     made.close()
 
 
 @pytest.fixture
-def ask(index: Index) -> Callable[..., Results]:
+def ask(index: DerivedCache) -> Callable[..., Results]:
     def asked(
         text: str = "", mode: Any = "words", *, limit: int = 0, offset: int = 0, newest: bool = False, **more: Any
     ) -> Results:
@@ -251,7 +251,7 @@ def test_filters(tree: Tree, ask: Ask) -> None:
     _, write = tree.tool(two, "write", message=other, input={"filePath": "/srv/x/notes.md", "content": "gravel"})
     assert set(parts(ask("gravel"))) == {asked, said, call, write}
     assert set(parts(ask("gravel", session=one))) == {asked, said}
-    assert set(parts(ask("gravel", belongs=_is_p2))) == {call, write}
+    assert set(parts(ask("gravel", session_matches=_is_p2))) == {call, write}
     assert set(parts(ask("gravel", role="user"))) == {asked}
     assert set(parts(ask("gravel", role="assistant"))) == {said, call, write}
     assert set(parts(ask("gravel", tool="bash"))) == {call}
@@ -342,7 +342,7 @@ def test_what_is_newer_comes_first_whenever_it_was_indexed(tree: Tree, ask: Ask)
 
 
 def test_the_newest_are_ranked_where_there_are_too_many(tree: Tree, ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("opensesh.history.index.search._WINDOW", 3)
+    monkeypatch.setattr("opensesh.history.search.text_search._WINDOW", 3)
     said = [_said_at(tree, NOW - day * DAY, "gravel")[1] for day in range(9)]
     assert parts(ask("gravel", limit=3)) == said[:3]
 
@@ -374,7 +374,7 @@ def test_pages_add_up_to_all_and_counts_are_true(tree: Tree, ask: Ask) -> None:
 
 
 def test_pages_go_on_beyond_what_is_ranked(tree: Tree, ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("opensesh.history.index.search._WINDOW", 25)
+    monkeypatch.setattr("opensesh.history.search.text_search._WINDOW", 25)
     session = tree.session()
     for number in range(60):
         tree.text(session, f"gravel {number}")
@@ -399,7 +399,7 @@ def test_a_hit_names_the_very_part_and_shows_the_place(tree: Tree, ask: Ask) -> 
     assert (title.message, title.part, title.type) == (None, None, "title")
 
 
-def test_long_runs_of_data_are_not_words_and_giant_texts_have_an_end(tree: Tree, ask: Ask, index: Index) -> None:
+def test_long_runs_of_data_are_not_words_and_giant_texts_have_an_end(tree: Tree, ask: Ask, index: DerivedCache) -> None:
     session = tree.session()
     _, part = tree.text(session, f"before {'QUJD' * 5_000} after")
     _, giant = tree.text(session, "word " * 300_000 + "beyond")
@@ -432,12 +432,12 @@ CORPUS = [
 
 
 @pytest.fixture(scope="module")
-def corpus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Index, dict[str, str]]]:
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[DerivedCache, dict[str, str]]]:
     folder = tmp_path_factory.mktemp("corpus")
     tree = Tree(folder / "storage")
     session = tree.session(title="")
     texts = {tree.text(session, text)[1]: text for text in CORPUS}
-    index = Index(find_stores(str(tree.root)), folder=str(folder / "cache"))
+    index = DerivedCache(find_stores(str(tree.root)), folder=str(folder / "cache"))
     index.refresh()
     yield index, texts
     index.close()
@@ -453,7 +453,7 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Index, di
 @example("x " * 3_000, "words")
 @example('"' * 99, "text")
 @given(st.text(max_size=60), st.sampled_from(["words", "text", "regex"]))
-def test_no_question_is_too_strange(corpus: tuple[Index, dict[str, str]], text: str, mode: Any) -> None:
+def test_no_question_is_too_strange(corpus: tuple[DerivedCache, dict[str, str]], text: str, mode: Any) -> None:
     index, texts = corpus
     try:
         found = search(index, Query(text, mode, limit=5))
@@ -495,7 +495,9 @@ PATTERNS = st.lists(ATOMS, min_size=1, max_size=5).map("".join)
 
 @settings(max_examples=150)
 @given(st.lists(PATTERNS, min_size=1, max_size=2).map("|".join))
-def test_the_index_finds_what_reading_everything_would(corpus: tuple[Index, dict[str, str]], pattern: str) -> None:
+def test_the_index_finds_what_reading_everything_would(
+    corpus: tuple[DerivedCache, dict[str, str]], pattern: str
+) -> None:
     index, texts = corpus
     try:
         compiled = re.compile(pattern, re.IGNORECASE | re.MULTILINE)
@@ -507,7 +509,9 @@ def test_the_index_finds_what_reading_everything_would(corpus: tuple[Index, dict
 
 @settings(max_examples=150)
 @given(st.sampled_from([text for text in CORPUS if text]), st.integers(0, 20), st.integers(1, 12))
-def test_any_piece_of_a_text_finds_it(corpus: tuple[Index, dict[str, str]], text: str, start: int, length: int) -> None:
+def test_any_piece_of_a_text_finds_it(
+    corpus: tuple[DerivedCache, dict[str, str]], text: str, start: int, length: int
+) -> None:
     index, texts = corpus
     piece = text[start : start + length]
     if not piece.strip():
@@ -527,7 +531,7 @@ def _without_accents(text: str) -> str:
 def test_everything_in_the_corpora_is_found_by_its_own_words(name: str) -> None:
     place = str(FIXTURES / name)
     store = open_store(place)
-    index = Index(find_stores(place))
+    index = DerivedCache(find_stores(place))
     index.refresh()
     wanted: dict[str, set[str]] = {}
     for (_, _, part), value in store.scan(("part",)):

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from opensesh.history.stats.ledger import Facts, open_ledger
-from opensesh.history.stats.results import Row, Statistics
-from opensesh.history.stats.stats import Choice, statistics, summed
-from opensesh.history.stats.tools import by_tool
+from opensesh.history.stats.ledger import SessionInfo, open_ledger
+from opensesh.history.stats.results import Statistics, StatsRow
+from opensesh.history.stats.tool_stats import by_tool
+from opensesh.history.stats.usage_stats import UsageFilter, statistics, summed
 from opensesh.storage import open_store
 from opensesh.storage.json_tree import JsonTree
 from opensesh.storage.memory import Memory
@@ -22,7 +22,7 @@ from .sample_tree import DAY, START, Sample
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 
 
-def rows(found: Statistics) -> dict[str, Row]:
+def rows(found: Statistics) -> dict[str, StatsRow]:
     return {row.key: row for row in found.rows}
 
 
@@ -74,9 +74,9 @@ def test_since_and_until_count_single_messages(sample: Sample) -> None:
     second = sample.answer(session, cost=2)["time"]["created"]
     sample.answer(session, cost=4)
     store = JsonTree(sample.root)
-    assert statistics(store, "day", Choice(since=second)).total.document()["cost"] == 6
-    assert statistics(store, "day", Choice(until=second)).total.document()["cost"] == 1
-    assert statistics(store, "day", Choice(since=first + 1, until=second + 1)).total.document()["cost"] == 2
+    assert statistics(store, "day", UsageFilter(since=second)).total.document()["cost"] == 6
+    assert statistics(store, "day", UsageFilter(until=second)).total.document()["cost"] == 1
+    assert statistics(store, "day", UsageFilter(since=first + 1, until=second + 1)).total.document()["cost"] == 2
 
 
 def test_groups_by_model_agent_and_project(sample: Sample) -> None:
@@ -91,10 +91,10 @@ def test_groups_by_model_agent_and_project(sample: Sample) -> None:
     assert set(rows(statistics(store, "model"))) == {"anthropic/claude-sonnet-4-5", "openai/gpt-5"}
     assert costs(statistics(store, "project")) == {"proj": 1, "/srv/dev/shop": 2}
 
-    def in_the_shop(facts: Facts | None) -> bool:
+    def in_the_shop(facts: SessionInfo | None) -> bool:
         return facts is not None and facts.project == "proj"
 
-    assert statistics(store, "project", Choice(session=in_the_shop)).total.document()["cost"] == 1
+    assert statistics(store, "project", UsageFilter(session=in_the_shop)).total.document()["cost"] == 1
 
 
 def test_a_session_includes_its_subagents_and_the_total_counts_them_once(sample: Sample) -> None:
@@ -211,7 +211,7 @@ def test_what_was_made_before_1970_counts_as_long_as_no_time_is_asked_for(sample
     sample.answer(sample.session(), cost=1, time={"created": -DAY, "completed": -DAY})
     store = JsonTree(sample.root)
     assert costs(statistics(store, "day", utc=True)) == {"1969-12-31": 1}
-    assert statistics(store, "day", Choice(since=0)).rows == []
+    assert statistics(store, "day", UsageFilter(since=0)).rows == []
 
 
 def test_copies_that_people_make_in_the_tree_are_not_counted(sample: Sample) -> None:
@@ -338,38 +338,40 @@ def test_tools_are_counted_with_errors_and_time_and_copies_once(sample: Sample) 
     age(sample.root)
     store = JsonTree(sample.root)
     for _ in range(2):
-        found = {row.calls.tool: row.document() for row in by_tool(open_ledger(store), Choice())}
+        found = {row.calls.tool: row.document() for row in by_tool(open_ledger(store), UsageFilter())}
         assert {tool: (row["calls"], row["errors"], row["open"]) for tool, row in found.items()} == {
             "bash": (2, 0, 0),
             "read": (1, 1, 0),
             "edit": (1, 0, 1),
         }
         assert (found["bash"]["seconds"], found["bash"]["characters"], found["bash"]["cost"]) == (0.4, 8, None)
-    late = Choice(since=second["time"]["created"])
+    late = UsageFilter(since=second["time"]["created"])
     assert {row.calls.tool for row in by_tool(open_ledger(store), late)} == {"bash", "edit"}
     sample.tool(first, "write")
-    assert "write" in {row.calls.tool for row in by_tool(open_ledger(store), Choice())}
+    assert "write" in {row.calls.tool for row in by_tool(open_ledger(store), UsageFilter())}
 
 
 def test_tools_of_a_database_are_those_of_the_tree_it_was_made_from() -> None:
     tree = open_ledger(open_store(str(FIXTURES / "opencode-1.1.65" / "storage")), fresh=True)
     database = open_ledger(open_store(str(FIXTURES / "opencode-1.2" / "opencode.db")), fresh=True)
-    expected = [row.document() for row in by_tool(tree, Choice(), fresh=True)]
-    assert [row.document() for row in by_tool(database, Choice(), fresh=True)] == expected
+    expected = [row.document() for row in by_tool(tree, UsageFilter(), fresh=True)]
+    assert [row.document() for row in by_tool(database, UsageFilter(), fresh=True)] == expected
     assert expected[0]["calls"] == 4
 
 
 def test_a_ledger_can_be_summed_in_several_ways(sample: Sample) -> None:
     sample.talk()
     ledger = open_ledger(JsonTree(sample.root))
-    assert summed(ledger, "day", Choice()).total.document() == summed(ledger, "agent", Choice()).total.document()
+    assert (
+        summed(ledger, "day", UsageFilter()).total.document() == summed(ledger, "agent", UsageFilter()).total.document()
+    )
 
 
 def test_tools_of_a_message_that_does_not_say_when_are_counted() -> None:
     store = Memory()
     store.write(("message", "ses_1", "msg_1"), {"role": "assistant", "time": {"created": "yesterday"}})
     store.write(("part", "msg_1", "prt_1"), {"type": "tool", "tool": "bash", "state": {"status": "completed"}})
-    [row] = by_tool(open_ledger(store, report=lambda damage: None), Choice())
+    [row] = by_tool(open_ledger(store, report=lambda damage: None), UsageFilter())
     assert (row.calls.tool, row.calls.calls) == ("bash", 1)
 
 
@@ -378,10 +380,10 @@ def test_what_tools_did_is_written_to_the_cache_once(sample: Sample, isolated: P
     sample.tool(sample.messages(session)[1])
     age(sample.root)
     ledger = open_ledger(JsonTree(sample.root))
-    by_tool(ledger, Choice())
+    by_tool(ledger, UsageFilter())
     [cache] = (isolated / ".cache" / "opensesh" / "tools").iterdir()
     os.utime(cache, (1, 1))
-    assert [row.calls.calls for row in by_tool(ledger, Choice())] == [1]
+    assert [row.calls.calls for row in by_tool(ledger, UsageFilter())] == [1]
     assert cache.stat().st_mtime == 1
 
 

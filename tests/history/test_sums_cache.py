@@ -17,8 +17,8 @@ import opensesh
 from opensesh.history.stats.ledger import ledger_at
 from opensesh.history.stats.repricing import table_mark
 from opensesh.history.stats.results import restored
-from opensesh.history.stats.stats import Choice, summed
 from opensesh.history.stats.sums_cache import SumsCache
+from opensesh.history.stats.usage_stats import UsageFilter, summed
 from opensesh.storage.locations import find_stores
 from opensesh.storage.protocol import Damage
 
@@ -71,14 +71,14 @@ def told(place: str, by: By = "day", *, utc: bool = True) -> tuple[dict[str, Any
         return known[0].document(), True
     damage: list[Damage] = []
     ledger = ledger_at(find_stores(place), report=damage.append)
-    answer = summed(ledger, by, Choice(), utc=utc)
+    answer = summed(ledger, by, UsageFilter(), utc=utc)
     cache.save(answer, ledger.watched, damage)
     return answer.document(), False
 
 
 def counted(place: str, by: By = "day", *, utc: bool = True) -> dict[str, Any]:
     """The sums from everything, read anew."""
-    return summed(ledger_at(find_stores(place), fresh=True), by, Choice(), utc=utc).document()
+    return summed(ledger_at(find_stores(place), fresh=True), by, UsageFilter(), utc=utc).document()
 
 
 @pytest.mark.parametrize("by", GROUPS)
@@ -337,7 +337,7 @@ def test_an_empty_place_has_empty_sums(tmp_path: Path) -> None:
 
 def test_sums_in_their_plain_form_are_the_same(sample: Sample) -> None:
     for by in GROUPS:
-        answer = summed(ledger_at(find_stores(place_of(sample))), by, Choice())
+        answer = summed(ledger_at(find_stores(place_of(sample))), by, UsageFilter())
         assert restored(answer.plain).document() == answer.document()
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..history.discovery import find_places, is_global, places, project_title
+from ..history.discovery import find_project_groups, is_global, project_groups, project_title
 from ..history.discovery import find_session as find_among
 from ..history.library import Library
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from ..records import Session
     from ..storage.protocol import Store
 
-__all__ = ["find_places", "find_session", "is_global", "places", "project_title", "read_sessions"]
+__all__ = ["find_project_groups", "find_session", "is_global", "project_groups", "project_title", "read_sessions"]
 
 
 def read_sessions(store: Store) -> Iterator[Session]:

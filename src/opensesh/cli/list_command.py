@@ -10,7 +10,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from ..errors import UsageError
-from ..history.library import Library, Scope, figures
+from ..history.library import Library, SessionFilter, session_totals
 from ..storage.keys import GLOBAL
 from . import output
 from .arguments import PROJECT, TIMES, count
@@ -43,10 +43,10 @@ def configure(parser: Parser) -> None:
 def run(options: Namespace) -> int:
     """Print the newest sessions that fit, and say how many there are."""
     library = Library(options.store)
-    found = library.overview(scope(library, options), options.limit)
+    found = library.overview(session_filter(library, options), options.limit)
     if options.json:
         entries = [_entry(library, each) for each in found.sessions]
-        more = {"elsewhere": found.elsewhere} if found.elsewhere else {}
+        more = {"elsewhere": found.possible_matches} if found.possible_matches else {}
         output.print_json({"total": found.total, "sessions": entries, **more})
     else:
         output.in_pages(lambda: _print(library, found.sessions, utc=options.utc))
@@ -55,18 +55,18 @@ def run(options: Namespace) -> int:
     return 0
 
 
-def scope(library: Library, options: Namespace) -> Scope:
+def session_filter(library: Library, options: Namespace) -> SessionFilter:
     """Which sessions the options of a command mean."""
     chosen = None
     if options.here:
-        from ..history.discovery import choose_here
+        from ..history.discovery import current_project
 
-        chosen = choose_here(os.getcwd())
+        chosen = current_project(os.getcwd())
     elif options.project:
-        chosen = library.choose(options.project)
+        chosen = library.resolve_project(options.project)
     since = moment(options.since, utc=options.utc) if options.since else 0
     until = moment(options.until, utc=options.utc) if options.until else 0
-    return Scope(chosen, since, until, options.children, options.archived)
+    return SessionFilter(chosen, since, until, options.children, options.archived)
 
 
 def moment(text: str, *, utc: bool = False) -> int:
@@ -88,9 +88,9 @@ def moment(text: str, *, utc: bool = False) -> int:
 
 
 def _entry(library: Library, session: Session) -> dict[str, Any]:
-    found = figures(library.store, session.id, library.report)
+    found = session_totals(library.store, session.id, library.report)
     home = library.store.locate(("session", session.project_id or GLOBAL, session.id))
-    below = (figures(library.store, each, library.report).cost for each in library.descendants(session.id))
+    below = (session_totals(library.store, each, library.report).cost for each in library.descendants(session.id))
     costs = {"cost": float(found.cost), "inclusiveCost": float(sum(below, found.cost))}
     return session.document | {"store": home, "messages": found.messages, **costs}
 
@@ -140,7 +140,7 @@ def _tell(found: Overview, store: Store, options: Namespace) -> None:
     hidden = (found.children, "subagent session", "--children"), (found.archived, "archived session", "--archived")
     left = output.kinds(*hidden)
     print(f"{told}; left out: {left}." if left else f"{told}.", file=sys.stderr)
-    if found.elsewhere:
+    if found.possible_matches:
         name = os.path.basename(os.getcwd()) if options.here else os.path.basename(options.project.rstrip("/\\"))
         hint = "" if name == options.project else f" 'opensesh list --project {shlex.quote(name)}' shows more of them."
-        print(f"{found.elsewhere:,} more elsewhere may belong here, by folder or title.{hint}", file=sys.stderr)
+        print(f"{found.possible_matches:,} more elsewhere may belong here, by folder or title.{hint}", file=sys.stderr)

@@ -10,12 +10,12 @@ from ..errors import NotFoundError
 from ..history.library import Library
 from ..storage.keys import GLOBAL
 from . import output
-from .choose import find_places, is_global, places
+from .choose import find_project_groups, is_global, project_groups
 
 if TYPE_CHECKING:
     from argparse import Namespace
 
-    from ..history.discovery import Place
+    from ..history.discovery import ProjectGroup
     from .arguments import Parser
 
 
@@ -28,9 +28,9 @@ def run(options: Namespace) -> int:
     """Print the projects that fit, most recently used first; folders outside of one each by themselves."""
     library = Library(options.store)
     used = _used(library)
-    found = places(library.projects, [folder for name, folder in used if name == GLOBAL])
+    found = project_groups(library.projects, [folder for name, folder in used if name == GLOBAL])
     if options.name:
-        found = find_places(found, options.name)
+        found = find_project_groups(found, options.name)
         if not found:
             raise NotFoundError(f"no project resembles {options.name!r} in {library.store.place}")
     else:
@@ -56,23 +56,23 @@ def _used(library: Library) -> dict[tuple[str, str], list[int]]:
     return used
 
 
-def _key(place: Place) -> tuple[str, str]:
+def _key(place: ProjectGroup) -> tuple[str, str]:
     return place.project.id, place.folder if is_global(place.project) else ""
 
 
-def _last_used(place: Place, used: dict[tuple[str, str], list[int]]) -> int:
+def _last_used(place: ProjectGroup, used: dict[tuple[str, str], list[int]]) -> int:
     times = place.project.time
     if is_global(place.project):
         return max(used.get(_key(place), ()), default=times.updated or times.created)
     return times.updated or times.created
 
 
-def _entry(place: Place, moments: list[int]) -> dict[str, Any]:
+def _entry(place: ProjectGroup, moments: list[int]) -> dict[str, Any]:
     more = {"sessions": len(moments), "latest": max(moments, default=None), "missing": _is_gone(place)}
     return place.project.document | {"worktree": place.folder} | more
 
 
-def _row(place: Place, moments: list[int], *, utc: bool) -> tuple[str, ...]:
+def _row(place: ProjectGroup, moments: list[int], *, utc: bool) -> tuple[str, ...]:
     return (
         output.clip(place.title, 24),
         f"{len(moments):,}",
@@ -82,6 +82,6 @@ def _row(place: Place, moments: list[int], *, utc: bool) -> tuple[str, ...]:
     )
 
 
-def _is_gone(place: Place) -> bool:
+def _is_gone(place: ProjectGroup) -> bool:
     """Whether its folder was moved, renamed or removed since."""
     return not os.path.isdir(place.folder)

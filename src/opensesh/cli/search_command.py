@@ -26,10 +26,10 @@ if TYPE_CHECKING:
     from argparse import Namespace
     from collections.abc import Callable
 
-    from ..history.index.condition import Filters
-    from ..history.index.index import Index
-    from ..history.index.search import Hit, Results
-    from ..history.index.snippets import Snippet
+    from ..history.cache.derived_cache import DerivedCache
+    from ..history.search.condition import Filters
+    from ..history.search.snippets import Snippet
+    from ..history.search.text_search import Hit, Results
     from .arguments import Parser
 
 _FIELDS = "titles, prompts, answers, reasoning, context, tools, inputs, outputs, errors or paths"
@@ -62,8 +62,8 @@ def configure(parser: Parser) -> None:
 
 def run(options: Namespace) -> int:
     """Bring the index up to date, ask it, and print what it answers."""
-    from ..history.index.index import Index
-    from ..history.index.search import Query, search
+    from ..history.cache.derived_cache import DerivedCache
+    from ..history.search.text_search import Query, search
     from ..storage.locations import find_stores
 
     if options.without and (options.text or options.regex):
@@ -71,7 +71,7 @@ def run(options: Namespace) -> int:
     text = " ".join([*options.query, *(f'-"{word}"' for word in options.without)])
     if not options.file:
         _need_something(text, options)
-    index = Index(find_stores(options.store))
+    index = DerivedCache(find_stores(options.store))
     try:
         filters = _filters(options)
         with Progress("indexing {:,} of {:,} sessions") as progress:
@@ -90,7 +90,7 @@ def run(options: Namespace) -> int:
 
 def _need_something(text: str, options: Namespace) -> None:
     """Refuse to look for nothing, or for everything but a word, which is what ``-- -x`` says and nobody means."""
-    from ..history.index.query import parse
+    from ..history.search.query import parse
 
     if not text.strip():
         raise UsageError("what to look for? Try 'opensesh search --help'.")
@@ -103,10 +103,10 @@ def _need_something(text: str, options: Namespace) -> None:
 
 
 def _filters(options: Namespace) -> Filters:
-    from ..history.index.condition import Filters
+    from ..history.search.condition import Filters
 
     return Filters(
-        belongs=_belongs(options),
+        session_matches=_belongs(options),
         session=_session(options),
         since=_moment(options.since, utc=options.utc),
         until=_moment(options.until, utc=options.utc),
@@ -132,13 +132,13 @@ def _belongs(options: Namespace) -> Callable[[str, str, str], bool] | None:
     if options.here:
         import os
 
-        from ..history.discovery import choose_here
+        from ..history.discovery import current_project
 
-        return choose_here(os.getcwd()).belongs
+        return current_project(os.getcwd()).matches
     if options.project:
         from ..history.library import Library
 
-        return Library(options.store).choose(options.project).belongs
+        return Library(options.store).resolve_project(options.project).matches
     return None
 
 
@@ -193,7 +193,7 @@ def _painted(found: Snippet) -> str:
     return "".join([*pieces, plain[at:]])
 
 
-def _tell(found: Results, index: Index, options: Namespace) -> None:
+def _tell(found: Results, index: DerivedCache, options: Namespace) -> None:
     if not found.total and not options.json and index.is_empty:
         from .list_command import ELSEWHERE
 

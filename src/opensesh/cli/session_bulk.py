@@ -118,10 +118,10 @@ def _tests(store: Store, options: Namespace) -> list[Callable[[Session], bool]]:
     if options.project:
         from ..history.library import Library
 
-        project = Library(store=store).choose(options.project)
+        project = Library(store=store).resolve_project(options.project)
         if project.by_title:
             raise NotFoundError(f"no project resembles {options.project!r}. 'opensesh projects' shows them.")
-        tests.append(lambda each: project.belongs(each.project_id, each.directory, each.title))
+        tests.append(lambda each: project.matches(each.project_id, each.directory, each.title))
     if options.before:
         before = moment(options.before, utc=options.utc)
         tests.append(lambda each: each.updated < before)

@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from ..history.library import Library
-    from ..history.stats.figures import Figures
-    from ..history.stats.ledger import Facts, Ledger
-    from ..history.stats.results import Row, Statistics
-    from ..history.stats.stats import Choice
+    from ..history.stats.figures import UsageTotals
+    from ..history.stats.ledger import Ledger, SessionInfo
+    from ..history.stats.results import Statistics, StatsRow
+    from ..history.stats.usage_stats import UsageFilter
     from ..storage.locations import StoreLocations
     from ..storage.protocol import Damage
     from .arguments import Parser
@@ -78,11 +78,11 @@ def _recalled(found: StoreLocations, options: Namespace) -> Sequence[tuple[str, 
         return known[1]
     load_msgspec()  # there is something to read
     from ..history.stats.ledger import ledger_at
-    from ..history.stats.stats import Choice, summed
+    from ..history.stats.usage_stats import UsageFilter, summed
 
     damage: list[Damage] = []
     ledger = ledger_at(found, report=damage.append)
-    answer = summed(ledger, options.by, Choice(), utc=options.utc)
+    answer = summed(ledger, options.by, UsageFilter(), utc=options.utc)
     cache.save(answer, ledger.watched, damage)
     _print(answer, options)
     return damage
@@ -98,37 +98,37 @@ def _counted(found: StoreLocations, options: Namespace) -> Sequence[tuple[str, s
     if options.by == "tool":
         _tools(ledger, choice, options)
     else:
-        from ..history.stats.stats import summed
+        from ..history.stats.usage_stats import summed
 
         _print(summed(ledger, options.by, choice, utc=options.utc), options)
     return damage
 
 
-def _choice(options: Namespace) -> Choice:
-    from ..history.stats.stats import Choice
+def _choice(options: Namespace) -> UsageFilter:
+    from ..history.stats.usage_stats import UsageFilter
     from .list_command import moment
 
-    return Choice(
+    return UsageFilter(
         since=moment(options.since, utc=options.utc) if options.since else None,
         until=moment(options.until, utc=options.utc) if options.until else None,
         session=_in_named_project(options) if options.project else _anything,
     )
 
 
-def _anything(_: Facts | None) -> bool:
+def _anything(_: SessionInfo | None) -> bool:
     return True
 
 
-def _in_named_project(options: Namespace) -> Callable[[Facts | None], bool]:
+def _in_named_project(options: Namespace) -> Callable[[SessionInfo | None], bool]:
     from ..history.library import Library
 
     return in_project(Library(options.store), options.project)
 
 
-def in_project(library: Library, name: str) -> Callable[[Facts | None], bool]:
+def in_project(library: Library, name: str) -> Callable[[SessionInfo | None], bool]:
     """Whether a session belongs to what ``name`` means, as for every command that takes ``--project``."""
-    chosen = library.choose(name)
-    return lambda facts: facts is not None and chosen.belongs(facts.project, facts.directory, facts.title)
+    chosen = library.resolve_project(name)
+    return lambda facts: facts is not None and chosen.matches(facts.project, facts.directory, facts.title)
 
 
 def _print(found: Statistics, options: Namespace) -> None:
@@ -154,19 +154,19 @@ def _print_table(found: Statistics, options: Namespace) -> None:
         if picture := calendar(days, output.terminal_columns()):
             print("\n".join(picture))
             print(output.paint(LEGEND, 2), end="\n\n")
-    own = [row.figures for row in shown]
-    _table(found.by, _names(shown, found.by, options), [_sums(row) for row in shown], own, found.total.figures)
+    own = [row.totals for row in shown]
+    _table(found.by, _names(shown, found.by, options), [_sums(row) for row in shown], own, found.total.totals)
     for note in _notes(found, len(shown), len(rows)):
         print(output.paint(note, 2))
 
 
-def _tops(rows: Sequence[Row]) -> list[Row]:
+def _tops(rows: Sequence[StatsRow]) -> list[StatsRow]:
     """The rows that no other shown row includes: not those of subagents, unless nothing else of their tree is left."""
     known = {row.key: row for row in rows}
     return [row for row in rows if not _is_below_another(row, known)]
 
 
-def _is_below_another(row: Row, rows: Mapping[str, Row]) -> bool:
+def _is_below_another(row: StatsRow, rows: Mapping[str, StatsRow]) -> bool:
     seen: set[str] = set()
     above = row
     while above.parent in rows and above.key not in seen:  # in a circle, which only damage can make, all are shown
@@ -175,28 +175,30 @@ def _is_below_another(row: Row, rows: Mapping[str, Row]) -> bool:
     return above is not row
 
 
-def _sums(row: Row) -> Figures:
-    return row.inclusive or row.figures
+def _sums(row: StatsRow) -> UsageTotals:
+    return row.inclusive or row.totals
 
 
-def _weight(sums: Figures) -> float:
+def _weight(sums: UsageTotals) -> float:
     """What bars and shades show: money, or tokens where no money is known."""
     return float(sums.cost or sums.repriced) / 1e15 or sums.total_tokens / 1e12
 
 
-def _cells(sums: Figures, own: Figures | None) -> tuple[str, ...]:
+def _cells(sums: UsageTotals, own: UsageTotals | None) -> tuple[str, ...]:
     counts = (sums.input, sums.output, sums.reasoning, sums.cache_read, sums.cache_write)
     itself = (money(own.cost),) if own else ()
     return (f"{sums.messages:,}", *map(short, counts), *itself, money(sums.cost), _repriced(sums))
 
 
-def _repriced(sums: Figures) -> str:
+def _repriced(sums: UsageTotals) -> str:
     if not sums.unpriced:
         return money(sums.repriced)
     return "unknown" if not sums.repriced else f"{money(sums.repriced)} + ?"
 
 
-def _table(by: str, names: Sequence[str], rows: Sequence[Figures], own: Sequence[Figures], total: Figures) -> None:
+def _table(
+    by: str, names: Sequence[str], rows: Sequence[UsageTotals], own: Sequence[UsageTotals], total: UsageTotals
+) -> None:
     """Numbers to the right, the name before them, a bar behind them as wide as there is room."""
     from .charts import bar
 
@@ -216,9 +218,9 @@ def _table(by: str, names: Sequence[str], rows: Sequence[Figures], own: Sequence
     print(output.paint(f"{by.upper().ljust(first)}  {named}", 2))
     for number, (name, row) in enumerate(zip(names, cells, strict=True)):
         is_total = number == len(rows)
-        figures = "  ".join(row[i].rjust(widths[i]) for i in shown)
+        totals = "  ".join(row[i].rjust(widths[i]) for i in shown)
         picture = "" if is_total or room < 4 else bar(weights[number], max(weights), min(room, 30))
-        line = f"{name}{' ' * (first - output.width(name))}  {figures}  {picture}".rstrip()
+        line = f"{name}{' ' * (first - output.width(name))}  {totals}  {picture}".rstrip()
         print(output.paint(line, 1) if is_total else line)
 
 
@@ -232,7 +234,7 @@ def _fitting(first: int, widths: Sequence[int], heads: Sequence[str]) -> list[in
     return shown
 
 
-def _names(rows: Sequence[Row], by: str, options: Namespace) -> list[str]:
+def _names(rows: Sequence[StatsRow], by: str, options: Namespace) -> list[str]:
     if by == "session":
         return [row.key if row.title is None else f"{row.key[-6:]} {row.title}" for row in rows]
     if by != "project":
@@ -247,10 +249,10 @@ def _names(rows: Sequence[Row], by: str, options: Namespace) -> list[str]:
 def _notes(found: Statistics, shown: int, total: int) -> list[str]:
     notes = [f"Re-priced by models.dev as of {found.prices.date} ({found.prices.label})."]
     if found.copied.sessions:
-        copied, forks = found.copied.figures, output.pluralize(found.copied.sessions, "fork")
+        copied, forks = found.copied.totals, output.pluralize(found.copied.sessions, "fork")
         told = f"{output.pluralize(copied.messages, 'message')} ({money(copied.cost)}) that {forks} copied"
         notes.append(f"Counted once, where they were made: {told}.")
-    sums = found.total.figures
+    sums = found.total.totals
     if sums.costless:
         calls = output.pluralize(sums.costless, "call")
         notes.append(f"Free, a subscription, or unknown: {calls} stored with a cost of 0.")
@@ -277,18 +279,18 @@ def _print_csv(found: Statistics) -> None:
     more = ("title", "parent", "inclusive_cost", "inclusive_repriced") if found.by == "session" else ()
     writer.writerow((found.by, "messages", "answers", *buckets, "cost", "repriced", "unpriced", "sessions", *more))
     for row in found.rows:
-        sums, rest = row.figures, []
+        sums, rest = row.totals, []
         if row.inclusive is not None:
             known = "" if row.inclusive.unpriced else dollars(row.inclusive.repriced)
             rest = [row.title or "", row.parent, dollars(row.inclusive.cost), known]
         repriced = "" if sums.unpriced else dollars(sums.repriced)
         counts = [getattr(sums, bucket) for bucket in buckets]
-        figures = [sums.messages, sums.answers, *counts, dollars(sums.cost), repriced, sums.unpriced]
-        writer.writerow((row.key, *figures, row.sessions, *rest))
+        totals = [sums.messages, sums.answers, *counts, dollars(sums.cost), repriced, sums.unpriced]
+        writer.writerow((row.key, *totals, row.sessions, *rest))
 
 
-def _tools(ledger: Ledger, choice: Choice, options: Namespace) -> None:
-    from ..history.stats.tools import by_tool
+def _tools(ledger: Ledger, choice: UsageFilter, options: Namespace) -> None:
+    from ..history.stats.tool_stats import by_tool
 
     rows = by_tool(ledger, choice, fresh=options.fresh)
     documents = [row.document() for row in rows]

@@ -22,7 +22,7 @@ _LONG = 7
 _URL = r"(?m)^\s*url\s*=\s*(\S+)"
 
 
-class Chosen(NamedTuple):
+class ProjectFilter(NamedTuple):
     """The sessions of a project, however they are filed."""
 
     projects: frozenset[str]
@@ -35,7 +35,7 @@ class Chosen(NamedTuple):
     by_title: bool = False
     """Whether no project is called so, and sessions are meant whose title is."""
 
-    def belongs(self, project: str, directory: str, title: str) -> bool:
+    def matches(self, project: str, directory: str, title: str) -> bool:
         """Whether a session of that project, in that directory, with that title, is one of them."""
         if project in self.projects or directory in self.folders:
             return True
@@ -43,14 +43,14 @@ class Chosen(NamedTuple):
             return self.called in title.casefold()
         return any(directory.startswith((folder + "/", folder + "\\")) for folder in self.folders)
 
-    def may_belong(self, session: Session) -> bool:
+    def loosely_matches(self, session: Session) -> bool:
         """Whether a session that does not belong may do so all the same: it worked in a folder of that name, which may
         have been moved or be another clone, or its title speaks of it."""
         names = {base_name(folder) for folder in self.folders}
         return base_name(session.directory) in names or bool(self.called and self.called in session.title.casefold())
 
 
-class Place(NamedTuple):
+class ProjectGroup(NamedTuple):
     """A project, or a folder that has none."""
 
     project: Project
@@ -65,7 +65,7 @@ class Place(NamedTuple):
         return [*labels(self.project), *own]
 
 
-def choose(name: str, projects: Sequence[Project], folders: Iterable[str]) -> Chosen | None:
+def resolve_project(name: str, projects: Sequence[Project], folders: Iterable[str]) -> ProjectFilter | None:
     """The sessions of what people call ``name``: by identifier, name, folder, worktree or remote; exactly if something
     is called so, else by part of the name, else by resemblance. ``folders`` are those that sessions worked in.
     """
@@ -79,20 +79,20 @@ def choose(name: str, projects: Sequence[Project], folders: Iterable[str]) -> Ch
     worked_in = {each for _, each in found if isinstance(each, str)}
     worked_in |= {folder for project in chosen for folder in worktrees(project)}
     twins = {project.id for project in projects if project.id != GLOBAL and worked_in & {*worktrees(project)}}
-    return Chosen(frozenset(twins | {project.id for project in chosen}), frozenset(worked_in), wanted)
+    return ProjectFilter(frozenset(twins | {project.id for project in chosen}), frozenset(worked_in), wanted)
 
 
-def choose_here(directory: str) -> Chosen:
+def current_project(directory: str) -> ProjectFilter:
     """The sessions of the project that a directory belongs to."""
     from ..project import other_ids, resolve
 
     place = resolve(directory)
     if place.id == GLOBAL:
-        return Chosen(frozenset(), frozenset((place.directory,)))
-    return Chosen(frozenset((place.id, *other_ids(place))), frozenset((place.worktree, place.sandbox)))
+        return ProjectFilter(frozenset(), frozenset((place.directory,)))
+    return ProjectFilter(frozenset((place.id, *other_ids(place))), frozenset((place.worktree, place.sandbox)))
 
 
-def folder_from_here(name: str) -> str:
+def resolve_path_argument(name: str) -> str:
     """The folder that ``name`` leads to, if it is written as a way from here or from home: ``.``, ``../shop``,
     ``~/shop``. Empty for all that may be a name, and for a way to nowhere."""
     if not re.match(r"(\.\.?|~)($|[/\\])", name):
@@ -101,22 +101,22 @@ def folder_from_here(name: str) -> str:
     return folder if os.path.isdir(folder) else ""
 
 
-def places(projects: Iterable[Project], folders: Iterable[str]) -> list[Place]:
+def project_groups(projects: Iterable[Project], folders: Iterable[str]) -> list[ProjectGroup]:
     """What there is to choose from: every project, and each of the ``folders``, those of sessions of ``global``, in
     place of that; it stays itself where there are none."""
     apart = sorted({folder for folder in folders if folder})
-    found: list[Place] = []
+    found: list[ProjectGroup] = []
     for project in projects:
         if is_global(project) and apart:
-            found += [Place(project, _last_step(folder) or project.id, folder) for folder in apart]
+            found += [ProjectGroup(project, _last_step(folder) or project.id, folder) for folder in apart]
         else:
-            found.append(Place(project, project_title(project), "/" if is_global(project) else project.worktree))
+            found.append(ProjectGroup(project, project_title(project), "/" if is_global(project) else project.worktree))
     return found
 
 
-def find_places(known: Iterable[Place], name: str) -> list[Place]:
+def find_project_groups(known: Iterable[ProjectGroup], name: str) -> list[ProjectGroup]:
     """Those that ``name`` means, best first."""
-    wanted = (folder_from_here(name) or name.rstrip("/\\")).casefold() or name
+    wanted = (resolve_path_argument(name) or name.rstrip("/\\")).casefold() or name
     return _best(list(known), wanted, lambda each: each.labels)
 
 
@@ -212,7 +212,7 @@ def _best(things: list[T], wanted: str, called: Callable[[T], list[str]]) -> lis
     folded = [([label.casefold() for label in called(thing)], thing) for thing in things]
     exact = [thing for names, thing in folded if wanted in names]
     within = exact or [thing for names, thing in folded if any(wanted in name for name in names)]
-    return within or _resembling(folded, wanted) or _nearly_beginning(folded, wanted)
+    return within or _resembling(folded, wanted) or _fuzzy_prefix_matches(folded, wanted)
 
 
 def _resembling(things: list[tuple[list[str], T]], wanted: str) -> list[T]:
@@ -224,7 +224,7 @@ def _resembling(things: list[tuple[list[str], T]], wanted: str) -> list[T]:
     return [thing for score, thing in sorted(scored, key=lambda pair: -pair[0]) if score >= least]
 
 
-def _nearly_beginning(things: list[tuple[list[str], T]], wanted: str) -> list[T]:
+def _fuzzy_prefix_matches(things: list[tuple[list[str], T]], wanted: str) -> list[T]:
     """Those with a name, or a word in one, that begins with ``wanted`` but for a letter too many, too few, or swapped
     with the next; in a long word also for another letter, which makes a different word of a short one. Where a word
     begins, people are sure; and what paths begin with says nothing."""

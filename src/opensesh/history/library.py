@@ -11,7 +11,7 @@ from ..records import Project, Session, as_object, order, side_calls, view
 from ..storage import find_stores, open_store
 from ..storage.protocol import Damage, Key, Store
 from . import discovery
-from .discovery import Chosen
+from .discovery import ProjectFilter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -19,15 +19,15 @@ if TYPE_CHECKING:
 
     from ..records import Document
     from ..storage.locations import StoreLocations
-    from .index.index import Index
-    from .index.search import Query, Results
+    from .cache.derived_cache import DerivedCache
+    from .search.text_search import Query, Results
     from .transcript import Transcript, Wanted
 
 
-class Scope(NamedTuple):
+class SessionFilter(NamedTuple):
     """Which sessions are meant. What is left empty does not narrow."""
 
-    chosen: Chosen | None = None
+    project: ProjectFilter | None = None
     since: int = 0
     """Updated at that moment or later; milliseconds since 1970."""
     until: int = 0
@@ -37,15 +37,15 @@ class Scope(NamedTuple):
     archived: bool = False
     """Archived sessions too."""
 
-    def fits(self, session: Session) -> bool:
+    def matches(self, session: Session) -> bool:
         """Whether a session is meant."""
         return self._is_shown(session) and (
-            self.chosen is None or self.chosen.belongs(session.project_id, session.directory, session.title)
+            self.project is None or self.project.matches(session.project_id, session.directory, session.title)
         )
 
-    def almost_fits(self, session: Session) -> bool:
+    def possibly_matches(self, session: Session) -> bool:
         """Whether a session that is not meant may belong to the project that is."""
-        return self.chosen is not None and self._is_shown(session) and self.chosen.may_belong(session)
+        return self.project is not None and self._is_shown(session) and self.project.loosely_matches(session)
 
     def _is_shown(self, session: Session) -> bool:
         return (
@@ -61,7 +61,7 @@ class Overview(NamedTuple):
 
     total: int
     sessions: list[Session]
-    elsewhere: int
+    possible_matches: int
     """How many that are not counted may belong to the project."""
     children: int
     """How many are not counted because a subagent led them."""
@@ -69,7 +69,7 @@ class Overview(NamedTuple):
     """And how many because they are archived."""
 
 
-class Figures(NamedTuple):
+class SessionTotals(NamedTuple):
     """What a session's messages say about it."""
 
     messages: int
@@ -115,35 +115,35 @@ class SessionEntry:
         return [store.place for store in self._library.stores_with(self._key)]
 
     @cached_property
-    def figures(self) -> Figures:
+    def totals(self) -> SessionTotals:
         """Counts and sums, in one pass over its messages."""
-        return figures(self._library.store, self.id, self._library.report)
+        return session_totals(self._library.store, self.id, self._library.report)
 
     @property
     def messages(self) -> int:
         """How many messages it has."""
-        return self.figures.messages
+        return self.totals.messages
 
     @property
     def cost(self) -> Decimal:
         """What it cost, as stored."""
-        return self.figures.cost
+        return self.totals.cost
 
     @cached_property
     def inclusive_cost(self) -> Decimal:
         """What it and the subagents that it started cost, and theirs, as stored."""
         below = self._library.descendants(self.id)
-        return sum((figures(self._library.store, each, self._library.report).cost for each in below), self.cost)
+        return sum((session_totals(self._library.store, each, self._library.report).cost for each in below), self.cost)
 
     @cached_property
     def first_prompt(self) -> str:
         """What the user asked first."""
-        return self._library.prompt(self.figures.first)
+        return self._library.prompt(self.totals.first)
 
     @cached_property
     def last_prompt(self) -> str:
         """What the user asked last."""
-        return self._library.prompt(self.figures.last)
+        return self._library.prompt(self.totals.last)
 
     def children(self) -> Iterator[SessionEntry]:
         """The sessions of its subagents, oldest first."""
@@ -173,16 +173,16 @@ class Library:
         return self._given or open_store(self._place, report=self.report)
 
     @cached_property
-    def found(self) -> StoreLocations:
+    def locations(self) -> StoreLocations:
         """Which stores were found, by name."""
         return find_stores(self._given.place if self._given else self._place)
 
     @cached_property
-    def index(self) -> Index:
+    def index(self) -> DerivedCache:
         """The index for searching. It is neither made nor refreshed by looking at it."""
-        from .index.index import Index
+        from .cache.derived_cache import DerivedCache
 
-        return Index(self.found)
+        return DerivedCache(self.locations)
 
     def report(self, damage: Damage) -> None:
         """Hear of something that could not be read; once, however often it is tried."""
@@ -193,17 +193,17 @@ class Library:
     # -- sessions ------------------------------------------------------------------------------------------------------
 
     def sessions(
-        self, project: str | None = None, *, scope: Scope | None = None, limit: int = 0
+        self, project: str | None = None, *, session_filter: SessionFilter | None = None, limit: int = 0
     ) -> Iterator[SessionEntry]:
-        """Sessions, newest first; without ``scope``, neither subagents' nor archived ones.
+        """Sessions, newest first; without ``session_filter``, neither subagents' nor archived ones.
 
         ``project`` is what people call it: part of a name, folder or remote, and need not be exact. Of each session
         only its place is held while others are read, so that any number of them can be gone through.
         """
-        scope = scope or Scope()
+        session_filter = session_filter or SessionFilter()
         if project is not None:
-            scope = scope._replace(chosen=self.choose(project))
-        found = ((-each.updated, each.id, key) for key, each in self.records() if scope.fits(each))
+            session_filter = session_filter._replace(project=self.resolve_project(project))
+        found = ((-each.updated, each.id, key) for key, each in self.records() if session_filter.matches(each))
         for _, _, key in heapq.nsmallest(limit, found) if limit else sorted(found):
             try:
                 yield SessionEntry(self, key, view(self.store.read(key), Session))
@@ -222,20 +222,20 @@ class Library:
                 below.setdefault(each.parent_id, []).append(each.id)
         return below
 
-    def overview(self, scope: Scope, limit: int = 0) -> Overview:
+    def overview(self, session_filter: SessionFilter, limit: int = 0) -> Overview:
         """The newest sessions that are meant, at most ``limit`` if that is not 0, and how many there are."""
-        counts = {"total": 0, "elsewhere": 0, "children": 0, "archived": 0}
-        everything = scope._replace(children=True, archived=True)
+        counts = {"total": 0, "possible_matches": 0, "children": 0, "archived": 0}
+        everything = session_filter._replace(children=True, archived=True)
 
         def meant() -> Iterator[tuple[int, str, Key, Session]]:
             for key, each in self.records():
-                if scope.fits(each):
+                if session_filter.matches(each):
                     counts["total"] += 1
                     yield -each.updated, each.id, key, each  # no two have one key, whatever else they share
-                elif scope.almost_fits(each):
-                    counts["elsewhere"] += 1
-                elif everything.fits(each):
-                    counts["archived" if scope.children or each.parent_id is None else "children"] += 1
+                elif session_filter.possibly_matches(each):
+                    counts["possible_matches"] += 1
+                elif everything.matches(each):
+                    counts["archived" if session_filter.children or each.parent_id is None else "children"] += 1
 
         newest = heapq.nsmallest(limit, meant()) if limit > 0 else sorted(meant())
         return Overview(sessions=[each for *_, each in newest], **counts)
@@ -284,23 +284,23 @@ class Library:
                 self.report(Damage(self.store.locate(key), f"{error.place}: {error.reason}"))
         return found
 
-    def choose(self, name: str) -> Chosen:
+    def resolve_project(self, name: str) -> ProjectFilter:
         """What ``name`` means: the sessions of a project, wherever they are filed; or :class:`NotFoundError`.
 
         A way from here (``.``, ``../shop``) or from home means the project of the folder it leads to.
         """
-        if here := discovery.folder_from_here(name):
-            return discovery.choose_here(here)
+        if here := discovery.resolve_path_argument(name):
+            return discovery.current_project(here)
         folders: set[str] = set()
         titled = False
         for _, each in self.records():
             folders.add(each.directory.rstrip("/\\"))
             titled = titled or name.casefold() in each.title.casefold()
-        chosen = discovery.choose(name, self.projects, folders)
+        chosen = discovery.resolve_project(name, self.projects, folders)
         if chosen is not None:
             return chosen
         if titled:
-            return Chosen(frozenset(), frozenset(), name.casefold(), by_title=True)
+            return ProjectFilter(frozenset(), frozenset(), name.casefold(), by_title=True)
         raise NotFoundError(f"no project resembles {name!r}. 'opensesh projects' shows them.", name=name)
 
     # -- what is in them -----------------------------------------------------------------------------------------------
@@ -325,11 +325,13 @@ class Library:
         self, query: Query | str, *, project: str | None = None, progress: Callable[[int, int], None] | None = None
     ) -> Results:
         """Bring the index up to date, and ask it; with ``project``, only for what is in the sessions of that one."""
-        from .index.search import Query, search
+        from .search.text_search import Query, search
 
         query = Query(query) if isinstance(query, str) else query
         if project is not None:
-            query = query._replace(filters=query.filters._replace(belongs=self.choose(project).belongs))
+            query = query._replace(
+                filters=query.filters._replace(session_matches=self.resolve_project(project).matches)
+            )
         self.index.refresh(progress=progress)
         for each in self.index.damage:
             self.report(each)
@@ -361,7 +363,7 @@ class Library:
         return transcript(session.document, messages, wanted, children=nested, report=self.report)
 
 
-def figures(store: Store, session_id: str, report: Callable[[Damage], None]) -> Figures:
+def session_totals(store: Store, session_id: str, report: Callable[[Damage], None]) -> SessionTotals:
     """Go through a session's messages once, without their parts."""
     from decimal import Decimal
 
@@ -381,7 +383,7 @@ def figures(store: Store, session_id: str, report: Callable[[Damage], None]) -> 
         for paid in (info, *side_calls(info)):
             if isinstance(own := paid.get("cost"), (int, float)) and not isinstance(own, bool):
                 cost += Decimal(str(own))
-    return Figures(messages, prompts, cost, first[1] if first else "", last[1] if last else "")
+    return SessionTotals(messages, prompts, cost, first[1] if first else "", last[1] if last else "")
 
 
 def _position(info: Document) -> order.Position:

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, NamedTuple
 from ..records import as_object
 from ..storage.protocol import Damage, log_damage
 from .discovery import descendants
-from .stats.ledger_reading import session_facts
+from .stats.ledger_reading import session_info
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from ..storage.protocol import Key, Store
-    from .stats.ledger import Facts
+    from .stats.ledger import SessionInfo
 
     Report = Callable[[Damage], None]
 
@@ -23,7 +23,7 @@ class Selection(NamedTuple):
 
     names: tuple[str, ...] = ()
     """Only these, by identifier."""
-    fits: Callable[[Facts], bool] | None = None
+    fits: Callable[[SessionInfo], bool] | None = None
     """Only those that fit, by what their records say."""
     since: int = 0
     """Updated at or after this moment, in milliseconds."""
@@ -81,7 +81,7 @@ def _read(store: Store, selection: Selection, report: Report) -> Iterator[tuple[
         if document is None:
             report(Damage(store.locate(key), "$: expected an object"))
             continue
-        facts = session_facts(document, key[1], key[-1])
+        facts = session_info(document, key[1], key[-1])
         chosen = Selected(key, key[-1], facts.parent, facts.created, facts.updated, facts.archived)
         yield chosen, selection.fits is None or selection.fits(facts)
 

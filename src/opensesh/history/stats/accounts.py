@@ -10,7 +10,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple
 from zlib import crc32
 
-from .figures import QUARTER, Figures
+from .figures import QUARTER, UsageTotals
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -29,7 +29,7 @@ class _Numbers(dict[str, int]):
 _NUMBERS = _Numbers()
 
 
-class Entry(NamedTuple):
+class UsageEntry(NamedTuple):
     """One message, or a call beside it: who, when, with which model, and what it used."""
 
     id: str
@@ -62,7 +62,7 @@ class Entry(NamedTuple):
         return hash((_NUMBERS[role], created, completed, who, what, how, fresh, output, reasoning, read, write, cost))
 
 
-class Cell(NamedTuple):
+class UsageBucket(NamedTuple):
     """What one model and agent used in a session within one quarter of an hour."""
 
     first: int
@@ -79,27 +79,27 @@ class Cell(NamedTuple):
         return self.first // QUARTER
 
 
-class Account(NamedTuple):
+class SessionUsage(NamedTuple):
     """A session's messages, summed up."""
 
     session: str
-    cells: list[Cell]
+    cells: list[UsageBucket]
     first: int
     """When its earliest message was made."""
     id_hashes: bytes
     """One number a message, in the order of the entries; see :func:`numbers`."""
     fingerprints: bytes
     """The same of :attr:`Entry.fingerprint`."""
-    entries: list[Entry] | None = None
+    entries: list[UsageEntry] | None = None
     """The messages themselves, where they are likely to be asked for."""
 
 
-def account(session: str, entries: Iterable[Entry], *, keep: Callable[[int], bool]) -> Account:
+def account(session: str, entries: Iterable[UsageEntry], *, keep: Callable[[int], bool]) -> SessionUsage:
     """Sum up a session. Its entries are kept if ``keep``, which is told when the earliest was made, says that it may
     hold copies of another's messages."""
     ordered = in_time(entries)
     first = ordered[0].created if ordered else 0
-    return Account(
+    return SessionUsage(
         session=session,
         cells=cells(ordered),
         first=first,
@@ -109,14 +109,14 @@ def account(session: str, entries: Iterable[Entry], *, keep: Callable[[int], boo
     )
 
 
-def in_time(entries: Iterable[Entry]) -> list[Entry]:
+def in_time(entries: Iterable[UsageEntry]) -> list[UsageEntry]:
     """Entries by when they were made."""
     return sorted(entries, key=attrgetter("created", "id"))
 
 
-def cells(entries: Iterable[Entry]) -> list[Cell]:
+def cells(entries: Iterable[UsageEntry]) -> list[UsageBucket]:
     """The sums of entries that are in order of time."""
-    found: dict[tuple[int, str, str, str], list[Entry]] = {}
+    found: dict[tuple[int, str, str, str], list[UsageEntry]] = {}
     for entry in entries:
         key = (entry.created // QUARTER, entry.provider, entry.model, entry.agent)
         if key in found:
@@ -124,16 +124,16 @@ def cells(entries: Iterable[Entry]) -> list[Cell]:
         else:
             found[key] = [entry]
     return [
-        Cell(some[0].created, some[-1].created, provider, model, agent, _sums(some))
+        UsageBucket(some[0].created, some[-1].created, provider, model, agent, _sums(some))
         for (_, provider, model, agent), some in found.items()
     ]
 
 
-def _sums(entries: Iterable[Entry]) -> Sums:
-    figures = Figures()
+def _sums(entries: Iterable[UsageEntry]) -> Sums:
+    totals = UsageTotals()
     for entry in entries:
-        figures.count(entry)
-    return figures.sums
+        totals.count(entry)
+    return totals.sums
 
 
 def numbers(data: bytes) -> array[int]:

@@ -7,7 +7,7 @@ from .money import dollars
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from ...records import Document
-    from .accounts import Entry
+    from .accounts import UsageEntry
 
     Sums = tuple[int, ...]
 
@@ -15,7 +15,7 @@ QUARTER = 900_000
 """Milliseconds in a quarter of an hour: every time zone in use begins its days on one."""
 
 
-class Figures:
+class UsageTotals:
     """Sums over messages. Buckets of tokens are as stored."""
 
     __slots__ = (
@@ -48,7 +48,7 @@ class Figures:
         self.unpriced = 0
         """Calls that it has none for."""
 
-    def count(self, entry: Entry) -> None:
+    def count(self, entry: UsageEntry) -> None:
         """Add one message, or a call that led to none."""
         _, role, _, _, _, _, _, fresh, output, reasoning, read, write, cost, repriced = entry
         if role == "user":

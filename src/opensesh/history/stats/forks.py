@@ -17,8 +17,8 @@ from .accounts import numbers
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from .accounts import Entry
-    from .ledger import Facts, Ledger
+    from .accounts import UsageEntry
+    from .ledger import Ledger, SessionInfo
 
 _TITLE = re.compile(r".+ \(fork #\d+\)", re.ASCII | re.DOTALL)
 
@@ -36,7 +36,7 @@ class Holder(NamedTuple):
     """Of the message, in the session's entries."""
 
 
-def is_suspect(facts: Facts | None, first: int) -> bool:
+def is_suspect(facts: SessionInfo | None, first: int) -> bool:
     """Whether a session whose earliest message is of ``first`` may be a fork."""
     if facts is None:
         return False
@@ -63,7 +63,7 @@ def copies(ledger: Ledger) -> dict[str, set[int]]:
 
 
 def _holders(
-    ledger: Ledger, suspects: Mapping[str, Facts], entries: Mapping[str, list[Entry]]
+    ledger: Ledger, suspects: Mapping[str, SessionInfo], entries: Mapping[str, list[UsageEntry]]
 ) -> dict[int, list[Holder]]:
     holders: dict[int, list[Holder]] = {}
     for session, facts in suspects.items():
@@ -79,7 +79,7 @@ def _holders(
     return holders
 
 
-def _rank(entry: Entry, facts: Facts, *, inherits: bool) -> int:
+def _rank(entry: UsageEntry, facts: SessionInfo, *, inherits: bool) -> int:
     if entry.created < facts.created:
         return _INHERITED
     return _MADE_SINCE if inherits else _UNCLEAR

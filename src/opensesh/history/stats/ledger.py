@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...errors import StoreError
 from ...storage.protocol import Damage, log_damage, unreadable
-from .accounts import Account, Cell, Entry, in_time
+from .accounts import SessionUsage, UsageBucket, UsageEntry, in_time
 from .cache_files import cache_file, database_marks, load, mark, save, settled
-from .folders import folders, session_files
 from .packed import Packed, pack, unpack
 from .repricing import Prices, Repricer, table_mark
+from .tree_folders import folders, session_files
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 _VERSION = 6
 
 
-class Facts(NamedTuple):
+class SessionInfo(NamedTuple):
     """What a session's record says that the sums depend on."""
 
     id: str
@@ -52,7 +52,7 @@ class Facts(NamedTuple):
 
 
 def packed_account(
-    account: Account, folder: int = 0, watched: Sequence[Mark] = (), damage: Sequence[Told] = ()
+    account: SessionUsage, folder: int = 0, watched: Sequence[Mark] = (), damage: Sequence[Told] = ()
 ) -> bytes:
     """An account, and by what it is known to be up to date, packed: ``folder`` is when the folder of messages last
     changed, in nanoseconds, 0 if that was too recent to rely on; ``watched`` are messages that may still change in
@@ -83,10 +83,10 @@ class Ledger:
     def __init__(
         self,
         place: str,
-        facts: Mapping[str, Facts],
-        accounts: Mapping[str, Account],
+        facts: Mapping[str, SessionInfo],
+        accounts: Mapping[str, SessionUsage],
         prices: Prices,
-        read: Callable[[str], list[Entry]],
+        read: Callable[[str], list[UsageEntry]],
         members: Sequence[Ledger] = (),
         store: Store | None = None,
     ) -> None:
@@ -103,7 +103,7 @@ class Ledger:
         """Files that may change without their folders doing so."""
         self._read = read
 
-    def entries(self, session: str) -> list[Entry]:
+    def entries(self, session: str) -> list[UsageEntry]:
         """The messages of a session, one by one."""
         held = self.accounts[session].entries
         return in_time(self._read(session)) if held is None else held
@@ -143,7 +143,7 @@ def open_ledger(
 def _together(place: str, ledgers: list[Ledger]) -> Ledger:
     if len(ledgers) == 1:
         return ledgers[0]
-    from .merging import merged
+    from .ledger_merging import merged
 
     return merged(place, ledgers)
 
@@ -174,7 +174,7 @@ class _TreeMaker(_Maker):
 
         return TreeReading(self.place, self.repricer)
 
-    def entries(self, session: str) -> list[Entry]:
+    def entries(self, session: str) -> list[UsageEntry]:
         """The messages of a session, read anew."""
         return self.reading.entries(session)
 
@@ -242,7 +242,7 @@ class _StoreMaker(_Maker):
 
         return StoreReading(self._store or self.place, self.repricer)
 
-    def entries(self, session: str) -> list[Entry]:
+    def entries(self, session: str) -> list[UsageEntry]:
         """The messages of a session, read anew."""
         return self.reading.entries(session)
 
@@ -260,7 +260,7 @@ class _StoreMaker(_Maker):
         return Ledger(self.place, known, sums, self.prices(), self.entries, store=self._store)
 
 
-def facts_of(packed: Mapping[str, bytes]) -> Mapping[str, Facts]:
+def facts_of(packed: Mapping[str, bytes]) -> Mapping[str, SessionInfo]:
     """Facts by session. One that is filed under two projects, as a move leaves it that was cut short, is what its
     newest record says."""
     places: dict[str, str] = {}
@@ -269,16 +269,16 @@ def facts_of(packed: Mapping[str, bytes]) -> Mapping[str, Facts]:
         before = places.get(name)
         if before is None or _updated(data) >= _updated(packed[before]):
             places[name] = place
-    return Packed(packed, lambda found: Facts(*found[2]), places)
+    return Packed(packed, lambda found: SessionInfo(*found[2]), places)
 
 
-def accounts_of(packed: Mapping[str, bytes]) -> Mapping[str, Account]:
+def accounts_of(packed: Mapping[str, bytes]) -> Mapping[str, SessionUsage]:
     """Accounts by session."""
     return Packed(packed, lambda found: _restored(found[3]))
 
 
 def _updated(packed: bytes) -> int:
-    return Facts(*unpack(packed)[2]).updated
+    return SessionInfo(*unpack(packed)[2]).updated
 
 
 def _save(path: str, place: str, cached: CachedLedger) -> None:
@@ -294,7 +294,7 @@ def _load(path: str, place: str, table: Sequence[Mark]) -> CachedLedger:
     return CachedLedger(_VERSION, table, Prices(*prices), store, facts, accounts, damage)
 
 
-def _restored(plain: tuple[Any, ...]) -> Account:
+def _restored(plain: tuple[Any, ...]) -> SessionUsage:
     session, cells, first, id_hashes, fingerprints, entries = plain
-    known = None if entries is None else [Entry(*entry) for entry in entries]
-    return Account(session, [Cell(*cell) for cell in cells], first, id_hashes, fingerprints, known)
+    known = None if entries is None else [UsageEntry(*entry) for entry in entries]
+    return SessionUsage(session, [UsageBucket(*cell) for cell in cells], first, id_hashes, fingerprints, known)

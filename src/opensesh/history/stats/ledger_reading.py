@@ -12,13 +12,13 @@ from ...records import Document, as_object, as_whole, codec
 from ...storage import open_store
 from ...storage.json_tree.store import read_file
 from ...storage.protocol import Damage
-from .accounts import Entry, account
+from .accounts import UsageEntry, account
 from .cache_files import mark
-from .folders import records
 from .forks import is_suspect
-from .ledger import Facts, packed_account
+from .ledger import SessionInfo, packed_account
 from .message_entries import EntryReader
 from .packed import pack
+from .tree_folders import records
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -41,18 +41,18 @@ class TreeReading:
         self._root = root
         self._reader = EntryReader(repricer, self._parts)
 
-    def session(self, session: str, facts: Facts | None, folder: int) -> tuple[bytes, list[Mark], Told]:
+    def session(self, session: str, facts: SessionInfo | None, folder: int) -> tuple[bytes, list[Mark], Told]:
         """The account of one session, whose folder changed at ``folder``, packed; what of it may still change, and what
         could not be read."""
         entries, watched, damage = self._read(session)
         made = account(session, entries, keep=partial(is_suspect, facts))
         return packed_account(made, folder, watched, damage), watched, damage
 
-    def entries(self, session: str) -> list[Entry]:
+    def entries(self, session: str) -> list[UsageEntry]:
         """The messages of one session."""
         return self._read(session)[0]
 
-    def facts(self, project: str, path: str, report: Report) -> Facts | None:
+    def facts(self, project: str, path: str, report: Report) -> SessionInfo | None:
         """What the record at ``path`` says; ``None``, and told, if it cannot be read."""
         try:
             document = codec.loads_object(read_file(path), path)
@@ -60,11 +60,11 @@ class TreeReading:
             if os.path.lexists(path):  # and was not removed meanwhile
                 report(Damage(path, error.reason if isinstance(error, RecordError) else str(error)))
             return None
-        return session_facts(document, project, os.path.basename(path)[:-5])
+        return session_info(document, project, os.path.basename(path)[:-5])
 
-    def _read(self, session: str) -> tuple[list[Entry], list[Mark], Told]:
+    def _read(self, session: str) -> tuple[list[UsageEntry], list[Mark], Told]:
         folder = os.path.join(self._root, "message", session)
-        entries: list[Entry] = []
+        entries: list[UsageEntry] = []
         watched: list[Mark] = []
         damage: Told = []
         parse = self._reader.parse
@@ -100,7 +100,7 @@ class StoreReading:
         self._store: Store = open_store(store) if isinstance(store, str) else store
         self._reader = EntryReader(repricer, self._parts)
 
-    def entries(self, session: str) -> list[Entry]:
+    def entries(self, session: str) -> list[UsageEntry]:
         """The messages of one session."""
         found = self._store.scan(("message", session), report=_listener([]))
         return [entry for key, value in found for entry in self._entries(key[-1], value, [])]
@@ -108,9 +108,9 @@ class StoreReading:
     def everything(self) -> tuple[dict[str, bytes], dict[str, bytes], Told]:
         """All sessions, their accounts, both packed, and what could not be read."""
         damage: Told = []
-        facts: dict[str, Facts] = {}
+        facts: dict[str, SessionInfo] = {}
         for key, value in self._store.scan(("session",), report=_listener(damage)):
-            found = session_facts(as_object(value) or {}, key[1], key[-1])
+            found = session_info(as_object(value) or {}, key[1], key[-1])
             facts[found.id] = max(facts.get(found.id, found), found, key=lambda each: each.updated)
         accounts: dict[str, bytes] = {}
         messages = self._store.scan(("message",), report=_listener(damage))
@@ -120,7 +120,7 @@ class StoreReading:
                 accounts[name] = packed_account(account(name, entries, keep=partial(is_suspect, facts.get(name))))
         return {name: pack((0, 0, tuple(found))) for name, found in facts.items()}, accounts, damage
 
-    def _entries(self, name: str, value: Any, damage: Told) -> list[Entry]:
+    def _entries(self, name: str, value: Any, damage: Told) -> list[UsageEntry]:
         place = f"{self._store.place}#message/{name}"
         try:
             return self._reader.read(name, as_object(value) or {}, place)
@@ -133,13 +133,13 @@ class StoreReading:
             yield part
 
 
-def session_facts(document: Document, project: str, name: str) -> Facts:
+def session_info(document: Document, project: str, name: str) -> SessionInfo:
     """What a session's record says. Its file's place speaks where the record does not, and for its name in any case."""
     stamps = as_object(document.get("time")) or {}
     created, updated = as_whole(stamps.get("created")), as_whole(stamps.get("updated"))
     fork = as_object(document.get("fork")) or {}
     texts = {key: value for key in ("parentID", "title", "directory") if isinstance(value := document.get(key), str)}
-    return Facts(
+    return SessionInfo(
         id=name,
         project=project,
         parent=texts.get("parentID", ""),

@@ -9,7 +9,7 @@ import msgspec
 from ...errors import RecordError
 from ...records import Document, as_object, loads_object
 from ...records.view import View
-from .accounts import Entry
+from .accounts import UsageEntry
 from .money import units
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ _NO_MODEL = _Model()
 _NO_CACHE = _Cache()
 
 _decode = msgspec.json.Decoder(_Info).decode
-_make = Entry._make
+_make = UsageEntry._make
 
 
 class EntryReader:
@@ -99,7 +99,7 @@ class EntryReader:
         self._repricer = repricer
         self._steps = steps
 
-    def parse(self, name: str, data: bytes, path: str) -> list[Entry]:
+    def parse(self, name: str, data: bytes, path: str) -> list[UsageEntry]:
         """The entry of a message as stored, and those of other calls that it notes (for a title, say);
         :class:`RecordError` if it is no message."""
         try:
@@ -108,23 +108,23 @@ class EntryReader:
             return self.read(name, loads_object(data, path), path)
         return [self._entry(name, info)] if info.opensesh is None else self._entries(name, info)
 
-    def read(self, name: str, document: Document, path: str) -> list[Entry]:
+    def read(self, name: str, document: Document, path: str) -> list[UsageEntry]:
         """The same for one that is already decoded. A field of the wrong kind costs that field alone."""
         info = _convert(document, _Info)
         return self._entries(name, info if info is not None else _salvaged(document, path))
 
-    def _entries(self, name: str, info: _Info) -> list[Entry]:
+    def _entries(self, name: str, info: _Info) -> list[UsageEntry]:
         calls = () if info.opensesh is None else info.opensesh.calls
         return [self._entry(name, info), *(self._call(f"{name}#{at}", call) for at, call in enumerate(calls))]
 
-    def _call(self, name: str, call: _Call) -> Entry:
+    def _call(self, name: str, call: _Call) -> UsageEntry:
         used = _used(call.tokens)
         repriced = self._repricer.cost(call.provider_id, call.model_id, used, call.tokens.total)
         created, completed = int(call.time.created), int(call.time.completed or 0)
         who = (call.provider_id, call.model_id, call.agent)
-        return Entry(name, "call", created, completed, *who, *used, units(call.cost) if call.cost else 0, repriced)
+        return UsageEntry(name, "call", created, completed, *who, *used, units(call.cost) if call.cost else 0, repriced)
 
-    def _entry(self, name: str, info: _Info) -> Entry:
+    def _entry(self, name: str, info: _Info) -> UsageEntry:
         agent, created = info.agent or info.mode or "", int(info.time.created)
         if info.role == "user":
             chosen = info.model or _NO_MODEL

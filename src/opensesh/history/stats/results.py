@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from .figures import QUARTER, Figures
+from .figures import QUARTER, UsageTotals
 from .repricing import Prices
 
 TYPE_CHECKING = False
@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from typing import Any
 
     from ...records import Document
-    from .accounts import Cell
-    from .ledger import Facts
+    from .accounts import UsageBucket
+    from .ledger import SessionInfo
 
 
 UNKNOWN = "(unknown)"
@@ -21,20 +21,20 @@ UNKNOWN = "(unknown)"
 of a moment that is none."""
 
 
-class Row:
+class StatsRow:
     """One group and its sums."""
 
-    __slots__ = ("_newest", "figures", "first", "inclusive", "key", "last", "parent", "project", "sessions", "title")
+    __slots__ = ("_newest", "first", "inclusive", "key", "last", "parent", "project", "sessions", "title", "totals")
 
     def __init__(self, key: str) -> None:
         self.key = key
-        self.figures = Figures()
+        self.totals = UsageTotals()
         self.sessions = 0
         """How many had a part in it."""
         self.first: int | None = None
         """The earliest quarter of an hour in it, counted from 1970."""
         self.last: int | None = None
-        self.inclusive: Figures | None = None
+        self.inclusive: UsageTotals | None = None
         """For a session: its own and those of all below it."""
         self.title: str | None = None
         """For a session: what its record says, as the next two; ``None`` if it has none."""
@@ -42,9 +42,9 @@ class Row:
         self.parent = ""
         self._newest = ""
 
-    def add(self, session: str, cell: Cell) -> None:
+    def add(self, session: str, cell: UsageBucket) -> None:
         """Count a cell of a session; all cells of a session in a row."""
-        self.figures.add(cell.sums)
+        self.totals.add(cell.sums)
         slot = cell.slot
         if self.first is None or slot < self.first:
             self.first = slot
@@ -54,14 +54,14 @@ class Row:
             self._newest = session
             self.sessions += 1
 
-    def describe(self, facts: Facts | None) -> None:
+    def describe(self, facts: SessionInfo | None) -> None:
         """Say what a session's record says."""
         if facts is not None:
             self.title, self.project, self.parent = facts.title, facts.project, facts.parent
 
     def document(self) -> Document:
         """For machines."""
-        row: Document = {"key": self.key, **self.figures.document(), "sessions": self.sessions}
+        row: Document = {"key": self.key, **self.totals.document(), "sessions": self.sessions}
         if self.title is not None:
             row |= {"title": self.title, "projectID": self.project, "parentID": self.parent or None}
         if self.inclusive is not None:
@@ -73,18 +73,18 @@ class Row:
         """All of it, for :func:`restored_row`."""
         inclusive = None if self.inclusive is None else self.inclusive.sums
         about = (self.title, self.project, self.parent)
-        return self.key, self.figures.sums, self.sessions, self.first, self.last, inclusive, about
+        return self.key, self.totals.sums, self.sessions, self.first, self.last, inclusive, about
 
 
-class Copied:
+class CopiedUsage:
     """What forks hold of other sessions, which is not counted."""
 
-    __slots__ = ("figures", "sessions")
+    __slots__ = ("sessions", "totals")
 
     def __init__(self, sessions: int = 0) -> None:
         self.sessions = sessions
         """How many forks hold it."""
-        self.figures = Figures()
+        self.totals = UsageTotals()
 
 
 class Statistics:
@@ -92,7 +92,7 @@ class Statistics:
 
     __slots__ = ("by", "copied", "prices", "rows", "total")
 
-    def __init__(self, by: str, rows: list[Row], total: Row, prices: Prices, copied: Copied) -> None:
+    def __init__(self, by: str, rows: list[StatsRow], total: StatsRow, prices: Prices, copied: CopiedUsage) -> None:
         self.by = by
         self.rows = rows
         self.total = total
@@ -101,7 +101,7 @@ class Statistics:
 
     def document(self) -> Document:
         """For machines."""
-        copied = self.copied.figures.document() | {"sessions": self.copied.sessions}
+        copied = self.copied.totals.document() | {"sessions": self.copied.sessions}
         return {
             "by": self.by,
             "prices": {"table": self.prices.label, "date": self.prices.date},
@@ -113,27 +113,27 @@ class Statistics:
     @property
     def plain(self) -> tuple[Any, ...]:
         """All of it, for :func:`restored`."""
-        copied = (self.copied.sessions, self.copied.figures.sums)
+        copied = (self.copied.sessions, self.copied.totals.sums)
         return self.by, [row.plain for row in self.rows], self.total.plain, self.prices.plain, copied
 
 
 def restored(plain: tuple[Any, ...]) -> Statistics:
     """What :attr:`Statistics.plain` was made of."""
     by, rows, total, prices, (sessions, sums) = plain
-    copied = Copied(sessions)
-    copied.figures.add(sums)
+    copied = CopiedUsage(sessions)
+    copied.totals.add(sums)
     return Statistics(by, [restored_row(row) for row in rows], restored_row(total), Prices(*prices), copied)
 
 
-def restored_row(plain: tuple[Any, ...]) -> Row:
+def restored_row(plain: tuple[Any, ...]) -> StatsRow:
     """What :attr:`Row.plain` was made of."""
     key, sums, sessions, first, last, inclusive, (title, project, parent) = plain
-    row = Row(key)
-    row.figures.add(sums)
+    row = StatsRow(key)
+    row.totals.add(sums)
     row.sessions, row.first, row.last = sessions, first, last
     row.title, row.project, row.parent = title, project, parent
     if inclusive is not None:
-        row.inclusive = Figures()
+        row.inclusive = UsageTotals()
         row.inclusive.add(inclusive)
     return row
 

@@ -12,9 +12,9 @@ from ...storage.json_tree.store import JsonTree, read_file
 from ...storage.merged import MergedStore
 from ...storage.protocol import Damage, log_damage
 from ...workspace.tidying import weigh
-from ..stats.folders import folders, records
-from ..stats.ledger import Facts
-from ..stats.ledger_reading import session_facts
+from ..stats.ledger import SessionInfo
+from ..stats.ledger_reading import session_info
+from ..stats.tree_folders import folders, records
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -51,14 +51,14 @@ class SessionUsage:
 
     def __init__(self, session: str) -> None:
         self.session = session
-        self.facts: Facts | None = None
+        self.facts: SessionInfo | None = None
         self.own = Share()
         self.inclusive = 0
         """Bytes, with those of the subagents below it."""
 
     def document(self) -> Document:
         """For machines."""
-        facts = self.facts or Facts(self.session)
+        facts = self.facts or SessionInfo(self.session)
         return {
             "sessionID": self.session,
             "title": facts.title,
@@ -176,7 +176,7 @@ def _count(usage: StoreUsage, key: Key, size: int, look: Callable[[], Document],
     session = key[-1]
     match key[0]:
         case "session":
-            usage.sessions.setdefault(session, SessionUsage(session)).facts = session_facts(look(), key[1], session)
+            usage.sessions.setdefault(session, SessionUsage(session)).facts = session_info(look(), key[1], session)
         case "message":
             session = owners[key[-1]] = key[1]
         case "part":

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
     from sqlite3 import Connection
 
+    from ..cache.derived_cache import DerivedCache
     from .feeds import Feed
-    from .index import Index
 
     Ranked = list[tuple[int, float]]
 
@@ -97,7 +97,7 @@ class Results(NamedTuple):
     """Why there may be more; empty if there are not."""
 
 
-def search(index: Index, query: Query, *, now: int | None = None) -> Results:
+def search(index: DerivedCache, query: Query, *, now: int | None = None) -> Results:
     """Ask an index. It is taken as it is: refresh it first."""
     moment = time.time_ns() // 1_000_000 if now is None else now
     found = _search(index, query, _question(query), moment)
@@ -108,7 +108,7 @@ def search(index: Index, query: Query, *, now: int | None = None) -> Results:
     return found._replace(note=index.note)
 
 
-def _search(index: Index, query: Query, question: Question, now: int) -> Results:
+def _search(index: DerivedCache, query: Query, question: Question, now: int) -> Results:
     """The answers; asked again if a record turns out to be gone, or other than the index knows it."""
 
     if question.inside or any(need.inside for need in question.either):

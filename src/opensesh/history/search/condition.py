@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...errors import UsageError
 from .query import Question, match_of
-from .words import clean
+from .tokenizer import clean
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -39,7 +39,7 @@ FIELDS: dict[str, tuple[str, tuple[str, ...]]] = {
 class Filters(NamedTuple):
     """Which parts are looked at. What is left empty does not narrow."""
 
-    belongs: Callable[[str, str, str], bool] | None = None
+    session_matches: Callable[[str, str, str], bool] | None = None
     """Told a session's project, directory and title."""
     session: str = ""
     since: int = 0
@@ -118,9 +118,9 @@ class Condition:
             self._add("p.time >= ?", filters.since)
         if filters.until:
             self._add("p.time < ?", filters.until)
-        if filters.belongs:
+        if filters.session_matches:
             rows = self._db.execute("SELECT id, project, directory, title FROM session").fetchall()
-            chosen = (number for number, *told in rows if filters.belongs(*(text or "" for text in told)))
+            chosen = (number for number, *told in rows if filters.session_matches(*(text or "" for text in told)))
             self._add(f"p.session IN ({_CHOSEN})", self._choose(chosen))
 
     def _add_message(self) -> None:

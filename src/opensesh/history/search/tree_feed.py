@@ -36,7 +36,7 @@ _NEWEST = 8
 
 
 class TreeFeed:
-    """See :class:`~opensesh.history.index.feeds.Feed`."""
+    """See :class:`~opensesh.history.search.feeds.Feed`."""
 
     def __init__(self, root: str) -> None:
         self.place = spelled(root)

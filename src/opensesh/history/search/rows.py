@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from zlib import crc32
 
 from .feeds import UNSURE
-from .words import Words, clean
+from .tokenizer import Words, clean
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

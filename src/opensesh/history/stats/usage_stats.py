@@ -11,40 +11,40 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from ...storage.keys import GLOBAL
 from ...storage.protocol import Damage, log_damage
-from .accounts import Account, Cell, cells
-from .figures import Figures
+from .accounts import SessionUsage, UsageBucket, cells
+from .figures import UsageTotals
 from .forks import copies
-from .ledger import Facts, Ledger, open_ledger
-from .results import UNKNOWN, Copied, Row, Statistics, day_of, month_of
+from .ledger import Ledger, SessionInfo, open_ledger
+from .results import UNKNOWN, CopiedUsage, Statistics, StatsRow, day_of, month_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from ...storage.protocol import Store
-    from .accounts import Entry
+    from .accounts import UsageEntry
     from .repricing import Repricer
 
 By = Literal["day", "month", "project", "model", "agent", "session"]
 
 
-class Choice(NamedTuple):
+class UsageFilter(NamedTuple):
     """Which messages count."""
 
     since: int | None = None
     """Made at or after this moment, in milliseconds."""
     until: int | None = None
     """Made before this one."""
-    session: Callable[[Facts | None], bool] = lambda facts: True
+    session: Callable[[SessionInfo | None], bool] = lambda facts: True
 
     def counts(self, moment: int) -> bool:
         """Whether what was made at this moment counts."""
         return (self.since is None or moment >= self.since) and (self.until is None or moment < self.until)
 
-    def holds(self, cell: Cell) -> bool:
+    def holds(self, cell: UsageBucket) -> bool:
         """Whether all of a cell's messages count as far as time goes."""
         return self.counts(cell.first) and self.counts(cell.last)
 
-    def splits(self, cell: Cell) -> bool:
+    def splits(self, cell: UsageBucket) -> bool:
         """Whether some of them count, or may."""
         if self.holds(cell):
             return False
@@ -54,7 +54,7 @@ class Choice(NamedTuple):
 def statistics(
     store: Store,
     by: By = "day",
-    choice: Choice | None = None,
+    choice: UsageFilter | None = None,
     *,
     utc: bool = False,
     fresh: bool = False,
@@ -63,16 +63,16 @@ def statistics(
 ) -> Statistics:
     """Sum up what a store's sessions used. Days are those of the local zone unless ``utc``."""
     ledger = open_ledger(store, repricer=repricer, fresh=fresh, report=report)
-    return summed(ledger, by, choice or Choice(), utc=utc)
+    return summed(ledger, by, choice or UsageFilter(), utc=utc)
 
 
-def summed(ledger: Ledger, by: By, choice: Choice, *, utc: bool = False) -> Statistics:
+def summed(ledger: Ledger, by: By, choice: UsageFilter, *, utc: bool = False) -> Statistics:
     """The same, of a ledger that is open already."""
     inherited = copies(ledger)
-    copied = Copied()
+    copied = CopiedUsage()
     keys = _Keys(ledger, by, utc=utc)
-    rows: dict[str, Row] = {}
-    total = Row("total")
+    rows: dict[str, StatsRow] = {}
+    total = StatsRow("total")
     for session, account in ledger.accounts.items():
         if not choice.session(ledger.facts.get(session)):
             continue
@@ -80,7 +80,7 @@ def summed(ledger: Ledger, by: By, choice: Choice, *, utc: bool = False) -> Stat
             key = keys.of(session, cell)
             row = rows.get(key)
             if row is None:
-                row = rows[key] = Row(key)
+                row = rows[key] = StatsRow(key)
             row.add(session, cell)
             total.add(session, cell)
     if by == "session":
@@ -89,19 +89,19 @@ def summed(ledger: Ledger, by: By, choice: Choice, *, utc: bool = False) -> Stat
 
 
 def _cells(
-    ledger: Ledger, account: Account, inherited: set[int] | None, choice: Choice, copied: Copied
-) -> Iterable[Cell]:
+    ledger: Ledger, account: SessionUsage, inherited: set[int] | None, choice: UsageFilter, copied: CopiedUsage
+) -> Iterable[UsageBucket]:
     """A session's cells without what it copied, which is added to ``copied``, and without what does not count. Its
     messages are looked at one by one only if need be."""
     if inherited is None and not any(choice.splits(cell) for cell in account.cells):
         return [cell for cell in account.cells if choice.holds(cell)]
-    made: list[Entry] = []
-    taken: list[Entry] = []
+    made: list[UsageEntry] = []
+    taken: list[UsageEntry] = []
     for position, entry in enumerate(ledger.entries(account.session)):
         if choice.counts(entry.created):
             (taken if inherited is not None and position in inherited else made).append(entry)
     for entry in taken:
-        copied.figures.count(entry)
+        copied.totals.count(entry)
     copied.sessions += bool(taken)
     return cells(made)
 
@@ -113,7 +113,7 @@ class _Keys:
         self._facts = ledger.facts
         self._utc = utc
         self._days: dict[int, str] = {}
-        self.of: Callable[[str, Cell], str] = {
+        self.of: Callable[[str, UsageBucket], str] = {
             "day": self._day,
             "month": self._month,
             "project": self._project,
@@ -122,16 +122,16 @@ class _Keys:
             "session": _session,
         }[by]
 
-    def _day(self, _: str, cell: Cell) -> str:
+    def _day(self, _: str, cell: UsageBucket) -> str:
         slot = cell.slot
         if slot not in self._days:
             self._days[slot] = day_of(slot, utc=self._utc)
         return self._days[slot]
 
-    def _month(self, session: str, cell: Cell) -> str:
+    def _month(self, session: str, cell: UsageBucket) -> str:
         return month_of(self._day(session, cell))
 
-    def _project(self, session: str, _: Cell) -> str:
+    def _project(self, session: str, _: UsageBucket) -> str:
         facts = self._facts.get(session)
         if facts is None:
             return UNKNOWN
@@ -139,19 +139,19 @@ class _Keys:
         return facts.directory or GLOBAL if facts.project == GLOBAL else facts.project
 
 
-def _model(_: str, cell: Cell) -> str:
+def _model(_: str, cell: UsageBucket) -> str:
     return f"{cell.provider}/{cell.model}" if cell.provider or cell.model else UNKNOWN
 
 
-def _agent(_: str, cell: Cell) -> str:
+def _agent(_: str, cell: UsageBucket) -> str:
     return cell.agent or UNKNOWN
 
 
-def _session(session: str, _: Cell) -> str:
+def _session(session: str, _: UsageBucket) -> str:
     return session
 
 
-def _roll_up(ledger: Ledger, rows: dict[str, Row]) -> None:
+def _roll_up(ledger: Ledger, rows: dict[str, StatsRow]) -> None:
     """Give every session's row the sums of the tree below it. A circle, which only damage can make, is cut."""
     below: dict[str, list[str]] = {}
     for facts in ledger.facts.values():
@@ -160,13 +160,13 @@ def _roll_up(ledger: Ledger, rows: dict[str, Row]) -> None:
     for session in list(rows):
         for parent in _ancestors(ledger, session):
             if parent not in rows and parent in ledger.facts:
-                rows[parent] = Row(parent)
+                rows[parent] = StatsRow(parent)
     for session, row in rows.items():
         row.describe(ledger.facts.get(session))
-        row.inclusive = Figures()
+        row.inclusive = UsageTotals()
         for each in _tree(session, below):
             if each in rows:
-                row.inclusive.add(rows[each].figures.sums)
+                row.inclusive.add(rows[each].totals.sums)
 
 
 def _ancestors(ledger: Ledger, session: str) -> Iterator[str]:
@@ -190,13 +190,13 @@ def _tree(session: str, below: dict[str, list[str]]) -> Iterator[str]:
                 waiting.append(child)
 
 
-def _order(by: By) -> Callable[[Row], Any]:
+def _order(by: By) -> Callable[[StatsRow], Any]:
     """Days and months in their order; everything else by what it cost, then by what it used."""
     if by in ("day", "month"):
         return lambda row: row.key
 
-    def most(row: Row) -> tuple[int, int, str]:
-        sums = row.inclusive or row.figures
+    def most(row: StatsRow) -> tuple[int, int, str]:
+        sums = row.inclusive or row.totals
         return -sums.cost, -sums.total_tokens, row.key
 
     return most

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from .words import LONGEST
+from .tokenizer import LONGEST
 
 _TOKEN = re.compile("[A-Za-z0-9]+")
 _OPTIONAL = re.compile(r"[?*]|\{0?,|\{0\}")

@@ -5,9 +5,9 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from .accounts import Account, Entry, account, in_time, numbers
+from .accounts import SessionUsage, UsageEntry, account, in_time, numbers
 from .forks import is_suspect
-from .ledger import Facts, Ledger, accounts_of, packed_account
+from .ledger import Ledger, SessionInfo, accounts_of, packed_account
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 def merged(place: str, ledgers: Sequence[Ledger]) -> Ledger:
     """The ledger of them all. Of a session's records the newest counts, of a message the fuller copy."""
-    facts: dict[str, Facts] = {}
+    facts: dict[str, SessionInfo] = {}
     holders: dict[str, list[Ledger]] = {}
     for ledger in ledgers:
         for session, found in ledger.facts.items():
@@ -35,7 +35,7 @@ def merged(place: str, ledgers: Sequence[Ledger]) -> Ledger:
     )
 
 
-def _account(session: str, holders: Sequence[Ledger], facts: Facts | None) -> Account:
+def _account(session: str, holders: Sequence[Ledger], facts: SessionInfo | None) -> SessionUsage:
     fullest, *others = sorted((ledger.accounts[session] for ledger in holders), key=_size, reverse=True)
     if all(_is_within(other, fullest) for other in others):
         return fullest
@@ -43,8 +43,8 @@ def _account(session: str, holders: Sequence[Ledger], facts: Facts | None) -> Ac
     return account(session, entries, keep=partial(is_suspect, facts))
 
 
-def _entries(session: str, holders: Sequence[Ledger]) -> list[Entry]:
-    found: dict[str, Entry] = {}
+def _entries(session: str, holders: Sequence[Ledger]) -> list[UsageEntry]:
+    found: dict[str, UsageEntry] = {}
     for ledger in holders:
         for entry in ledger.entries(session):
             held = found.get(entry.id)
@@ -53,20 +53,20 @@ def _entries(session: str, holders: Sequence[Ledger]) -> list[Entry]:
     return in_time(found.values())
 
 
-def _is_within(one: Account, other: Account) -> bool:
+def _is_within(one: SessionUsage, other: SessionUsage) -> bool:
     """Whether ``other`` holds every message of ``one``, each with the same sums."""
     return set(numbers(one.id_hashes)) <= set(numbers(other.id_hashes)) and set(numbers(one.fingerprints)) <= set(
         numbers(other.fingerprints)
     )
 
 
-def _size(found: Account) -> int:
+def _size(found: SessionUsage) -> int:
     return len(found.id_hashes)
 
 
-def _fullness(entry: Entry) -> tuple[bool, int, int]:
+def _fullness(entry: UsageEntry) -> tuple[bool, int, int]:
     return bool(entry.completed), entry.cost, entry.output
 
 
-def _updated(facts: Facts) -> int:
+def _updated(facts: SessionInfo) -> int:
     return facts.updated

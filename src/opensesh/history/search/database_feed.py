@@ -29,7 +29,7 @@ _BATCH = 500
 
 
 class DatabaseFeed:
-    """See :class:`~opensesh.history.index.feeds.Feed`. Opened only when something must be read."""
+    """See :class:`~opensesh.history.search.feeds.Feed`. Opened only when something must be read."""
 
     def __init__(self, path: str) -> None:
         self.place = spelled(path)

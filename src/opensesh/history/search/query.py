@@ -15,7 +15,7 @@ import re
 from typing import TYPE_CHECKING, NamedTuple
 
 from ...errors import UsageError
-from . import words
+from . import tokenizer as words
 from .literals import Need, need_of, needs_of_regex
 
 if TYPE_CHECKING:

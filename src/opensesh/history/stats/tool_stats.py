@@ -15,15 +15,15 @@ from ...records.view import View
 from ...storage import open_store
 from ...storage.json_tree.store import read_file
 from .cache_files import cache_file, database_marks, load, mark, save, settled
-from .folders import records
 from .forks import copies
+from .tree_folders import records
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ...storage.protocol import Damage, Store
     from .ledger import Ledger
-    from .stats import Choice
+    from .usage_stats import UsageFilter
 
 _VERSION = 1
 
@@ -113,7 +113,7 @@ class _Known(NamedTuple):
 _decode = msgspec.json.Decoder(_Part).decode
 
 
-def by_tool(ledger: Ledger, choice: Choice, *, fresh: bool = False) -> list[ToolRow]:
+def by_tool(ledger: Ledger, choice: UsageFilter, *, fresh: bool = False) -> list[ToolRow]:
     """A row a tool, most used first. A call that a fork copied is counted once."""
     inherited: set[str] = set()
     for session, positions in copies(ledger).items():

@@ -19,9 +19,9 @@ from zlib import adler32, crc32
 from ...errors import OpenseshError, StoreError, UsageError
 from ...storage import paths
 from ...storage.locks import open_lock_file, try_lock_file
-from . import schema
-from .feeds import open_feeds, spelled
-from .survey import survey, take_turn, turn_is_due
+from ..search.feeds import open_feeds, spelled
+from ..search.survey import survey, take_turn, turn_is_due
+from . import cache_file as schema
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Sequence
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from ...storage.locations import StoreLocations
     from ...storage.protocol import Damage
-    from .feeds import Feed
+    from ..search.feeds import Feed
 
     Progress = Callable[[int, int], None]
 
@@ -42,7 +42,7 @@ _REFUSED = (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PER
 _DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR, sqlite3.SQLITE_SCHEMA)
 
 
-class Index:
+class DerivedCache:
     """The index of the stores that were found at a place. Any number of threads may use one; they take turns."""
 
     def __init__(
@@ -66,7 +66,7 @@ class Index:
         self._lock_file = os.path.join(paths.state(), "locks", f"index-{name}")
         self._turns = RLock()
         self._db: Connection | None = None
-        self._let_go: finalize[..., Index] | None = None
+        self._let_go: finalize[..., DerivedCache] | None = None
         self._inode = 0
         self._room: str | None = None
         """Where an index for one use is; ``None`` for the one that is kept."""
@@ -154,7 +154,7 @@ class Index:
                 self._write(writer, closely=False, progress=progress)
 
     def _gather_words(self) -> None:
-        from .rows import has_vocabulary, make_vocabulary
+        from ..search.rows import has_vocabulary, make_vocabulary
 
         db = self._reader()
         if db is not None and not has_vocabulary(db):
@@ -163,14 +163,14 @@ class Index:
                     make_vocabulary(writer)
 
     def _recheck(self, sessions: Sequence[str]) -> None:
-        from .refresh import Refresh
+        from ..search.refresh import Refresh
 
         with self._writer(self._patience) as writer:
             if writer is not None:
                 Refresh(writer, self.feeds).run(survey(writer, self.feeds, also=sessions), closely=True)
 
     def _write(self, db: Connection, *, closely: bool, progress: Progress | None) -> None:
-        from .refresh import Refresh  # most of the time there is nothing to write
+        from ..search.refresh import Refresh  # most of the time there is nothing to write
 
         plan = survey(db, self.feeds, closely=closely)
         refresh = Refresh(db, self.feeds)

@@ -12,7 +12,7 @@ from ...storage.protocol import unreadable
 from . import extract
 from .feeds import UNSURE, Document, Feed, Look, fullest, mark
 from .rows import Known, Owner, Rows
-from .words import clean
+from .tokenizer import clean
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
