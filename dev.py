@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Everything a fresh machine needs, with nothing but Python and git.
+"""Set up and run everything on a machine that has only Python and git.
 
 python3 dev.py demo      install opensesh in .venv and run its demo
 python3 dev.py test      install the pinned development environment; lint, dependencies, import contract, types, tests
-python3 dev.py test -k X as above, but only the tests that pytest's own arguments select
+python3 dev.py test -k X the same environment, but run only the tests that these pytest arguments select
 python3 dev.py docs      build the documentation in site/
-python3 dev.py bench     print the benchmarks' ratios
-python3 dev.py pin       write requirements-dev.txt anew from pyproject.toml
+python3 dev.py bench     print the ratios of the benchmarks
+python3 dev.py pin       rewrite requirements-dev.txt from pyproject.toml
 """
 
 from __future__ import annotations
@@ -74,30 +74,30 @@ def test(rest: list[str]) -> int:
 
 def docs(rest: list[str]) -> int:
     prepare()
-    os.environ["NO_MKDOCS_2_WARNING"] = "1"  # the theme speaks of its successor, not of these pages
+    os.environ["NO_MKDOCS_2_WARNING"] = "1"  # a notice of the theme about its successor
     return run(BIN / "python", "scripts/reference.py") or run(BIN / "mkdocs", "build", "--strict", *rest)
 
 
 def prepare() -> None:
-    """The pinned environment; made anew only when the pins have changed."""
-    stamp, wanted = VENV / "pins", hashlib.sha256(PINS.read_bytes()).hexdigest()
-    if stamp.exists() and stamp.read_text() == wanted:
+    """Install the pinned environment, unless the pins are unchanged."""
+    stamp, digest = VENV / "pins", hashlib.sha256(PINS.read_bytes()).hexdigest()
+    if stamp.exists() and stamp.read_text() == digest:
         return
     with installing("the development environment"):
         create()
         pip = (BIN / "python", "-m", "pip", "install", "--quiet")
         run(*pip, "--require-hashes", "--requirement", PINS, check=True)
         run(*pip, "--no-deps", "--no-build-isolation", "--editable", ".", check=True)
-    stamp.write_text(wanted)
+    stamp.write_text(digest)
 
 
 @contextmanager
 def installing(what: str) -> Iterator[None]:
-    """Say what takes so long, and how long it took; pip itself is quiet unless it fails."""
-    begun = time.monotonic()
+    """Print what is being installed and how long it took; pip itself is quiet unless it fails."""
+    started = time.monotonic()
     print(f"installing {what} in {VENV} (about a minute) ...", file=sys.stderr, flush=True)
     yield
-    print(f"installed, in {time.monotonic() - begun:.0f} s", file=sys.stderr, flush=True)
+    print(f"installed, in {time.monotonic() - started:.0f} s", file=sys.stderr, flush=True)
 
 
 def create() -> None:
