@@ -1,7 +1,7 @@
-"""What two implementations stored for the same scenario, and where they differ.
+"""Compares what two implementations stored for the same scenario.
 
-Both sides are brought into one form first: identifiers, moments, paths and the names of calls are replaced by what they
-stand for. Then every field is compared, and the order of the fields in each record.
+Both sides are normalised first: identifiers, timestamps, paths and call names are replaced by placeholders. Then every
+field is compared, and the order of the fields in each record.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _TREE = re.compile(r"[0-9a-f]{40}")
 
 
 class Difference(NamedTuple):
-    """One place where the sides do not agree."""
+    """A position at which the sides differ."""
 
     where: str
     theirs: Any
@@ -47,18 +47,18 @@ class Difference(NamedTuple):
 
 
 def compare(theirs: Played, ours: Played) -> list[Difference]:
-    """Every difference between what two sides stored, and between what they asked the model."""
+    """Return every difference between the stored records and the requests of two sides."""
     left, right = normal(theirs), normal(ours)
     return [each for each in _differences("", left, right) if not _was_unlucky(each)]
 
 
 def _was_unlucky(difference: Difference) -> bool:
-    """Whether OpenCode's git failed, as it does now and then on a busy machine: the snapshot has no name then."""
+    """Whether OpenCode's git failed, as it does occasionally on a busy machine: the snapshot is empty then."""
     return difference.where.endswith(".snapshot") and difference.theirs == ""
 
 
 def normal(played: Played) -> Json:
-    """What was stored and asked, in the one form."""
+    """Return the records and requests in normalised form."""
     sessions = Sessions(JsonTree(played.side.data / "storage"), resolve(played.side.project))
     documents = [_session(sessions, name) for name in _family(sessions, played.sessions)]
     names = _Names(played.side)

@@ -1,6 +1,6 @@
-"""What is played to both implementations: prompts that are scripts, and what the user does meanwhile.
+"""The scenarios that are played to both implementations: scripted prompts and user actions.
 
-``{at}`` in a prompt or a part is the folder of the scenario, which holds its files, in the copy of the project that the
+``{at}`` in a prompt or a part is the folder with the scenario's files, in the copy of the project that the
 implementation works in.
 """
 
@@ -18,11 +18,11 @@ SEEING = {"providerID": "fake", "modelID": "seeing"}
 NARROW = {"providerID": "fake", "modelID": "narrow"}
 """A model with a small window."""
 SIGNING = {"providerID": "other", "modelID": "signing"}
-"""A model that signs its thoughts, on Anthropic's wire."""
+"""A model with signed reasoning, on Anthropic's wire."""
 
 
 class Ask(NamedTuple):
-    """Say something, and wait for the answer. ``parts`` come after the script; ``more`` are options of the API."""
+    """Send a prompt and wait for the answer. ``parts`` are appended to the script; ``more`` are options of the API."""
 
     script: str
     parts: tuple[Json, ...] = ()
@@ -30,9 +30,9 @@ class Ask(NamedTuple):
 
 
 class Stop(NamedTuple):
-    """Say something, and stop it once there is a word or a thought, a tool at work, its first output, or a wait.
+    """Send a prompt and abort it at the first text, reasoning, running tool, tool output, or retry.
 
-    One word: the sides would not be stopped at the same of several.
+    The script has one word: with several, the two sides would be aborted at different ones.
     """
 
     script: str
@@ -40,65 +40,65 @@ class Stop(NamedTuple):
 
 
 WAITING = "until [ -e '{at}/go' ]; do sleep 0.05; done"
-"""A command that is at work until something was said meanwhile."""
+"""A command that runs until the second prompt was sent."""
 
 
 class Interject(NamedTuple):
-    """Say something, and something else while a tool is at work; then let the tool go on."""
+    """Send a prompt, and another one while a tool runs; then let the tool finish."""
 
     script: str
     also: str
 
 
 class Refuse(NamedTuple):
-    """Say something to the careful agent, and refuse what it then wants to do; with a reason, or without a word."""
+    """Send a prompt to the careful agent, and reject its permission request, with or without a reason."""
 
     script: str
     reason: str | None = None
 
 
 class Dismiss(NamedTuple):
-    """Say something, and do not answer the model's question."""
+    """Send a prompt, and dismiss the model's question."""
 
     script: str
 
 
 class Answer(NamedTuple):
-    """Say something, and answer the model's question."""
+    """Send a prompt, and answer the model's question."""
 
     script: str
     answers: tuple[tuple[str, ...], ...]
 
 
 class Fork(NamedTuple):
-    """Go on in a copy of the session, up to its message ``before`` and without it."""
+    """Continue in a fork of the session that ends before the message ``before``."""
 
     before: int | None = None
 
 
 class Compact(NamedTuple):
-    """Have the session summed up."""
+    """Compact the session."""
 
 
 class Revert(NamedTuple):
-    """Go back to before the message ``message`` (counted from the start), or to before part ``part`` of it."""
+    """Revert to before the message ``message`` (counted from the start), or to before part ``part`` of it."""
 
     message: int
     part: int | None = None
 
 
 class Unrevert(NamedTuple):
-    """Undo that."""
+    """Undo the revert."""
 
 
 class Shell(NamedTuple):
-    """Run a command in the user's name."""
+    """Run a shell command of the user."""
 
     command: str
 
 
 class Command(NamedTuple):
-    """Give a command of the configuration."""
+    """Run a command of the configuration."""
 
     name: str
     arguments: str = ""
@@ -119,9 +119,9 @@ class Scenario(NamedTuple):
     """Whether the session has a title from the start."""
     slow: bool = False
     needs: str | None = None
-    """A program that OpenCode would otherwise fetch."""
+    """A program that OpenCode would otherwise download."""
     shows: str = ""
-    """What must be in the records of both, lest the scenario prove nothing."""
+    """Text that must be in the records of both, so that the scenario proves something."""
 
 
 COMMANDS: Json = {
@@ -143,7 +143,7 @@ AGENTS: Json = {
 
 
 def config(base_url: str) -> Json:
-    """What the harness configures, with more models, one of them of another provider, and two agents."""
+    """The configuration: several models, one of another provider, and two agents."""
     model = {
         "name": "Scripted",
         "reasoning": True,
@@ -164,7 +164,7 @@ def config(base_url: str) -> Json:
 
 
 AFTER_A_WHILE = "SAY Now.\nWAIT 0.8\n"
-"""OpenCode takes its snapshot when an answer begins, and does not wait for it before it runs the first call."""
+"""OpenCode takes its snapshot when an answer begins, and does not await it before the first tool call."""
 
 
 def _overwrite(name: str, text: str) -> str:
@@ -181,16 +181,16 @@ _LONG = "".join(
     f'CALL bash {{"command": "head -c 29000 /dev/zero | tr \'\\\\0\' {letter}", "description": "fill"}}\n---\n'
     for letter in "abcdefghij"
 )
-"""Outputs that are just short enough to be kept whole, and together more than are kept in view."""
+"""Outputs that are just short enough not to be truncated, and together long enough to be pruned."""
 
 
 def file(name: str, mime: str = "text/plain", query: str = "") -> Json:
-    """A file of the scenario, attached."""
+    """Return an attachment of a file of the scenario."""
     return {"type": "file", "mime": mime, "filename": name, "url": f"file://{{at}}/{name}{query}"}
 
 
 def data(name: str, mime: str, content: bytes) -> Json:
-    """A file that is not on the disk, attached."""
+    """Return an attachment with inline content."""
     url = f"data:{mime};base64,{base64.b64encode(content).decode()}"
     return {"type": "file", "mime": mime, "filename": name, "url": url}
 
@@ -208,17 +208,15 @@ QUESTION = (
     "---\nSAY Thanks."
 )
 
-_FAILS = (
-    "echo out; sleep 0.3; echo err >&2; exit 3"  # OpenCode reads two pipes, in the order in which they happen to fill
-)
+_FAILS = "echo out; sleep 0.3; echo err >&2; exit 3"  # OpenCode reads two pipes, in the order in which they fill
 
 SCENARIOS: tuple[Scenario, ...] = (
     Scenario("a plain answer", (Ask("SAY Hello there."), Ask("SAY Hello again."))),
     Scenario("a title", (Ask("SAY Hello there."),), titled=False),
-    Scenario("thought before words", (Ask("THINK let me see\nSAY seen\nUSAGE input=700 output=30 cache_read=300"),)),
-    Scenario("thought that is charged", (Ask("THINK let me see\nSAY seen\nUSAGE input=700 output=30 reasoning=20"),)),
+    Scenario("reasoning before text", (Ask("THINK let me see\nSAY seen\nUSAGE input=700 output=30 cache_read=300"),)),
+    Scenario("reasoning that is charged", (Ask("THINK let me see\nSAY seen\nUSAGE input=700 output=30 reasoning=20"),)),
     Scenario(
-        "thought that is signed",
+        "signed reasoning",
         (
             Ask(
                 'THINK let me see\nMETA {"anthropic": {"signature": "one"}}\nSAY I look.\n'
@@ -232,7 +230,7 @@ SCENARIOS: tuple[Scenario, ...] = (
         ),
         shows='"total": 190',
     ),
-    Scenario("words after thought after words", (Ask("SAY one\nTHINK two\nSAY three"),)),
+    Scenario("text after reasoning after text", (Ask("SAY one\nTHINK two\nSAY three"),)),
     Scenario(
         "reading, writing, editing",
         (
@@ -250,7 +248,7 @@ SCENARIOS: tuple[Scenario, ...] = (
         files={"a.txt": "hello\nworld\n"},
     ),
     Scenario(
-        "looking around",
+        "listing and globbing",
         (
             Ask(
                 'CALL read {"filePath": "{at}"}\n'
@@ -275,7 +273,7 @@ SCENARIOS: tuple[Scenario, ...] = (
         needs="rg",
     ),
     Scenario(
-        "a list of things to do",
+        "a todo list",
         (
             Ask(
                 'CALL todowrite {"todos": [{"id": "1", "content": "look", "status": "pending", "priority": "high"}]}\n'
@@ -286,12 +284,14 @@ SCENARIOS: tuple[Scenario, ...] = (
         ),
     ),
     Scenario(
-        "a shell that fails",
+        "a failing command",
         (Ask(f'CALL bash {{"command": "{_FAILS}", "description": "fail"}}\n---\nSAY It failed.'),),
     ),
-    Scenario("a shell without a word", (Ask('CALL bash {"command": "true", "description": "be quiet"}\n---\nSAY ok'),)),
     Scenario(
-        "a shell that takes too long",
+        "a command without output", (Ask('CALL bash {"command": "true", "description": "be quiet"}\n---\nSAY ok'),)
+    ),
+    Scenario(
+        "a command that times out",
         (Ask('CALL bash {"command": "echo a; sleep 5", "description": "wait", "timeout": 800}\n---\nSAY ok'),),
     ),
     Scenario(
@@ -307,9 +307,11 @@ SCENARIOS: tuple[Scenario, ...] = (
         files={"a.txt": "hello\n"},
     ),
     Scenario("a tool that does not exist", (Ask('CALL frobnicate {"a": 1}\n---\nSAY There is none.'),)),
-    Scenario("a tool in capitals", (Ask('CALL Bash {"command": "echo hi", "description": "greet"}\n---\nSAY ok'),)),
-    Scenario("arguments that do not fit", (Ask('CALL read {"path": 1}\n---\nSAY Sorry.'),)),
-    Scenario("arguments that are no JSON", (Ask('CALL read\n  {"filePath": \n  oops\n---\nSAY Sorry.'),)),
+    Scenario(
+        "a tool name in capitals", (Ask('CALL Bash {"command": "echo hi", "description": "greet"}\n---\nSAY ok'),)
+    ),
+    Scenario("invalid arguments of a tool", (Ask('CALL read {"path": 1}\n---\nSAY Sorry.'),)),
+    Scenario("arguments that are not JSON", (Ask('CALL read\n  {"filePath": \n  oops\n---\nSAY Sorry.'),)),
     Scenario(
         "two calls at once",
         (
@@ -323,23 +325,23 @@ SCENARIOS: tuple[Scenario, ...] = (
     ),
     Scenario("an empty answer", (Ask("FINISH stop"), Ask("SAY Now."))),
     Scenario("an answer cut off", (Ask("SAY It goes\nFINISH length"), Ask("SAY on."))),
-    Scenario("an answer held back", (Ask("SAY It\nFINISH content-filter"), Ask("SAY Well."))),
-    Scenario("an answer that ends for another reason", (Ask("SAY So\nFINISH other\n---\nSAY Well."),)),
-    Scenario("an answer in white space", (Ask('SAY "  indented  "'), Ask('SAY " "'))),
+    Scenario("a filtered answer", (Ask("SAY It\nFINISH content-filter"), Ask("SAY Well."))),
+    Scenario("an unknown finish reason", (Ask("SAY So\nFINISH other\n---\nSAY Well."),)),
+    Scenario("an answer of white space", (Ask('SAY "  indented  "'), Ask('SAY " "'))),
     Scenario(
         "unicode",
         (Ask('SAY ünïcødé ✓ 漢字 👩‍👩‍👧\nCALL bash {"command": "echo 漢字 👋", "description": "é"}\n---\nSAY ok'),),
     ),
-    Scenario("half a character", (Ask("SAY half \ud83d of it"), Ask("SAY more"))),
-    Scenario("a refused request", (Ask("ERROR 400"), Ask("SAY Better now."))),
-    Scenario("a key that is not taken", (Ask("ERROR auth"),)),
+    Scenario("a lone surrogate", (Ask("SAY half \ud83d of it"), Ask("SAY more"))),
+    Scenario("a rejected request", (Ask("ERROR 400"), Ask("SAY Better now."))),
+    Scenario("a rejected key", (Ask("ERROR auth"),)),
     Scenario("a request that is too long", (Ask("ERROR overflow"),)),
-    Scenario("another try", (Ask("ERROR rate-limit after=0.1 form=ms\nSAY at last"),)),
-    Scenario("an error in the middle of words", (Ask("SAY half an\nERROR 400"), Ask("SAY whole"))),
-    Scenario("stopped in the middle of words", (Stop("SAY Half.\nHANG", "text"), Ask("SAY more"))),
-    Scenario("stopped in the middle of thought", (Stop("THINK Hm.\nHANG", "reasoning"), Ask("SAY more"))),
+    Scenario("a retry", (Ask("ERROR rate-limit after=0.1 form=ms\nSAY at last"),)),
+    Scenario("an error during text", (Ask("SAY half an\nERROR 400"), Ask("SAY whole"))),
+    Scenario("aborted during text", (Stop("SAY Half.\nHANG", "text"), Ask("SAY more"))),
+    Scenario("aborted during reasoning", (Stop("THINK Hm.\nHANG", "reasoning"), Ask("SAY more"))),
     Scenario(
-        "stopped in a tool",
+        "aborted during a tool call",
         (
             Stop(
                 'SAY Wait.\nCALL bash {"command": "sleep 0.3; echo a; sleep 30", "description": "sleep"}\n---\nSAY x',
@@ -348,9 +350,9 @@ SCENARIOS: tuple[Scenario, ...] = (
             Ask("SAY more"),
         ),
     ),
-    Scenario("stopped before another try", (Stop("ERROR rate-limit after=20\nSAY never", "retry"), Ask("SAY more"))),
+    Scenario("aborted before a retry", (Stop("ERROR rate-limit after=20\nSAY never", "retry"), Ask("SAY more"))),
     Scenario(
-        "something said meanwhile",
+        "a prompt during a run",
         (
             Interject(
                 f'SAY Working.\nCALL bash {{"command": "{WAITING}", "description": "work"}}\n---\nSAY Never said.',
@@ -359,7 +361,7 @@ SCENARIOS: tuple[Scenario, ...] = (
         ),
     ),
     Scenario(
-        "a copy that goes on",
+        "a fork that continues",
         (
             Ask('SAY one\nCALL bash {"command": "echo 1", "description": "count"}\n---\nSAY two'),
             Ask("SAY three"),
@@ -367,9 +369,9 @@ SCENARIOS: tuple[Scenario, ...] = (
             Ask("SAY four"),
         ),
     ),
-    Scenario("a copy of the beginning", (Ask("SAY one"), Ask("SAY two"), Fork(before=2), Ask("SAY three"))),
+    Scenario("a fork of the beginning", (Ask("SAY one"), Ask("SAY two"), Fork(before=2), Ask("SAY three"))),
     Scenario(
-        "another agent's work",
+        "a subagent",
         (
             Ask(
                 'CALL task {"description": "sub thing", "prompt": "SAY from the child", "subagent_type": "general"}\n'
@@ -392,11 +394,11 @@ SCENARIOS: tuple[Scenario, ...] = (
         (Ask("SAY Read.", (file("a.txt", query="?start=2&end=3"),)),),
         files={"a.txt": "1\n2\n3\n4\n"},
     ),
-    Scenario("a file that is not there", (Ask("SAY Read.", (file("missing.txt"),)),)),
+    Scenario("a missing file", (Ask("SAY Read.", (file("missing.txt"),)),)),
     Scenario("a folder", (Ask("SAY Read.", (file("sub", "application/x-directory"),)),), files={"sub/a.txt": "one\n"}),
-    Scenario("a picture", (Ask("SAY Seen.", (file("p.png", "image/png"),)),), files={"p.png": PIXEL}),
+    Scenario("an image", (Ask("SAY Seen.", (file("p.png", "image/png"),)),), files={"p.png": PIXEL}),
     Scenario(
-        "a picture for a model that sees",
+        "an image for a vision model",
         (
             Ask("SAY Seen.", (file("p.png", "image/png"),), {"model": SEEING}),
             Ask('CALL read {"filePath": "{at}/p.png"}\n---\nSAY Seen.', (), {"model": SEEING}),
@@ -404,10 +406,10 @@ SCENARIOS: tuple[Scenario, ...] = (
         files={"p.png": PIXEL},
     ),
     Scenario(
-        "a file out of nowhere",
+        "a file from a data URL",
         (Ask("SAY Read.", (data("a.txt", "text/plain", b"one\ntwo\n"), data("p.png", "image/png", PIXEL))),),
     ),
-    Scenario("an agent by name", (Ask("SAY Asked.", ({"type": "agent", "name": "general"},)),)),
+    Scenario("a mentioned agent", (Ask("SAY Asked.", ({"type": "agent", "name": "general"},)),)),
     Scenario(
         "a task from the user",
         (
@@ -421,16 +423,16 @@ SCENARIOS: tuple[Scenario, ...] = (
         "a plan, then the work",
         (Ask("SAY planning", (), {"agent": "plan"}), Ask("SAY building", (), {"agent": "build"})),
     ),
-    Scenario("more effort", (Ask("SAY ok", (), {"variant": "high"}),)),
-    Scenario("words for the system", (Ask("SAY Aye.", (), {"system": "Talk like a sailor."}),)),
-    Scenario("a tool switched off", (Ask("SAY ok", (), {"tools": {"bash": False}}), Ask("SAY still"))),
+    Scenario("a model variant", (Ask("SAY ok", (), {"variant": "high"}),)),
+    Scenario("a system prompt", (Ask("SAY Aye.", (), {"system": "Talk like a sailor."}),)),
+    Scenario("a disabled tool", (Ask("SAY ok", (), {"tools": {"bash": False}}), Ask("SAY still"))),
     Scenario(
         "a structured answer",
         (Ask('CALL StructuredOutput {"city": "Oslo", "size": 3}', (), STRUCTURED),),
     ),
-    Scenario("a structured answer that is none", (Ask("SAY Oslo", (), STRUCTURED),)),
+    Scenario("a missing structured answer", (Ask("SAY Oslo", (), STRUCTURED),)),
     Scenario(
-        "no more steps",
+        "the last step",
         (
             Ask(
                 'CALL bash {"command": "echo 1", "description": "one"}\n---\nSAY That is all.',
@@ -440,7 +442,7 @@ SCENARIOS: tuple[Scenario, ...] = (
         ),
     ),
     Scenario(
-        "a command that is forbidden",
+        "a denied command",
         (
             Ask(
                 'CALL bash {"command": "rm x", "description": "remove"}\n---\nSAY Not allowed.',
@@ -449,12 +451,12 @@ SCENARIOS: tuple[Scenario, ...] = (
             ),
         ),
     ),
-    Scenario("refused by the user", (Refuse('CALL grep {"pattern": "x"}\n---\nSAY never'), Ask("SAY more"))),
-    Scenario("refused with a reason", (Refuse('CALL grep {"pattern": "x"}\n---\nSAY I see.', "use glob"),)),
+    Scenario("rejected by a user", (Refuse('CALL grep {"pattern": "x"}\n---\nSAY never'), Ask("SAY more"))),
+    Scenario("rejected with a reason", (Refuse('CALL grep {"pattern": "x"}\n---\nSAY I see.', "use glob"),)),
     Scenario("a question answered", (Answer(QUESTION, (("Red",),)),)),
     Scenario("a question dismissed", (Dismiss(QUESTION), Ask("SAY more"))),
     Scenario(
-        "the same call three times at once",
+        "three identical calls",
         (
             Refuse(
                 'CALL bash {"command": "echo a", "description": "d"}\n'
@@ -464,10 +466,10 @@ SCENARIOS: tuple[Scenario, ...] = (
             ),
         ),
     ),
-    Scenario("summed up on request", (Ask("SAY one"), Ask("SAY two"), Compact(), Ask("SAY three"))),
-    Scenario("summed up twice", (Ask("SAY one"), Compact(), Ask("SAY two"), Compact(), Ask("SAY three"))),
+    Scenario("compacted on request", (Ask("SAY one"), Ask("SAY two"), Compact(), Ask("SAY three"))),
+    Scenario("compacted twice", (Ask("SAY one"), Compact(), Ask("SAY two"), Compact(), Ask("SAY three"))),
     Scenario(
-        "summed up with calls",
+        "compacted with tool calls",
         (
             Ask('THINK hm\nSAY I look.\nCALL bash {"command": "echo hi", "description": "look"}\n---\nSAY Seen.'),
             Compact(),
@@ -475,7 +477,7 @@ SCENARIOS: tuple[Scenario, ...] = (
         ),
     ),
     Scenario(
-        "a window that is full",
+        "a full context window",
         (
             Ask(
                 'CALL bash {"command": "echo hi", "description": "look"}\nUSAGE input=12000 output=50\n---\nSAY Seen.',
@@ -485,30 +487,30 @@ SCENARIOS: tuple[Scenario, ...] = (
         ),
     ),
     Scenario(
-        "outputs that nobody reads any more",
+        "pruned outputs",
         (Ask(f"{_LONG}SAY counted"), Ask("SAY one"), Ask("SAY two")),
         shows='"compacted": "<moment>"',
     ),
-    Scenario("gone back", (*_CHANGES, Revert(5)), files=_CHANGED, shows='"revert": {"messageID": "<msg'),
-    Scenario("gone back to the beginning", (*_CHANGES, Revert(0)), files=_CHANGED),
-    Scenario("gone back in an answer", (*_CHANGES, Revert(2, 2)), files=_CHANGED),
-    Scenario("gone back and on", (*_CHANGES, Revert(5), Ask(_overwrite("late.txt", "late\\n"))), files=_CHANGED),
-    Scenario("gone back and forth", (*_CHANGES, Revert(0), Unrevert(), Ask("SAY Still here.")), files=_CHANGED),
-    Scenario("gone back step by step", (*_CHANGES, Revert(8), Revert(5), Revert(0)), files=_CHANGED),
-    Scenario("gone back and summed up", (*_CHANGES, Revert(5), Compact(), Ask("SAY On.")), files=_CHANGED),
-    Scenario("summed up and gone back", (*_CHANGES[:1], Compact(), *_CHANGES[1:2], Revert(0)), files=_CHANGED),
-    Scenario("the user's own command", (Ask("SAY one"), Shell(_FAILS), Ask("SAY two"))),
-    Scenario("the user's command comes first", (Shell("echo hi"), Ask("SAY one"))),
+    Scenario("reverted", (*_CHANGES, Revert(5)), files=_CHANGED, shows='"revert": {"messageID": "<msg'),
+    Scenario("reverted to the beginning", (*_CHANGES, Revert(0)), files=_CHANGED),
+    Scenario("reverted within an answer", (*_CHANGES, Revert(2, 2)), files=_CHANGED),
+    Scenario("reverted and continued", (*_CHANGES, Revert(5), Ask(_overwrite("late.txt", "late\\n"))), files=_CHANGED),
+    Scenario("reverted and unreverted", (*_CHANGES, Revert(0), Unrevert(), Ask("SAY Still here.")), files=_CHANGED),
+    Scenario("reverted step by step", (*_CHANGES, Revert(8), Revert(5), Revert(0)), files=_CHANGED),
+    Scenario("reverted and compacted", (*_CHANGES, Revert(5), Compact(), Ask("SAY On.")), files=_CHANGED),
+    Scenario("compacted and reverted", (*_CHANGES[:1], Compact(), *_CHANGES[1:2], Revert(0)), files=_CHANGED),
+    Scenario("a user's shell command", (Ask("SAY one"), Shell(_FAILS), Ask("SAY two"))),
+    Scenario("a user's shell command first", (Shell("echo hi"), Ask("SAY one"))),
     Scenario(
-        "the user's command after going back",
+        "a user's shell command after a revert",
         (*_CHANGES[:2], Revert(4), Shell("echo hi"), Ask("SAY On.")),
         files=_CHANGED,
     ),
     Scenario("a command with arguments", (Command("say", "this and 'that'"), Ask("SAY more"))),
-    Scenario("a command with places", (Command("first", "one 'two three' four"),)),
-    Scenario("a command that takes none", (Command("plain", "and more"),)),
+    Scenario("a command with placeholders", (Command("first", "one 'two three' four"),)),
+    Scenario("a command without placeholders", (Command("plain", "and more"),)),
     Scenario("a command that runs a shell", (Command("shelled"),)),
-    Scenario("a command for a session of its own", (Command("sub", "the child\n# See @README.md"),)),
+    Scenario("a command with a subtask", (Command("sub", "the child\n# See @README.md"),)),
     Scenario("a connection that breaks", (Ask("SAY half\nERROR reset\nSAY whole"),), slow=True),
     Scenario("an overloaded provider", (Ask("ERROR overloaded\nSAY at last"),), slow=True),
 )

@@ -1,4 +1,4 @@
-"""The two implementations behind one face, and the player that puts a scenario to either of them."""
+"""The two implementations behind one interface, and the function that plays a scenario to either of them."""
 
 from __future__ import annotations
 
@@ -55,15 +55,15 @@ PATIENCE = 30.0
 
 
 class EvenModel(ScriptedModel):
-    """Plays prompts; every call costs the same, whatever the system prompt."""
+    """Plays prompts as scripts; every call costs the same, independent of the system prompt."""
 
     def next_call(self, request: Request, usage: Usage | None = None) -> ScriptedCall:
         return super().next_call(_whole(request), ReportUsage(input=700, output=50, cache_read=300, total=1050).usage)
 
 
 def _whole(request: Request) -> Request:
-    """OpenCode sends half characters as they are. The model plays prompts that can be encoded; a conversation that is
-    to be summed up is none."""
+    """Plays prompts that can be encoded: OpenCode sends lone surrogates as they are. A conversation to be summarised is
+    not played."""
     last = request.messages[-1]
     if not request.tools and isinstance(last, User) and "</conversation>" in str(last.content):
         return replace(request, messages=(User(content=(Text(text="Sum up."),)),))
@@ -80,38 +80,38 @@ class Side(Protocol):
     """An implementation."""
 
     project: Path
-    """Its copy of the project."""
+    """The copy of the project."""
     data: Path
-    """Its data folder."""
+    """The data folder."""
     sessions: Sessions
-    """What it stored."""
+    """The stored records."""
 
     async def create(self, title: str | None) -> str:
-        """A new session."""
+        """Create a session."""
         ...
 
     async def fork(self, session: str, before: str | None) -> str:
-        """A copy of a session."""
+        """Fork a session."""
         ...
 
     async def compact(self, session: str) -> None:
-        """Sum the session up."""
+        """Compact the session."""
         ...
 
     async def revert(self, session: str, message: str, part: str | None) -> None:
-        """Go back."""
+        """Revert."""
         ...
 
     async def unrevert(self, session: str) -> None:
-        """Undo that."""
+        """Undo the revert."""
         ...
 
     async def shell(self, session: str, command: str) -> None:
-        """Run a command in the user's name."""
+        """Run a shell command of the user."""
         ...
 
     async def command(self, session: str, name: str, arguments: str) -> None:
-        """Give a command of the configuration."""
+        """Run a command of the configuration."""
         ...
 
     async def settle(self) -> None:
@@ -119,19 +119,19 @@ class Side(Protocol):
         ...
 
     async def begin(self, session: str, parts: Sequence[Json], more: Json) -> None:
-        """Say something, and do not wait."""
+        """Send a prompt without waiting for the answer."""
         ...
 
     async def finish(self, session: str) -> None:
-        """Wait until everything said so far has its outcome."""
+        """Wait until every prompt has its outcome."""
         ...
 
     async def abort(self, session: str) -> None:
-        """Stop what runs."""
+        """Abort the run."""
         ...
 
     async def messages(self, session: str) -> Sequence[StoredMessage]:
-        """The messages as they are now."""
+        """Return the current messages."""
         ...
 
     async def status(self, session: str) -> str:
@@ -139,19 +139,19 @@ class Side(Protocol):
         ...
 
     async def asked(self) -> Json | None:
-        """A request for permission that waits."""
+        """Return a pending permission request."""
         ...
 
     async def reply(self, request: str, reason: str | None) -> None:
-        """Refuse it."""
+        """Reject a permission request."""
         ...
 
     async def question(self) -> Json | None:
-        """A question that waits."""
+        """Return a pending question."""
         ...
 
     async def answer(self, request: str, answers: list[list[str]] | None) -> None:
-        """Answer it; or do not."""
+        """Answer a question, or dismiss it."""
         ...
 
 
@@ -241,7 +241,7 @@ class Original:
 
 
 class Ours:
-    """opensesh's engine in this process, which speaks to the model over HTTP. Use it with ``async with``."""
+    """opensesh's engine in this process, with the model over HTTP. Use it with ``async with``."""
 
     def __init__(self, root: Path, project: Path, config: str) -> None:
         self.project = project
@@ -287,7 +287,7 @@ class Ours:
         await asyncio.wait_for(await self.engine.command(session, name, arguments, model=model), PATIENCE)
 
     async def settle(self) -> None:
-        """Whoever has an outcome has all of it."""
+        """Nothing is pending once a prompt has its outcome."""
 
     @property
     def _reverts(self) -> Reverts:
@@ -328,7 +328,7 @@ class Ours:
 
 
 class Played(NamedTuple):
-    """What came of a scenario: the sessions, and what the model was asked."""
+    """The result of a scenario: the sessions, and the requests to the model."""
 
     side: Side
     sessions: tuple[str, ...]
@@ -336,7 +336,7 @@ class Played(NamedTuple):
 
 
 async def play(side: Side, scenario: Scenario, wire: WireServer) -> Played:
-    """Put a scenario to one side; once more if OpenCode loses it, as it does now and then on a busy machine."""
+    """Play a scenario to one side; retry if OpenCode loses it, as it does occasionally on a busy machine."""
     try:
         return await _play(side, scenario, wire)
     except TimeoutError:
@@ -380,13 +380,13 @@ async def _play(side: Side, scenario: Scenario, wire: WireServer) -> Played:
 
 
 def _sums_up(body: Json) -> bool:
-    """Whether this asks for a summary: in the words of each side, and not compared."""
+    """Whether this is a request for a summary, which each side words differently and which is not compared."""
     said = str(body["messages"][-1]["content"])
     return not body.get("tools") and ("</conversation>" in said or "continuing our conversation" in said)
 
 
 def outline(body: Json) -> Json:
-    """What matters in a request: not the system prompts, nor how the tools are described."""
+    """Return the compared content of a request: without system prompts and tool descriptions."""
     said = [message for message in body["messages"] if message["role"] != "system"]
     tools = [tool.get("function", tool)["name"] for tool in body.get("tools", ())]
     settings = {name: value for name, value in sorted(body.items()) if name not in ("messages", "tools", "system")}
@@ -449,7 +449,7 @@ async def _waiting(look: Callable[[], Awaitable[Json | None]]) -> Json:
 
 
 async def until(condition: Callable[[], Awaitable[bool]]) -> None:
-    """Wait for ``condition``, for as long as anyone would."""
+    """Wait for ``condition``, with a generous timeout."""
     deadline = time.monotonic() + PATIENCE
     while not await condition():
         if time.monotonic() > deadline:
@@ -458,12 +458,12 @@ async def until(condition: Callable[[], Awaitable[bool]]) -> None:
 
 
 def folder_of(scenario: Scenario) -> str:
-    """Where its files are, in the project."""
+    """Return the folder of the scenario's files in the project."""
     return scenario.name.replace(",", "").replace(" ", "-")
 
 
 def filled(parts: Sequence[Json], at: str) -> list[Json]:
-    """``parts`` with ``{at}`` filled in."""
+    """Return ``parts`` with ``{at}`` replaced."""
     return json.loads(json.dumps(list(parts)).replace("{at}", at))
 
 

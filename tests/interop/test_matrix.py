@@ -75,14 +75,14 @@ EVERYTHING = Scenario(
         Ask("ERROR 400"),
         Stop(HALF, "text"),
         Stop(SLEEP, "tool"),
-        Interject(WORK, "SAY I heard that."),
+        Interject(WORK, "SAY I noticed that."),
         Ask("SAY Read.", (scenarios.file("a.txt"), scenarios.file("p.png", "image/png"))),
         Ask("SAY Planned.", (), {"agent": "plan"}),
     ),
     files={"a.txt": "one\n", "p.png": scenarios.PIXEL},
 )
 SAME_WORDS = EVERYTHING._replace(acts=(*EVERYTHING.acts[:6], Ask("SAY Read.", (scenarios.file("a.txt"),))))
-"""Without what OpenCode says in its own words in every request: that planning is over, that a model is blind."""
+"""Without the two texts that OpenCode words differently in every request: the end of plan mode, unsupported images."""
 
 SAID = [
     *(LOOK, "I look.", "Seen."),
@@ -90,7 +90,7 @@ SAID = [
     "ERROR 400",
     *(HALF, "Half."),
     SLEEP,
-    *(WORK, "SAY I heard that.", "I heard that."),
+    *(WORK, "SAY I noticed that.", "I noticed that."),
     *("SAY Read.", "Read."),
     *("SAY Planned.", "Planned."),
     "SAY Carried on.",
@@ -117,7 +117,7 @@ async def test_opencode_continues_what_opensesh_ran(theirs: Original, wire: Wire
     assert [part["text"] for part in last.parts if part["type"] == "text"] == ["Carried on."]
 
 
-async def test_opencode_continues_a_session_that_opensesh_named(theirs: Original, wire: WireServer) -> None:
+async def test_opencode_continues_a_session_with_a_title_of_opensesh(theirs: Original, wire: WireServer) -> None:
     named = next(each for each in SCENARIOS if not each.titled)
     async with Ours(theirs.opencode.root, theirs.project, theirs.config) as ours:
         [session] = (await play(ours, named, wire)).sessions
@@ -148,9 +148,9 @@ async def test_opensesh_continues_what_opencode_ran_with_the_same_request(theirs
     assert [part["text"] for part in last.parts if part["type"] == "text"] == ["And on."]
 
 
-SUMMED_UP = Scenario("summed up and handed over", (Ask("SAY Forgotten."), Compact(), Ask("SAY Kept.")))
-TAKEN_BACK = Scenario(
-    "taken back and handed over",
+COMPACTED = Scenario("compacted and handed over", (Ask("SAY Forgotten."), Compact(), Ask("SAY Kept.")))
+REVERTED = Scenario(
+    "reverted and handed over",
     (
         Ask(f'{AFTER_A_WHILE}CALL write {{"filePath": "{{at}}/a.txt", "content": "kept"}}\n---\nSAY Kept.'),
         Ask(f'{AFTER_A_WHILE}CALL write {{"filePath": "{{at}}/b.txt", "content": "gone"}}\n---\nSAY Forgotten.'),
@@ -160,9 +160,9 @@ TAKEN_BACK = Scenario(
 )
 
 
-@pytest.mark.parametrize("scenario", [SUMMED_UP, TAKEN_BACK], ids=lambda scenario: scenario.name)
+@pytest.mark.parametrize("scenario", [COMPACTED, REVERTED], ids=lambda scenario: scenario.name)
 @pytest.mark.parametrize("ours_first", [True, False], ids=["to OpenCode", "to opensesh"])
-async def test_what_one_summed_up_or_took_back_the_other_goes_on_with(
+async def test_each_program_continues_what_the_other_compacted_or_reverted(
     scenario: Scenario, ours_first: bool, theirs: Original, wire: WireServer
 ) -> None:
     scenario = scenario._replace(name=f"{scenario.name} {'there' if ours_first else 'here'}")
@@ -186,12 +186,12 @@ async def test_what_one_summed_up_or_took_back_the_other_goes_on_with(
 
 
 def texts(messages: list[Json]) -> list[str]:
-    """What was said, in order."""
-    found: list[str] = []
+    """Return the texts of the messages, in order."""
+    texts: list[str] = []
     for message in messages:
         content = message["content"]
-        found += [content] if isinstance(content, str) else [part.get("text", "") for part in content]
-    return found
+        texts += [content] if isinstance(content, str) else [part.get("text", "") for part in content]
+    return texts
 
 
 async def put(side: Side, session: str, script: str) -> None:
@@ -200,7 +200,7 @@ async def put(side: Side, session: str, script: str) -> None:
 
 
 def check(messages: list[Json]) -> list[Json]:
-    """What every provider insists on: the user begins, and each call has its result, right behind it."""
+    """Assert what every provider requires: the user begins, and each tool call is followed by its result."""
     assert messages[0]["role"] == "user"
     waiting: list[str] = []
     for message in messages:
@@ -222,7 +222,7 @@ ARGUMENTS = {
     ("read", "takes limit: integer"): "the same, as we have it",
     ("read", "takes offset: integer"): "the same, as we have it",
 }
-"""Arguments of tools that only one side has, or needs."""
+"""Tool arguments that only one side has or requires."""
 
 
 async def test_the_tools_take_the_same_arguments(theirs: Original, ours_root: Path, wire: WireServer) -> None:
