@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from opensesh.history.exchange.exporting import Export
-from opensesh.history.selection import Selected
+from opensesh.history.filters import SelectedSession
+from opensesh.history.import_export.exporting import Export
 
 from ..history.sample_tree import Sample
 from .running import Terminal
@@ -220,7 +220,7 @@ def test_an_export_that_is_interrupted_says_how_to_go_on(
     out, read = tmp_path / "all.jsonl", Export.pieces
     seen: list[str] = []
 
-    def impatient(export: Export, chosen: Selected) -> Iterator[bytes]:
+    def impatient(export: Export, chosen: SelectedSession) -> Iterator[bytes]:
         if len(seen) == 5:
             raise KeyboardInterrupt
         seen.append(chosen.id)

@@ -10,7 +10,7 @@ from opensesh.config import Config, load
 from opensesh.config.merged import Origin
 from opensesh.config.ownership import whose
 from opensesh.models.provider_trust import provider_trust_items as models
-from opensesh.sharing.terms import terms
+from opensesh.sharing.share_settings import terms
 from opensesh.tools.mcp.foreign import foreign as servers
 
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from opensesh.history.upkeep.disk_usage import measure
+from opensesh.history.maintenance.disk_usage import measure
 from opensesh.storage import open_store
 from opensesh.storage.json_tree import JsonTree
 

@@ -12,9 +12,9 @@ import pytest
 
 from opensesh.errors import NotFoundError, RecordError, WriteError
 from opensesh.history.library import Library
+from opensesh.history.maintenance.comparison import StoreContents, compare_stores
+from opensesh.history.maintenance.doctor import Diagnosis, diagnose, repair
 from opensesh.history.stats.usage_stats import statistics
-from opensesh.history.upkeep.comparison import Names, compare_stores
-from opensesh.history.upkeep.doctor import Diagnosis, diagnose, repair
 from opensesh.storage import open_store, paths
 from opensesh.storage.json_tree import JsonTree
 from opensesh.storage.json_tree.undo import Change, perform, take_back
@@ -363,8 +363,8 @@ def compare(data: Path) -> list[Any]:
 
 def test_the_summary_of_a_compaction_that_another_generation_has_is_not_there_alone() -> None:
     told = {"msg_1": "ses_1", "msg_2": "ses_1"}
-    tree = Names("storage", {"ses_1"}, told, 0)
-    newer = Names("opencode.db", {"ses_1"}, told | {"msg_1-summary": "ses_1", "msg_3": "ses_1"}, 0)
+    tree = StoreContents("storage", {"ses_1"}, told, 0)
+    newer = StoreContents("opencode.db", {"ses_1"}, told | {"msg_1-summary": "ses_1", "msg_3": "ses_1"}, 0)
     assert [each.only_messages for each in compare_stores([tree, newer])] == [0, 1]
 
 

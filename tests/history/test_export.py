@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 
 from opensesh.errors import NotFoundError, OpenseshError, UsageError
-from opensesh.history.exchange.destinations import export_mark, to_file, to_folder, to_stream
-from opensesh.history.exchange.exporting import Export
-from opensesh.history.exchange.redaction import Redactor
-from opensesh.history.formats import FORMATS, Options, find_format
-from opensesh.history.selection import Selection
+from opensesh.history.filters import Selection
+from opensesh.history.formats import FORMATS, FormatOptions, find_format
+from opensesh.history.import_export.destinations import export_fingerprint, to_file, to_folder, to_stream
+from opensesh.history.import_export.exporting import Export
+from opensesh.history.import_export.redaction import Redactor
 from opensesh.history.stats.ledger import SessionInfo
 from opensesh.storage import open_store
 from opensesh.storage.json_tree import JsonTree
@@ -37,7 +37,7 @@ def silent(done: int, total: int) -> None:
 
 def written(store: Store, form: str, selection: Selection | None = None, **options: Any) -> bytes:
     stream = BytesIO()
-    to_stream(Export(store, selection or Selection(), form, Options(**options)), stream, silent)
+    to_stream(Export(store, selection or Selection(), form, FormatOptions(**options)), stream, silent)
     return stream.getvalue()
 
 
@@ -481,7 +481,7 @@ def test_a_file_about_something_else_is_begun_anew(store: JsonTree, tmp_path: Pa
     to_file(export, path, lambda done, total: seen.append(done), mark=mark, restart=restart)
     assert seen[0] == 1
     assert Path(path).read_bytes() == written(store, "jsonl")
-    assert export_mark("a", 1) != export_mark("a", 2)
+    assert export_fingerprint("a", 1) != export_fingerprint("a", 2)
 
 
 def test_a_file_that_is_shorter_than_noted_is_gone_on_with_from_what_is_there(store: JsonTree, tmp_path: Path) -> None:
@@ -591,7 +591,7 @@ def test_a_part_of_an_odd_type_costs_no_form(sample: Sample, form: str, tools: s
     sample.part(message, type="tool", tool=None, state={"status": None, "input": None, "metadata": None, "time": None})
     for redactor in (None, Redactor()):
         stream = BytesIO()
-        export = Export(JsonTree(sample.root), Selection(), form, Options(tools=tools), redactor=redactor)
+        export = Export(JsonTree(sample.root), Selection(), form, FormatOptions(tools=tools), redactor=redactor)
         assert to_stream(export, stream, silent) == 1
         assert b"Why?" in stream.getvalue()
 

@@ -11,12 +11,13 @@ from typing import Any
 
 import pytest
 
-from opensesh.history.exchange import exporting, workers
-from opensesh.history.exchange.destinations import to_folder, to_stream
-from opensesh.history.exchange.exporting import Export
-from opensesh.history.exchange.redaction import Redactor
-from opensesh.history.formats import Options
-from opensesh.history.selection import Selection
+from opensesh.history.filters import Selection
+from opensesh.history.formats import FormatOptions
+from opensesh.history.import_export import export_workers as workers
+from opensesh.history.import_export import exporting
+from opensesh.history.import_export.destinations import to_folder, to_stream
+from opensesh.history.import_export.exporting import Export
+from opensesh.history.import_export.redaction import Redactor
 from opensesh.storage import open_store
 from opensesh.storage.protocol import Damage
 
@@ -59,7 +60,7 @@ def written(sample: Sample, form: str = "jsonl", *, several: bool, redact: bool 
         open_store(str(sample.root)),
         Selection(),
         form,
-        Options(tools="summary"),
+        FormatOptions(tools="summary"),
         redactor=redactor,
         report=damage.append,
         several=several,

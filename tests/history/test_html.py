@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from opensesh.history.exchange.destinations import to_folder, to_stream
-from opensesh.history.exchange.exporting import Export
-from opensesh.history.formats import Options
-from opensesh.history.formats.html_text import coloured, image_url, rendered
-from opensesh.history.selection import Selection
+from opensesh.history.filters import Selection
+from opensesh.history.formats import FormatOptions
+from opensesh.history.formats.html_content import coloured, image_url, rendered
+from opensesh.history.import_export.destinations import to_folder, to_stream
+from opensesh.history.import_export.exporting import Export
 from opensesh.storage.json_tree import JsonTree
 
 from .sample_tree import Json, Sample
@@ -237,7 +237,7 @@ def test_a_page_among_others_leads_back_to_the_index(sample: Sample, tmp_path: P
     session = sample.talk()
     back = '<a class="meta" href="index.html">All sessions</a>'
     assert back not in page_of(sample, session)
-    export = Export(JsonTree(sample.root), Selection(), "html", Options(indexed=True))
+    export = Export(JsonTree(sample.root), Selection(), "html", FormatOptions(indexed=True))
     to_folder(export, str(tmp_path / "out"), lambda done, total: None)
     assert back in (tmp_path / "out" / f"{session['id']}.html").read_text()
 

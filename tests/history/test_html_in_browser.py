@@ -7,9 +7,9 @@ from threading import Thread
 
 import pytest
 
-from opensesh.history.exchange.destinations import to_folder
-from opensesh.history.exchange.exporting import Export
-from opensesh.history.selection import Selection
+from opensesh.history.filters import Selection
+from opensesh.history.import_export.destinations import to_folder
+from opensesh.history.import_export.exporting import Export
 from opensesh.storage.json_tree import JsonTree
 
 from ..browser import Browser, needs_browser

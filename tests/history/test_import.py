@@ -15,12 +15,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from opensesh.errors import NotFoundError, RecordError, UsageError
-from opensesh.history.exchange.destinations import to_stream
-from opensesh.history.exchange.exporting import Export
-from opensesh.history.exchange.importing import Imported, Importer
-from opensesh.history.exchange.merging import Relation, compare, in_our_words
-from opensesh.history.exchange.sources import PathMap, incoming
-from opensesh.history.selection import Selection
+from opensesh.history.filters import Selection
+from opensesh.history.import_export.destinations import to_stream
+from opensesh.history.import_export.exporting import Export
+from opensesh.history.import_export.import_sources import PathMap, read_sessions
+from opensesh.history.import_export.importing import Importer, ImportResult
+from opensesh.history.import_export.merging import Relation, compare, normalise_2x_copies
 from opensesh.history.stats.usage_stats import statistics
 from opensesh.storage import open_store
 from opensesh.storage.json_tree import JsonTree
@@ -34,11 +34,11 @@ FIXTURES = Path(__file__).parents[1] / "fixtures"
 TREE = FIXTURES / "opencode-1.1.65" / "storage"
 
 
-def bring(place: Path | str, root: Path, **options: Any) -> list[Imported]:
-    return Importer(JsonTree(root), **options).take(incoming(str(place)))
+def bring(place: Path | str, root: Path, **options: Any) -> list[ImportResult]:
+    return Importer(JsonTree(root), **options).take(read_sessions(str(place)))
 
 
-def acts(done: list[Imported]) -> dict[str, int]:
+def acts(done: list[ImportResult]) -> dict[str, int]:
     found: dict[str, int] = {}
     for each in done:
         found[each.act] = found.get(each.act, 0) + 1
@@ -211,10 +211,10 @@ def test_a_session_that_went_on_in_a_newer_generation_is_caught_up_with(there: S
     made = [_of_two(prompt["id"]), _of_two(asked["id"]), _of_two(f"{asked['id']}-summary")]
     made[-1].info.update(role="assistant", parentID=asked["id"], summary=True)
     theirs = [*made, _of_two("msg_zzz")]
-    words = in_our_words(ours, theirs)
+    words = normalise_2x_copies(ours, theirs)
     assert [each.info["id"] for each in words] == [prompt["id"], asked["id"], summary["id"], "msg_zzz"]
     assert compare(ours, words) is Relation.AHEAD
-    assert in_our_words(made, ours) == made
+    assert normalise_2x_copies(made, ours) == made
 
 
 def _of_two(name: str) -> StoredMessage:
@@ -294,7 +294,7 @@ def test_damage_at_the_source_costs_only_itself(there: Sample, here: Path) -> No
     victim = there.path("message", session["id"], there.messages(session)[2]["id"])
     victim.write_bytes(b"{")
     damage: list[Damage] = []
-    done = Importer(JsonTree(here)).take(incoming(str(there.root), report=damage.append))
+    done = Importer(JsonTree(here)).take(read_sessions(str(there.root), report=damage.append))
     assert acts(done) == {"added": 1}
     assert [each.path for each in damage] == [str(victim)]
     assert len(JsonTree(here).messages(session["id"])) == 5
@@ -322,7 +322,7 @@ def test_files_may_hold_one_document_an_array_or_one_a_line(there: Sample, here:
     (tmp_path / "lines.jsonl").write_text("".join(json.dumps(each) + "\n" for each in every[1:]) + '{"info": {"id')
     assert acts(bring(one, here)) == {"added": 1}
     damage: list[Damage] = []
-    done = Importer(JsonTree(here)).take(incoming(str(tmp_path / "lines.jsonl"), report=damage.append))
+    done = Importer(JsonTree(here)).take(read_sessions(str(tmp_path / "lines.jsonl"), report=damage.append))
     assert acts(done) == {"added": 2}
     assert "cut short" in damage[0].reason
     assert acts(bring(tmp_path / "all.json", here)) == {"unchanged": 3}
@@ -341,7 +341,7 @@ def test_an_export_that_was_cut_short_says_so_once(there: Sample, here: Path, tm
     with pytest.raises(RecordError, match=r"cut\.json at byte \d+: torn: it ends in the middle; export it again"):
         bring(folder / "cut.json", here)
     damage: list[Damage] = []
-    assert acts(Importer(JsonTree(here)).take(incoming(str(folder), report=damage.append))) == {"added": 1}
+    assert acts(Importer(JsonTree(here)).take(read_sessions(str(folder), report=damage.append))) == {"added": 1}
     assert [each.path for each in damage] == [str(folder / "cut.json")]
 
 
@@ -367,7 +367,7 @@ def test_a_name_that_would_leave_the_store_is_skipped(here: Path, tmp_path: Path
     document: Json = {"info": {"id": "../../evil", "title": "x", "time": {"created": 1}}, "messages": []}
     (tmp_path / "x.json").write_text(json.dumps(document))
     damage: list[Damage] = []
-    [done] = Importer(JsonTree(here), report=damage.append).take(incoming(str(tmp_path / "x.json")))
+    [done] = Importer(JsonTree(here), report=damage.append).take(read_sessions(str(tmp_path / "x.json")))
     assert done.act == "skipped"
     assert len(damage) == 1
     assert not here.exists()
@@ -382,7 +382,9 @@ def test_records_without_a_usable_name_cost_themselves_alone(there: Sample, here
     document["messages"] += [None, {"info": {"id": "../up", "role": "user", "time": {"created": 1}}, "parts": []}]
     (tmp_path / "x.json").write_text(json.dumps(document))
     damage: list[Damage] = []
-    done = Importer(JsonTree(here), report=damage.append).take(incoming(str(tmp_path / "x.json"), report=damage.append))
+    done = Importer(JsonTree(here), report=damage.append).take(
+        read_sessions(str(tmp_path / "x.json"), report=damage.append)
+    )
     assert acts(done) == {"added": 1}
     assert JsonTree(here).messages(session["id"]) == store.messages(session["id"])
     assert [each.reason for each in damage] == [
@@ -413,7 +415,7 @@ def test_a_file_that_cannot_be_read_does_not_cost_the_others_in_its_folder(
     (folder / "a.json").write_text('{"info": ')
     (folder / "b.json").write_text('{"name": "package"}')
     damage: list[Damage] = []
-    done = Importer(JsonTree(here)).take(incoming(str(folder), report=damage.append))
+    done = Importer(JsonTree(here)).take(read_sessions(str(folder), report=damage.append))
     assert acts(done) == {"added": 1}
     assert [(Path(each.path).name, re.split("[.;]", each.reason)[0]) for each in damage] == [
         ("a.json", "torn: it ends in the middle"),
@@ -478,12 +480,12 @@ def message(text: str = "hello", *, status: str = "completed", **info: Any) -> S
         (message("hel"), message("hello"), Relation.AHEAD),
         (message("hello"), message("hel"), Relation.BEHIND),
         (message("hello  "), message("hello"), Relation.SAME),
-        (message("hello"), message("goodbye"), Relation.APART),
+        (message("hello"), message("goodbye"), Relation.DIVERGED),
         (message(status="running"), message(status="completed"), Relation.AHEAD),
-        (message(status="error"), message(status="completed"), Relation.APART),
+        (message(status="error"), message(status="completed"), Relation.DIVERGED),
         (message(time={"created": 1}, cost=0), message(), Relation.AHEAD),
-        (message(cost=2), message(), Relation.APART),
-        (message("hel"), message("hello", time={"created": 1}), Relation.APART),
+        (message(cost=2), message(), Relation.DIVERGED),
+        (message("hel"), message("hello", time={"created": 1}), Relation.DIVERGED),
         (message(path={"cwd": "/a"}), message(path={"cwd": "/b"}), Relation.SAME),
         (message(summary={"title": "a"}), message(summary={"title": "b"}), Relation.SAME),
         (message(), message(summary={"title": "b"}), Relation.AHEAD),

@@ -118,7 +118,7 @@ def test_half_of_a_migration_is_one_history(tree: Tree, library: Library) -> Non
     assert found["ses_1"].origin == f"{database.path}#session/ses_1"
     assert found["ses_0"].origins == [str(tree.root)]
     assert found["ses_dev"].origins == [str(channel.path)]
-    (reading,) = found["ses_1"].transcript().turns
+    (reading,) = found["ses_1"].transcript().messages
     assert reading.blocks[0][0] == "prompt 1"
     for each in (database, channel):
         each.close()

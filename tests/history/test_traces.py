@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from opensesh.history.exchange.destinations import to_folder, to_stream
-from opensesh.history.exchange.exporting import Export
-from opensesh.history.formats import Options
-from opensesh.history.selection import Selection
+from opensesh.history.filters import Selection
+from opensesh.history.formats import FormatOptions
+from opensesh.history.import_export.destinations import to_folder, to_stream
+from opensesh.history.import_export.exporting import Export
 from opensesh.storage.json_tree import JsonTree
 
 from .sample_tree import Sample
@@ -28,7 +28,7 @@ def silent(done: int, total: int) -> None:
 
 def trace(root: Path, session: str, **options: Any) -> list[Json]:
     stream = BytesIO()
-    to_stream(Export(JsonTree(root), Selection(names=(session,)), "hf", Options(**options)), stream, silent)
+    to_stream(Export(JsonTree(root), Selection(names=(session,)), "hf", FormatOptions(**options)), stream, silent)
     return [json.loads(line) for line in stream.getvalue().decode().splitlines()]
 
 
@@ -154,7 +154,7 @@ def assert_message(message: Json) -> None:
 
 def test_a_folder_of_traces_holds_every_session(tmp_path: Path) -> None:
     root = FIXTURES / "opencode-1.1.65" / "storage"
-    to_folder(Export(JsonTree(root), Selection(), "hf", Options()), str(tmp_path / "out"), silent)
+    to_folder(Export(JsonTree(root), Selection(), "hf", FormatOptions()), str(tmp_path / "out"), silent)
     files = [path for path in (tmp_path / "out").iterdir() if path.name[0] != "."]
     found = {json.loads(path.read_text().splitlines()[0])["id"] for path in files}
     assert found == {path.stem for path in root.glob("session/*/*.json")}

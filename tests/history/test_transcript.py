@@ -5,18 +5,18 @@ from pathlib import Path
 from typing import Any
 
 from opensesh import history
+from opensesh.history.formatting import key_input
 from opensesh.history.transcript import (
-    Asked,
-    Attached,
-    Call,
-    Marked,
-    Said,
-    Thought,
+    FileBlock,
+    MarkerBlock,
+    ReasoningBlock,
+    SubtaskBlock,
+    TextBlock,
+    ToolBlock,
     Transcript,
-    Wanted,
+    TranscriptOptions,
     transcript,
 )
-from opensesh.history.wording import key_input
 from opensesh.storage.protocol import Damage, StoredMessage
 
 from .shelf import Tree
@@ -65,56 +65,58 @@ EVERY_PART = [
 ]
 
 
-def read(parts: list[dict[str, Any]], wanted: Wanted | None = None, info: dict[str, Any] = ASSISTANT) -> list[Any]:
+def read(
+    parts: list[dict[str, Any]], wanted: TranscriptOptions | None = None, info: dict[str, Any] = ASSISTANT
+) -> list[Any]:
     found = transcript({"id": "ses_1", "title": "T"}, [StoredMessage(info, parts)], wanted)
-    return [block for turn in found.turns for block in turn.blocks]
+    return [block for turn in found.messages for block in turn.blocks]
 
 
 def test_what_people_read_is_kept_and_the_rest_left_out() -> None:
     assert read(EVERY_PART) == [
-        Said("seen"),
-        Call("bash", "ls", "completed", LS, diff="-a\n+b"),
-        Call("bash", "ls", "error", LS, error="no such file"),
-        Call("bash", "ls", "running", LS),
-        Asked("explore", "look around"),
+        TextBlock("seen"),
+        ToolBlock("bash", "ls", "completed", LS, diff="-a\n+b"),
+        ToolBlock("bash", "ls", "error", LS, error="no such file"),
+        ToolBlock("bash", "ls", "running", LS),
+        SubtaskBlock("explore", "look around"),
     ]
 
 
 def test_everything_can_be_had() -> None:
-    assert read(EVERY_PART, Wanted.everything()) == [
-        Said("seen"),
-        Said("added", synthetic=True),
-        Thought("hmm"),
-        Call("bash", "ls", "completed", LS, output="long output", diff="-a\n+b"),
-        Call("bash", "ls", "error", LS, error="no such file"),
-        Call("bash", "ls", "running", LS),
-        Attached("image/png", "a.png", "data:..."),
-        Asked("explore", "look around"),
-        Marked("step-start"),
-        Marked("step-finish"),
-        Marked("snapshot"),
-        Marked("patch", "/a, /b"),
-        Marked("agent", "plan"),
-        Marked("compaction", "automatic"),
-        Marked("retry", "attempt 2"),
-        Marked("something-new"),
+    assert read(EVERY_PART, TranscriptOptions.everything()) == [
+        TextBlock("seen"),
+        TextBlock("added", synthetic=True),
+        ReasoningBlock("hmm"),
+        ToolBlock("bash", "ls", "completed", LS, output="long output", diff="-a\n+b"),
+        ToolBlock("bash", "ls", "error", LS, error="no such file"),
+        ToolBlock("bash", "ls", "running", LS),
+        FileBlock("image/png", "a.png", "data:..."),
+        SubtaskBlock("explore", "look around"),
+        MarkerBlock("step-start"),
+        MarkerBlock("step-finish"),
+        MarkerBlock("snapshot"),
+        MarkerBlock("patch", "/a, /b"),
+        MarkerBlock("agent", "plan"),
+        MarkerBlock("compaction", "automatic"),
+        MarkerBlock("retry", "attempt 2"),
+        MarkerBlock("something-new"),
     ]
 
 
 def test_what_a_program_printed_has_lost_its_colours() -> None:
     coloured = {"output": "\x1b[1;31mFAILED\x1b[0m test\x1b[K", "error": "\x1b[31mno\x1b[m"}
-    (call,) = read([{"type": "tool", "tool": "bash", "state": coloured}], Wanted.everything())
-    assert isinstance(call, Call)
+    (call,) = read([{"type": "tool", "tool": "bash", "state": coloured}], TranscriptOptions.everything())
+    assert isinstance(call, ToolBlock)
     assert (call.output, call.error) == ("FAILED test", "no")
 
 
 def test_each_thing_can_be_asked_for_alone() -> None:
     plain = len(read(EVERY_PART))
-    assert len(read(EVERY_PART, Wanted(reasoning=True))) == plain + 1
-    assert len(read(EVERY_PART, Wanted(files=True))) == plain + 1
-    assert len(read(EVERY_PART, Wanted(synthetic=True))) == plain + 1
-    assert len(read(EVERY_PART, Wanted(marks=True))) == plain + 8
-    assert read(EVERY_PART, Wanted(outputs=True))[1].output == "long output"
+    assert len(read(EVERY_PART, TranscriptOptions(reasoning=True))) == plain + 1
+    assert len(read(EVERY_PART, TranscriptOptions(files=True))) == plain + 1
+    assert len(read(EVERY_PART, TranscriptOptions(synthetic=True))) == plain + 1
+    assert len(read(EVERY_PART, TranscriptOptions(marks=True))) == plain + 8
+    assert read(EVERY_PART, TranscriptOptions(outputs=True))[1].output == "long output"
 
 
 def test_a_turn_says_who_when_and_how_it_ended() -> None:
@@ -126,7 +128,7 @@ def test_a_turn_says_who_when_and_how_it_ended() -> None:
         StoredMessage(info, []) for info in (failed, cut, odd, torn, ASSISTANT)
     ]
     found = transcript({"id": "ses_1", "title": "T"}, messages)
-    assert [(turn.role, turn.agent, turn.model, turn.failure) for turn in found.turns] == [
+    assert [(turn.role, turn.agent, turn.model, turn.failure) for turn in found.messages] == [
         ("user", "build", "", ""),
         ("assistant", "plan", "p/m", "overloaded"),
         ("assistant", "plan", "p/m", "the answer was cut off"),
@@ -139,7 +141,7 @@ def test_a_part_that_does_not_say_what_it_is_costs_itself_alone() -> None:
     heard: list[Damage] = []
     parts = [{"id": "prt_2"}, part("text", text="fine"), part("text", text=7), part("reasoning")]
     found = transcript({"id": "ses_1"}, [StoredMessage(ASSISTANT, parts)], report=heard.append)
-    assert [block for turn in found.turns for block in turn.blocks] == [Said("fine")]
+    assert [block for turn in found.messages for block in turn.blocks] == [TextBlock("fine")]
     assert heard == [
         ("prt_2", "$.type: expected text"),
         ("prt_1", "$.text: expected text"),
@@ -150,8 +152,8 @@ def test_a_part_that_does_not_say_what_it_is_costs_itself_alone() -> None:
 def test_records_are_read_for_what_they_do_say() -> None:
     info: dict[str, Any] = {"id": "msg_9", "role": "judge", "time": {"created": 1}, "cost": True, "tokens": []}
     parts = [part("tool", state={"status": "levitating", "input": ["a"]}), part("subtask"), part("file")]
-    (turn,) = transcript({}, [StoredMessage(info, parts)], Wanted.everything()).turns
-    assert turn.blocks == (Call("", "", "levitating", {}), Asked("", ""), Attached("", "", ""))
+    (turn,) = transcript({}, [StoredMessage(info, parts)], TranscriptOptions.everything()).messages
+    assert turn.blocks == (ToolBlock("", "", "levitating", {}), SubtaskBlock("", ""), FileBlock("", "", ""))
     assert (turn.role, turn.cost, turn.tokens) == ("user", 0, 0)
 
 
@@ -159,14 +161,14 @@ def test_a_turn_says_what_it_took() -> None:
     tokens = {"input": 1, "output": 2, "reasoning": 3, "cache": {"read": 4, "write": 5.0}}
     for cost, read in ((0.25, 0.25), (1, 1.0), (1e300, 0.0), ("free", 0.0)):
         info = ASSISTANT | {"cost": cost, "tokens": tokens}
-        (turn,) = transcript({}, [StoredMessage(info, [part("text", text="x")])]).turns
+        (turn,) = transcript({}, [StoredMessage(info, [part("text", text="x")])]).messages
         assert (turn.cost, turn.tokens) == (read, 15)
 
 
 def test_text_that_is_for_nobody_is_left_out_like_text_that_nobody_typed() -> None:
     aside = [part("text", text="aside", ignored=True)]
     assert read(aside) == []
-    assert read(aside, Wanted(synthetic=True)) == [Said("aside", synthetic=True)]
+    assert read(aside, TranscriptOptions(synthetic=True)) == [TextBlock("aside", synthetic=True)]
 
 
 def test_what_a_session_does_not_say_of_itself_is_empty() -> None:
@@ -193,18 +195,18 @@ def test_children_are_inside_the_calls_that_began_them(tmp_path: Path) -> None:
     library = history.open(str(tree.root))
     entry = library.session(parent)
     assert library.transcript(parent) == entry.transcript()
-    (call,) = entry.transcript().turns[0].blocks
-    assert isinstance(call, Call)
+    (call,) = entry.transcript().messages[0].blocks
+    assert isinstance(call, ToolBlock)
     assert call.child is None
-    (call,) = entry.transcript(children=True).turns[0].blocks
-    assert isinstance(call, Call)
+    (call,) = entry.transcript(children=True).messages[0].blocks
+    assert isinstance(call, ToolBlock)
     assert _titles(call.child) == ["child", "grandchild"]
 
 
 def _titles(found: Transcript | None) -> list[str]:
     if found is None:
         return []
-    calls = [block for turn in found.turns for block in turn.blocks if isinstance(block, Call)]
+    calls = [block for turn in found.messages for block in turn.blocks if isinstance(block, ToolBlock)]
     return [found.title, *(title for call in calls for title in _titles(call.child))]
 
 
@@ -215,8 +217,8 @@ def test_the_corpus_reads_as_its_server_tells_it() -> None:
         if not path.endswith("/message"):
             continue
         found = library.session(path.split("/")[2]).transcript()
-        said = [block.text for turn in found.turns for block in turn.blocks if isinstance(block, Said)]
-        called = [block.tool for turn in found.turns for block in turn.blocks if isinstance(block, Call)]
+        said = [block.text for turn in found.messages for block in turn.blocks if isinstance(block, TextBlock)]
+        called = [block.tool for turn in found.messages for block in turn.blocks if isinstance(block, ToolBlock)]
         parts = [each for message in messages for each in message["parts"]]
         assert said == [
             each["text"]

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from opensesh.cli.main import run
-from opensesh.history.exchange.destinations import to_stream
-from opensesh.history.exchange.exporting import Export
-from opensesh.history.exchange.importing import Importer
-from opensesh.history.exchange.sources import incoming
-from opensesh.history.selection import Selection
+from opensesh.history.filters import Selection
+from opensesh.history.import_export.destinations import to_stream
+from opensesh.history.import_export.exporting import Export
+from opensesh.history.import_export.import_sources import read_sessions
+from opensesh.history.import_export.importing import Importer
 from opensesh.storage.json_tree import JsonTree
 from opensesh.storage.opencode_db import OpencodeDB
 
@@ -123,7 +123,7 @@ def test_opensesh_imports_what_opencode_exports(tmp_path: Path, version: str) ->
     (tmp_path / "theirs.json").write_text(json.dumps(theirs))
     tree = JsonTree(tmp_path / "ours")
     for act in ("added", "unchanged"):
-        [done] = Importer(tree).take(incoming(str(tmp_path / "theirs.json")))
+        [done] = Importer(tree).take(read_sessions(str(tmp_path / "theirs.json")))
         assert done.act == act
     ours = [{"info": message.info, "parts": message.parts} for message in tree.messages(CHOSEN[0])]
     assert ours == theirs["messages"]

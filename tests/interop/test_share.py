@@ -11,14 +11,14 @@ from typing import Any
 import httpx2
 import pytest
 
-from opensesh.history.exchange.importing import Importer
+from opensesh.history.import_export.importing import Importer
 from opensesh.project import resolve
 from opensesh.sessions import Sessions
 from opensesh.sharing.client import ShareServer
-from opensesh.sharing.items import Assembled, assemble
-from opensesh.sharing.links import fetch
-from opensesh.sharing.publisher import Publisher, Shared, TakenBack
-from opensesh.sharing.terms import Terms
+from opensesh.sharing.items import AssembledSession, assemble
+from opensesh.sharing.links import fetch_shared_session
+from opensesh.sharing.share_service import ShareResult, ShareService, UnshareResult
+from opensesh.sharing.share_settings import ShareSettings
 from opensesh.storage import keys
 from opensesh.storage.json_tree import JsonTree
 from opensesh.testing.wire import WireServer
@@ -46,17 +46,17 @@ def sharing(wire: WireServer, server: Server, tmp_path_factory: pytest.TempPathF
         yield found
 
 
-def seen(link: str) -> Assembled | None:
+def seen(link: str) -> AssembledSession | None:
     base, _, name = link.partition("/share/")
 
-    async def read() -> Assembled | None:
+    async def read() -> AssembledSession | None:
         async with ShareServer(base) as server:
             return assemble(await server.data(name))
 
     return asyncio.run(read())
 
 
-def until_seen(link: str, condition: Callable[[Assembled], bool]) -> Assembled:
+def until_seen(link: str, condition: Callable[[AssembledSession], bool]) -> AssembledSession:
     deadline = time.monotonic() + 20
     while time.monotonic() < deadline:
         found = seen(link)
@@ -66,25 +66,25 @@ def until_seen(link: str, condition: Callable[[Assembled], bool]) -> Assembled:
     raise TimeoutError(f"{link} did not become what it should be: {seen(link)}")
 
 
-def words(session: Assembled) -> list[str]:
+def words(session: AssembledSession) -> list[str]:
     return [part["text"] for message in session.messages for part in message.parts if part["type"] == "text"]
 
 
-def publisher(opencode: OpenCode, server: Server) -> Publisher:
+def publisher(opencode: OpenCode, server: Server) -> ShareService:
     sessions = Sessions(JsonTree(opencode.storage), resolve(opencode.directory))
-    return Publisher(sessions, Terms(server=server.url, named_by="a test", own=True))
+    return ShareService(sessions, ShareSettings(server=server.url, named_by="a test", own=True))
 
 
-def share(opencode: OpenCode, server: Server, session: str) -> Shared:
-    async def act() -> Shared:
+def share(opencode: OpenCode, server: Server, session: str) -> ShareResult:
+    async def act() -> ShareResult:
         async with publisher(opencode, server) as found:
             return await found.share(session)
 
     return asyncio.run(act())
 
 
-def unshare(opencode: OpenCode, server: Server, session: str) -> TakenBack:
-    async def act() -> TakenBack:
+def unshare(opencode: OpenCode, server: Server, session: str) -> UnshareResult:
+    async def act() -> UnshareResult:
         async with publisher(opencode, server) as found:
             return await found.unshare(session)
 
@@ -113,7 +113,7 @@ def test_what_opencode_shares_is_held_whole_brought_in_and_taken_down_by_openses
     assert "more" in page.text
 
     tree = JsonTree(tmp_path / "brought")
-    [done] = Importer(tree).take([asyncio.run(fetch(link))])
+    [done] = Importer(tree).take([asyncio.run(fetch_shared_session(link))])
     assert done.act == "added"
     assert plain(tree.messages(session)) == stored
 

@@ -17,18 +17,19 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from opensesh.bus import Bus
 from opensesh.project import ProjectLocation
+from opensesh.retry import RetryPolicy
 from opensesh.sessions import Sessions
-from opensesh.sharing.app import share_app
-from opensesh.sharing.publisher import Publisher, Tries
-from opensesh.sharing.rates import Rates
-from opensesh.sharing.share_store import Limits, ShareStore
-from opensesh.sharing.terms import Terms
+from opensesh.sharing.rates import RateLimits
+from opensesh.sharing.server_app import share_app
+from opensesh.sharing.share_service import ShareService
+from opensesh.sharing.share_settings import ShareSettings
+from opensesh.sharing.share_store import ShareLimits, ShareStore
 from opensesh.storage.json_tree import JsonTree
 
 from ..history.sample_tree import Sample
 
 Json = dict[str, Any]
-QUICK = Tries(most=4, first=0.01, longest=0.05)
+QUICK = RetryPolicy(max_retries=3, initial_delay_ms=10, max_delay_ms=50)
 
 
 class _Server(uvicorn.Server):
@@ -41,7 +42,7 @@ class Stand:
     """The server. ``faults`` are taken one a request: a status to answer, alone or with headers, seconds to wait, or
     ``"drop"``."""
 
-    def __init__(self, folder: Path, *, limits: Limits | None = None, rates: Rates | None = None) -> None:
+    def __init__(self, folder: Path, *, limits: ShareLimits | None = None, rates: RateLimits | None = None) -> None:
         self.faults: deque[int | float | str | tuple[int, dict[str, str]]] = deque()
         self.requests: list[tuple[str, str, Json]] = []
         self.port = 0
@@ -138,11 +139,11 @@ class Desk:
             id="proj", worktree="/srv/dev/shop", sandbox="/srv/dev/shop", directory="/srv/dev/shop", vcs="git"
         )
         self.sessions = Sessions(JsonTree(root), place, bus=self.bus)
-        self.terms = Terms(server=server, named_by="a test", own=True)._replace(**terms)
+        self.terms = ShareSettings(server=server, named_by="a test", own=True)._replace(**terms)
 
-    def publisher(self, **options: Any) -> Publisher:
-        given: Json = {"tries": QUICK, **options}
-        return Publisher(self.sessions, self.terms, **given)
+    def publisher(self, **options: Any) -> ShareService:
+        given: Json = {"retry": QUICK, **options}
+        return ShareService(self.sessions, self.terms, **given)
 
 
 async def until(condition: Callable[[], object], seconds: float = 10) -> None:

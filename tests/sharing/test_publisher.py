@@ -9,10 +9,11 @@ import pytest
 
 from opensesh.errors import BusyError, NotFoundError, ReadOnlyStoreError, ShareError, UsageError
 from opensesh.records import Share, view
-from opensesh.sharing import journal
+from opensesh.retry import RetryPolicy
+from opensesh.sharing import share_records as journal
 from opensesh.sharing.client import ShareServer, server_of
-from opensesh.sharing.items import Item, assemble
-from opensesh.sharing.publisher import Publisher, Tries
+from opensesh.sharing.items import ShareItem, assemble
+from opensesh.sharing.share_service import ShareService, retry_delay_seconds
 from opensesh.storage import keys, paths, revocations
 from opensesh.storage.leases import Leases
 from opensesh.storage.locks import open_lock_file, try_lock_file
@@ -24,7 +25,7 @@ FIXTURES = Path(__file__).parents[1] / "fixtures"
 KEY = "sk-ant-api03-" + "a1B2c3D4" * 6
 
 
-async def held(stand: Stand, url: str) -> list[Item]:
+async def held(stand: Stand, url: str) -> list[ShareItem]:
     async with ShareServer(stand.url) as server:
         return await server.data(url.rsplit("/", 1)[1])
 
@@ -72,7 +73,8 @@ async def test_a_server_says_how_long_to_leave_it_alone(
 
 
 def test_no_clock_makes_anybody_wait_for_days() -> None:
-    assert Tries(first=0.1, longest=60).wait(1, 9 * 86_400) == 60
+    policy = RetryPolicy(initial_delay_ms=100, max_delay_ms=60_000)
+    assert retry_delay_seconds(policy, 1, ShareError("busy", retryable=True, wait=9 * 86_400)) == 60
 
 
 async def test_sharing_again_keeps_the_link_and_sends_only_what_is_new(desk: Desk, stand: Stand) -> None:
@@ -262,11 +264,11 @@ async def test_two_do_not_share_one_session_at_the_same_time(desk: Desk, stand: 
 
 
 async def test_what_is_too_large_for_the_server_stays_here_and_the_rest_goes(desk: Desk, tmp_path: Path) -> None:
-    from opensesh.sharing.share_store import Limits
+    from opensesh.sharing.share_store import ShareLimits
 
     session = desk.sample.talk(answers=20)
     desk.sample.prompt(session, "x" * 200_000)
-    async with standing(tmp_path / "small", limits=Limits(body=20_000)) as small:
+    async with standing(tmp_path / "small", limits=ShareLimits(body=20_000)) as small:
         desk.terms = desk.terms._replace(server=small.url)
         async with desk.publisher() as publisher:
             shared = await publisher.share(session["id"])
@@ -469,7 +471,7 @@ async def test_what_opencode_shared_is_kept_up_to_date_by_its_record_alone(desk:
     async with ShareServer(stand.url) as server:
         share = await server.create(session["id"])
     desk.sample.write(("session_share", session["id"]), share.document)
-    async with Publisher(desk.sessions, desk.terms._replace(server="http://127.0.0.1:9"), tries=QUICK) as publisher:
+    async with ShareService(desk.sessions, desk.terms._replace(server="http://127.0.0.1:9"), retry=QUICK) as publisher:
         shared = await publisher.share(session["id"])
         assert (shared.url, shared.is_new, shared.behind) == (share.url, False, "")
         await publisher.unshare(session["id"])

@@ -13,11 +13,11 @@ import httpx2
 import pytest
 
 from opensesh.errors import OpenseshError, StoreError, UsageError
-from opensesh.sharing.app import share_app
-from opensesh.sharing.items import Item
-from opensesh.sharing.rates import Rate, Rates
-from opensesh.sharing.serving import Serving, serving
-from opensesh.sharing.share_store import Limits, Refused, ShareStore
+from opensesh.sharing.items import ShareItem
+from opensesh.sharing.rates import RateLimit, RateLimits
+from opensesh.sharing.server_app import share_app
+from opensesh.sharing.share_server import ShareServerOptions, share_server
+from opensesh.sharing.share_store import HTTPError, ShareLimits, ShareStore
 
 from .stand import Json, Stand, standing
 
@@ -162,7 +162,7 @@ async def test_other_names_and_other_sites_are_turned_away(client: httpx2.AsyncC
 
 
 async def test_a_share_grows_to_its_limit_and_no_further(tmp_path: Path) -> None:
-    limits = Limits(body=50_000, share=30_000, items=5)
+    limits = ShareLimits(body=50_000, share=30_000, items=5)
     async with standing(tmp_path / "s", limits=limits) as stand, httpx2.AsyncClient(base_url=stand.url) as client:
         share = await created(client)
         assert (await put(client, share, item("session", id="a", text="x" * 20_000))).is_success
@@ -181,7 +181,7 @@ async def test_a_share_grows_to_its_limit_and_no_further(tmp_path: Path) -> None
 
 async def test_a_full_server_takes_no_more_but_lets_go(tmp_path: Path) -> None:
     async with (
-        standing(tmp_path / "s", limits=Limits(total=100_000)) as stand,
+        standing(tmp_path / "s", limits=ShareLimits(total=100_000)) as stand,
         httpx2.AsyncClient(base_url=stand.url) as client,
     ):
         share = await created(client)
@@ -198,21 +198,21 @@ def test_a_full_disk_is_told_and_leaves_what_was_there(tmp_path: Path) -> None:
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     with closing(ShareStore(str(tmp_path))) as shares:
         name, secret = shares.create("ses_1")
-        shares.put(name, secret, [Item("session", {"id": "a"})])
+        shares.put(name, secret, [ShareItem("session", {"id": "a"})])
         resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, limits[1]))
         try:
-            with pytest.raises(Refused, match="this server cannot store it: disk"):
-                shares.put(name, secret, [Item("session", {"id": "a", "text": "x" * 500_000})])
+            with pytest.raises(HTTPError, match="this server cannot store it: disk"):
+                shares.put(name, secret, [ShareItem("session", {"id": "a", "text": "x" * 500_000})])
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-        assert shares.items(name) == [Item("session", {"id": "a"})]
-        shares.put(name, secret, [Item("session", {"id": "b"})])
+        assert shares.items(name) == [ShareItem("session", {"id": "a"})]
+        shares.put(name, secret, [ShareItem("session", {"id": "b"})])
 
 
 async def test_a_client_that_leaves_in_the_middle_is_no_failure(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    async with serving(Serving(str(tmp_path), port=0)) as url:
+    async with share_server(ShareServerOptions(str(tmp_path), port=0)) as url:
         place = url.removeprefix("http://")
         for _ in range(2):
             _, writer = await asyncio.open_connection(*place.split(":"))
@@ -227,7 +227,7 @@ async def test_a_client_that_leaves_in_the_middle_is_no_failure(
 
 
 async def test_who_asks_too_often_has_to_wait(tmp_path: Path) -> None:
-    rates = Rates({"create": Rate(2, 0.01), "sync": Rate(100, 10), "read": Rate(100, 10)})
+    rates = RateLimits({"create": RateLimit(2, 0.01), "sync": RateLimit(100, 10), "read": RateLimit(100, 10)})
     async with standing(tmp_path / "s", rates=rates) as stand, httpx2.AsyncClient(base_url=stand.url) as client:
         answers = [await client.post("/api/share", json={"sessionID": "ses_1"}) for _ in range(3)]
     assert [answer.status_code for answer in answers] == [200, 200, 429]
@@ -236,7 +236,7 @@ async def test_who_asks_too_often_has_to_wait(tmp_path: Path) -> None:
 
 def test_a_rate_recovers_and_counts_each_address_by_itself() -> None:
     now = [0.0]
-    rates = Rates({"read": Rate(2, 0.5)}, clock=lambda: now[0])
+    rates = RateLimits({"read": RateLimit(2, 0.5)}, clock=lambda: now[0])
     assert [rates.wait("read", "a") for _ in range(3)] == [0, 0, 2]
     assert rates.wait("read", "b") == 0
     now[0] = 2.0
@@ -338,7 +338,7 @@ async def test_every_answer_carries_the_headers_that_keep_it_to_itself(client: h
 
 
 async def test_a_server_serves_for_as_long_as_its_block(tmp_path: Path) -> None:
-    async with serving(Serving(str(tmp_path / "s"), port=0)) as url:
+    async with share_server(ShareServerOptions(str(tmp_path / "s"), port=0)) as url:
         assert url.startswith("http://127.0.0.1:")
         async with httpx2.AsyncClient() as client:
             answer = await client.post(f"{url}/api/share", json={"sessionID": "ses_1"})
@@ -353,7 +353,7 @@ async def test_a_server_serves_for_as_long_as_its_block(tmp_path: Path) -> None:
 async def test_a_file_that_is_no_database_is_named_and_left(tmp_path: Path) -> None:
     (tmp_path / "shares.db").write_text("what someone put here, and which is longer than the header of a database is")
     with pytest.raises(StoreError, match=r"shares\.db: file is not a database"):
-        async with serving(Serving(str(tmp_path), port=0)):
+        async with share_server(ShareServerOptions(str(tmp_path), port=0)):
             pass
     assert "someone put here" in (tmp_path / "shares.db").read_text()
 
@@ -365,7 +365,7 @@ async def test_links_begin_with_the_public_address(tmp_path: Path) -> None:
         async with httpx2.AsyncClient(transport=way, base_url="http://share.example.org") as client:
             answer = await client.post("/api/share", json={"sessionID": "ses_1"})
     assert answer.json()["url"].startswith("https://share.example.org/share/")
-    async with serving(Serving(str(tmp_path), port=0, public="https://share.example.org/")) as url:
+    async with share_server(ShareServerOptions(str(tmp_path), port=0, public="https://share.example.org/")) as url:
         assert url == "https://share.example.org"
 
 
@@ -381,9 +381,12 @@ async def test_links_begin_with_the_public_address(tmp_path: Path) -> None:
 async def test_a_port_that_goes_without_saying_makes_no_other_address(tmp_path: Path, public: str, known: str) -> None:
     place = known.partition("://")[2]
     usual = 443 if known.startswith("https:") else 80
-    async with serving(Serving(str(tmp_path), port=0)) as spare:
+    async with share_server(ShareServerOptions(str(tmp_path), port=0)) as spare:
         port = int(spare.rpartition(":")[2])
-    async with serving(Serving(str(tmp_path), port=port, public=public)) as url, httpx2.AsyncClient() as client:
+    async with (
+        share_server(ShareServerOptions(str(tmp_path), port=port, public=public)) as url,
+        httpx2.AsyncClient() as client,
+    ):
         assert url == known
         for host in (place, f"{place}:{usual}"):
             for origin in (known, f"{known}:{usual}"):
@@ -406,8 +409,8 @@ async def create_for(url: str, *said: str) -> list[int]:
 
 @pytest.mark.parametrize("proxy", ["127.0.0.1", "127.0.0.0/8"])
 async def test_who_comes_by_a_trusted_proxy_is_counted_by_its_own_address(tmp_path: Path, proxy: str) -> None:
-    rates = Rates({"create": Rate(1, 0.01), "sync": Rate(1, 1), "read": Rate(1, 1)})
-    async with serving(Serving(str(tmp_path), port=0, proxies=(proxy,), rates=rates)) as url:
+    rates = RateLimits({"create": RateLimit(1, 0.01), "sync": RateLimit(1, 1), "read": RateLimit(1, 1)})
+    async with share_server(ShareServerOptions(str(tmp_path), port=0, proxies=(proxy,), rates=rates)) as url:
         assert await create_for(url, "192.0.2.1", "192.0.2.2", "192.0.2.1") == [200, 200, 429]
         made_up = "198.51.100.7, 192.0.2.1"
         assert await create_for(url, made_up, "", "") == [429, 200, 429], "only what the proxy itself added counts"
@@ -415,30 +418,30 @@ async def test_who_comes_by_a_trusted_proxy_is_counted_by_its_own_address(tmp_pa
 
 @pytest.mark.parametrize("proxies", [(), ("192.0.2.9",)])
 async def test_nobody_else_can_say_for_whom_it_asks(tmp_path: Path, proxies: tuple[str, ...]) -> None:
-    rates = Rates({"create": Rate(1, 0.01), "sync": Rate(1, 1), "read": Rate(1, 1)})
-    async with serving(Serving(str(tmp_path), port=0, proxies=proxies, rates=rates)) as url:
+    rates = RateLimits({"create": RateLimit(1, 0.01), "sync": RateLimit(1, 1), "read": RateLimit(1, 1)})
+    async with share_server(ShareServerOptions(str(tmp_path), port=0, proxies=proxies, rates=rates)) as url:
         assert await create_for(url, "192.0.2.1", "192.0.2.2") == [200, 429]
 
 
 async def test_a_trusted_proxy_is_an_address_and_never_everybody(tmp_path: Path) -> None:
     for given in ("*", "proxy.example.org", "127.0.0.1:80", ""):
         with pytest.raises(UsageError, match="address or a network"):
-            async with serving(Serving(str(tmp_path), port=0, proxies=(given,))):
+            async with share_server(ShareServerOptions(str(tmp_path), port=0, proxies=(given,))):
                 pass
 
 
 async def test_others_are_let_in_only_if_that_was_said(tmp_path: Path) -> None:
     for host in ("0.0.0.0", "::", "192.0.2.1", "share.example.org"):
         with pytest.raises(UsageError, match="--allow-remote"):
-            async with serving(Serving(str(tmp_path), host=host, port=0)):
+            async with share_server(ShareServerOptions(str(tmp_path), host=host, port=0)):
                 pass
-    async with serving(Serving(str(tmp_path), host="0.0.0.0", port=0, remote=True)) as url:
+    async with share_server(ShareServerOptions(str(tmp_path), host="0.0.0.0", port=0, remote=True)) as url:
         assert url.startswith("http://0.0.0.0:")
 
 
 async def test_a_port_that_is_taken_is_told_in_a_line(tmp_path: Path, stand: Stand) -> None:
     with pytest.raises(OpenseshError, match="--port takes another"):
-        async with serving(Serving(str(tmp_path), port=stand.port)):
+        async with share_server(ShareServerOptions(str(tmp_path), port=stand.port)):
             pass
 
 

@@ -11,11 +11,11 @@ import pytest
 from opensesh import ids
 from opensesh.bus import Bus
 from opensesh.sessions import Sessions
-from opensesh.sharing import journal
+from opensesh.sharing import share_records as journal
 from opensesh.sharing.client import ShareServer
-from opensesh.sharing.items import Item, assemble
-from opensesh.sharing.publisher import Publisher
-from opensesh.sharing.sharer import Sharer
+from opensesh.sharing.items import ShareItem, assemble
+from opensesh.sharing.share_service import ShareService
+from opensesh.sharing.share_sync import ShareSync
 from opensesh.storage import keys, revocations
 
 from .stand import QUICK, Desk, Json, Stand, until
@@ -24,7 +24,7 @@ from .stand import QUICK, Desk, Json, Stand, until
 class Working:
     """A sharer at work, and what it told."""
 
-    def __init__(self, sharer: Sharer, publisher: Publisher, told: list[str]) -> None:
+    def __init__(self, sharer: ShareSync, publisher: ShareService, told: list[str]) -> None:
         self.sharer = sharer
         self.publisher = publisher
         self.told = told
@@ -33,12 +33,12 @@ class Working:
 @asynccontextmanager
 async def working(desk: Desk, **options: Any) -> AsyncGenerator[Working]:
     told: list[str] = []
-    given: Json = {"delay": 0.05, "tries": QUICK, "patience": 2.0, "tell": told.append, **options}
-    async with desk.publisher() as publisher, Sharer(publisher, desk.bus, **given) as sharer:
+    given: Json = {"delay": 0.05, "retry": QUICK, "patience": 2.0, "tell": told.append, **options}
+    async with desk.publisher() as publisher, ShareSync(publisher, desk.bus, **given) as sharer:
         yield Working(sharer, publisher, told)
 
 
-async def held(stand: Stand, url: str) -> list[Item]:
+async def held(stand: Stand, url: str) -> list[ShareItem]:
     async with ShareServer(stand.url) as server:
         return await server.data(url.rsplit("/", 1)[1])
 

@@ -7,8 +7,8 @@ import pytest
 
 from opensesh.config import load
 from opensesh.errors import UsageError
-from opensesh.sharing.cleaning import Cleaner, known_secrets
-from opensesh.sharing.terms import PUBLIC, Terms, address, terms
+from opensesh.sharing.redactor import ShareRedactor, known_secrets
+from opensesh.sharing.share_settings import PUBLIC, ShareSettings, address, terms
 
 SERVER = {"enterprise": {"url": "https://share.example.org/"}}
 
@@ -18,7 +18,7 @@ def written(path: Path, **settings: object) -> None:
     path.write_text(json.dumps(settings))
 
 
-def found(folder: Path, **environ: str) -> Terms:
+def found(folder: Path, **environ: str) -> ShareSettings:
     return terms(load(str(folder), str(folder), environ=environ))
 
 
@@ -29,7 +29,7 @@ def own(isolated: Path) -> Path:
 
 def test_nothing_is_shared_by_itself_and_opencodes_server_is_the_last_resort(tmp_path: Path) -> None:
     nobody = found(tmp_path)
-    assert nobody == Terms("manual", PUBLIC, "", False, True, "", "")
+    assert nobody == ShareSettings("manual", PUBLIC, "", False, True, "", "")
     assert not nobody.automatic
     nobody.check()
     assert "everyone who has the link" in nobody.in_words()
@@ -125,9 +125,9 @@ def test_known_secrets_come_from_the_environment_the_logins_and_the_configuratio
     logins = {"an-access-word", "a-refresh-word", "a-login-of-mcp"}
     configured = {"configured-word", "a-word-for-mcp", "Bearer a-word-to-bear", "a-word-to-bear"}
     assert found == {*logins, *configured, "environment-word", "/like+a/path"}
-    cleaner = Cleaner(found)
+    cleaner = ShareRedactor(found)
     assert cleaner.text("say environment-word twice: environment-word") == (
         "say [redacted:known-secret] twice: [redacted:known-secret]"
     )
     assert cleaner.counts == {"known-secret": 2}
-    assert Cleaner().text("environment-word") == "environment-word"
+    assert ShareRedactor().text("environment-word") == "environment-word"

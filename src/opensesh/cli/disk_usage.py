@@ -9,13 +9,13 @@ from . import output
 if TYPE_CHECKING:
     from argparse import Namespace
 
-    from ..history.upkeep.disk_usage import Share, StoreUsage
+    from ..history.maintenance.disk_usage import StoreDiskUsage, UsageTotal
     from ..storage.protocol import Damage
 
 
 def run(options: Namespace) -> int:
     """Print what each store takes."""
-    from ..history.upkeep.disk_usage import measure
+    from ..history.maintenance.disk_usage import measure
     from ..storage import open_store
 
     damage: list[Damage] = []
@@ -41,7 +41,7 @@ def size(count: int) -> str:
     return f"{amount:.1f} TB"
 
 
-def _print(usage: StoreUsage, limit: int) -> None:
+def _print(usage: StoreDiskUsage, limit: int) -> None:
     records = output.pluralize(usage.total.records, "record")
     print(output.paint(f"{usage.place}: {size(usage.total.bytes)} in {records}", 1))
     for what, shares in (("records", usage.kinds), ("parts", usage.parts), ("tools", usage.tools)):
@@ -76,7 +76,7 @@ def _print(usage: StoreUsage, limit: int) -> None:
         print(output.paint(f"{len(rows)} of {len(largest):,} sessions; --limit 0 shows all.", 2))
 
 
-def _shares(what: str, shares: dict[str, Share], total: int, limit: int) -> None:
+def _shares(what: str, shares: dict[str, UsageTotal], total: int, limit: int) -> None:
     from .charts import with_bars
 
     ranked = sorted(shares.items(), key=lambda each: -each[1].bytes)[: limit or None]

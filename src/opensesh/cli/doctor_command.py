@@ -17,8 +17,8 @@ from .progress import Progress
 if TYPE_CHECKING:
     from argparse import Namespace
 
-    from ..history.upkeep.doctor import Diagnosis
-    from ..history.upkeep.findings import Finding
+    from ..history.maintenance.doctor import Diagnosis
+    from ..history.maintenance.findings import Finding
     from ..storage.protocol import Damage, Store
     from .arguments import Parser
 
@@ -41,7 +41,7 @@ def run(options: Namespace) -> int:
         raise UsageError("--fix, --undo, --migrate or --tidy: one at a time")
     if options.undo:
         return _undo(options)
-    from ..history.upkeep.doctor import diagnose, repair
+    from ..history.maintenance.doctor import diagnose, repair
     from ..storage import open_store
 
     unread: list[Damage] = []

@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from argparse import Namespace
     from collections.abc import Iterator
 
-    from ..history.exchange.exporting import Export
-    from ..history.exchange.redaction import Redactor
-    from ..history.selection import Selection
+    from ..history.filters import Selection
+    from ..history.import_export.exporting import Export
+    from ..history.import_export.redaction import Redactor
     from ..storage.protocol import Damage, Store
     from .arguments import Parser
 
@@ -52,8 +52,8 @@ def configure(parser: Parser) -> None:
 
 def run(options: Namespace) -> int:
     """Export what was asked for."""
-    from ..history.exchange.exporting import Export
-    from ..history.formats import Options
+    from ..history.formats import FormatOptions
+    from ..history.import_export.exporting import Export
 
     if options.json:
         options.format = "json"
@@ -63,7 +63,7 @@ def run(options: Namespace) -> int:
     redactor = _redactor(options)
     chosen = _selection(store, options)
     told = (options.tools or "", not options.no_reasoning, options.utc)
-    shown = Options(*told, indexed=bool(options.split))
+    shown = FormatOptions(*told, indexed=bool(options.split))
     export = Export(store, chosen, options.format, shown, redactor=redactor, report=damage.append, several=True)
     written = _write(export, options)
     _tell(export, written, options, redactor)
@@ -83,14 +83,14 @@ def _check(options: Namespace) -> None:
 def _redactor(options: Namespace) -> Redactor | None:
     if not (options.redact or options.redact_paths):
         return None
-    from ..history.exchange.redaction import Redactor
+    from ..history.import_export.redaction import Redactor
 
     return Redactor(paths=options.redact_paths)
 
 
 def _selection(store: Store, options: Namespace) -> Selection:
+    from ..history.filters import Selection
     from ..history.library import Library
-    from ..history.selection import Selection
     from .choose import find_session
     from .list_command import moment
     from .stats_command import in_project
@@ -107,10 +107,10 @@ def _selection(store: Store, options: Namespace) -> Selection:
 
 
 def _write(export: Export, options: Namespace) -> int:
-    from ..history.exchange.destinations import export_mark, to_file, to_folder, to_stream
+    from ..history.import_export.destinations import export_fingerprint, to_file, to_folder, to_stream
 
     wanted = (options.tools, options.no_reasoning, options.utc, options.redact, options.redact_paths)
-    mark = export_mark(export.store.place, options.format, *wanted)
+    mark = export_fingerprint(export.store.place, options.format, *wanted)
     try:
         with Progress("{:,} of {:,} sessions") as step:
             if options.split:

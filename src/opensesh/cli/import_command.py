@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from argparse import Namespace
     from collections.abc import Callable, Iterable
 
-    from ..history.exchange.importing import Imported
-    from ..history.exchange.sources import Incoming, PathMap
+    from ..history.import_export.import_sources import PathMap, SourceSession
+    from ..history.import_export.importing import ImportResult
     from ..storage.json_tree import JsonTree
     from ..storage.protocol import Damage
     from .arguments import Parser
@@ -43,7 +43,7 @@ def configure(parser: Parser) -> None:
 
 def run(options: Namespace) -> int:
     """Bring them in, and say what became of each."""
-    from ..history.exchange.importing import Importer
+    from ..history.import_export.importing import Importer
     from ..sessions.trash import writable_tree
 
     tree = writable_tree(open_store(options.store))
@@ -54,7 +54,7 @@ def run(options: Namespace) -> int:
         pairs |= _asked(options.place, found, pairs)
     _refuse_itself(tree, options.place)
     importer = Importer(tree, paths=_paths(pairs), dry_run=options.dry_run, report=damage.append)
-    done: list[Imported] = []
+    done: list[ImportResult] = []
     failed = False
     for place in options.place:
         brought = importer.take(_incoming(place, found, damage.append, alone=len(options.place) == 1))
@@ -64,37 +64,39 @@ def run(options: Namespace) -> int:
     return 1 if failed or any(each.act == "skipped" for each in done) else 0
 
 
-def _piped(places: list[str], damage: list[Damage]) -> dict[str, list[Incoming]]:
+def _piped(places: list[str], damage: list[Damage]) -> dict[str, list[SourceSession]]:
     """The sessions on standard input, read once."""
     if _STANDARD_INPUT not in places:
         return {}
-    from ..history.exchange.sources import from_bytes
+    from ..history.import_export.import_sources import sessions_from_bytes
 
     data = sys.stdin.buffer.read() if sys.stdin else b""
     if not data.strip():
         raise UsageError("there is nothing on standard input")
-    return {_STANDARD_INPUT: list(from_bytes(data, "standard input", report=damage.append))}
+    return {_STANDARD_INPUT: list(sessions_from_bytes(data, "standard input", report=damage.append))}
 
 
-def _fetched(places: list[str], damage: list[Damage]) -> dict[str, list[Incoming]]:
+def _fetched(places: list[str], damage: list[Damage]) -> dict[str, list[SourceSession]]:
     """The sessions behind links, fetched once."""
     if not any("://" in place for place in places):
         return {}
     import asyncio
 
-    from ..sharing.links import fetch, is_link
+    from ..sharing.links import fetch_shared_session, is_link
 
-    return {place: [asyncio.run(fetch(place, report=damage.append))] for place in places if is_link(place)}
+    return {
+        place: [asyncio.run(fetch_shared_session(place, report=damage.append))] for place in places if is_link(place)
+    }
 
 
 def _incoming(
-    place: str, found: dict[str, list[Incoming]], report: Callable[[Damage], None], *, alone: bool
-) -> Iterable[Incoming]:
+    place: str, found: dict[str, list[SourceSession]], report: Callable[[Damage], None], *, alone: bool
+) -> Iterable[SourceSession]:
     """The sessions at a place. If it is not the only one, something wrong with it stops none of the others."""
-    from ..history.exchange.sources import as_far_as_possible, incoming
+    from ..history.import_export.import_sources import read_sessions, read_until_error
 
-    sessions = found[place] if place in found else incoming(place, report=report)
-    return sessions if alone else as_far_as_possible(sessions, place, report=report)
+    sessions = found[place] if place in found else read_sessions(place, report=report)
+    return sessions if alone else read_until_error(sessions, place, report=report)
 
 
 def _pair(text: str) -> tuple[str, str]:
@@ -105,7 +107,7 @@ def _pair(text: str) -> tuple[str, str]:
 
 
 def _paths(pairs: dict[str, str]) -> PathMap:
-    from ..history.exchange.sources import PathMap
+    from ..history.import_export.import_sources import PathMap
     from ..project import resolve
 
     return PathMap(pairs, identify=lambda folder: resolve(folder).id)
@@ -118,9 +120,9 @@ def _refuse_itself(tree: JsonTree, places: list[str]) -> None:
             raise UsageError(f"{place} is where sessions are brought in{databases}")
 
 
-def _asked(places: list[str], found: dict[str, list[Incoming]], pairs: dict[str, str]) -> dict[str, str]:
+def _asked(places: list[str], found: dict[str, list[SourceSession]], pairs: dict[str, str]) -> dict[str, str]:
     """Ask, for each folder that is not here, where it is now."""
-    from ..history.exchange.sources import PathMap
+    from ..history.import_export.import_sources import PathMap
 
     known = PathMap(pairs)
     missing: Counter[str] = Counter()
@@ -137,7 +139,7 @@ def _asked(places: list[str], found: dict[str, list[Incoming]], pairs: dict[str,
     return answers
 
 
-def _tell(done: list[Imported], damage: list[Damage], options: Namespace) -> None:
+def _tell(done: list[ImportResult], damage: list[Damage], options: Namespace) -> None:
     counts = Counter(each.act for each in done)
     if options.json:
         entries = [

@@ -83,7 +83,7 @@ class _Log(logging.Handler):
 
 
 def _append(text: str) -> None:
-    from ..history.exchange.redaction import Redactor
+    from ..history.import_export.redaction import Redactor
 
     where = path()
     os.makedirs(os.path.dirname(where), mode=0o700, exist_ok=True)

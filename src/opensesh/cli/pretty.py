@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..history.transcript import Asked, Attached, Call, Marked, Said, Thought
+from ..history.transcript import FileBlock, MarkerBlock, ReasoningBlock, SubtaskBlock, TextBlock, ToolBlock
 from . import output
 from .terminal import tame
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from ..history.transcript import Block, Transcript, Turn
+    from ..history.transcript import Block, Transcript, TranscriptMessage
 
 
 def pretty(found: Transcript, columns: int, *, utc: bool) -> str | None:
@@ -33,10 +33,10 @@ def pretty(found: Transcript, columns: int, *, utc: bool) -> str | None:
 
 
 def _transcript(found: Transcript, *, utc: bool) -> list[RenderableType]:
-    return [drawn for turn in found.turns for drawn in _turn(turn, utc=utc)]
+    return [drawn for turn in found.messages for drawn in _turn(turn, utc=utc)]
 
 
-def _turn(turn: Turn, *, utc: bool) -> list[RenderableType]:
+def _turn(turn: TranscriptMessage, *, utc: bool) -> list[RenderableType]:
     from rich.rule import Rule
     from rich.text import Text
 
@@ -46,7 +46,7 @@ def _turn(turn: Turn, *, utc: bool) -> list[RenderableType]:
     )
     drawn: list[RenderableType] = [Rule(head, align="left", style="dim")]
     for block in turn.blocks:
-        if isinstance(block, Said) and turn.role == "user":  # people type lines, not Markdown
+        if isinstance(block, TextBlock) and turn.role == "user":  # people type lines, not Markdown
             drawn.append(Text(tame(block.text)))
         else:
             drawn += _block(block, utc=utc)
@@ -61,21 +61,21 @@ def _block(block: Block, *, utc: bool) -> list[RenderableType]:
     from rich.text import Text
 
     match block:
-        case Said(text=text):
+        case TextBlock(text=text):
             return [Markdown(tame(text), hyperlinks=False)]
-        case Thought(text=text):
+        case ReasoningBlock(text=text):
             return [Padding(Text(tame(text), "dim italic"), (0, 0, 0, 2))]
-        case Call():
+        case ToolBlock():
             return _call(block, utc=utc)
-        case Attached(mime=mime, name=name, url=url):
+        case FileBlock(mime=mime, name=name, url=url):
             return [Text(tame(f"[{mime}] {name or url[:60]}"), "magenta")]
-        case Asked(agent=agent, text=text):
+        case SubtaskBlock(agent=agent, text=text):
             return [Text(tame(f"[subtask for {agent}] {text}"), "magenta")]
-        case Marked(kind=kind, text=text):
+        case MarkerBlock(kind=kind, text=text):
             return [Text(tame(f"[{kind}] {text}").rstrip(), "dim")]
 
 
-def _call(call: Call, *, utc: bool) -> list[RenderableType]:
+def _call(call: ToolBlock, *, utc: bool) -> list[RenderableType]:
     from rich.console import Group
     from rich.padding import Padding
     from rich.syntax import Syntax

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable
 
     from ..engine.engine import Engine
-    from ..sharing.terms import Terms
+    from ..sharing.share_settings import ShareSettings
     from .terminal import Keyboard
 
 
@@ -23,10 +23,10 @@ async def shares_kept(
 ) -> AsyncGenerator[Callable[[str], str]]:
     """See to the shares of an engine's sessions. The answer is to be called with the session of the run, and gives it
     back."""
-    from ..sharing.publisher import open_publisher
-    from ..sharing.sharer import Sharer
+    from ..sharing.share_service import open_share_service
+    from ..sharing.share_sync import ShareSync
 
-    publisher = open_publisher(engine.sessions, engine.runtime.config)
+    publisher = open_share_service(engine.sessions, engine.runtime.config)
     terms = publisher.terms
     if options.share:
         terms.check()
@@ -36,7 +36,7 @@ async def shares_kept(
         return
     if terms.unheard:
         tell(f"{terms.unheard} wants every session shared; that is for you to say, in a configuration of your own")
-    async with publisher, Sharer(publisher, engine.bus, tell=tell) as sharer:
+    async with publisher, ShareSync(publisher, engine.bus, tell=tell) as sharer:
 
         def begin(session_id: str) -> str:
             if options.share:
@@ -46,7 +46,7 @@ async def shares_kept(
         yield begin
 
 
-async def _agree(terms: Terms, options: Namespace, keyboard: Keyboard | None) -> None:
+async def _agree(terms: ShareSettings, options: Namespace, keyboard: Keyboard | None) -> None:
     """Sharing with whom the user did not name is asked about."""
     if terms.own or options.yes:
         return

@@ -39,13 +39,15 @@ def configure(parser: Parser) -> None:
 
 def run(options: Namespace) -> int:
     """Serve until interrupted."""
-    from ..sharing.serving import Serving, default_folder, serve
+    from ..sharing.share_server import ShareServerOptions, default_folder, serve
 
     if options.port > 65535:
         raise UsageError(f"{options.port} is no port")
     folder = os.path.abspath(os.path.expanduser(options.data)) if options.data else default_folder()
     proxies = tuple(options.trusted_proxy)
-    how = Serving(folder, options.host, options.port, options.url, remote=options.allow_remote, proxies=proxies)
+    how = ShareServerOptions(
+        folder, options.host, options.port, options.url, remote=options.allow_remote, proxies=proxies
+    )
     serve(how, lambda url: _tell(url, folder, options))
     return 0
 

@@ -138,7 +138,7 @@ def _tests(store: Store, options: Namespace) -> list[Callable[[Session], bool]]:
 
 
 def _larger(store: Store, text: str) -> Callable[[Session], bool]:
-    from ..history.upkeep.disk_usage import measure
+    from ..history.maintenance.disk_usage import measure
 
     given = re.fullmatch(r"(\d+)([KMG]?)B?", text.upper())
     if given is None:

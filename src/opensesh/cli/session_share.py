@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from ..config import Config
     from ..records import Session
     from ..sessions import Sessions
-    from ..sharing.publisher import Publisher, Shared, TakenBack
-    from ..sharing.terms import Terms
+    from ..sharing.share_service import ShareResult, ShareService, UnshareResult
+    from ..sharing.share_settings import ShareSettings
     from .arguments import Parser
 
 
@@ -39,9 +39,9 @@ def configure_unshare(parser: Parser) -> None:
 
 def run_share(options: Namespace, sessions: Sessions, session: Session) -> int:
     """Share it, or bring its share up to date."""
-    from ..sharing.publisher import open_publisher
+    from ..sharing.share_service import open_share_service
 
-    publisher = open_publisher(sessions, _config(session.directory))
+    publisher = open_share_service(sessions, _config(session.directory))
     publisher.terms.check()
     if publisher.find(session.id) is None and not options.yes and not publisher.terms.own:
         _ask(publisher.terms, session, redact=not options.no_redact and publisher.terms.redact)
@@ -54,9 +54,9 @@ def run_unshare(options: Namespace, sessions: Sessions) -> int:
     """Take a share down; or all that are still to go."""
     if bool(options.session) == options.pending:
         raise UsageError("name a session, or say --pending for all shares that are still to be taken down")
-    from ..sharing.publisher import open_publisher
+    from ..sharing.share_service import open_share_service
 
-    publisher = open_publisher(sessions, _config(""))
+    publisher = open_share_service(sessions, _config(""))
     if options.pending:
         done = asyncio.run(_retry(publisher))
         _tell_elsewhere(sessions)
@@ -69,7 +69,7 @@ def run_unshare(options: Namespace, sessions: Sessions) -> int:
     return 0
 
 
-def _take_down(publisher: Publisher, session_id: str) -> TakenBack:
+def _take_down(publisher: ShareService, session_id: str) -> UnshareResult:
     try:
         return asyncio.run(_unshare(publisher, session_id))
     except ShareError as error:
@@ -78,7 +78,7 @@ def _take_down(publisher: Publisher, session_id: str) -> TakenBack:
 
 
 def _tried_again(sessions: Sessions) -> str:
-    from ..history.upkeep.checks_shares import remedy
+    from ..history.maintenance.checks_shares import remedy
 
     return f"noted, and tried again by the next 'opensesh run', or by '{remedy(sessions.store)}'"
 
@@ -90,10 +90,11 @@ def take_down_removed(sessions: Sessions) -> None:
     waiting = [share.url for _, share in revocations.waiting(sessions.store)]
     if not waiting:
         return
-    from ..history.upkeep.checks_shares import remedy
-    from ..sharing.publisher import Tries, open_publisher
+    from ..history.maintenance.checks_shares import remedy
+    from ..retry import RetryPolicy
+    from ..sharing.share_service import open_share_service
 
-    publisher = open_publisher(sessions, _config(""), tries=Tries(most=1))
+    publisher = open_share_service(sessions, _config(""), retry=RetryPolicy(max_retries=0))
     left = waiting
     if not publisher.terms.off:
         left = [each.url for each in asyncio.run(_retry(publisher)) if each.error]
@@ -114,17 +115,17 @@ def _tell_elsewhere(sessions: Sessions) -> None:
         print(f"Others wait in another store: --pending --store {shlex.quote(store)}", file=sys.stderr)
 
 
-async def _share(publisher: Publisher, session_id: str, *, redact: bool | None) -> Shared:
+async def _share(publisher: ShareService, session_id: str, *, redact: bool | None) -> ShareResult:
     async with publisher:
         return await publisher.share(session_id, redact=redact)
 
 
-async def _unshare(publisher: Publisher, session_id: str) -> TakenBack:
+async def _unshare(publisher: ShareService, session_id: str) -> UnshareResult:
     async with publisher:
         return await publisher.unshare(session_id)
 
 
-async def _retry(publisher: Publisher) -> list[TakenBack]:
+async def _retry(publisher: ShareService) -> list[UnshareResult]:
     async with publisher:
         return await publisher.retry()
 
@@ -138,7 +139,7 @@ def _config(directory: str) -> Config:
     return load(place.directory, place.sandbox)
 
 
-def _ask(terms: Terms, session: Session, *, redact: bool) -> None:
+def _ask(terms: ShareSettings, session: Session, *, redact: bool) -> None:
     confirm.need_somebody(f"this would be shared at {terms.in_words()}; say --yes where nobody can be asked")
     print(f"{output.clip(session.title, 100)} ({session.id})", file=sys.stderr)
     print(f"goes to {terms.in_words()}.", file=sys.stderr)
@@ -150,7 +151,7 @@ def _ask(terms: Terms, session: Session, *, redact: bool) -> None:
 def _named(sessions: Sessions, word: str) -> str:
     """The session that a word names, also if only its share is left of it."""
     from ..sessions import trash
-    from ..sharing import journal
+    from ..sharing import share_records as journal
     from ..storage import revocations
 
     removed = trash.shares()
@@ -176,7 +177,7 @@ def _is_part(word: str, name: str) -> bool:
     return len(word) >= 4 and (name.startswith(word) or name.endswith(word))
 
 
-def _tell_shared(shared: Shared, options: Namespace) -> None:
+def _tell_shared(shared: ShareResult, options: Namespace) -> None:
     if options.json:
         output.print_json(
             {
@@ -202,7 +203,7 @@ def _tell_shared(shared: Shared, options: Namespace) -> None:
         print(f"It was shared before; sent {output.pluralize(shared.sent, 'change')}.", file=sys.stderr)
 
 
-def _tell_taken_back(done: list[TakenBack], options: Namespace) -> None:
+def _tell_taken_back(done: list[UnshareResult], options: Namespace) -> None:
     if options.json:
         entries = [{"sessionID": each.session, "url": each.url, "error": each.error or None} for each in done]
         output.print_json({"takenDown": sum(not each.error for each in done), "shares": entries})

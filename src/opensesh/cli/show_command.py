@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING
 
 from ..errors import NotFoundError, UsageError
 from ..history.library import Library
-from ..history.transcript import Asked, Attached, Call, Marked, Said, Thought, Wanted
+from ..history.transcript import (
+    FileBlock,
+    MarkerBlock,
+    ReasoningBlock,
+    SubtaskBlock,
+    TextBlock,
+    ToolBlock,
+    TranscriptOptions,
+)
 from ..records import Session, view
 from ..storage.keys import is_plain
 from . import output
@@ -17,7 +25,7 @@ if TYPE_CHECKING:
     from argparse import Namespace
     from collections.abc import Iterator
 
-    from ..history.transcript import Block, Transcript, Turn
+    from ..history.transcript import Block, Transcript, TranscriptMessage
     from .arguments import Parser
 
 _MOST_PRETTY = 2_000_000
@@ -50,7 +58,9 @@ def run(options: Namespace) -> int:
         shape = [{"info": message.info, "parts": message.parts} for message in messages]
         output.print_json({"info": session.document, "messages": shape})
     else:
-        wanted = Wanted.everything() if options.full else Wanted(options.reasoning, options.outputs)
+        wanted = (
+            TranscriptOptions.everything() if options.full else TranscriptOptions(options.reasoning, options.outputs)
+        )
         found = library.transcript(session, wanted, children=options.children, last=options.last)
         from .paging import page
 
@@ -92,16 +102,16 @@ def _reverted(library: Library, session: Session) -> tuple[str, frozenset[str]]:
 
 def _marked(found: Transcript, hidden: frozenset[str]) -> Transcript:
     """The transcript with a mark where what is hidden begins."""
-    turns = list(found.turns)
+    turns = list(found.messages)
     for number, turn in enumerate(turns):
         if turn.id in hidden:
-            turns[number] = turn._replace(blocks=(Marked("reverted", "from here on"), *turn.blocks))
+            turns[number] = turn._replace(blocks=(MarkerBlock("reverted", "from here on"), *turn.blocks))
             break
-    return found._replace(turns=tuple(turns))
+    return found._replace(messages=tuple(turns))
 
 
 def _rendered(session: Session, found: Transcript, reverted: str, *, utc: bool) -> str:
-    read = f"{output.pluralize(len(found.turns), 'message')} to read{', archived' if session.archived else ''}"
+    read = f"{output.pluralize(len(found.messages), 'message')} to read{', archived' if session.archived else ''}"
     link = session.share.url if session.share else ""
     head = [
         output.paint(output.clip(session.title, 1000), 1),
@@ -126,7 +136,7 @@ def _rendered(session: Session, found: Transcript, reverted: str, *, utc: bool) 
 
 
 def _lines(found: Transcript, *, utc: bool) -> Iterator[str]:
-    for turn in found.turns:
+    for turn in found.messages:
         yield ""
         yield f"{heading(turn)}  {output.paint(output.when(turn.created, utc=utc), 2)}"
         for block in turn.blocks:
@@ -135,7 +145,7 @@ def _lines(found: Transcript, *, utc: bool) -> Iterator[str]:
             yield output.paint(f"! {turn.failure}", 31)
 
 
-def heading(turn: Turn) -> str:
+def heading(turn: TranscriptMessage) -> str:
     """Who speaks."""
     if turn.role == "assistant":
         return output.paint(f"assistant  {turn.agent}  {turn.model}", 36)
@@ -144,21 +154,21 @@ def heading(turn: Turn) -> str:
 
 def _block(block: Block, *, utc: bool) -> list[str]:
     match block:
-        case Said(text=text):
+        case TextBlock(text=text):
             return text.splitlines()
-        case Thought(text=text):
+        case ReasoningBlock(text=text):
             return [output.paint(f"  {line}", 2, 3) for line in text.splitlines()]
-        case Call():
+        case ToolBlock():
             return _call(block, utc=utc)
-        case Attached(mime=mime, name=name, url=url):
+        case FileBlock(mime=mime, name=name, url=url):
             return [output.paint(f"[{mime}] {name or url[:60]}", 35)]
-        case Asked(agent=agent, text=text):
+        case SubtaskBlock(agent=agent, text=text):
             return [output.paint(f"[subtask for {agent}] {text}", 35)]
-        case Marked(kind=kind, text=text):
+        case MarkerBlock(kind=kind, text=text):
             return [output.paint(f"[{kind}] {text}".rstrip(), 2)]
 
 
-def _call(call: Call, *, utc: bool) -> list[str]:
+def _call(call: ToolBlock, *, utc: bool) -> list[str]:
     lines = [f"{output.paint('> ' + call.tool, 33)} {output.clip(call.subject, 100)}"]
     lines += [f"  {output.clip(line, 200)}" for line in call.todos.splitlines()]
     match call.status:
@@ -174,11 +184,11 @@ def _call(call: Call, *, utc: bool) -> list[str]:
 
 
 def _words(found: Transcript) -> Iterator[str]:
-    for turn in found.turns:
+    for turn in found.messages:
         for block in turn.blocks:
-            shown = (block.mime, block.name or block.url[:60]) if isinstance(block, Attached) else block
+            shown = (block.mime, block.name or block.url[:60]) if isinstance(block, FileBlock) else block
             yield from (value for value in shown if isinstance(value, str))
-            if isinstance(block, Call) and block.child is not None:
+            if isinstance(block, ToolBlock) and block.child is not None:
                 yield from _words(block.child)
         yield turn.failure
 

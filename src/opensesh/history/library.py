@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ..storage.locations import StoreLocations
     from .cache.derived_cache import DerivedCache
     from .search.text_search import Query, Results
-    from .transcript import Transcript, Wanted
+    from .transcript import Transcript, TranscriptOptions
 
 
 class SessionFilter(NamedTuple):
@@ -151,7 +151,9 @@ class SessionEntry:
         for key, each in sorted(found, key=lambda pair: order.position(pair[1].document)):
             yield SessionEntry(self._library, key, each)
 
-    def transcript(self, wanted: Wanted | None = None, *, children: bool = False, last: int = 0) -> Transcript:
+    def transcript(
+        self, wanted: TranscriptOptions | None = None, *, children: bool = False, last: int = 0
+    ) -> Transcript:
         """What there is to read in it; see :mod:`opensesh.history.transcript`."""
         return self._library.transcript(self.record, wanted, children=children, last=last)
 
@@ -314,7 +316,7 @@ class Library:
         return "\n".join(text for text in texts if isinstance(text, str))
 
     def transcript(
-        self, session: Session | str, wanted: Wanted | None = None, *, children: bool = False, last: int = 0
+        self, session: Session | str, wanted: TranscriptOptions | None = None, *, children: bool = False, last: int = 0
     ) -> Transcript:
         """What there is to read in a session, which may be named as for :meth:`session`; with ``children``, what its
         subagents did is inside their calls."""
@@ -344,7 +346,7 @@ class Library:
         return self._filed.get(session_id)
 
     def _transcript(
-        self, session: Session, wanted: Wanted | None, above: tuple[str, ...] | None, last: int
+        self, session: Session, wanted: TranscriptOptions | None, above: tuple[str, ...] | None, last: int
     ) -> Transcript:
         from .transcript import transcript
 

@@ -13,7 +13,7 @@ from ..errors import RecordError
 from ..records import as_list, as_object, as_whole, read_failure
 from ..storage.protocol import Damage
 from . import todos
-from .wording import key_input, text, uncoloured
+from .formatting import key_input, text, uncoloured
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -28,7 +28,7 @@ _CUT_OFF = "MessageOutputLengthError"
 _MOST = 1e15
 
 
-class Wanted(NamedTuple):
+class TranscriptOptions(NamedTuple):
     """What else to show."""
 
     reasoning: bool = False
@@ -41,25 +41,25 @@ class Wanted(NamedTuple):
     """Snapshots, patches, steps, compactions, retries, and parts of unknown kinds, by name."""
 
     @classmethod
-    def everything(cls) -> Wanted:
+    def everything(cls) -> TranscriptOptions:
         """All there is."""
         return cls(*[True] * len(cls._fields))
 
 
-class Said(NamedTuple):
+class TextBlock(NamedTuple):
     """Words, in Markdown as a rule."""
 
     text: str
     synthetic: bool = False
 
 
-class Thought(NamedTuple):
+class ReasoningBlock(NamedTuple):
     """What the model thought."""
 
     text: str
 
 
-class Call(NamedTuple):
+class ToolBlock(NamedTuple):
     """A tool call."""
 
     tool: str
@@ -81,7 +81,7 @@ class Call(NamedTuple):
     """What the subagent did, if asked for."""
 
 
-class Attached(NamedTuple):
+class FileBlock(NamedTuple):
     """A file that came with a prompt."""
 
     mime: str
@@ -90,24 +90,24 @@ class Attached(NamedTuple):
     """Where it is; or all of it, as a ``data:`` URL."""
 
 
-class Asked(NamedTuple):
+class SubtaskBlock(NamedTuple):
     """A task for a subagent that the user gave."""
 
     agent: str
     text: str
 
 
-class Marked(NamedTuple):
+class MarkerBlock(NamedTuple):
     """Something of the machinery."""
 
     kind: str
     text: str = ""
 
 
-Block: TypeAlias = Said | Thought | Call | Attached | Asked | Marked
+Block: TypeAlias = TextBlock | ReasoningBlock | ToolBlock | FileBlock | SubtaskBlock | MarkerBlock
 
 
-class Turn(NamedTuple):
+class TranscriptMessage(NamedTuple):
     """One message."""
 
     id: str
@@ -128,14 +128,14 @@ class Transcript(NamedTuple):
 
     session: str
     title: str
-    turns: tuple[Turn, ...]
+    messages: tuple[TranscriptMessage, ...]
     """Those in which there is something to read."""
 
 
 def transcript(
     info: Document,
     messages: Iterable[StoredMessage],
-    wanted: Wanted | None = None,
+    wanted: TranscriptOptions | None = None,
     *,
     children: Children | None = None,
     report: Report | None = None,
@@ -145,17 +145,19 @@ def transcript(
     ``children`` gives the transcript of a subagent's session; without it they are not shown. What a part is if nothing
     in it says so, nobody can read: that is told to ``report``.
     """
-    return Transcript(text(info, "id"), text(info, "title"), tuple(turns(messages, wanted, children, report)))
+    return Transcript(
+        text(info, "id"), text(info, "title"), tuple(transcript_messages(messages, wanted, children, report))
+    )
 
 
-def turns(
+def transcript_messages(
     messages: Iterable[StoredMessage],
-    wanted: Wanted | None = None,
+    wanted: TranscriptOptions | None = None,
     children: Children | None = None,
     report: Report | None = None,
-) -> Iterator[Turn]:
+) -> Iterator[TranscriptMessage]:
     """The same, turn by turn as the messages are read."""
-    reader = _Reader(wanted or Wanted(), children, report)
+    reader = _Reader(wanted or TranscriptOptions(), children, report)
     for message in messages:
         turn = reader.turn(message)
         if turn.blocks or turn.failure:
@@ -163,16 +165,16 @@ def turns(
 
 
 class _Reader:
-    def __init__(self, wanted: Wanted, children: Children | None, report: Report | None) -> None:
+    def __init__(self, wanted: TranscriptOptions, children: Children | None, report: Report | None) -> None:
         self._wanted = wanted
         self._children = children
         self._report = report
 
-    def turn(self, message: StoredMessage) -> Turn:
+    def turn(self, message: StoredMessage) -> TranscriptMessage:
         info = message.info
         answers = info.get("role") == "assistant"
         model = info if answers else as_object(info.get("model")) or {}
-        return Turn(
+        return TranscriptMessage(
             id=text(info, "id"),
             role="assistant" if answers else "user",
             created=as_whole((as_object(info.get("time")) or {}).get("created")),
@@ -193,16 +195,16 @@ class _Reader:
                 yield self._call(part)
             case "file":
                 if wanted.files:
-                    yield Attached(text(part, "mime"), text(part, "filename"), text(part, "url"))
+                    yield FileBlock(text(part, "mime"), text(part, "filename"), text(part, "url"))
             case "subtask":
-                yield Asked(text(part, "agent"), text(part, "description") or text(part, "prompt"))
+                yield SubtaskBlock(text(part, "agent"), text(part, "description") or text(part, "prompt"))
             case str(kind):
                 if wanted.marks:
                     yield _mark(kind, part)
             case _:
                 self._tell(part, "$.type: expected text")
 
-    def _words(self, part: Document) -> Iterator[Said | Thought]:
+    def _words(self, part: Document) -> Iterator[TextBlock | ReasoningBlock]:
         words, synthetic = part.get("text"), bool(part.get("synthetic") or part.get("ignored"))
         if not isinstance(words, str):
             self._tell(part, "$.text: expected text")
@@ -210,17 +212,17 @@ class _Reader:
             return
         elif part.get("type") == "reasoning":
             if self._wanted.reasoning:
-                yield Thought(words)
+                yield ReasoningBlock(words)
         elif self._wanted.synthetic or not synthetic:
-            yield Said(words, synthetic)
+            yield TextBlock(words, synthetic)
 
-    def _call(self, part: Document) -> Call:
+    def _call(self, part: Document) -> ToolBlock:
         state = as_object(part.get("state")) or {}
         metadata = as_object(state.get("metadata")) or {}
         given = as_object(state.get("input")) or {}
         listed = part.get("tool") == todos.TOOL
         session = text(metadata, "sessionId") or text(metadata, "sessionID")
-        return Call(
+        return ToolBlock(
             tool=text(part, "tool"),
             subject=todos.progress(given) if listed else key_input(state),
             status=text(state, "status"),
@@ -251,18 +253,18 @@ def _failure(info: Document) -> str:
     return message or text(held, "name") or "an error that cannot be read"
 
 
-def _mark(kind: str, part: Document) -> Marked:
+def _mark(kind: str, part: Document) -> MarkerBlock:
     match kind:
         case "patch":
-            return Marked(kind, ", ".join(map(str, as_list(part.get("files")) or ())))
+            return MarkerBlock(kind, ", ".join(map(str, as_list(part.get("files")) or ())))
         case "agent":
-            return Marked(kind, text(part, "name"))
+            return MarkerBlock(kind, text(part, "name"))
         case "compaction":
-            return Marked(kind, "automatic" if part.get("auto") else "asked for")
+            return MarkerBlock(kind, "automatic" if part.get("auto") else "asked for")
         case "retry":
-            return Marked(kind, f"attempt {part.get('attempt')}")
+            return MarkerBlock(kind, f"attempt {part.get('attempt')}")
         case _:
-            return Marked(kind)
+            return MarkerBlock(kind)
 
 
 def _tokens(held: Document) -> int:

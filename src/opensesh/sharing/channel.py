@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 from ..errors import ShareError
 from ..records import as_object, dumps_compact
-from .items import Item, emptied
+from .items import ShareItem, emptied
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator
 
-    from ..history.exchange.redaction import Redactor
+    from ..history.import_export.redaction import Redactor
     from ..records import Document, Share
     from .client import ShareServer
 
@@ -41,14 +41,14 @@ class Channel:
         self._models: dict[tuple[str, str], Document] = {}
         self._held: dict[str, bytes] = {}
 
-    async def send(self, items: Iterable[Item]) -> int:
+    async def send(self, items: Iterable[ShareItem]) -> int:
         """Send what the server does not have yet; how many items that was."""
         count = 0
         for batch in _batches(self._news(items)):
             count += await self._deliver(batch)
         return count
 
-    async def bring_up_to_date(self, items: Collection[Item], *, later: Collection[str] = ()) -> int:
+    async def bring_up_to_date(self, items: Collection[ShareItem], *, later: Collection[str] = ()) -> int:
         """Ask the server what it has, send what is new, and empty what is gone; how many items were sent.
 
         ``items`` is everything there is, but for the parts named in ``later``, which are not complete.
@@ -64,15 +64,15 @@ class Channel:
         gone = [emptied(item) for item in held if item.type in ("part", "session_diff") and item.key not in there]
         return await self.send([*items, *gone])
 
-    def _news(self, items: Iterable[Item]) -> Iterator[tuple[Item, bytes, int]]:
+    def _news(self, items: Iterable[ShareItem]) -> Iterator[tuple[ShareItem, bytes, int]]:
         for item in items:
             yield from self._new(item)
             if item.type == "message":
                 self._note_model(item.data)
         if self._models:
-            yield from self._new(Item("model", list(self._models.values())))
+            yield from self._new(ShareItem("model", list(self._models.values())))
 
-    def _new(self, item: Item) -> Iterator[tuple[Item, bytes, int]]:
+    def _new(self, item: ShareItem) -> Iterator[tuple[ShareItem, bytes, int]]:
         """The item as it may leave, its digest and its size, unless the server has it."""
         cleaned = item if self.redactor is None else item._replace(data=self.redactor.value(item.data))
         content = dumps_compact(cleaned.data)
@@ -87,7 +87,7 @@ class Channel:
         if self._describe is not None and message.get("role") == "user" and all(ref) and ref not in self._models:
             self._models[ref] = self._describe(*ref)
 
-    async def _deliver(self, batch: list[tuple[Item, bytes, int]]) -> int:
+    async def _deliver(self, batch: list[tuple[ShareItem, bytes, int]]) -> int:
         try:
             await self._server.sync(self.share, [item for item, _, _ in batch])
         except ShareError as error:
@@ -97,7 +97,7 @@ class Channel:
         self._held.update((item.key, digest) for item, digest, _ in batch)
         return len(batch)
 
-    async def _deliver_less(self, batch: list[tuple[Item, bytes, int]]) -> int:
+    async def _deliver_less(self, batch: list[tuple[ShareItem, bytes, int]]) -> int:
         """Too much for the server: half of it, and then the other half; one item that is too much stays here."""
         if len(batch) == 1:
             item, digest, _ = batch[0]
@@ -108,8 +108,8 @@ class Channel:
         return await self._deliver(batch[:middle]) + await self._deliver(batch[middle:])
 
 
-def _batches(news: Iterable[tuple[Item, bytes, int]]) -> Iterator[list[tuple[Item, bytes, int]]]:
-    batch: dict[str, tuple[Item, bytes, int]] = {}
+def _batches(news: Iterable[tuple[ShareItem, bytes, int]]) -> Iterator[list[tuple[ShareItem, bytes, int]]]:
+    batch: dict[str, tuple[ShareItem, bytes, int]] = {}
     size = 0
     for each in news:
         if batch and (size + each[2] > _BATCH_BYTES or len(batch) >= _BATCH_ITEMS):
@@ -121,5 +121,5 @@ def _batches(news: Iterable[tuple[Item, bytes, int]]) -> Iterator[list[tuple[Ite
         yield list(batch.values())
 
 
-def _digest(item: Item) -> bytes:
+def _digest(item: ShareItem) -> bytes:
     return blake2b(dumps_compact(item.data), digest_size=16).digest()

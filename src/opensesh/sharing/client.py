@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ..errors import RecordError, ShareError
 from ..records import Share, as_list, as_object, dumps_compact, loads, view
 from ..text import error_text
-from .items import Item, read_item
+from .items import ShareItem, read_item
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -58,7 +58,7 @@ class ShareServer:
             raise ShareError(f"{self.base} answered with something that is no share")
         return found
 
-    async def sync(self, share: Share, items: Iterable[Item]) -> None:
+    async def sync(self, share: Share, items: Iterable[ShareItem]) -> None:
         """Put items on the server, in place of those with the same keys."""
         body = {"secret": share.secret, "data": [item.document for item in items]}
         await self._ask("POST", f"/api/share/{_name(share)}/sync", body)
@@ -79,7 +79,7 @@ class ShareServer:
             message = f"{self.base} says that it took {share.url} down, and still shows it"
             raise ShareError(message, retryable=True)
 
-    async def data(self, share_id: str) -> list[Item]:
+    async def data(self, share_id: str) -> list[ShareItem]:
         """All items of a share, which takes no secret; what is none is left out."""
         if not _ID.fullmatch(share_id):
             raise ShareError(f"{share_id!r} cannot be the name of a share")

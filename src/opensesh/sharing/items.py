@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 _LONGEST_NAME = 200
 
 
-class Item(NamedTuple):
+class ShareItem(NamedTuple):
     """One thing to be known on the other side."""
 
     type: str
@@ -54,19 +54,19 @@ class Item(NamedTuple):
         return {"type": self.type, "data": self.data}
 
 
-def read_item(value: Any) -> Item | None:
+def read_item(value: Any) -> ShareItem | None:
     """An item as it came; ``None`` for what is none of the five kinds, or lacks the names that make its key."""
     document = as_object(value) or {}
     kind, data = document.get("type"), document.get("data")
     match kind:
         case "session":
-            return Item(kind, data) if _named(data, "id") else None
+            return ShareItem(kind, data) if _named(data, "id") else None
         case "message":
-            return Item(kind, data) if _named(data, "id") else None
+            return ShareItem(kind, data) if _named(data, "id") else None
         case "part":
-            return Item(kind, data) if _named(data, "id", "messageID") else None
+            return ShareItem(kind, data) if _named(data, "id", "messageID") else None
         case "session_diff" | "model":
-            return Item(kind, data) if as_list(data) is not None else None
+            return ShareItem(kind, data) if as_list(data) is not None else None
         case _:
             return None
 
@@ -108,7 +108,7 @@ def is_growing(part: Document) -> bool:
     return part.get("type") in ("text", "reasoning") and "start" in time and "end" not in time
 
 
-def read_key(sessions: Sessions, key: Key) -> Item | None:
+def read_key(sessions: Sessions, key: Key) -> ShareItem | None:
     """The record under a key, as an item; ``None`` if it is gone, or cannot be read."""
     try:
         value = sessions.store.read(key)
@@ -118,23 +118,23 @@ def read_key(sessions: Sessions, key: Key) -> Item | None:
     return read_item({"type": kind, "data": _shown(value) if kind == "session" else value})
 
 
-def everything(sessions: Sessions, session_id: str, *, report: Report = log_damage) -> Iterator[Item]:
+def everything(sessions: Sessions, session_id: str, *, report: Report = log_damage) -> Iterator[ShareItem]:
     """A session whole: itself, its messages each with its parts, and the files it changed."""
-    yield Item("session", _shown(sessions.get(session_id).document))
+    yield ShareItem("session", _shown(sessions.get(session_id).document))
     for message in sessions.messages(session_id, report=report):
-        found = [Item("message", message.info), *(Item("part", part) for part in message.parts)]
+        found = [ShareItem("message", message.info), *(ShareItem("part", part) for part in message.parts)]
         yield from (each for each in found if read_item(each.document) is not None)
     diff = sessions.diff(session_id)
     if diff:
-        yield Item("session_diff", diff)
+        yield ShareItem("session_diff", diff)
 
 
-def emptied(item: Item) -> Item:
+def emptied(item: ShareItem) -> ShareItem:
     """What takes the place of a part, or of changes, that are gone: the protocol can replace, and not remove."""
     if item.type != "part":
-        return Item(item.type, [])
+        return ShareItem(item.type, [])
     names = {name: item.data.get(name) for name in ("id", "sessionID", "messageID")}
-    return Item("part", {**names, "type": "text", "text": "", "synthetic": True, "ignored": True})
+    return ShareItem("part", {**names, "type": "text", "text": "", "synthetic": True, "ignored": True})
 
 
 def _shown(info: Document) -> Document:
@@ -143,7 +143,7 @@ def _shown(info: Document) -> Document:
     return info if share is None else info | {"share": {"url": share.get("url", "")}}
 
 
-class Assembled(NamedTuple):
+class AssembledSession(NamedTuple):
     """A session put together again."""
 
     info: Document
@@ -151,7 +151,7 @@ class Assembled(NamedTuple):
     diff: list[Any]
 
 
-def assemble(items: Iterable[Item], *, report: Report = log_damage) -> Assembled | None:
+def assemble(items: Iterable[ShareItem], *, report: Report = log_damage) -> AssembledSession | None:
     """The session that items tell of, in true order; ``None`` without a session among them."""
     newest = {item.key: item for item in items}
     session = newest.get("session")
@@ -173,4 +173,4 @@ def assemble(items: Iterable[Item], *, report: Report = log_damage) -> Assembled
             found.append((position, StoredMessage(item.data, own)))
     found.sort(key=lambda each: each[0])
     diff = newest.get("session_diff")
-    return Assembled(session.data, [message for _, message in found], diff.data if diff else [])
+    return AssembledSession(session.data, [message for _, message in found], diff.data if diff else [])

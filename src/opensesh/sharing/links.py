@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..errors import NotFoundError, ShareError, UsageError
-from ..history.exchange.sources import from_document
+from ..history.import_export.import_sources import session_from_document
 from ..storage import keys
 from ..storage.protocol import Damage, log_damage
 from .client import LINK, ShareServer
@@ -14,7 +14,7 @@ from .items import assemble
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ..history.exchange.sources import Incoming
+    from ..history.import_export.import_sources import SourceSession
 
 
 def is_link(place: str) -> bool:
@@ -22,7 +22,7 @@ def is_link(place: str) -> bool:
     return place.startswith(("https://", "http://"))
 
 
-async def fetch(link: str, *, report: Callable[[Damage], None] = log_damage) -> Incoming:
+async def fetch_shared_session(link: str, *, report: Callable[[Damage], None] = log_damage) -> SourceSession:
     """The session behind a link, from the server that the link names."""
     found = LINK.fullmatch(link)
     if found is None:
@@ -38,7 +38,7 @@ async def fetch(link: str, *, report: Callable[[Damage], None] = log_damage) -> 
     if session is None:
         raise NotFoundError(f"there is no session at {link} yet", url=link)
     messages = [{"info": message.info, "parts": message.parts} for message in session.messages]
-    incoming = from_document({"info": session.info, "messages": messages}, link, report=report)
+    incoming = session_from_document({"info": session.info, "messages": messages}, link, report=report)
     if incoming is None:
         raise NotFoundError(f"there is no session at {link}", url=link)
     beside = [(keys.diff(incoming.id), session.diff)] if session.diff else []

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from ..history.formats import Exported, Options
-from ..history.formats.html import Html, page_policy
-from .items import Item, assemble
+from ..history.formats import ExportedSession, FormatOptions
+from ..history.formats.html_page import HtmlFormat, page_policy
+from .items import ShareItem, assemble
 
 _NO_FORMS = "form-action 'none'; frame-ancestors 'none'"
 PLAIN_POLICY = f"default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; {_NO_FORMS}"
@@ -30,14 +30,14 @@ p {{ margin: .4rem 0; opacity: .75; }}
 """
 
 
-def session_page(items: list[Item]) -> bytes:
+def session_page(items: list[ShareItem]) -> bytes:
     """A shared session as a page."""
     session = assemble(items, report=lambda damage: None)
     if session is None:
         return _plain("Nothing here yet", "This session was shared a moment ago, and its content is on its way.")
     name = str(session.info.get("id", ""))
-    exported = Exported(name, str(session.info.get("projectID", "")), session.info, session.messages)
-    form = Html(Options(utc=True), note="Shared with opensesh. Times are in UTC.", user="User")
+    exported = ExportedSession(name, str(session.info.get("projectID", "")), session.info, session.messages)
+    form = HtmlFormat(FormatOptions(utc=True), note="Shared with opensesh. Times are in UTC.", user="User")
     return b"".join(form.pieces(exported))
 
 

@@ -12,21 +12,23 @@ if TYPE_CHECKING:
 _MOST_ADDRESSES = 10_000
 
 
-class Rate(NamedTuple):
+class RateLimit(NamedTuple):
     """So many at once, and so many a second from then on."""
 
     burst: float
     each_second: float
 
 
-RATES = {"create": Rate(30, 0.5), "sync": Rate(200, 20), "read": Rate(200, 20)}
+RATE_LIMITS = {"create": RateLimit(30, 0.5), "sync": RateLimit(200, 20), "read": RateLimit(200, 20)}
 
 
-class Rates:
+class RateLimits:
     """Counts requests by kind and address."""
 
-    def __init__(self, rates: dict[str, Rate] | None = None, *, clock: Callable[[], float] = time.monotonic) -> None:
-        self._rates = rates or RATES
+    def __init__(
+        self, rates: dict[str, RateLimit] | None = None, *, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._rates = rates or RATE_LIMITS
         self._clock = clock
         self._left: dict[tuple[str, str], tuple[float, float]] = {}
 

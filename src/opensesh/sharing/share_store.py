@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from ..errors import RecordError, StoreError
 from ..ids import now_ms
 from ..records import dumps_compact, loads
-from .items import Item
+from .items import ShareItem
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Sequence
@@ -40,7 +40,7 @@ ON CONFLICT (share, key) DO UPDATE SET type = excluded.type, data = excluded.dat
 """
 
 
-class Limits(NamedTuple):
+class ShareLimits(NamedTuple):
     """How much a server takes, so that nobody can fill its disk."""
 
     body: int = 64 << 20
@@ -53,7 +53,7 @@ class Limits(NamedTuple):
     """Items of one share."""
 
 
-class Refused(Exception):
+class HTTPError(Exception):
     """The store does not do it; ``status`` is how HTTP says so, and ``wait`` in how many seconds to ask again."""
 
     def __init__(self, status: int, reason: str, *, wait: int = 0) -> None:
@@ -66,9 +66,9 @@ class Refused(Exception):
 class ShareStore:
     """The shares of one server. Every method is synchronous and safe to call from several threads."""
 
-    def __init__(self, folder: str, limits: Limits | None = None) -> None:
+    def __init__(self, folder: str, limits: ShareLimits | None = None) -> None:
         """Raises :class:`OSError` or :class:`StoreError` where nothing can be kept in ``folder``."""
-        self.limits = limits or Limits()
+        self.limits = limits or ShareLimits()
         os.makedirs(folder, mode=0o700, exist_ok=True)
         path = os.path.join(folder, "shares.db")
         os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))  # SQLite gives its other files the same mode
@@ -91,12 +91,12 @@ class ShareStore:
             held.execute("INSERT INTO share VALUES (?, ?, ?, ?, ?)", (name, session_id, _digest(secret), now, now))
         return name, secret
 
-    def put(self, name: str, secret: str, items: Sequence[Item]) -> None:
+    def put(self, name: str, secret: str, items: Sequence[ShareItem]) -> None:
         """Add items, in place of those with the same keys: all of them or, where they do not fit, none."""
         try:
             rows = [(name, item.key, item.type, dumps_compact(item.data)) for item in items]
         except RecordError as error:
-            raise Refused(400, error.reason) from None
+            raise HTTPError(400, error.reason) from None
         with self._change() as held:
             self._check(held, name, secret)
             self._check_room(held)
@@ -105,7 +105,7 @@ class ShareStore:
                 "SELECT count(*), coalesce(sum(length(data)), 0) FROM item WHERE share = ?", (name,)
             ).fetchone()
             if size > self.limits.share or count > self.limits.items:
-                raise Refused(413, "the share would become too large")
+                raise HTTPError(413, "the share would become too large")
             held.execute("UPDATE share SET updated = ? WHERE id = ?", (now_ms(), name))
 
     def remove(self, name: str, secret: str) -> None:
@@ -122,9 +122,9 @@ class ShareStore:
         pieces = (b'{"type":"%s","data":%s}' % (kind.encode(), data) for kind, data in rows)
         return b"[" + b",".join(pieces) + b"]"
 
-    def items(self, name: str) -> list[Item]:
+    def items(self, name: str) -> list[ShareItem]:
         """The same, decoded."""
-        return [Item(kind, loads(data)) for kind, data in self._rows(name)]
+        return [ShareItem(kind, loads(data)) for kind, data in self._rows(name)]
 
     def close(self) -> None:
         """Let go of the file."""
@@ -134,22 +134,22 @@ class ShareStore:
     def _rows(self, name: str) -> list[tuple[str, bytes]]:
         with self._turn:
             if not self._held.execute("SELECT 1 FROM share WHERE id = ?", (name,)).fetchone():
-                raise Refused(404, "there is no such share")
+                raise HTTPError(404, "there is no such share")
             return self._held.execute("SELECT type, data FROM item WHERE share = ? ORDER BY number", (name,)).fetchall()
 
     def _check(self, held: sqlite3.Connection, name: str, secret: str) -> None:
         row = held.execute("SELECT digest FROM share WHERE id = ?", (name,)).fetchone()
         if row is None:
-            raise Refused(404, "there is no such share")
+            raise HTTPError(404, "there is no such share")
         if not hmac.compare_digest(row[0], _digest(secret)):
-            raise Refused(403, "that is not the secret of this share")
+            raise HTTPError(403, "that is not the secret of this share")
 
     def _check_room(self, held: sqlite3.Connection) -> None:
         pages, size, free = (
             held.execute(f"PRAGMA {pragma}").fetchone()[0] for pragma in ("page_count", "page_size", "freelist_count")
         )
         if (pages - free) * size > self.limits.total:
-            raise Refused(507, "this server is full")
+            raise HTTPError(507, "this server is full")
 
     @contextmanager
     def _change(self) -> Generator[sqlite3.Connection]:
@@ -162,7 +162,7 @@ class ShareStore:
                 self._roll_back()
                 log.warning("a share could not be stored: %s", error)
                 full = error.sqlite_errorcode == sqlite3.SQLITE_FULL
-                raise Refused(507 if full else 503, f"this server cannot store it: {error}") from error
+                raise HTTPError(507 if full else 503, f"this server cannot store it: {error}") from error
             except BaseException:
                 self._roll_back()
                 raise

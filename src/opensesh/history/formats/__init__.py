@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from ...storage.protocol import StoredMessage
 
 
-class Exported(NamedTuple):
+class ExportedSession(NamedTuple):
     """A session on its way out. The messages can be gone through once."""
 
     id: str
@@ -23,7 +23,7 @@ class Exported(NamedTuple):
     """The project it is filed under."""
     info: Document
     messages: Iterable[StoredMessage]
-    children: Iterable[Exported] = ()
+    children: Iterable[ExportedSession] = ()
     """Its subagents' sessions, if they are to appear inside of it."""
 
 
@@ -39,12 +39,12 @@ class Format(Protocol):
     reads: frozenset[str] | None
     """The types of the parts it looks at; ``None`` for all. No other is cleaned, or counted as cleaned."""
 
-    def pieces(self, session: Exported) -> Iterator[bytes]:
+    def pieces(self, session: ExportedSession) -> Iterator[bytes]:
         """One session, a piece at a time."""
         ...
 
 
-class Options(NamedTuple):
+class FormatOptions(NamedTuple):
     """What a form may be asked."""
 
     tools: str = ""
@@ -57,26 +57,26 @@ class Options(NamedTuple):
 
 
 FORMATS = {
-    "jsonl": ("conversations", "Jsonl", "one line a session: prompts, answers, thoughts and tokens"),
-    "json": ("opencode", "Json", "as OpenCode exports it, records as stored; loses nothing"),
+    "jsonl": ("jsonl", "JsonlFormat", "one line a session: prompts, answers, thoughts and tokens"),
+    "json": ("opencode", "JsonFormat", "as OpenCode exports it, records as stored; loses nothing"),
     "opencode": (
         "opencode",
-        "Importable",
+        "ImportableFormat",
         "the same, filled in until the newest OpenCode imports it",
     ),
-    "markdown": ("markdown", "Markdown", "to read, in Markdown"),
-    "html": ("html", "Html", "a page a session, with an index; to read, search and print"),
-    "prompts": ("prompts", "Prompts", "what was asked, nothing else"),
-    "hf": ("traces", "Traces", "Hugging Face's session trace format"),
-    "parquet": ("parquet", "Parquet", "a table of all parts, for analysis"),
+    "markdown": ("markdown", "MarkdownFormat", "to read, in Markdown"),
+    "html": ("html_page", "HtmlFormat", "a page a session, with an index; to read, search and print"),
+    "prompts": ("prompts", "PromptsFormat", "what was asked, nothing else"),
+    "hf": ("traces", "TracesFormat", "Hugging Face's session trace format"),
+    "parquet": ("parquet", "ParquetFormat", "a table of all parts, for analysis"),
 }
 """By name: the module, the class, and what it is."""
 
 
-def find_format(name: str, options: Options | None = None) -> Format:
+def find_format(name: str, options: FormatOptions | None = None) -> Format:
     """The form of that name."""
     try:
         module, kind, _ = FORMATS[name]
     except KeyError:
         raise UsageError(f"there is no format {name!r}; there are: {', '.join(FORMATS)}") from None
-    return cast("Format", getattr(import_module(f".{module}", __name__), kind)(options or Options()))
+    return cast("Format", getattr(import_module(f".{module}", __name__), kind)(options or FormatOptions()))

@@ -6,20 +6,20 @@ import re
 from typing import TYPE_CHECKING
 
 from ...records import as_object, dumps
-from ..transcript import Call, Said, Thought
-from ..wording import when
+from ..formatting import when
+from ..transcript import ReasoningBlock, TextBlock, ToolBlock
 from .turns import Child, Image, Note, turns, who
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from . import Exported, Options
+    from . import ExportedSession, FormatOptions
     from .turns import Piece
 
 _TICKS = re.compile(r"^[ ]{0,3}(`{3,})", re.MULTILINE)
 
 
-class Markdown:
+class MarkdownFormat:
     """One document a session."""
 
     suffix = ".md"
@@ -27,15 +27,15 @@ class Markdown:
     nests = True
     reads = None
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: FormatOptions) -> None:
         self._options = options
 
-    def pieces(self, session: Exported) -> Iterator[bytes]:
+    def pieces(self, session: ExportedSession) -> Iterator[bytes]:
         """A heading, then turn by turn."""
         for piece in self._session(session, 1):
             yield piece.encode(errors="replace")
 
-    def _session(self, session: Exported, level: int) -> Iterator[str]:
+    def _session(self, session: ExportedSession, level: int) -> Iterator[str]:
         info, utc = session.info, self._options.utc
         time = as_object(info.get("time")) or {}
         yield f"{'#' * level} {_line(info.get('title')) or session.id}\n\n"
@@ -51,21 +51,21 @@ class Markdown:
 
     def _piece(self, piece: Piece, level: int) -> Iterator[str]:
         match piece:
-            case Said(text=text):
+            case TextBlock(text=text):
                 yield f"{text.strip()}\n\n"
-            case Thought(text=text):
+            case ReasoningBlock(text=text):
                 yield "".join(f"> {line}\n" for line in ("*Thinking*", "", *text.strip().splitlines())) + "\n"
             case Image(name=name):
                 yield f"*attached: {_line(name)}*\n\n"
             case Note(text=text):
                 yield f"*{_line(text)}*\n\n"
-            case Call():
+            case ToolBlock():
                 yield from _tool(piece)
             case Child(session=session):
                 yield from self._session(session, min(level + 2, 5))
 
 
-def _tool(call: Call) -> Iterator[str]:
+def _tool(call: ToolBlock) -> Iterator[str]:
     yield f"**{_line(call.tool)}** {_code(call.subject)}{'' if call.status == 'completed' else f' ({call.status})'}\n\n"
     if call.diff:
         yield _fenced(call.diff, "diff")

@@ -12,10 +12,10 @@ if TYPE_CHECKING:
 
     from ...records import Document
     from ...storage.protocol import StoredMessage
-    from . import Exported, Options
+    from . import ExportedSession, FormatOptions
 
 
-class Json:
+class JsonFormat:
     """Records as they are stored, nothing added and nothing left out."""
 
     suffix = ".json"
@@ -23,10 +23,10 @@ class Json:
     nests = False
     reads = None
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: FormatOptions) -> None:
         pass
 
-    def pieces(self, session: Exported) -> Iterator[bytes]:
+    def pieces(self, session: ExportedSession) -> Iterator[bytes]:
         """One document, with a line's end behind it."""
         yield b'{\n  "info": ' + _indented(self.info(session), b"  ") + b',\n  "messages": ['
         between = b"\n    "
@@ -36,31 +36,31 @@ class Json:
             between = b",\n    "
         yield (b"\n  ]" if between[:1] == b"," else b"]") + b"\n}\n"
 
-    def info(self, session: Exported) -> Document:
+    def info(self, session: ExportedSession) -> Document:
         """The record of the session."""
         return session.info
 
-    def message(self, session: Exported, message: StoredMessage) -> StoredMessage:
+    def message(self, session: ExportedSession, message: StoredMessage) -> StoredMessage:
         """A message and its parts."""
         return message
 
 
-class Importable(Json):
+class ImportableFormat(JsonFormat):
     """The same for ``opencode import``, whose newer versions refuse records that lack what older ones did not write.
 
-    What is there stays as it is; only what is missing is filled in. Unlike :class:`Json`, a file holds one session:
-    OpenCode takes no more.
+    What is there stays as it is; only what is missing is filled in. Unlike :class:`JsonFormat`, a file holds one
+    session: OpenCode takes no more.
     """
 
     together = None
     _prompt = ""
 
-    def info(self, session: Exported) -> Document:
+    def info(self, session: ExportedSession) -> Document:
         """The record of the session, complete."""
         self._prompt = ""
         return complete_session(session.info, session.id, session.project)
 
-    def message(self, session: Exported, message: StoredMessage) -> StoredMessage:
+    def message(self, session: ExportedSession, message: StoredMessage) -> StoredMessage:
         """A message and its parts, complete."""
         if message.info.get("role") == "user":
             self._prompt = str(message.info.get("id", ""))

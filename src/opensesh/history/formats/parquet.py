@@ -10,14 +10,14 @@ import msgspec
 
 from ...errors import OpenseshError
 from ...records import as_object, dumps_compact
-from ..wording import text
+from ..formatting import text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from ...records import Document
     from ...storage.protocol import StoredMessage
-    from . import Exported, Options
+    from . import ExportedSession, FormatOptions
 
 _LARGEST = 1 << 30
 _MOST = 1 << 62
@@ -60,7 +60,7 @@ COLUMNS = {
 that they can be summed."""
 
 
-class Parquet:
+class ParquetFormat:
     """Rows; :func:`write_table` makes the file."""
 
     suffix = ".parquet"
@@ -68,10 +68,10 @@ class Parquet:
     nests = False
     reads = None
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: FormatOptions) -> None:
         pass
 
-    def pieces(self, session: Exported) -> Iterator[bytes]:
+    def pieces(self, session: ExportedSession) -> Iterator[bytes]:
         """The rows of one session, a line of JSON each: what the table is made of."""
         for number, message in enumerate(session.messages):
             for row in _rows(session, message, number):
@@ -118,7 +118,7 @@ def _duckdb() -> Any:
     return duckdb
 
 
-def _rows(session: Exported, message: StoredMessage, number: int) -> Iterator[Document]:
+def _rows(session: ExportedSession, message: StoredMessage, number: int) -> Iterator[Document]:
     info = session.info
     base = {
         "session_id": session.id,

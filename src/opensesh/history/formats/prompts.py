@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..transcript import Said, turns
-from ..wording import when
+from ..formatting import when
+from ..transcript import TextBlock, transcript_messages
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from . import Exported, Options
+    from . import ExportedSession, FormatOptions
 
 
-class Prompts:
+class PromptsFormat:
     """Plain text. A session without a prompt is left out."""
 
     suffix = ".txt"
@@ -21,15 +21,15 @@ class Prompts:
     nests = False
     reads = frozenset(("text", "file", "subtask"))
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: FormatOptions) -> None:
         self._options = options
 
-    def pieces(self, session: Exported) -> Iterator[bytes]:
+    def pieces(self, session: ExportedSession) -> Iterator[bytes]:
         """One session's prompts."""
         title = session.info.get("title")
         heading = f"# {title if isinstance(title, str) else ''} ({session.id})\n\n"
-        for turn in turns(session.messages):
-            words = [block.text for block in turn.blocks if isinstance(block, Said)]
+        for turn in transcript_messages(session.messages):
+            words = [block.text for block in turn.blocks if isinstance(block, TextBlock)]
             if turn.role == "user" and words:
                 said = "\n\n".join(text.strip("\n") for text in words)
                 yield f"{heading}[{when(turn.created, utc=self._options.utc)}]\n{said}\n\n".encode(errors="replace")

@@ -13,17 +13,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ...records import as_object, dumps_compact
-from ..wording import text, tool_line
+from ..formatting import text, tool_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ...records import Document
     from ...storage.protocol import StoredMessage
-    from . import Exported, Options
+    from . import ExportedSession, FormatOptions
 
 
-class Traces:
+class TracesFormat:
     """STS-Format."""
 
     suffix = ".jsonl"
@@ -31,11 +31,11 @@ class Traces:
     nests = False
     reads = None
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: FormatOptions) -> None:
         self._reasoning = options.reasoning
         self._tools = options.tools
 
-    def pieces(self, session: Exported) -> Iterator[bytes]:
+    def pieces(self, session: ExportedSession) -> Iterator[bytes]:
         """The header, then the messages."""
         info = session.info
         header: Document = {

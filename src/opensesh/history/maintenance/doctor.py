@@ -18,7 +18,7 @@ from ...storage.merged import MergedStore
 from .checks_places import check_places, running
 from .checks_records import check_records
 from .checks_shares import check_shares
-from .comparison import Holding, Names, check_stores, compare_stores, names_found, names_in
+from .comparison import StoreContents, StoreSummary, check_stores, compare_stores, inventory_contents, store_contents
 from .findings import Finding
 from .inventory import take_inventory
 
@@ -37,7 +37,7 @@ class Diagnosis(NamedTuple):
     """What was found, and what was done about it."""
 
     place: str
-    holdings: list[Holding]
+    holdings: list[StoreSummary]
     findings: list[Finding]
     undo: str = ""
     """The undo file, if anything was repaired."""
@@ -65,14 +65,14 @@ class Diagnosis(NamedTuple):
 
 def diagnose(store: Store, *, unread: Sequence[Damage] = (), step: Step = lambda count: None) -> Diagnosis:
     """Look at everything, change nothing. ``unread`` are stores of the place that could not be opened."""
-    stores: list[Names] = []
+    stores: list[StoreContents] = []
     findings = [Finding("database", path, reason, "damage", remedy=_WITHOUT_IT) for path, reason in unread]
     for member in store.members if isinstance(store, MergedStore) else (store,):
         if not isinstance(member, JsonTree):
-            stores.append(names_in(member))
+            stores.append(store_contents(member))
             continue
         found = take_inventory(member, step)
-        stores.append(names_found(found))
+        stores.append(inventory_contents(found))
         if os.path.isdir(member.root):
             findings += check_records(member, found, running(member, found))
             findings += check_places(member, found)

@@ -12,20 +12,20 @@ from urllib.parse import urlsplit
 
 from ..errors import OpenseshError, UsageError
 from ..storage import paths
-from .terms import PORTS, address
+from .share_settings import PORTS, address
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Generator
 
     import uvicorn
 
-    from .rates import Rates
-    from .share_store import Limits
+    from .rates import RateLimits
+    from .share_store import ShareLimits
 
 PORT = 4097
 
 
-class Serving(NamedTuple):
+class ShareServerOptions(NamedTuple):
     """How to serve."""
 
     folder: str
@@ -38,8 +38,8 @@ class Serving(NamedTuple):
     """Whether others than this machine may reach it; without, only a loopback address will do."""
     proxies: tuple[str, ...] = ()
     """Addresses and networks of proxies in front of it, who are believed when they say for whom they ask."""
-    limits: Limits | None = None
-    rates: Rates | None = None
+    limits: ShareLimits | None = None
+    rates: RateLimits | None = None
 
 
 def default_folder() -> str:
@@ -48,7 +48,7 @@ def default_folder() -> str:
 
 
 @asynccontextmanager
-async def serving(how: Serving) -> AsyncGenerator[str]:
+async def share_server(how: ShareServerOptions) -> AsyncGenerator[str]:
     """Serve until the block ends; the address to configure as ``enterprise.url``."""
     server, listener, url = _prepare(how)
     async with asyncio.TaskGroup() as group:
@@ -61,16 +61,18 @@ async def serving(how: Serving) -> AsyncGenerator[str]:
             server.should_exit = True
 
 
-def serve(how: Serving, ready: Callable[[str], None]) -> None:
+def serve(how: ShareServerOptions, ready: Callable[[str], None]) -> None:
     """Serve until interrupted; ``ready`` is called with the address once connections are taken."""
     server, listener, _ = _prepare(how, ready)
     server.run(sockets=[listener])
 
 
-def _prepare(how: Serving, ready: Callable[[str], None] | None = None) -> tuple[uvicorn.Server, socket.socket, str]:
+def _prepare(
+    how: ShareServerOptions, ready: Callable[[str], None] | None = None
+) -> tuple[uvicorn.Server, socket.socket, str]:
     import uvicorn
 
-    from .app import share_app
+    from .server_app import share_app
     from .share_store import ShareStore
 
     public = address(how.public) if how.public else ""
@@ -116,7 +118,7 @@ def _prepare(how: Serving, ready: Callable[[str], None] | None = None) -> tuple[
     return Server(config), listener, public or url
 
 
-def _listen(how: Serving) -> socket.socket:
+def _listen(how: ShareServerOptions) -> socket.socket:
     if not how.remote and not _is_loopback(how.host):
         raise UsageError(
             f"{how.host} can be reached by others, who could then store what they like here. If that is meant, say "

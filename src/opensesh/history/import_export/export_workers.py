@@ -16,10 +16,10 @@ from msgspec import Struct, msgpack
 
 from ...storage import open_store
 from ...storage.protocol import Damage
-from ..formats import Options
-from ..formats.html import IndexEntry
-from ..selection import Selected
-from .exporting import Made, Reader
+from ..filters import SelectedSession
+from ..formats import FormatOptions
+from ..formats.html_page import IndexEntry
+from .exporting import RenderedSession, SessionRenderer
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -35,12 +35,12 @@ _LARGE = 4 << 20
 _PIPE = 1 << 20
 
 
-class Job(Struct, frozen=True):
+class ExportJob(Struct, frozen=True):
     """What a worker needs to know once."""
 
     place: str
     form: str
-    options: Options
+    options: FormatOptions
     listed: bool
     redact: bool
     redact_paths: bool
@@ -62,7 +62,7 @@ def cores() -> int:
     return min(usable, _MOST) if sys.executable else 1
 
 
-def shared(export: Export, job: Job, todo: Sequence[Selected]) -> Iterator[Made]:
+def shared(export: Export, job: ExportJob, todo: Sequence[SelectedSession]) -> Iterator[RenderedSession]:
     """Each session as :meth:`Export.sessions` gives it."""
     workers = [_Worker(job) for _ in range(cores())]
     told = len(workers) * _AHEAD
@@ -78,14 +78,14 @@ def shared(export: Export, job: Job, todo: Sequence[Selected]) -> Iterator[Made]
                 yield export.make(chosen, listed=job.listed)
             else:
                 export.take_note((Damage(*each) for each in made[0].damage), made[0].redacted)
-                yield Made(chosen, (made[1],) if made[1] else (), made[0].entry)
+                yield RenderedSession(chosen, (made[1],) if made[1] else (), made[0].entry)
     finally:
         for worker in workers:
             worker.end()
 
 
 class _Worker:
-    def __init__(self, job: Job) -> None:
+    def __init__(self, job: ExportJob) -> None:
         self._process = subprocess.Popen(
             [sys.executable, "-P", "-m", __name__],
             stdin=subprocess.PIPE,
@@ -97,7 +97,7 @@ class _Worker:
         _widen(self._out_of)
         self._send(msgpack.encode(job))
 
-    def tell(self, chosen: Selected, beneath: Mapping[str, Sequence[Selected]]) -> None:
+    def tell(self, chosen: SelectedSession, beneath: Mapping[str, Sequence[SelectedSession]]) -> None:
         self._send(msgpack.encode((chosen, beneath)))
 
     def hear(self) -> tuple[_Told, bytes] | None:
@@ -152,7 +152,7 @@ def work(source: BinaryIO, target: BinaryIO) -> None:
     frame = _receive(source)
     if frame is None:
         return
-    job = msgpack.decode(frame, type=Job)
+    job = msgpack.decode(frame, type=ExportJob)
     damage: list[Damage] = []
     redactor = None
     if job.redact:
@@ -160,7 +160,7 @@ def work(source: BinaryIO, target: BinaryIO) -> None:
 
         redactor = Redactor(paths=job.redact_paths)
     store = open_store(job.place, report=lambda damage: None)  # whoever started this was told
-    reader = Reader(store, job.form, job.options, redactor=redactor, report=damage.append)
+    reader = SessionRenderer(store, job.form, job.options, redactor=redactor, report=damage.append)
     while (frame := _receive(source)) is not None:
         head, beneath = msgpack.decode(frame)
         chosen = _selected(head)
@@ -168,7 +168,7 @@ def work(source: BinaryIO, target: BinaryIO) -> None:
         damage.clear()
         if redactor is not None:
             redactor.counts.clear()
-        made = reader.listed(chosen) if job.listed else Made(chosen, reader.pieces(chosen))
+        made = reader.listed(chosen) if job.listed else RenderedSession(chosen, reader.pieces(chosen))
         data = _whole(made.pieces)
         counts = dict(redactor.counts) if redactor is not None else {}
         noticed = [(each.path, each.reason) for each in damage]
@@ -176,9 +176,9 @@ def work(source: BinaryIO, target: BinaryIO) -> None:
         _write(target, msgpack.encode(told), data or b"")
 
 
-def _selected(fields: Sequence[Any]) -> Selected:
+def _selected(fields: Sequence[Any]) -> SelectedSession:
     key, *others = fields
-    return Selected(tuple(key), *others)
+    return SelectedSession(tuple(key), *others)
 
 
 def _whole(pieces: Iterable[bytes]) -> bytes | None:

@@ -29,7 +29,7 @@ _TOOL = re.compile(rb'^\s*\{[^{]*?"tool":\s*"([^"\\]{1,200})"')
 _BESIDE = ("snapshot", "tool-output", "worktree", "log", "bin", "plans")
 
 
-class Share:
+class UsageTotal:
     """So many bytes in so many records."""
 
     def __init__(self) -> None:
@@ -46,13 +46,13 @@ class Share:
         return {"bytes": self.bytes, "records": self.records}
 
 
-class SessionUsage:
+class SessionDiskUsage:
     """What one session takes."""
 
     def __init__(self, session: str) -> None:
         self.session = session
         self.facts: SessionInfo | None = None
-        self.own = Share()
+        self.own = UsageTotal()
         self.inclusive = 0
         """Bytes, with those of the subagents below it."""
 
@@ -69,24 +69,24 @@ class SessionUsage:
         }
 
 
-class StoreUsage:
+class StoreDiskUsage:
     """What a store takes."""
 
     def __init__(self, place: str) -> None:
         self.place = place
-        self.total = Share()
-        self.kinds: dict[str, Share] = {}
+        self.total = UsageTotal()
+        self.kinds: dict[str, UsageTotal] = {}
         """By kind of record: session, message, part, session_diff, todo..."""
-        self.parts: dict[str, Share] = {}
+        self.parts: dict[str, UsageTotal] = {}
         """By type of part."""
-        self.tools: dict[str, Share] = {}
-        self.attachments = Share()
+        self.tools: dict[str, UsageTotal] = {}
+        self.attachments = UsageTotal()
         """Files and images that are kept inside of parts."""
-        self.children = Share()
+        self.children = UsageTotal()
         """What belongs to subagents' sessions."""
-        self.orphans = Share()
+        self.orphans = UsageTotal()
         """What belongs to no session that there is."""
-        self.sessions: dict[str, SessionUsage] = {}
+        self.sessions: dict[str, SessionDiskUsage] = {}
         self.beside: dict[str, int] = {}
         """Bytes of what OpenCode keeps next to its sessions."""
 
@@ -105,16 +105,16 @@ class StoreUsage:
             "sessions": [each.document() for each in self.largest()],
         }
 
-    def largest(self) -> list[SessionUsage]:
+    def largest(self) -> list[SessionDiskUsage]:
         """The sessions, by what they take with all below them."""
         return sorted(self.sessions.values(), key=lambda each: (-each.inclusive, each.session))
 
 
-def measure(store: Store, *, report: Report = log_damage) -> list[StoreUsage]:
+def measure(store: Store, *, report: Report = log_damage) -> list[StoreDiskUsage]:
     """What each of a store's members takes. A tree is measured by its files, a database by the records in it."""
     if isinstance(store, MergedStore):
         return [usage for member in store.members for usage in measure(member, report=report)]
-    usage = StoreUsage(store.place)
+    usage = StoreDiskUsage(store.place)
     owners: dict[str, str] = {}
     found = _files(store) if isinstance(store, JsonTree) else _values(store, report)
     for key, size, look in found:
@@ -170,13 +170,13 @@ def _glimpse(path: str, size: int, kind: str) -> Document:
         return {}
 
 
-def _count(usage: StoreUsage, key: Key, size: int, look: Callable[[], Document], owners: dict[str, str]) -> None:
+def _count(usage: StoreDiskUsage, key: Key, size: int, look: Callable[[], Document], owners: dict[str, str]) -> None:
     usage.total.add(size)
-    usage.kinds.setdefault(key[0], Share()).add(size)
+    usage.kinds.setdefault(key[0], UsageTotal()).add(size)
     session = key[-1]
     match key[0]:
         case "session":
-            usage.sessions.setdefault(session, SessionUsage(session)).facts = session_info(look(), key[1], session)
+            usage.sessions.setdefault(session, SessionDiskUsage(session)).facts = session_info(look(), key[1], session)
         case "message":
             session = owners[key[-1]] = key[1]
         case "part":
@@ -192,11 +192,11 @@ def _count(usage: StoreUsage, key: Key, size: int, look: Callable[[], Document],
         usage.orphans.add(size)
 
 
-def _count_part(usage: StoreUsage, part: Document, size: int) -> None:
+def _count_part(usage: StoreDiskUsage, part: Document, size: int) -> None:
     kind = str(part.get("type", "unreadable"))
-    usage.parts.setdefault(kind, Share()).add(size)
+    usage.parts.setdefault(kind, UsageTotal()).add(size)
     if kind == "tool":
-        usage.tools.setdefault(str(part.get("tool", "")), Share()).add(size)
+        usage.tools.setdefault(str(part.get("tool", "")), UsageTotal()).add(size)
         state = as_object(part.get("state")) or {}
         for each in as_list(state.get("attachments")) or []:
             usage.attachments.add(_url_length(each))
@@ -209,7 +209,7 @@ def _url_length(held: Any) -> int:
     return len(url) if isinstance(url, str) else 0
 
 
-def _add_up_children(usage: StoreUsage) -> None:
+def _add_up_children(usage: StoreDiskUsage) -> None:
     """Add up the trees of subagents."""
     parents = {each.session: each.facts.parent for each in usage.sessions.values() if each.facts and each.facts.parent}
     for each in usage.sessions.values():
@@ -225,5 +225,5 @@ def _add_up_children(usage: StoreUsage) -> None:
             above = parents.get(above)
 
 
-def _ranked(shares: dict[str, Share]) -> Document:
+def _ranked(shares: dict[str, UsageTotal]) -> Document:
     return {name: share.document() for name, share in sorted(shares.items(), key=lambda each: -each[1].bytes)}

@@ -27,8 +27,8 @@ from ..errors import RecordError
 from ..records import as_list, as_object, dumps_compact, loads
 from .items import read_item
 from .page import PLAIN_POLICY, about_page, missing_page, policy, session_page
-from .rates import Rates
-from .share_store import Refused
+from .rates import RateLimits
+from .share_store import HTTPError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -55,13 +55,15 @@ _HEADERS = (
 )
 
 
-def share_app(shares: ShareStore, *, hosts: frozenset[str], public: str = "", rates: Rates | None = None) -> ASGIApp:
+def share_app(
+    shares: ShareStore, *, hosts: frozenset[str], public: str = "", rates: RateLimits | None = None
+) -> ASGIApp:
     """An ASGI application that serves the shares of one store.
 
     ``hosts`` are the names under which it may be asked, with their ports, so that no page elsewhere can reach it under
     a name of its own. ``public`` is the address that links begin with; without one, the address that was asked.
     """
-    answers = _Answers(shares, public, rates or Rates())
+    answers = ShareEndpoints(shares, public, rates or RateLimits())
     routes = [
         Route("/", answers.about, methods=["GET"]),
         Route("/share/{name}", answers.page, methods=["GET"]),
@@ -70,10 +72,10 @@ def share_app(shares: ShareStore, *, hosts: frozenset[str], public: str = "", ra
         Route("/api/share/{name}/sync", answers.sync, methods=["POST"]),
         Route("/api/share/{name}/data", answers.data, methods=["GET"]),
     ]
-    return _Door(Starlette(routes=routes, exception_handlers={Refused: _refused}), hosts)
+    return HostOriginMiddleware(Starlette(routes=routes, exception_handlers={HTTPError: _refused}), hosts)
 
 
-class _Door:
+class HostOriginMiddleware:
     """Turns away who asks for another host or comes from another site, and sends the headers that all answers have."""
 
     def __init__(self, app: ASGIApp, hosts: frozenset[str]) -> None:
@@ -102,8 +104,8 @@ class _Door:
         return None
 
 
-class _Answers:
-    def __init__(self, shares: ShareStore, public: str, rates: Rates) -> None:
+class ShareEndpoints:
+    def __init__(self, shares: ShareStore, public: str, rates: RateLimits) -> None:
         self._shares = shares
         self._public = public
         self._rates = rates
@@ -115,7 +117,7 @@ class _Answers:
         self._admit(request, "create")
         session = (await self._body(request, 4096)).get("sessionID")
         if not isinstance(session, str) or not _SESSION.fullmatch(session):
-            raise Refused(400, "sessionID should be the id of a session")
+            raise HTTPError(400, "sessionID should be the id of a session")
         name, secret = await run_in_threadpool(self._shares.create, session)
         base = self._public or f"{request.url.scheme}://{request.headers['host']}"
         return _json({"id": name, "url": f"{base}/share/{name}", "secret": secret})
@@ -125,7 +127,7 @@ class _Answers:
         body = await self._body(request, self._shares.limits.body)
         sent = as_list(body.get("data"))
         if sent is None:
-            raise Refused(400, "data should be a list of items")
+            raise HTTPError(400, "data should be a list of items")
         items = [item for item in map(read_item, sent) if item is not None]  # newer kinds are passed over
         await run_in_threadpool(self._shares.put, _name(request), _secret(body), items)
         return _json({})
@@ -145,7 +147,7 @@ class _Answers:
         self._admit(request, "read")
         try:
             content = await run_in_threadpool(lambda: session_page(self._shares.items(_name(request))))
-        except Refused as refused:
+        except HTTPError as refused:
             headers = {"content-security-policy": PLAIN_POLICY}
             return HTMLResponse(missing_page(), status_code=refused.status, headers=headers)
         return HTMLResponse(content, headers={"content-security-policy": policy()})
@@ -153,12 +155,12 @@ class _Answers:
     def _admit(self, request: Request, kind: str) -> None:
         wait = self._rates.wait(kind, request.client.host if request.client else "")
         if wait:
-            raise Refused(429, f"too many requests; try again in {wait} s", wait=wait)
+            raise HTTPError(429, f"too many requests; try again in {wait} s", wait=wait)
 
     async def _body(self, request: Request, most: int) -> Document:
         length = request.headers.get("content-length", "")
         if length.isdecimal() and int(length) > most:
-            raise Refused(413, f"more than {most:,} bytes")
+            raise HTTPError(413, f"more than {most:,} bytes")
         pieces: list[bytes] = []
         size = 0
         try:
@@ -166,10 +168,10 @@ class _Answers:
                 async for piece in request.stream():
                     size += len(piece)
                     if size > most:
-                        raise Refused(413, f"more than {most:,} bytes")
+                        raise HTTPError(413, f"more than {most:,} bytes")
                     pieces.append(piece)
         except (TimeoutError, ClientDisconnect):
-            raise Refused(408, "the request did not arrive in time") from None
+            raise HTTPError(408, "the request did not arrive in time") from None
         return await run_in_threadpool(_decoded, b"".join(pieces))
 
 
@@ -179,26 +181,26 @@ def _decoded(content: bytes) -> Document:
     except RecordError:
         body = None
     if body is None:
-        raise Refused(400, "expected a JSON object")
+        raise HTTPError(400, "expected a JSON object")
     return body
 
 
 def _name(request: Request) -> str:
     name = request.path_params["name"]
     if not _NAME.fullmatch(name):
-        raise Refused(404, "there is no such share")
+        raise HTTPError(404, "there is no such share")
     return name
 
 
 def _secret(body: Document) -> str:
     secret = body.get("secret")
     if not isinstance(secret, str):
-        raise Refused(403, "that is not the secret of this share")
+        raise HTTPError(403, "that is not the secret of this share")
     return secret
 
 
 async def _refused(request: Request, error: Exception) -> Response:
-    if not isinstance(error, Refused):
+    if not isinstance(error, HTTPError):
         raise error
     answer = _json({"error": error.reason}, error.status)
     if error.wait:

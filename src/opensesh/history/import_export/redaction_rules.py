@@ -13,7 +13,7 @@ _BEFORE = r"(?<![A-Za-z0-9_-])"
 _AFTER = r"(?![A-Za-z0-9_-])"
 
 
-class Rule(NamedTuple):
+class RedactionRule(NamedTuple):
     """One kind of secret."""
 
     name: str
@@ -25,13 +25,13 @@ class Rule(NamedTuple):
     """Whether the secret is one long word, so that only :data:`WORDS` have to be looked at."""
 
 
-def _token(name: str, pattern: str, hint: str) -> Rule:
+def _token(name: str, pattern: str, hint: str) -> RedactionRule:
     """A rule for a word of its own."""
-    return Rule(name, re.compile(_BEFORE + pattern + _AFTER), hint, word=True)
+    return RedactionRule(name, re.compile(_BEFORE + pattern + _AFTER), hint, word=True)
 
 
-def _text(name: str, pattern: str, hint: str) -> Rule:
-    return Rule(name, re.compile(pattern, re.IGNORECASE), hint)
+def _text(name: str, pattern: str, hint: str) -> RedactionRule:
+    return RedactionRule(name, re.compile(pattern, re.IGNORECASE), hint)
 
 
 WORDS = re.compile(r"[A-Za-z0-9_./+=:~-]{15,}")
@@ -59,16 +59,16 @@ def is_named(lowered: str) -> bool:
     return False
 
 
-RULES: tuple[Rule, ...] = (
+RULES: tuple[RedactionRule, ...] = (
     # keys in blocks, which hold everything between two lines
-    Rule(
+    RedactionRule(
         "private-key",
         re.compile(
             r"-----BEGIN (?P<kind>[A-Z0-9 ]*PRIVATE KEY(?: BLOCK)?)-----[\s\S]*?(?:-----END (?P=kind)-----|\Z)"
         ),
         "private key",
     ),
-    Rule("age-secret-key", re.compile(r"AGE-SECRET-KEY-1[02-9AC-HJ-NP-Z]{58}"), "age-secret-key-1"),
+    RedactionRule("age-secret-key", re.compile(r"AGE-SECRET-KEY-1[02-9AC-HJ-NP-Z]{58}"), "age-secret-key-1"),
     # model providers
     _token("anthropic-key", r"sk-ant-[a-z0-9]+-[A-Za-z0-9_-]{20,}", "sk-ant-"),
     _token("openrouter-key", r"sk-or-v1-[0-9a-f]{32,}", "sk-or-v1-"),
@@ -100,7 +100,7 @@ RULES: tuple[Rule, ...] = (
     _token("sentry-token", r"sntry[us]_[A-Za-z0-9_+/=.-]{40,}", "sntry"),
     # clouds
     _token("aws-access-key", r"(?:AKIA|ASIA|ABIA|ACCA)[A-Z2-7]{16}", "akia|asia|abia|acca"),
-    Rule(
+    RedactionRule(
         "aws-secret-key",
         re.compile(
             r"(?i:aws_?secret_?(?:access_?)?key(?:_?id)?|secretaccesskey)"
@@ -111,7 +111,7 @@ RULES: tuple[Rule, ...] = (
     ),
     _token("google-oauth-token", r"ya29\.[A-Za-z0-9_-]{20,}", "ya29."),
     _token("google-client-secret", r"GOCSPX-[A-Za-z0-9_-]{28}", "gocspx-"),
-    Rule(
+    RedactionRule(
         "azure-storage-key",
         re.compile(r"AccountKey=(?P<secret>[A-Za-z0-9+/]{86}==)"),
         "accountkey=",

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 
 from ...records import as_object, dumps
+from ..formatting import text, when
 from ..stats.money import dollars, units
-from ..transcript import Call, Said, Thought
-from ..wording import text, when
+from ..transcript import ReasoningBlock, TextBlock, ToolBlock
 from .turns import Child, Image, Note, turns, who
 
 if TYPE_CHECKING:
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from jinja2 import Environment
 
     from ...records import Document
-    from ..transcript import Turn
-    from . import Exported, Options
+    from ..transcript import TranscriptMessage
+    from . import ExportedSession, FormatOptions
     from .turns import Piece
 
 _NOTE = "Exported by opensesh. This page holds everything it shows and asks nothing of the network."
@@ -35,7 +35,7 @@ _LONGEST_PROMPT = 200
 _FOLDER = os.path.join(os.path.dirname(__file__), "page")
 
 
-class Html:
+class HtmlFormat:
     """A page a session."""
 
     suffix = ".html"
@@ -43,13 +43,13 @@ class Html:
     nests = True
     reads = None
 
-    def __init__(self, options: Options, *, note: str = _NOTE, user: str = "You") -> None:
+    def __init__(self, options: FormatOptions, *, note: str = _NOTE, user: str = "You") -> None:
         """``note`` is what the foot of the page says, ``user`` what it calls whoever prompted."""
         self._options = options
         self._note = note
         self._user = user
 
-    def pieces(self, session: Exported) -> Iterator[bytes]:
+    def pieces(self, session: ExportedSession) -> Iterator[bytes]:
         """One page, a piece at a time."""
         parts = {
             "page": self._page(session),
@@ -60,7 +60,7 @@ class Html:
         for piece in _template("session.html").generate(parts):
             yield piece.encode(errors="replace")
 
-    def _page(self, session: Exported) -> Document:
+    def _page(self, session: ExportedSession) -> Document:
         info = session.info
         time = as_object(info.get("time")) or {}
         return {
@@ -72,7 +72,7 @@ class Html:
             "turns": (self._turn(turn, pieces) for turn, pieces in turns(session, self._options)),
         }
 
-    def _turn(self, turn: Turn, pieces: list[Piece]) -> Document:
+    def _turn(self, turn: TranscriptMessage, pieces: list[Piece]) -> Document:
         return {
             "id": turn.id,
             "role": "prompt" if turn.role == "user" else "answer",
@@ -84,19 +84,19 @@ class Html:
         }
 
     def _block(self, piece: Piece) -> Document:
-        from .html_text import coloured, image_url, rendered
+        from .html_content import coloured, image_url, rendered
 
         match piece:
-            case Said(text=words):
+            case TextBlock(text=words):
                 return {"kind": "text", "html": rendered(words)}
-            case Thought(text=words):
+            case ReasoningBlock(text=words):
                 return {"kind": "thought", "text": words}
             case Note(text=words):
                 return {"kind": "note", "text": words}
             case Image(name=name, url=url):
                 safe = image_url(url)
                 return {"kind": "image", "name": name, "url": safe} if safe else {"kind": "note", "text": name}
-            case Call():
+            case ToolBlock():
                 return {
                     "kind": "tool",
                     "call": piece,

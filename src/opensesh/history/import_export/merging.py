@@ -14,13 +14,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from ...records import Document
-    from .sources import Incoming
+    from .import_sources import SourceSession
 
 T = TypeVar("T")
 _ALPHABET = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 _STATES = {"pending": 0, "running": 1, "completed": 2, "error": 2}
 _PLACES = ("path", "sessionID", "messageID")
-_LATER = ("summary", "metadata", "title", "completed", "end", "compacted", "finish", "error", "attachments")
+_MONOTONIC_FIELDS = ("summary", "metadata", "title", "completed", "end", "compacted", "finish", "error", "attachments")
 """Fields that a record gains as time goes on."""
 
 
@@ -32,7 +32,7 @@ class Relation(Enum):
     """It holds all that is here, and more."""
     BEHIND = "behind"
     """It holds nothing that is not here."""
-    APART = "apart"
+    DIVERGED = "apart"
     """Each holds something the other does not."""
 
 
@@ -43,7 +43,7 @@ def compare(ours: Sequence[StoredMessage], theirs: Sequence[StoredMessage]) -> R
     return _together(_one_by_one(here, there, _message))
 
 
-def in_our_words(ours: Sequence[StoredMessage], theirs: Sequence[StoredMessage]) -> list[StoredMessage]:
+def normalise_2x_copies(ours: Sequence[StoredMessage], theirs: Sequence[StoredMessage]) -> list[StoredMessage]:
     """``theirs``, with our copy of each message that one side has as OpenCode 1.x kept it and the other as 2.x does.
     They say the same, in parts that bear other names, and of a compaction the summary does, too."""
     here = {str(message.info.get("id")): message for message in ours}
@@ -70,11 +70,11 @@ def _compaction(message: StoredMessage) -> str:
     return str(message.info.get("parentID")) if message.info.get("summary") is True else ""
 
 
-def as_fork(incoming: Incoming, ours: Sequence[StoredMessage], theirs: Sequence[StoredMessage]) -> Incoming:
+def as_fork(incoming: SourceSession, ours: Sequence[StoredMessage], theirs: Sequence[StoredMessage]) -> SourceSession:
     """The copy as a session of its own, named after the message where it parts from the one that is here: brought in
     again, perhaps after it has grown, it has the same name."""
     messages = list(theirs)
-    name = _derived(incoming.id, _parting(ours, messages).encode())
+    name = _derived(incoming.id, _divergence_point(ours, messages).encode())
     names = {str(message.info.get("id")): _derived(str(message.info.get("id")), name.encode()) for message in messages}
     copies = [_copied(message, name, names) for message in messages]
     time = as_object(incoming.info.get("time")) or {}
@@ -89,11 +89,11 @@ def as_fork(incoming: Incoming, ours: Sequence[StoredMessage], theirs: Sequence[
     return incoming._replace(id=name, info=info, messages=lambda: copies, beside=())
 
 
-def _parting(ours: Sequence[StoredMessage], theirs: Sequence[StoredMessage]) -> str:
+def _divergence_point(ours: Sequence[StoredMessage], theirs: Sequence[StoredMessage]) -> str:
     here = {str(message.info.get("id")): message for message in ours}
     for message in theirs:
         name = str(message.info.get("id"))
-        if name not in here or _message(here[name], message) is Relation.APART:
+        if name not in here or _message(here[name], message) is Relation.DIVERGED:
             return name
     return "end"
 
@@ -102,7 +102,7 @@ def _together(found: set[Relation]) -> Relation:
     found = found - {Relation.SAME}
     if not found:
         return Relation.SAME
-    return found.pop() if len(found) == 1 else Relation.APART
+    return found.pop() if len(found) == 1 else Relation.DIVERGED
 
 
 def _message(ours: StoredMessage, theirs: StoredMessage) -> Relation:
@@ -144,9 +144,9 @@ def _field(name: str, ours: Any, theirs: Any) -> Relation:
     if name in ("cost", "total", "input", "output", "reasoning", "read", "write") and not (ours and theirs):
         return Relation.AHEAD if not ours else Relation.BEHIND
     lists = as_list(ours), as_list(theirs)
-    if name in _LATER and None not in lists:
+    if name in _MONOTONIC_FIELDS and None not in lists:
         return Relation.AHEAD if len(lists[1] or ()) > len(lists[0] or ()) else Relation.BEHIND
-    return Relation.APART
+    return Relation.DIVERGED
 
 
 def _text(name: str, ours: str, theirs: str) -> Relation:
@@ -158,7 +158,7 @@ def _text(name: str, ours: str, theirs: str) -> Relation:
         if ours.startswith(theirs):
             return Relation.BEHIND
     # A title that was given later changes nothing in what was said; the one that is here stays.
-    return Relation.BEHIND if name in _LATER else Relation.APART
+    return Relation.BEHIND if name in _MONOTONIC_FIELDS else Relation.DIVERGED
 
 
 def _state(ours: Document, theirs: Document) -> Relation:
@@ -166,7 +166,7 @@ def _state(ours: Document, theirs: Document) -> Relation:
     here, there = (_STATES.get(str(state["status"]), 0) for state in (ours, theirs))
     if here != there:
         return Relation.AHEAD if there > here else Relation.BEHIND
-    return _record(ours, theirs) if ours["status"] == theirs["status"] else Relation.APART
+    return _record(ours, theirs) if ours["status"] == theirs["status"] else Relation.DIVERGED
 
 
 def _copied(message: StoredMessage, session: str, names: dict[str, str]) -> StoredMessage:

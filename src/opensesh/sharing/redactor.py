@@ -12,7 +12,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from ..errors import RecordError
-from ..history.exchange.redaction import Redactor
+from ..history.import_export.redaction import Redactor
 from ..records import as_list, as_object, loads
 from ..storage import paths
 from ..storage.json_tree.store import read_file
@@ -29,7 +29,7 @@ _SCHEME = re.compile(r"(?:bearer|basic|token) +(?=\S+\Z)", re.IGNORECASE)
 """What stands before a secret in a header."""
 
 
-class Cleaner(Redactor):
+class ShareRedactor(Redactor):
     """A redactor that knows some secrets by heart."""
 
     def __init__(self, known: Iterable[str] = ()) -> None:

@@ -10,23 +10,23 @@ from __future__ import annotations
 import asyncio
 import os
 from contextlib import contextmanager, suppress
-from random import SystemRandom
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import msgspec
 
 from ..errors import BusyError, NotFoundError, OpenseshError, ReadOnlyStoreError, RecordError, ShareError
 from ..records import Share, as_object, view
+from ..retry import RetryPolicy
 from ..storage import keys, paths, revocations
 from ..storage.leases import Leases
 from ..storage.locks import open_lock_file, try_lock_file
 from ..storage.merged import store_paths
-from . import journal
+from . import share_records as journal
 from .channel import Channel
 from .client import ShareServer, server_of
-from .items import Item, everything, is_growing
-from .journal import Standing
-from .terms import Terms, terms
+from .items import ShareItem, everything, is_growing
+from .share_records import ShareRecord
+from .share_settings import ShareSettings, terms
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Generator, Iterable
@@ -39,23 +39,10 @@ if TYPE_CHECKING:
     from .channel import Describe
 
 T = TypeVar("T")
-_CHANCE = SystemRandom()
+DEFAULT_RETRY = RetryPolicy(max_retries=3, initial_delay_ms=500, max_delay_ms=60_000)
 
 
-class Tries(NamedTuple):
-    """How often to try, and how many seconds to wait in between: twice as many each time."""
-
-    most: int = 4
-    first: float = 0.5
-    longest: float = 60.0
-
-    def wait(self, failures: int, asked: float | None) -> float:
-        """How long to wait after so many failures; a little less or more, so that not all come at once."""
-        own = min(self.first * 2 ** min(failures - 1, 20), self.longest)
-        return max(own * _CHANCE.uniform(0.75, 1.25), min(asked or 0, self.longest))
-
-
-class Shared(NamedTuple):
+class ShareResult(NamedTuple):
     """A session that is shared."""
 
     session: str
@@ -71,7 +58,7 @@ class Shared(NamedTuple):
     """Why the server does not have all of it yet; empty if it does."""
 
 
-class TakenBack(NamedTuple):
+class UnshareResult(NamedTuple):
     """A share that was to go."""
 
     session: str
@@ -80,29 +67,29 @@ class TakenBack(NamedTuple):
     """Why it still stands; empty if it is gone."""
 
 
-class Publisher:
+class ShareService:
     """Shares the sessions of one store. An async context manager; every method may be called again after a failure."""
 
     def __init__(
         self,
         sessions: Sessions,
-        terms: Terms,
+        terms: ShareSettings,
         *,
         known: Callable[[], Iterable[str]] = tuple,
         describe: Describe | None = None,
-        tries: Tries | None = None,
+        retry: RetryPolicy = DEFAULT_RETRY,
         timeout: float = 30.0,
     ) -> None:
         """``known`` gives the secrets to take out beside those that look like one."""
         self.sessions = sessions
         self.terms = terms
-        self.tries = tries or Tries()
+        self._retry = retry
         self._known = known
         self._describe = describe
         self._timeout = timeout
         self._servers: dict[str, ShareServer] = {}
 
-    async def __aenter__(self) -> Publisher:
+    async def __aenter__(self) -> ShareService:
         return self
 
     async def __aexit__(
@@ -113,7 +100,7 @@ class Publisher:
 
     # -- sharing -------------------------------------------------------------------------------------------------------
 
-    async def share(self, session_id: str, *, redact: bool | None = None) -> Shared:
+    async def share(self, session_id: str, *, redact: bool | None = None) -> ShareResult:
         """Share a session, or bring its share up to date. ``redact`` says otherwise than the terms do."""
         share, is_new = await self.create(session_id, redact=redact)
         channel = await self.channel(session_id, share)
@@ -126,7 +113,7 @@ class Publisher:
                 return await self.share(session_id, redact=redact)
             behind = error.message
         counts = dict(channel.redactor.counts) if channel.redactor else {}
-        return Shared(session_id, share.url, is_new, sent, counts, channel.too_large, behind)
+        return ShareResult(session_id, share.url, is_new, sent, counts, channel.too_large, behind)
 
     async def create(self, session_id: str, *, redact: bool | None = None) -> tuple[Share, bool]:
         """The share of a session, empty if it is new; and whether it is."""
@@ -148,10 +135,10 @@ class Publisher:
 
     async def channel(self, session_id: str, share: Share) -> Channel:
         """The way to a share, on the terms that were agreed on when it was made."""
-        from .cleaning import Cleaner  # its rules take a while to be made ready
+        from .redactor import ShareRedactor  # its rules take a while to be made ready
 
         standing = await asyncio.to_thread(self._note, session_id, share)
-        redactor = Cleaner(self._known()) if standing.redact else None
+        redactor = ShareRedactor(self._known()) if standing.redact else None
         return Channel(self._server(standing.server), share, redactor=redactor, describe=self._describe)
 
     def is_as_agreed(self, session_id: str, channel: Channel) -> bool:
@@ -175,7 +162,7 @@ class Publisher:
 
     # -- taking back ---------------------------------------------------------------------------------------------------
 
-    async def unshare(self, session_id: str) -> TakenBack:
+    async def unshare(self, session_id: str) -> UnshareResult:
         """Take the share of a session down, whether the session is still there or not; all of them, if there are more.
 
         Where a server does not, :class:`ShareError`; that share stays noted, and :meth:`retry` comes back to it.
@@ -194,17 +181,17 @@ class Publisher:
                 failures[share.url] = error
         for failure in failures.values():
             raise failure
-        return TakenBack(session_id, shares[0].url)
+        return UnshareResult(session_id, shares[0].url)
 
-    async def retry(self) -> list[TakenBack]:
+    async def retry(self) -> list[UnshareResult]:
         """Take down every share of this store that is still to go; what became of each."""
-        found: list[TakenBack] = []
+        found: list[UnshareResult] = []
         for session_id, share in list(revocations.waiting(self.sessions.store)):
             try:
                 await self._take_down(session_id, share)
-                found.append(TakenBack(session_id, share.url))
+                found.append(UnshareResult(session_id, share.url))
             except OpenseshError as error:
-                found.append(TakenBack(session_id, share.url, error.message))
+                found.append(UnshareResult(session_id, share.url, error.message))
         return found
 
     async def patiently(self, act: Callable[[], Awaitable[T]]) -> T:
@@ -215,9 +202,9 @@ class Publisher:
                 return await act()
             except ShareError as error:
                 failures += 1
-                if not error.retryable or failures >= self.tries.most:
+                if not error.retryable or failures > self._retry.max_retries:
                     raise
-                await asyncio.sleep(self.tries.wait(failures, error.wait))
+                await asyncio.sleep(retry_delay_seconds(self._retry, failures, error))
 
     # -- inside --------------------------------------------------------------------------------------------------------
 
@@ -237,7 +224,7 @@ class Publisher:
             return standing.server
         return server_of(share, otherwise=self.terms.server)
 
-    def _note(self, session_id: str, share: Share, redact: bool | None = None) -> Standing:
+    def _note(self, session_id: str, share: Share, redact: bool | None = None) -> ShareRecord:
         """What is agreed on about a share; noted, if it was not, since OpenCode may have made it."""
         standing = journal.find(session_id)
         if standing is None or standing.id != share.id:
@@ -248,8 +235,8 @@ class Publisher:
             journal.note(standing)
         return standing
 
-    def _standing(self, session_id: str, share: Share, server: str, redact: bool | None) -> Standing:
-        return Standing(
+    def _standing(self, session_id: str, share: Share, server: str, redact: bool | None) -> ShareRecord:
+        return ShareRecord(
             session=session_id,
             id=share.id or "",
             secret=share.secret,
@@ -278,7 +265,7 @@ class Publisher:
         made_in = store_paths(store)[0] if elsewhere in ("", store.place) else elsewhere
         revocations.note(session_id, share, store=made_in, why="unshared")
 
-    def _everything(self, session_id: str, running: bool) -> tuple[list[Item], list[str]]:
+    def _everything(self, session_id: str, running: bool) -> tuple[list[ShareItem], list[str]]:
         """All there is of a session, and the keys of what is left out while it runs, since more of it is to come."""
         found = list(everything(self.sessions, session_id))
         if not running and Leases(self.sessions.store).holder(session_id) is None:
@@ -320,11 +307,17 @@ class Publisher:
         revocations.done(session_id, share)
 
 
-def open_publisher(sessions: Sessions, config: Config, *, tries: Tries | None = None) -> Publisher:
+def retry_delay_seconds(policy: RetryPolicy, failures: int, error: OpenseshError) -> float:
+    """Return how long to wait for a share server: what the server requests counts up to the policy's own maximum."""
+    requested = error.wait if isinstance(error, ShareError) else None
+    return max(policy.delay_ms(failures) / 1000, min(requested or 0, policy.max_delay_ms / 1000))
+
+
+def open_share_service(sessions: Sessions, config: Config, *, retry: RetryPolicy = DEFAULT_RETRY) -> ShareService:
     """A publisher on the terms of a configuration, which takes out every secret that this machine is known to hold."""
 
     def known() -> Iterable[str]:
-        from .cleaning import known_secrets
+        from .redactor import known_secrets
 
         return known_secrets(config.document, config.flags.environ)
 
@@ -333,7 +326,7 @@ def open_publisher(sessions: Sessions, config: Config, *, tries: Tries | None = 
 
         return described(config, provider_id, model_id)
 
-    return Publisher(sessions, terms(config), known=known, describe=describe, tries=tries)
+    return ShareService(sessions, terms(config), known=known, describe=describe, retry=retry)
 
 
 def _without_link(info: Document, url: str) -> None:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ...records import Document
-    from .redaction_rules import Rule
+    from .redaction_rules import RedactionRule
 
 _SHORTEST = 8
 _MOST_NAMES = 10_000
@@ -97,7 +97,7 @@ class Redactor:
             text = HOMES.sub(self._home, text)
         return text
 
-    def _word(self, word: str, likely: Sequence[Rule]) -> str:
+    def _word(self, word: str, likely: Sequence[RedactionRule]) -> str:
         """A long word without the tokens in it."""
         for rule in likely:
             word = rule.pattern.sub(lambda found, name=rule.name: self._without(found, name), word)

@@ -13,13 +13,13 @@ import msgspec
 from ...errors import ExportError, NotFoundError, RecordError, UsageError
 from ...records import dumps_compact, loads
 from ...storage.json_tree.store import read_file
-from ..formats.html import IndexEntry, index_page
+from ..formats.html_page import IndexEntry, index_page
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from ..selection import Selected
-    from .exporting import Export, Made
+    from ..filters import SelectedSession
+    from .exporting import Export, RenderedSession
 
     Step = Callable[[int, int], None]
 
@@ -32,7 +32,7 @@ class Done(msgspec.Struct, kw_only=True):
 
     id: str
     version: int
-    """See :meth:`~opensesh.history.exchange.exporting.Export.version`."""
+    """See :meth:`~opensesh.history.import_export.exporting.Export.version`."""
     offset: int = 0
     entry: IndexEntry | None = None
 
@@ -99,7 +99,7 @@ def to_folder(
     return written
 
 
-def export_mark(*settings: object) -> str:
+def export_fingerprint(*settings: object) -> str:
     """A short form of what an export is about, to know an earlier run of the same by."""
     return sha256(repr(settings).encode()).hexdigest()[:32]
 
@@ -112,7 +112,7 @@ class _Part:
         self.path = path
         self.part = f"{path}.part"
         self.notes = f"{path}.part.done"
-        self.mark = export_mark(mark, export.frame)
+        self.mark = export_fingerprint(mark, export.frame)
         self.done = {} if restart else _read_list(self.notes, self.mark)
 
     def write(self, step: Step) -> int:
@@ -142,7 +142,7 @@ class _Part:
         os.unlink(self.notes)
         return written
 
-    def _left(self) -> tuple[list[Selected], int]:
+    def _left(self) -> tuple[list[SelectedSession], int]:
         """What is still to be written, and from which byte; everything, if the beginning is not what it was."""
         chosen, count, offset = self.export.chosen, 0, 0
         size = os.path.getsize(self.part) if os.path.exists(self.part) else 0
@@ -181,7 +181,7 @@ class _Folder:
                 step(number, len(every))
         return written
 
-    def _is_there(self, chosen: Selected) -> bool:
+    def _is_there(self, chosen: SelectedSession) -> bool:
         done = self.held.get(chosen.id)
         return (
             done is not None
@@ -189,7 +189,7 @@ class _Folder:
             and os.path.exists(os.path.join(self.folder, f"{chosen.id}{self.export.format.suffix}"))
         )
 
-    def _put(self, made: Made, entry: IndexEntry) -> Done:
+    def _put(self, made: RenderedSession, entry: IndexEntry) -> Done:
         _put(os.path.join(self.folder, entry.file), made.pieces)
         return Done(id=made.chosen.id, version=self.export.version(made.chosen), entry=entry)
 

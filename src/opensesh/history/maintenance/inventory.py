@@ -25,7 +25,7 @@ _KINDS = ("project", *_DEEP, *PER_SESSION)
 _TOLD = ("id", "projectID", "sessionID", "messageID", "directory", "worktree", "role", "time")
 
 
-class Item(NamedTuple):
+class InventoryItem(NamedTuple):
     """One record: where it is filed, and the few things it says that others depend on."""
 
     path: str
@@ -45,12 +45,12 @@ class Inventory:
 
     def __init__(self, root: str) -> None:
         self.root = root
-        self.items: dict[str, list[Item]] = {kind: [] for kind in _KINDS}
+        self.items: dict[str, list[InventoryItem]] = {kind: [] for kind in _KINDS}
         self.files: Counter[str] = Counter()
         """How many files of each kind are named like a record."""
         self.owners: dict[str, str] = {}
         """The session of each readable message; of one that is filed under several, the one that counts."""
-        self.superseded: list[tuple[Item, Item]] = []
+        self.superseded: list[tuple[InventoryItem, InventoryItem]] = []
         """Records of one name in several places, each with the one that counts: a session's newest, a message where it
         says it belongs."""
         self.last: dict[str, tuple[int, list[str]]] = {}
@@ -59,7 +59,7 @@ class Inventory:
         """How many readable parts there are of each message that is not, or cannot be read."""
         self.torn: list[tuple[str, str]] = []
         """Files that hold no record, with the reason."""
-        self.misfits: list[tuple[Item, str, bool]] = []
+        self.misfits: list[tuple[InventoryItem, str, bool]] = []
         """Records that every reader leaves out, though they are whole: the reason, and whether they can be made to
         fit."""
         self.to_be_mended: dict[str, str] = {}
@@ -75,7 +75,7 @@ class Inventory:
         self.strangers: list[str] = []
         """What belongs to another user."""
 
-    def of(self, kind: str) -> list[Item]:
+    def of(self, kind: str) -> list[InventoryItem]:
         """The readable records of a kind; see above for messages and parts."""
         return self.items[kind]
 
@@ -84,7 +84,7 @@ class Inventory:
         such message."""
         return self.owners.get(message) or self.to_be_mended.get(message, "")
 
-    def add_torn(self, item: Item, reason: str) -> None:
+    def add_torn(self, item: InventoryItem, reason: str) -> None:
         """Take note of a file that holds no record."""
         self.torn.append((item.path, reason))
         if item.kind == "message":
@@ -106,12 +106,12 @@ def take_inventory(tree: JsonTree, step: Step) -> Inventory:
     _look_at(found, tree.root, "", is_folder=True)
     seen = 0
     for kind in _KINDS:
-        copies: dict[str, list[Item]] = {}
+        copies: dict[str, list[InventoryItem]] = {}
         for folder, name in _entries(found, kind):
             path = os.path.join(kind, folder, name) if folder else os.path.join(kind, name)
             if _is_record(found, path, name):
                 found.files[kind] += 1
-                _read(found, Item(path, kind, folder, name[:-5], 0, {}), copies)
+                _read(found, InventoryItem(path, kind, folder, name[:-5], 0, {}), copies)
             seen += 1
             if seen % 1000 == 0:
                 step(seen)
@@ -155,7 +155,7 @@ def _is_record(found: Inventory, path: str, name: str) -> bool:
     return False
 
 
-def _read(found: Inventory, item: Item, copies: dict[str, list[Item]]) -> None:
+def _read(found: Inventory, item: InventoryItem, copies: dict[str, list[InventoryItem]]) -> None:
     path = os.path.join(found.root, item.path)
     changed = _look_at(found, path, item.path, is_folder=False)
     try:
@@ -185,7 +185,7 @@ def _told(document: Document, kind: str) -> Document:
     return {name: document[name] for name in _TOLD if name in document}
 
 
-def _keep(found: Inventory, item: Item, copies: dict[str, list[Item]]) -> None:
+def _keep(found: Inventory, item: InventoryItem, copies: dict[str, list[InventoryItem]]) -> None:
     sound = False
     if item.kind == "session":
         copies.setdefault(item.name, []).append(item)
@@ -208,15 +208,15 @@ def _keep(found: Inventory, item: Item, copies: dict[str, list[Item]]) -> None:
         found.items[item.kind].append(item)
 
 
-def _first_copy(found: Inventory, name: str) -> Item:
+def _first_copy(found: Inventory, name: str) -> InventoryItem:
     """The message of this name that was read first: it was kept, or there is nothing to be said of it."""
     session = found.owners[name]
     path = os.path.join("message", session, f"{name}.json")
-    sound = Item(path, "message", session, name, 0, {"id": name, "sessionID": session})
+    sound = InventoryItem(path, "message", session, name, 0, {"id": name, "sessionID": session})
     return next((item for item in found.items["message"] if item.path == path), sound)
 
 
-def _note_last(found: Inventory, item: Item) -> None:
+def _note_last(found: Inventory, item: InventoryItem) -> None:
     moment = as_whole((as_object(item.says.get("time")) or {}).get("created"))
     latest, names = found.last.setdefault(item.folder, (moment, []))
     if moment > latest:
@@ -225,7 +225,7 @@ def _note_last(found: Inventory, item: Item) -> None:
         names.append(item.name)
 
 
-def _settle_copies(found: Inventory, copies: dict[str, list[Item]]) -> None:
+def _settle_copies(found: Inventory, copies: dict[str, list[InventoryItem]]) -> None:
     for items in copies.values():
         if len(items) > 1:
             counts = max(items, key=_newest if items[0].kind == "session" else is_at_home)
@@ -234,17 +234,17 @@ def _settle_copies(found: Inventory, copies: dict[str, list[Item]]) -> None:
                 found.owners[counts.name] = counts.folder
 
 
-def _newest(item: Item) -> tuple[int, ...]:
+def _newest(item: InventoryItem) -> tuple[int, ...]:
     time = as_object(item.says.get("time")) or {}
     return as_whole(time.get("updated")), as_whole(time.get("created"))
 
 
-def is_at_home(item: Item) -> bool:
+def is_at_home(item: InventoryItem) -> bool:
     """Whether a message is filed under the session it says it belongs to."""
     return item.says.get("sessionID") == item.folder
 
 
-def is_open(item: Item) -> bool:
+def is_open(item: InventoryItem) -> bool:
     """Whether a message is an answer, or a part a tool call, that was never finished."""
     if item.kind == "part":
         return item.says.get("status") in ("pending", "running")

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
-class Standing(Struct, frozen=True, kw_only=True):
+class ShareRecord(Struct, frozen=True, kw_only=True):
     """A share that stands."""
 
     session: str
@@ -43,20 +43,20 @@ class Standing(Struct, frozen=True, kw_only=True):
         return view({"id": self.id, "url": self.url, "secret": self.secret}, Share)
 
 
-def note(standing: Standing, *, durable: bool = True) -> None:
+def note(standing: ShareRecord, *, durable: bool = True) -> None:
     """Remember a share, in place of what was known of it."""
     Disk(durable=durable).replace(_file(standing.session), msgspec.json.encode(standing))
 
 
-def find(session_id: str) -> Standing | None:
+def find(session_id: str) -> ShareRecord | None:
     """The share of a session; ``None`` if nothing that can be read is known of one."""
     try:
-        return msgspec.json.decode(read_file(_file(session_id)), type=Standing)
+        return msgspec.json.decode(read_file(_file(session_id)), type=ShareRecord)
     except (OSError, msgspec.MsgspecError):
         return None
 
 
-def standing() -> Iterator[Standing]:
+def standing() -> Iterator[ShareRecord]:
     """All that is known, by session."""
     try:
         names = sorted(os.listdir(_folder()))

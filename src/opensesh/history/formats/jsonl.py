@@ -11,28 +11,28 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ...records import as_object, dumps_compact
-from ..wording import iso, text, tool_line
+from ..formatting import iso, text, tool_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ...records import Document
     from ...storage.protocol import StoredMessage
-    from . import Exported, Options
+    from . import ExportedSession, FormatOptions
 
 
-class Jsonl:
+class JsonlFormat:
     """A conversation a line."""
 
     suffix = ".jsonl"
     together = (b"", b"", b"")
     nests = False
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: FormatOptions) -> None:
         self._summarise = options.tools == "summary"
         self.reads = frozenset(("text", "reasoning", "tool") if self._summarise else ("text", "reasoning"))
 
-    def pieces(self, session: Exported) -> Iterator[bytes]:
+    def pieces(self, session: ExportedSession) -> Iterator[bytes]:
         """A line, with its end."""
         time = as_object(session.info.get("time")) or {}
         head: Document = {

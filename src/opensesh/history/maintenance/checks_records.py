@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from ...storage.json_tree import JsonTree
-    from .inventory import Inventory, Item
+    from .inventory import Inventory, InventoryItem
 
 _DAY_MS = 86_400_000
 INTERRUPTED = "Tool execution was interrupted: the program ended while it ran"
@@ -93,7 +93,7 @@ def _misfits(found: Inventory) -> Iterator[Finding]:
             yield Finding("torn", item.path, reason, "damage", edit=_fitting(item) if can_fit else None)
 
 
-def _fitting(item: Item) -> Callable[[Document], None]:
+def _fitting(item: InventoryItem) -> Callable[[Document], None]:
     def fit(record: Document) -> None:
         make_fit(record, item.kind, item.name, item.changed)
 
@@ -184,7 +184,7 @@ def _taken(tree: JsonTree, found: Inventory, kind: str) -> set[str]:
     return taken
 
 
-def _expected(item: Item, found: Inventory) -> dict[str, str]:
+def _expected(item: InventoryItem, found: Inventory) -> dict[str, str]:
     match item.kind:
         case "session":
             return {"id": item.name, "projectID": item.folder}
@@ -197,12 +197,12 @@ def _expected(item: Item, found: Inventory) -> dict[str, str]:
             return {"id": item.name}
 
 
-def _differs(item: Item, name: str, right: str) -> bool:
+def _differs(item: InventoryItem, name: str, right: str) -> bool:
     # The oldest trees have sessions that do not say which project they belong to.
     return item.says.get(name) != right and not (name == "projectID" and name not in item.says)
 
 
-def _brought_in_line(tree: JsonTree, item: Item, wrong: dict[str, str], taken: set[str]) -> Finding:
+def _brought_in_line(tree: JsonTree, item: InventoryItem, wrong: dict[str, str], taken: set[str]) -> Finding:
     """``taken`` are the names that others of its kind have, or will have; the one it gets here is added."""
     own = str(item.says.get("id", ""))
     place = os.path.join(os.path.dirname(item.path), f"{own}.json")
@@ -226,7 +226,7 @@ def _brought_in_line(tree: JsonTree, item: Item, wrong: dict[str, str], taken: s
     return Finding("misplaced", item.path, "; ".join(texts), "odd", changes, edit=correct if right else None)
 
 
-def _is_its_name(tree: JsonTree, item: Item, own: str) -> bool:
+def _is_its_name(tree: JsonTree, item: InventoryItem, own: str) -> bool:
     """Whether what a record calls itself is what others know it by: then it is the file that has the wrong name."""
     prefix = _PREFIX.get(item.kind)
     if prefix is None or not own.startswith(prefix) or not is_plain(own):

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from .inventory import Inventory
 
 
-class Holding(NamedTuple):
+class StoreSummary(NamedTuple):
     """One store."""
 
     place: str
@@ -41,7 +41,7 @@ class Holding(NamedTuple):
         }
 
 
-class Names(NamedTuple):
+class StoreContents(NamedTuple):
     """What a store holds, by name."""
 
     place: str
@@ -51,27 +51,27 @@ class Names(NamedTuple):
     parts: int
 
 
-def names_in(store: Store) -> Names:
+def store_contents(store: Store) -> StoreContents:
     """What any store holds."""
     sessions = {key[-1] for key in store.list(("session",))}
     messages = {key[-1]: key[1] for key in store.list(("message",))}
-    return Names(store.place, sessions, messages, len(store.list(("part",))))
+    return StoreContents(store.place, sessions, messages, len(store.list(("part",))))
 
 
-def names_found(found: Inventory) -> Names:
+def inventory_contents(found: Inventory) -> StoreContents:
     """What a tree holds that was looked at already."""
     sessions = {item.name for item in found.of("session")} | {name for _, name in found.damaged("session")}
     damaged = {name: folder for folder, name in found.damaged("message") if name not in found.owners}
-    return Names(found.root, sessions, found.owners | damaged if damaged else found.owners, found.files["part"])
+    return StoreContents(found.root, sessions, found.owners | damaged if damaged else found.owners, found.files["part"])
 
 
-def compare_stores(stores: Sequence[Names]) -> list[Holding]:
+def compare_stores(stores: Sequence[StoreContents]) -> list[StoreSummary]:
     """What each holds, and what it has alone."""
     having: Counter[str] = Counter(name for each in stores for name in each.sessions)
     saying: Counter[str] = Counter() if len(stores) == 1 else Counter(name for each in stores for name in each.messages)
     spare = duplicate_messages([each.messages.keys() for each in stores])
     return [
-        Holding(
+        StoreSummary(
             place,
             len(sessions),
             len(messages),
@@ -83,7 +83,7 @@ def compare_stores(stores: Sequence[Names]) -> list[Holding]:
     ]
 
 
-def check_stores(holdings: Sequence[Holding]) -> Iterator[Finding]:
+def check_stores(holdings: Sequence[StoreSummary]) -> Iterator[Finding]:
     """A line for what only one store has."""
     if len(holdings) < 2:
         return

@@ -24,7 +24,7 @@ _LOSSLESS = "OpenCode's export JSON (opensesh export --format json), a storage f
 _CUT_SHORT = "; export it again, and to a file: OpenCode's export loses its end in a pipe"
 
 
-class Incoming(NamedTuple):
+class SourceSession(NamedTuple):
     """A session that is to be brought in."""
 
     id: str
@@ -63,7 +63,7 @@ class PathMap:
                 return new + (below.replace("\\", "/") if below[:1] == "\\" else below) or "/"
         return path
 
-    def applied(self, incoming: Incoming) -> Incoming:
+    def applied(self, incoming: SourceSession) -> SourceSession:
         """The session with its folders as they are called here, filed under the project that its folder has here."""
         directory = incoming.info.get("directory")
         if not isinstance(directory, str) or self.folder(directory) == directory:
@@ -97,7 +97,7 @@ class PathMap:
         return record | {"worktree": self.folder(str(record.get("worktree", "/"))), "sandboxes": others}
 
 
-def incoming(place: str, *, report: Report = log_damage) -> Iterator[Incoming]:
+def read_sessions(place: str, *, report: Report = log_damage) -> Iterator[SourceSession]:
     """The sessions at ``place``: an export file, a folder of such, a storage or data folder, or a database.
 
     What is no lossless source is a :class:`UsageError` that says what is.
@@ -112,7 +112,7 @@ def incoming(place: str, *, report: Report = log_damage) -> Iterator[Incoming]:
         yield from _from_file(place, report)
 
 
-def _from_store(store: Store, report: Report) -> Iterator[Incoming]:
+def _from_store(store: Store, report: Report) -> Iterator[SourceSession]:
     for key, value in store.scan(("session",), report=report):
         info = as_object(value)
         if info is None:
@@ -121,7 +121,7 @@ def _from_store(store: Store, report: Report) -> Iterator[Incoming]:
         name, place = key[-1], store.locate(key)
         project = _maybe(store, keys.project(key[1]))
         beside = [(make(name), held) for make in _BESIDE if (held := _maybe(store, make(name))) is not None]
-        yield Incoming(
+        yield SourceSession(
             name,
             place,
             info | {"id": name, "projectID": info.get("projectID") or key[1]},
@@ -131,15 +131,15 @@ def _from_store(store: Store, report: Report) -> Iterator[Incoming]:
         )
 
 
-def _from_folder(folder: str, report: Report) -> Iterator[Incoming]:
+def _from_folder(folder: str, report: Report) -> Iterator[SourceSession]:
     """Those in the files of a folder. One that cannot be read, or holds no session, costs itself alone."""
     for name in sorted(os.listdir(folder)):
         if name.endswith(".json") and name[0] != ".":
             path = os.path.join(folder, name)
-            yield from as_far_as_possible(_from_file(path, report), path, report=report)
+            yield from read_until_error(_from_file(path, report), path, report=report)
 
 
-def as_far_as_possible(sessions: Iterable[Incoming], place: str, *, report: Report) -> Iterator[Incoming]:
+def read_until_error(sessions: Iterable[SourceSession], place: str, *, report: Report) -> Iterator[SourceSession]:
     """Those that come from a place before something is wrong with it, which is told."""
     try:
         yield from sessions
@@ -149,24 +149,24 @@ def as_far_as_possible(sessions: Iterable[Incoming], place: str, *, report: Repo
         report(Damage(place, error.message.removeprefix(f"{place}: ")))
 
 
-def _from_file(path: str, report: Report) -> Iterator[Incoming]:
+def _from_file(path: str, report: Report) -> Iterator[SourceSession]:
     try:
         with open(path, "rb") as file:
             data = file.read()
     except OSError as error:
         raise RecordError(f"cannot be read: {error.strerror or error}", path=path) from None
-    yield from from_bytes(data, path, report=report)
+    yield from sessions_from_bytes(data, path, report=report)
 
 
-def from_bytes(data: bytes, place: str, *, report: Report = log_damage) -> Iterator[Incoming]:
+def sessions_from_bytes(data: bytes, place: str, *, report: Report = log_damage) -> Iterator[SourceSession]:
     """The sessions in the bytes of an export, which came from ``place``."""
     for document in _documents(data, place, report):
-        incoming = from_document(document, place, report=report)
+        incoming = session_from_document(document, place, report=report)
         if incoming is not None:
             yield incoming
 
 
-def from_document(document: Document, place: str, *, report: Report = log_damage) -> Incoming | None:
+def session_from_document(document: Document, place: str, *, report: Report = log_damage) -> SourceSession | None:
     """A session in OpenCode's export shape; ``None`` if it has no name to go by."""
     info, messages = as_object(document.get("info")), as_list(document.get("messages"))
     if info is None or messages is None:
@@ -176,7 +176,7 @@ def from_document(document: Document, place: str, *, report: Report = log_damage
         report(Damage(place, "a session without an id"))
         return None
     found = list(_named((_stored(held, name) for held in messages), place, report))
-    return Incoming(name, place, info, lambda: found)
+    return SourceSession(name, place, info, lambda: found)
 
 
 def _documents(data: bytes, place: str, report: Report) -> Iterator[Document]:

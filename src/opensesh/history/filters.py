@@ -33,7 +33,7 @@ class Selection(NamedTuple):
     """Whether subagents' sessions are meant: by default not below those that were named, and otherwise yes."""
 
 
-class Selected(NamedTuple):
+class SelectedSession(NamedTuple):
     """A session that is meant, where its record is, and how it stands to the others."""
 
     key: Key
@@ -44,19 +44,19 @@ class Selected(NamedTuple):
     archived: bool = False
 
 
-class Choice(NamedTuple):
+class SelectionResult(NamedTuple):
     """What a selection comes to."""
 
-    sessions: list[Selected]
+    sessions: list[SelectedSession]
     """Oldest first."""
     without: int
     """How many are not among them only because a subagent led them."""
 
 
-def select(store: Store, selection: Selection, *, report: Report = log_damage) -> Choice:
+def select(store: Store, selection: Selection, *, report: Report = log_damage) -> SelectionResult:
     """The sessions that are meant.
 
-    Only what is in :class:`Selected` is held of each, so that any number can be worked through.
+    Only what is in :class:`SelectedSession` is held of each, so that any number can be worked through.
     """
     found = {each.id: (each, fits) for each, fits in _read(store, selection, report)}
     if selection.names:
@@ -68,25 +68,25 @@ def select(store: Store, selection: Selection, *, report: Report = log_damage) -
         everything = {name for name, (each, fits) in found.items() if fits and _is_in_time(each, selection)}
         wanted = {name for name in everything if selection.children is not False or not found[name][0].parent}
     chosen = [found[name][0] for name in wanted]
-    return Choice(sorted(chosen, key=lambda each: (each.created, each.id)), len(everything) - len(wanted))
+    return SelectionResult(sorted(chosen, key=lambda each: (each.created, each.id)), len(everything) - len(wanted))
 
 
-def _is_in_time(each: Selected, selection: Selection) -> bool:
+def _is_in_time(each: SelectedSession, selection: Selection) -> bool:
     return each.updated >= selection.since and (selection.until is None or each.updated < selection.until)
 
 
-def _read(store: Store, selection: Selection, report: Report) -> Iterator[tuple[Selected, bool]]:
+def _read(store: Store, selection: Selection, report: Report) -> Iterator[tuple[SelectedSession, bool]]:
     for key, value in store.scan(("session",), report=report):
         document = as_object(value)
         if document is None:
             report(Damage(store.locate(key), "$: expected an object"))
             continue
         facts = session_info(document, key[1], key[-1])
-        chosen = Selected(key, key[-1], facts.parent, facts.created, facts.updated, facts.archived)
+        chosen = SelectedSession(key, key[-1], facts.parent, facts.created, facts.updated, facts.archived)
         yield chosen, selection.fits is None or selection.fits(facts)
 
 
-def _below(found: dict[str, tuple[Selected, bool]]) -> dict[str, list[str]]:
+def _below(found: dict[str, tuple[SelectedSession, bool]]) -> dict[str, list[str]]:
     below: dict[str, list[str]] = {}
     for each, _ in found.values():
         below.setdefault(each.parent, []).append(each.id)

@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, ParamSpec
 
 from ..errors import BusyError, OpenseshError, ShareError
 from ..events import Missed, SessionCreated, SessionDeleted
+from ..retry import RetryPolicy
 from ..storage import revocations
-from . import journal
+from . import share_records as journal
 from .items import concerned, is_growing, read_key
-from .publisher import Tries
+from .share_service import retry_delay_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -28,17 +29,17 @@ if TYPE_CHECKING:
     from ..records import Share
     from ..storage.protocol import Key
     from .channel import Channel
-    from .items import Item
-    from .publisher import Publisher
+    from .items import ShareItem
+    from .share_service import ShareService
 
 P = ParamSpec("P")
 log = logging.getLogger("opensesh.sharing")
 _MOMENT = 1.0
 """Seconds between two tries when the end has come; and for errands that can be run another time."""
-_RETRIES = Tries(first=1.0)
+_RETRY = RetryPolicy(initial_delay_ms=1_000, max_delay_ms=60_000)
 
 
-class _Line:
+class _SessionQueue:
     """One session: what of it is new, and the way to its share."""
 
     def __init__(self, session_id: str) -> None:
@@ -76,7 +77,7 @@ class _Line:
         self.ready.set()
 
 
-class Sharer:
+class ShareSync:
     """An async context manager around whatever runs sessions. Leaving it sends what is left, for a while.
 
     Sessions that are shared, by whomever, are kept up to date; with the terms ``auto``, new root sessions are shared.
@@ -85,12 +86,12 @@ class Sharer:
 
     def __init__(
         self,
-        publisher: Publisher,
+        publisher: ShareService,
         bus: Bus,
         *,
         delay: float = 1.0,
         patience: float = 5.0,
-        tries: Tries = _RETRIES,
+        retry: RetryPolicy = _RETRY,
         tell: Callable[[str], None] = log.warning,
     ) -> None:
         """``delay`` is from the first change until it is sent; ``patience`` for what is left at the end. In seconds."""
@@ -98,9 +99,9 @@ class Sharer:
         self._bus = bus
         self._delay = delay
         self._patience = patience
-        self._tries = tries
+        self._retry = retry
         self._tell = tell
-        self._lines: dict[str, _Line] = {}
+        self._lines: dict[str, _SessionQueue] = {}
         self._group = asyncio.TaskGroup()
         self._tasks: set[asyncio.Task[None]] = set()
         self._listener: asyncio.Task[None] | None = None
@@ -109,7 +110,7 @@ class Sharer:
         self._closing = asyncio.Event()
         self._removed = asyncio.Event()
 
-    async def __aenter__(self) -> Sharer:
+    async def __aenter__(self) -> ShareSync:
         await self._group.__aenter__()
         self._subscription = self._bus.subscribe()
         self._listener = self._start(self._listen, self._subscription)
@@ -173,18 +174,18 @@ class Sharer:
         elif (found := concerned(event)) is not None:
             self._line(found[0]).note(found[1])
 
-    def _line(self, session_id: str) -> _Line:
-        line = self._lines.setdefault(session_id, _Line(session_id))
+    def _line(self, session_id: str) -> _SessionQueue:
+        line = self._lines.setdefault(session_id, _SessionQueue(session_id))
         if line.task is None or line.task.done():
             line.task = self._start(self._tend, line)
         return line
 
-    async def _tend(self, line: _Line) -> None:
+    async def _tend(self, line: _SessionQueue) -> None:
         while await self._is_ready(line):
             await self._pause(self._delay)
             await self._flush(line)
 
-    async def _is_ready(self, line: _Line) -> bool:
+    async def _is_ready(self, line: _SessionQueue) -> bool:
         """Wait for something to send; whether there is."""
         if not line.ready.is_set() and not self._closing.is_set():
             async with asyncio.TaskGroup() as either:
@@ -202,7 +203,7 @@ class Sharer:
         except TimeoutError:
             return
 
-    async def _flush(self, line: _Line) -> None:
+    async def _flush(self, line: _SessionQueue) -> None:
         keys, whole = line.take()
         try:
             channel = await self._reach(line)
@@ -221,18 +222,18 @@ class Sharer:
         except OpenseshError as error:
             self._give_up(line, error)
 
-    async def _wait_for_server(self, line: _Line, error: ShareError | BusyError) -> None:
+    async def _wait_for_server(self, line: _SessionQueue, error: ShareError | BusyError) -> None:
         line.failures += 1
         line.behind = True
         if line.failures == 3:
             self._tell(f"the share of {line.session} waits for its server: {error.message}")
-        wait = self._tries.wait(line.failures, error.wait if isinstance(error, ShareError) else None)
+        wait = retry_delay_seconds(self._retry, line.failures, error)
         if self._closing.is_set():
             await asyncio.sleep(min(wait, _MOMENT))
         else:
             await self._pause(wait)
 
-    async def _reach(self, line: _Line) -> Channel | None:
+    async def _reach(self, line: _SessionQueue) -> Channel | None:
         """The way to a session's share; ``None`` if there is no share, or none that is to stay."""
         publisher = self._publisher
         share = None if line.closed else await asyncio.to_thread(publisher.find, line.session)
@@ -250,14 +251,14 @@ class Sharer:
             line.behind = True  # what a process that ended did not send is found now
         return line.channel
 
-    def _is_good(self, line: _Line, share: Share) -> bool:
+    def _is_good(self, line: _SessionQueue, share: Share) -> bool:
         """Whether a line has a way to this share, on the terms that hold now."""
         channel = line.channel
         if channel is None or channel.share.id != share.id:
             return False
         return self._publisher.is_as_agreed(line.session, channel)
 
-    async def _send(self, line: _Line, channel: Channel, keys: dict[Key, None] | None) -> None:
+    async def _send(self, line: _SessionQueue, channel: Channel, keys: dict[Key, None] | None) -> None:
         """Send what is under these keys; everything, if single keys no longer tell."""
         found = None if keys is None else await asyncio.to_thread(self._read, keys)
         if found is None:
@@ -270,7 +271,7 @@ class Sharer:
             self._tell(f"{key} of {line.session} is too large for the server, and is not shared")
         channel.too_large.clear()
 
-    def _read(self, keys: dict[Key, None]) -> list[Item] | None:
+    def _read(self, keys: dict[Key, None]) -> list[ShareItem] | None:
         """What is stored under these keys by now; ``None`` if some of it is gone."""
         items = [read_key(self._publisher.sessions, key) for key in keys]
         found = [item for item in items if item is not None]
@@ -278,7 +279,7 @@ class Sharer:
             return None
         return [item for item in found if item.type != "part" or not is_growing(item.data)]
 
-    def _give_up(self, line: _Line, error: OpenseshError) -> None:
+    def _give_up(self, line: _SessionQueue, error: OpenseshError) -> None:
         line.closed, line.wanted, line.channel = True, False, None
         gone = isinstance(error, ShareError) and error.is_gone
         why = "its server holds it no longer; 'opensesh session unshare' forgets it" if gone else error.message

@@ -18,8 +18,8 @@ from ...storage.json_tree import JsonTree
 from ...storage.keys import GLOBAL
 from ...storage.leases import Leases
 from ...storage.protocol import Damage, Key, StoredMessage, log_damage
-from .merging import Relation, as_fork, compare, in_our_words
-from .sources import Incoming, PathMap
+from .import_sources import PathMap, SourceSession
+from .merging import Relation, as_fork, compare, normalise_2x_copies
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -28,15 +28,15 @@ if TYPE_CHECKING:
 
     Report = Callable[[Damage], None]
 
-Act = Literal["added", "extended", "unchanged", "forked", "skipped"]
+ImportAction = Literal["added", "extended", "unchanged", "forked", "skipped"]
 
 
-class Imported(NamedTuple):
+class ImportResult(NamedTuple):
     """What became of one session."""
 
     id: str
     """Under which name it is here."""
-    act: Act
+    act: ImportAction
     title: str
     records: int
     """How many were written, or would be."""
@@ -62,62 +62,64 @@ class Importer:
         self._leases = Leases(tree)
         self._homes = {key[-1]: key for key in tree.list(("session",))}
 
-    def take(self, sessions: Iterable[Incoming]) -> list[Imported]:
+    def take(self, sessions: Iterable[SourceSession]) -> list[ImportResult]:
         """Bring them in, one after the other; what became of each, in order."""
         done = [self._take(session) for session in sessions]
         if not self._dry_run and any(each.records for each in done) and hasattr(os, "sync"):
             os.sync()
         return done
 
-    def _take(self, incoming: Incoming) -> Imported:
+    def _take(self, incoming: SourceSession) -> ImportResult:
         title = incoming.title
         try:
             keys.check_key(("session", incoming.id))
             holder = self._leases.holder(incoming.id)
             if holder is not None:
-                return Imported(incoming.id, "skipped", title, 0, f"being run here by {holder}")
+                return ImportResult(incoming.id, "skipped", title, 0, f"being run here by {holder}")
             return self._merge(self._paths.applied(incoming), title)
         except WriteError:
             raise  # which is not about this session: none can be stored
         except (RecordError, NotFoundError) as error:
-            return Imported(incoming.id, "skipped", title, 0, error.message)
+            return ImportResult(incoming.id, "skipped", title, 0, error.message)
         except OpenseshError as error:
             self._report(Damage(incoming.place, error.message))
-            return Imported(incoming.id, "skipped", title, 0, error.message)
+            return ImportResult(incoming.id, "skipped", title, 0, error.message)
 
-    def _merge(self, incoming: Incoming, title: str) -> Imported:
+    def _merge(self, incoming: SourceSession, title: str) -> ImportResult:
         home = self._homes.get(incoming.id)
         theirs = list(incoming.messages())
         if home is None:
-            return Imported(incoming.id, "added", title, self._write(incoming, theirs))
+            return ImportResult(incoming.id, "added", title, self._write(incoming, theirs))
         ours = self.tree.messages(incoming.id, report=_overlook)
-        theirs = in_our_words(ours, theirs)
+        theirs = normalise_2x_copies(ours, theirs)
         relation = compare(ours, theirs)
-        if relation is Relation.APART:
+        if relation is Relation.DIVERGED:
             fork = as_fork(incoming, ours, theirs)
             if fork.id in self._homes:
                 again = self._merge_into_fork(fork)
-                return Imported(fork.id, "unchanged" if not again else "forked", title, again, "had gone on separately")
+                return ImportResult(
+                    fork.id, "unchanged" if not again else "forked", title, again, "had gone on separately"
+                )
             count = self._write(fork, list(fork.messages()))
-            return Imported(fork.id, "forked", title, count, "had gone on separately")
+            return ImportResult(fork.id, "forked", title, count, "had gone on separately")
         if relation in (Relation.SAME, Relation.BEHIND):
             return self._unchanged(incoming, home, title)
-        return Imported(incoming.id, "extended", title, self._write(incoming, theirs, home=home))
+        return ImportResult(incoming.id, "extended", title, self._write(incoming, theirs, home=home))
 
-    def _merge_into_fork(self, fork: Incoming) -> int:
+    def _merge_into_fork(self, fork: SourceSession) -> int:
         theirs = list(fork.messages())
         ours = self.tree.messages(fork.id, report=_overlook)
         return self._write(fork, theirs, home=self._homes[fork.id]) if compare(ours, theirs) is Relation.AHEAD else 0
 
-    def _unchanged(self, incoming: Incoming, home: Key, title: str) -> Imported:
+    def _unchanged(self, incoming: SourceSession, home: Key, title: str) -> ImportResult:
         """Nothing new was said; but the record of the session may be newer, and something beside it may be missing."""
         held = as_object(self._held(home)) or {}
         if _updated(incoming.info) > _updated(held):
-            return Imported(incoming.id, "extended", title, self._write(incoming, [], home=home))
+            return ImportResult(incoming.id, "extended", title, self._write(incoming, [], home=home))
         count = sum(self._put(key, value) for key, value in incoming.beside if self._held(key) is None)
-        return Imported(incoming.id, "extended" if count else "unchanged", title, count)
+        return ImportResult(incoming.id, "extended" if count else "unchanged", title, count)
 
-    def _write(self, session: Incoming, messages: list[StoredMessage], *, home: Key | None = None) -> int:
+    def _write(self, session: SourceSession, messages: list[StoredMessage], *, home: Key | None = None) -> int:
         """Store what is not here yet: parts before their message, and the session itself last, so that it is seen only
         when it is complete."""
         key = keys.check_key(home or keys.session(str(session.info.get("projectID") or GLOBAL), session.id))
@@ -135,7 +137,7 @@ class Importer:
         self._homes[session.id] = key
         return count
 
-    def _put_project(self, session: Incoming, project: str, messages: list[StoredMessage]) -> int:
+    def _put_project(self, session: SourceSession, project: str, messages: list[StoredMessage]) -> int:
         """The record of its project, unless there is one; without it, other programs overlook its sessions."""
         key = keys.project(project)
         if os.path.exists(self.tree.locate(key)):

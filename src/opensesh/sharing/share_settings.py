@@ -17,7 +17,7 @@ PORTS = {"http": 80, "https": 443}
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
-class Terms(NamedTuple):
+class ShareSettings(NamedTuple):
     """What was agreed on before anything is shared."""
 
     mode: Literal["manual", "auto", "disabled"] = "manual"
@@ -56,7 +56,7 @@ class Terms(NamedTuple):
         return parts.scheme == "https" or parts.hostname in _LOOPBACK
 
 
-def terms(config: Config) -> Terms:
+def terms(config: Config) -> ShareSettings:
     """What a configuration says."""
     flags, settings = config.flags, config.settings
     off = ""
@@ -74,7 +74,7 @@ def terms(config: Config) -> Terms:
     own = bool(url) and not _is_projects(config, "enterprise.url")
     if mode == "auto" and url and not own:  # a project may not say where to send what is sent without asking
         mode, unheard = "manual", named_by
-    return Terms(mode, address(url) if url else PUBLIC, named_by, own, not flags.share_raw, off, unheard)
+    return ShareSettings(mode, address(url) if url else PUBLIC, named_by, own, not flags.share_raw, off, unheard)
 
 
 def address(url: str) -> str:

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, NamedTuple
 from ...errors import NotFoundError, RecordError
 from ...records import as_object
 from ...storage.protocol import Damage, StoredMessage, log_damage
-from ..formats import Exported, Format, Options, find_format
-from ..selection import Selected, Selection, select
-from ..wording import text
+from ..filters import SelectedSession, Selection, select
+from ..formats import ExportedSession, Format, FormatOptions, find_format
+from ..formatting import text
 from .reading import conversation
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from ...records import Document
     from ...storage.protocol import Store
-    from ..formats.html import IndexEntry
+    from ..formats.html_page import IndexEntry
     from .redaction import Redactor
 
     Report = Callable[[Damage], None]
@@ -31,24 +31,24 @@ MANY = 200
 """From so many sessions on, other processes are worth their start."""
 
 
-class Made(NamedTuple):
+class RenderedSession(NamedTuple):
     """A session in its form."""
 
-    chosen: Selected
+    chosen: SelectedSession
     pieces: Iterable[bytes]
     """None if it is gone."""
     entry: IndexEntry | None = None
     """What a list of sessions says of it, complete when the pieces were gone through; ``None`` if it is gone."""
 
 
-class Reader:
+class SessionRenderer:
     """The sessions of a store, in a form."""
 
     def __init__(
         self,
         store: Store,
         form: str = "jsonl",
-        options: Options | None = None,
+        options: FormatOptions | None = None,
         *,
         redactor: Redactor | None = None,
         report: Report = log_damage,
@@ -58,30 +58,30 @@ class Reader:
         self.format: Format = find_format(form, options)
         self._redactor = redactor
         self._report = report
-        self.nested: dict[str, list[Selected]] = {}
+        self.nested: dict[str, list[SelectedSession]] = {}
         """Sessions that appear inside of others, by those."""
 
-    def pieces(self, chosen: Selected) -> Iterator[bytes]:
+    def pieces(self, chosen: SelectedSession) -> Iterator[bytes]:
         """One of them, a piece at a time; nothing if it is gone."""
         session = self.read(chosen)
         if session is not None:
             yield from self.format.pieces(session)
 
-    def listed(self, chosen: Selected) -> Made:
+    def listed(self, chosen: SelectedSession) -> RenderedSession:
         """One of them, with its place in a list."""
-        from ..formats.html import IndexEntry
+        from ..formats.html_page import IndexEntry
 
         entry = IndexEntry(
             file=f"{chosen.id}{self.format.suffix}", id=chosen.id, title=chosen.id, directory="", updated=chosen.updated
         )
         session = self.read(chosen, entry.count)
         if session is None:
-            return Made(chosen, ())
+            return RenderedSession(chosen, ())
         entry.title = text(session.info, "title") or chosen.id
         entry.directory = text(session.info, "directory")
-        return Made(chosen, self.format.pieces(session), entry)
+        return RenderedSession(chosen, self.format.pieces(session), entry)
 
-    def read(self, chosen: Selected, watch: Watch | None = None) -> Exported | None:
+    def read(self, chosen: SelectedSession, watch: Watch | None = None) -> ExportedSession | None:
         """A session, cleaned if that was asked for; ``None`` if it is gone or cannot be read any more.
 
         ``watch`` sees each message go by.
@@ -98,10 +98,12 @@ class Reader:
         if self._redactor is not None:
             info = self._redactor.document(info)
         children = (self.read(child) for child in self.nested.get(chosen.id, ()))
-        session = Exported(chosen.id, chosen.key[1], info, (), (child for child in children if child is not None))
+        session = ExportedSession(
+            chosen.id, chosen.key[1], info, (), (child for child in children if child is not None)
+        )
         return session._replace(messages=self._messages(session, watch))
 
-    def _messages(self, session: Exported, watch: Watch | None) -> Iterator[StoredMessage]:
+    def _messages(self, session: ExportedSession, watch: Watch | None) -> Iterator[StoredMessage]:
         reads = self.format.reads
         for message in conversation(self.store, session.id, report=self._report):
             cleaned = message
@@ -114,7 +116,7 @@ class Reader:
             yield cleaned
 
 
-class Export(Reader):
+class Export(SessionRenderer):
     """What is to be exported, and how."""
 
     def __init__(
@@ -122,7 +124,7 @@ class Export(Reader):
         store: Store,
         selection: Selection,
         form: str = "jsonl",
-        options: Options | None = None,
+        options: FormatOptions | None = None,
         *,
         redactor: Redactor | None = None,
         report: Report = log_damage,
@@ -130,7 +132,7 @@ class Export(Reader):
     ) -> None:
         """With ``several``, other processes open the same place and take part where there is much to do."""
         super().__init__(store, form, options, redactor=redactor, report=report)
-        self._options = options or Options()
+        self._options = options or FormatOptions()
         self._several = several
         chosen, self.without = select(store, selection, report=report)
         if self.format.nests:
@@ -141,26 +143,26 @@ class Export(Reader):
         self.inside = len(chosen) - len(self.chosen)
         """How many subagents' sessions are within those."""
 
-    def sessions(self, todo: Sequence[Selected], *, listed: bool = False) -> Generator[Made]:
+    def sessions(self, todo: Sequence[SelectedSession], *, listed: bool = False) -> Generator[RenderedSession]:
         """Each of them, with its place in a list if that is asked for. The pieces of one are to be gone through before
         the next is asked for."""
         if self._several and len(todo) >= MANY:
-            from .workers import Job, cores, shared
+            from .export_workers import ExportJob, cores, shared
 
             if cores() > 1:
                 redactor = self._redactor
                 how = (redactor is not None, redactor is not None and redactor.paths)
-                yield from shared(self, Job(self.store.place, self.form, self._options, listed, *how), todo)
+                yield from shared(self, ExportJob(self.store.place, self.form, self._options, listed, *how), todo)
                 return
         yield from (self.make(chosen, listed=listed) for chosen in todo)
 
-    def make(self, chosen: Selected, *, listed: bool) -> Made:
+    def make(self, chosen: SelectedSession, *, listed: bool) -> RenderedSession:
         """One of them, in this process."""
-        return self.listed(chosen) if listed else Made(chosen, self.pieces(chosen))
+        return self.listed(chosen) if listed else RenderedSession(chosen, self.pieces(chosen))
 
-    def beneath(self, chosen: Selected) -> dict[str, list[Selected]]:
+    def beneath(self, chosen: SelectedSession) -> dict[str, list[SelectedSession]]:
         """The sessions that appear inside of one, at any depth."""
-        found: dict[str, list[Selected]] = {}
+        found: dict[str, list[SelectedSession]] = {}
         if children := self.nested.get(chosen.id):
             found[chosen.id] = children
             for child in children:
@@ -174,7 +176,7 @@ class Export(Reader):
         if self._redactor is not None:
             self._redactor.counts.update(redacted)
 
-    def version(self, chosen: Selected) -> int:
+    def version(self, chosen: SelectedSession) -> int:
         """A number that becomes another when the session, or one that appears inside of it, changes, comes or goes."""
         return chosen.updated + sum(map(self.version, self.nested.get(chosen.id, ())))
 
@@ -184,10 +186,10 @@ class Export(Reader):
         return (self.format.together or (b"", b"", b"")) if len(self.chosen) != 1 else (b"", b"", b"")
 
 
-def _nested(chosen: list[Selected]) -> dict[str, list[Selected]]:
+def _nested(chosen: list[SelectedSession]) -> dict[str, list[SelectedSession]]:
     """Children by parent, where the parent goes out as well; never in a circle."""
     parents = {each.id: each.parent for each in chosen}
-    found: dict[str, list[Selected]] = {}
+    found: dict[str, list[SelectedSession]] = {}
     for each in chosen:
         if each.parent in parents and not _leads_back(each.id, parents):
             found.setdefault(each.parent, []).append(each)

@@ -1,1 +1,0 @@
-"""Sessions out and in: exported, redacted, imported, united."""

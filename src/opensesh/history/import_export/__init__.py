@@ -1,0 +1,1 @@
+"""Export, redaction and import of sessions."""

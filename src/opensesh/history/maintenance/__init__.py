@@ -1,0 +1,1 @@
+"""Checks, repairs and disk usage of stores."""
