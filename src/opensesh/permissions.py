@@ -129,7 +129,7 @@ class Permissions:
                 await self._wait(asked, tuple(rules) if leave == "ask" else (), anew=anew)
         return decided
 
-    def allowing(self, permission: str, rules: Sequence[Rule]) -> Callable[[str], bool]:
+    def allow_check(self, permission: str, rules: Sequence[Rule]) -> Callable[[str], bool]:
         """Tells of any pattern whether :meth:`ask` would let it pass without asking the user, as the rules have it and
         what was allowed for good. ``judge`` is not heard."""
         return allowing(permission, rules, self._approved)

@@ -11,7 +11,7 @@ from opensesh.config.merged import Origin
 from opensesh.config.ownership import whose
 from opensesh.models.provider_trust import provider_trust_items as models
 from opensesh.sharing.share_settings import terms
-from opensesh.tools.mcp.foreign import foreign as servers
+from opensesh.tools.mcp.server_trust import servers_needing_trust as servers
 
 
 @pytest.fixture

@@ -3,18 +3,12 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from opensesh.tools.list import List
-from opensesh.tools.multiedit import MultiEdit
 from opensesh.tools.registry import Features, builtin
-from opensesh.tools.todoread import TodoRead
 from opensesh.tools.tool import Tool
 
 PAGE = (Path(__file__).parents[2] / "docs" / "tools.md").read_text("utf-8")
 EVERY: list[Tool] = [
     *(tool for tool in builtin(Features(plan=True, batch=True, recall=True, exa=True)) if tool.id != "invalid"),
-    List(),
-    MultiEdit(),
-    TodoRead(),
 ]
 _SECTION = re.compile(r"^### ([^\n]+)\n(.+?)(?=^##)", re.MULTILINE | re.DOTALL)
 SECTIONS = {name: text for heading, text in _SECTION.findall(PAGE) for name in re.split(r", | and ", heading)}
@@ -29,4 +23,4 @@ def test_every_built_in_tool_has_a_section_that_names_its_inputs_and_marks_those
 
 def test_the_table_lists_every_tool_that_can_be_offered_once() -> None:
     listed = re.findall(r"^\| \[`(\w+)`\]", PAGE, re.M)
-    assert sorted(listed) == sorted(tool.id for tool in EVERY if tool.id not in ("list", "multiedit", "todoread"))
+    assert sorted(listed) == sorted(tool.id for tool in EVERY)

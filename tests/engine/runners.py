@@ -96,10 +96,10 @@ def die_writing(tell: Report, home: str, half: bool) -> None:
 
     async def act(given: dict[str, Any], ctx: Any) -> str:
         path = os.path.abspath("a.txt")
-        await ctx.changing({path: b"new text\n"})
+        await ctx.before_write({path: b"new text\n"})
         with open("a.txt", "wb") as file:
             file.write(b"new te" if half else b"new text\n")
-        ctx.changed(path)
+        ctx.after_write(path)
         os._exit(9)
 
     async def work(engine: Engine) -> None:

@@ -19,7 +19,6 @@ from opensesh.records import Rule
 from opensesh.storage.json_tree import JsonTree
 from opensesh.testing.scripted import ScriptedModel
 from opensesh.tools.custom import tool
-from opensesh.tools.multiedit import MultiEdit
 
 from .stage import Acting, Stage, stage
 
@@ -179,7 +178,7 @@ def hostile_calls(project: Path) -> list[str]:
         call("write", filePath=other, content="somebody else's plan"),
         call("write", filePath=str(project / ".opencode" / "plans" / ".." / ".." / "a.txt"), content="x"),
         call("edit", filePath=target, oldString="one", newString="two"),
-        call("multiedit", filePath=target, edits=edits),
+        call("multiedit", path=target),
         call("apply_patch", patchText=PATCH),
         call("batch", tool_calls=[{"tool": "write", "parameters": {"filePath": target, "content": "x"}}]),
         call("batch", tool_calls=[{"tool": "bash", "parameters": shell}, {"tool": "edit", "parameters": edits[0]}]),
@@ -205,7 +204,7 @@ def asking(path: str) -> str:
 
 
 def own_tools() -> list[Any]:
-    return [MultiEdit(), Acting("quiet", write_at_once), asking, Acting("read", write_at_once)]
+    return [Acting("multiedit", write_at_once), Acting("quiet", write_at_once), asking, Acting("read", write_at_once)]
 
 
 @pytest.mark.parametrize("config", BROAD)

@@ -128,13 +128,13 @@ async def test_the_record_says_what_is_intended_before_the_file_is_touched() -> 
     seen: list[dict[str, Any]] = []
 
     async def act(given: dict[str, Any], ctx: Any) -> str:
-        await ctx.changing({at("a.txt"): b"new\n"})
+        await ctx.before_write({at("a.txt"): b"new\n"})
         seen.append(on.parts("tool")[0]["state"])
         assert Path("a.txt").read_bytes() == b"old\n"
         await ctx.progress(title="half way", metadata={"so": "far"})
         seen.append(on.parts("tool")[0]["state"])
         Path("a.txt").write_bytes(b"new\n")
-        ctx.changed(at("a.txt"))
+        ctx.after_write(at("a.txt"))
         return "written"
 
     Path("a.txt").write_bytes(b"old\n")
@@ -151,9 +151,9 @@ async def test_the_record_says_what_is_intended_before_the_file_is_touched() -> 
 
 async def test_what_a_tool_did_before_it_failed_goes_back_and_what_it_only_meant_to_do_does_not_count() -> None:
     async def act(given: dict[str, Any], ctx: Any) -> str:
-        await ctx.changing({at("a.txt"): b"new\n", at("b.txt"): b"new\n", at("c.txt"): None})
+        await ctx.before_write({at("a.txt"): b"new\n", at("b.txt"): b"new\n", at("c.txt"): None})
         Path("a.txt").write_bytes(b"new\n")
-        ctx.changed(at("a.txt"))
+        ctx.after_write(at("a.txt"))
         Path("b.txt").write_bytes(b"by someone else\n")
         raise RuntimeError("the disk is full")
 

@@ -8,20 +8,19 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from opensesh.config import rule
+from opensesh.config import Skill, rule
 from opensesh.config.rules import allowing
 from opensesh.errors import QuestionRejectedError
 from opensesh.records import Rule, Todo
 from opensesh.tools import (
-    Child,
+    ChildSession,
     FileTimes,
-    Original,
+    HiddenMessage,
     Outputs,
-    Question,
-    Skill,
     Subtask,
     Tool,
     ToolOutput,
+    UserQuestion,
     invoke,
 )
 
@@ -46,10 +45,10 @@ class BenchTodos:
 
 class BenchQuestions:
     def __init__(self) -> None:
-        self.asked: list[Question] = []
+        self.asked: list[UserQuestion] = []
         self.answers: list[list[str]] | None = []
 
-    async def ask(self, questions: Sequence[Question]) -> Sequence[Sequence[str]]:
+    async def ask(self, questions: Sequence[UserQuestion]) -> Sequence[Sequence[str]]:
         self.asked += questions
         if self.answers is None:
             raise QuestionRejectedError("dismissed")
@@ -62,11 +61,11 @@ class BenchSubtasks:
         self.says = "done"
         self.fails: Exception | None = None
 
-    async def open(self, task: Subtask) -> Child:
+    async def open(self, task: Subtask) -> ChildSession:
         self.opened.append(task)
-        return Child(session_id=task.task_id or "ses_child", model={"modelID": "scripted", "providerID": "fake"})
+        return ChildSession(session_id=task.task_id or "ses_child", model={"modelID": "scripted", "providerID": "fake"})
 
-    async def run(self, child: Child, task: Subtask) -> str:
+    async def run(self, child: ChildSession, task: Subtask) -> str:
         if self.fails is not None:
             raise self.fails
         return self.says
@@ -100,9 +99,9 @@ class BenchModes:
 
 class BenchPast:
     def __init__(self) -> None:
-        self.list: list[Original] = []
+        self.list: list[HiddenMessage] = []
 
-    async def originals(self) -> Sequence[Original]:
+    async def all(self) -> Sequence[HiddenMessage]:
         return self.list
 
 
@@ -136,7 +135,7 @@ class Bench:
         self.skills = BenchSkills()
         self.instructions = BenchInstructions()
         self.modes = BenchModes()
-        self.past = BenchPast()
+        self.hidden_messages = BenchPast()
         self.calls = BenchCalls(self)
         self.asked: list[Asked] = []
         self.refuse: dict[str, Exception] = {}
@@ -161,20 +160,20 @@ class Bench:
         if permission in self.refuse:
             raise self.refuse[permission]
 
-    def allowing(self, permission: str) -> Callable[[str], bool]:
+    def allow_check(self, permission: str) -> Callable[[str], bool]:
         return allowing(permission, self.rules)
 
     async def progress(self, *, title: str | None = None, metadata: Mapping[str, Any] | None = None) -> None:
         self.shown.append((title, dict(metadata or {})))
 
-    async def changing(self, becoming: Mapping[str, bytes | None]) -> None:
-        self.announced.update(becoming)
+    async def before_write(self, contents: Mapping[str, bytes | None]) -> None:
+        self.announced.update(contents)
 
-    def changed(self, path: str) -> None:
+    def after_write(self, path: str) -> None:
         self.written.append(path)
 
     @asynccontextmanager
-    async def watching(self) -> AsyncGenerator[None]:
+    async def track_changes(self) -> AsyncGenerator[None]:
         self.watched += 1
         yield
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from opensesh.errors import PermissionDeniedError, ToolFailedError
-from opensesh.tools.apply_patch import ApplyPatch
+from opensesh.tools.apply_patch import ApplyPatchTool
 
 from .bench import Bench
 
@@ -16,7 +16,7 @@ def patch(*lines: str) -> str:
 
 
 async def apply(bench: Bench, *lines: str) -> str:
-    return (await bench.run(ApplyPatch(), patchText=patch(*lines))).output
+    return (await bench.run(ApplyPatchTool(), patchText=patch(*lines))).output
 
 
 async def test_a_patch_adds_updates_moves_and_deletes(bench: Bench) -> None:
@@ -24,7 +24,7 @@ async def test_a_patch_adds_updates_moves_and_deletes(bench: Bench) -> None:
     bench.put("gone.txt", "x\n")
     bench.put("old.txt", "needle 4\n")
     answer = await bench.run(
-        ApplyPatch(),
+        ApplyPatchTool(),
         patchText=patch(
             "*** Add File: added.txt",
             "+hello",
@@ -77,7 +77,7 @@ async def test_a_place_below_a_file_is_found_out_before_anything_is_touched(benc
     bench.put("a", "one\n")
     text = "*** Begin Patch\n*** Update File: a\n@@\n-one\n+two\n*** Add File: a/b/c\n+x\n*** End Patch"
     with pytest.raises(ToolFailedError, match="a is not a directory"):
-        await bench.run(ApplyPatch(), patchText=text)
+        await bench.run(ApplyPatchTool(), patchText=text)
     assert bench.path("a").read_text() == "one\n"
 
 
@@ -85,10 +85,10 @@ async def test_what_was_done_before_a_failure_is_said(bench: Bench, monkeypatch:
     def get_in_the_way(path: str) -> None:
         bench.path("b").mkdir()
 
-    monkeypatch.setattr(bench, "changed", get_in_the_way)
+    monkeypatch.setattr(bench, "after_write", get_in_the_way)
     text = "*** Begin Patch\n*** Add File: a\n+x\n*** Add File: b\n+x\n*** Add File: c\n+x\n*** End Patch"
     with pytest.raises(ToolFailedError, match=r"b cannot be written: .* not applied further; done before: a$"):
-        await bench.run(ApplyPatch(), patchText=text)
+        await bench.run(ApplyPatchTool(), patchText=text)
     assert not bench.path("c").exists()
 
 
@@ -192,14 +192,14 @@ async def test_what_cannot_be_applied_is_explained(bench: Bench, text: str, mess
     bench.put("there", "t\n")
     bench.put("other", "o\n")
     with pytest.raises(ToolFailedError, match=message):
-        await bench.run(ApplyPatch(), patchText=text)
+        await bench.run(ApplyPatchTool(), patchText=text)
     assert bench.path("there").read_text() == "t\n"
     assert bench.path("other").read_text() == "o\n"
 
 
 async def test_a_shells_wrapping_is_taken_off(bench: Bench) -> None:
     for number, form in enumerate(["<<'EOF'\n{}\nEOF", "cat <<EOF\n{}\nEOF\n", "Here it is:\n{}\nDone."]):
-        await bench.run(ApplyPatch(), patchText=form.format(patch(f"*** Add File: f{number}", "+x")))
+        await bench.run(ApplyPatchTool(), patchText=form.format(patch(f"*** Add File: f{number}", "+x")))
         assert bench.path(f"f{number}").read_text() == "x\n"
 
 

@@ -15,16 +15,15 @@ from typing import Any
 import pytest
 
 from opensesh.errors import PermissionDeniedError, ToolFailedError
-from opensesh.tools.bash import Bash
-from opensesh.tools.shell.capture import Capture
-from opensesh.tools.shell.choice import choose
+from opensesh.tools.bash import BashTool
+from opensesh.tools.shell.execution import Capture, select_shell
 from opensesh.tools.truncation import Outputs
 
 from .bench import Bench
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="POSIX shells")
 
-QUICK = Bash(grace=0.3)
+QUICK = BashTool(grace_seconds=0.3)
 
 
 def is_alive(pid: int) -> bool:
@@ -163,7 +162,7 @@ async def test_a_command_that_takes_too_long_is_stopped_with_all_it_started(benc
     started = time.monotonic()
     answer = await bench.run(QUICK, command=command, timeout=300, description="d")
     assert time.monotonic() - started < 3
-    assert answer.output.startswith("begun\n\n\n<bash_metadata>\nThe command took longer than its timeout of 300 ms")
+    assert answer.output.startswith("begun\n\n\n<bash_metadata>\nThe command exceeded its timeout of 300 ms")
     assert answer.metadata["exit"] is None
     assert not is_alive(int(bench.path("pid").read_text()))
 
@@ -237,7 +236,7 @@ async def test_a_daemon_of_a_command_that_ended_by_itself_stays_whatever_becomes
 
 @needs_proc
 async def test_a_command_within_a_command_bears_both_marks(bench: Bench) -> None:
-    inner = Bash(grace=0.3, environment={**os.environ, "OPENSESH_CALL": "outer"})
+    inner = BashTool(grace_seconds=0.3, environment={**os.environ, "OPENSESH_CALL": "outer"})
     outer, mark = (await bench.run(inner, command="echo $OPENSESH_CALL", description="d")).output.strip().split(":")
     assert outer == "outer"
     assert len(mark) == 16
@@ -293,7 +292,7 @@ async def test_it_ends_when_the_command_does_not_when_its_output_is_closed(bench
     answer = await bench.run(QUICK, command="sleep 60 & echo $! > pid; echo done", description="d")
     assert time.monotonic() - started < 2
     assert answer.output.startswith("done\n")
-    assert "left in the background" in answer.output
+    assert "background process" in answer.output
     os.kill(int(bench.path("pid").read_text()), 9)
 
 
@@ -318,12 +317,12 @@ async def test_huge_output_costs_no_memory(bench: Bench) -> None:
 
 
 def test_what_does_not_fit_on_disk_is_counted(tmp_path: Path) -> None:
-    capture = Capture(Outputs(directory=str(tmp_path), max_bytes=10), most_on_disk=20)
+    capture = Capture(Outputs(directory=str(tmp_path), max_bytes=10), max_file_bytes=20)
     for _ in range(10):
         capture.feed(b"123456789\n")
     preview = capture.finish()
     assert preview.path is not None
-    assert Path(preview.path).read_text() == "123456789\n" * 2 + "\n[80 more bytes came and were not kept]\n"
+    assert Path(preview.path).read_text() == "123456789\n" * 2 + "\n[80 more bytes were not saved]\n"
 
 
 def test_the_end_of_a_long_output_starts_with_a_whole_character(tmp_path: Path) -> None:
@@ -376,7 +375,7 @@ async def test_a_shell_that_is_missing_is_said_to_be(bench: Bench, tmp_path: Pat
     broken.write_bytes(b"\x7fELF")
     broken.chmod(0o755)
     with pytest.raises(ToolFailedError, match="could not be started"):
-        await bench.run(Bash(environment={"SHELL": str(broken)}), command="true")
+        await bench.run(BashTool(environment={"SHELL": str(broken)}), command="true")
 
 
 def test_the_users_shell_is_used_unless_it_speaks_another_language(tmp_path: Path) -> None:
@@ -384,15 +383,15 @@ def test_the_users_shell_is_used_unless_it_speaks_another_language(tmp_path: Pat
         (tmp_path / name).write_text("")
         (tmp_path / name).chmod(0o755)
     path = str(tmp_path)
-    assert choose({"SHELL": f"{path}/zsh", "PATH": path}).language == "bash"
-    assert choose({"SHELL": f"{path}/fish", "PATH": path}).path == f"{path}/bash"
-    assert choose({"SHELL": f"{path}/gone", "PATH": path}).path == f"{path}/bash"
-    assert choose({"SHELL": "/bin/sh", "PATH": path}).language == "posix"
-    assert choose({"PATH": str(tmp_path / "empty")}).path in ("/bin/bash", "/bin/sh")
+    assert select_shell({"SHELL": f"{path}/zsh", "PATH": path}).language == "bash"
+    assert select_shell({"SHELL": f"{path}/fish", "PATH": path}).path == f"{path}/bash"
+    assert select_shell({"SHELL": f"{path}/gone", "PATH": path}).path == f"{path}/bash"
+    assert select_shell({"SHELL": "/bin/sh", "PATH": path}).language == "posix"
+    assert select_shell({"PATH": str(tmp_path / "empty")}).path in ("/bin/bash", "/bin/sh")
 
 
 async def test_it_works_where_git_and_ripgrep_are_missing(bench: Bench) -> None:
-    tool = Bash(environment={"SHELL": "/bin/sh", "PATH": "/nonexistent"})
+    tool = BashTool(environment={"SHELL": "/bin/sh", "PATH": "/nonexistent"})
     assert (await bench.run(tool, command="echo x", description="d")).output == "x\n"
 
 

@@ -12,7 +12,7 @@ from opensesh.tools import diff
 lines = st.lists(st.sampled_from(["a", "b", "  c", "", "d e"]), max_size=30)
 
 
-def applied(old: list[str], new: list[str], found: list[diff.Change]) -> list[str]:
+def applied(old: list[str], new: list[str], found: list[diff.LineChange]) -> list[str]:
     result: list[str] = []
     at = 0
     for change in found:
@@ -75,4 +75,4 @@ def test_common_indentation_is_taken_off() -> None:
 def test_huge_differences_are_called_replaced_rather_than_computed() -> None:
     old = [f"o{number}" for number in range(20_000)]
     new = [f"n{number}" for number in range(20_000)]
-    assert diff.changes(old, new) == [diff.Change(0, 20_000, 0, 20_000)]
+    assert diff.changes(old, new) == [diff.LineChange(0, 20_000, 0, 20_000)]

@@ -10,14 +10,13 @@ import pytest
 from opensesh.errors import PermissionDeniedError, ToolFailedError
 from opensesh.records import loads_object
 from opensesh.tools import FileLocks, FileTimes
-from opensesh.tools.apply_patch import ApplyPatch
-from opensesh.tools.bash import Bash
-from opensesh.tools.edit import Edit
-from opensesh.tools.glob import Glob
-from opensesh.tools.grep import Grep
-from opensesh.tools.multiedit import MultiEdit
-from opensesh.tools.read import Read
-from opensesh.tools.write import Write
+from opensesh.tools.apply_patch import ApplyPatchTool
+from opensesh.tools.bash import BashTool
+from opensesh.tools.edit import EditTool
+from opensesh.tools.glob import GlobTool
+from opensesh.tools.grep import GrepTool
+from opensesh.tools.read import ReadTool
+from opensesh.tools.write import WriteTool
 
 from .bench import Bench
 
@@ -34,7 +33,7 @@ async def test_an_edit_is_as_opencode_stores_it(bench: Bench, corpus: Path) -> N
     state = stored(corpus, "edit")
     path = bench.put("README.md", "hello\n", seen=True)
     given = {**state["input"], "filePath": path}
-    answer = await bench.run(Edit(), **given)
+    answer = await bench.run(EditTool(), **given)
     assert bench.path("README.md").read_text() == state["metadata"]["filediff"]["after"]
     assert answer.output == state["output"]
     assert answer.title == state["title"]
@@ -49,7 +48,7 @@ async def test_an_edit_is_as_opencode_stores_it(bench: Bench, corpus: Path) -> N
 async def test_a_write_is_as_opencode_stores_it(bench: Bench, corpus: Path) -> None:
     state = stored(corpus, "write")
     path = str(bench.path("new.txt"))
-    answer = await bench.run(Write(), content=state["input"]["content"], filePath=path)
+    answer = await bench.run(WriteTool(), content=state["input"]["content"], filePath=path)
     assert bench.path("new.txt").read_text() == state["input"]["content"]
     assert (answer.output, answer.title) == (state["output"], state["title"])
     assert str(answer.metadata) == str(state["metadata"]).replace(state["input"]["filePath"], path)
@@ -57,12 +56,12 @@ async def test_a_write_is_as_opencode_stores_it(bench: Bench, corpus: Path) -> N
 
 async def test_a_file_must_have_been_read(bench: Bench) -> None:
     path = bench.put("a", "one")
-    for tool, given in ((Edit(), {"oldString": "one", "newString": "two"}), (Write(), {"content": "two"})):
+    for tool, given in ((EditTool(), {"oldString": "one", "newString": "two"}), (WriteTool(), {"content": "two"})):
         with pytest.raises(ToolFailedError, match="has not been read"):
             await bench.run(tool, filePath=path, **given)
-    await bench.run(Read(), filePath=path)
-    await bench.run(Edit(), filePath=path, oldString="one", newString="two")
-    await bench.run(Write(), filePath=path, content="three")
+    await bench.run(ReadTool(), filePath=path)
+    await bench.run(EditTool(), filePath=path, oldString="one", newString="two")
+    await bench.run(WriteTool(), filePath=path, content="three")
     assert bench.path("a").read_text() == "three"
 
 
@@ -70,25 +69,25 @@ async def test_a_file_that_changed_meanwhile_must_be_read_again(bench: Bench) ->
     path = bench.put("a", "one", seen=True)
     bench.put("a", "other one")
     with pytest.raises(ToolFailedError, match="has changed since"):
-        await bench.run(Edit(), filePath=path, oldString="one", newString="two")
+        await bench.run(EditTool(), filePath=path, oldString="one", newString="two")
     bench.files = FileTimes(required=False)
-    await bench.run(Edit(), filePath=path, oldString="one", newString="two")
+    await bench.run(EditTool(), filePath=path, oldString="one", newString="two")
     assert bench.path("a").read_text() == "other two"
 
 
 @pytest.mark.parametrize(
     ("tool", "arguments"),
     [
-        (Edit(), {"filePath": "a", "oldString": "one", "newString": "two"}),
-        (Write(), {"filePath": "a", "content": "two"}),
-        (Edit(), {"filePath": "new", "oldString": "", "newString": "two"}),
-        (Write(), {"filePath": "new", "content": "two"}),
-        (ApplyPatch(), {"patchText": "*** Begin Patch\n*** Update File: a\n@@\n-one\n+two\n*** End Patch"}),
-        (ApplyPatch(), {"patchText": "*** Begin Patch\n*** Add File: new\n+two\n*** End Patch"}),
+        (EditTool(), {"filePath": "a", "oldString": "one", "newString": "two"}),
+        (WriteTool(), {"filePath": "a", "content": "two"}),
+        (EditTool(), {"filePath": "new", "oldString": "", "newString": "two"}),
+        (WriteTool(), {"filePath": "new", "content": "two"}),
+        (ApplyPatchTool(), {"patchText": "*** Begin Patch\n*** Update File: a\n@@\n-one\n+two\n*** End Patch"}),
+        (ApplyPatchTool(), {"patchText": "*** Begin Patch\n*** Add File: new\n+two\n*** End Patch"}),
     ],
 )
 async def test_what_changes_while_the_user_thinks_is_not_overwritten(
-    bench: Bench, tool: Edit | Write | ApplyPatch, arguments: dict[str, Any]
+    bench: Bench, tool: EditTool | WriteTool | ApplyPatchTool, arguments: dict[str, Any]
 ) -> None:
     bench.put("a", "one\n", seen=True)
 
@@ -106,20 +105,20 @@ async def test_what_changes_while_the_user_thinks_is_not_overwritten(
 async def test_nothing_is_written_that_was_refused(bench: Bench) -> None:
     path = bench.put("a", "one", seen=True)
     bench.refuse["edit"] = PermissionDeniedError("no")
-    for tool, given in ((Edit(), {"oldString": "one", "newString": "two"}), (Write(), {"content": "two"})):
+    for tool, given in ((EditTool(), {"oldString": "one", "newString": "two"}), (WriteTool(), {"content": "two"})):
         with pytest.raises(PermissionDeniedError):
             await bench.run(tool, filePath=path, **given)
     with pytest.raises(PermissionDeniedError):
-        await bench.run(Write(), filePath="made/up", content="x")
+        await bench.run(WriteTool(), filePath="made/up", content="x")
     assert bench.path("a").read_text() == "one"
     assert not bench.path("made").exists()
 
 
 async def test_an_empty_old_string_makes_a_file_but_never_overwrites_one(bench: Bench) -> None:
-    await bench.run(Edit(), filePath="new/file.txt", oldString="", newString="a\nb\n")
+    await bench.run(EditTool(), filePath="new/file.txt", oldString="", newString="a\nb\n")
     assert bench.path("new/file.txt").read_text() == "a\nb\n"
     with pytest.raises(ToolFailedError, match="exists"):
-        await bench.run(Edit(), filePath="new/file.txt", oldString="", newString="c")
+        await bench.run(EditTool(), filePath="new/file.txt", oldString="", newString="c")
 
 
 @pytest.mark.parametrize(
@@ -133,18 +132,18 @@ async def test_an_empty_old_string_makes_a_file_but_never_overwrites_one(bench: 
 async def test_what_cannot_be_edited_is_explained(bench: Bench, old: str, new: str, message: str) -> None:
     path = bench.put("a.py", "return 1\nreturn 2\n", seen=True)
     with pytest.raises(ToolFailedError, match=message):
-        await bench.run(Edit(), filePath=path, oldString=old, newString=new)
+        await bench.run(EditTool(), filePath=path, oldString=old, newString=new)
 
 
 async def test_all_places_can_be_changed_at_once(bench: Bench) -> None:
     path = bench.put("a.py", "x = x + x\n", seen=True)
-    await bench.run(Edit(), filePath=path, oldString="x", newString="y", replaceAll=True)
+    await bench.run(EditTool(), filePath=path, oldString="x", newString="y", replaceAll=True)
     assert bench.path("a.py").read_text() == "y = y + y\n"
 
 
 async def test_marks_line_ends_and_odd_bytes_stay(bench: Bench) -> None:
     path = bench.put("a", b"\xef\xbb\xbfone\r\ntwo\r\nthr\xe9e\r\nfour\n", seen=True)
-    answer = await bench.run(Edit(), filePath=path, oldString="one\ntwo", newString="1\n2\n2b")
+    answer = await bench.run(EditTool(), filePath=path, oldString="one\ntwo", newString="1\n2\n2b")
     assert bench.path("a").read_bytes() == b"\xef\xbb\xbf1\r\n2\r\n2b\r\nthr\xe9e\r\nfour\n"
     assert answer.metadata["filediff"]["before"] == "one\r\ntwo\r\nthr\ufffde\r\nfour\n"
     assert (answer.metadata["filediff"]["additions"], answer.metadata["filediff"]["deletions"]) == (3, 2)
@@ -152,26 +151,26 @@ async def test_marks_line_ends_and_odd_bytes_stay(bench: Bench) -> None:
 
 async def test_lenient_matches_keep_line_ends_too(bench: Bench) -> None:
     path = bench.put("a", b"def f():\r\n    one\r\n    two\r\nend\r\n", seen=True)
-    await bench.run(Edit(), filePath=path, oldString="one\ntwo\n", newString="    1\n    2\n")
+    await bench.run(EditTool(), filePath=path, oldString="one\ntwo\n", newString="    1\n    2\n")
     assert bench.path("a").read_bytes() == b"def f():\r\n    1\r\n    2\r\nend\r\n"
 
 
 async def test_other_encodings_are_written_as_they_were(bench: Bench) -> None:
     path = bench.put("a", b"\xff\xfe" + "hällo\r\n".encode("utf-16-le"), seen=True)
-    await bench.run(Edit(), filePath=path, oldString="hällo", newString="漢字")
+    await bench.run(EditTool(), filePath=path, oldString="hällo", newString="漢字")
     assert bench.path("a").read_bytes() == b"\xff\xfe" + "漢字\r\n".encode("utf-16-le")
 
 
 async def test_half_a_character_in_utf_16_is_no_text_but_no_accident_either(bench: Bench) -> None:
     path = bench.put("a", b"\xff\xfea\x00b", seen=True)
     with pytest.raises(ToolFailedError, match="not found in the file"):
-        await bench.run(Edit(), filePath=path, oldString="ab", newString="c")
+        await bench.run(EditTool(), filePath=path, oldString="ab", newString="c")
     assert bench.path("a").read_bytes() == b"\xff\xfea\x00b"
 
 
 async def test_a_write_keeps_the_mark_and_nothing_else(bench: Bench) -> None:
     path = bench.put("a", b"\xef\xbb\xbfone\r\n", seen=True)
-    await bench.run(Write(), filePath=path, content="two\n")
+    await bench.run(WriteTool(), filePath=path, content="two\n")
     assert bench.path("a").read_bytes() == b"\xef\xbb\xbftwo\n"
 
 
@@ -179,7 +178,7 @@ async def test_links_and_modes_survive(bench: Bench) -> None:
     target = bench.put("target", "one", seen=True)
     os.chmod(target, 0o750)
     os.symlink(target, bench.path("link"))
-    await bench.run(Edit(), filePath="link", oldString="one", newString="two")
+    await bench.run(EditTool(), filePath="link", oldString="one", newString="two")
     assert bench.path("link").is_symlink()
     assert bench.path("target").read_text() == "two"
     assert os.stat(target).st_mode & 0o777 == 0o750
@@ -192,10 +191,10 @@ async def test_edits_of_one_file_wait_for_each_other(bench: Bench) -> None:
         for number in range(20):
             group.create_task(
                 bench.run(
-                    Edit(), filePath=path, oldString=f"w{number}", newString=f"W{number:02}", replaceAll=number == 1
+                    EditTool(), filePath=path, oldString=f"w{number}", newString=f"W{number:02}", replaceAll=number == 1
                 )
                 if number != 1
-                else bench.run(Edit(), filePath=path, oldString="w1 ", newString="W01 ")
+                else bench.run(EditTool(), filePath=path, oldString="w1 ", newString="W01 ")
             )
     assert bench.path("a").read_text() == " ".join(f"W{number:02}" for number in range(20))
 
@@ -221,9 +220,9 @@ async def test_sessions_that_share_locks_wait_for_each_other_too(tmp_path: Path)
 async def test_directories_and_missing_files_are_not_edited(bench: Bench) -> None:
     bench.path("sub").mkdir()
     with pytest.raises(ToolFailedError, match="is a directory"):
-        await bench.run(Edit(), filePath="sub", oldString="a", newString="b")
+        await bench.run(EditTool(), filePath="sub", oldString="a", newString="b")
     with pytest.raises(ToolFailedError, match="File not found"):
-        await bench.run(Edit(), filePath="gone", oldString="a", newString="b")
+        await bench.run(EditTool(), filePath="gone", oldString="a", newString="b")
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
@@ -231,10 +230,10 @@ async def test_what_is_no_plain_file_is_not_opened(bench: Bench) -> None:
     os.mkfifo(bench.path("pipe"))
     patch = "*** Begin Patch\n*** Update File: pipe\n@@\n-a\n+b\n*** End Patch"
     for call in (
-        bench.run(Write(), filePath="pipe", content="x"),
-        bench.run(Edit(), filePath="pipe", oldString="a", newString="b"),
-        bench.run(ApplyPatch(), patchText=patch),
-        bench.run(Write(), filePath="/dev/zero", content="x"),
+        bench.run(WriteTool(), filePath="pipe", content="x"),
+        bench.run(EditTool(), filePath="pipe", oldString="a", newString="b"),
+        bench.run(ApplyPatchTool(), patchText=patch),
+        bench.run(WriteTool(), filePath="/dev/zero", content="x"),
     ):
         with pytest.raises(ToolFailedError, match="no plain file"):
             await call
@@ -242,12 +241,12 @@ async def test_what_is_no_plain_file_is_not_opened(bench: Bench) -> None:
 
 async def test_a_path_cannot_hold_a_nul(bench: Bench) -> None:
     for call in (
-        bench.run(Write(), filePath="a\0b", content="x"),
-        bench.run(Read(), filePath="a\0b"),
-        bench.run(Glob(), pattern="/a\0/*"),
-        bench.run(Grep(), pattern="x", path="a\0b"),
-        bench.run(Grep(), pattern="a\0b"),
-        bench.run(Bash(), command="true", workdir="a\0b"),
+        bench.run(WriteTool(), filePath="a\0b", content="x"),
+        bench.run(ReadTool(), filePath="a\0b"),
+        bench.run(GlobTool(), pattern="/a\0/*"),
+        bench.run(GrepTool(), pattern="x", path="a\0b"),
+        bench.run(GrepTool(), pattern="a\0b"),
+        bench.run(BashTool(), command="true", workdir="a\0b"),
     ):
         with pytest.raises(ToolFailedError, match="NUL"):
             await call
@@ -257,16 +256,4 @@ async def test_a_path_cannot_hold_a_nul(bench: Bench) -> None:
 async def test_what_the_disk_refuses_is_said(bench: Bench) -> None:
     bench.put("file", "x")
     with pytest.raises(ToolFailedError, match="cannot be written"):
-        await bench.run(Write(), filePath="file/below", content="x")
-
-
-async def test_several_edits_follow_one_another(bench: Bench) -> None:
-    path = bench.put("a", "one two", seen=True)
-    edits = [{"oldString": "one", "newString": "two"}, {"oldString": "two", "newString": "2", "replaceAll": True}]
-    answer = await bench.run(MultiEdit(), filePath=path, edits=edits)
-    assert bench.path("a").read_text() == "2 2"
-    assert len(answer.metadata["results"]) == 2
-    failing = [{"oldString": "2 2", "newString": "3"}, {"oldString": "gone", "newString": "4"}]
-    with pytest.raises(ToolFailedError, match=r"Edit 2 of 2 failed: .* The 1 before it were made\."):
-        await bench.run(MultiEdit(), filePath=path, edits=failing)
-    assert bench.path("a").read_text() == "3"
+        await bench.run(WriteTool(), filePath="file/below", content="x")

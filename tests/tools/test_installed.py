@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from opensesh.tools.installed import installed
+from opensesh.tools.custom import load_installed_tools
 
 from ..engine.stage import stage
 from .bench import Bench
@@ -71,7 +71,7 @@ def entries(path: Path, **named: str) -> None:
 
 async def test_functions_tools_classes_lists_and_makers_bring_tools(package: Path, tmp_path: Path) -> None:
     entries(package, a="brought:plain", b="brought:decorated", c="brought:Complete", d="brought:made")
-    found = installed()
+    found = load_installed_tools()
     assert found.unusable == ()
     assert [(each.tool.id, each.package) for each in found.tools] == [
         ("plain", "brought"),
@@ -88,12 +88,12 @@ async def test_functions_tools_classes_lists_and_makers_bring_tools(package: Pat
 
 def test_a_list_brings_several(package: Path) -> None:
     entries(package, all="brought:several")
-    assert [each.tool.id for each in installed().tools] == ["plain", "decorated"]
+    assert [each.tool.id for each in load_installed_tools().tools] == ["plain", "decorated"]
 
 
 def test_no_function_is_run_to_find_out_what_it_is(package: Path) -> None:
     entries(package, a="brought:no_parameters")
-    assert [each.tool.id for each in installed().tools] == ["no_parameters"]
+    assert [each.tool.id for each in load_installed_tools().tools] == ["no_parameters"]
     assert sys.modules["brought"].ran == []
 
 
@@ -108,16 +108,16 @@ def test_what_cannot_be_used_is_named_and_costs_itself_alone(package: Path, capl
         f="nowhere:anything",
         g="brought:several",
     )
-    found = installed()
+    found = load_installed_tools()
     assert [each.tool.id for each in found.tools] == ["plain"]
     why = {each.entry: each.error for each in found.unusable}
-    assert why["b"] == "the tool 'undocumented' needs a docstring: it is what the model goes by"
-    assert why["c"] == "brought:number is int, which is no tool and makes none"
+    assert why["b"] == "the tool 'undocumented' needs a docstring: the model reads it as the description"
+    assert why["c"] == "brought:number is int, neither a tool nor a function that creates one"
     assert why["d"].startswith("AttributeError")
     assert why["e"] == "SystemExit: no licence"
     assert why["f"].startswith("ModuleNotFoundError")
-    assert why["g"] == "there is a tool 'plain' already, from brought"
-    assert "the tool b of the package brought cannot be used" in caplog.text
+    assert why["g"] == "the tool 'plain' is already provided by brought"
+    assert "cannot use the tool b of the package brought" in caplog.text
 
 
 async def test_a_session_is_offered_them_and_none_takes_the_place_of_a_built_in_one(package: Path) -> None:

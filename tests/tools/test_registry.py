@@ -10,13 +10,11 @@ import opensesh.tools
 from opensesh.errors import InvalidArgumentsError, PermissionDeniedError, ToolFailedError
 from opensesh.permissions import disabled
 from opensesh.records import Rule
-from opensesh.tools import Context, Features, Named, Registry, Surroundings, ToolOutput, invoke, specify
+from opensesh.tools import CatalogEntry, Context, DescriptionVariables, Features, Registry, ToolOutput, invoke, to_spec
 from opensesh.tools.custom import tool
-from opensesh.tools.list import List
-from opensesh.tools.multiedit import MultiEdit
-from opensesh.tools.recall import Recall
+from opensesh.tools.recall import RecallTool
 from opensesh.tools.registry import builtin
-from opensesh.tools.todoread import TodoRead
+from opensesh.tools.task import TaskTool
 
 from .bench import Bench
 
@@ -74,21 +72,21 @@ def test_names_are_found_whatever_their_case() -> None:
 
 
 def test_every_tool_has_a_description_beside_it_and_every_description_a_tool() -> None:
-    tools = [*builtin(EVERYTHING), List(), MultiEdit(), TodoRead(), Recall()]
+    tools = [*builtin(EVERYTHING), RecallTool()]
     for each in tools:
         assert len(each.description) > 40, each.id
     folder = Path(opensesh.tools.__file__).parent
     assert {path.stem for path in folder.glob("*.md")} == {each.id for each in tools}
 
 
-def test_descriptions_speak_of_the_surroundings() -> None:
-    surroundings = Surroundings(
+def test_placeholders_in_descriptions_are_filled_in() -> None:
+    variables = DescriptionVariables(
         directory="/srv/here",
-        agents=(Named("explore", "Finds things"),),
-        skills=(Named("hello", "Says hello", "file:///s/SKILL.md"),),
+        agents=(CatalogEntry("explore", "Finds things"),),
+        skills=(CatalogEntry("hello", "Says hello", "file:///s/SKILL.md"),),
         max_lines=7,
     )
-    specs = {each.id: specify(each, surroundings) for each in builtin(EVERYTHING)}
+    specs = {each.id: to_spec(each, variables) for each in builtin(EVERYTHING)}
     assert "/srv/here" in specs["bash"].description
     assert "7 lines" in specs["bash"].description
     assert "- explore: Finds things" in specs["task"].description
@@ -96,7 +94,7 @@ def test_descriptions_speak_of_the_surroundings() -> None:
     assert specs["read"].parameters["required"] == ["filePath"]
     for spec in specs.values():
         assert "{{" not in spec.description, spec.name
-    assert "(none)" in specify(Registry.standard().get("task") or List(), Surroundings()).description
+    assert "(none)" in to_spec(TaskTool(), DescriptionVariables()).description
 
 
 @tool
@@ -141,7 +139,7 @@ async def test_a_plain_function_may_see_the_context_and_answer_anything(bench: B
         """Answers with what no one can show."""
         return object()
 
-    with pytest.raises(ToolFailedError, match="cannot be shown"):
+    with pytest.raises(ToolFailedError, match="cannot be encoded"):
         await bench.run(odd)
 
     @tool
@@ -178,9 +176,9 @@ def test_what_cannot_be_a_tool_is_refused_at_once() -> None:
         tool(undescribed)
     with pytest.raises(ValueError, match="by name"):
         tool(spread)
-    with pytest.raises(ValueError, match="name of a tool"):
+    with pytest.raises(ValueError, match="invalid tool name"):
         tool(name="a b")(spread)
-    with pytest.raises(ValueError, match="cannot be described"):
+    with pytest.raises(ValueError, match="no JSON schema"):
         tool(unwritable)
 
 

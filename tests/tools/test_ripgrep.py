@@ -12,7 +12,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from opensesh.tools import search
+from opensesh.tools import file_search as search
 from opensesh.tools.ripgrep import packaged, ripgrep
 
 LETTERS = "abA1_é漢 -.()[]{}*+?|^$\\"
@@ -73,7 +73,7 @@ def test_the_users_own_program_comes_first(monkeypatch: pytest.MonkeyPatch, tmp_
 def test_with_ripgrep_and_without_it_the_same_is_found(
     files: dict[str, tuple[list[str], str]], ignored: list[str], pattern: str, include: str | None
 ) -> None:
-    async def both(directory: str) -> tuple[list[str], search.Found]:
+    async def both(directory: str) -> tuple[list[str], search.SearchMatches]:
         return sorted(await search.files(directory)), await search.grep(pattern, directory, include)
 
     with project(files, ignored) as directory, pytest.MonkeyPatch.context() as patch:

@@ -9,10 +9,9 @@ import pytest
 
 from opensesh.config import rule
 from opensesh.errors import PermissionDeniedError, ToolFailedError
-from opensesh.tools import search
-from opensesh.tools.glob import Glob
-from opensesh.tools.grep import Grep
-from opensesh.tools.list import List
+from opensesh.tools import file_search as search
+from opensesh.tools.glob import GlobTool
+from opensesh.tools.grep import GrepTool
 from opensesh.tools.ripgrep import ripgrep
 
 from .bench import Bench, older
@@ -46,16 +45,16 @@ def backend(request: pytest.FixtureRequest, bench: Bench, monkeypatch: pytest.Mo
 async def test_files_are_found_newest_first(bench: Bench, backend: str) -> None:
     for age, name in enumerate(["src/a.py", "src/deep/b.py", "c.py", ".hidden/d.py", "e.txt"]):
         older(bench.put(name, ""), age)
-    answer = await bench.run(Glob(), pattern="**/*.py")
+    answer = await bench.run(GlobTool(), pattern="**/*.py")
     names = ["src/a.py", "src/deep/b.py", "c.py", ".hidden/d.py"]
     assert answer.output.split("\n") == [str(bench.path(name)) for name in names]
     assert answer.metadata == {"count": 4, "truncated": False}
     assert answer.title == ""
     assert bench.patterns("glob") == ["**/*.py"]
-    below = await bench.run(Glob(), pattern="*.py", path="src")
+    below = await bench.run(GlobTool(), pattern="*.py", path="src")
     assert below.output == f"{bench.path('src/a.py')}\n{bench.path('src/deep/b.py')}"
     assert below.title == "src"
-    assert (await bench.run(Glob(), pattern="*.zzz")).output == "No files found"
+    assert (await bench.run(GlobTool(), pattern="*.zzz")).output == "No files found"
 
 
 async def test_what_the_repository_ignores_is_not_found(bench: Bench, backend: str) -> None:
@@ -67,11 +66,11 @@ async def test_what_the_repository_ignores_is_not_found(bench: Bench, backend: s
     subprocess.run([git_program, "add", "tracked.py"], cwd=bench.directory, check=True)
     bench.put(".gitignore", "node_modules/\nbuild/\ntracked.py\n")
     bench.put("sub/.gitignore", "local.py\n")
-    assert (await bench.run(Glob(), pattern="**/*.py")).output == str(bench.path("kept.py"))
+    assert (await bench.run(GlobTool(), pattern="**/*.py")).output == str(bench.path("kept.py"))
     assert (
-        await bench.run(Grep(), pattern="needle")
+        await bench.run(GrepTool(), pattern="needle")
     ).output == f"Found 1 matches\n{bench.path('kept.py')}:\n  Line 1: needle"
-    included = await bench.run(Grep(), pattern="needle", include="*.py")
+    included = await bench.run(GrepTool(), pattern="needle", include="*.py")
     assert included.metadata["matches"] == 1
 
 
@@ -79,8 +78,8 @@ async def test_links_and_the_repository_itself_are_passed_over(bench: Bench, bac
     bench.put("a.txt", "needle\n")
     bench.put(".git/needle.txt", "needle\n")
     os.symlink(bench.path("a.txt"), bench.path("link.txt"))
-    assert (await bench.run(Glob(), pattern="*.txt")).output == str(bench.path("a.txt"))
-    assert (await bench.run(Grep(), pattern="needle")).metadata["matches"] == 1
+    assert (await bench.run(GlobTool(), pattern="*.txt")).output == str(bench.path("a.txt"))
+    assert (await bench.run(GrepTool(), pattern="needle")).metadata["matches"] == 1
 
 
 async def test_repositories_within_the_repository_are_searched(bench: Bench, backend: str) -> None:
@@ -90,35 +89,35 @@ async def test_repositories_within_the_repository_are_searched(bench: Bench, bac
     inner.mkdir()
     subprocess.run([shutil.which("git") or "git", "init", "-q"], cwd=inner, check=True)
     bench.put("vendored/x.py", "needle\n")
-    assert (await bench.run(Glob(), pattern="**/*.py")).output == str(bench.path("vendored/x.py"))
+    assert (await bench.run(GlobTool(), pattern="**/*.py")).output == str(bench.path("vendored/x.py"))
 
 
 async def test_lines_are_found_by_file(bench: Bench, backend: str) -> None:
     older(bench.put("src/a.py", "def f():\n    return 1\n\n\ndef g():\n    return 2\r\n"), 5)
     older(bench.put("ünï.py", "return 漢字\n"), 1)
     bench.put("b.txt", "return\n")
-    answer = await bench.run(Grep(), pattern="return .", include="*.py")
+    answer = await bench.run(GrepTool(), pattern="return .", include="*.py")
     assert answer.output == (
         f"Found 3 matches\n{bench.path('ünï.py')}:\n  Line 1: return 漢字\n\n"
         f"{bench.path('src/a.py')}:\n  Line 2:     return 1\n  Line 6:     return 2"
     )
     assert answer.title == "return ."
     assert answer.metadata == {"matches": 3, "truncated": False}
-    assert (await bench.run(Grep(), pattern="nowhere")).output == "No files found"
-    one = await bench.run(Grep(), pattern="return", path="src/a.py")
+    assert (await bench.run(GrepTool(), pattern="nowhere")).output == "No files found"
+    one = await bench.run(GrepTool(), pattern="return", path="src/a.py")
     assert one.metadata["matches"] == 2
-    rooted = await bench.run(Grep(), pattern="return", include="src/**/*.py")
+    rooted = await bench.run(GrepTool(), pattern="return", include="src/**/*.py")
     assert rooted.metadata["matches"] == 2
 
 
 async def test_too_many_are_counted_and_the_first_are_shown(bench: Bench, backend: str) -> None:
     for number in range(150):
         bench.put(f"many/f{number}.txt", f"needle {number}\n")
-    found = await bench.run(Grep(), pattern="needle")
+    found = await bench.run(GrepTool(), pattern="needle")
     assert found.output.startswith("Found 150 matches (showing first 100)\n")
     assert found.output.endswith("\n\n(150 matches in all, 100 of them shown. Narrow the pattern, path or include.)")
     assert found.metadata == {"matches": 150, "truncated": True}
-    named = await bench.run(Glob(), pattern="many/*")
+    named = await bench.run(GlobTool(), pattern="many/*")
     assert named.metadata == {"count": 100, "truncated": True}
     assert named.output.endswith("\n\n(Only the newest 100 of 150 files are shown. Narrow the pattern or the path.)")
 
@@ -126,7 +125,7 @@ async def test_too_many_are_counted_and_the_first_are_shown(bench: Bench, backen
 async def test_long_lines_are_cut_and_binary_files_are_skipped(bench: Bench, backend: str) -> None:
     bench.put("long.txt", "needle" + "x" * 5000 + "\n")
     bench.put("bin", b"needle\0\n")
-    answer = await bench.run(Grep(), pattern="needle")
+    answer = await bench.run(GrepTool(), pattern="needle")
     assert answer.metadata["matches"] == 1
     assert answer.output.endswith("x...")
 
@@ -134,24 +133,24 @@ async def test_long_lines_are_cut_and_binary_files_are_skipped(bench: Bench, bac
 async def test_a_bad_pattern_is_explained(bench: Bench, backend: str) -> None:
     bench.put("a", "x")
     with pytest.raises(ToolFailedError, match="no regular expression"):
-        await bench.run(Grep(), pattern="(unclosed")
+        await bench.run(GrepTool(), pattern="(unclosed")
 
 
 async def test_patterns_are_spelled_as_for_ripgrep(bench: Bench, backend: str) -> None:
     bench.put("a", "Hello 42\n")
     for pattern in ("(?i)hello", "[[:digit:]]+", "(?<word>Hello)", r"^\w+\s\d+$", "o 4"):
-        assert (await bench.run(Grep(), pattern=pattern)).metadata["matches"] == 1, pattern
+        assert (await bench.run(GrepTool(), pattern=pattern)).metadata["matches"] == 1, pattern
 
 
 async def test_patterns_that_look_around_or_back_work_with_every_program(bench: Bench, backend: str) -> None:
     bench.put("a", "one one\none two\n{\n")
     for pattern, count in ((r"(\w+) \1", 1), ("one(?= two)", 1), ("(?<!one )two", 0), ("{", 1)):
-        assert (await bench.run(Grep(), pattern=pattern)).metadata["matches"] == count, pattern
+        assert (await bench.run(GrepTool(), pattern=pattern)).metadata["matches"] == count, pattern
 
 
 async def test_an_absolute_pattern_says_where_to_look(bench: Bench, backend: str) -> None:
     path = bench.put("src/a.py", "")
-    answer = await bench.run(Glob(), pattern=f"{bench.directory}/src/**/*.py")
+    answer = await bench.run(GlobTool(), pattern=f"{bench.directory}/src/**/*.py")
     assert answer.output == path
     assert "external_directory" not in bench.permissions()
 
@@ -159,10 +158,9 @@ async def test_an_absolute_pattern_says_where_to_look(bench: Bench, backend: str
 async def test_looking_outside_is_asked_for(bench: Bench, tmp_path: Path) -> None:
     bench.refuse["external_directory"] = PermissionDeniedError("no")
     for tool, arguments in (
-        (Glob(), {"pattern": "*", "path": ".."}),
-        (Glob(), {"pattern": f"{tmp_path}/*"}),
-        (Grep(), {"pattern": "x", "path": str(tmp_path)}),
-        (List(), {"path": ".."}),
+        (GlobTool(), {"pattern": "*", "path": ".."}),
+        (GlobTool(), {"pattern": f"{tmp_path}/*"}),
+        (GrepTool(), {"pattern": "x", "path": str(tmp_path)}),
     ):
         bench.asked.clear()
         with pytest.raises(PermissionDeniedError):
@@ -174,24 +172,15 @@ async def test_searching_one_file_is_reading_it(bench: Bench) -> None:
     secret = bench.put(".env", "KEY=1\n")
     bench.refuse["read"] = PermissionDeniedError("no")
     with pytest.raises(PermissionDeniedError):
-        await bench.run(Grep(), pattern=".", path=".env")
+        await bench.run(GrepTool(), pattern=".", path=".env")
     assert bench.patterns("read") == [secret]
-    await bench.run(Grep(), pattern="nothing", path=".")
+    await bench.run(GrepTool(), pattern="nothing", path=".")
 
 
 async def test_a_place_that_is_not_there_is_said_not_to_be(bench: Bench) -> None:
-    for tool, arguments in ((Glob(), {"pattern": "*"}), (Grep(), {"pattern": "x"}), (List(), {})):
+    for tool, arguments in ((GlobTool(), {"pattern": "*"}), (GrepTool(), {"pattern": "x"})):
         with pytest.raises(ToolFailedError):
             await bench.run(tool, path="nowhere", **arguments)
-
-
-async def test_a_listing_is_a_tree_without_what_is_made(bench: Bench, backend: str) -> None:
-    for name in ("z.txt", "src/b.py", "src/deep/c.py", "node_modules/x.js", "a/skip.log", "a/keep.txt"):
-        bench.put(name, "")
-    answer = await bench.run(List(), ignore=["*.log"])
-    expected = ["a/", "  keep.txt", "src/", "  deep/", "    c.py", "  b.py", "z.txt"]
-    assert answer.output == "\n".join([f"{bench.directory}/", *(f"  {line}" for line in expected)])
-    assert answer.metadata == {"count": 4, "truncated": False}
 
 
 async def test_a_search_that_never_ends_is_stopped(
@@ -201,7 +190,7 @@ async def test_a_search_that_never_ends_is_stopped(
     monkeypatch.setattr(search, "_PATIENCE", 0.5)
     bench.put("a", "a" * 40 + "b\n")
     with pytest.raises(ToolFailedError, match="took longer"):
-        await bench.run(Grep(), pattern="(a+)+c")
+        await bench.run(GrepTool(), pattern="(a+)+c")
 
 
 CAREFUL = (
@@ -217,20 +206,24 @@ async def test_files_that_may_not_be_read_without_asking_are_not_searched(bench:
     bench.rules = CAREFUL
     line = f"Found 1 matches\n{bench.path('kept.py')}:\n  Line 1: needle"
     why = "the rules forbid to read them, or to read them without asking.)"
-    answer = await bench.run(Grep(), pattern="needle")
+    answer = await bench.run(GrepTool(), pattern="needle")
     assert answer.output == f"{line}\n\n(3 files were not searched: {why}"
     assert answer.metadata == {"matches": 1, "truncated": False}
     assert bench.permissions() == ["grep"], "nobody is asked"
-    assert (await bench.run(Grep(), pattern="n(?=eedle)")).metadata["matches"] == 1, "which ripgrep leaves to Python"
-    assert (await bench.run(Grep(), pattern="nowhere")).output == f"No files found\n\n(3 files were not searched: {why}"
-    one = await bench.run(Grep(), pattern="needle", include="*.pem")
+    assert (await bench.run(GrepTool(), pattern="n(?=eedle)")).metadata["matches"] == 1, (
+        "which ripgrep leaves to Python"
+    )
+    assert (
+        await bench.run(GrepTool(), pattern="nowhere")
+    ).output == f"No files found\n\n(3 files were not searched: {why}"
+    one = await bench.run(GrepTool(), pattern="needle", include="*.pem")
     assert one.output == (
         "No files found\n\n(1 file was not searched: the rules forbid to read it, or to read it without asking.)"
     )
-    assert (await bench.run(Grep(), pattern="needle", include="*.py")).output == line
-    assert str(bench.path(".env")) in (await bench.run(Glob(), pattern="**/*")).output
+    assert (await bench.run(GrepTool(), pattern="needle", include="*.py")).output == line
+    assert str(bench.path(".env")) in (await bench.run(GlobTool(), pattern="**/*")).output
     bench.rules = (*CAREFUL, rule("read", "allow"))
-    everything = await bench.run(Grep(), pattern="needle")
+    everything = await bench.run(GrepTool(), pattern="needle")
     assert everything.metadata["matches"] == 4
     assert "not searched" not in everything.output
 
@@ -247,20 +240,20 @@ async def test_ripgrep_and_our_own_search_leave_out_the_same(bench: Bench, monke
     bench.put(".gitignore", "ignored/\n")
     for arguments in ({}, {"path": "sub"}, {"include": "*.{py,pem}"}, {"path": "x y", "include": "*.py"}):
         asked = {"pattern": "need", **arguments}
-        by_ripgrep = await bench.run(Grep(), **asked)
+        by_ripgrep = await bench.run(GrepTool(), **asked)
         with monkeypatch.context() as without:
             without.setattr(search, "ripgrep", lambda: None)
-            by_git = await bench.run(Grep(), **asked)
+            by_git = await bench.run(GrepTool(), **asked)
         assert by_git == by_ripgrep
         assert "needle .env" not in by_git.output
-    assert "4 files were not searched" in (await bench.run(Grep(), pattern="need")).output
+    assert "4 files were not searched" in (await bench.run(GrepTool(), pattern="need")).output
 
 
 async def test_a_link_to_a_folder_leads_to_nothing_that_may_not_be_read(bench: Bench, backend: str) -> None:
     bench.put("vault/word.txt", "needle\n")
     bench.path("door").symlink_to(bench.path("vault"))
     bench.rules = (rule("*", "allow"), rule("read", "deny", "*/vault/*"))
-    answer = await bench.run(Grep(), pattern="needle", path="door")
+    answer = await bench.run(GrepTool(), pattern="needle", path="door")
     assert answer.output.startswith("No files found\n\n(1 file was not searched")
 
 
@@ -276,5 +269,5 @@ async def test_a_monitor_that_the_repository_names_is_not_started(
     monitor.write_text(f"#!/bin/sh\ntouch {bench.path('started')}\n")
     monitor.chmod(0o755)
     git(bench.directory, "config", "core.fsmonitor", str(monitor))
-    assert (await bench.run(Grep(), pattern="needle")).metadata["matches"] == 1
+    assert (await bench.run(GrepTool(), pattern="needle")).metadata["matches"] == 1
     assert not bench.path("started").exists()

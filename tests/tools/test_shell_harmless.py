@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from opensesh.tools.shell.harmless import changes_nothing
+from opensesh.tools.shell.read_only import is_read_only
 
 READS = r"""
 ls -la
@@ -165,9 +165,9 @@ def lines(text: str) -> list[str]:
 @pytest.mark.parametrize("line", lines(READS))
 def test_what_only_reads_is_known_to(line: str) -> None:
     text = f"{line}\nwords\nEOF" if line.endswith("'EOF'") else line
-    assert changes_nothing(text)
+    assert is_read_only(text)
 
 
 @pytest.mark.parametrize("line", [*lines(MAY_WRITE), "cat <<EOF\n$(rm a)\nEOF", "cat <<EOF > a\nx\nEOF", "\0"])
 def test_what_may_write_is_not_taken_for_harmless(line: str) -> None:
-    assert not changes_nothing(line)
+    assert not is_read_only(line)

@@ -7,7 +7,7 @@ import pytest
 from opensesh.permissions import decide
 from opensesh.records import Rule
 from opensesh.tools.shell.arity import ARITY, prefix
-from opensesh.tools.shell.intent import UNPARSED, study
+from opensesh.tools.shell.effects import UNPARSED, analyse_command
 
 
 @pytest.mark.parametrize(
@@ -64,14 +64,14 @@ from opensesh.tools.shell.intent import UNPARSED, study
     ],
 )
 def test_commands_become_patterns(line: str, patterns: list[str], always: list[str], tmp_path: Path) -> None:
-    found = study(line, str(tmp_path))
+    found = analyse_command(line, str(tmp_path))
     assert found.patterns == patterns
     assert found.always == always
 
 
 @pytest.mark.parametrize("line", ["echo 'x && rm -rf y", "echo $((a); (rm -rf y))", "eval " * 30 + "rm -rf y"])
 def test_a_line_that_cannot_be_read_is_allowed_only_by_a_rule_for_everything(line: str, tmp_path: Path) -> None:
-    found = study(line, str(tmp_path))
+    found = analyse_command(line, str(tmp_path))
     assert found.patterns[0] == UNPARSED + line
     assert found.always == []
     allow_some = [
@@ -88,7 +88,7 @@ def test_what_is_forbidden_is_found_in_a_line_that_cannot_be_read(tmp_path: Path
         Rule(permission="bash", pattern="rm *", action="deny"),
     ]
     for line in ("echo 'x && rm -rf y", "echo $((1; $(rm -rf y)))", "rm x\n("):
-        verdicts = {decide("bash", pattern, rules).action for pattern in study(line, str(tmp_path)).patterns}
+        verdicts = {decide("bash", pattern, rules).action for pattern in analyse_command(line, str(tmp_path)).patterns}
         assert "deny" in verdicts, line
 
 
@@ -171,13 +171,13 @@ def test_no_spelling_gets_around_a_rule(line: str, tmp_path: Path) -> None:
         Rule(permission="bash", pattern="*", action="allow"),
         Rule(permission="bash", pattern="rm *", action="deny"),
     ]
-    patterns = study(line, str(tmp_path)).patterns
+    patterns = analyse_command(line, str(tmp_path)).patterns
     assert "deny" in {decide("bash", pattern, rules).action for pattern in patterns}
 
 
 def test_a_program_for_time_is_not_taken_for_the_word(tmp_path: Path) -> None:
-    assert study("time -o out rm x", str(tmp_path), posix=True).patterns[0] == UNPARSED + "time -o out rm x"
-    assert study("time -p rm x", str(tmp_path), posix=True).patterns == ["rm x"]
+    assert analyse_command("time -o out rm x", str(tmp_path), posix=True).patterns[0] == UNPARSED + "time -o out rm x"
+    assert analyse_command("time -p rm x", str(tmp_path), posix=True).patterns == ["rm x"]
 
 
 def test_what_always_allows_never_covers_more_than_the_same_command(tmp_path: Path) -> None:
@@ -193,10 +193,13 @@ def test_what_always_allows_never_covers_more_than_the_same_command(tmp_path: Pa
         "xargs rm",
     ):
         allowed = [
-            Rule(permission="bash", pattern=pattern, action="allow") for pattern in study(line, str(tmp_path)).always
+            Rule(permission="bash", pattern=pattern, action="allow")
+            for pattern in analyse_command(line, str(tmp_path)).always
         ]
         for other in ("rm -rf /", "sudo rm x", "sh -c 'rm x'", "git push", "npm publish", "xargs shred"):
-            verdicts = {decide("bash", pattern, allowed).action for pattern in study(other, str(tmp_path)).patterns}
+            verdicts = {
+                decide("bash", pattern, allowed).action for pattern in analyse_command(other, str(tmp_path)).patterns
+            }
             assert "ask" in verdicts, (line, other)
 
 
@@ -244,7 +247,7 @@ def test_files_are_found_from_where_the_command_runs(
     monkeypatch.delenv("NOWHERE", raising=False)
     (tmp_path / "sub").mkdir()
     wanted = [str((tmp_path / path).resolve()) for path in expected]
-    assert study(line, str(tmp_path)).paths == wanted
+    assert analyse_command(line, str(tmp_path)).paths == wanted
 
 
 @pytest.mark.parametrize(
@@ -265,23 +268,23 @@ def test_a_pattern_is_followed_through_links_and_upwards(line: str, tmp_path: Pa
     outside.mkdir()
     (project / "link").symlink_to(outside)
     (project / "sub" / "back").symlink_to(outside)
-    assert str(outside / "x") in study(line, str(project)).paths
+    assert str(outside / "x") in analyse_command(line, str(project)).paths
 
 
 def test_a_pattern_that_leads_nowhere_else_names_itself_alone(tmp_path: Path) -> None:
     for name in ("a.py", "b.py", ".hidden"):
         (tmp_path / name).touch()
-    assert study("cat *.py .[!.]*", str(tmp_path)).paths == [str(tmp_path / "*.py"), str(tmp_path / ".[!.]*")]
+    assert analyse_command("cat *.py .[!.]*", str(tmp_path)).paths == [str(tmp_path / "*.py"), str(tmp_path / ".[!.]*")]
 
 
 def test_no_number_of_values_hides_one_that_leads_away(tmp_path: Path) -> None:
     many = " ".join(f"f{number}" for number in range(1500))
-    assert "/etc/x" in study(f"for f in {many} /etc/x; do cat $f; done", str(tmp_path)).paths
+    assert "/etc/x" in analyse_command(f"for f in {many} /etc/x; do cat $f; done", str(tmp_path)).paths
 
 
 def test_files_are_found_in_a_line_that_cannot_be_read(tmp_path: Path, isolated: Path) -> None:
     (tmp_path / "link").symlink_to("/etc")
-    found = study('echo "${x:-"a"}" $HOME/x of=/etc/y link/z --out=../w', str(tmp_path))
+    found = analyse_command('echo "${x:-"a"}" $HOME/x of=/etc/y link/z --out=../w', str(tmp_path))
     assert found.patterns[0].startswith(UNPARSED)
     for path in (str(isolated / "x"), "/etc/y", str(tmp_path / "link" / "z"), str(tmp_path.parent / "w")):
         assert path in found.paths
@@ -289,12 +292,12 @@ def test_files_are_found_in_a_line_that_cannot_be_read(tmp_path: Path, isolated:
 
 def test_home_is_a_place_outside(tmp_path: Path, isolated: Path) -> None:
     for line in ("cat ~/x", "cat $HOME/x", 'cat "${HOME}/x"'):
-        assert study(line, str(tmp_path)).paths == [str(isolated / "x")]
-    assert study("cd", str(tmp_path)).paths == [str(isolated)]
+        assert analyse_command(line, str(tmp_path)).paths == [str(isolated / "x")]
+    assert analyse_command("cd", str(tmp_path)).paths == [str(isolated)]
 
 
 def test_redirections_and_tee_write_files(tmp_path: Path) -> None:
-    found = study("a > x; b >> y 2>&1; c | tee -a z; d < w; cat > v <<E\nE\n", str(tmp_path))
+    found = analyse_command("a > x; b >> y 2>&1; c | tee -a z; d < w; cat > v <<E\nE\n", str(tmp_path))
     assert found.writes == [str(tmp_path / name) for name in "xyzv"]
 
 

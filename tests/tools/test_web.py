@@ -10,10 +10,10 @@ import msgspec
 import pytest
 
 from opensesh.errors import PermissionDeniedError, ToolFailedError
-from opensesh.tools.codesearch import CodeSearch
-from opensesh.tools.html import to_markdown, to_text
-from opensesh.tools.webfetch import WebFetch
-from opensesh.tools.websearch import WebSearch
+from opensesh.tools.codesearch import CodeSearchTool
+from opensesh.tools.html_to_text import to_markdown, to_text
+from opensesh.tools.webfetch import WebFetchTool
+from opensesh.tools.websearch import WebSearchTool
 
 from .bench import Bench
 
@@ -61,8 +61,8 @@ here
 ![pic](https://x.test/i.png)"""
 
 
-def web(answer: Callable[[httpx2.Request], httpx2.Response]) -> WebFetch:
-    return WebFetch(transport=httpx2.MockTransport(answer))
+def web(answer: Callable[[httpx2.Request], httpx2.Response]) -> WebFetchTool:
+    return WebFetchTool(transport=httpx2.MockTransport(answer))
 
 
 def page(text: str, kind: str = "text/html; charset=utf-8") -> httpx2.Response:
@@ -174,7 +174,7 @@ async def test_only_the_web_is_fetched(bench: Bench, url: str) -> None:
 async def test_a_rule_about_a_host_holds_however_it_is_spelled(bench: Bench, url: str) -> None:
     bench.refuse["webfetch"] = PermissionDeniedError("no")
     with pytest.raises(PermissionDeniedError):
-        await bench.run(WebFetch(), url=url)
+        await bench.run(WebFetchTool(), url=url)
     assert bench.patterns("webfetch") == [url, "https://inner.test/a?b#c"]
 
 
@@ -182,7 +182,7 @@ async def test_a_plain_address_is_asked_for_once(bench: Bench) -> None:
     bench.refuse["webfetch"] = PermissionDeniedError("no")
     for url in ("http://inner.test:8080/a", "http://[::1]/a"):
         with pytest.raises(PermissionDeniedError):
-            await bench.run(WebFetch(), url=url)
+            await bench.run(WebFetchTool(), url=url)
     assert bench.patterns("webfetch") == ["http://inner.test:8080/a", "http://[::1]/a"]
 
 
@@ -255,7 +255,7 @@ async def test_a_broken_or_slow_server_is_a_failure(bench: Bench) -> None:
     with pytest.raises(ToolFailedError, match="could not be fetched: refused"):
         await bench.run(web(broken), url="https://x.test/")
     with pytest.raises(ToolFailedError, match="did not answer within 1 s"):
-        await bench.run(WebFetch(transport=httpx2.MockTransport(slow)), url="https://x.test/", timeout=0.1)
+        await bench.run(WebFetchTool(transport=httpx2.MockTransport(slow)), url="https://x.test/", timeout=0.1)
 
 
 def exa(*bodies: str, status: int = 200) -> tuple[httpx2.MockTransport, list[dict[str, object]]]:
@@ -275,7 +275,7 @@ FOUND = '{"jsonrpc":"2.0","id":1,"result":{"content":[{"type":"text","text":"fou
 @pytest.mark.parametrize("body", [f"event: message\ndata: {FOUND}\n\n", FOUND])
 async def test_the_web_is_searched_by_way_of_exa(bench: Bench, body: str) -> None:
     transport, seen = exa(body)
-    answer = await bench.run(WebSearch(transport=transport), query="python 3.15", numResults=3)
+    answer = await bench.run(WebSearchTool(transport=transport), query="python 3.15", numResults=3)
     assert answer.output == "found it"
     arguments = {"query": "python 3.15", "type": "auto", "numResults": 3, "livecrawl": "fallback"}
     assert seen[0]["method"] == "tools/call"
@@ -285,21 +285,21 @@ async def test_the_web_is_searched_by_way_of_exa(bench: Bench, body: str) -> Non
 
 async def test_code_is_searched_by_way_of_exa(bench: Bench) -> None:
     transport, seen = exa(FOUND)
-    answer = await bench.run(CodeSearch(transport=transport), query="asyncio TaskGroup")
+    answer = await bench.run(CodeSearchTool(transport=transport), query="asyncio TaskGroup")
     assert answer.output == "found it"
     expected = {"query": "asyncio TaskGroup", "tokensNum": 5000}
     assert seen[0]["params"] == {"name": "get_code_context_exa", "arguments": expected}
     with pytest.raises(ToolFailedError, match="tokensNum"):
-        await bench.run(CodeSearch(transport=transport), query="x", tokensNum=10)
+        await bench.run(CodeSearchTool(transport=transport), query="x", tokensNum=10)
 
 
 async def test_a_search_that_fails_or_finds_nothing_says_so(bench: Bench) -> None:
     for nothing in ('{"content":[]}', "null", "[]", '{"content":null}', '{"content":["x",{"text":1}]}'):
         transport, _ = exa(f'data: {{"jsonrpc":"2.0","id":1,"result":{nothing}}}\n\n')
-        assert "No search results" in (await bench.run(WebSearch(transport=transport), query="x")).output
+        assert "No search results" in (await bench.run(WebSearchTool(transport=transport), query="x")).output
     transport, _ = exa('data: {"jsonrpc":"2.0","id":1,"error":{"message":"quota"}}\n\n')
     with pytest.raises(ToolFailedError, match="quota"):
-        await bench.run(WebSearch(transport=transport), query="x")
+        await bench.run(WebSearchTool(transport=transport), query="x")
     transport, _ = exa("busy", status=503)
     with pytest.raises(ToolFailedError, match="503: busy"):
-        await bench.run(CodeSearch(transport=transport), query="x")
+        await bench.run(CodeSearchTool(transport=transport), query="x")

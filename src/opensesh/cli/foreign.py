@@ -15,7 +15,7 @@ def foreign(config: Config) -> list[Foreign]:
 
     if not config.settings.mcp:
         return models(config)
-    from ..tools.mcp.foreign import foreign as servers
+    from ..tools.mcp.server_trust import servers_needing_trust as servers
 
     return [*servers(config), *models(config)]
 

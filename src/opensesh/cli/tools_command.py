@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 
     from ..config import Config
     from ..project import ProjectLocation
-    from ..tools.installed import Installed, Unusable
-    from ..tools.mcp.answers import McpTool
-    from ..tools.mcp.server import State
-    from ..tools.registry import Surroundings
+    from ..tools.custom import InstalledTools, UnusableEntryPoint
+    from ..tools.mcp.conversion import McpTool
+    from ..tools.mcp.server import McpServerState
+    from ..tools.registry import DescriptionVariables
     from ..tools.tool import Tool
     from .arguments import Parser
 
@@ -35,14 +35,14 @@ def run(options: Namespace) -> int:
     import asyncio
 
     from ..config import load
-    from ..tools.installed import installed
+    from ..tools.custom import load_installed_tools
     from .logfile import warnings_told
 
     place = directory.place_of(options)
     config = load(place.directory, place.sandbox)
     told = _surroundings(config, place)
     with warnings_told(lambda text: None):  # each is told of below
-        brought = installed()
+        brought = load_installed_tools()
         plugged = _plugged(config, place)
         remote, states = asyncio.run(_remote(config))
     tools = list(_all(config, brought, plugged, remote))
@@ -54,12 +54,12 @@ def run(options: Namespace) -> int:
     return 1 if failed or brought.unusable else 0
 
 
-async def _remote(config: Config) -> tuple[tuple[McpTool, ...], Mapping[str, State]]:
+async def _remote(config: Config) -> tuple[tuple[McpTool, ...], Mapping[str, McpServerState]]:
     import asyncio
 
-    from ..tools.mcp.servers import Servers
+    from ..tools.mcp.servers import McpServers
 
-    servers = Servers(config, lambda event: None)
+    servers = McpServers(config, lambda event: None)
     async with asyncio.TaskGroup() as group:
         servers.begin(group)
         try:
@@ -81,7 +81,7 @@ def _plugged(config: Config, place: ProjectLocation) -> list[tuple[Tool, str, st
 
 
 def _all(
-    config: Config, brought: Installed, plugged: Iterable[tuple[Tool, str, str]], remote: Iterable[McpTool]
+    config: Config, brought: InstalledTools, plugged: Iterable[tuple[Tool, str, str]], remote: Iterable[McpTool]
 ) -> Iterable[tuple[Tool, str, str]]:
     """Every tool, the kind of its origin, and the name of that. A plugin's takes the place of any other."""
     from ..engine.step import features
@@ -98,21 +98,24 @@ def _all(
     return (found | {each[0].id: each for each in plugged}).values()
 
 
-def _surroundings(config: Config, place: ProjectLocation) -> Surroundings:
+def _surroundings(config: Config, place: ProjectLocation) -> DescriptionVariables:
     """What the descriptions speak of, whichever agent reads them."""
     from ..config import agents, skills
     from ..engine.subtasks import subagents
-    from ..tools.registry import Named, Surroundings
+    from ..tools.registry import CatalogEntry, DescriptionVariables
 
-    return Surroundings(
+    return DescriptionVariables(
         directory=place.directory,
-        agents=tuple(Named(each.name, each.description or "") for each in subagents(agents(config))),
-        skills=tuple(Named(each.name, each.description, each.location) for each in skills(config).values()),
+        agents=tuple(CatalogEntry(each.name, each.description or "") for each in subagents(agents(config))),
+        skills=tuple(CatalogEntry(each.name, each.description, each.location) for each in skills(config).values()),
     )
 
 
 def _document(
-    tools: list[tuple[Tool, str, str]], told: Surroundings, states: Mapping[str, State], brought: Installed
+    tools: list[tuple[Tool, str, str]],
+    told: DescriptionVariables,
+    states: Mapping[str, McpServerState],
+    brought: InstalledTools,
 ) -> dict[str, Any]:
     return {
         "tools": [
@@ -133,7 +136,10 @@ def _document(
 
 
 def _print(
-    tools: list[tuple[Tool, str, str]], told: Surroundings, states: Mapping[str, State], unusable: Iterable[Unusable]
+    tools: list[tuple[Tool, str, str]],
+    told: DescriptionVariables,
+    states: Mapping[str, McpServerState],
+    unusable: Iterable[UnusableEntryPoint],
 ) -> None:
     from .terminal import tame
 

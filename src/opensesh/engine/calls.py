@@ -98,13 +98,13 @@ class CallRunner:
         """What the tool answers, after plugins had their say about what it is given, and before about the answer."""
         hooks = self._surroundings.runtime.hooks
         if not hooks.plugins:
-            await context.admit(tool, given)
+            await context.authorise(tool, given)
             return await invoke(tool, given, context)
         told = self._surroundings.told(tool.id, call.id)
         changed = await hooks.before(told, given)
         if changed is not given:  # what runs is what is on record
             await self.running(part, call, tool.id, changed)
-        await context.admit(tool, changed)
+        await context.authorise(tool, changed)
         return await hooks.after(told, changed, await invoke(tool, changed, context))
 
     async def running(

@@ -20,7 +20,7 @@ from ..plugins.configuring import configured
 from ..plugins.configuring import tools as tools_of
 from ..plugins.host import Host
 from ..records import as_object
-from ..tools.mcp.servers import Servers
+from ..tools.mcp.servers import McpServers
 from ..tools.truncation import MAX_BYTES, MAX_LINES, Outputs
 from .answering import QuestionCallback
 from .budget import Budget, PaidConnections, from_environment
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from ..records import Document, ModelRef, Session
     from ..sessions import Sessions
     from ..storage.protocol import StoredMessage
-    from ..tools.installed import Installed
+    from ..tools.custom import InstalledTools
     from ..tools.tool import Tool
     from .loop import Outcome
     from .prompt import Prompt
@@ -118,7 +118,7 @@ class Runtime:
         )
         self.originals = Originals(sessions.store)
         self.custom_tools = (*tools_of(loaded), *tools)
-        self.mcp = Servers(self.config, self.publish)
+        self.mcp = McpServers(self.config, self.publish)
         self.run_child: RunChild = _nobody
 
     def _doubt(self, model: Model) -> str:
@@ -129,11 +129,11 @@ class Runtime:
         return untrusted_reason(self.config, model.provider_id, model.id)
 
     @cached_property
-    def installed(self) -> Installed:
+    def installed(self) -> InstalledTools:
         """The tools that installed packages bring along; loaded when a session first runs."""
-        from ..tools.installed import installed
+        from ..tools.custom import load_installed_tools
 
-        return installed()
+        return load_installed_tools()
 
     def publish(self, event: Event) -> None:
         """Tell everyone."""

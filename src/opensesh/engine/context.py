@@ -8,11 +8,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from msgspec import convert
 
 from .. import events
-from ..config import Skill as ConfigSkill
 from ..config import evaluate, nearby
 from ..permissions import disabled
 from ..records import Rule, Todo, document_of
-from ..tools.services import Skill
 from .planning import PLAN
 from .recall import HiddenHistory
 
@@ -20,11 +18,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from contextlib import AbstractAsyncContextManager
 
-    from ..config import Agent
+    from ..config import Agent, Skill
     from ..plugins import ToolCall
     from ..records import Document
     from ..tools.filetimes import FileTimes
-    from ..tools.services import Modes, Question, Subtasks
+    from ..tools.services import Modes, Subtasks, UserQuestion
     from ..tools.tool import Tool, ToolOutput
     from .calls import CallRunner
     from .components import Runtime
@@ -45,7 +43,7 @@ class Surroundings(NamedTuple):
     """Answers calls of tools that do not exist."""
     subtasks: Subtasks
     modes: Modes
-    skills: tuple[ConfigSkill, ...]
+    skills: tuple[Skill, ...]
     known_instructions: set[str]
     """The instruction files that the model has been given."""
     gate: PlanModeGuard | None = None
@@ -90,7 +88,7 @@ class CallContext:
         self.skills = _Skills(around)
         self.instructions = _Instructions(around)
         self.modes = around.modes
-        self.past = HiddenHistory(around.runtime.sessions, around.session_id)
+        self.hidden_messages = HiddenHistory(around.runtime.sessions, around.session_id)
         self.calls = _Calls(runner)
         from .writes import CallWrites
 
@@ -117,11 +115,11 @@ class CallContext:
             tool={"messageID": self.message_id, "callID": self.call_id},
         )
 
-    def allowing(self, permission: str) -> Callable[[str], bool]:
+    def allow_check(self, permission: str) -> Callable[[str], bool]:
         """Tells of any pattern whether it is allowed without asking."""
-        return self._around.runtime.permissions.allowing(permission, self._around.rules)
+        return self._around.runtime.permissions.allow_check(permission, self._around.rules)
 
-    async def admit(self, tool: Tool, given: Mapping[str, Any]) -> None:
+    async def authorise(self, tool: Tool, given: Mapping[str, Any]) -> None:
         """Have the user's word for a call that nobody knows to be harmless, where only such calls may be made."""
         self._unproven = self._around.gate.unproven(tool, given) if self._around.gate is not None else None
         if self._unproven is not None and self._unproven != "bash":  # which asks by itself, for each command in it
@@ -132,17 +130,17 @@ class CallContext:
         """Show how far the call is."""
         await self._runner.progress(self._part_id, title, metadata)
 
-    async def changing(self, becoming: Mapping[str, bytes | None]) -> None:
+    async def before_write(self, contents: Mapping[str, bytes | None]) -> None:
         """Put aside what files hold that are about to hold something else, and say so in the call's record."""
-        await self.writes.begin(becoming)
+        await self.writes.begin(contents)
         await self._runner.announce(self._part_id, self.writes.intended)
 
-    def changed(self, path: str) -> None:
+    def after_write(self, path: str) -> None:
         """Tell that a tool wrote, moved or deleted this file."""
         self.writes.done(path)
         self._around.runtime.publish(events.FileEdited(file=path))
 
-    def watching(self) -> AbstractAsyncContextManager[None]:
+    def track_changes(self) -> AbstractAsyncContextManager[None]:
         """Around something that may change any file."""
         return self.writes.watching()
 
@@ -188,7 +186,7 @@ class _Questions:
         self._around = around
         self._tool = {"messageID": around.message_id, "callID": call_id}
 
-    async def ask(self, questions: Sequence[Question]) -> Sequence[Sequence[str]]:
+    async def ask(self, questions: Sequence[UserQuestion]) -> Sequence[Sequence[str]]:
         asked: list[Document] = [_question(each) for each in questions]
         return await self._around.runtime.questions.ask(self._around.session_id, asked, self._tool)
 
@@ -200,11 +198,8 @@ class _Skills:
         self._around = around
 
     async def all(self) -> Sequence[Skill]:
-        return [
-            Skill(name=each.name, description=each.description, location=each.location, content=each.content)
-            for each in self._around.skills
-            if evaluate("skill", each.name, self._around.rules) != "deny"
-        ]
+        rules = self._around.rules
+        return [skill for skill in self._around.skills if evaluate("skill", skill.name, rules) != "deny"]
 
 
 class _Instructions:
@@ -220,7 +215,7 @@ class _Instructions:
         return [(each.source, each.content) for each in found]
 
 
-def _question(question: Question) -> Document:
+def _question(question: UserQuestion) -> Document:
     document: Document = {
         "question": question.question,
         "header": question.header,

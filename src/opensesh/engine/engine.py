@@ -18,7 +18,7 @@ from ..plugins.feeding import Feed
 from ..records import as_object, write_failure
 from ..sessions import Sessions
 from ..storage import open_store
-from ..tools.tool import lacking
+from ..tools.tool import missing_attributes
 from .answering import Answering
 from .cancellation import run_in_thread_uncancellable, run_uncancellable
 from .components import Runtime, Settings
@@ -439,7 +439,7 @@ def _check_front_door(directory: str | os.PathLike[str], tools: Sequence[Tool]) 
     if not os.path.isdir(directory):
         raise UsageError(f"there is no directory {os.path.abspath(directory)}")
     for each in tools:
-        if missing := lacking(each):
+        if missing := missing_attributes(each):
             name = getattr(each, "__name__", repr(each))
             made = "@opensesh.tool makes one of a function"
             raise UsageError(f"{name} is no tool, since it has no {', '.join(missing)}; {made}")

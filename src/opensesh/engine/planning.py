@@ -93,16 +93,18 @@ def _is_ours(tool: Tool) -> bool:
 
 
 def _is_harmless(given: Mapping[str, Any]) -> bool:
-    from ..tools.shell.choice import choose
+    from ..tools.shell.execution import select_shell
 
-    shell = choose(os.environ)
+    shell = select_shell(os.environ)
     if shell.language == "other":
         return False
-    from ..tools.bash import Bash
-    from ..tools.shell.harmless import changes_nothing
+    from ..tools.bash import BashTool
+    from ..tools.shell.read_only import is_read_only
 
     try:
-        command = decode(Bash.id, Bash.parameters, given).command  # as the tool will read it, misspellings and all
+        command = decode(
+            BashTool.id, BashTool.parameters, given
+        ).command  # as the tool will read it, misspellings and all
     except InvalidArgumentsError:
         return False
-    return changes_nothing(command, posix=shell.language == "posix")
+    return is_read_only(command, posix=shell.language == "posix")

@@ -65,10 +65,10 @@ def read_for_prompt(runtime: Runtime, session_id: str, files: FileTimes) -> Read
     context = cast("Context", _UserReads(runtime, session_id, files))
 
     async def read(path: str, offset: int | None, limit: int | None) -> tuple[str, tuple[dict[str, Any], ...]]:
-        from ..tools.read import Read
+        from ..tools.read import ReadTool
 
         given = {"filePath": path, "offset": offset, "limit": limit}
-        answer = await Read().run({key: value for key, value in given.items() if value is not None}, context)
+        answer = await ReadTool().run({key: value for key, value in given.items() if value is not None}, context)
         return answer.output, answer.attachments
 
     return read

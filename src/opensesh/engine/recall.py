@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from ..errors import RecordError
 from ..models.request import Text, User
 from ..records import Completed, Failed, FilePart, Part, TextPart, ToolPart, dumps_compact, read_part
-from ..tools.services import Original
+from ..tools.services import HiddenMessage
 from .projection import COMPACTION_PROMPT, clean
 from .pruning import is_pruned
 from .window import compaction_part, visible
@@ -35,11 +35,11 @@ class HiddenHistory:
         self._sessions = sessions
         self._session_id = session_id
 
-    async def originals(self) -> Sequence[Original]:
+    async def all(self) -> Sequence[HiddenMessage]:
         """What was summed up or pruned, oldest first."""
         return await asyncio.to_thread(self._read)
 
-    def _read(self) -> list[Original]:
+    def _read(self) -> list[HiddenMessage]:
         everything = self._sessions.messages(self._session_id)
         shown = {id(message) for message in visible(everything)}
         return [
@@ -66,7 +66,7 @@ def add_recall_hint(turns: tuple[ModelMessage, ...]) -> tuple[ModelMessage, ...]
     return (replace(first, content=(pointed, *first.content[1:])), *turns[1:])
 
 
-def _originals(message: StoredMessage, number: int, *, covered: bool) -> Iterator[Original]:
+def _originals(message: StoredMessage, number: int, *, covered: bool) -> Iterator[HiddenMessage]:
     speaker = "assistant" if message.info.get("role") == "assistant" else "user"
     for document in message.parts:
         if not covered and not is_pruned(document):
@@ -78,9 +78,9 @@ def _originals(message: StoredMessage, number: int, *, covered: bool) -> Iterato
         text = _text(part)
         if isinstance(part, ToolPart):
             name = part.call_id or part.id
-            yield Original(number=number, speaker=speaker, text=text, call_id=name, tool=part.tool)
+            yield HiddenMessage(number=number, speaker=speaker, text=text, call_id=name, tool=part.tool)
         elif text:
-            yield Original(number=number, speaker=speaker, text=text)
+            yield HiddenMessage(number=number, speaker=speaker, text=text)
 
 
 def _text(part: Part) -> str:

@@ -16,8 +16,8 @@ from .cancellation import run_uncancellable
 if TYPE_CHECKING:
     from ..records import Document
     from ..storage.protocol import StoredMessage
-    from ..tools.shell.running import Running
-    from ..tools.truncation import Preview
+    from ..tools.shell.execution import CommandRun
+    from ..tools.truncation import OutputPreview
     from .answer_writer import AnswerWriter
     from .components import Runtime
 
@@ -33,8 +33,7 @@ def is_by_user(prompt: StoredMessage) -> bool:
 
 async def run_for_user(runtime: Runtime, writer: AnswerWriter, command: str) -> bool:
     """Run ``command`` and write it down with ``writer``; whether it ended by itself, rather than being cancelled."""
-    from ..tools.shell.choice import of_user
-    from ..tools.shell.running import Running
+    from ..tools.shell.execution import CommandRun, user_shell
 
     start = ids.now_ms()
     call = writer.new_call("bash")
@@ -48,12 +47,12 @@ async def run_for_user(runtime: Runtime, writer: AnswerWriter, command: str) -> 
     async def show(output: str) -> None:
         await put("running", output, {}, {})
 
-    running = Running(runtime.outputs(), show=show)
+    running = CommandRun(runtime.outputs(), on_output=show)
     try:
         added = await runtime.hooks.shell_env(runtime.place.directory, writer.info["sessionID"], call["callID"])
         environment = os.environ | added | {"TERM": "dumb"}
-        arguments = of_user(environment).as_in_a_terminal(command)
-        preview = await running.through(arguments, runtime.place.directory, environment)
+        arguments = user_shell(environment).interactive_arguments(command)
+        preview = await running.run(arguments, runtime.place.directory, environment)
     except asyncio.CancelledError:
         running.notes.append(_STOPPED)
         await run_uncancellable(put("completed", *_ending(running, running.finish())))
@@ -62,7 +61,7 @@ async def run_for_user(runtime: Runtime, writer: AnswerWriter, command: str) -> 
     return True
 
 
-def _ending(running: Running, preview: Preview) -> tuple[str, Document, Document]:
+def _ending(running: CommandRun, preview: OutputPreview) -> tuple[str, Document, Document]:
     noted = "\n".join(["", "", "<metadata>", *running.notes, "</metadata>"]) if running.notes else ""
     kept: Document = {"outputPath": preview.path} if preview.path else {}
     return running.recent + noted, {"output": preview.text + noted, "title": ""}, kept

@@ -11,7 +11,7 @@ from ..models import options
 from ..models.request import Assistant, Request, Text, ToolSpec, User
 from ..permissions import disabled
 from ..records import as_object, merged
-from ..tools.registry import Features, Named, Registry, Surroundings, specify
+from ..tools.registry import CatalogEntry, DescriptionVariables, Features, Registry, to_spec
 from .context import Surroundings as CallSurroundings
 from .modes import SessionModes, plan_file
 from .planning import gate, narrowed
@@ -119,18 +119,20 @@ class Steps:
         """The tools as the model reads of them."""
         rules = self.rules(agent)
         limits = self._runtime.outputs()
-        around = Surroundings(
+        around = DescriptionVariables(
             directory=self._runtime.place.directory,
-            agents=tuple(Named(each.name, each.description or "") for each in subagents(self._runtime.agents, rules)),
+            agents=tuple(
+                CatalogEntry(each.name, each.description or "") for each in subagents(self._runtime.agents, rules)
+            ),
             skills=tuple(
-                Named(each.name, each.description, each.location)
+                CatalogEntry(each.name, each.description, each.location)
                 for each in self._skills
                 if evaluate("skill", each.name, rules) != "deny"
             ),
             max_lines=limits.max_lines,
             max_bytes=limits.max_bytes,
         )
-        return tuple(specify(tool, around) for tool in tools)
+        return tuple(to_spec(tool, around) for tool in tools)
 
     def _system(self, agent: Agent, model: Model, user: Document, *, structured: bool) -> System:
         """The system prompt, the same for every step of a session that nothing changes about."""

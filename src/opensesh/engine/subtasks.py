@@ -10,7 +10,7 @@ from ..config import evaluate
 from ..errors import InvalidIDError, NotFoundError, SubtaskFailedError
 from ..models.stream_events import ToolCall
 from ..records import Rule, document_of
-from ..tools.services import Child, Subtask
+from ..tools.services import ChildSession, Subtask
 from .budget import accounting_task
 from .planning import MARK
 from .prompt import Prompt, mentioned_parts
@@ -61,7 +61,7 @@ class ChildSessions:
         self._planning = planning
         self._ordered = ordered
 
-    async def open(self, task: Subtask) -> Child:
+    async def open(self, task: Subtask) -> ChildSession:
         """The child session: a new one, or the one that ``task_id`` names."""
         agent = self._agent(task.agent)
         await asyncio.to_thread(self._mind_depth)
@@ -79,9 +79,9 @@ class ChildSessions:
         model = self._model
         if agent.model is not None:
             model = {"providerID": agent.model.provider_id, "modelID": agent.model.model_id}
-        return Child(session_id=session_id, model=model)
+        return ChildSession(session_id=session_id, model=model)
 
-    async def run(self, child: Child, task: Subtask) -> str:
+    async def run(self, child: ChildSession, task: Subtask) -> str:
         """Run the child until it is done, and answer with its last words."""
         # What a model mentions with an @ was not given by the user. The child can ask to read it.
         words = ({"type": "text", "text": task.prompt},)

@@ -10,8 +10,7 @@ from msgspec.structs import replace
 
 from ..config import commands, expand, skills
 from ..errors import NotFoundError, OpenseshError
-from ..tools.shell.choice import choose
-from ..tools.shell.running import Running
+from ..tools.shell.execution import CommandRun, select_shell
 from .prompt import Prompt, mentioned_parts
 
 if TYPE_CHECKING:
@@ -84,10 +83,10 @@ async def _printed(runtime: Runtime, lines: Sequence[str]) -> list[str]:
 
 async def _print(runtime: Runtime, line: str) -> str:
     environment = os.environ | await runtime.hooks.shell_env(runtime.place.directory)
-    running = Running(runtime.outputs())
+    running = CommandRun(runtime.outputs())
     try:
-        arguments = choose(environment).arguments(line)
-        preview = await running.through(arguments, runtime.place.directory, environment, errors=False)
+        arguments = select_shell(environment).arguments(line)
+        preview = await running.run(arguments, runtime.place.directory, environment, stderr=False)
     except OpenseshError as error:
         return f"(the command {line!r} could not be run: {error.message})"
     return preview.text

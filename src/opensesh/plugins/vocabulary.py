@@ -18,7 +18,7 @@ from ..events import Event
 from ..models.model import Model
 from ..records import Document
 from ..storage.protocol import StoredMessage
-from ..tools.tool import Tool, lacking
+from ..tools.tool import Tool, missing_attributes
 from .host import Given
 
 Some = TypeVar("Some", bound="Output")
@@ -189,7 +189,7 @@ class Tools(Output, kw_only=True):
     def check(self) -> None:
         """Each must look like a tool."""
         for tool in cast("list[Any]", self.tools):
-            if missing := lacking(tool):
+            if missing := missing_attributes(tool):
                 raise TypeError(f"{tool!r} is no tool: it has no {', '.join(missing)}")
 
 

@@ -1,60 +1,58 @@
-"""Tools: what a model can do. One a file, its description in Markdown beside it.
+"""Tools that a model can call: one tool a module, its description in a Markdown file beside it.
 
-:mod:`.tool` says what a tool is and what holds for all of them; :mod:`.registry` which there are; :mod:`.custom` how to
-add one.
+:mod:`.tool` defines what a tool is and the rules for all of them, :mod:`.registry` lists the built-in ones,
+:mod:`.custom` makes tools of functions.
 """
 
 from __future__ import annotations
 
 from .filetimes import FileLocks, FileTimes
-from .registry import Features, Named, Registry, Surroundings, specify
+from .registry import CatalogEntry, DescriptionVariables, Features, Registry, to_spec
 from .services import (
-    Calls,
-    Child,
-    Choice,
+    ChildSession,
+    HiddenMessage,
+    HiddenMessages,
     Instructions,
     Modes,
-    Original,
-    Past,
-    Question,
-    Questions,
-    Skill,
+    NestedCalls,
+    QuestionOption,
     Skills,
     Subtask,
     Subtasks,
     Todos,
+    UserQuestion,
+    UserQuestions,
 )
 from .tool import BuiltinTool, Context, Tool, ToolOutput, attachment, invoke
-from .truncation import Outputs, Preview
+from .truncation import OutputPreview, Outputs
 
 __all__ = [
     "BuiltinTool",
-    "Calls",
-    "Child",
-    "Choice",
+    "CatalogEntry",
+    "ChildSession",
     "Context",
+    "DescriptionVariables",
     "Features",
     "FileLocks",
     "FileTimes",
+    "HiddenMessage",
+    "HiddenMessages",
     "Instructions",
     "Modes",
-    "Named",
-    "Original",
+    "NestedCalls",
+    "OutputPreview",
     "Outputs",
-    "Past",
-    "Preview",
-    "Question",
-    "Questions",
+    "QuestionOption",
     "Registry",
-    "Skill",
     "Skills",
     "Subtask",
     "Subtasks",
-    "Surroundings",
     "Todos",
     "Tool",
     "ToolOutput",
+    "UserQuestion",
+    "UserQuestions",
     "attachment",
     "invoke",
-    "specify",
+    "to_spec",
 ]

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from msgspec import Meta, Struct
 
 from ..errors import ToolFailedError
-from . import diff, patch_text, paths
+from . import diff, patch_text
+from . import path_access as paths
 from .arguments import Arguments
-from .text import TextFile, look, must_still_be
+from .text_files import TextFile, look, must_still_be
 from .tool import BuiltinTool, Context, ToolOutput
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ class ApplyPatchArguments(Arguments, frozen=True):
     patch_text: Annotated[str, Meta(description="The whole patch, from *** Begin Patch to *** End Patch")]
 
 
-class Step(Struct, frozen=True, kw_only=True):
+class FileChange(Struct, frozen=True, kw_only=True):
     """What is to happen to one file."""
 
     kind: Kind
@@ -39,7 +40,7 @@ class Step(Struct, frozen=True, kw_only=True):
     difference: diff.Diff
 
 
-class ApplyPatch(BuiltinTool[ApplyPatchArguments]):
+class ApplyPatchTool(BuiltinTool[ApplyPatchArguments]):
     """Adds, updates, moves and deletes. The whole patch is checked, and asked for, before anything is touched."""
 
     id = "apply_patch"
@@ -62,7 +63,7 @@ class ApplyPatch(BuiltinTool[ApplyPatchArguments]):
             sources = [paths.relative(ctx, step.path) for step in steps]
             metadata: dict[str, Any] = {"filepath": ", ".join(sources), "diff": whole, "files": described}
             await paths.ask_edit(ctx, touched, metadata)
-            await ctx.changing(_becoming(steps))
+            await ctx.before_write(_becoming(steps))
             for path, before in found.items():
                 must_still_be(path, before)
             _carry_out_all(ctx, steps)
@@ -93,12 +94,12 @@ def _must_differ(named: Sequence[str]) -> None:
                 )
 
 
-def _planned(ctx: Context, hunks: Sequence[patch_text.Hunk], state: dict[str, TextFile | None]) -> list[Step]:
+def _planned(ctx: Context, hunks: Sequence[patch_text.Hunk], state: dict[str, TextFile | None]) -> list[FileChange]:
     """Every step with its result. ``state`` is what the files hold, and is brought forward step by step."""
     return [_step(ctx, hunk, state) for hunk in hunks]
 
 
-def _step(ctx: Context, hunk: patch_text.Hunk, state: dict[str, TextFile | None]) -> Step:
+def _step(ctx: Context, hunk: patch_text.Hunk, state: dict[str, TextFile | None]) -> FileChange:
     path = paths.absolute(ctx, hunk.path)
     match hunk:
         case patch_text.Add():
@@ -164,13 +165,13 @@ def _endings(old: list[str], new: list[str], raw: list[str], tail: str) -> list[
     return result + raw[at:]
 
 
-def _made(kind: Kind, places: tuple[str, str], before: TextFile, after: TextFile) -> Step:
+def _made(kind: Kind, places: tuple[str, str], before: TextFile, after: TextFile) -> FileChange:
     path, target = places
     difference = diff.compare(path, before.shown, after.shown)
-    return Step(kind=kind, path=path, target=target, before=before, after=after, difference=difference)
+    return FileChange(kind=kind, path=path, target=target, before=before, after=after, difference=difference)
 
 
-def _described(ctx: Context, step: Step) -> dict[str, Any]:
+def _described(ctx: Context, step: FileChange) -> dict[str, Any]:
     described: dict[str, Any] = {
         "filePath": step.path,
         "relativePath": paths.relative(ctx, step.target),
@@ -184,7 +185,7 @@ def _described(ctx: Context, step: Step) -> dict[str, Any]:
     return described | ({"movePath": step.target} if step.kind == "move" else {})
 
 
-def _becoming(steps: Sequence[Step]) -> dict[str, bytes | None]:
+def _becoming(steps: Sequence[FileChange]) -> dict[str, bytes | None]:
     """What the files will hold after all steps."""
     becoming: dict[str, bytes | None] = {}
     for step in steps:
@@ -195,11 +196,11 @@ def _becoming(steps: Sequence[Step]) -> dict[str, bytes | None]:
     return becoming
 
 
-def _letter(step: Step) -> str:
+def _letter(step: FileChange) -> str:
     return {"add": "A", "delete": "D"}.get(step.kind, "M")
 
 
-def _carry_out_all(ctx: Context, steps: Sequence[Step]) -> None:
+def _carry_out_all(ctx: Context, steps: Sequence[FileChange]) -> None:
     for number, step in enumerate(steps):
         try:
             _carry_out(ctx, step)
@@ -208,11 +209,11 @@ def _carry_out_all(ctx: Context, steps: Sequence[Step]) -> None:
             raise ToolFailedError(f"{error.message}. The patch was not applied further; done before: {done}") from error
 
 
-def _carry_out(ctx: Context, step: Step) -> None:
+def _carry_out(ctx: Context, step: FileChange) -> None:
     if step.kind != "delete":
         step.after.save(step.target)
         ctx.files.note(step.target)
-        ctx.changed(step.target)
+        ctx.after_write(step.target)
     if step.kind in ("delete", "move"):
         try:
             os.unlink(step.path)
@@ -221,4 +222,4 @@ def _carry_out(ctx: Context, step: Step) -> None:
                 f"{step.path} cannot be deleted: {error.strerror or error}", path=step.path
             ) from error
         ctx.files.forget(step.path)
-        ctx.changed(step.path)
+        ctx.after_write(step.path)

@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING, Annotated
 from msgspec import Meta
 
 from ..errors import ToolFailedError
-from . import paths
+from . import path_access as paths
 from .arguments import Arguments
-from .shell import intent, process
-from .shell.choice import choose
-from .shell.running import Running
+from .shell import effects as intent
+from .shell import process
+from .shell.execution import CommandRun, select_shell
 from .tool import BuiltinTool, Context, ToolOutput
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from .truncation import Preview
+    from .truncation import OutputPreview
 
 TIMEOUT_MS = 120_000
 _MISLEADING = ("CDPATH", "OLDPWD")
@@ -41,7 +41,7 @@ class BashArguments(Arguments, frozen=True):
     ] = ""
 
 
-class Bash(BuiltinTool[BashArguments]):
+class BashTool(BuiltinTool[BashArguments]):
     """One shell a call, without input; nothing of it is left for the next call but what it did to files."""
 
     id = "bash"
@@ -51,12 +51,12 @@ class Bash(BuiltinTool[BashArguments]):
         self,
         *,
         timeout_ms: float = TIMEOUT_MS,
-        grace: float = process.GRACE,
+        grace_seconds: float = process.GRACE_SECONDS,
         environment: Mapping[str, str] | None = None,
     ) -> None:
         """``environment`` is that of the process unless given."""
         self._timeout_ms = timeout_ms
-        self._grace = grace
+        self._grace_seconds = grace_seconds
         self._environment = environment
 
     async def execute(self, args: BashArguments, ctx: Context) -> ToolOutput:
@@ -75,22 +75,22 @@ class Bash(BuiltinTool[BashArguments]):
         environment |= await ctx.shell_env(directory)
         for misleading in _MISLEADING:
             environment.pop(misleading, None)
-        shell = choose(environment)
+        shell = select_shell(environment)
         posix, readable = shell.language == "posix", shell.language != "other"
-        plan = intent.study(args.command, directory, posix=posix, readable=readable, environment=environment)
+        plan = intent.analyse_command(args.command, directory, posix=posix, readable=readable, environment=environment)
         await _ask(ctx, plan, directory)
         description = args.description or args.command.strip().split("\n")[0]
 
         async def show(output: str) -> None:
             await ctx.progress(title=description, metadata={"output": output, "description": description})
 
-        running = Running(ctx.outputs, timeout_ms=timeout_ms, grace=self._grace, show=show)
-        async with ctx.watching():
-            preview = await running.through(shell.arguments(args.command), directory, environment)
+        running = CommandRun(ctx.outputs, timeout_ms=timeout_ms, grace_seconds=self._grace_seconds, on_output=show)
+        async with ctx.track_changes():
+            preview = await running.run(shell.arguments(args.command), directory, environment)
         return _answer(running, preview, description)
 
 
-async def _ask(ctx: Context, plan: intent.Intent, directory: str) -> None:
+async def _ask(ctx: Context, plan: intent.CommandEffects, directory: str) -> None:
     outside = [path for path in (directory, *plan.paths) if not paths.inside(ctx, path)]
     if outside:
         await paths.ask_outside(ctx, sorted({_directory_of(path) for path in outside}))
@@ -105,7 +105,7 @@ def _directory_of(path: str) -> str:
     return real if os.path.isdir(real) else os.path.dirname(real)
 
 
-def _answer(running: Running, preview: Preview, description: str) -> ToolOutput:
+def _answer(running: CommandRun, preview: OutputPreview, description: str) -> ToolOutput:
     metadata = {
         "output": running.recent + _block(running.notes),
         "exit": running.exit_code,

@@ -30,7 +30,7 @@ class BatchArguments(Arguments, frozen=True, rename=str):
     tool_calls: Annotated[tuple[OneCall, ...], Meta(description="The calls to make at the same time", min_length=1)]
 
 
-class Batch(BuiltinTool[BatchArguments]):
+class BatchTool(BuiltinTool[BatchArguments]):
     """Each call has a part, and a fate, of its own."""
 
     id = "batch"
@@ -54,8 +54,8 @@ class Batch(BuiltinTool[BatchArguments]):
 async def _one(ctx: Context, call: OneCall, place: int, results: list[ToolOutput | str]) -> None:
     if place >= MOST:
         results[place] = f"not run: a batch is of {MOST} calls at most"
-    elif call.tool == Batch.id or call.tool not in ctx.calls.names:
-        allowed = ", ".join(sorted(name for name in ctx.calls.names if name != Batch.id))
+    elif call.tool == BatchTool.id or call.tool not in ctx.calls.names:
+        allowed = ", ".join(sorted(name for name in ctx.calls.names if name != BatchTool.id))
         results[place] = f"not run: a batch can call {allowed}"
     else:
         try:

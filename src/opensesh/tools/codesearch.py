@@ -23,7 +23,7 @@ class CodeSearchArguments(Arguments, frozen=True):
     ] = 5000
 
 
-class CodeSearch(BuiltinTool[CodeSearchArguments]):
+class CodeSearchTool(BuiltinTool[CodeSearchArguments]):
     """By way of Exa."""
 
     id = "codesearch"

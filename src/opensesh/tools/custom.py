@@ -1,6 +1,6 @@
-"""Tools of one's own: a function with type hints is a tool.
+"""Custom tools: functions made into tools, and tools that installed packages provide.
 
-::
+A function with type hints becomes a tool::
 
     import opensesh
 
@@ -10,45 +10,61 @@
         '''List the tickets of a project.'''
         return await tracker.list(project, open_only)
 
-The docstring is what the model reads, the hints are the schema (``Annotated[str, Meta(description=...)]`` describes a
-parameter), and a parameter named ``ctx`` is given the :class:`~opensesh.tools.tool.Context`.
+The model reads the docstring. The hints make the schema (``Annotated[str, Meta(description=...)]`` describes a
+parameter). A parameter named ``ctx`` receives the :class:`~opensesh.tools.tool.Context`.
+
+A package provides tools by the entry point group ``opensesh.tools``::
+
+    [project.entry-points."opensesh.tools"]
+    tickets = "my_package.tools:tickets"
+
+The entry point names a tool, a function to make a tool of, a list of these, or a class or function that creates them. A
+function counts as one that creates tools if its return annotation mentions ``Tool``.
 """
 
 from __future__ import annotations
 
 import asyncio
 import inspect
+import logging
 import re
-from typing import TYPE_CHECKING, Any, get_type_hints, overload
+from typing import TYPE_CHECKING, Any, NamedTuple, cast, get_type_hints, overload
 
 import msgspec
 
 from ..errors import ToolFailedError
+from ..loading import entry_points
 from .arguments import decode, schema_of
-from .tool import Context, ToolOutput
+from .tool import Context, ToolOutput, missing_attributes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from importlib.metadata import EntryPoint
+
+    from .tool import Tool
 
     Function = Callable[..., Any]
 
+log = logging.getLogger("opensesh.tools")
+
+ENTRY_POINT_GROUP = "opensesh.tools"
 _NAME = r"[A-Za-z0-9_-]{1,64}"
 
 
 class FunctionTool:
-    """A tool made from a function. A plain function runs in a thread; a coroutine function in the event loop."""
+    """A tool made from a function. A plain function runs in a thread, a coroutine function in the event loop."""
 
     def __init__(self, function: Function, *, name: str | None = None, description: str | None = None) -> None:
         self._function = function
         self.id = name or function.__name__
         self.description = description or inspect.getdoc(function) or ""
         if not re.fullmatch(_NAME, self.id):
-            raise ValueError(f"{self.id!r} cannot be the name of a tool: letters, digits, _ and -, at most 64")
+            raise ValueError(f"invalid tool name {self.id!r}: use letters, digits, _ and -, at most 64 characters")
         if not self.description:
-            raise ValueError(f"the tool {self.id!r} needs a docstring: it is what the model goes by")
+            raise ValueError(f"the tool {self.id!r} needs a docstring: the model reads it as the description")
         signature = inspect.signature(function)
-        self._wants_context = "ctx" in signature.parameters
-        self.parameters = _struct(self.id, function, signature)
+        self._takes_context = "ctx" in signature.parameters
+        self.parameters = _parameter_struct(self.id, function, signature)
 
     @property
     def schema(self) -> dict[str, Any]:
@@ -56,19 +72,28 @@ class FunctionTool:
         return schema_of(self.parameters)
 
     async def run(self, arguments: Mapping[str, Any], ctx: Context) -> ToolOutput:
-        """Ask for the permission of the tool's own name, and call the function."""
+        """Ask for the permission named like the tool, then call the function."""
         fields = msgspec.structs.asdict(decode(self.id, self.parameters, arguments))
         await ctx.ask(self.id, ["*"], always=["*"], metadata=dict(arguments))
-        if self._wants_context:
+        if self._takes_context:
             fields["ctx"] = ctx
         if inspect.iscoroutinefunction(self._function):
-            answer = await self._function(**fields)
+            result = await self._function(**fields)
         else:
-            answer = await asyncio.to_thread(self._function, **fields)
-        return answer if isinstance(answer, ToolOutput) else ToolOutput("", _text(self.id, answer))
+            result = await asyncio.to_thread(self._function, **fields)
+        if isinstance(result, ToolOutput):
+            return result
+        if isinstance(result, str):
+            return ToolOutput("", result)
+        if result is None:
+            return ToolOutput("", "(no output)")
+        try:
+            return ToolOutput("", msgspec.json.encode(result).decode())
+        except (TypeError, ValueError, msgspec.MsgspecError) as error:
+            raise ToolFailedError(f"The result of the tool {self.id!r} cannot be encoded as JSON: {error}") from error
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """The function itself, for those who call it from Python."""
+        """Call the function itself, from Python."""
         return self._function(*args, **kwargs)
 
 
@@ -87,12 +112,12 @@ def tool(
     return wrap if function is None else wrap(function)
 
 
-def _struct(name: str, function: Function, signature: inspect.Signature) -> type[msgspec.Struct]:
+def _parameter_struct(name: str, function: Function, signature: inspect.Signature) -> type[msgspec.Struct]:
     hints = get_type_hints(function, localns={"Context": Context}, include_extras=True)
     fields: list[Any] = []
     for parameter in signature.parameters.values():
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD, parameter.POSITIONAL_ONLY):
-            raise ValueError(f"the tool {name!r} cannot take {parameter}: a model gives arguments by name")
+            raise ValueError(f"the tool {name!r} cannot take {parameter}: a model passes arguments by name")
         if parameter.name == "ctx":
             continue
         hint = hints.get(parameter.name, str)
@@ -100,18 +125,73 @@ def _struct(name: str, function: Function, signature: inspect.Signature) -> type
         fields.append((parameter.name, hint) if default is parameter.empty else (parameter.name, hint, default))
     kind = msgspec.defstruct(f"{name}_arguments", fields, kw_only=True)
     try:
-        schema_of(kind)  # better found out now than when a model calls
+        schema_of(kind)  # fail when the tool is defined, not when a model calls it
     except TypeError as error:
-        raise ValueError(f"the parameters of the tool {name!r} cannot be described in JSON: {error}") from error
+        raise ValueError(f"the parameters of the tool {name!r} have no JSON schema: {error}") from error
     return kind
 
 
-def _text(name: str, answer: object) -> str:
-    if isinstance(answer, str):
-        return answer
-    if answer is None:
-        return "(no output)"
-    try:
-        return msgspec.json.encode(answer).decode()
-    except (TypeError, ValueError, msgspec.MsgspecError) as error:
-        raise ToolFailedError(f"The tool {name!r} answered something that cannot be shown: {error}") from error
+class InstalledTool(NamedTuple):
+    """A tool and the package that provides it."""
+
+    tool: Tool
+    package: str
+
+
+class UnusableEntryPoint(NamedTuple):
+    """An entry point that could not be loaded, and the reason."""
+
+    entry: str
+    package: str
+    error: str
+
+
+class InstalledTools(NamedTuple):
+    """Tools of installed packages, and entry points that failed."""
+
+    tools: tuple[InstalledTool, ...] = ()
+    unusable: tuple[UnusableEntryPoint, ...] = ()
+
+
+def load_installed_tools() -> InstalledTools:
+    """Load the tools of all entry points, in the order of their names.
+
+    An entry point that cannot be loaded affects no other; it is logged and returned in ``unusable``.
+    """
+    loaded: dict[str, InstalledTool] = {}
+    unusable: list[UnusableEntryPoint] = []
+    for entry in sorted(entry_points(ENTRY_POINT_GROUP), key=lambda entry: (entry.name, entry.value)):
+        package = entry.dist.name if entry.dist is not None else "?"
+        try:
+            for new in _tools_of(entry.load(), entry):
+                _add(loaded, InstalledTool(new, package))
+        except (Exception, SystemExit) as error:
+            reason = str(error) if isinstance(error, (ValueError, TypeError)) else f"{type(error).__name__}: {error}"
+            unusable.append(UnusableEntryPoint(entry.name, package, reason))
+            log.warning("cannot use the tool %s of the package %s: %s", entry.name, package, reason)
+    return InstalledTools(tuple(loaded.values()), tuple(unusable))
+
+
+def _add(loaded: dict[str, InstalledTool], new: InstalledTool) -> None:
+    first = loaded.setdefault(new.tool.id, new)
+    if first is not new:
+        raise ValueError(f"the tool {new.tool.id!r} is already provided by {first.package}")
+
+
+def _tools_of(loaded: object, entry: EntryPoint) -> list[Tool]:
+    if _is_tool(loaded):
+        return [cast("Tool", loaded)]
+    if isinstance(loaded, (list, tuple)):
+        return [tool for item in cast("Sequence[object]", loaded) for tool in _tools_of(item, entry)]
+    # A function that creates tools is recognised by its annotation: calling it to find out would run it.
+    returned = getattr(loaded, "__annotations__", {}).get("return") if inspect.isroutine(loaded) else None
+    if inspect.isclass(loaded) or re.search(r"Tool\b", returned if isinstance(returned, str) else repr(returned)):
+        created: Any = cast("Any", loaded)()
+        return _tools_of(created if _is_tool(created) else list(cast("Iterable[object]", created)), entry)
+    if inspect.isroutine(loaded):
+        return [FunctionTool(loaded)]
+    raise TypeError(f"{entry.value} is {type(loaded).__name__}, neither a tool nor a function that creates one")
+
+
+def _is_tool(loaded: object) -> bool:
+    return not inspect.isclass(loaded) and not missing_attributes(loaded)

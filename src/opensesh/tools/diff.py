@@ -14,7 +14,7 @@ _TOO_MANY = 200_000_000
 """Pairs of lines; beyond this (25 MB of bits) a stretch without a common line is called replaced as a whole."""
 
 
-class Change(NamedTuple):
+class LineChange(NamedTuple):
     """Lines ``start:end`` of the old text became lines ``new_start:new_end`` of the new one."""
 
     start: int
@@ -54,19 +54,19 @@ def file_diff(path: str, before: str, after: str, diff: Diff) -> dict[str, Any]:
     }
 
 
-def changes(old: Sequence[str], new: Sequence[str]) -> list[Change]:
+def changes(old: Sequence[str], new: Sequence[str]) -> list[LineChange]:
     """The smallest set of changes between two lists of lines, in order, no two of them touching."""
     start, (end, new_end) = _common_ends(old, new)
     middle, new_middle = old[start:end], new[start:new_end]
     if not middle and not new_middle:
         return []
     if len(middle) * len(new_middle) > _TOO_MANY:
-        return [Change(start, end, start, new_end)]
-    merged: list[Change] = []
+        return [LineChange(start, end, start, new_end)]
+    merged: list[LineChange] = []
     for found in _edits(middle, new_middle):
-        change = Change(*(place + start for place in found))
+        change = LineChange(*(place + start for place in found))
         if merged and merged[-1].end == change.start and merged[-1].new_end == change.new_start:
-            change = Change(merged[-1].start, change.end, merged.pop().new_start, change.new_end)
+            change = LineChange(merged[-1].start, change.end, merged.pop().new_start, change.new_end)
         merged.append(change)
     return merged
 
@@ -113,7 +113,7 @@ def _common_ends(old: Sequence[str], new: Sequence[str]) -> tuple[int, tuple[int
     return start, (end, new_end)
 
 
-def _edits(old: Sequence[str], new: Sequence[str]) -> Iterator[Change]:
+def _edits(old: Sequence[str], new: Sequence[str]) -> Iterator[LineChange]:
     from rapidfuzz.distance import Indel
 
     numbers: dict[str, int] = {}
@@ -121,12 +121,12 @@ def _edits(old: Sequence[str], new: Sequence[str]) -> Iterator[Change]:
     second = [numbers.setdefault(line, len(numbers)) for line in new]
     for code in Indel.opcodes(first, second):
         if code.tag != "equal":
-            yield Change(code.src_start, code.src_end, code.dest_start, code.dest_end)
+            yield LineChange(code.src_start, code.src_end, code.dest_start, code.dest_end)
 
 
-def _groups(found: list[Change]) -> Iterator[list[Change]]:
+def _groups(found: list[LineChange]) -> Iterator[list[LineChange]]:
     """Changes near enough to share a hunk."""
-    group: list[Change] = []
+    group: list[LineChange] = []
     for change in found:
         if group and change.start - group[-1].end > 2 * CONTEXT:
             yield group
@@ -136,7 +136,7 @@ def _groups(found: list[Change]) -> Iterator[list[Change]]:
         yield group
 
 
-def _hunk(old: list[str], new: list[str], group: list[Change]) -> str:
+def _hunk(old: list[str], new: list[str], group: list[LineChange]) -> str:
     lead = min(CONTEXT, group[0].start)
     tail = min(CONTEXT, len(old) - group[-1].end)
     start, new_start = group[0].start - lead, group[0].new_start - lead

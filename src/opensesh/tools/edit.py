@@ -9,10 +9,11 @@ from typing import Annotated
 from msgspec import Meta
 
 from ..errors import ToolFailedError
-from . import diff, paths
+from . import diff
+from . import path_access as paths
 from .arguments import Arguments
 from .replace import replace
-from .text import TextFile, load, must_still_be
+from .text_files import TextFile, load, must_still_be
 from .tool import BuiltinTool, Context, ToolOutput
 
 
@@ -25,7 +26,7 @@ class EditArguments(Arguments, frozen=True):
     replace_all: Annotated[bool, Meta(description="Replace oldString wherever it occurs (default false)")] = False
 
 
-class Edit(BuiltinTool[EditArguments]):
+class EditTool(BuiltinTool[EditArguments]):
     """One replacement; all else in the file stays, byte for byte, its mark and its line ends included."""
 
     id = "edit"
@@ -82,10 +83,10 @@ async def change_file(ctx: Context, path: str, before: TextFile | None, after: T
     :class:`ToolFailedError`."""
     difference = await asyncio.to_thread(diff.compare, path, before.shown if before else "", after.shown)
     await paths.ask_edit(ctx, [path], {"filepath": path, "diff": difference.text})
-    await ctx.changing({path: after.data})
+    await ctx.before_write({path: after.data})
     must_still_be(path, before)
     after.save(path)
     ctx.files.note(path)
-    ctx.changed(path)
+    ctx.after_write(path)
     ctx.files.note(path)
     return difference

@@ -10,7 +10,8 @@ from msgspec import Meta
 
 from ..config import globs
 from ..errors import ToolFailedError
-from . import paths, search
+from . import file_search as search
+from . import path_access as paths
 from .arguments import Arguments
 from .tool import BuiltinTool, Context, ToolOutput
 
@@ -26,7 +27,7 @@ class GlobArguments(Arguments, frozen=True):
     ] = None
 
 
-class Glob(BuiltinTool[GlobArguments]):
+class GlobTool(BuiltinTool[GlobArguments]):
     """The files that fit a pattern, newest first."""
 
     id = "glob"

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 from msgspec import Meta
 
 from ..errors import ToolFailedError
-from . import paths, search
+from . import file_search as search
+from . import path_access as paths
 from .arguments import Arguments
 from .tool import BuiltinTool, Context, ToolOutput
 
@@ -31,7 +32,7 @@ class GrepArguments(Arguments, frozen=True):
     include: Annotated[str | None, Meta(description="Only files that fit this pattern: *.py, or *.{ts,tsx}")] = None
 
 
-class Grep(BuiltinTool[GrepArguments]):
+class GrepTool(BuiltinTool[GrepArguments]):
     """The lines that match, by file, those of the newest files first."""
 
     id = "grep"

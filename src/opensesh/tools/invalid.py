@@ -17,7 +17,7 @@ class InvalidArgumentsGiven(Arguments, frozen=True):
     error: Annotated[str, Meta(description="Why it was not called")]
 
 
-class Invalid(BuiltinTool[InvalidArgumentsGiven]):
+class InvalidTool(BuiltinTool[InvalidArgumentsGiven]):
     """Never offered to a model; the engine sends broken calls here."""
 
     id = "invalid"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from .arguments import Arguments
 from .plan_exit import agreed
-from .services import Choice, Question
+from .services import QuestionOption, UserQuestion
 from .tool import BuiltinTool, Context, ToolOutput
 
 
@@ -12,7 +12,7 @@ class PlanEnterArguments(Arguments, frozen=True):
     """None."""
 
 
-class PlanEnter(BuiltinTool[PlanEnterArguments]):
+class PlanEnterTool(BuiltinTool[PlanEnterArguments]):
     """Only the user can send the model back to its desk."""
 
     id = "plan_enter"
@@ -22,11 +22,11 @@ class PlanEnter(BuiltinTool[PlanEnterArguments]):
         """Ask the user; with a yes, the plan agent takes over."""
         plan = ctx.modes.plan
         choices = (
-            Choice("Yes", "Switch to the plan agent, which looks and thinks but changes nothing"),
-            Choice("No", "Stay with the build agent and go on"),
+            QuestionOption("Yes", "Switch to the plan agent, which looks and thinks but changes nothing"),
+            QuestionOption("No", "Stay with the build agent and go on"),
         )
         question = f"Switch to the plan agent first, and write a plan to {plan}?"
-        await agreed(ctx, Question(question=question, header="Plan Mode", options=choices, custom=False))
+        await agreed(ctx, UserQuestion(question=question, header="Plan Mode", options=choices, custom=False))
         told = f"The user wants a plan before anything is changed. Look around, think, and write the plan to {plan}."
         await ctx.modes.switch("plan", told)
         output = "The user agreed to make a plan first and the plan agent takes over. Begin to plan."

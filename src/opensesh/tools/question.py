@@ -7,7 +7,7 @@ from typing import Annotated
 from msgspec import Meta, Struct
 
 from .arguments import Arguments
-from .services import Choice, Question
+from .services import QuestionOption, UserQuestion
 from .tool import BuiltinTool, Context, ToolOutput
 
 
@@ -33,7 +33,7 @@ class QuestionArguments(Arguments, frozen=True):
     questions: Annotated[tuple[OneQuestion, ...], Meta(description="The questions to ask", min_length=1)]
 
 
-class AskUser(BuiltinTool[QuestionArguments]):
+class QuestionTool(BuiltinTool[QuestionArguments]):
     """Waits for the user, for as long as it takes."""
 
     id = "question"
@@ -42,10 +42,10 @@ class AskUser(BuiltinTool[QuestionArguments]):
     async def execute(self, args: QuestionArguments, ctx: Context) -> ToolOutput:
         """Ask, and tell the model what was answered."""
         asked = [
-            Question(
+            UserQuestion(
                 question=each.question,
                 header=each.header,
-                options=tuple(Choice(option.label, option.description) for option in each.options),
+                options=tuple(QuestionOption(option.label, option.description) for option in each.options),
                 multiple=each.multiple,
             )
             for each in args.questions

@@ -9,7 +9,8 @@ from typing import IO, TYPE_CHECKING, Annotated, Any
 from msgspec import Meta, Struct
 
 from ..errors import ToolFailedError
-from . import media, paths
+from . import file_types as media
+from . import path_access as paths
 from .arguments import Arguments, Positive
 from .tool import BuiltinTool, Context, ToolOutput, attachment
 from .truncation import MAX_BYTES
@@ -33,7 +34,7 @@ class ReadArguments(Arguments, frozen=True):
     limit: Annotated[Positive | None, Meta(description="How many lines to read; 2000 if not given")] = None
 
 
-class Read(BuiltinTool[ReadArguments]):
+class ReadTool(BuiltinTool[ReadArguments]):
     """Text with line numbers, directories by name, images and PDFs as attachments."""
 
     id = "read"

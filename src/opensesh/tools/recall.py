@@ -14,7 +14,7 @@ from .tool import BuiltinTool, Context, ToolOutput
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from .services import Original
+    from .services import HiddenMessage
 
 _MOST = 12_000
 """Characters of an answer."""
@@ -33,7 +33,7 @@ class RecallArguments(Arguments, frozen=True):
     call_id: Annotated[str | None, Meta(description="The id of the tool call whose result to read")] = None
 
 
-class Recall(BuiltinTool[RecallArguments]):
+class RecallTool(BuiltinTool[RecallArguments]):
     """Reads the session's own records; whoever may read files may do so."""
 
     id = "recall"
@@ -42,7 +42,7 @@ class Recall(BuiltinTool[RecallArguments]):
     async def execute(self, args: RecallArguments, ctx: Context) -> ToolOutput:
         """Ask, and look it up."""
         await ctx.ask("read", ["recall"], always=["recall"], metadata={})
-        past = [each for each in await ctx.past.originals() if _is_within(each, args)]
+        past = [each for each in await ctx.hidden_messages.all() if _is_within(each, args)]
         if args.call_id is not None:
             return _call(past, args.call_id)
         if args.query is not None and args.query.strip():
@@ -52,20 +52,20 @@ class Recall(BuiltinTool[RecallArguments]):
         return _contents(past)
 
 
-def _is_within(original: Original, args: RecallArguments) -> bool:
+def _is_within(original: HiddenMessage, args: RecallArguments) -> bool:
     return (args.start or 0) <= original.number <= (args.end or original.number)
 
 
-def _call(past: Sequence[Original], call_id: str) -> ToolOutput:
+def _call(past: Sequence[HiddenMessage], call_id: str) -> ToolOutput:
     for original in past:
         if original.call_id == call_id:
             return ToolOutput(f"Result of {original.tool}", original.text, {"callId": call_id})
     raise ToolFailedError(f"No tool call {call_id!r} is out of view. Call this without arguments to see what is.")
 
 
-def _hits(past: Sequence[Original], query: str) -> ToolOutput:
+def _hits(past: Sequence[HiddenMessage], query: str) -> ToolOutput:
     words = query.lower().split()
-    ranked: list[tuple[int, int, Original]] = []
+    ranked: list[tuple[int, int, HiddenMessage]] = []
     for original in past:
         text = original.text.lower()
         found = sum(word in text for word in words)
@@ -80,7 +80,7 @@ def _hits(past: Sequence[Original], query: str) -> ToolOutput:
     return _answer(query, [*shown, *more], len(ranked))
 
 
-def _read(past: Sequence[Original]) -> ToolOutput:
+def _read(past: Sequence[HiddenMessage]) -> ToolOutput:
     """Whole messages, as many as there is room for, and where to go on."""
     shown: list[str] = []
     room = _MOST
@@ -95,13 +95,13 @@ def _read(past: Sequence[Original]) -> ToolOutput:
     return _answer(title, shown or ["No message with such a number is out of view."], len(past))
 
 
-def _rest(original: Original, length: int) -> str:
+def _rest(original: HiddenMessage, length: int) -> str:
     onward = f"start {original.number + 1} goes on with the next message"
     whole = f"callId {original.call_id} reads this in full; " if original.call_id else ""
     return f"{length:,} more characters; {whole}{onward}"
 
 
-def _contents(past: Sequence[Original]) -> ToolOutput:
+def _contents(past: Sequence[HiddenMessage]) -> ToolOutput:
     lines = [f"{_head(original)}: {_line(original.text)}" for original in past]
     shown: list[str] = []
     room = _MOST
@@ -119,7 +119,7 @@ def _answer(title: str, blocks: Sequence[str], matches: int) -> ToolOutput:
     return ToolOutput(title, "\n\n".join(blocks), {"matches": matches, "truncated": False})
 
 
-def _head(original: Original) -> str:
+def _head(original: HiddenMessage) -> str:
     call = f" {original.tool} (callId {original.call_id})" if original.call_id else ""
     return f"[{original.number}] {original.speaker}{call}"
 

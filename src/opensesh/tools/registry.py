@@ -37,7 +37,7 @@ class Features(Struct, frozen=True, kw_only=True):
     """For commands about which the model says nothing, if not what the tool itself has."""
 
 
-class Named(Struct, frozen=True):
+class CatalogEntry(Struct, frozen=True):
     """An agent or a skill, as a description lists it."""
 
     name: str
@@ -45,13 +45,13 @@ class Named(Struct, frozen=True):
     location: str = ""
 
 
-class Surroundings(Struct, frozen=True, kw_only=True):
+class DescriptionVariables(Struct, frozen=True, kw_only=True):
     """What descriptions may speak of, by the names of the fields: ``{{directory}}`` and so on."""
 
     directory: str = "."
-    agents: tuple[Named, ...] = ()
+    agents: tuple[CatalogEntry, ...] = ()
     """Those that this agent may give tasks to."""
-    skills: tuple[Named, ...] = ()
+    skills: tuple[CatalogEntry, ...] = ()
     """Those that this agent may load."""
     max_lines: int = MAX_LINES
     max_bytes: int = MAX_BYTES
@@ -110,59 +110,66 @@ class Registry:
 
         Models that were trained on patches get ``apply_patch``, all others ``edit`` and ``write``.
         """
-        left_out = {"invalid", *hidden, *(("edit", "write") if patches(model_id) else ("apply_patch",))}
+        left_out = {"invalid", *hidden, *(("edit", "write") if uses_apply_patch(model_id) else ("apply_patch",))}
         if provider_id != "opencode" and not self._exa:
             left_out |= _EXA
         return [tool for name, tool in self._tools.items() if name not in left_out]
 
 
-def patches(model_id: str) -> bool:
+def uses_apply_patch(model_id: str) -> bool:
     """Whether a model changes files by patch: the GPTs since 5, but not the open ones."""
     return "gpt-" in model_id and "oss" not in model_id and "gpt-4" not in model_id
 
 
-def specify(tool: Tool, surroundings: Surroundings) -> ToolSpec:
+def to_spec(tool: Tool, surroundings: DescriptionVariables) -> ToolSpec:
     """``tool`` as a request to a model has it."""
     return ToolSpec(name=tool.id, description=surroundings.fill(tool.description), parameters=tool.schema)
 
 
 def builtin(features: Features) -> list[Tool]:
-    """OpenCode's tools in OpenCode's order, those that are switched on.
+    """OpenCode's tools in OpenCode's order, those that are switched on."""
+    from .apply_patch import ApplyPatchTool
+    from .bash import TIMEOUT_MS, BashTool
+    from .batch import BatchTool
+    from .codesearch import CodeSearchTool
+    from .edit import EditTool
+    from .glob import GlobTool
+    from .grep import GrepTool
+    from .invalid import InvalidTool
+    from .plan_enter import PlanEnterTool
+    from .plan_exit import PlanExitTool
+    from .question import QuestionTool
+    from .read import ReadTool
+    from .recall import RecallTool
+    from .skill import SkillTool
+    from .task import TaskTool
+    from .todowrite import TodoWriteTool
+    from .webfetch import WebFetchTool
+    from .websearch import WebSearchTool
+    from .write import WriteTool
 
-    ``list``, ``multiedit`` and ``todoread`` are not among them; :meth:`Registry.add` brings them in.
-    """
-    from .apply_patch import ApplyPatch
-    from .bash import TIMEOUT_MS, Bash
-    from .batch import Batch
-    from .codesearch import CodeSearch
-    from .edit import Edit
-    from .glob import Glob
-    from .grep import Grep
-    from .invalid import Invalid
-    from .plan_enter import PlanEnter
-    from .plan_exit import PlanExit
-    from .question import AskUser
-    from .read import Read
-    from .recall import Recall
-    from .skill import Skill
-    from .task import Task
-    from .todowrite import TodoWrite
-    from .webfetch import WebFetch
-    from .websearch import WebSearch
-    from .write import Write
-
-    bash = Bash(timeout_ms=features.bash_timeout_ms or TIMEOUT_MS)
-    tools: list[Tool] = [Invalid()]
-    tools += [AskUser()] if features.question else []
-    tools += [bash, Read(), Glob(), Grep(), Edit(), Write(), Task(), WebFetch(), TodoWrite()]
-    tools += [WebSearch(), CodeSearch(), Skill(), ApplyPatch()]
-    tools += [Batch()] if features.batch else []
-    tools += [PlanExit(), PlanEnter()] if features.plan else []
-    tools += [Recall()] if features.recall else []
+    bash = BashTool(timeout_ms=features.bash_timeout_ms or TIMEOUT_MS)
+    tools: list[Tool] = [InvalidTool()]
+    tools += [QuestionTool()] if features.question else []
+    tools += [
+        bash,
+        ReadTool(),
+        GlobTool(),
+        GrepTool(),
+        EditTool(),
+        WriteTool(),
+        TaskTool(),
+        WebFetchTool(),
+        TodoWriteTool(),
+    ]
+    tools += [WebSearchTool(), CodeSearchTool(), SkillTool(), ApplyPatchTool()]
+    tools += [BatchTool()] if features.batch else []
+    tools += [PlanExitTool(), PlanEnterTool()] if features.plan else []
+    tools += [RecallTool()] if features.recall else []
     return tools
 
 
-def _skill(skill: Named) -> str:
+def _skill(skill: CatalogEntry) -> str:
     return "\n".join(
         [
             "  <skill>",

@@ -1,4 +1,4 @@
-"""What some tools need of the engine beside permission: small protocols, one a need."""
+"""Services of the engine that some tools need beside permission: small protocols, each attribute of the context one."""
 
 from __future__ import annotations
 
@@ -9,62 +9,64 @@ from msgspec import Struct
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from ..config import Skill
     from ..records import Todo
     from .tool import ToolOutput
 
 
 class Todos(Protocol):
-    """The session's list."""
+    """The session's todo list."""
 
     async def read(self) -> Sequence[Todo]: ...
 
     async def write(self, todos: Sequence[Todo]) -> None:
-        """Replace the list, and tell whoever listens."""
+        """Replace the list and publish the change."""
         ...
 
 
-class Choice(Struct, frozen=True):
-    """An answer on offer."""
+class QuestionOption(Struct, frozen=True):
+    """An answer offered to the user."""
 
     label: str
     description: str = ""
 
 
-class Question(Struct, frozen=True, kw_only=True):
-    """Something only the user can say."""
+class UserQuestion(Struct, frozen=True, kw_only=True):
+    """A question to the user."""
 
     question: str
     header: str
-    """A very short name for it."""
-    options: tuple[Choice, ...]
+    """A very short title."""
+    options: tuple[QuestionOption, ...]
     multiple: bool | None = None
+    """Whether several options may be chosen."""
     custom: bool | None = None
-    """Whether words of the user's own will do; they do unless this is false."""
+    """Whether free text is accepted as an answer; it is unless this is false."""
 
 
-class Questions(Protocol):
-    """The user, to be asked."""
+class UserQuestions(Protocol):
+    """Asks the user."""
 
-    async def ask(self, questions: Sequence[Question]) -> Sequence[Sequence[str]]:
-        """The answers, a list of labels (or own words) for each question, in order; empty where there was none.
+    async def ask(self, questions: Sequence[UserQuestion]) -> Sequence[Sequence[str]]:
+        """Return one list of labels (or free text) for each question, in order; empty for an unanswered one.
 
-        Raises :class:`~opensesh.errors.QuestionRejected` if the user will not answer. Waits for as long as it takes.
+        Waits without a timeout. Raises :class:`~opensesh.errors.QuestionRejectedError` if the user dismisses it.
         """
         ...
 
 
 class Subtask(Struct, frozen=True, kw_only=True):
-    """Work for another agent."""
+    """Work for a subagent."""
 
     description: str
     prompt: str
     agent: str
     task_id: str | None = None
-    """An earlier child session to go on in."""
+    """The id of an earlier child session to continue."""
     command: str | None = None
 
 
-class Child(Struct, frozen=True, kw_only=True):
+class ChildSession(Struct, frozen=True, kw_only=True):
     """A child session, ready to run."""
 
     session_id: str
@@ -73,94 +75,84 @@ class Child(Struct, frozen=True, kw_only=True):
 
 
 class Subtasks(Protocol):
-    """Other agents, in sessions of their own."""
+    """Runs subagents in sessions of their own."""
 
-    async def open(self, task: Subtask) -> Child:
-        """The child session: a new one, or the one that ``task_id`` names.
+    async def open(self, task: Subtask) -> ChildSession:
+        """Create the child session, or return the one that ``task_id`` names.
 
-        An agent that does not exist or is not for subtasks, and a subagent of too many subagents, is
-        :class:`~opensesh.errors.SubtaskFailedError`.
+        Raises :class:`~opensesh.errors.SubtaskFailedError` if the agent does not exist or cannot be a subagent, or if
+        subagents are nested too deeply.
         """
         ...
 
-    async def run(self, child: Child, task: Subtask) -> str:
-        """Run the child until it is done, and answer with its last words.
+    async def run(self, child: ChildSession, task: Subtask) -> str:
+        """Run the child session to its end and return its last text.
 
-        A child that does not finish raises :class:`~opensesh.errors.SubtaskFailedError`, which says why. Cancelling
-        this
+        Raises :class:`~opensesh.errors.SubtaskFailedError` with the reason if it does not finish. Cancelling this
         cancels the child.
         """
         ...
 
 
-class Skill(Struct, frozen=True, kw_only=True):
-    """A set of instructions that the model can load when it needs them."""
-
-    name: str
-    description: str
-    location: str
-    """The path of its ``SKILL.md``."""
-    content: str
-    """The text below the front matter."""
-
-
 class Skills(Protocol):
-    """The skills that this agent may use."""
+    """The skills that the agent may use."""
 
     async def all(self) -> Sequence[Skill]: ...
 
 
 class Instructions(Protocol):
-    """Instruction files (``AGENTS.md`` and the like) below the project's own."""
+    """Instruction files (``AGENTS.md`` and similar) in subdirectories of the project."""
 
     async def near(self, path: str) -> Sequence[tuple[str, str]]:
-        """Path and text of those that concern the file at ``path`` and were not given to the model yet."""
+        """Return path and text of the files that apply to ``path`` and that the model has not seen yet."""
         ...
 
 
 class Modes(Protocol):
-    """Planning, and doing."""
+    """Plan mode and build mode."""
 
     @property
     def plan(self) -> str:
-        """Where the plan of this session is (to be) written."""
+        """The path of the session's plan file; it may not exist yet."""
         ...
 
     async def switch(self, agent: str, text: str) -> None:
-        """Hand the conversation to ``agent``, with ``text`` as the user message that says so."""
+        """Continue with ``agent``; ``text`` becomes the user message that announces it."""
         ...
 
 
-class Original(Struct, frozen=True, kw_only=True):
-    """Something that was said or done and is not in view any more."""
+class HiddenMessage(Struct, frozen=True, kw_only=True):
+    """A text that compaction or pruning removed from the model's view."""
 
     number: int
-    """Of its message, among all of the session, from 1. Several may have the same."""
+    """The position of its message in the session, from 1. Several texts of one message share it."""
     speaker: str
     text: str
-    """All of it."""
+    """The complete text."""
     call_id: str | None = None
-    """Of the tool call, if it is the result of one."""
+    """The id of the tool call, if this is its result."""
     tool: str = ""
 
 
-class Past(Protocol):
-    """What the session holds beyond what the model sees."""
+class HiddenMessages(Protocol):
+    """The part of the session's history that the model does not see."""
 
-    async def originals(self) -> Sequence[Original]:
-        """What was summed up or pruned, oldest first."""
+    async def all(self) -> Sequence[HiddenMessage]:
+        """Return what was compacted or pruned, oldest first."""
         ...
 
 
-class Calls(Protocol):
-    """The other tools on offer in this step."""
+class NestedCalls(Protocol):
+    """Calls of other tools from inside a tool."""
 
     @property
-    def names(self) -> Sequence[str]: ...
+    def names(self) -> Sequence[str]:
+        """The tools offered in this step."""
+        ...
 
     async def run(self, tool: str, arguments: Mapping[str, Any]) -> ToolOutput:
-        """Run one as a call of its own, with a part of its own, and answer as it does.
+        """Run a tool as a call with its own part and return its output.
 
-        Everything a tool may raise comes out of here too, after it was recorded in that part.
+        Raises whatever the tool raises, after it was recorded in that part.
         """
         ...

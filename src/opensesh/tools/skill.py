@@ -10,7 +10,7 @@ from typing import Annotated
 from msgspec import Meta
 
 from ..errors import ToolFailedError
-from . import search
+from . import file_search as search
 from .arguments import Arguments
 from .tool import BuiltinTool, Context, ToolOutput
 
@@ -23,7 +23,7 @@ class SkillArguments(Arguments, frozen=True):
     name: Annotated[str, Meta(description="The name of the skill, as listed in the description of this tool")]
 
 
-class Skill(BuiltinTool[SkillArguments]):
+class SkillTool(BuiltinTool[SkillArguments]):
     """The text of a skill, and where its files are."""
 
     id = "skill"

@@ -24,7 +24,7 @@ class TaskArguments(Arguments, frozen=True, rename=str):
     command: Annotated[str | None, Meta(description="The command that this task comes from, if one does")] = None
 
 
-class Task(BuiltinTool[TaskArguments]):
+class TaskTool(BuiltinTool[TaskArguments]):
     """Runs a child session to its end, and answers with its last words."""
 
     id = "task"

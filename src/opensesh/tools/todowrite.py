@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
-class Item(Struct, frozen=True, kw_only=True):
+class TodoItem(Struct, frozen=True, kw_only=True):
     """One line of the list."""
 
     content: Annotated[str, Meta(description="What to do, in a few words")]
@@ -27,10 +27,10 @@ class Item(Struct, frozen=True, kw_only=True):
 class TodoWriteArguments(Arguments, frozen=True):
     """The list."""
 
-    todos: Annotated[tuple[Item, ...], Meta(description="The whole list, as it should be from now on")]
+    todos: Annotated[tuple[TodoItem, ...], Meta(description="The whole list, as it should be from now on")]
 
 
-class TodoWrite(BuiltinTool[TodoWriteArguments]):
+class TodoWriteTool(BuiltinTool[TodoWriteArguments]):
     """The list is the session's, and shown to the user."""
 
     id = "todowrite"

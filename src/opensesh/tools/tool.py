@@ -1,25 +1,25 @@
-"""What a tool is, what it is given, and what it gives back.
+"""The tool protocol: what a tool is, what it receives, and what it returns.
 
-A tool is called with the model's arguments, as they came, and a :class:`Context`. What holds for every tool:
+The engine calls a tool with the model's arguments, unchecked, and a :class:`Context`. Rules for every tool:
 
-**Asking comes first.** A tool asks (:meth:`Context.ask`) for all it is about to do before it changes anything. An
-answer of no is an exception, which a tool lets pass; nothing has been done then.
+**Permission.** A tool asks (:meth:`Context.ask`) for everything it is about to do before it changes anything. A refusal
+is an exception, which the tool does not catch.
 
-**Saying so comes next.** A tool says what files will hold (:meth:`Context.changing`) before it writes them.
+**File changes.** A tool announces the new content of files (:meth:`Context.before_write`) before it writes them, and
+reports each written file (:meth:`Context.after_write`) afterwards.
 
-**Failing** is raising :class:`~opensesh.errors.ToolFailedError` with a message for the model: what happened, and what
-to
-do instead. A command that ran and answered "no" (a non-zero exit code, a search without hits) is no failure.
+**Failure.** A tool raises :class:`~opensesh.errors.ToolFailedError` with a message for the model: what happened, and
+what to do instead. A non-zero exit code or a search without matches is a result, not a failure.
 
-**Cancellation** is asyncio's. A cancelled tool ends every process it started, the children of those included, leaves
-no file half written, and lets the :class:`~asyncio.CancelledError` pass. What it had so far is what it last handed to
+**Cancellation** is asyncio's. A cancelled tool ends every process it started, including their children, leaves no
+partially written file, and re-raises :class:`~asyncio.CancelledError`. The record keeps what was last passed to
 :meth:`Context.progress`.
 
-**Concurrency.** The calls of one step run at the same time, so a tool keeps no state of its own between or during
-calls. Two that write the same file wait for each other (:meth:`~opensesh.tools.filetimes.FileTimes.lock`).
+**Concurrency.** The calls of one step run concurrently, so a tool keeps no state between or during calls. Two calls
+that write the same file wait for each other (:meth:`~opensesh.tools.filetimes.FileTimes.lock`).
 
-**Length.** A tool that leaves ``truncated`` out of its metadata has its output shortened for it, the whole kept in a
-file (:func:`invoke`). One that sets it, to either value, has seen to its own.
+**Length.** :func:`invoke` truncates the output of a tool that leaves ``truncated`` out of its metadata and saves the
+whole in a file. A tool that sets ``truncated``, to either value, handles the length itself.
 """
 
 from __future__ import annotations
@@ -39,27 +39,36 @@ if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
 
     from .filetimes import FileTimes
-    from .services import Calls, Instructions, Modes, Past, Questions, Skills, Subtasks, Todos
+    from .services import (
+        HiddenMessages,
+        Instructions,
+        Modes,
+        NestedCalls,
+        Skills,
+        Subtasks,
+        Todos,
+        UserQuestions,
+    )
     from .truncation import Outputs
 
 A = TypeVar("A", bound=Arguments)
 
 
 class ToolOutput(Struct, frozen=True):
-    """What a tool answers."""
+    """The result of a tool call."""
 
     title: str
-    """A few words for a person's screen."""
+    """A few words for the user's screen."""
     output: str
-    """What the model reads."""
+    """The text that the model reads."""
     metadata: dict[str, Any] = {}
-    """For programs. ``truncated``: absent, the output is yet to be shortened; false, whole; true, shortened already."""
+    """For programs. ``truncated``: absent, the output is yet to be truncated; false, complete; true, truncated."""
     attachments: tuple[dict[str, Any], ...] = ()
-    """File parts, complete (:func:`attachment`)."""
+    """Complete file parts (:func:`attachment`)."""
 
 
 class Context(Protocol):
-    """One call, seen from inside the tool. The engine makes one for each."""
+    """One tool call, as the tool sees it. The engine creates one for each call."""
 
     @property
     def session_id(self) -> str: ...
@@ -72,28 +81,28 @@ class Context(Protocol):
 
     @property
     def directory(self) -> str:
-        """Where relative paths start: absolute."""
+        """The absolute directory that relative paths start from."""
         ...
 
     @property
     def worktree(self) -> str:
-        """The top of the project: absolute; ``/`` where there is no repository."""
+        """The absolute root of the project; ``/`` where there is no repository."""
         ...
 
     @property
     def files(self) -> FileTimes:
-        """What this session has read and written."""
+        """The files this session has read and written."""
         ...
 
     @property
     def outputs(self) -> Outputs:
-        """Where long outputs go, and how long is too long."""
+        """Limits for long outputs, and where to save them."""
         ...
 
     @property
     def todos(self) -> Todos: ...
     @property
-    def questions(self) -> Questions: ...
+    def questions(self) -> UserQuestions: ...
     @property
     def subtasks(self) -> Subtasks: ...
     @property
@@ -103,9 +112,9 @@ class Context(Protocol):
     @property
     def modes(self) -> Modes: ...
     @property
-    def past(self) -> Past: ...
+    def hidden_messages(self) -> HiddenMessages: ...
     @property
-    def calls(self) -> Calls: ...
+    def calls(self) -> NestedCalls: ...
 
     async def ask(
         self,
@@ -115,68 +124,73 @@ class Context(Protocol):
         always: Sequence[str] = (),
         metadata: Mapping[str, Any] | None = None,
     ) -> None:
-        """Return if every pattern is allowed, by rule or by the user; otherwise raise
-        :class:`~opensesh.errors.PermissionDeniedError`, ``PermissionCorrectedError`` or ``PermissionRejectedError``.
+        """Return if a rule or the user allows every pattern.
 
-        ``always`` are the patterns that an answer of "always" allows from then on.
+        Otherwise raise :class:`~opensesh.errors.PermissionDeniedError`, ``PermissionCorrectedError`` or
+        ``PermissionRejectedError``. A reply of "always" allows the patterns in ``always`` from then on.
         """
         ...
 
-    def allowing(self, permission: str) -> Callable[[str], bool]:
-        """Tells of any pattern whether it is allowed already, so that nobody would be asked. For what a tool leaves out
-        rather than asks for."""
+    def allow_check(self, permission: str) -> Callable[[str], bool]:
+        """Return a function that tells whether a pattern is allowed without asking the user.
+
+        For tools that skip what is not allowed instead of asking for it.
+        """
         ...
 
     async def progress(self, *, title: str | None = None, metadata: Mapping[str, Any] | None = None) -> None:
-        """Show how far the call is. Replaces what was shown before; kept if the call is cancelled."""
+        """Show the state of the running call. Replaces the previous one; recorded if the call is cancelled."""
         ...
 
-    async def changing(self, becoming: Mapping[str, bytes | None]) -> None:
-        """Tell what files are about to hold, ``None`` for one that goes: what they hold now is put aside, so that it
-        can be brought back. A tool that writes without a word writes what no revert can undo."""
+    async def before_write(self, contents: Mapping[str, bytes | None]) -> None:
+        """Announce the new content of files, ``None`` for deletion, and save their present content for a revert.
+
+        What a tool writes without this call cannot be reverted where there are no snapshots.
+        """
         ...
 
-    def changed(self, path: str) -> None:
-        """Tell that a tool wrote, moved or deleted this file."""
+    def after_write(self, path: str) -> None:
+        """Report that the tool wrote, moved or deleted a file."""
         ...
 
-    def watching(self) -> AbstractAsyncContextManager[None]:
-        """Around something that may change any file: which ones it changed is found out, where nothing else does."""
+    def track_changes(self) -> AbstractAsyncContextManager[None]:
+        """Detect which files change inside the ``with`` block, where there are no snapshots to tell."""
         ...
 
     async def shell_env(self, cwd: str) -> Mapping[str, str]:
-        """Variables to add to the environment of a command that runs in ``cwd``."""
+        """Return variables to add to the environment of a command that runs in ``cwd``."""
         ...
 
 
 class Tool(Protocol):
-    """Something a model can call. See the module's contract."""
+    """Something a model can call. The module's docstring has the contract."""
 
     @property
     def id(self) -> str: ...
 
     @property
     def description(self) -> str:
-        """For the model, in Markdown; may hold the placeholders of :class:`~opensesh.tools.registry.Surroundings`."""
+        """Markdown for the model; may contain the placeholders of
+        :class:`~opensesh.tools.registry.DescriptionVariables`."""
         ...
 
     @property
     def schema(self) -> dict[str, Any]:
-        """The JSON schema of its arguments: an object, with nothing left to look up. Shared; not to be changed."""
+        """The JSON schema of the arguments: an object without references. Shared; do not modify."""
         ...
 
     async def run(self, arguments: Mapping[str, Any], ctx: Context) -> ToolOutput:
-        """Do it, with the arguments as the model wrote them."""
+        """Run the tool with the arguments as the model wrote them."""
         ...
 
 
-def lacking(thing: object) -> list[str]:
-    """What ``thing`` has not, and would have to have to be a :class:`Tool`."""
-    return [name for name in ("id", "description", "schema", "run") if not hasattr(thing, name)]
+def missing_attributes(value: object) -> list[str]:
+    """Return the attributes that ``value`` lacks to be a :class:`Tool`."""
+    return [name for name in ("id", "description", "schema", "run") if not hasattr(value, name)]
 
 
 class BuiltinTool(ABC, Generic[A]):
-    """A tool whose arguments are a struct, and whose description is the Markdown file of its name in this folder."""
+    """A tool whose arguments are a struct and whose description is the Markdown file of its name in this package."""
 
     id: ClassVar[str]
     parameters: type[A]
@@ -192,12 +206,12 @@ class BuiltinTool(ABC, Generic[A]):
         return schema_of(self.parameters)
 
     async def run(self, arguments: Mapping[str, Any], ctx: Context) -> ToolOutput:
-        """Check the arguments, apply their defaults, and do it."""
+        """Validate the arguments, apply defaults, and call :meth:`execute`."""
         return await self.execute(decode(self.id, self.parameters, arguments), ctx)
 
     @abstractmethod
     async def execute(self, args: A, ctx: Context) -> ToolOutput:
-        """Do it, with arguments that fit."""
+        """Run the tool with valid arguments."""
 
 
 @cache
@@ -208,19 +222,19 @@ def _markdown(name: str) -> str:
 
 
 async def invoke(tool: Tool, arguments: Mapping[str, Any], ctx: Context) -> ToolOutput:
-    """Run ``tool`` and shorten what it answers, unless it has done so itself. How the engine calls tools."""
-    answer = await tool.run(arguments, ctx)
-    if "truncated" in answer.metadata:
-        return answer
-    preview = ctx.outputs.shorten(answer.output)
-    metadata = {**answer.metadata, "truncated": preview.truncated}
+    """Run ``tool`` and truncate its output unless the tool has done so. The engine calls tools through this."""
+    result = await tool.run(arguments, ctx)
+    if "truncated" in result.metadata:
+        return result
+    preview = ctx.outputs.shorten(result.output)
+    metadata = {**result.metadata, "truncated": preview.truncated}
     if preview.path is not None:
         metadata["outputPath"] = preview.path
-    return ToolOutput(answer.title, preview.text, metadata, answer.attachments)
+    return ToolOutput(result.title, preview.text, metadata, result.attachments)
 
 
 def attachment(ctx: Context, mime: str, url: str, filename: str | None = None) -> dict[str, Any]:
-    """A file part that belongs to the message of this call."""
+    """Return a file part that belongs to the message of this call."""
     part = {
         "id": ids.ascending("prt"),
         "sessionID": ctx.session_id,
@@ -228,5 +242,5 @@ def attachment(ctx: Context, mime: str, url: str, filename: str | None = None) -
         "type": "file",
         "mime": mime,
     }
-    named = {"filename": filename} if filename else {}
-    return cast("dict[str, Any]", {**part, **named, "url": url})
+    name = {"filename": filename} if filename else {}
+    return cast("dict[str, Any]", {**part, **name, "url": url})

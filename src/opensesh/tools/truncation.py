@@ -20,7 +20,7 @@ MAX_LINES = 2_000
 MAX_BYTES = 51_200
 
 
-class Preview(Struct, frozen=True):
+class OutputPreview(Struct, frozen=True):
     """What is left of an output."""
 
     text: str
@@ -50,16 +50,16 @@ class Outputs(Struct, frozen=True, kw_only=True):
     delegate: bool = False
     """Whether the agent can hand the reading of a long output to another."""
 
-    def shorten(self, text: str, keep: Literal["head", "tail"] = "head") -> Preview:
+    def shorten(self, text: str, keep: Literal["head", "tail"] = "head") -> OutputPreview:
         """``text`` itself if it is short enough; otherwise its whole first (or last) lines, and where the rest is."""
         lines = text.split("\n")
         size = len(text) if text.isascii() else len(_bytes(text))
         if len(lines) <= self.max_lines and size <= self.max_bytes:
-            return Preview(text, truncated=False)
+            return OutputPreview(text, truncated=False)
         fit = self.fit(lines, keep)
         cut = f"{size - fit.size} bytes" if fit.by_size else f"{len(lines) - fit.lines} lines"
         path = self._save(_bytes(text))
-        return Preview(self.notice(fit.text, cut, path, keep), truncated=True, path=path)
+        return OutputPreview(self.notice(fit.text, cut, path, keep), truncated=True, path=path)
 
     def _save(self, data: bytes) -> str | None:
         try:

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit, urlunsplit
 from msgspec import Meta, Struct
 
 from ..errors import ToolFailedError
-from . import html
+from . import html_to_text as html
 from .arguments import Arguments
 from .tool import BuiltinTool, Context, ToolOutput, attachment
 
@@ -38,7 +38,7 @@ class WebFetchArguments(Arguments, frozen=True):
     timeout: Annotated[float | None, Meta(description="Seconds to wait, at most 120; 30 if not given")] = None
 
 
-class Page(Struct, frozen=True, kw_only=True):
+class _FetchedPage(Struct, frozen=True, kw_only=True):
     """What a server answered."""
 
     url: str
@@ -48,17 +48,17 @@ class Page(Struct, frozen=True, kw_only=True):
     """As the server has it."""
 
 
-class Redirect(Struct, frozen=True):
+class _Redirected(Struct, frozen=True):
     """Where else to look."""
 
     target: str
 
 
-class Challenge(Struct, frozen=True):
+class _BrowserChallenge(Struct, frozen=True):
     """A gate that wants proof of a browser; some let a plain robot through all the same."""
 
 
-class WebFetch(BuiltinTool[WebFetchArguments]):
+class WebFetchTool(BuiltinTool[WebFetchArguments]):
     """One GET. Pages become Markdown or text, images attachments."""
 
     id = "webfetch"
@@ -83,7 +83,7 @@ class WebFetch(BuiltinTool[WebFetchArguments]):
             return ToolOutput(title, "Image fetched successfully", {}, (attachment(ctx, mime, url),))
         return ToolOutput(title, await asyncio.to_thread(_shown, page, args.format))
 
-    async def _fetch(self, args: WebFetchArguments, ctx: Context) -> Page:
+    async def _fetch(self, args: WebFetchArguments, ctx: Context) -> _FetchedPage:
         import httpx2
 
         seconds = min(max(args.timeout or _SECONDS, 1.0), _MOST_SECONDS)
@@ -93,15 +93,15 @@ class WebFetch(BuiltinTool[WebFetchArguments]):
                 headers = {"user-agent": agent, "accept": _ACCEPT[args.format], "accept-language": "en-US,en;q=0.9"}
                 answer = await _get(client, url, headers, seconds)
                 match answer:
-                    case Page():
+                    case _FetchedPage():
                         return answer
-                    case Redirect():
+                    case _Redirected():
                         _check_address(answer.target)
                         if _origin(answer.target) != _origin(url):
                             asked = {"url": answer.target, "format": args.format}
                             await ctx.ask("webfetch", _names(answer.target), always=["*"], metadata=asked)
                         url = answer.target
-                    case Challenge():
+                    case _BrowserChallenge():
                         if agent == _PLAIN_AGENT:
                             break
                         agent = _PLAIN_AGENT
@@ -110,7 +110,7 @@ class WebFetch(BuiltinTool[WebFetchArguments]):
 
 async def _get(
     client: httpx2.AsyncClient, url: str, headers: dict[str, str], seconds: float
-) -> Page | Redirect | Challenge:
+) -> _FetchedPage | _Redirected | _BrowserChallenge:
     import asyncio
 
     import httpx2
@@ -118,9 +118,9 @@ async def _get(
     try:
         async with asyncio.timeout(seconds), client.stream("GET", url, headers=headers) as response:
             if response.has_redirect_location:
-                return Redirect(html.absolute(url, response.headers["location"]))
+                return _Redirected(html.absolute(url, response.headers["location"]))
             if response.status_code == 403 and response.headers.get("cf-mitigated") == "challenge":
-                return Challenge()
+                return _BrowserChallenge()
             return await _received(response, url)
     except (TimeoutError, httpx2.TimeoutException):
         raise ToolFailedError(f"{url} did not answer within {seconds:g} s") from None
@@ -128,7 +128,7 @@ async def _get(
         raise ToolFailedError(f"{url} could not be fetched: {error or type(error).__name__}") from error
 
 
-async def _received(response: httpx2.Response, url: str) -> Page:
+async def _received(response: httpx2.Response, url: str) -> _FetchedPage:
     if not response.is_success:
         raise ToolFailedError(f"{url} answered {response.status_code} {response.reason_phrase}".rstrip())
     declared = response.headers.get("content-length", "")
@@ -139,7 +139,7 @@ async def _received(response: httpx2.Response, url: str) -> Page:
         body += chunk
         if len(body) > MAX_BYTES:
             raise _too_large(url)
-    return Page(
+    return _FetchedPage(
         url=url,
         content_type=response.headers.get("content-type", ""),
         body=bytes(body),
@@ -179,7 +179,7 @@ def _origin(url: str) -> tuple[str, str | None, int | None]:
     return parts.scheme, parts.hostname, parts.port
 
 
-def _text(page: Page) -> str:
+def _text(page: _FetchedPage) -> str:
     """The body in the encoding that the server or the page names; names that mean nothing are passed over."""
     import re
 
@@ -193,7 +193,7 @@ def _text(page: Page) -> str:
     return page.body.decode("utf-8", "replace")
 
 
-def _shown(page: Page, wanted: Format) -> str:
+def _shown(page: _FetchedPage, wanted: Format) -> str:
     text = _text(page)
     is_page = "html" in page.content_type.lower()
     match wanted:

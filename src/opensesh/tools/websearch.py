@@ -33,7 +33,7 @@ class WebSearchArguments(Arguments, frozen=True):
     ] = None
 
 
-class WebSearch(BuiltinTool[WebSearchArguments]):
+class WebSearchTool(BuiltinTool[WebSearchArguments]):
     """By way of Exa."""
 
     id = "websearch"

@@ -6,10 +6,10 @@ from typing import Annotated, Any
 
 from msgspec import Meta
 
-from . import paths
+from . import path_access as paths
 from .arguments import Arguments
 from .edit import change_file
-from .text import TextFile, look
+from .text_files import TextFile, look
 from .tool import BuiltinTool, Context, ToolOutput
 
 
@@ -20,7 +20,7 @@ class WriteArguments(Arguments, frozen=True):
     file_path: Annotated[str, Meta(description="The absolute path of the file")]
 
 
-class Write(BuiltinTool[WriteArguments]):
+class WriteTool(BuiltinTool[WriteArguments]):
     """A new file, or a new text for one that the session knows."""
 
     id = "write"

@@ -11,7 +11,7 @@ import pytest
 from opensesh.config import Config, load, replaced
 from opensesh.config.trust import Trust
 from opensesh.errors import NotFoundError
-from opensesh.tools.mcp.foreign import doubt, foreign
+from opensesh.tools.mcp.server_trust import servers_needing_trust, untrusted_reason
 
 from .test_servers import ANTIQUE, configure, local, yard
 
@@ -30,15 +30,15 @@ def loaded(place: str = ".") -> Config:
 
 
 def trust(place: str = ".") -> None:
-    Trust().grant((each.key, each.digest) for each in foreign(loaded(place)))
+    Trust().grant((each.key, each.digest) for each in servers_needing_trust(loaded(place)))
 
 
 def named(place: str = ".") -> list[str]:
-    return [each.name for each in foreign(loaded(place))]
+    return [each.name for each in servers_needing_trust(loaded(place))]
 
 
 def doubted(name: str = "box", place: str = ".") -> str:
-    return doubt(loaded(place), name)
+    return untrusted_reason(loaded(place), name)
 
 
 async def test_a_projects_server_is_not_started_before_it_is_trusted(caplog: pytest.LogCaptureFixture) -> None:
@@ -141,7 +141,7 @@ def test_a_server_in_a_file_that_is_filled_in_whole_is_looked_at_as_it_is() -> N
     Path("opencode.json").write_text('{"mcp": {file:./servers.json}}')
     Path("servers.json").write_text(json.dumps({"box": local("program")}))
     assert doubted() == UNKNOWN
-    assert [each.what for each in foreign(loaded())] == ["program"]
+    assert [each.what for each in servers_needing_trust(loaded())] == ["program"]
     trust()
     Path("servers.json").write_text(json.dumps({"box": local("program", "--evil")}))
     assert doubted() == CHANGED
@@ -156,7 +156,7 @@ def test_what_is_shown_of_a_server_holds_no_secret(monkeypatch: pytest.MonkeyPat
         both=local("program", "{file:key}{env:TOKEN}"),
         plain=local("program"),
     )
-    assert [each.what for each in foreign(loaded())] == [
+    assert [each.what for each in servers_needing_trust(loaded())] == [
         "https://a.example/{env:TOKEN}, with the headers X, Y",
         "'a program' '{env:TOKEN}', in below, with the variable TOKEN",
         "program '{file:key}{env:TOKEN}'",
@@ -231,11 +231,11 @@ def test_servers_of_the_users_own_need_no_trust(
 
 def test_servers_that_a_plugin_or_a_program_sets_up_need_no_trust() -> None:
     config = replaced(loaded(), {"mcp": {"box": local("program")}}, "the plugin mine")
-    assert foreign(config) == []
+    assert servers_needing_trust(config) == []
     project(box=local("program"))
     trust()
     changed = replaced(loaded(), {"mcp": {"box": local("program", environment={"A": "1"})}}, "the plugin mine")
-    assert not doubt(changed, "box"), "what a plugin adds is not the project's"
+    assert not untrusted_reason(changed, "box"), "what a plugin adds is not the project's"
 
 
 @pytest.mark.parametrize("name", ["opencode.jsonc", ".opencode/opencode.json", "../opencode.json"])
@@ -244,8 +244,8 @@ def test_every_file_of_the_project_is_the_projects(name: str, isolated: Path) ->
     path.parent.mkdir(exist_ok=True)
     path.write_text('// words\n{"mcp": {"box": {"command": ["program"],}, }, }')
     config = load(os.getcwd(), isolated)
-    assert [each.name for each in foreign(config)] == ["box"]
-    assert foreign(config)[0].named_by.line == 2
+    assert [each.name for each in servers_needing_trust(config)] == ["box"]
+    assert servers_needing_trust(config)[0].named_by.line == 2
 
 
 def test_trust_holds_in_the_folders_below_for_what_is_the_same_program_there() -> None:
@@ -264,10 +264,10 @@ def test_what_one_project_is_trusted_with_another_is_not(isolated: Path) -> None
     trust()
     other = isolated / "other"
     project(str(other / "opencode.json"), box=local("program"))
-    assert doubt(load(other, other), "box") == UNKNOWN
+    assert untrusted_reason(load(other, other), "box") == UNKNOWN
     link = isolated / "link"
     link.symlink_to(Path.cwd())
-    assert doubt(load(link, link), "box") == UNKNOWN, "trust is in a path"
+    assert untrusted_reason(load(link, link), "box") == UNKNOWN, "trust is in a path"
 
 
 def test_a_word_that_no_program_can_be_called_is_no_way_around_it() -> None:

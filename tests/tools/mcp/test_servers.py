@@ -18,8 +18,8 @@ import pytest
 from opensesh import events
 from opensesh.config import load
 from opensesh.errors import NotFoundError, PermissionDeniedError, ToolFailedError
-from opensesh.tools.mcp.answers import McpTool, tool_key
-from opensesh.tools.mcp.servers import Servers
+from opensesh.tools.mcp.conversion import McpTool, tool_key
+from opensesh.tools.mcp.servers import McpServers
 
 from ..bench import Bench
 
@@ -29,7 +29,7 @@ ANTIQUE = [sys.executable, "-I", str(HERE / "antique.py")]
 
 
 class Yard:
-    def __init__(self, servers: Servers, told: list[events.Event]) -> None:
+    def __init__(self, servers: McpServers, told: list[events.Event]) -> None:
         self.servers = servers
         self.told = told
         self.bench = Bench(Path.cwd())
@@ -51,7 +51,7 @@ def configure(**mcp: Any) -> None:
 async def yard(**mcp: Any) -> AsyncGenerator[Yard]:
     configure(**mcp)
     told: list[events.Event] = []
-    servers = Servers(load(os.getcwd(), os.getcwd()), told.append)
+    servers = McpServers(load(os.getcwd(), os.getcwd()), told.append)
     async with asyncio.TaskGroup() as group:
         servers.begin(group)
         try:
@@ -251,10 +251,10 @@ async def test_servers_and_what_they_left_behind_end_with_the_engine() -> None:
 _KILLED = """
 import asyncio, os, sys
 from opensesh.config import load
-from opensesh.tools.mcp.servers import Servers
+from opensesh.tools.mcp.servers import McpServers
 
 async def main():
-    servers = Servers(load(os.getcwd(), os.getcwd()), lambda event: None)
+    servers = McpServers(load(os.getcwd(), os.getcwd()), lambda event: None)
     async with asyncio.TaskGroup() as group:
         servers.begin(group)
         await servers.tools()

@@ -31,7 +31,7 @@ class _Entry(Struct, frozen=True, kw_only=True):
     server_url: str | None = msgspec.field(default=None, name="serverUrl")
 
 
-class Login(Struct, frozen=True):
+class McpLogin(Struct, frozen=True):
     """What is known of a login."""
 
     token: Secret | None = None
@@ -39,16 +39,16 @@ class Login(Struct, frozen=True):
     expired: bool = False
 
 
-def login(name: str, url: str, *, now: float | None = None) -> Login:
+def login(name: str, url: str, *, now: float | None = None) -> McpLogin:
     """The login for the server ``name`` at ``url``; one that was made for another address, or for nobody
     knows which, does not count: a project's configuration may give any address a server's name."""
     entry = _entry(os.path.join(paths.data(), "mcp-auth.json"), name)
     if entry is None or entry.tokens is None or entry.server_url != url:
-        return Login()
+        return McpLogin()
     until = entry.tokens.expires_at
     if until is not None and until <= (time.time() if now is None else now):
-        return Login(expired=True)
-    return Login(Secret(entry.tokens.access_token))
+        return McpLogin(expired=True)
+    return McpLogin(Secret(entry.tokens.access_token))
 
 
 def _entry(path: str, name: str) -> _Entry | None:

@@ -17,8 +17,8 @@ from msgspec import Struct
 
 from ... import events
 from ...errors import OpenseshError, ToolFailedError
-from .answers import McpTool, contents
-from .wires import LoginNeeded, watched, wires
+from .conversion import McpTool, contents
+from .transports import McpLoginRequiredError, transports, watched
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from mcp_types import CallToolResult, Prompt
 
     from ...config import McpConfig
-    from .answers import Content, Progress
-    from .wires import Wire
+    from .conversion import Progress, ResourceContent
+    from .transports import Transport
 
 log = logging.getLogger("opensesh.tools")
 T = TypeVar("T")
@@ -44,13 +44,13 @@ _REST = 60.0
 _FORGOTTEN = "Session terminated"
 """What the SDK makes of a server that does not know the connection any more: it was started anew."""
 
-Status = Literal["idle", "connecting", "connected", "disabled", "untrusted", "failed", "needs_auth"]
+McpServerStatus = Literal["idle", "connecting", "connected", "disabled", "untrusted", "failed", "needs_auth"]
 
 
-class State(Struct, frozen=True, kw_only=True):
+class McpServerState(Struct, frozen=True, kw_only=True):
     """How a server is."""
 
-    status: Status
+    status: McpServerStatus
     """OpenCode's words, and ``idle`` (not needed so far), ``connecting`` and ``untrusted``."""
     error: str | None = None
     tools: tuple[str, ...] = ()
@@ -65,7 +65,7 @@ class _Forgotten(Exception):
     """The server did nothing, as it does not know who asks."""
 
 
-class Server:
+class McpServer:
     """A server that the configuration names."""
 
     def __init__(
@@ -77,20 +77,22 @@ class Server:
         variables: Mapping[str, str],
         publish: events.Publish,
         timeout_ms: int | None = None,
-        doubt: Callable[[], str] = str,
+        untrusted_reason: Callable[[], str] = str,
     ) -> None:
-        """``timeout_ms`` is for calls of a server that says nothing about it. ``doubt`` is asked before each start,
-        in a thread, and says why it must not be."""
+        """``timeout_ms`` applies to calls if the server's own configuration sets none.
+
+        ``untrusted_reason`` is called in a thread before each start; a non-empty result forbids the start.
+        """
         self.name = name
         self._config = config
         self._directory = directory
         self._variables = variables
         self._publish = publish
-        self._doubt = doubt
+        self._doubt = untrusted_reason
         self._told = ""
         self._connect_seconds = (config.timeout or CONNECT_MS) / 1000
         self._call_seconds = (config.timeout or timeout_ms or CALL_MS) / 1000
-        self._state = State(status="idle" if config.enabled else "disabled")
+        self._state = McpServerState(status="idle" if config.enabled else "disabled")
         self._held: Client | None = None
         self._ended = asyncio.Event()
         self._scope: CancelScope | None = None
@@ -104,7 +106,7 @@ class Server:
         self._retry_at = 0.0
 
     @property
-    def state(self) -> State:
+    def state(self) -> McpServerState:
         """How it is now."""
         return self._state
 
@@ -127,7 +129,7 @@ class Server:
             return
         self._group = group
         self._settled, self._over = asyncio.Event(), asyncio.Event()
-        self._state = State(status="connecting")
+        self._state = McpServerState(status="connecting")
         group.create_task(self._keep(), name=f"mcp {self.name}")
 
     async def gone(self) -> None:
@@ -199,7 +201,7 @@ class Server:
         found = await self._ask(client.get_prompt(name, arguments))
         return "\n".join(each.content.text for each in found.messages if each.content.type == "text")
 
-    async def read(self, uri: str) -> list[Content]:
+    async def read(self, uri: str) -> list[ResourceContent]:
         """A resource."""
         client = await self._connected()
         return contents((await self._ask(client.read_resource(uri))).contents)
@@ -214,18 +216,18 @@ class Server:
                     return
         except _Untrusted as error:
             self._refuse(error.message)
-        except LoginNeeded as error:
+        except McpLoginRequiredError as error:
             self._fail("needs_auth", error.message)
         except Exception as error:
             self._fail("failed", _words(error))
         finally:
             self._held = None
             if self._state.status in ("connecting", "connected"):
-                self._state = State(status="idle")
+                self._state = McpServerState(status="idle")
             self._settled.set()
             self._over.set()
 
-    def _ways(self) -> list[Wire]:
+    def _ways(self) -> list[Transport]:
         """In a thread: the SDK takes more than a second to import."""
         why = self._doubt()
         if why:
@@ -238,9 +240,9 @@ class Server:
             raise ToolFailedError("MCP servers need the extra 'mcp': pip install 'opensesh[mcp]'") from None
         for name in ("mcp", "client"):  # the SDK's loggers: what matters of it is told by us, and not across the screen
             logging.getLogger(name).addHandler(logging.NullHandler())
-        return wires(self.name, self._config, self._directory, self._variables)
+        return transports(self.name, self._config, self._directory, self._variables)
 
-    async def _hold(self, wire: Wire, *, last: bool) -> bool:
+    async def _hold(self, wire: Transport, *, last: bool) -> bool:
         """Connect over one wire and stay until the end; whether that was the right one."""
         import anyio
         from mcp import Client
@@ -280,7 +282,7 @@ class Server:
         """Be there for calls until the server's side ends."""
         self._held = client
         self._failures, self._retry_at = 0, 0.0
-        self._state = State(status="connected", tools=tuple(tool.id for tool in self._tools))
+        self._state = McpServerState(status="connected", tools=tuple(tool.id for tool in self._tools))
         self._settled.set()
         async with asyncio.TaskGroup() as group:
             listening = group.create_task(self._listen(client))
@@ -324,7 +326,7 @@ class Server:
                     log.warning("the MCP server %s has two tools that would be called %s", self.name, tool.id)
         self._tools = tuple(found.values())
         if self._state.status == "connected":
-            self._state = State(status="connected", tools=tuple(found))
+            self._state = McpServerState(status="connected", tools=tuple(found))
 
     async def _connected(self) -> Client:
         if self._client is None and self._group is not None:
@@ -361,12 +363,12 @@ class Server:
     def _fail(self, status: Literal["failed", "needs_auth"], why: str) -> None:
         self._failures += 1
         self._retry_at = time.monotonic() + _REST * 2 ** (self._failures - 1)
-        self._state = State(status=status, error=why)
+        self._state = McpServerState(status=status, error=why)
         self._tell(why)
 
     def _refuse(self, why: str) -> None:
         """The next prompt asks again, as the user may have said yes meanwhile; that is no reason to say it again."""
-        self._state = State(status="untrusted", error=why)
+        self._state = McpServerState(status="untrusted", error=why)
         if why != self._told:
             self._told = why
             self._tell(why)

@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 
     from ...config import Config
     from ...events import Publish
-    from .answers import Content, McpTool
-    from .server import Server, State
+    from .conversion import McpTool, ResourceContent
+    from .server import McpServer, McpServerState
 
 log = logging.getLogger("opensesh.tools")
 
 
-class Servers:
+class McpServers:
     """They are started when first something is asked of them, all at the same time; each that fails costs its own
     tools alone, and is named in a warning and an event. So does one that came with the project, until it is trusted.
 
@@ -46,7 +46,7 @@ class Servers:
             server.end()
 
     @property
-    def states(self) -> Mapping[str, State]:
+    def states(self) -> Mapping[str, McpServerState]:
         """How each is."""
         return {name: server.state for name, server in self._servers.items()}
 
@@ -97,7 +97,7 @@ class Servers:
                         )
         raise NotFoundError(f"no MCP server has a prompt {name!r}{why}", command=name)
 
-    async def read(self, name: str, uri: str) -> list[Content]:
+    async def read(self, name: str, uri: str) -> list[ResourceContent]:
         """A resource of the server ``name``."""
         server = self._servers.get(name)
         if server is None:
@@ -105,7 +105,7 @@ class Servers:
         await self._ready([server], wanted=True)
         return await server.read(uri)
 
-    async def _ready(self, servers: list[Server], *, wanted: bool = False) -> None:
+    async def _ready(self, servers: list[McpServer], *, wanted: bool = False) -> None:
         for server in servers:
             await server.gone()
             if self._group is not None:
@@ -115,28 +115,28 @@ class Servers:
             await server.refresh()
 
 
-def _configured(config: Config, publish: Publish) -> dict[str, Server]:
+def _configured(config: Config, publish: Publish) -> dict[str, McpServer]:
     if not config.settings.mcp:
         return {}
-    from .foreign import doubt  # only here: most configurations name none
-    from .server import Server
+    from .server import McpServer
+    from .server_trust import untrusted_reason  # only here: most configurations name none
 
     timeout = config.settings.experimental.mcp_timeout
     return {
-        name: Server(
+        name: McpServer(
             name,
             section,
             directory=config.directory,
             variables=config.variables,
             publish=publish,
             timeout_ms=timeout,
-            doubt=partial(doubt, config, name),
+            untrusted_reason=partial(untrusted_reason, config, name),
         )
         for name, section in config.settings.mcp.items()
     }
 
 
-async def _prompts(server: Server) -> list[Prompt]:
+async def _prompts(server: McpServer) -> list[Prompt]:
     try:
         return await server.prompts()
     except OpenseshError as error:
@@ -145,7 +145,7 @@ async def _prompts(server: Server) -> list[Prompt]:
 
 
 def _command(server: str, prompt: Prompt) -> Command:
-    from .answers import sanitize
+    from .conversion import sanitize
 
     places = tuple(f"${place}" for place in range(1, len(prompt.arguments or ()) + 1))
     name = _prefix(server) + sanitize(prompt.name)
@@ -154,6 +154,6 @@ def _command(server: str, prompt: Prompt) -> Command:
 
 def _prefix(server: str) -> str:
     """What the commands of a server begin with."""
-    from .answers import sanitize
+    from .conversion import sanitize
 
     return f"{sanitize(server)}:"

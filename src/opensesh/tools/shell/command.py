@@ -12,7 +12,7 @@ TELLING = re.compile(r"(?:PATH|ENV|IFS|BASH\w*|LD_\w+|DYLD_\w+|GIT_\w+|PAGER|SHE
 """Variables that decide what a command of a given name is."""
 
 
-class Redirect(Struct, frozen=True):
+class Redirection(Struct, frozen=True):
     """Where a command's input comes from, or its output goes to."""
 
     operator: str
@@ -27,14 +27,14 @@ class Redirect(Struct, frozen=True):
         return self.operator in (">", ">>", ">|", "<>", "&>", "&>>")
 
 
-class Command(Struct, frozen=True, kw_only=True):
+class ShellCommand(Struct, frozen=True, kw_only=True):
     """A simple command: a program and its arguments. Without words, assignments or redirections alone."""
 
     text: str
     """As it is written, redirections included, bodies of heredocs not."""
     words: tuple[Word, ...] = ()
     assignments: tuple[Word, ...] = ()
-    redirects: tuple[Redirect, ...] = ()
+    redirects: tuple[Redirection, ...] = ()
     loops: tuple[Word, ...] = ()
     """What the loops so far set, as ``variable=value``."""
     scope: tuple[int, ...] = ()

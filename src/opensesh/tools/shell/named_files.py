@@ -16,7 +16,7 @@ from .words import alternatives
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from .command import Command
+    from .command import ShellCommand
 
 FILE_COMMANDS = frozenset(
     "cat cd chgrp chmod chown cp dd install ln mkdir mv pushd rm rmdir rsync shred tee touch truncate unlink".split()
@@ -52,7 +52,7 @@ class _Place(NamedTuple):
 
 
 def named_paths(
-    commands: Iterable[Command], directory: str, environment: Mapping[str, str]
+    commands: Iterable[ShellCommand], directory: str, environment: Mapping[str, str]
 ) -> Iterator[tuple[str, bool]]:
     """The files that ``commands`` name, absolute, and whether they are written by redirection or ``tee``."""
     places: dict[_Scope, _Place] = {(): _Place([directory], [directory])}
@@ -101,7 +101,7 @@ class _Variables:
         self._environment = environment
         self._set: dict[str, dict[str, None]] = {}
 
-    def take(self, command: Command) -> None:
+    def take(self, command: ShellCommand) -> None:
         """What a command, or a loop around it, sets."""
         setting = command.words[0].value in _SETTING if command.words else False
         told = (*command.loops, *command.assignments, *(command.words[1:] if setting else ()))

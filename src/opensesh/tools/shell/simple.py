@@ -10,7 +10,7 @@ from abc import abstractmethod
 
 from msgspec import Struct
 
-from .command import Command, Redirect
+from .command import Redirection, ShellCommand
 from .words import BLANK, META, Unparsable, Word, WordReader
 
 _BODIES = ("{", "(", "if", "while", "until", "for", "case", "select", "[[")
@@ -34,7 +34,7 @@ class _Heredoc(Struct, frozen=True):
 class SimpleCommandReader(WordReader):
     """Reads simple commands from :attr:`source`, and adds them to :attr:`commands`."""
 
-    def __init__(self, source: str, *, posix: bool, commands: list[Command], scope: tuple[int, ...]) -> None:
+    def __init__(self, source: str, *, posix: bool, commands: list[ShellCommand], scope: tuple[int, ...]) -> None:
         super().__init__(source, posix=posix)
         self.commands = commands
         self.scope = scope
@@ -54,7 +54,7 @@ class SimpleCommandReader(WordReader):
         """Read the command that began at ``start``, of which ``word``, if any, has been read."""
         words: list[Word] = []
         assignments: list[Word] = []
-        redirects: list[Redirect] = []
+        redirects: list[Redirection] = []
         while True:
             if word is not None:
                 front = not words and _ASSIGNMENT.match(word.text)
@@ -73,7 +73,7 @@ class SimpleCommandReader(WordReader):
             word = None if self.peek() == "#" else self._checked_word()
             if word is None:
                 break
-        command = Command(
+        command = ShellCommand(
             text=self.source[start:end],
             words=tuple(words),
             assignments=tuple(assignments),
@@ -112,7 +112,7 @@ class SimpleCommandReader(WordReader):
             if self.counts:
                 self.evaluated(item)
 
-    def _definition(self, words: list[Word], assignments: list[Word], redirects: list[Redirect]) -> None:
+    def _definition(self, words: list[Word], assignments: list[Word], redirects: list[Redirection]) -> None:
         """``name ()``: what follows is a compound command like any other."""
         if len(words) != 1 or assignments or redirects:
             raise Unparsable("a parenthesis in the middle of a command")
@@ -134,7 +134,7 @@ class SimpleCommandReader(WordReader):
             return False
         return _REDIRECT.match(self.source, self.at) is not None
 
-    def _redirect(self, words: list[Word], end_of_word: int) -> Redirect:
+    def _redirect(self, words: list[Word], end_of_word: int) -> Redirection:
         found = _REDIRECT.match(self.source, self.at)
         if found is None:
             raise Unparsable("a redirection")
@@ -150,7 +150,7 @@ class SimpleCommandReader(WordReader):
             raise Unparsable("a redirection to nowhere")
         if operator in ("<<", "<<-"):
             self._expect_heredoc(target, operator)
-        return Redirect(operator, target)
+        return Redirection(operator, target)
 
     def _expect_heredoc(self, target: Word, operator: str) -> None:
         if not target.static and ("(" in target.text or "`" in target.text):

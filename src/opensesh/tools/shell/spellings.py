@@ -14,12 +14,12 @@ from .wrapped import inner_commands, is_told_elsewhere, runs_others
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from .command import Command
+    from .command import ShellCommand
 
 _BLANKS = re.compile(r"""('[^']*'|"(?:\\.|[^"\\])*"|\\[^\n])|(?:[ \t\n]|\\\n)+""", re.DOTALL)
 
 
-def patterns(command: Command) -> Iterator[tuple[str, str]]:
+def patterns(command: ShellCommand) -> Iterator[tuple[str, str]]:
     """The names of a command, each with the pattern that allows it for good, if any."""
     yield from ((word.text, "") for word in command.loops if TELLING.match(word.text))
     if not command.words:
@@ -37,7 +37,7 @@ def patterns(command: Command) -> Iterator[tuple[str, str]]:
         yield from _names(command)
 
 
-def _names(command: Command) -> Iterator[tuple[str, str]]:
+def _names(command: ShellCommand) -> Iterator[tuple[str, str]]:
     first, words = command.words[0], [word.value for word in command.words]
     named = prefix(words)
     canonical = " ".join((*named, _after_name(command, len(named)))).strip()
@@ -57,7 +57,7 @@ def _names(command: Command) -> Iterator[tuple[str, str]]:
         yield " ".join(behind), ""
 
 
-def _after_name(command: Command, count: int) -> str:
+def _after_name(command: ShellCommand, count: int) -> str:
     """The text of the command behind its name, as it is written, but for blanks."""
     rest = command.text
     for word in (*command.assignments, *command.words[:count]):

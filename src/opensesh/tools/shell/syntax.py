@@ -20,7 +20,7 @@ from .words import BLANK, Unparsable, Word
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from .command import Command
+    from .command import ShellCommand
 
 _BLOCKS = frozenset(("{", "if", "while", "until"))
 _ENDS = frozenset(("}", "fi", "done"))
@@ -40,7 +40,7 @@ class _Place(Struct):
     """A compound command has just ended; no other can begin without a separator."""
 
 
-def parse(source: str, *, posix: bool = False) -> list[Command]:
+def parse(source: str, *, posix: bool = False) -> list[ShellCommand]:
     """The commands that a shell would run, or might; or :class:`Unparsable`.
 
     ``posix``: for a shell that knows neither ``[[`` nor ``&>``, such as dash.

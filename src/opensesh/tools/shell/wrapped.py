@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, NamedTuple
 
-from .command import Command
+from .command import ShellCommand
 from .syntax import parse
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ def runs_in_place(name: str) -> bool:
     return os.path.basename(name) in ("builtin", "command", "eval", "exec", "nocorrect", "noglob", "repeat")
 
 
-def is_told_elsewhere(command: Command) -> bool:
+def is_told_elsewhere(command: ShellCommand) -> bool:
     """Whether it is told what to run by none of its words: by its input, as the ``sh`` of ``curl ... | sh``, or by the
     heredoc behind it, which is not part of its text."""
     name = os.path.basename(command.words[0].value)
@@ -104,7 +104,7 @@ def is_told_elsewhere(command: Command) -> bool:
     )
 
 
-def inner_commands(command: Command) -> Iterator[Command]:
+def inner_commands(command: ShellCommand) -> Iterator[ShellCommand]:
     """The commands that ``command`` itself would run, as far as its words say so; or :class:`Unparsable`."""
     if not command.words:
         return
@@ -122,7 +122,7 @@ def inner_commands(command: Command) -> Iterator[Command]:
         yield from _executed(words, _EXECUTORS[name])
 
 
-def _after_flags(name: str, words: Sequence[Word]) -> Iterator[Command]:
+def _after_flags(name: str, words: Sequence[Word]) -> Iterator[ShellCommand]:
     own = _PREFIXES[name]
     index = 0
     while index < len(words) and words[index].value.startswith("-"):
@@ -171,9 +171,9 @@ def _joined(words: Sequence[Word]) -> str:
     return " ".join(word.value for word in words)
 
 
-def _of_words(words: Sequence[Word]) -> Iterator[Command]:
+def _of_words(words: Sequence[Word]) -> Iterator[ShellCommand]:
     if words:
-        yield Command(text=" ".join(word.text for word in words), words=tuple(words))
+        yield ShellCommand(text=" ".join(word.text for word in words), words=tuple(words))
 
 
 def _shell_text(words: Sequence[Word]) -> str:
@@ -195,7 +195,7 @@ def _first_operand(values: Sequence[str]) -> str:
     return values[index] if index < len(values) else ""
 
 
-def _executed(words: Sequence[Word], executors: frozenset[str]) -> Iterator[Command]:
+def _executed(words: Sequence[Word], executors: frozenset[str]) -> Iterator[ShellCommand]:
     start: int | None = None
     for place, word in enumerate(words):
         if word.value in executors:

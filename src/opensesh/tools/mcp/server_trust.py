@@ -19,7 +19,7 @@ from ...config.foreign import Foreign, stated, why_not
 from ...config.ownership import whose
 from ...config.trust import digest
 from ...records import as_list
-from .wires import is_remote, working_directory
+from .transports import is_remote, working_directory
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -33,13 +33,13 @@ _OTHERS = ("project", "organisation")
 _SCRIPTS = tuple(".bash .cjs .cts .jar .js .lua .mjs .mts .php .pl .ps1 .py .rb .sh .ts".split())
 
 
-def foreign(config: Config) -> list[Foreign]:
+def servers_needing_trust(config: Config) -> list[Foreign]:
     """The servers that need trust. One that is switched off needs none."""
     found = (_foreign(config, name) for name in config.settings.mcp)
     return [each for each in found if each is not None]
 
 
-def doubt(config: Config, name: str) -> str:
+def untrusted_reason(config: Config, name: str) -> str:
     """Why the server ``name`` must not be used, in words; nothing if it may."""
     return why_not(config, _foreign(config, name))
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from ...errors import ToolFailedError
 from . import supervisor
-from .answers import mend_tools
+from .conversion import mend_tools
 from .login import login
 
 if TYPE_CHECKING:
@@ -30,11 +30,11 @@ _TAIL = 2_000
 """How many of the last bytes that a server wrote to its standard error are kept."""
 
 
-class LoginNeeded(ToolFailedError):
+class McpLoginRequiredError(ToolFailedError):
     """A remote server wants to know who asks."""
 
 
-class Wire(NamedTuple):
+class Transport(NamedTuple):
     """One way, to be tried."""
 
     open: Callable[[], AbstractAsyncContextManager[TransportStreams]]
@@ -44,7 +44,7 @@ class Wire(NamedTuple):
     """What the server itself had to say, after it failed."""
 
 
-def wires(name: str, config: McpConfig, directory: str, variables: Mapping[str, str]) -> list[Wire]:
+def transports(name: str, config: McpConfig, directory: str, variables: Mapping[str, str]) -> list[Transport]:
     """The ways to reach a server, the best first. Raises what says why there is none."""
     if is_remote(config):
         if not config.url:
@@ -63,7 +63,7 @@ def is_remote(config: McpConfig) -> bool:
 # -- a program ---------------------------------------------------------------------------------------------------------
 
 
-def _local(config: McpConfig, command: list[str], directory: str, variables: Mapping[str, str]) -> list[Wire]:
+def _local(config: McpConfig, command: list[str], directory: str, variables: Mapping[str, str]) -> list[Transport]:
     from mcp.client.stdio import StdioServerParameters, stdio_client
 
     environment = {**os.environ, **variables, **config.environment}
@@ -85,7 +85,7 @@ def _local(config: McpConfig, command: list[str], directory: str, variables: Map
                 yield streams
 
     # One that breaks off at the newer greeting, which it cannot know, is greeted as servers used to be.
-    return [Wire(opened, "auto", tail.text), Wire(opened, "legacy", tail.text)]
+    return [Transport(opened, "auto", tail.text), Transport(opened, "legacy", tail.text)]
 
 
 def working_directory(config: McpConfig, directory: str) -> str:
@@ -129,7 +129,7 @@ class _Tail:
 # -- HTTP --------------------------------------------------------------------------------------------------------------
 
 
-def _remote(name: str, config: McpConfig, url: str) -> list[Wire]:
+def _remote(name: str, config: McpConfig, url: str) -> list[Transport]:
     from mcp.client.sse import sse_client
     from mcp.client.streamable_http import streamable_http_client
 
@@ -145,7 +145,7 @@ def _remote(name: str, config: McpConfig, url: str) -> list[Wire]:
         async with sse_client(url, httpx_client_factory=guard.client, sse_read_timeout=3600.0) as streams:
             yield streams
 
-    return [Wire(streamable, "auto", guard.explain), Wire(events, "legacy", guard.explain)]
+    return [Transport(streamable, "auto", guard.explain), Transport(events, "legacy", guard.explain)]
 
 
 class _Guard:
@@ -188,10 +188,10 @@ class _Guard:
         self._refused |= response.status_code == 401
 
     def explain(self) -> str:
-        """Raises :class:`LoginNeeded` where that is what is wrong."""
+        """Raises :class:`McpLoginRequiredError` where that is what is wrong."""
         if self._refused:
             why = "the login has expired" if self._expired else "it wants a login"
-            raise LoginNeeded(
+            raise McpLoginRequiredError(
                 f"{why}: log in with 'opencode mcp auth {self._name}', or put a token into mcp.{self._name}.headers"
             )
         return f"HTTP {self._status}" if self._status else ""

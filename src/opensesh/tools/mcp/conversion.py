@@ -29,7 +29,7 @@ _LONGEST = 64
 """Characters that every provider takes in the name of a tool."""
 
 
-class Content(Struct, frozen=True, kw_only=True):
+class ResourceContent(Struct, frozen=True, kw_only=True):
     """A piece of a resource."""
 
     text: str | None = None
@@ -149,9 +149,11 @@ def _block(block: ContentBlock, ctx: Context) -> tuple[str | None, dict[str, Any
             return None, attachment(ctx, mime, url, str(inner.uri))
 
 
-def contents(found: Sequence[TextResourceContents | BlobResourceContents]) -> list[Content]:
+def contents(found: Sequence[TextResourceContents | BlobResourceContents]) -> list[ResourceContent]:
     """The pieces of a resource."""
     return [
-        Content(text=text if isinstance(text := getattr(each, "text", None), str) else None, mime=each.mime_type or "")
+        ResourceContent(
+            text=text if isinstance(text := getattr(each, "text", None), str) else None, mime=each.mime_type or ""
+        )
         for each in found
     ]

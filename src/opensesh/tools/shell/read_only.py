@@ -17,7 +17,7 @@ from .wrapped import inner_commands
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from .command import Command, Redirect
+    from .command import Redirection, ShellCommand
 
 _ANYHOW = frozenset(
     """
@@ -57,7 +57,7 @@ _GIT_LISTS: dict[str, frozenset[str]] = {
 _GIT_CONFIG = frozenset(("--get", "--get-all", "--get-regexp", "--list", "-l"))
 
 
-def changes_nothing(text: str, *, posix: bool = False) -> bool:
+def is_read_only(text: str, *, posix: bool = False) -> bool:
     """Whether it is certain that ``text``, run by a shell, writes no file and changes no state."""
     if _TELLING.search(text) or _ASSIGNS.search(text):
         return False
@@ -67,7 +67,7 @@ def changes_nothing(text: str, *, posix: bool = False) -> bool:
         return False
 
 
-def _reads(command: Command) -> bool:
+def _reads(command: ShellCommand) -> bool:
     if command.assignments or any(_writes(redirect) for redirect in command.redirects):
         return False
     if not command.words:
@@ -86,11 +86,11 @@ def _reads(command: Command) -> bool:
     return check is not None and all(word.static for word in command.words) and check(words)
 
 
-def _writes(redirect: Redirect) -> bool:
+def _writes(redirect: Redirection) -> bool:
     return redirect.writes and redirect.target.value not in _NOWHERE
 
 
-def _carries_a_reader(command: Command) -> bool:
+def _carries_a_reader(command: ShellCommand) -> bool:
     """Whether all it runs only reads. A long flag may take the next word, and then something else is run."""
     carried = list(inner_commands(command))
     own = command.words[1 : len(command.words) - sum(len(each.words) for each in carried)]

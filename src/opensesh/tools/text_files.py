@@ -10,7 +10,7 @@ from contextlib import suppress
 from msgspec import Struct
 
 from ..errors import ToolFailedError
-from .paths import unreadable
+from .path_access import unreadable
 
 _BOMS = (
     (codecs.BOM_UTF8, "utf-8"),

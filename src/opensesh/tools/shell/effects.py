@@ -26,7 +26,7 @@ from .wrapped import inner_commands, runs_in_place
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from .command import Command
+    from .command import ShellCommand
 
 UNPARSED = "unparsed: "
 """Before a line that could not be taken apart, so that no rule for a certain command lets it pass."""
@@ -36,7 +36,7 @@ _SEPARATOR = re.compile(r"[;&|()`<>\"']|\$\(")
 _DEEPEST = 10
 
 
-class Intent(NamedTuple):
+class CommandEffects(NamedTuple):
     """What to ask for."""
 
     patterns: list[str]
@@ -49,14 +49,14 @@ class Intent(NamedTuple):
     """Those among them that its redirections, or ``tee``, write."""
 
 
-def study(
+def analyse_command(
     text: str,
     directory: str,
     *,
     posix: bool = False,
     readable: bool = True,
     environment: Mapping[str, str] | None = None,
-) -> Intent:
+) -> CommandEffects:
     """What ``text`` would do in ``directory``. ``readable``: whether it is for a shell whose language is known here.
 
     ``environment``, that of the process unless given, must have no ``CDPATH`` and no ``OLDPWD`` when the shell runs:
@@ -82,10 +82,10 @@ def study(
         if written:
             writes[path] = None
     always = [pattern for pattern in dict.fromkeys(patterns.values()) if pattern]
-    return Intent(list(patterns), always, list(paths), list(writes))
+    return CommandEffects(list(patterns), always, list(paths), list(writes))
 
 
-def _with_inner(command: Command, scopes: Iterator[int], depth: int = 0) -> Iterator[tuple[Command, bool]]:
+def _with_inner(command: ShellCommand, scopes: Iterator[int], depth: int = 0) -> Iterator[tuple[ShellCommand, bool]]:
     """``command``, and the commands that it runs, each with whether it is one of those."""
     if depth > _DEEPEST:
         raise Unparsable("commands that run commands, too deep")
@@ -100,9 +100,9 @@ def _with_inner(command: Command, scopes: Iterator[int], depth: int = 0) -> Iter
         yield from _with_inner(scoped, scopes, depth + 1)
 
 
-def _of_unparsed(text: str, directory: str, environment: Mapping[str, str]) -> Intent:
+def _of_unparsed(text: str, directory: str, environment: Mapping[str, str]) -> CommandEffects:
     fragments = [" ".join(piece.split()) for piece in _FRAGMENT.split(text)]
     patterns = dict.fromkeys([UNPARSED + text.strip(), *filter(None, fragments)])
     words = [word for fragment in _SEPARATOR.split(text) for word in fragment.split()]
     paths = dict.fromkeys(possible_paths(words, directory, environment))
-    return Intent(list(patterns), [], list(paths), [])
+    return CommandEffects(list(patterns), [], list(paths), [])

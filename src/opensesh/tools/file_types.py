@@ -8,7 +8,7 @@ import os
 from typing import IO
 
 from ..errors import ToolFailedError
-from .paths import unreadable
+from .path_access import unreadable
 
 PDF = "application/pdf"
 MAX_ATTACHMENT = 20 * 1024 * 1024

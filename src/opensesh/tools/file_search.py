@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ..config import globs
 from ..errors import ToolFailedError
-from . import scan
+from . import grep_fallback as scan
 from .ripgrep import ripgrep
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ class Match(NamedTuple):
     line: str
 
 
-class Found(NamedTuple):
+class SearchMatches(NamedTuple):
     """Matches, and whether there are more."""
 
     matches: list[Match]
@@ -73,7 +73,7 @@ async def files(directory: str) -> list[str]:
 
 async def grep(
     pattern: str, directory: str, include: str | None = None, readable: Callable[[str], bool] = _all_of_them
-) -> Found:
+) -> SearchMatches:
     """The lines below ``directory`` (or in the file of that name) that match a regular expression.
 
     Files that are not ``readable``, by their path relative to ``directory``, are counted, whether or not they have such
@@ -111,7 +111,7 @@ def _age(path: str) -> tuple[float, str]:
 
 async def _with_ripgrep(
     rg: str, pattern: str, directory: str, include: str | None = None, wants: Callable[[str], bool] = _all_of_them
-) -> Found | None:
+) -> SearchMatches | None:
     """``None`` if it refuses to: what looks around or back is left to Python."""
     options = [
         "--line-number",
@@ -135,7 +135,7 @@ async def _with_ripgrep(
     return _parse(run, directory, wants)
 
 
-async def _in_files(pattern: str, directory: str, names: list[str]) -> Found:
+async def _in_files(pattern: str, directory: str, names: list[str]) -> SearchMatches:
     given = b"\0".join(os.fsencode(name) for name in names)
     run = await _run([sys.executable, "-I", scan.__file__, pattern], os.path.dirname(scan.__file__), given)
     if run.exit_code == 2:
@@ -148,7 +148,7 @@ def _bad_pattern(pattern: str, errors: bytes) -> ToolFailedError:
     return ToolFailedError(f"{pattern!r} is no regular expression that can be searched for: {said}")
 
 
-def _parse(run: _Ran, directory: str, wants: Callable[[str], bool] = _all_of_them) -> Found:
+def _parse(run: _Ran, directory: str, wants: Callable[[str], bool] = _all_of_them) -> SearchMatches:
     found: list[Match] = []
     wanted: dict[bytes, bool] = {}
     for row in run.output.split(b"\n"):
@@ -162,9 +162,9 @@ def _parse(run: _Ran, directory: str, wants: Callable[[str], bool] = _all_of_the
         if not wanted[name]:
             continue
         if len(found) == MOST_MATCHES:
-            return Found(found, complete=False)
+            return SearchMatches(found, complete=False)
         found.append(Match(os.fsdecode(name), int(number), line.decode("utf-8", "replace").rstrip("\r")))
-    return Found(found, run.complete)
+    return SearchMatches(found, run.complete)
 
 
 async def _tracked(directory: str) -> list[str] | None:

@@ -83,7 +83,7 @@ def names(ctx: Context, path: str) -> list[str]:
 def readable(ctx: Context, directory: str) -> Callable[[str], bool]:
     """Tells of any file below ``directory``, by its path from there, whether it may be read without asking, under every
     name that leads to it. For files that are reached from there without following links."""
-    allowed = ctx.allowing("read")
+    allowed = ctx.allow_check("read")
     roots = names(ctx, directory)
     return lambda name: all(allowed(os.path.join(root, name)) for root in roots)
 
