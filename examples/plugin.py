@@ -13,7 +13,7 @@ from pathlib import Path
 
 import opensesh
 from opensesh.errors import ToolFailedError
-from opensesh.plugins import ChatCall, ChatParams, CompactionCall, CompactionPrompt, Host, Plugin, Tools
+from opensesh.plugins import ChatInput, ChatParamsOutput, CompactingInput, CompactingOutput, Host, Plugin, ToolsOutput
 
 SUMMARY = """\
 Write a hand-over note for a colleague who goes on with this work tomorrow and has not seen the conversation.
@@ -29,13 +29,13 @@ Use these headings, and leave none out:
 class HouseStyle(Plugin):
     """How this house works with models."""
 
-    def chat_params(self, call: ChatCall, params: ChatParams) -> None:
+    def chat_params(self, call: ChatInput, params: ChatParamsOutput) -> None:
         """Calm answers; and titles need no effort."""
         params.temperature = float(self.host.options.get("temperature", 0.3))
         if call.purpose == "title":
             params.max_output_tokens = 100
 
-    def tool(self, host: Host, output: Tools) -> None:
+    def tool(self, host: Host, output: ToolsOutput) -> None:
         """The model may note a change where this house notes changes."""
         path = Path(host.directory, str(host.options.get("changelog", "CHANGELOG.md")))
 
@@ -50,6 +50,6 @@ class HouseStyle(Plugin):
 
         output.tools.append(note_change)
 
-    def experimental_session_compacting(self, call: CompactionCall, output: CompactionPrompt) -> None:
+    def experimental_session_compacting(self, call: CompactingInput, output: CompactingOutput) -> None:
         """Summaries that a colleague can work with."""
         output.prompt = SUMMARY

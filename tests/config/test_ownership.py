@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from opensesh.config import Config, load
-from opensesh.config.merged import Origin
-from opensesh.config.ownership import whose
+from opensesh.config.config import Origin
+from opensesh.config.trust import owner_of
 from opensesh.models.provider_trust import provider_trust_items as models
 from opensesh.sharing.share_settings import terms
 from opensesh.tools.mcp.server_trust import servers_needing_trust as servers
@@ -34,16 +34,16 @@ def organised(isolated: Path) -> Config:
 
 
 def test_an_organisation_names_addresses_and_no_programs(organised: Config) -> None:
-    assert whose(organised.origin("provider.corp.options.baseURL"), organised) == "organisation"
+    assert owner_of(organised.origin("provider.corp.options.baseURL"), organised) == "organisation"
     assert models(organised) == []
     assert terms(organised).own
     assert [each.name for each in servers(organised)] == ["box"]
 
 
 def test_what_no_text_says_is_the_programs(organised: Config) -> None:
-    assert whose(None, organised) == "program"
-    assert whose(Origin("the plugin x"), organised) == "program"
-    assert whose(Origin("OPENCODE_CONFIG_CONTENT"), organised) == "user"
+    assert owner_of(None, organised) == "program"
+    assert owner_of(Origin("the plugin x"), organised) == "program"
+    assert owner_of(Origin("OPENCODE_CONFIG_CONTENT"), organised) == "user"
 
 
 def test_a_markdown_file_is_whose_its_folder_is_and_any_other_file_lies_in_it(isolated: Path) -> None:
@@ -51,5 +51,5 @@ def test_a_markdown_file_is_whose_its_folder_is_and_any_other_file_lies_in_it(is
     (own / "agents" / "below").mkdir(parents=True)
     (own / "clone").mkdir()
     config = load(own / "clone", own / "clone")
-    assert whose(Origin(str(own / "agents" / "below" / "it.md"), 1), config) == "user"
-    assert whose(Origin(str(own / "clone" / "opencode.json"), 1), config) == "project"
+    assert owner_of(Origin(str(own / "agents" / "below" / "it.md"), 1), config) == "user"
+    assert owner_of(Origin(str(own / "clone" / "opencode.json"), 1), config) == "project"

@@ -13,9 +13,8 @@ from opensesh.errors import RevertConflictError
 from opensesh.records import Rule
 from opensesh.storage.memory import Memory
 from opensesh.testing.scripted import ScriptedModel
-from opensesh.workspace import Originals, Reverts
-from opensesh.workspace.originals import LARGEST
-from opensesh.workspace.states import name_of
+from opensesh.workspace import Originals, Reverts, SnapshotLimits
+from opensesh.workspace.files import blob_id
 
 from ..harness import ProcessGroup
 from . import runners
@@ -118,8 +117,8 @@ async def test_what_a_write_wrote_over_is_named_in_its_record_and_put_aside() ->
         assert list(metadata) == ["diagnostics", "filepath", "exists", "truncated", "opensesh"]
         (write,) = metadata["opensesh"]["writes"]
         assert write["file"] == at("a.txt")
-        assert write["before"] == f"100644 {name_of(b'precious' + bytes([10]))}"
-        assert write["after"] == f"100644 {name_of(b'new' + bytes([10]))}"
+        assert write["before"] == f"100644 {blob_id(b'precious' + bytes([10]))}"
+        assert write["after"] == f"100644 {blob_id(b'new' + bytes([10]))}"
         assert on.engine.runtime.originals.content(write["before"].split()[1]) == b"precious\n"
         assert on.store.read(("part", on.answers()[1].info["id"], on.parts("tool")[1]["id"])) == on.parts("tool")[1]
 
@@ -140,8 +139,8 @@ async def test_the_record_says_what_is_intended_before_the_file_is_touched() -> 
     Path("a.txt").write_bytes(b"old\n")
     async with stage(calls(("act", {})), tools=[Acting("act", act)]) as on:
         await on.ask()
-        intended = {"file": at("a.txt"), "before": f"100644 {name_of(b'old' + bytes([10]))}"}
-        intended |= {"after": name_of(b"new\n")}
+        intended = {"file": at("a.txt"), "before": f"100644 {blob_id(b'old' + bytes([10]))}"}
+        intended |= {"after": blob_id(b"new\n")}
         assert [state["status"] for state in seen] == ["running", "running"]
         assert seen[0]["metadata"] == {"opensesh": {"writes": [intended]}}
         assert seen[1]["metadata"] == {"so": "far", "opensesh": {"writes": [intended]}}
@@ -221,11 +220,11 @@ async def test_a_tool_that_writes_while_a_command_runs_is_the_one_who_did() -> N
         assert files() == {"a.txt": b"one\n"}
 
 
-async def test_a_command_that_could_not_be_watched_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("opensesh.workspace.file_stats.MOST_FILES", 2)
+async def test_a_command_that_could_not_be_watched_is_named() -> None:
     for number in range(4):
         Path(f"{number}.txt").write_text("x")
     async with stage(calls(("bash", {"command": "echo hi > 1.txt", "description": "d"})), rules=ALLOW) as on:
+        on.engine.runtime.snapshots.limits = SnapshotLimits(watched_files=2)
         await on.ask()
         assert "opensesh" not in on.parts("tool")[0]["state"]["metadata"]
         preview = reverts(on).preview(on.session, prompt_of(on))
@@ -262,12 +261,12 @@ async def test_when_what_was_put_aside_is_gone_the_texts_of_the_record_still_ser
         assert files() == {"a.txt": b"one\n", "b.txt": b"two\n"}
 
 
-async def test_a_file_too_large_to_put_aside_is_told_as_lost(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert LARGEST == 64 << 20
-    monkeypatch.setattr("opensesh.workspace.originals.LARGEST", 3)
+async def test_a_file_too_large_to_keep_is_reported_as_lost() -> None:
     Path("a.txt").write_text("one\n")
     script = calls(("read", {"filePath": at("a.txt")}), ("write", {"filePath": at("a.txt"), "content": "two\n"}))
     async with stage(script, rules=ALLOW) as on:
+        assert on.engine.runtime.originals.max_file_bytes == 64 << 20
+        on.engine.runtime.originals.max_file_bytes = 3
         await on.ask()
         assert [each.name for each in reverts(on).revert(on.session, prompt_of(on)).left_alone] == ["a.txt"]
         assert files() == {"a.txt": b"two\n"}

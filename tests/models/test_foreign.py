@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from opensesh.cli.main import run
-from opensesh.config import Config, load, replaced
+from opensesh.config import Config, load, replace_document
 from opensesh.config.trust import Trust
 from opensesh.models.provider_trust import provider_trust_items, untrusted_reason
 
@@ -123,7 +123,7 @@ def test_the_users_own_addresses_need_no_trust(isolated: Path, monkeypatch: pyte
 
 def test_an_address_that_a_program_sets_needs_no_trust() -> None:
     config = loaded()
-    assert not untrusted_reason(replaced(config, {"provider": {"corp": at(ELSEWHERE)}}, "the plugin x"), "corp")
+    assert not untrusted_reason(replace_document(config, {"provider": {"corp": at(ELSEWHERE)}}, "the plugin x"), "corp")
 
 
 def test_what_is_shown_of_an_address_holds_no_secret_and_trust_is_in_what_a_file_says(

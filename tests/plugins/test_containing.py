@@ -10,24 +10,24 @@ import pytest
 
 from opensesh import events
 from opensesh.plugins import (
-    ChatCall,
-    ChatHeaders,
-    ChatParams,
-    Configuration,
-    Heard,
+    BusEvent,
+    ChatHeadersOutput,
+    ChatInput,
+    ChatMessageInput,
+    ChatMessageOutput,
+    ChatParamsOutput,
+    ConfigOutput,
     Host,
-    PermissionAnswer,
-    PermissionAsked,
+    PermissionAskInput,
+    PermissionAskOutput,
     Plugin,
-    Prompted,
-    PromptParts,
-    ShellCall,
-    ShellEnvironment,
-    ToolArguments,
-    ToolCall,
-    ToolDefinition,
-    Tools,
-    ToolShown,
+    ShellEnvInput,
+    ShellEnvOutput,
+    ToolDefinitionInput,
+    ToolDefinitionOutput,
+    ToolExecuteBeforeInput,
+    ToolExecuteBeforeOutput,
+    ToolsOutput,
     hooks,
 )
 
@@ -41,7 +41,7 @@ def failures(on: Stage) -> list[tuple[str, str]]:
 
 def adding(word: str) -> Any:
     class Adding(Plugin):
-        def chat_params(self, call: ChatCall, params: ChatParams) -> None:
+        def chat_params(self, call: ChatInput, params: ChatParamsOutput) -> None:
             params.options["order"] = params.options.get("order", "") + word
 
     Adding.__name__ = f"Adding_{word}"
@@ -55,19 +55,19 @@ async def test_hooks_are_called_in_the_order_of_their_plugins_each_with_what_the
 
 
 class Stumbling(Plugin):
-    def chat_params(self, call: ChatCall, params: ChatParams) -> None:
+    def chat_params(self, call: ChatInput, params: ChatParamsOutput) -> None:
         params.options["order"] = "half done"
         raise KeyError("oh no")
 
 
 class Leaving(Plugin):
-    def chat_params(self, call: ChatCall, params: ChatParams) -> None:
+    def chat_params(self, call: ChatInput, params: ChatParamsOutput) -> None:
         params.options.clear()
         sys.exit(3)
 
 
 class Waiting(Plugin):
-    async def chat_params(self, call: ChatCall, params: ChatParams) -> None:
+    async def chat_params(self, call: ChatInput, params: ChatParamsOutput) -> None:
         params.options.clear()
         inner = asyncio.get_running_loop().create_future()
         inner.cancel()
@@ -75,12 +75,12 @@ class Waiting(Plugin):
 
 
 class Muddling(Plugin):
-    def chat_params(self, call: ChatCall, params: ChatParams) -> None:
+    def chat_params(self, call: ChatInput, params: ChatParamsOutput) -> None:
         params.options["order"] = object()
 
 
 class Guessing(Plugin):
-    def chat_params(self, call: ChatCall, params: ChatParams) -> None:
+    def chat_params(self, call: ChatInput, params: ChatParamsOutput) -> None:
         hot: Any = "hot"
         params.temperature = hot
 
@@ -112,7 +112,7 @@ async def test_an_error_says_where_in_the_plugin_it_was_raised() -> None:
 async def test_a_stopped_run_is_not_the_fault_of_the_hook_it_waits_for() -> None:
     reached = asyncio.Event()
 
-    async def chat_params(call: ChatCall, params: ChatParams) -> None:
+    async def chat_params(call: ChatInput, params: ChatParamsOutput) -> None:
         reached.set()
         await asyncio.sleep(60)
 
@@ -126,7 +126,7 @@ async def test_a_stopped_run_is_not_the_fault_of_the_hook_it_waits_for() -> None
 
 
 async def test_an_event_hook_that_fails_does_not_fail_for_ever() -> None:
-    def event(heard: Heard) -> None:
+    def event(heard: BusEvent) -> None:
         raise RuntimeError("no")
 
     async with stage("SAY Hello.", plugins=[event]) as on:
@@ -138,9 +138,9 @@ async def test_an_event_hook_that_fails_does_not_fail_for_ever() -> None:
 
 
 async def test_an_event_hook_that_never_ends_holds_nothing_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("opensesh.plugins.feeding._PATIENCE", 0.05)
+    monkeypatch.setattr("opensesh.plugins.calling._PATIENCE", 0.05)
 
-    async def event(heard: Heard) -> None:
+    async def event(heard: BusEvent) -> None:
         await asyncio.Event().wait()
 
     async with stage("SAY Hello.", plugins=[event]) as on:
@@ -148,7 +148,7 @@ async def test_an_event_hook_that_never_ends_holds_nothing_up(monkeypatch: pytes
 
 
 async def test_a_tool_runs_with_what_it_was_given_if_a_hook_fails() -> None:
-    def tool_execute_before(call: ToolCall, output: ToolArguments) -> None:
+    def tool_execute_before(call: ToolExecuteBeforeInput, output: ToolExecuteBeforeOutput) -> None:
         output.args.clear()
         raise RuntimeError("no")
 
@@ -159,7 +159,7 @@ async def test_a_tool_runs_with_what_it_was_given_if_a_hook_fails() -> None:
 
 
 async def test_a_permission_stays_what_the_rules_made_it_if_a_hook_fails() -> None:
-    def permission_ask(asked: PermissionAsked, answer: PermissionAnswer) -> None:
+    def permission_ask(asked: PermissionAskInput, answer: PermissionAskOutput) -> None:
         answer.status = "allow"
         raise RuntimeError("no")
 
@@ -174,18 +174,18 @@ async def test_a_permission_stays_what_the_rules_made_it_if_a_hook_fails() -> No
 
 async def test_a_prompt_that_could_not_be_stored_or_answered_is_not_taken() -> None:
     def change(what: str, value: Any) -> Any:
-        def chat_message(given: Prompted, output: PromptParts) -> None:
+        def chat_message(given: ChatMessageInput, output: ChatMessageOutput) -> None:
             output.message[what] = value
 
         return chat_message
 
     def part(**fields: Any) -> Any:
-        def chat_message(given: Prompted, output: PromptParts) -> None:
+        def chat_message(given: ChatMessageInput, output: ChatMessageOutput) -> None:
             output.parts.append(fields)
 
         return chat_message
 
-    def nothing(given: Prompted, output: PromptParts) -> None:
+    def nothing(given: ChatMessageInput, output: ChatMessageOutput) -> None:
         output.parts.clear()
 
     wrong = [
@@ -208,13 +208,13 @@ async def test_a_prompt_that_could_not_be_stored_or_answered_is_not_taken() -> N
 
 
 async def test_headers_variables_and_definitions_that_nobody_would_take_are_not_taken() -> None:
-    def chat_headers(call: ChatCall, output: ChatHeaders) -> None:
+    def chat_headers(call: ChatInput, output: ChatHeadersOutput) -> None:
         output.headers["X"] = "a\r\nAuthorization: mine"
 
-    def shell_env(call: ShellCall, output: ShellEnvironment) -> None:
+    def shell_env(call: ShellEnvInput, output: ShellEnvOutput) -> None:
         output.env["A=B"] = "c"
 
-    def tool_definition(shown: ToolShown, output: ToolDefinition) -> None:
+    def tool_definition(shown: ToolDefinitionInput, output: ToolDefinitionOutput) -> None:
         output.parameters = {"type": "string"}
 
     plugin = {"chat.headers": chat_headers, "shell.env": shell_env, "tool.definition": tool_definition}
@@ -227,10 +227,10 @@ async def test_headers_variables_and_definitions_that_nobody_would_take_are_not_
 
 
 async def test_a_configuration_that_no_file_could_hold_is_not_taken() -> None:
-    def config(host: Host, output: Configuration) -> None:
+    def config(host: Host, output: ConfigOutput) -> None:
         output.document["compaction"] = {"auto": "perhaps"}
 
-    def stranger(host: Host, output: Configuration) -> None:
+    def stranger(host: Host, output: ConfigOutput) -> None:
         output.document["nonsense"] = True
 
     async with stage("SAY Hello.", plugins=[config, {"config": stranger}]) as on:
@@ -240,7 +240,7 @@ async def test_a_configuration_that_no_file_could_hold_is_not_taken() -> None:
 
 
 async def test_what_is_no_tool_is_not_offered() -> None:
-    def tool(host: Host, output: Tools) -> None:
+    def tool(host: Host, output: ToolsOutput) -> None:
         hammer: Any = "hammer"
         output.tools.append(hammer)
 

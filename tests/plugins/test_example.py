@@ -90,18 +90,18 @@ def test_a_type_checker_sees_a_hook_that_does_not_fit(tmp_path: Path) -> None:
 
 def _good() -> list[str]:
     return [
-        "from opensesh.plugins import Heard, ToolArguments, ToolCall, hooks",
+        "from opensesh.plugins import BusEvent, ToolExecuteBeforeOutput, ToolExecuteBeforeInput, hooks",
         "",
         "@hooks.tool_execute_before",
-        "async def check(call: ToolCall, output: ToolArguments) -> None:",
+        "async def check(call: ToolExecuteBeforeInput, output: ToolExecuteBeforeOutput) -> None:",
         "    output.args['by'] = call.tool",
         "",
         "@hooks.event",
-        "def listen(heard: Heard) -> None:",
+        "def listen(heard: BusEvent) -> None:",
         "    print(heard.event.type)",
         "",
         "class Later(Plugin):",
-        "    async def chat_params(self, call: ChatCall, params: ChatParams) -> None:",
+        "    async def chat_params(self, call: ChatInput, params: ChatParamsOutput) -> None:",
         "        params.top_k = 3",
     ]
 
@@ -109,11 +109,11 @@ def _good() -> list[str]:
 def _bad() -> list[str]:
     return [
         "from __future__ import annotations",
-        "from opensesh.plugins import ChatCall, ChatHeaders, ChatParams, Plugin, hooks",
+        "from opensesh.plugins import ChatInput, ChatHeadersOutput, ChatParamsOutput, Plugin, hooks",
         "",
         "@hooks.chat_params",
-        "def wrong(call: ChatCall, output: ChatHeaders) -> None: ...",
+        "def wrong(call: ChatInput, output: ChatHeadersOutput) -> None: ...",
         "",
         "class Wrong(Plugin):",
-        "    def chat_headers(self, call: ChatCall, output: ChatParams) -> None: ...",
+        "    def chat_headers(self, call: ChatInput, output: ChatParamsOutput) -> None: ...",
     ]

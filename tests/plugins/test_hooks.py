@@ -13,31 +13,31 @@ from opensesh.engine.engine import open_engine
 from opensesh.errors import PermissionCorrectedError, ToolFailedError
 from opensesh.models.request import Request, System
 from opensesh.plugins import (
-    AuthNeeded,
-    ChatCall,
-    ChatHeaders,
-    ChatParams,
-    CommandCall,
-    CommandParts,
-    Configuration,
-    Heard,
+    AuthInput,
+    AuthOutput,
+    BusEvent,
+    ChatHeadersOutput,
+    ChatInput,
+    ChatMessageInput,
+    ChatMessageOutput,
+    ChatParamsOutput,
+    CommandExecuteInput,
+    CommandExecuteOutput,
+    ConfigOutput,
     Host,
-    Login,
-    PermissionAnswer,
-    PermissionAsked,
+    PermissionAskInput,
+    PermissionAskOutput,
     Plugin,
-    Prompted,
-    PromptParts,
-    Providers,
-    ShellCall,
-    ShellEnvironment,
-    ToolAnswer,
-    ToolArguments,
-    ToolCall,
-    ToolDefinition,
-    ToolRan,
-    Tools,
-    ToolShown,
+    ProviderOutput,
+    ShellEnvInput,
+    ShellEnvOutput,
+    ToolDefinitionInput,
+    ToolDefinitionOutput,
+    ToolExecuteAfterInput,
+    ToolExecuteAfterOutput,
+    ToolExecuteBeforeInput,
+    ToolExecuteBeforeOutput,
+    ToolsOutput,
     hooks,
 )
 from opensesh.records import as_object
@@ -58,10 +58,10 @@ def said(request: Request) -> str:
 
 
 async def test_an_event_hook_hears_of_everything_in_order_up_to_the_end() -> None:
-    heard: list[Heard] = []
+    heard: list[BusEvent] = []
 
     @hooks.event
-    async def listen(given: Heard) -> None:
+    async def listen(given: BusEvent) -> None:
         await asyncio.sleep(0)
         heard.append(given)
 
@@ -74,7 +74,7 @@ async def test_an_event_hook_hears_of_everything_in_order_up_to_the_end() -> Non
 
 
 async def test_what_an_event_hook_does_to_an_event_reaches_nobody() -> None:
-    def spoil(given: Heard) -> None:
+    def spoil(given: BusEvent) -> None:
         given.event.properties.get("info", {}).clear()
 
     async with stage("SAY Hello.", plugins=[hooks.event(spoil)]) as on:
@@ -85,7 +85,7 @@ async def test_what_an_event_hook_does_to_an_event_reaches_nobody() -> None:
 
 
 async def test_a_config_hook_changes_what_holds_and_is_named_as_who_did() -> None:
-    def config(host: Host, output: Configuration) -> None:
+    def config(host: Host, output: ConfigOutput) -> None:
         output.document["agent"] = {"build": {"prompt": f"You are in {host.project_id}."}}
         output.document["permission"] = "deny"
 
@@ -101,7 +101,7 @@ async def test_a_config_hook_changes_what_holds_and_is_named_as_who_did() -> Non
 
 
 async def test_a_provider_hook_adds_models() -> None:
-    def provider(host: Host, output: Providers) -> None:
+    def provider(host: Host, output: ProviderOutput) -> None:
         output.providers["mine"] = {
             "npm": "@ai-sdk/openai-compatible",
             "options": {"baseURL": "http://127.0.0.1:1/v1"},
@@ -123,7 +123,7 @@ async def test_a_tool_hook_adds_tools_and_may_replace_a_built_in_one() -> None:
         """Run nothing."""
         return "there is no shell here"
 
-    def tool(host: Host, output: Tools) -> None:
+    def tool(host: Host, output: ToolsOutput) -> None:
         output.tools += [tickets, no_shell]
 
     script = 'CALL tickets {"project": "east"}\nCALL bash {"command": "touch it"}\n---\nSAY Done.'
@@ -134,9 +134,9 @@ async def test_a_tool_hook_adds_tools_and_may_replace_a_built_in_one() -> None:
 
 
 async def test_an_auth_hook_gives_the_key() -> None:
-    needed: list[AuthNeeded] = []
+    needed: list[AuthInput] = []
 
-    async def auth(given: AuthNeeded, output: Login) -> None:
+    async def auth(given: AuthInput, output: AuthOutput) -> None:
         needed.append(given)
         output.key = f"key-{len(needed)}"
 
@@ -156,7 +156,7 @@ async def test_an_auth_hook_gives_the_key() -> None:
 
 
 async def test_a_chat_message_hook_changes_what_is_stored_and_asked() -> None:
-    def chat_message(given: Prompted, output: PromptParts) -> None:
+    def chat_message(given: ChatMessageInput, output: ChatMessageOutput) -> None:
         output.parts[0]["text"] += f" For {given.agent} on {given.model}."
         output.parts.append({"type": "text", "text": "By the way."})
         output.message["system"] = "Rhyme."
@@ -174,12 +174,12 @@ async def test_a_chat_message_hook_changes_what_is_stored_and_asked() -> None:
 async def test_params_and_headers_are_those_of_the_plugins_for_every_model_call() -> None:
     seen: list[tuple[str, str]] = []
 
-    def chat_params(call: ChatCall, params: ChatParams) -> None:
+    def chat_params(call: ChatInput, params: ChatParamsOutput) -> None:
         seen.append((call.purpose, call.agent))
         params.temperature, params.top_p, params.top_k, params.max_output_tokens = 0.1, 0.2, 3, 44
         params.options["reasoningEffort"] = "low"
 
-    async def chat_headers(call: ChatCall, output: ChatHeaders) -> None:
+    async def chat_headers(call: ChatInput, output: ChatHeadersOutput) -> None:
         output.headers["X-Session"] = call.session_id
 
     plugin = {"chat.params": chat_params, "chat_headers": chat_headers}
@@ -199,7 +199,7 @@ async def test_params_and_headers_are_those_of_the_plugins_for_every_model_call(
 async def test_a_permission_hook_is_told_what_the_rules_say_and_may_forbid_it(rule: str) -> None:
     given: list[tuple[str, str, str]] = []
 
-    def permission_ask(asked: PermissionAsked, answer: PermissionAnswer) -> None:
+    def permission_ask(asked: PermissionAskInput, answer: PermissionAskOutput) -> None:
         given.append((asked.permission, Path(asked.patterns[0]).name, answer.status))
         answer.status, answer.message = "deny", "not on a Friday"
 
@@ -213,7 +213,7 @@ async def test_a_permission_hook_is_told_what_the_rules_say_and_may_forbid_it(ru
 
 
 async def test_a_permission_hook_may_allow_what_would_be_asked_and_have_asked_what_is_allowed() -> None:
-    def permission_ask(asked: PermissionAsked, answer: PermissionAnswer) -> None:
+    def permission_ask(asked: PermissionAskInput, answer: PermissionAskOutput) -> None:
         answer.status = "allow" if asked.permission == "edit" else "ask"
 
     script = """CALL write {"filePath": "a.txt", "content": "x"}
@@ -235,7 +235,7 @@ SAY Done."""
 
 
 async def test_no_plugin_can_allow_what_a_rule_forbids() -> None:
-    def permission_ask(asked: PermissionAsked, answer: PermissionAnswer) -> None:
+    def permission_ask(asked: PermissionAskInput, answer: PermissionAskOutput) -> None:
         answer.status = "allow"
 
     config = {"permission": {"edit": {"*": "allow", "*secret*": "deny"}}}
@@ -246,7 +246,7 @@ async def test_no_plugin_can_allow_what_a_rule_forbids() -> None:
 
 
 async def test_a_command_hook_changes_the_prompt_that_a_command_becomes() -> None:
-    def command_execute_before(call: CommandCall, output: CommandParts) -> None:
+    def command_execute_before(call: CommandExecuteInput, output: CommandExecuteOutput) -> None:
         output.parts[0]["text"] = f"{call.command}({call.arguments}) said: {output.parts[0]['text']}"
 
     config = {"command": {"greet": {"template": "Greet $1."}}}
@@ -256,12 +256,12 @@ async def test_a_command_hook_changes_the_prompt_that_a_command_becomes() -> Non
 
 
 async def test_tool_hooks_change_what_goes_in_and_what_comes_out() -> None:
-    ran: list[ToolRan] = []
+    ran: list[ToolExecuteAfterInput] = []
 
-    async def tool_execute_before(call: ToolCall, output: ToolArguments) -> None:
+    async def tool_execute_before(call: ToolExecuteBeforeInput, output: ToolExecuteBeforeOutput) -> None:
         output.args["b"] = call.tool
 
-    def tool_execute_after(given: ToolRan, output: ToolAnswer) -> None:
+    def tool_execute_after(given: ToolExecuteAfterInput, output: ToolExecuteAfterOutput) -> None:
         ran.append(given)
         output.output, output.title = output.output.upper(), "Loud"
         output.metadata["loud"] = True
@@ -279,7 +279,7 @@ async def test_tool_hooks_change_what_goes_in_and_what_comes_out() -> None:
 
 @pytest.mark.parametrize("refusal", [ToolFailedError("Not that one."), PermissionCorrectedError("Not that one.")])
 async def test_a_tool_hook_may_keep_a_tool_from_running(refusal: Exception) -> None:
-    def tool_execute_before(call: ToolCall, output: ToolArguments) -> None:
+    def tool_execute_before(call: ToolExecuteBeforeInput, output: ToolExecuteBeforeOutput) -> None:
         raise refusal
 
     script = 'CALL write {"filePath": "a.txt", "content": "x"}\n---\nEXPECT last Not that one.\nSAY Done.'
@@ -294,7 +294,7 @@ async def test_a_tool_hook_may_keep_a_tool_from_running(refusal: Exception) -> N
 async def test_tool_hooks_see_calls_inside_of_calls() -> None:
     seen: list[str] = []
 
-    def tool_execute_before(call: ToolCall, output: ToolArguments) -> None:
+    def tool_execute_before(call: ToolExecuteBeforeInput, output: ToolExecuteBeforeOutput) -> None:
         seen.append(call.tool)
 
     calls = {"tool_calls": [{"tool": "bash", "parameters": {"command": "true"}}]}
@@ -306,9 +306,9 @@ async def test_tool_hooks_see_calls_inside_of_calls() -> None:
 
 
 async def test_a_shell_hook_adds_variables_for_the_model_the_user_and_templates() -> None:
-    seen: list[ShellCall] = []
+    seen: list[ShellEnvInput] = []
 
-    def shell_env(call: ShellCall, output: ShellEnvironment) -> None:
+    def shell_env(call: ShellEnvInput, output: ShellEnvOutput) -> None:
         seen.append(call)
         output.env["FLAVOUR"] = "mint"
 
@@ -328,7 +328,7 @@ async def test_a_shell_hook_adds_variables_for_the_model_the_user_and_templates(
 
 
 async def test_a_prompt_that_stands_for_a_command_of_the_users_is_left_alone() -> None:
-    def chat_message(given: Prompted, output: PromptParts) -> None:
+    def chat_message(given: ChatMessageInput, output: ChatMessageOutput) -> None:
         output.parts.append({"type": "text", "text": "More."})
 
     async with stage("SAY Done.", plugins=[chat_message]) as on:
@@ -338,7 +338,7 @@ async def test_a_prompt_that_stands_for_a_command_of_the_users_is_left_alone() -
 
 
 async def test_a_definition_hook_changes_what_the_model_reads_of_a_tool() -> None:
-    def tool_definition(shown: ToolShown, output: ToolDefinition) -> None:
+    def tool_definition(shown: ToolDefinitionInput, output: ToolDefinitionOutput) -> None:
         if shown.tool == "bash":
             output.description = "Do not."
             output.parameters["properties"]["why"] = {"type": "string"}
@@ -357,7 +357,7 @@ async def test_a_dispose_hook_is_called_once_when_all_is_over() -> None:
     order: list[str] = []
 
     class Tidy(Plugin):
-        def event(self, heard: Heard) -> None:
+        def event(self, heard: BusEvent) -> None:
             order.append(heard.event.type)
 
         async def dispose(self, host: Host) -> None:

@@ -13,7 +13,19 @@ import pytest
 
 import opensesh
 from opensesh.config import load as load_config
-from opensesh.plugins import ChatCall, ChatParams, Heard, Host, Plugin, Plugins, Trust, hooks, load, pending, tools
+from opensesh.plugins import (
+    BusEvent,
+    ChatInput,
+    ChatParamsOutput,
+    Host,
+    Plugin,
+    Plugins,
+    Trust,
+    candidates_needing_trust,
+    hooks,
+    load_plugins,
+    plugin_tools,
+)
 from opensesh.project import resolve
 
 HOOK = "def chat_params(call, params):\n    params.options['by'] = params.options.get('by', '') + {!r}\n"
@@ -48,7 +60,7 @@ def loaded(*given: Any, look: bool = True) -> Plugins:
     place = resolve(".")
     config = load_config(place.directory, place.sandbox)
     host = Host(directory=place.directory, worktree=place.sandbox, project_id=place.id)
-    return load(config, host, given, look=look)
+    return load_plugins(config, host, given, discover=look)
 
 
 def names(plugins: Plugins) -> list[str]:
@@ -62,14 +74,14 @@ def skipped(plugins: Plugins) -> list[tuple[str, str]]:
 def trust() -> None:
     place = resolve(".")
     config = load_config(place.directory, place.sandbox)
-    Trust().grant((each.key, now) for each, now in pending(config))
+    Trust().grant((each.key, now) for each, now in candidates_needing_trust(config))
 
 
 async def options_of(plugins: Plugins) -> dict[str, Any]:
     from opensesh.models.model import scripted_model
 
-    call = ChatCall(session_id="ses_1", agent="build", model=scripted_model("it"), message={})
-    return (await plugins.apply(hooks.chat_params, call, ChatParams())).output.options
+    call = ChatInput(session_id="ses_1", agent="build", model=scripted_model("it"), message={})
+    return (await plugins.apply(hooks.chat_params, call, ChatParamsOutput())).output.options
 
 
 # -- places ------------------------------------------------------------------------------------------------------------
@@ -93,7 +105,7 @@ async def test_plugins_are_loaded_from_entry_points_the_configuration_folders_an
     write(home / "plugins" / "a.py", HOOK.format("folder a,"))
     write(home / "plugins" / "_parts.py", "raise RuntimeError('this is no plugin')")
 
-    def chat_params(call: ChatCall, params: ChatParams) -> None:
+    def chat_params(call: ChatInput, params: ChatParamsOutput) -> None:
         params.options["by"] += "program"
 
     plugins = loaded(chat_params)
@@ -130,7 +142,7 @@ def test_an_entry_that_cannot_be_a_file_costs_no_other(project: Path, isolated: 
     configure(project / "opencode.json", plugin=["./\0.py", "file://[half/it.py"])
     assert names(loaded()) == ["fine"]
     assert skipped(loaded()) == [("file://[half/it.py", "foreign"), ("\0", "broken")]
-    assert pending(load_config(project, project)) == []
+    assert candidates_needing_trust(load_config(project, project)) == []
 
 
 def test_plugins_can_be_switched_off(isolated: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -165,7 +177,7 @@ def test_a_plugin_that_cannot_be_loaded_is_named_and_costs_no_other(
     told: list[Any] = []
     place = resolve(".")
     host = Host(directory=place.directory, worktree=place.sandbox, project_id=place.id)
-    plugins = load(load_config(place.directory, place.sandbox), host, tell=told.append)
+    plugins = load_plugins(load_config(place.directory, place.sandbox), host, publish=told.append)
     assert names(plugins) == ["b"]
     assert skipped(plugins) == [("a", "broken")]
     assert (told[0].plugin, told[0].hook) == ("a", "load")
@@ -216,7 +228,7 @@ def test_a_projects_plugins_run_only_once_they_are_trusted_and_only_as_they_were
     assert names(loaded()) == ["named", "inner"]
     place = resolve(".")
     config = load_config(place.directory, place.sandbox)
-    assert len(Trust().revoke(each.key for each, _ in pending(config))) == 2
+    assert len(Trust().revoke(each.key for each, _ in candidates_needing_trust(config))) == 2
     assert names(loaded()) == []
 
 
@@ -352,15 +364,15 @@ def helper(): raise RuntimeError
 
 def test_a_program_may_hand_in_any_shape(tmp_path: Path) -> None:
     class WithHost(Plugin):
-        def event(self, heard: Heard) -> None: ...
+        def event(self, heard: BusEvent) -> None: ...
 
     class OfItsOwn:
-        def event(self, heard: Heard) -> None: ...
+        def event(self, heard: BusEvent) -> None: ...
 
     def make(host: Host) -> Plugin:
         return WithHost(host)
 
-    def event(heard: Heard) -> None: ...
+    def event(heard: BusEvent) -> None: ...
 
     module = ModuleType("handmade")
     event.__module__ = "handmade"
@@ -389,4 +401,4 @@ def test_a_program_may_hand_in_any_shape(tmp_path: Path) -> None:
         "tickets",
     ]
     assert [hook for each in plugins.loaded for hook, _ in each.functions] == ["event"] * 9
-    assert [tool.id for tool in tools(plugins)] == ["tickets"]
+    assert [tool.id for tool in plugin_tools(plugins)] == ["tickets"]

@@ -9,16 +9,16 @@ from opensesh import events
 from opensesh.models.request import System, Text, User
 from opensesh.models.stream_events import TextDelta, TextEnd, TextStart
 from opensesh.plugins import (
-    AutoContinue,
-    ChatCall,
-    CompactionCall,
-    CompactionPrompt,
-    CompletedText,
-    Conversation,
-    SmallModel,
-    SmallModelWanted,
-    SystemPrompt,
-    TextDone,
+    AutoContinueOutput,
+    ChatInput,
+    CompactingInput,
+    CompactingOutput,
+    MessagesTransformOutput,
+    SmallModelInput,
+    SmallModelOutput,
+    SystemTransformOutput,
+    TextCompleteInput,
+    TextCompleteOutput,
     hooks,
 )
 from opensesh.storage.protocol import StoredMessage
@@ -30,7 +30,7 @@ from .test_hooks import asked, said
 
 
 async def test_a_messages_hook_changes_what_is_sent_and_nothing_that_is_stored() -> None:
-    def redact(call: ChatCall, output: Conversation) -> None:
+    def redact(call: ChatInput, output: MessagesTransformOutput) -> None:
         for message in output.messages:
             for part in message.parts:
                 if part["type"] == "text":
@@ -49,7 +49,7 @@ async def test_a_messages_hook_changes_what_is_sent_and_nothing_that_is_stored()
 
 
 async def test_a_messages_hook_that_leaves_nonsense_still_makes_a_valid_request() -> None:
-    def transform(call: ChatCall, output: Conversation) -> None:
+    def transform(call: ChatInput, output: MessagesTransformOutput) -> None:
         answer = {"id": "msg_x", "role": "assistant", "sessionID": call.session_id, "time": {"created": 1}}
         state: dict[str, Any] = {"status": "pending", "input": {}}
         output.messages[:] = [
@@ -75,7 +75,7 @@ NO_PART: Any = 3
     ids=["no message", "no JSON", "no parts"],
 )
 async def test_messages_that_are_none_are_not_taken_and_the_plugin_is_named(wrong: Any) -> None:
-    def transform(call: ChatCall, output: Conversation) -> None:
+    def transform(call: ChatInput, output: MessagesTransformOutput) -> None:
         output.messages.append(wrong)
 
     async with stage("SAY Hello.", plugins=[hooks.experimental_chat_messages_transform(transform)]) as on:
@@ -86,7 +86,7 @@ async def test_messages_that_are_none_are_not_taken_and_the_plugin_is_named(wron
 
 
 async def test_a_system_hook_changes_the_system_prompt_in_two_blocks_at_most() -> None:
-    def transform(call: ChatCall, output: SystemPrompt) -> None:
+    def transform(call: ChatInput, output: SystemTransformOutput) -> None:
         output.system += ["One.", "Two.", " "]
 
     async with stage("SAY Hello.", plugins=[hooks.experimental_chat_system_transform(transform)]) as on:
@@ -97,7 +97,7 @@ async def test_a_system_hook_changes_the_system_prompt_in_two_blocks_at_most() -
 
 
 async def test_a_system_prompt_that_was_emptied_is_what_it_was() -> None:
-    def empty(call: ChatCall, output: SystemPrompt) -> None:
+    def empty(call: ChatInput, output: SystemTransformOutput) -> None:
         output.system.clear()
 
     async with stage("SAY Hello.") as on:
@@ -113,7 +113,7 @@ async def test_a_system_prompt_that_was_emptied_is_what_it_was() -> None:
 async def test_a_small_model_hook_names_the_model_for_side_work() -> None:
     small = ScriptedModel("SAY Hello.")
 
-    def choose(wanted: SmallModelWanted, output: SmallModel) -> None:
+    def choose(wanted: SmallModelInput, output: SmallModelOutput) -> None:
         assert (wanted.agent, wanted.model.ref, output.model) == ("title", "scripted/it", "scripted/it")
         output.model = "scripted/small"
 
@@ -126,7 +126,7 @@ async def test_a_small_model_hook_names_the_model_for_side_work() -> None:
 
 @pytest.mark.parametrize("prompt", [None, "Sum it up as a limerick."])
 async def test_a_compacting_hook_adds_to_the_prompt_or_replaces_it(prompt: str | None) -> None:
-    def compacting(call: CompactionCall, output: CompactionPrompt) -> None:
+    def compacting(call: CompactingInput, output: CompactingOutput) -> None:
         assert call.auto is False
         output.context.append("Mind the parser.")
         output.prompt = prompt
@@ -152,7 +152,7 @@ def _last_words(on: Stage) -> str:
 
 @pytest.mark.parametrize("enabled", [True, False])
 async def test_an_autocontinue_hook_says_whether_a_session_goes_on_after_it_was_summed_up(enabled: bool) -> None:
-    def autocontinue(call: ChatCall, output: AutoContinue) -> None:
+    def autocontinue(call: ChatInput, output: AutoContinueOutput) -> None:
         output.enabled = enabled
 
     script = f"{FULL}\n---\nSAY A summary.\n---\nSAY On it goes."
@@ -163,7 +163,7 @@ async def test_an_autocontinue_hook_says_whether_a_session_goes_on_after_it_was_
 
 
 async def test_a_text_hook_changes_what_is_stored_and_seen_from_then_on() -> None:
-    def complete(done: TextDone, output: CompletedText) -> None:
+    def complete(done: TextCompleteInput, output: TextCompleteOutput) -> None:
         output.text = f"{output.text} [{done.part_id[:4]}]"
 
     async with stage("SAY Hello.\n---\nSAY Bye.", plugins=[hooks.experimental_text_complete(complete)]) as on:
@@ -176,7 +176,7 @@ async def test_a_text_hook_changes_what_is_stored_and_seen_from_then_on() -> Non
 async def test_words_are_kept_if_the_run_is_stopped_while_a_text_hook_waits() -> None:
     waiting = asyncio.Event()
 
-    async def complete(done: TextDone, output: CompletedText) -> None:
+    async def complete(done: TextCompleteInput, output: TextCompleteOutput) -> None:
         waiting.set()
         await asyncio.Event().wait()
 

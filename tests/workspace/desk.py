@@ -13,11 +13,11 @@ from opensesh.project import ProjectLocation, resolve
 from opensesh.records import Document
 from opensesh.sessions import Sessions
 from opensesh.storage.disk import Disk
-from opensesh.storage.json_tree import JsonTree
+from opensesh.storage.json_tree.store import JsonTree
 from opensesh.storage.protocol import Store, StoredMessage
 from opensesh.workspace import Patch, Reverts, Snapshots
 
-Change = Callable[[Path], Document | None]
+FileChange = Callable[[Path], Document | None]
 
 
 def git(folder: Path, *words: str) -> str:
@@ -83,7 +83,7 @@ class Desk:
         self.part(session, info["id"], {"type": "text", "text": text})
         return info["id"]
 
-    def step(self, session: str, prompt: str, *changes: Change, answer: str = "done", abort: bool = False) -> str:
+    def step(self, session: str, prompt: str, *changes: FileChange, answer: str = "done", abort: bool = False) -> str:
         """One answer: each change is a tool call that nobody recorded, as a shell's."""
         message = self.open_step(session, prompt)
         before = self.snapshots.track()
@@ -143,12 +143,12 @@ def shell() -> Document:
     return call("bash", {"command": "true"}, {})
 
 
-def writes(files: dict[str, str]) -> Change:
+def writes(files: dict[str, str]) -> FileChange:
     """A shell's doing: nobody recorded what was there."""
     return lambda folder: write(folder, files)
 
 
-def deletes(*names: str) -> Change:
+def deletes(*names: str) -> FileChange:
     def act(folder: Path) -> None:
         for name in names:
             (folder / name).unlink()
@@ -156,7 +156,7 @@ def deletes(*names: str) -> Change:
     return act
 
 
-def edits(name: str, after: str) -> Change:
+def edits(name: str, after: str) -> FileChange:
     """The edit tool's doing, recorded."""
 
     def act(folder: Path) -> Document:
@@ -169,7 +169,7 @@ def edits(name: str, after: str) -> Change:
     return act
 
 
-def creates(name: str, text: str) -> Change:
+def creates(name: str, text: str) -> FileChange:
     """The write tool's doing, on a file that is new or not."""
 
     def act(folder: Path) -> Document:

@@ -19,10 +19,10 @@ from opensesh.project import resolve
 from opensesh.records import Rule
 from opensesh.sessions import Sessions
 from opensesh.storage.disk import Disk
-from opensesh.storage.json_tree import JsonTree
+from opensesh.storage.json_tree.store import JsonTree
 from opensesh.testing.scripted import ScriptedModel
-from opensesh.workspace import Done, Preview, Reverts, Snapshots, data_of
-from opensesh.workspace.states import State, name_of
+from opensesh.workspace import RevertPreview, RevertResult, Reverts, Snapshots, data_folder
+from opensesh.workspace.files import FileState, blob_id
 
 from .desk import git
 from .test_revert_crash import Died, DyingDisk
@@ -162,7 +162,7 @@ class Journey(RuleBasedStateMachine):
     @rule(data=st.data(), force=st.booleans(), crash=st.integers(0, 40))
     def unrevert(self, data: st.DataObject, force: bool, crash: int) -> None:
         session = data.draw(st.sampled_from(list(self.origin)))
-        before, preview = self._tree(), self._reverts().preview_undo(session)
+        before, preview = self._tree(), self._reverts().preview_unrevert(session)
         try:
             done = self._dying(crash).unrevert(session, force=force)
         except RevertConflictError:
@@ -226,7 +226,9 @@ class Journey(RuleBasedStateMachine):
 
     # -- what must hold ------------------------------------------------------------------------------------------------
 
-    def _check_revert(self, session: str, preview: Preview, before: Tree, done: Done | None, known: Tree) -> None:
+    def _check_revert(
+        self, session: str, preview: RevertPreview, before: Tree, done: RevertResult | None, known: Tree
+    ) -> None:
         after = self._tree()
         touched = frozenset[str]().union(*(said.touched for said in self.said[session].values()))
         lost = {each.name for each in (done.left_alone if done else preview.plan.lost)}
@@ -253,7 +255,7 @@ class Journey(RuleBasedStateMachine):
                 known.setdefault(name, said.before.get(name, (b"(none)", False)))
         return known
 
-    def _finished(self, session: str, target: str, preview: Preview, before: Tree) -> bool:
+    def _finished(self, session: str, target: str, preview: RevertPreview, before: Tree) -> bool:
         """Whether a revert that died happened after all; one that did not has touched nothing."""
         standing = self._sessions().get(session).revert
         self._reverts().recover(session)
@@ -356,7 +358,7 @@ class Journey(RuleBasedStateMachine):
 
     def _reverts(self, disk: Disk | None = None) -> Reverts:
         sessions = self._sessions(disk)
-        snapshots = Snapshots(sessions.location, data=data_of(sessions.store))
+        snapshots = Snapshots(sessions.location, data=data_folder(sessions.store))
         return Reverts(sessions, snapshots, disk=disk or Disk(durable=False))
 
     def _dying(self, point: int) -> Reverts:
@@ -376,8 +378,8 @@ class Journey(RuleBasedStateMachine):
     def _same(self, one: tuple[bytes, bool] | None, other: tuple[bytes, bool] | None) -> bool:
         return (one or (b"(none)", False)) == (other or (b"(none)", False))
 
-    def _is(self, found: tuple[bytes, bool] | None, state: State) -> bool:
-        return (name_of(found[0]) if found else "") == state.oid
+    def _is(self, found: tuple[bytes, bool] | None, state: FileState) -> bool:
+        return (blob_id(found[0]) if found else "") == state.oid
 
     def _put(self, name: str, content: bytes) -> None:
         path = self.folder / name

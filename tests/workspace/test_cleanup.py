@@ -8,7 +8,7 @@ from typing import Any
 from opensesh.records import Revert
 from opensesh.storage import keys
 from opensesh.storage.protocol import StoredMessage
-from opensesh.workspace import Trash
+from opensesh.workspace import RevertTrash
 
 from .desk import Desk, contents, creates, edits, write, writes
 
@@ -25,8 +25,8 @@ def shaped(messages: Sequence[StoredMessage]) -> list[tuple[str, list[str]]]:
     return [(each.info["id"], [part["id"] for part in each.parts]) for each in messages]
 
 
-def trash_of(desk: Desk) -> Trash:
-    return Trash(desk.sessions, state=str(desk.home / "state"))
+def trash_of(desk: Desk) -> RevertTrash:
+    return RevertTrash(desk.sessions, state=str(desk.home / "state"))
 
 
 def test_what_a_revert_hides_is_gone_after_the_next_prompt_and_kept_in_the_trash(desk: Desk) -> None:

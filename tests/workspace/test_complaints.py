@@ -11,18 +11,18 @@ import pytest
 
 from opensesh.errors import RevertConflictError
 from opensesh.records import Rule
-from opensesh.workspace import Reverts, tidy
-from opensesh.workspace.scan import Limits
+from opensesh.workspace import Reverts, tidy_snapshots
+from opensesh.workspace.snapshots import SnapshotLimits
 
 from ..engine.stage import stage
-from .desk import Change, Desk, call, contents, edits, git, new_repository, write, writes
+from .desk import Desk, FileChange, call, contents, edits, git, new_repository, write, writes
 from .test_quota import age, is_there
 from .test_revert_crash import Died, DyingDisk
 
 ALLOW = [Rule(permission="*", pattern="*", action="allow")]
 
 
-def turn(desk: Desk, session: str, *changes: Change) -> str:
+def turn(desk: Desk, session: str, *changes: FileChange) -> str:
     prompt = desk.prompt(session)
     desk.step(session, prompt, *changes)
     return prompt
@@ -248,7 +248,7 @@ def test_t8_1_what_the_users_repository_holds_is_not_stored_again(desk: Desk) ->
 def test_t8_1_there_is_a_cap(desk: Desk) -> None:
     write(desk.folder, {"noise": os.urandom(200_000).hex()})
     assert desk.snapshots.track() is not None
-    again = desk.open_snapshots(limits=Limits(store=1000))
+    again = desk.open_snapshots(limits=SnapshotLimits(store=1000))
     assert again.track() is None
     assert again.note is not None
     assert "doctor --tidy" in again.note
@@ -261,7 +261,7 @@ def test_t8_1_what_an_interrupted_gc_left_is_swept_up(desk: Desk) -> None:
     left.write_bytes(bytes(1 << 20))
     old = time.time() - 7200
     os.utime(left, (old, old))
-    tidy(desk.snapshots.repository, set())
+    tidy_snapshots(desk.snapshots.repository, set())
     assert not left.exists()
 
 
@@ -269,7 +269,7 @@ def test_t8_1_what_an_interrupted_gc_left_is_swept_up(desk: Desk) -> None:
 
 
 async def test_t8_2_the_first_word_does_not_wait_for_the_snapshot(desk: Desk) -> None:
-    with desk.snapshots.repository.working().exclusive("index"):
+    with desk.snapshots.repository.index_lock().exclusive("index"):
         begun = time.monotonic()
         taking = desk.snapshots.begin()
         assert time.monotonic() - begun < 1

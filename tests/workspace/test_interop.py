@@ -11,7 +11,7 @@ from opensesh.project import register
 from opensesh.records import Document, dumps, loads
 from opensesh.storage import keys
 from opensesh.testing.wire import WireServer
-from opensesh.workspace import span, summarize
+from opensesh.workspace import snapshot_range, summarize
 
 from ..interop.opencode import OpenCode
 from .desk import Desk, contents, edits, write, writes
@@ -70,7 +70,7 @@ def test_what_opencode_did_we_revert_and_opencode_brings_back(
 
     # What OpenCode computed, we compute alike.
     assert opencode.diff(session) == (stored := desk.sessions.diff(session))
-    ends = span(desk.history(session))
+    ends = snapshot_range(desk.history(session))
     assert ends is not None
     assert desk.snapshots.diff(*ends) == stored
 

@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 
 from opensesh.storage.protocol import StoredMessage
-from opensesh.workspace import Snapshots, Trash, tidy
+from opensesh.workspace import RevertTrash, Snapshots, tidy_snapshots
 from opensesh.workspace.summary import snapshots_in
 
 from .desk import Desk, git, new_repository, since, write, writes
@@ -55,7 +55,7 @@ def test_sessions_name_the_snapshots_they_may_want(desk: Desk) -> None:
     assert snapshots_in({}, desk.history(session)) == named
     revert = desk.reverts.revert(session, prompt).session.document["revert"]
     assert snapshots_in(revert, desk.history(session)) == named | {revert["snapshot"]}
-    trash = Trash(desk.sessions, state=str(desk.home / "state"))
+    trash = RevertTrash(desk.sessions, state=str(desk.home / "state"))
     assert trash.everything() == []
     desk.reverts.cleanup(session)
     assert snapshots_in({}, desk.history(session)) == set()
@@ -64,7 +64,7 @@ def test_sessions_name_the_snapshots_they_may_want(desk: Desk) -> None:
 
 
 def test_a_file_in_the_trash_that_is_not_ours_costs_only_itself(desk: Desk) -> None:
-    trash = Trash(desk.sessions, state=str(desk.home / "state"))
+    trash = RevertTrash(desk.sessions, state=str(desk.home / "state"))
     folder = Path(trash.throw(desk.session(), {}, []))
     (folder / "messages.json").write_text('{"messages": [{}, {"info": 3, "parts": 4}, {"info": {}, "parts": [5]}]}')
     assert [each.messages for each in trash.everything()] == [[StoredMessage({}, [])]]
@@ -73,7 +73,7 @@ def test_a_file_in_the_trash_that_is_not_ours_costs_only_itself(desk: Desk) -> N
 def test_what_no_session_names_goes_after_a_week_and_its_room_is_given_back(desk: Desk) -> None:
     wanted, unwanted = some_noise(desk), some_noise(desk)
     age(desk, 8)
-    done = tidy(desk.snapshots.repository, {wanted})
+    done = tidy_snapshots(desk.snapshots.repository, {wanted})
     assert done.dropped == 1
     assert done.after < done.before
     assert done.note is None
@@ -84,7 +84,7 @@ def test_what_no_session_names_goes_after_a_week_and_its_room_is_given_back(desk
 def test_what_is_young_stays_whether_or_not_a_session_names_it(desk: Desk) -> None:
     tree = some_noise(desk)
     age(desk, 6)
-    assert tidy(desk.snapshots.repository, set()).dropped == 0
+    assert tidy_snapshots(desk.snapshots.repository, set()).dropped == 0
     assert is_there(desk.snapshots, tree)
 
 
@@ -92,7 +92,7 @@ def test_the_next_snapshot_after_tidying_is_whole(desk: Desk) -> None:
     write(desk.folder, {"kept": "x" * 1000})
     tree = snapshot(desk)
     age(desk, 30)
-    tidy(desk.snapshots.repository, set())
+    tidy_snapshots(desk.snapshots.repository, set())
     assert not is_there(desk.snapshots, tree)
     write(desk.folder, {"README.md": "2"})
     again = desk.open_snapshots()
@@ -116,7 +116,7 @@ def test_snapshots_of_a_repository_that_is_gone_do_not_stop_the_tidying(desk: De
     shutil.rmtree(clone)
     alternates = Path(desk.snapshots.repository.store, "objects", "info", "alternates")
     assert str(clone) in alternates.read_text()
-    done = tidy(desk.snapshots.repository, {broken})
+    done = tidy_snapshots(desk.snapshots.repository, {broken})
     assert done.note is not None
     assert "1 snapshots are no longer complete" in done.note
     assert not is_there(desk.snapshots, unwanted)
@@ -130,13 +130,13 @@ def test_leftovers_of_a_git_that_was_ended_are_swept_up(desk: Desk) -> None:
         (pack / name).write_bytes(b"x")
         moment = time.time() - hours * 3600
         os.utime(pack / name, (moment, moment))
-    tidy(desk.snapshots.repository, set())
+    tidy_snapshots(desk.snapshots.repository, set())
     assert [path.name for path in pack.glob("tmp_*")] == ["tmp_pack_new"]
 
 
 def test_where_nothing_was_kept_there_is_nothing_to_tidy(desk: Desk) -> None:
     assert desk.snapshots.repository.size() == 0
-    assert tidy(desk.snapshots.repository, set()) == (0, 0, 0, None)
+    assert tidy_snapshots(desk.snapshots.repository, set()) == (0, 0, 0, None)
 
 
 def test_snapshots_go_on_when_a_project_has_moved_with_the_folders_above_it(tmp_path: Path) -> None:
@@ -146,4 +146,4 @@ def test_snapshots_go_on_when_a_project_has_moved_with_the_folders_above_it(tmp_
     moved = Desk(tmp_path / "home", tmp_path / "elsewhere" / "of" / "work")
     write(moved.folder, {"new": "1"})
     assert since(moved.snapshots, tree).files == (str(moved.folder / "new"),)
-    assert tidy(moved.snapshots.repository, set()).before > 0
+    assert tidy_snapshots(moved.snapshots.repository, set()).before > 0

@@ -17,7 +17,7 @@ from opensesh.storage.memory import Memory
 from opensesh.storage.protocol import Key
 from opensesh.workspace import Reverts
 
-from .desk import Change, Desk, call, contents, creates, deletes, edits, git, new_repository, shell, write, writes
+from .desk import Desk, FileChange, call, contents, creates, deletes, edits, git, new_repository, shell, write, writes
 
 START = {"README.md": "hello\n", "src/main.py": "print(1)\n"}
 
@@ -110,7 +110,7 @@ def test_a_preview_tells_all_and_touches_nothing(desk: Desk) -> None:
     assert {path: path.stat().st_mtime_ns for path in desk.folder.rglob("*")} == before
     assert {str(key): desk.sessions.store.read(key) for key in desk.sessions.store.list()} == stored
     desk.reverts.revert(session, second)
-    undo = desk.reverts.preview_undo(session)
+    undo = desk.reverts.preview_unrevert(session)
     assert [(each.name, each.action) for each in undo.plan.files] == [
         ("README.md", "restore"),
         ("new.txt", "restore"),
@@ -628,7 +628,9 @@ def reads(folder: Path) -> Document:
 
 
 @pytest.mark.parametrize("given", [edits("README.md", "changed\n"), reads])
-def test_what_the_user_changes_while_tools_are_at_work_that_say_what_they_do_stays(desk: Desk, given: Change) -> None:
+def test_what_the_user_changes_while_tools_are_at_work_that_say_what_they_do_stays(
+    desk: Desk, given: FileChange
+) -> None:
     session = desk.session()
     prompt = desk.prompt(session)
 

@@ -8,13 +8,13 @@ import pytest
 from opensesh.errors import RevertConflictError
 from opensesh.records import Document
 from opensesh.workspace import Originals
-from opensesh.workspace.originals import LARGEST
-from opensesh.workspace.states import look
+from opensesh.workspace.files import file_state
+from opensesh.workspace.originals import MAX_FILE_BYTES
 
-from .desk import Change, Desk, call, contents, creates, edits, write, writes
+from .desk import Desk, FileChange, call, contents, creates, edits, write, writes
 
 
-def turn(desk: Desk, *changes: Change) -> tuple[str, str]:
+def turn(desk: Desk, *changes: FileChange) -> tuple[str, str]:
     session = desk.session()
     prompt = desk.prompt(session)
     desk.step(session, prompt, *changes)
@@ -196,11 +196,11 @@ def test_what_a_final_revert_took_is_no_longer_said_to_be_changed(plain: Desk) -
 def test_a_file_too_large_to_be_put_aside_is_not_even_read(plain: Desk) -> None:
     path = plain.folder / "large"
     with path.open("wb") as file:
-        file.truncate(LARGEST + 1)
+        file.truncate(MAX_FILE_BYTES + 1)
     originals = Originals(plain.sessions.store, state=str(plain.home / "state"))
     tracemalloc.start()
     assert originals.put(str(path)) is None
-    look(str(path))
+    file_state(str(path))
     _, most = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    assert most < LARGEST // 8
+    assert most < MAX_FILE_BYTES // 8

@@ -14,10 +14,10 @@ import pytest
 
 from opensesh.errors import SnapshotError
 from opensesh.project import ProjectLocation, resolve
-from opensesh.workspace import Limits, Snapshots
+from opensesh.workspace import SnapshotLimits, Snapshots
+from opensesh.workspace.files import FileState
 from opensesh.workspace.git import Git, surroundings
-from opensesh.workspace.scan import MEBIBYTE
-from opensesh.workspace.states import State
+from opensesh.workspace.snapshots import MEBIBYTE
 
 from .desk import Desk, git, new_repository, since, write
 
@@ -180,7 +180,7 @@ def test_a_file_that_grows_too_large_is_no_longer_followed(desk: Desk) -> None:
 
 
 def test_too_much_that_is_new_is_refused_before_it_is_read(desk: Desk) -> None:
-    snapshots = desk.open_snapshots(limits=Limits(new=1000))
+    snapshots = desk.open_snapshots(limits=SnapshotLimits(new=1000))
     write(desk.folder, {f"data/{number}": "x" * 100 for number in range(20)})
     assert snapshots.track() is None
     assert snapshots.note is not None
@@ -192,7 +192,7 @@ def test_too_much_that_is_new_is_refused_before_it_is_read(desk: Desk) -> None:
 def test_no_more_is_stored_than_there_is_room_for(desk: Desk) -> None:
     write(desk.folder, {"noise": os.urandom(50_000).hex()})
     tree(desk)
-    snapshots = desk.open_snapshots(limits=Limits(store=10_000))
+    snapshots = desk.open_snapshots(limits=SnapshotLimits(store=10_000))
     assert snapshots.track() is None
     assert snapshots.note is not None
     assert "doctor --tidy" in snapshots.note
@@ -207,10 +207,10 @@ def test_links_are_kept_as_links_and_never_followed(desk: Desk, tmp_path: Path) 
     (desk.folder / "loop").symlink_to("loop")
     snapshot = tree(desk)
     with desk.snapshots.objects() as objects:
-        found = {name: objects.state(snapshot, name) or State() for name in ("file", "folder", "broken", "loop")}
+        found = {name: objects.state(snapshot, name) or FileState() for name in ("file", "folder", "broken", "loop")}
         assert {state.mode for state in found.values()} == {"120000"}
         assert objects.content(found["broken"].oid) == b"nowhere"
-        assert objects.state(snapshot, "folder/secret") == State()
+        assert objects.state(snapshot, "folder/secret") == FileState()
 
 
 def test_a_folder_that_becomes_a_link_or_a_file_and_back(desk: Desk) -> None:
@@ -242,7 +242,7 @@ def test_bytes_are_kept_as_they_are_whatever_attributes_and_settings_say(desk: D
         (desk.folder / name).write_bytes(data)
     snapshot = tree(desk)
     with desk.snapshots.objects() as objects:
-        assert {name: objects.content((objects.state(snapshot, name) or State()).oid) for name in raw} == raw
+        assert {name: objects.content((objects.state(snapshot, name) or FileState()).oid) for name in raw} == raw
 
 
 def test_no_hook_and_no_monitor_of_the_users_runs(desk: Desk, tmp_path: Path) -> None:
@@ -373,7 +373,7 @@ def test_a_repository_in_another_format_keeps_its_files_to_itself(tmp_path: Path
 async def test_without_a_repository_nothing_is_taken_and_the_note_says_so(plain: Desk) -> None:
     write(plain.folder, {"a": "1"})
     assert plain.snapshots.track() is None
-    assert await plain.snapshots.begin().within() is None
+    assert await plain.snapshots.begin().result() is None
     assert since(plain.snapshots, "0" * 40).files == ()
     assert plain.snapshots.diff("0" * 40, "1" * 40) == []
     assert plain.snapshots.note == "there are no snapshots outside of a git repository"
@@ -491,19 +491,19 @@ async def test_a_snapshot_begun_early_is_of_the_moment_it_was_awaited_at_the_lat
 
 
 async def test_beginning_never_waits_even_while_another_snapshot_is_taken(desk: Desk) -> None:
-    with desk.snapshots.repository.working().exclusive("index"):
+    with desk.snapshots.repository.index_lock().exclusive("index"):
         start = time.perf_counter()
         takings = [desk.snapshots.begin() for _ in range(3)]
         assert time.perf_counter() - start < 0.1
         assert not any(taking.done for taking in takings)
-        assert await takings[0].within(0.05) is None
+        assert await takings[0].result(0.05) is None
     assert await takings[1] == await takings[2]
     assert await takings[0] is None
     desk.snapshots.close()
 
 
 async def test_who_is_cancelled_while_waiting_leaves_the_snapshot_to_others(desk: Desk) -> None:
-    with desk.snapshots.repository.working().exclusive("index"):
+    with desk.snapshots.repository.index_lock().exclusive("index"):
         taking = desk.snapshots.begin()
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.05):

@@ -5,9 +5,9 @@ from pathlib import Path
 from opensesh.records import view
 from opensesh.records.message import UserMessage
 from opensesh.storage import keys
-from opensesh.storage.json_tree import JsonTree
+from opensesh.storage.json_tree.store import JsonTree
 from opensesh.storage.protocol import StoredMessage
-from opensesh.workspace import diffs_of, span, summarize, totals, turn
+from opensesh.workspace import history_diffs, snapshot_range, summarize, totals, turn
 
 from .desk import Desk, call, creates, edits, write, writes
 
@@ -24,9 +24,9 @@ def test_a_session_reaches_from_its_first_snapshot_to_its_last() -> None:
         message("c", {"type": "step-start", "snapshot": "3"}, {"type": "step-finish", "snapshot": "4"}),
         message("d", {"type": "step-start", "snapshot": "5"}),
     ]
-    assert span(history) == ("1", "4")
-    assert span(history[:2]) is None
-    assert span(history[4:]) is None
+    assert snapshot_range(history) == ("1", "4")
+    assert snapshot_range(history[:2]) is None
+    assert snapshot_range(history[4:]) is None
 
 
 def test_a_turn_is_a_prompt_and_what_answers_it() -> None:
@@ -93,7 +93,7 @@ def test_outside_of_git_the_tools_own_records_tell(plain: Desk) -> None:
     prompt = plain.prompt(session)
     plain.step(session, prompt, edits("a.txt", "1\nx\n"), creates("new.txt", "n\n"))
     plain.step(session, prompt, edits("a.txt", "1\nx\n3\n"), edits("new.txt", "n\n"))
-    assert diffs_of(plain.history(session), plain.snapshots) == [
+    assert history_diffs(plain.history(session), plain.snapshots) == [
         {
             "file": "a.txt",
             "before": "1\n2\n",
@@ -141,7 +141,7 @@ def test_patches_and_rows_of_edits_are_told_too(plain: Desk) -> None:
     plain.step(session, plain.prompt(session), lambda _: patch, lambda _: row, lambda _: failed)
     found = {
         diff["file"]: (diff["status"], diff["before"], diff["after"])
-        for diff in diffs_of(plain.history(session), plain.snapshots)
+        for diff in history_diffs(plain.history(session), plain.snapshots)
     }
     assert found == {
         "a": ("added", "", "1\n"),
@@ -154,6 +154,6 @@ def test_patches_and_rows_of_edits_are_told_too(plain: Desk) -> None:
 
 def test_sessions_of_the_real_opencode_have_their_snapshots_where_they_are_looked_for(corpus: Path) -> None:
     store = JsonTree(corpus / "storage")
-    spans = [span(store.messages(key[-1])) for key in store.list(("session",))]
+    spans = [snapshot_range(store.messages(key[-1])) for key in store.list(("session",))]
     assert sum(found is not None for found in spans) >= 10
     assert all(len(found.before) == len(found.after) == 40 for found in spans if found)

@@ -14,7 +14,7 @@ from opensesh.storage import paths
 from opensesh.storage.json_tree.store import JsonTree, tree_name
 from opensesh.storage.memory import Memory
 from opensesh.storage.merged import MergedStore
-from opensesh.workspace import Originals, data_of, disk_use, tidy_in_background, tidy_up
+from opensesh.workspace import Originals, data_folder, disk_use, tidy_in_background, tidy_store
 from opensesh.workspace import tidying as module
 
 from ..engine.stage import stage
@@ -59,12 +59,16 @@ def test_every_store_has_its_snapshots_to_itself(tmp_path: Path) -> None:
     database = tmp_path / "copied" / "opencode.db"
     database.parent.mkdir()
     database.write_bytes(b"")
-    assert data_of(ours) == str(tmp_path / "data")
-    assert data_of(MergedStore(str(database.parent), [ours])) != str(database.parent)
+    assert data_folder(ours) == str(tmp_path / "data")
+    assert data_folder(MergedStore(str(database.parent), [ours])) != str(database.parent)
     (database.parent / "storage").mkdir()
-    assert data_of(MergedStore(str(database.parent), [ours])) == data_of(Kept(str(database))) == str(database.parent)
-    assert len({data_of(ours), data_of(bare), data_of(other), paths.data()}) == 4
-    assert data_of(bare).startswith(paths.state())
+    assert (
+        data_folder(MergedStore(str(database.parent), [ours]))
+        == data_folder(Kept(str(database)))
+        == str(database.parent)
+    )
+    assert len({data_folder(ours), data_folder(bare), data_folder(other), paths.data()}) == 4
+    assert data_folder(bare).startswith(paths.state())
 
 
 class Kept(Memory):
@@ -94,7 +98,7 @@ def test_what_a_session_or_the_trash_names_stays_and_the_rest_is_given_back(desk
     age(desk, 8)
     older(Path(originals.folder), 8)
     before = disk_use(desk.sessions.store)
-    done = tidy_up(desk.sessions)
+    done = tidy_store(desk.sessions)
     assert done.before == before
     assert done.after == disk_use(desk.sessions.store)
     assert done.after.snapshots < before.snapshots
@@ -118,7 +122,7 @@ def test_what_a_session_names_stays_though_its_record_is_lost(desk: Desk, state:
         record.unlink()
     age(desk, 8)
     older(state, 8)
-    tidy_up(desk.sessions)
+    tidy_store(desk.sessions)
     record.write_bytes(kept)
     assert originals.has(wanted)
     assert is_there(desk.snapshots, taken)
@@ -131,12 +135,12 @@ def test_what_is_young_stays_though_nobody_names_it(desk: Desk, state: Path) -> 
     found = originals.put(str(desk.folder / "README.md"))
     assert found is not None
     noise = some_noise(desk)
-    tidy_up(desk.sessions)
+    tidy_store(desk.sessions)
     assert originals.has(found.oid)
     assert is_there(desk.snapshots, noise)
     older(Path(originals.folder), 8)
     assert originals.put(str(desk.folder / "README.md")) == found
-    tidy_up(desk.sessions)
+    tidy_store(desk.sessions)
     assert originals.has(found.oid), "it was put aside anew just now"
 
 
@@ -178,10 +182,10 @@ def test_journals_of_sessions_that_are_gone_for_good_are_dropped_after_a_week(de
         desk.reverts.revert(each, prompt)
     desk.sessions.remove(other)
     above = state / "reverts" / tree_name(desk.sessions.store.place)
-    tidy_up(desk.sessions)
+    tidy_store(desk.sessions)
     assert {path.name for path in above.iterdir()} == {session, other}
     older(above, 8)
-    tidy_up(desk.sessions)
+    tidy_store(desk.sessions)
     assert {path.name for path in above.iterdir()} == {session}
 
 
@@ -204,7 +208,7 @@ def test_it_is_done_in_the_background_once_a_day_and_never_waited_for(
         raise SnapshotError("git is not installed")
 
     older(state / "tidied", 2)
-    monkeypatch.setattr(module, "tidy_up", refuse)
+    monkeypatch.setattr(module, "tidy_store", refuse)
     broken = tidy_in_background(desk.sessions)
     assert broken is not None
     broken.join(10)

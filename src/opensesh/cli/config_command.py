@@ -36,12 +36,12 @@ def configure(parser: Parser) -> None:
 def run(options: Namespace) -> int:
     """Print the settings."""
     from ..config import load
-    from ..config.replacing import values
+    from ..config.config import leaf_values
 
     place = directory.place_of(options)
     config = load(place.directory, place.sandbox)
     problems = [*config.problems, *_waiting(config, options.path)]
-    rows = [each for each in values(config.document) if _is_below(each[0], options.path)]
+    rows = [each for each in leaf_values(config.document) if _is_below(each[0], options.path)]
     defaults = [] if rows or not options.path else _defaults(config, options.path)
     if options.path and not rows and not defaults:
         raise NotFoundError(f"there is no setting {options.path!r}, and nobody made one", path=options.path)
@@ -76,10 +76,10 @@ def _waiting(config: Config, path: str | None) -> list[ConfigError]:
 def _defaults(config: Config, path: str) -> list[tuple[Path, Any]]:
     import msgspec
 
-    from ..config.replacing import values
+    from ..config.config import leaf_values
 
     everything = msgspec.to_builtins(config.settings)
-    return [each for each in values(everything) if _is_below(each[0], path)]
+    return [each for each in leaf_values(everything) if _is_below(each[0], path)]
 
 
 def _is_below(path: Path, wanted: str | None) -> bool:

@@ -130,10 +130,10 @@ def _print_room(room: dict[str, int]) -> None:
 def _tidy(store: Store, options: Namespace) -> int:
     from ..project import resolve
     from ..sessions import Sessions
-    from ..workspace import tidy_up
+    from ..workspace import tidy_store
     from .disk_usage import size
 
-    done = tidy_up(Sessions(store, resolve(".")))
+    done = tidy_store(Sessions(store, resolve(".")))
     before, after = sum(done.before), sum(done.after)
     if options.json:
         output.print_json(

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from ..config import Config
-    from ..config.foreign import Foreign
+    from ..config.trust import UntrustedItem
 
 
-def foreign(config: Config) -> list[Foreign]:
+def foreign(config: Config) -> list[UntrustedItem]:
     """The MCP servers, addresses of models and scripts that need trust."""
     from ..models.provider_trust import provider_trust_items as models
 
@@ -20,8 +20,8 @@ def foreign(config: Config) -> list[Foreign]:
     return [*servers(config), *models(config)]
 
 
-def untrusted(config: Config) -> list[tuple[Foreign, str]]:
+def untrusted(config: Config) -> list[tuple[UntrustedItem, str]]:
     """Those of them that nobody has trusted as they are, each with why it is not used."""
-    from ..config.foreign import why_not
+    from ..config.trust import why_untrusted
 
-    return [(each, why) for each in foreign(config) if (why := why_not(config, each))]
+    return [(each, why) for each in foreign(config) if (why := why_untrusted(config, each))]

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Generator
 
     from ..config import Config
-    from ..plugins import Loaded, Plugins, Skipped, Source
+    from ..plugins import LoadedPlugin, Plugins, PluginSource, SkippedPlugin
     from .arguments import Parser
 
 _OFF = "Plugins are switched off here, by {}."
@@ -39,8 +39,7 @@ def run(options: Namespace) -> int:
     """Print the plugins."""
     from ..config import load
     from ..errors import UsageError
-    from ..plugins import Host
-    from ..plugins import load as load_plugins
+    from ..plugins import Host, load_plugins
 
     if options.trust and options.untrust:
         raise UsageError("--trust and --untrust are opposites: give one of them")
@@ -64,11 +63,11 @@ def run(options: Namespace) -> int:
 
 
 def _change_trust(config: Config, *, trust: bool, quiet: bool) -> None:
-    from ..plugins import Trust, pending
+    from ..plugins import Trust, candidates_needing_trust
     from .foreign import foreign
     from .terminal import tame
 
-    found = [(each.key, now, output.short_path(each.source.place)) for each, now in pending(config)]
+    found = [(each.key, now, output.short_path(each.source.place)) for each, now in candidates_needing_trust(config)]
     found += [(each.key, each.digest, f"{each.kind} {each.name}: {each.what}") for each in foreign(config)]
     if trust:
         Trust().grant((key, now) for key, now, _ in found)
@@ -84,13 +83,13 @@ def _change_trust(config: Config, *, trust: bool, quiet: bool) -> None:
             print("This project has nothing that needs trust." if trust else "None of them was trusted.")
 
 
-def _named(config: Config) -> list[Skipped]:
+def _named(config: Config) -> list[SkippedPlugin]:
     """What the project's configuration names that is not trusted."""
-    from ..plugins import Skipped, Source
+    from ..plugins import PluginSource, SkippedPlugin
     from .foreign import untrusted
 
     return [
-        Skipped(each.name, Source(each.kind, each.what, str(each.named_by)), "untrusted", why)
+        SkippedPlugin(each.name, PluginSource(each.kind, each.what, str(each.named_by)), "untrusted", why)
         for each, why in untrusted(config)
     ]
 
@@ -108,17 +107,17 @@ def _silence() -> Generator[None]:
         log.disabled = was
 
 
-def _tools(plugin: Loaded) -> list[str]:
-    from ..plugins import Plugins, tools
+def _tools(plugin: LoadedPlugin) -> list[str]:
+    from ..plugins import Plugins, plugin_tools
 
-    return [tool.id for tool in tools(Plugins([plugin]))]
+    return [tool.id for tool in plugin_tools(Plugins([plugin]))]
 
 
-def _hooks(plugin: Loaded) -> list[str]:
+def _hooks(plugin: LoadedPlugin) -> list[str]:
     return list(dict.fromkeys(hook for hook, _ in plugin.functions))
 
 
-def _print(plugins: Plugins, tools: list[list[str]], off: str | None, skipped: list[Skipped]) -> None:
+def _print(plugins: Plugins, tools: list[list[str]], off: str | None, skipped: list[SkippedPlugin]) -> None:
     if off:
         print(_OFF.format(off))
     elif not plugins.loaded:
@@ -138,20 +137,20 @@ def _print(plugins: Plugins, tools: list[list[str]], off: str | None, skipped: l
         print("\nLook at those that are not trusted; then 'opensesh plugins --trust' has them used.")
 
 
-def _from(source: Source) -> str:
+def _from(source: PluginSource) -> str:
     from .terminal import tame
 
     by = f", named by {output.short_path(source.named_by)}" if source.named_by else ""
     return output.paint(tame(f"{source.kind}: {output.short_path(source.place)}{by}"), 2)
 
 
-def _document(plugin: Loaded, tools: list[str]) -> dict[str, Any]:
+def _document(plugin: LoadedPlugin, tools: list[str]) -> dict[str, Any]:
     return {"name": plugin.name, "source": _source(plugin.source), "hooks": _hooks(plugin), "tools": tools}
 
 
-def _skipped_document(each: Skipped) -> dict[str, Any]:
+def _skipped_document(each: SkippedPlugin) -> dict[str, Any]:
     return {"name": each.name, "source": _source(each.source), "kind": each.kind, "reason": each.reason}
 
 
-def _source(source: Source) -> dict[str, Any]:
+def _source(source: PluginSource) -> dict[str, Any]:
     return {"kind": source.kind, "place": source.place, "namedBy": source.named_by or None}

@@ -264,7 +264,7 @@ def _check_model(engine: Engine, model: Model, variant: str | None) -> None:
 
     if variant and variant not in model.variants and model.provider_id != SCRIPTED_PROVIDER:
         raise UsageError(f"{model.ref} has no variant {variant!r}; it has: {', '.join(model.variants) or 'none'}")
-    if engine.runtime.hooks.plugins.wants(plugin_hooks.auth):
+    if engine.runtime.hooks.plugins.has_hook(plugin_hooks.auth):
         return  # the key is asked for when it is needed
     engine.runtime.connections.provider(model)
 

@@ -83,13 +83,13 @@ def _run(options: Namespace) -> int:
 def _fork(sessions: Sessions, session: Session, options: Namespace) -> Session:
     if not options.reverted:
         return sessions.fork(session.id, before=options.before)
-    from ..workspace import Trash
+    from ..workspace import RevertTrash
 
     if options.before:
         raise UsageError("--before MESSAGE or --reverted, not both")
     if session.revert is not None:
         raise UsageError(f"its revert is not final; 'opensesh session unrevert {session.id}' brings back what it took")
-    return sessions.fork_messages(session.id, Trash(sessions).history_before(session.id))
+    return sessions.fork_messages(session.id, RevertTrash(sessions).history_before(session.id))
 
 
 def _title(options: Namespace) -> str:

@@ -67,9 +67,9 @@ def run(options: Namespace, sessions: Sessions, session: Session) -> int:
 
 def snapshots_of(sessions: Sessions, session: Session) -> Snapshots:
     """The snapshots of the place where the session worked."""
-    from ..workspace import Snapshots, data_of
+    from ..workspace import Snapshots, data_folder
 
-    return Snapshots(place_of(session), data=data_of(sessions.store))
+    return Snapshots(place_of(session), data=data_folder(sessions.store))
 
 
 def place_of(session: Session) -> ProjectLocation:
@@ -84,17 +84,17 @@ def place_of(session: Session) -> ProjectLocation:
 
 def _changes(sessions: Sessions, session: Session, messages: Sequence[StoredMessage], *, whole: bool) -> _Changes:
     """From the snapshots, or what the tools noted; from what was stored when they were there, if they no longer are."""
-    from ..workspace import Originals, diffs_of, span
+    from ..workspace import Originals, history_diffs, snapshot_range
 
     why = f"{session.directory} is not there any more"
     unknown = True
     if os.path.isdir(session.directory):
         snapshots = snapshots_of(sessions, session)
         try:
-            files = diffs_of(messages, snapshots, Originals(sessions.store))
+            files = history_diffs(messages, snapshots, Originals(sessions.store))
             if files or snapshots.readable:
                 return _Changes(files, _text(messages, snapshots), "")
-            why, unknown = snapshots.note or "there are no snapshots", span(messages) is not None
+            why, unknown = snapshots.note or "there are no snapshots", snapshot_range(messages) is not None
         except SnapshotError:
             why = "its snapshots are gone"
     stored = _stored(sessions, session, messages, whole=whole)
@@ -124,9 +124,9 @@ def _stored(
 
 
 def _text(messages: Sequence[StoredMessage], snapshots: Snapshots) -> str:
-    from ..workspace import span
+    from ..workspace import snapshot_range
 
-    ends = span(messages)
+    ends = snapshot_range(messages)
     return snapshots.text(*ends) if ends else ""
 
 

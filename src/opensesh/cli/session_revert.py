@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ..records import Session
     from ..sessions import Sessions
     from ..storage.protocol import StoredMessage
-    from ..workspace import Done, Planned, Preview, Reverts
+    from ..workspace import PlannedFile, RevertPreview, RevertResult, Reverts
     from .arguments import Parser
 
 _MARKS = {"restore": "~", "create": "+", "delete": "-", "keep": "="}
@@ -60,7 +60,7 @@ def run_unrevert(options: Namespace, sessions: Sessions, session: Session) -> in
         session = sessions.get(session.id)
     if session.revert is None:
         raise NotFoundError(f"{session.id} is not reverted, so there is nothing to bring back", id=session.id)
-    preview = reverts.preview_undo(session.id)
+    preview = reverts.preview_unrevert(session.id)
     if options.dry_run or not _agreed(preview, options):
         return _leave(preview, options)
     return _answer(reverts.unrevert(session.id, force=options.force), "brought back", options)
@@ -94,7 +94,7 @@ def _one_prompt_back(messages: Sequence[StoredMessage], session: Session) -> str
     return prompts[-1]
 
 
-def _agreed(preview: Preview, options: Namespace) -> bool:
+def _agreed(preview: RevertPreview, options: Namespace) -> bool:
     if not options.force and not getattr(options, "keep_files", False):
         preview.plan.refuse_conflicts()
     if options.yes or not preview.plan.changes:
@@ -105,7 +105,7 @@ def _agreed(preview: Preview, options: Namespace) -> bool:
     return confirm.says_yes("Go on?")
 
 
-def _leave(preview: Preview, options: Namespace) -> int:
+def _leave(preview: RevertPreview, options: Namespace) -> int:
     if options.json:
         output.print_json(preview.document)
         return 0
@@ -116,7 +116,7 @@ def _leave(preview: Preview, options: Namespace) -> int:
     return 1
 
 
-def _print_plan(preview: Preview) -> None:
+def _print_plan(preview: RevertPreview) -> None:
     if preview.hidden:
         print(f"{output.pluralize(len(preview.hidden), 'message')} would be hidden")
     for each in preview.plan.files:
@@ -127,11 +127,11 @@ def _print_plan(preview: Preview) -> None:
         print(f"  ? {output.clip(command, 200)} (a command: what it changed is not known, and stays)")
 
 
-def _why(file: Planned) -> str:
+def _why(file: PlannedFile) -> str:
     return f" ({file.reason})" if file.reason else ""
 
 
-def _answer(done: Done, what: str, options: Namespace) -> int:
+def _answer(done: RevertResult, what: str, options: Namespace) -> int:
     """What happened. A file that could not be brought back makes it less than a success."""
     left = done.left_alone
     if options.json:

@@ -86,10 +86,10 @@ def _reverted(library: Library, session: Session) -> tuple[str, frozenset[str]]:
     which they are."""
     if session.revert is None:
         return "", frozenset()
-    from ..workspace.points import recorded
+    from ..workspace.revert_plan import recorded_point
 
     history = library.store.messages(session.id)
-    point = recorded(history, session.revert)
+    point = recorded_point(history, session.revert)
     if point is None:
         return f"reverted to before {session.revert.message_id}, which is no longer here", frozenset()
     hidden = [str(message.info.get("id")) for message in history[point.message :]]

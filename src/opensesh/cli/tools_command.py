@@ -69,14 +69,13 @@ async def _remote(config: Config) -> tuple[tuple[McpTool, ...], Mapping[str, Mcp
 
 
 def _plugged(config: Config, place: ProjectLocation) -> list[tuple[Tool, str, str]]:
-    from ..plugins import Host, Plugins, tools
-    from ..plugins import load as load_plugins
+    from ..plugins import Host, Plugins, load_plugins, plugin_tools
 
     host = Host(directory=place.directory, worktree=place.sandbox, project_id=place.id)
     return [
         (tool, "plugin", plugin.name)
         for plugin in load_plugins(config, host).loaded
-        for tool in tools(Plugins([plugin]))
+        for tool in plugin_tools(Plugins([plugin]))
     ]
 
 

@@ -13,30 +13,23 @@ from __future__ import annotations
 from ..flags import Flags
 from .agents import Agent, agents, default_agent, model_ref
 from .commands import Command, Expansion, commands, expand, hints, mentions, split_arguments
-from .folders import Folders
+from .config import Config, Origin, replace_document
 from .instructions import Instruction, nearby, system_instructions, system_paths
+from .layers import load
 from .rules import Rules, evaluate, matches, rule, rules
+from .schema import (
+    Action,
+    AgentConfig,
+    CommandConfig,
+    CompactionConfig,
+    ConfigSettings,
+    McpConfig,
+    ModelConfig,
+    Permission,
+    ProviderConfig,
+)
 from .skills import Skill, skills
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
-
-    from .fetching import Fetch
-    from .layers import load
-    from .merged import Config, Origin
-    from .replacing import replaced
-    from .schema import (
-        Action,
-        AgentConfig,
-        CommandConfig,
-        CompactionConfig,
-        McpConfig,
-        ModelConfig,
-        Permission,
-        ProviderConfig,
-        Settings,
-    )
+from .source import Fetch, Folders
 
 __all__ = [
     "Action",
@@ -46,6 +39,7 @@ __all__ = [
     "CommandConfig",
     "CompactionConfig",
     "Config",
+    "ConfigSettings",
     "Expansion",
     "Fetch",
     "Flags",
@@ -57,7 +51,6 @@ __all__ = [
     "Permission",
     "ProviderConfig",
     "Rules",
-    "Settings",
     "Skill",
     "agents",
     "commands",
@@ -70,7 +63,7 @@ __all__ = [
     "mentions",
     "model_ref",
     "nearby",
-    "replaced",
+    "replace_document",
     "rule",
     "rules",
     "skills",
@@ -78,20 +71,3 @@ __all__ = [
     "system_instructions",
     "system_paths",
 ]
-
-_HOMES = {"Fetch": "fetching", "load": "layers", "Config": "merged", "Origin": "merged", "replaced": "replacing"}
-_SCHEMA = frozenset(
-    """
-    Action AgentConfig CommandConfig CompactionConfig McpConfig ModelConfig Permission ProviderConfig Settings
-    """.split()
-)
-
-
-def __getattr__(name: str) -> Any:
-    """What it takes to read it, which is loaded when it is asked for: most modules want what was read."""
-    home = _HOMES.get(name) or ("schema" if name in _SCHEMA else None)
-    if home is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    module = __import__(f"{__name__}.{home}", fromlist=["__doc__"])
-    value = globals()[name] = getattr(module, name)
-    return value

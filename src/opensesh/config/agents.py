@@ -31,7 +31,7 @@ from .rules import Rules, evaluate, followed, matches, rule, rules
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from .merged import Config
+    from .config import Config
     from .schema import AgentConfig
 
 _GUARDS = ("external_directory", "doom_loop")

@@ -18,7 +18,7 @@ from .prompts import prompt
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from .merged import Config
+    from .config import Config
     from .skills import Skill
 
 _ARGUMENT = r"(?i)\[Image\s+\d+\]|\"[^\"]*\"|'[^']*'|[^\s\"']+"

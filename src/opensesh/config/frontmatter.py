@@ -17,7 +17,7 @@ _OPEN = re.compile(r"\ufeff?---(?!-)[^\n]*\n")
 _CLOSE = re.compile(r"^---[ \t\r]*(?:\n|\Z)", re.MULTILINE)
 
 
-class Markdown(NamedTuple):
+class MarkdownFile(NamedTuple):
     """A Markdown file in its two halves."""
 
     settings: Document
@@ -27,7 +27,7 @@ class Markdown(NamedTuple):
     """Where in the file each of the settings stands."""
 
 
-def read(path: str) -> Markdown:
+def read(path: str) -> MarkdownFile:
     """Read a file; a :class:`~opensesh.errors.ConfigError` if that cannot be done."""
     text = text_of(path)
     if text is None:
@@ -35,7 +35,7 @@ def read(path: str) -> Markdown:
     return parse(text, path)
 
 
-def parse(text: str, name: str = "") -> Markdown:
+def parse(text: str, name: str = "") -> MarkdownFile:
     """Take a text apart. One that does not begin with ``---`` has no settings.
 
     Front matter that is not YAML gets a second chance, because people write ``description: Use this: it helps``:
@@ -45,7 +45,7 @@ def parse(text: str, name: str = "") -> Markdown:
     source = Source(name, text)
     opening = _OPEN.match(text)
     if not opening:
-        return Markdown({}, text.lstrip("\ufeff").strip(), source)
+        return MarkdownFile({}, text.lstrip("\ufeff").strip(), source)
     closing = _CLOSE.search(text, opening.end())
     if not closing:
         raise source.error_at(0, "the front matter that begins here is never closed by a line of ---")
@@ -53,7 +53,7 @@ def parse(text: str, name: str = "") -> Markdown:
     settings: Document | None = {} if value is None else as_object(value)
     if settings is None:
         raise source.error_at(opening.end(), "front matter is a list of `key: value` lines")
-    return Markdown(settings, text[closing.end() :].strip(), source)
+    return MarkdownFile(settings, text[closing.end() :].strip(), source)
 
 
 def _settings(source: Source, start: int, end: int) -> Any:

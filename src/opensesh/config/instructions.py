@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from . import globs
-from .folders import upward
+from .source import upward
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
 
-    from .fetching import Fetch
-    from .merged import Config
+    from .config import Config
+    from .source import Fetch
 
 log = logging.getLogger("opensesh.config")
 NAMES = ("AGENTS.md", "CLAUDE.md", "CONTEXT.md")

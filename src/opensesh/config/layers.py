@@ -28,20 +28,22 @@ from typing import TYPE_CHECKING
 from ..errors import ConfigError
 from ..flags import Flags
 from ..records import Document, as_object
-from . import globs, markdown_files
-from .after_merge import finish
-from .before_merge import file_url, normalise
-from .folders import Folders, folders, upward
-from .merged import Config, Layer, Merge
-from .schema import Settings
-from .source import Source, text_of
-from .validation import check, strangers
+from . import globs
+from .config import Config, Layer, Merge, file_url, finish, normalise
+from .schema import AgentConfig, CommandConfig, ConfigSettings
+from .source import Folders, Source, folders, text_of, upward
+from .validation import check, unknown_keys
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
-    from .fetching import Fetch
+    from msgspec import Struct
+
+    from .frontmatter import MarkdownFile
     from .jsonc import Read
+    from .source import Fetch
+
+    Report = Callable[[ConfigError], None]
 
 NAMES = ("opencode.jsonc", "opencode.json")
 
@@ -101,7 +103,7 @@ class _Reader:
         return Config(
             directory=self.directory,
             worktree=self.worktree,
-            settings=check(document, Settings, Source("the merged configuration", "")),
+            settings=check(document, ConfigSettings, Source("the merged configuration", "")),
             document=document,
             origins=self.merge.origins,
             folders=self.folders,
@@ -191,7 +193,7 @@ class _Reader:
         if folder != self.folders.config:
             for name in NAMES:
                 self._file(os.path.join(folder, name))
-        for layer in markdown_files.layers(folder, self.problems.append):
+        for layer in markdown_layers(folder, self.problems.append):
             self.merge.add(normalise(layer))
         for path in plugin_files(folder, "*.{ts,js}"):
             self.merge.add(Layer(Source(path, ""), {"plugin": [file_url(path)]}))
@@ -210,8 +212,7 @@ class _Reader:
         self._take(document, source)
 
     def _decode(self, text: str, name: str, folder: str) -> Read:
-        from .jsonc import decode
-        from .substitution import Substitution
+        from .jsonc import Substitution, decode
 
         environ = ChainMap(self.variables, dict(self.flags.environ))
         filled = Substitution(Source(name, text), folder, self.folders, environ)
@@ -220,9 +221,57 @@ class _Reader:
         return read
 
     def _take(self, document: Document, source: Source) -> None:
-        for stranger in strangers(check(document, Settings, source), document):
-            error = source.error(stranger.reason, stranger.path, key=True)
-            if len(stranger.path) == 1:
+        for unknown in unknown_keys(check(document, ConfigSettings, source), document):
+            error = source.error(unknown.reason, unknown.path, key=True)
+            if len(unknown.path) == 1:
                 raise error
             self.problems.append(error)
         self.merge.add(normalise(Layer(source, document)))
+
+
+def markdown_layers(folder: str, report: Report) -> Iterator[Layer]:
+    """What the Markdown files in ``folder`` contribute, in order.
+
+    A file that cannot be read as Markdown with front matter is reported and left out. One that can, but says
+    something that no agent or command can be, is a :class:`~opensesh.errors.ConfigError`; a mode like that is left
+    out, too.
+    """
+    for kind in ("command", "commands"):
+        yield from _read_markdown(os.path.join(folder, kind), "**/*.md", "command", report)
+    for kind in ("agent", "agents"):
+        yield from _read_markdown(os.path.join(folder, kind), "**/*.md", "agent", report)
+    for kind in ("mode", "modes"):
+        yield from _read_markdown(os.path.join(folder, kind), "*.md", "mode", report)
+
+
+def _read_markdown(folder: str, pattern: str, kind: str, report: Report) -> Iterator[Layer]:
+    for path in globs.find(folder, pattern):
+        name = os.path.relpath(path, folder).replace(os.sep, "/").removesuffix(".md")
+        from . import frontmatter  # only here: it knows all of YAML
+
+        try:
+            markdown = frontmatter.read(path)
+        except ConfigError as error:
+            report(error)
+            continue
+        try:
+            yield _layer(name, kind, markdown)
+        except ConfigError as error:
+            if kind != "mode":
+                raise
+            report(error)
+
+
+def _layer(name: str, kind: str, markdown: MarkdownFile) -> Layer:
+    # A key with nothing behind it says nothing.
+    settings = {key: value for key, value in markdown.settings.items() if value is not None}
+    text = "template" if kind == "command" else "prompt"
+    if markdown.body or kind == "command":
+        settings[text] = markdown.body
+    schema: type[Struct] = CommandConfig if kind == "command" else AgentConfig
+    check(settings, schema, markdown.source)
+    if kind == "mode":
+        settings["mode"] = "primary"
+    name = settings.get("name", name)
+    section = "command" if kind == "command" else "agent"
+    return Layer(markdown.source, {section: {name: settings}}, (section, name))

@@ -196,7 +196,7 @@ class ToolOutputConfig(Section, frozen=True, kw_only=True):
     max_bytes: Positive | None = None
 
 
-class Settings(Section, frozen=True, kw_only=True):
+class ConfigSettings(Section, frozen=True, kw_only=True):
     """A whole configuration file, and the sum of all of them."""
 
     schema: str | None = field(default=None, name="$schema")

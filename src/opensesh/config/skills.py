@@ -18,13 +18,13 @@ from msgspec import Struct
 from ..errors import ConfigError
 from ..records import Document, as_list, as_object
 from . import globs
-from .folders import upward
+from .source import upward
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from .fetching import Fetch
-    from .merged import Config
+    from .config import Config
+    from .source import Fetch
 
     Report = Callable[[ConfigError], None]
 

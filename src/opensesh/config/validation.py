@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from ..errors import ConfigError
-    from .source import Path, Source
+    from .source import SettingPath, Source
 
 S = TypeVar("S", bound=Struct)
 
@@ -30,10 +30,10 @@ _MISSING = r"Object missing required field `(.+?)`"
 _ANY = object()
 
 
-class Stranger(NamedTuple):
+class UnknownKey(NamedTuple):
     """A key that the schema does not have."""
 
-    path: Path
+    path: SettingPath
     known: tuple[str, ...]
     """What could stand there."""
 
@@ -55,22 +55,22 @@ def check(document: Document, kind: type[S], source: Source) -> S:
     return view
 
 
-def strangers(view: object, raw: Any, path: Path = ()) -> Iterator[Stranger]:
+def unknown_keys(view: object, raw: Any, path: SettingPath = ()) -> Iterator[UnknownKey]:
     """The keys of ``raw`` that its typed ``view`` has no field for. An agent has none: there they are options."""
     for inner, value, here in _pairs(view, raw, path):
         if isinstance(inner, Struct) and not isinstance(inner, AgentConfig):
             known = inner.__struct_encode_fields__
-            yield from (Stranger((*here, key), known) for key in cast("Document", value) if key not in known)
+            yield from (UnknownKey((*here, key), known) for key in cast("Document", value) if key not in known)
 
 
-def _nulls(view: object, raw: Any, path: Path) -> Iterator[Path]:
+def _nulls(view: object, raw: Any, path: SettingPath) -> Iterator[SettingPath]:
     for inner, value, here in _pairs(view, raw, path):
         if isinstance(inner, Struct):
             members = cast("Document", value)
             yield from ((*here, key) for key in inner.__struct_encode_fields__ if members.get(key, ...) is None)
 
 
-def _pairs(view: object, raw: Any, path: Path) -> Iterator[tuple[object, Any, Path]]:
+def _pairs(view: object, raw: Any, path: SettingPath) -> Iterator[tuple[object, Any, SettingPath]]:
     """Every typed section with what it was made from."""
     if isinstance(view, Struct):
         yield view, raw, path
@@ -98,8 +98,8 @@ def _steps(place: str) -> list[Any]:
     ]
 
 
-def _pinpoint(document: Document, kind: type[Struct], complaint: str, steps: list[Any]) -> Path:
-    path: Path = ()
+def _pinpoint(document: Document, kind: type[Struct], complaint: str, steps: list[Any]) -> SettingPath:
+    path: SettingPath = ()
     for step in steps:
         if step is not _ANY:
             path = (*path, step)
@@ -121,13 +121,13 @@ def _complaint(document: Document, kind: type[Struct]) -> str:
     return ""
 
 
-def _at(value: Any, path: Path) -> Any:
+def _at(value: Any, path: SettingPath) -> Any:
     for step in path:
         value = value[step]
     return value
 
 
-def _with(value: Any, path: Path, replacement: Any) -> Any:
+def _with(value: Any, path: SettingPath, replacement: Any) -> Any:
     """A copy of ``value`` that has ``replacement`` at ``path``."""
     if not path:
         return replacement
@@ -136,7 +136,7 @@ def _with(value: Any, path: Path, replacement: Any) -> Any:
     return copy
 
 
-def _expected(kind: type[Struct], path: Path) -> str:
+def _expected(kind: type[Struct], path: SettingPath) -> str:
     """In words, what the schema has at ``path``."""
     from msgspec import inspect
 

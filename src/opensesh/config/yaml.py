@@ -15,7 +15,7 @@ from ..errors import ConfigError
 from .yaml_scalars import FlowReader, block_scalar, fold, resolve, unquote
 
 if TYPE_CHECKING:
-    from .source import Path, Source
+    from .source import SettingPath, Source
 
 _FIRST = r"(?:[^\s\-?:,\[\]{}#&*!|>'\"%@`]|[-?:](?=\S))"
 _KEY = re.compile(rf"(?:(\"(?:[^\"\\]|\\.)*\"|'(?:[^']|'')*')|({_FIRST}(?:(?!\s\#|:\s|:$).)*?))[ \t]*:(?=[ \t]|$)")
@@ -90,7 +90,7 @@ class _Reader:
             self.at += 1
         return None
 
-    def block(self, indent: int, parent: int, path: Path) -> Any:
+    def block(self, indent: int, parent: int, path: SettingPath) -> Any:
         """The node that starts on the next line, which is indented by ``indent``."""
         line = self.peek()
         if line is None:
@@ -102,7 +102,7 @@ class _Reader:
             return self._mapping(indent, path)
         return self._inline(line.text, line.offset, parent, path)
 
-    def _mapping(self, indent: int, path: Path) -> dict[str, Any]:
+    def _mapping(self, indent: int, path: SettingPath) -> dict[str, Any]:
         members: dict[str, Any] = {}
         while (line := self.peek()) and line.indent == indent:
             found = _KEY.match(line.text)
@@ -120,7 +120,7 @@ class _Reader:
             raise self.error(line.offset, "this line is indented too far")
         return members
 
-    def _member(self, rest: str, offset: int, indent: int, path: Path) -> Any:
+    def _member(self, rest: str, offset: int, indent: int, path: SettingPath) -> Any:
         if rest and not rest.startswith("#"):
             return self._lenient(rest, offset, indent, path)
         self.at += 1
@@ -130,7 +130,7 @@ class _Reader:
         self.source.values[path] = offset
         return None
 
-    def _lenient(self, text: str, offset: int, parent: int, path: Path) -> Any:
+    def _lenient(self, text: str, offset: int, parent: int, path: SettingPath) -> Any:
         at = self.at
         try:
             return self._inline(text, offset, parent, path)
@@ -140,7 +140,7 @@ class _Reader:
             self.at = at
             return "\n".join([text, *self._below(parent)]).strip()
 
-    def _sequence(self, indent: int, path: Path) -> list[Any]:
+    def _sequence(self, indent: int, path: SettingPath) -> list[Any]:
         items: list[Any] = []
         while (line := self.peek()) and line.indent == indent and _is_item(line.text):
             here = (*path, len(items))
@@ -158,7 +158,7 @@ class _Reader:
             raise self.error(line.offset, "this line is indented too far")
         return items
 
-    def _inline(self, text: str, offset: int, parent: int, path: Path) -> Any:
+    def _inline(self, text: str, offset: int, parent: int, path: SettingPath) -> Any:
         """A value that starts in the middle of a line."""
         self.source.values[path] = offset
         match text[0]:

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ..errors import ConfigError
-    from .source import Path, Source
+    from .source import SettingPath, Source
 
 _CONSTANTS: dict[str, Any] = {
     **dict.fromkeys(("", "~", "null", "Null", "NULL")),
@@ -113,7 +113,7 @@ class FlowReader:
         self._source = source
         self._text = text
 
-    def node(self, at: int, path: Path) -> tuple[Any, int]:
+    def node(self, at: int, path: SettingPath) -> tuple[Any, int]:
         """The value at ``at``, and the offset behind it."""
         self._source.values[path] = at
         match self._text[at : at + 1]:
@@ -127,7 +127,7 @@ class FlowReader:
                 words, end = self._plain(at)
                 return resolve(words), end
 
-    def _list(self, start: int, path: Path) -> tuple[list[Any], int]:
+    def _list(self, start: int, path: SettingPath) -> tuple[list[Any], int]:
         items: list[Any] = []
         at = self._skip(start + 1)
         while not self._text.startswith("]", at):
@@ -136,7 +136,7 @@ class FlowReader:
             at = self._separator(at, "]", start)
         return items, at + 1
 
-    def _map(self, start: int, path: Path) -> tuple[dict[str, Any], int]:
+    def _map(self, start: int, path: SettingPath) -> tuple[dict[str, Any], int]:
         members: dict[str, Any] = {}
         at = self._skip(start + 1)
         while not self._text.startswith("}", at):

@@ -16,9 +16,8 @@ from ..models.connect import Connections
 from ..models.model import SCRIPTED_PROVIDER
 from ..permissions import Permissions
 from ..plugins import hooks as plugin_hooks
-from ..plugins.configuring import configured
-from ..plugins.configuring import tools as tools_of
-from ..plugins.host import Host
+from ..plugins.calling import apply_config_hooks, plugin_tools
+from ..plugins.hook_types import Host
 from ..records import as_object
 from ..tools.mcp.servers import McpServers
 from ..tools.truncation import MAX_BYTES, MAX_LINES, Outputs
@@ -91,8 +90,8 @@ class Runtime:
         from ..config import load
         from ..models.auth import Keyring
         from ..models.catalogue import Catalogue
-        from ..plugins.loading import load as load_plugins
-        from ..workspace import Originals, Snapshots, data_of
+        from ..plugins.loader import load_plugins
+        from ..workspace import Originals, Snapshots, data_folder
 
         self.sessions = sessions
         self.place: ProjectLocation = sessions.location
@@ -100,24 +99,24 @@ class Runtime:
         self.settings = settings or Settings()
         config = config or load(self.place.directory, self.place.sandbox)
         host = Host(directory=self.place.directory, worktree=self.place.sandbox, project_id=self.place.id)
-        loaded = load_plugins(config, host, plugins, look=self.settings.find_plugins, tell=self.publish)
+        loaded = load_plugins(config, host, plugins, discover=self.settings.find_plugins, publish=self.publish)
         self.hooks = Hooks(loaded, self)
-        self.config = configured(loaded, config)
+        self.config = apply_config_hooks(loaded, config)
         self.agents: dict[str, Agent] = agents(self.config)
         self.catalogue = Catalogue(self.config.document)
         self.keyring = Keyring(self.config.document)
         self.budget = self.settings.budget or from_environment(self.config.flags.environ)
         connected = PaidConnections if self.budget.is_set else Connections
         self.connections = connected(self.catalogue, self.keyring, scripts=scripts, untrusted_reason=self._doubt)
-        judged = loaded.wants(plugin_hooks.permission_ask)
+        judged = loaded.has_hook(plugin_hooks.permission_ask)
         self.permissions = Permissions(self.publish, judge=self.hooks.judge if judged else None)
         self.questions = Questions(self.publish)
         self.statuses = Statuses(self.publish)
         self.snapshots = Snapshots(
-            self.place, data=data_of(sessions.store), enabled=self.config.settings.snapshot is not False
+            self.place, data=data_folder(sessions.store), enabled=self.config.settings.snapshot is not False
         )
         self.originals = Originals(sessions.store)
-        self.custom_tools = (*tools_of(loaded), *tools)
+        self.custom_tools = (*plugin_tools(loaded), *tools)
         self.mcp = McpServers(self.config, self.publish)
         self.run_child: RunChild = _nobody
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
 
     from ..config import Agent, Skill
-    from ..plugins import ToolCall
+    from ..plugins import ToolExecuteBeforeInput
     from ..records import Document
     from ..tools.filetimes import FileTimes
     from ..tools.services import Modes, Subtasks, UserQuestion
@@ -49,11 +49,11 @@ class Surroundings(NamedTuple):
     gate: PlanModeGuard | None = None
     """What stands before the calls of a session that plans."""
 
-    def told(self, tool: str, call_id: str) -> ToolCall:
+    def told(self, tool: str, call_id: str) -> ToolExecuteBeforeInput:
         """What plugins are told of a call."""
-        from ..plugins import ToolCall
+        from ..plugins import ToolExecuteBeforeInput
 
-        return ToolCall(
+        return ToolExecuteBeforeInput(
             session_id=self.session_id,
             message_id=self.message_id,
             call_id=call_id,

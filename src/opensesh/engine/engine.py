@@ -14,7 +14,7 @@ from ..bus import Bus, Envelope
 from ..errors import BusyError, OpenseshError, UsageError
 from ..events import CommandExecuted, Missed, SessionError
 from ..plugins import hooks as plugin_hooks
-from ..plugins.feeding import Feed
+from ..plugins.calling import EventFeed
 from ..records import as_object, write_failure
 from ..sessions import Sessions
 from ..storage import open_store
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from ..storage.protocol import Store
     from ..tools.filetimes import FileTimes
     from ..tools.tool import Tool
-    from ..workspace import Done
+    from ..workspace import RevertResult
     from .answering import PermissionCallback
     from .budget import Costs
     from .inspector import Inspection
@@ -67,7 +67,7 @@ class Engine:
         self.bus = runtime.bus
         self._group = asyncio.TaskGroup()
         self._runs = Runs(runtime, self._group)
-        self._feed = Feed(runtime.hooks.plugins, runtime.bus)
+        self._feed = EventFeed(runtime.hooks.plugins, runtime.bus)
         self._answering = Answering(runtime, permission, runtime.settings.question)
         runtime.run_child = self.run
 
@@ -245,7 +245,7 @@ class Engine:
 
     def check_model(self, model: Model) -> None:
         """Raise what a request to ``model`` would raise before it is sent: no credentials, no adapter."""
-        if not self.runtime.hooks.plugins.wants(plugin_hooks.auth):  # a plugin is asked for the key with each request
+        if not self.runtime.hooks.plugins.has_hook(plugin_hooks.auth):
             self.runtime.connections.provider(model)
 
     def check_command(self, name: str) -> None:
@@ -291,19 +291,19 @@ class Engine:
 
     async def revert(
         self, session_id: str, message_id: str, part_id: str | None = None, *, force: bool = False, files: bool = True
-    ) -> Done:
+    ) -> RevertResult:
         """Revert messages and files to before a message or part. See :meth:`opensesh.workspace.Reverts.revert`."""
         return await self._reverting(session_id, "revert", session_id, message_id, part_id, force=force, files=files)
 
-    async def unrevert(self, session_id: str, *, force: bool = False) -> Done:
+    async def unrevert(self, session_id: str, *, force: bool = False) -> RevertResult:
         """Undo a revert. See :meth:`opensesh.workspace.Reverts.unrevert`."""
         return await self._reverting(session_id, "unrevert", session_id, force=force)
 
-    async def _reverting(self, session_id: str, method: str, *args: Any, **options: Any) -> Done:
+    async def _reverting(self, session_id: str, method: str, *args: Any, **options: Any) -> RevertResult:
         from ..storage.leases import Leases
         from ..workspace import Reverts
 
-        def change() -> Done:
+        def change() -> RevertResult:
             leases = Leases(self.sessions.store)
             reverts = Reverts(self.sessions, self.runtime.snapshots, publish=self.runtime.publish, leases=leases)
             return getattr(reverts, method)(*args, **options)
@@ -313,12 +313,12 @@ class Engine:
 
     async def diff(self, session_id: str, message_id: str | None = None) -> list[Document]:
         """Return the file changes of a session, or of one prompt and its answers."""
-        from ..workspace import Originals, diffs_of, turn
+        from ..workspace import Originals, history_diffs, turn
 
         def read() -> list[Document]:
             messages = self.sessions.messages(session_id)
             stretch = turn(messages, message_id) if message_id is not None else messages
-            return diffs_of(stretch, self.runtime.snapshots, Originals(self.sessions.store))
+            return history_diffs(stretch, self.runtime.snapshots, Originals(self.sessions.store))
 
         return await run_in_thread_uncancellable(read)
 

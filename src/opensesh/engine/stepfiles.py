@@ -6,7 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from ..workspace import Patch, Snapshots, Taking
+    from ..workspace import Patch, PendingSnapshot, Snapshots
 
 
 _PATIENCE = 60.0
@@ -26,7 +26,7 @@ class StepFiles:
 
     def __init__(self, snapshots: Snapshots) -> None:
         self._snapshots = snapshots
-        self._taking: Taking | None = None
+        self._taking: PendingSnapshot | None = None
 
     def begin(self) -> None:
         """The request goes out."""
@@ -39,7 +39,7 @@ class StepFiles:
 
     async def before(self) -> str | None:
         """The snapshot of the files before the call; waited for before the first tool runs, but not for ever."""
-        return await self._taking.within(_PATIENCE) if self._taking is not None else None
+        return await self._taking.result(_PATIENCE) if self._taking is not None else None
 
     async def after(self) -> After:
         """The files now, and what changed."""

@@ -11,9 +11,8 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 from ..records import EXTENSION_KEY
-from ..workspace.file_stats import changed_since, file_stats
-from ..workspace.originals import Write
-from ..workspace.states import ABSENT, State, look, name_of
+from ..workspace.files import ABSENT, FileState, blob_id, file_state
+from ..workspace.originals import FileWrite, changed_since, file_stats
 from .cancellation import run_in_thread_uncancellable, run_uncancellable
 
 if TYPE_CHECKING:
@@ -28,9 +27,9 @@ class CallWrites:
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
-        self._intended: dict[str, Write] = {}
+        self._intended: dict[str, FileWrite] = {}
         self._written: set[str] = set()
-        self._by_command: list[Write] = []
+        self._by_command: list[FileWrite] = []
         self._has_watched = False
 
     async def begin(self, becoming: Mapping[str, bytes | None]) -> None:
@@ -48,11 +47,14 @@ class CallWrites:
             yield
             return
         root = self._runtime.place.directory
-        before = await run_in_thread_uncancellable(file_stats, root)
+        most = self._runtime.snapshots.limits.watched_files
+        before = await run_in_thread_uncancellable(lambda: file_stats(root, max_files=most))
         try:
             yield
         finally:
-            found = await run_uncancellable(run_in_thread_uncancellable(changed_since, root, before))
+            found = await run_uncancellable(
+                run_in_thread_uncancellable(lambda: changed_since(root, before, max_files=most))
+            )
             self._has_watched |= found is not None
             self._by_command += found or []
 
@@ -70,14 +72,14 @@ class CallWrites:
             for name in _names(path):
                 before = self._runtime.originals.put(name)
                 follows = name != path or not os.path.islink(path)
-                after = ABSENT if data is None else State(name_of(data)) if follows else before
+                after = ABSENT if data is None else FileState(blob_id(data)) if follows else before
                 known = self._intended.get(name)
-                self._intended[name] = Write(name, known.before if known else before, after)
+                self._intended[name] = FileWrite(name, known.before if known else before, after)
 
     def _account(self) -> Document:
-        found: list[Write] = []
+        found: list[FileWrite] = []
         for each in self._intended.values():
-            now = look(each.file)
+            now = file_state(each.file)
             if each.file not in self._written and (each.after is None or not now.fits(each.after)):
                 continue  # it did not come to that
             if each.before is None or not now.fits(each.before):
@@ -86,7 +88,7 @@ class CallWrites:
         return _account(found) if found or self._has_watched else {}
 
 
-def _account(writes: Sequence[Write]) -> Document:
+def _account(writes: Sequence[FileWrite]) -> Document:
     return {EXTENSION_KEY: {"writes": [each.document for each in writes]}}
 
 

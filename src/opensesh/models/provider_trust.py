@@ -14,10 +14,8 @@ import json
 import os
 from typing import TYPE_CHECKING, Any
 
-from ..config.foreign import Foreign, stated, why_not
-from ..config.ownership import whose
-from ..config.source import content
-from ..config.trust import digest
+from ..config.source import read_limited
+from ..config.trust import UntrustedItem, configured_values, digest, owner_of, why_untrusted
 from .entries import is_local
 from .model import SCRIPTED_PROMPT, SCRIPTED_PROVIDER
 
@@ -25,10 +23,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from ..config import Config, Origin
-    from ..config.source import Path
+    from ..config.source import SettingPath
 
 
-def provider_trust_items(config: Config) -> list[Foreign]:
+def provider_trust_items(config: Config) -> list[UntrustedItem]:
     """The providers and scripts that need trust."""
     providers = (_provider(config, name) for name in config.settings.provider)
     scripts = {each.key: each for each in _scripts(config)}
@@ -41,44 +39,44 @@ def untrusted_reason(config: Config, provider_id: str, model_id: str = "") -> st
         each = next((script for script in _scripts(config) if script.name == model_id), None)
     else:
         each = _provider(config, provider_id) if provider_id in config.settings.provider else None
-    why = why_not(config, each)
+    why = why_untrusted(config, each)
     if each is None or not why:
         return ""
     wish = "the script {} played" if each.kind == "script" else "everything that is said sent to {}"
     return f"{each.named_by} would have {wish.format(each.what)}: {why} ('opensesh plugins --trust' has it used)"
 
 
-def _scripts(config: Config) -> Iterator[Foreign]:
+def _scripts(config: Config) -> Iterator[UntrustedItem]:
     """The scripts that the project has played. One that is not there is nothing to be trusted."""
     for path, origin in config.origins.items():
-        if path[-1] not in ("model", "small_model") or whose(origin, config) != "project":
+        if path[-1] not in ("model", "small_model") or owner_of(origin, config) != "project":
             continue
         provider_id, _, name = _value(config, path).partition("/")
         text = _text(name) if provider_id == SCRIPTED_PROVIDER and name != SCRIPTED_PROMPT else None
         if text is not None:
             key = f"{origin.source}#{SCRIPTED_PROVIDER}/{name}"
-            yield Foreign("script", name, os.path.abspath(name), path, origin, key, digest(text))
+            yield UntrustedItem("script", name, os.path.abspath(name), path, origin, key, digest(text))
 
 
 def _text(path: str) -> bytes | None:
     try:
-        return content(path)
+        return read_limited(path)
     except (FileNotFoundError, ValueError):  # ValueError: no file can be called so
         return None
     except OSError:
         return b""
 
 
-def _provider(config: Config, name: str) -> Foreign | None:
+def _provider(config: Config, name: str) -> UntrustedItem | None:
     origin = next(_named(config, name), None)
     if origin is None:
         return None
-    every = stated(config, "provider", name, files=True)
+    every = configured_values(config, "provider", name, files=True)
     said = {path: value for path, value in every.items() if _is_address(path) or _goes_along(path)}
     key = f"{origin.source}#provider.{name}"
     now = digest(json.dumps([*said.items()]).encode())
-    what = _what(stated(config, "provider", name))
-    return Foreign("provider", name, what, ("provider", name), origin, key, now)
+    what = _what(configured_values(config, "provider", name))
+    return UntrustedItem("provider", name, what, ("provider", name), origin, key, now)
 
 
 def _named(config: Config, name: str) -> Iterator[Origin]:
@@ -86,18 +84,18 @@ def _named(config: Config, name: str) -> Iterator[Origin]:
     for path, origin in config.origins.items():
         if path[:2] != ("provider", name) or not _is_address(path[2:]):
             continue
-        if whose(origin, config) == "project" and not is_local(_value(config, path)):
+        if owner_of(origin, config) == "project" and not is_local(_value(config, path)):
             yield origin
 
 
-def _value(config: Config, path: Path) -> str:
+def _value(config: Config, path: SettingPath) -> str:
     value: Any = config.document
     for step in path:
         value = value[step]
     return str(value)
 
 
-def _is_address(path: Path) -> bool:
+def _is_address(path: SettingPath) -> bool:
     match path:
         case ("api",) | ("options", "baseURL" | "endpoint") | ("models", _, "provider", "api"):
             return True
@@ -105,7 +103,7 @@ def _is_address(path: Path) -> bool:
             return False
 
 
-def _goes_along(path: Path) -> bool:
+def _goes_along(path: SettingPath) -> bool:
     match path:
         case ("env", *_) | ("options", "apiKey") | ("options", "headers", *_) | ("models", _, "headers", *_):
             return True
@@ -113,5 +111,5 @@ def _goes_along(path: Path) -> bool:
             return False
 
 
-def _what(said: Mapping[Path, Any]) -> str:
+def _what(said: Mapping[SettingPath, Any]) -> str:
     return ", ".join(dict.fromkeys(str(value) for path, value in said.items() if _is_address(path)))

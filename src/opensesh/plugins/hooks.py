@@ -2,11 +2,11 @@
 
 ::
 
-    from opensesh.plugins import ChatCall, ChatParams, hooks
+    from opensesh.plugins import ChatInput, ChatParamsOutput, hooks
 
 
     @hooks.chat_params
-    def calm(call: ChatCall, params: ChatParams) -> None:
+    def calm(call: ChatInput, params: ChatParamsOutput) -> None:
         params.temperature = 0.1
 
 Their names are OpenCode's, with ``_`` for the dots. What each is for is said in
@@ -19,20 +19,20 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 if TYPE_CHECKING:
-    from . import vocabulary as v
-    from .host import Given, Host
+    from . import hook_types as v
+    from .hook_types import HookInput, Host
 
-Told = TypeVar("Told", bound="Given")
-Changed = TypeVar("Changed", bound="v.Output")
+InputT = TypeVar("InputT", bound="HookInput")
+OutputT = TypeVar("OutputT", bound="v.HookOutput")
 
-Done = Awaitable[None] | None
+HookReturn = Awaitable[None] | None
 """What a hook returns: nothing, at once or after a while."""
 MARK = "__opensesh_hooks__"
-ALL: dict[str, Named] = {}
+ALL: dict[str, HookBase] = {}
 """Every hook, by OpenCode's name."""
 
 
-class Named:
+class HookBase:
     """A hook, whatever it is told."""
 
     def __init__(self, name: str, *, early: bool = False) -> None:
@@ -48,45 +48,53 @@ class Named:
         setattr(function, MARK, (*getattr(function, MARK, ()), self.name))
 
 
-class Hook(Named, Generic[Told, Changed]):
+class Hook(HookBase, Generic[InputT, OutputT]):
     """One that is told something and may change something."""
 
-    def __call__(self, function: Callable[[Told, Changed], Done]) -> Callable[[Told, Changed], Done]:
+    def __call__(self, function: Callable[[InputT, OutputT], HookReturn]) -> Callable[[InputT, OutputT], HookReturn]:
         """Make ``function`` one of these."""
         self._mark(function)
         return function
 
 
-class Notice(Named, Generic[Told]):
+class NotificationHook(HookBase, Generic[InputT]):
     """One that is told something."""
 
-    def __call__(self, function: Callable[[Told], Done]) -> Callable[[Told], Done]:
+    def __call__(self, function: Callable[[InputT], HookReturn]) -> Callable[[InputT], HookReturn]:
         """Make ``function`` one of these."""
         self._mark(function)
         return function
 
 
-config: Hook[Host, v.Configuration] = Hook("config", early=True)
-provider: Hook[Host, v.Providers] = Hook("provider", early=True)
-tool: Hook[Host, v.Tools] = Hook("tool", early=True)
-event: Notice[v.Heard] = Notice("event")
-auth: Hook[v.AuthNeeded, v.Login] = Hook("auth")
-chat_message: Hook[v.Prompted, v.PromptParts] = Hook("chat.message")
-chat_params: Hook[v.ChatCall, v.ChatParams] = Hook("chat.params")
-chat_headers: Hook[v.ChatCall, v.ChatHeaders] = Hook("chat.headers")
-permission_ask: Hook[v.PermissionAsked, v.PermissionAnswer] = Hook("permission.ask")
-command_execute_before: Hook[v.CommandCall, v.CommandParts] = Hook("command.execute.before")
-tool_execute_before: Hook[v.ToolCall, v.ToolArguments] = Hook("tool.execute.before")
-tool_execute_after: Hook[v.ToolRan, v.ToolAnswer] = Hook("tool.execute.after")
-shell_env: Hook[v.ShellCall, v.ShellEnvironment] = Hook("shell.env")
-tool_definition: Hook[v.ToolShown, v.ToolDefinition] = Hook("tool.definition")
-experimental_chat_messages_transform: Hook[v.ChatCall, v.Conversation] = Hook("experimental.chat.messages.transform")
-experimental_chat_system_transform: Hook[v.ChatCall, v.SystemPrompt] = Hook("experimental.chat.system.transform")
-experimental_provider_small_model: Hook[v.SmallModelWanted, v.SmallModel] = Hook("experimental.provider.small_model")
-experimental_session_compacting: Hook[v.CompactionCall, v.CompactionPrompt] = Hook("experimental.session.compacting")
-experimental_compaction_autocontinue: Hook[v.ChatCall, v.AutoContinue] = Hook("experimental.compaction.autocontinue")
-experimental_text_complete: Hook[v.TextDone, v.CompletedText] = Hook("experimental.text.complete")
-dispose: Notice[Host] = Notice("dispose")
+config: Hook[Host, v.ConfigOutput] = Hook("config", early=True)
+provider: Hook[Host, v.ProviderOutput] = Hook("provider", early=True)
+tool: Hook[Host, v.ToolsOutput] = Hook("tool", early=True)
+event: NotificationHook[v.BusEvent] = NotificationHook("event")
+auth: Hook[v.AuthInput, v.AuthOutput] = Hook("auth")
+chat_message: Hook[v.ChatMessageInput, v.ChatMessageOutput] = Hook("chat.message")
+chat_params: Hook[v.ChatInput, v.ChatParamsOutput] = Hook("chat.params")
+chat_headers: Hook[v.ChatInput, v.ChatHeadersOutput] = Hook("chat.headers")
+permission_ask: Hook[v.PermissionAskInput, v.PermissionAskOutput] = Hook("permission.ask")
+command_execute_before: Hook[v.CommandExecuteInput, v.CommandExecuteOutput] = Hook("command.execute.before")
+tool_execute_before: Hook[v.ToolExecuteBeforeInput, v.ToolExecuteBeforeOutput] = Hook("tool.execute.before")
+tool_execute_after: Hook[v.ToolExecuteAfterInput, v.ToolExecuteAfterOutput] = Hook("tool.execute.after")
+shell_env: Hook[v.ShellEnvInput, v.ShellEnvOutput] = Hook("shell.env")
+tool_definition: Hook[v.ToolDefinitionInput, v.ToolDefinitionOutput] = Hook("tool.definition")
+experimental_chat_messages_transform: Hook[v.ChatInput, v.MessagesTransformOutput] = Hook(
+    "experimental.chat.messages.transform"
+)
+experimental_chat_system_transform: Hook[v.ChatInput, v.SystemTransformOutput] = Hook(
+    "experimental.chat.system.transform"
+)
+experimental_provider_small_model: Hook[v.SmallModelInput, v.SmallModelOutput] = Hook(
+    "experimental.provider.small_model"
+)
+experimental_session_compacting: Hook[v.CompactingInput, v.CompactingOutput] = Hook("experimental.session.compacting")
+experimental_compaction_autocontinue: Hook[v.ChatInput, v.AutoContinueOutput] = Hook(
+    "experimental.compaction.autocontinue"
+)
+experimental_text_complete: Hook[v.TextCompleteInput, v.TextCompleteOutput] = Hook("experimental.text.complete")
+dispose: NotificationHook[Host] = NotificationHook("dispose")
 
 
 def hooks_of(function: object, name: str) -> tuple[str, ...]:
@@ -94,7 +102,7 @@ def hooks_of(function: object, name: str) -> tuple[str, ...]:
     return getattr(function, MARK, ()) or tuple(hook.name for hook in ALL.values() if hook.method == name)
 
 
-def named(name: str) -> Named:
+def named(name: str) -> HookBase:
     """A hook by OpenCode's name or by Python's; a ``ValueError`` says what was probably meant."""
     found = ALL.get(name) or next((each for each in ALL.values() if each.method == name), None)
     if found is None:

@@ -99,6 +99,6 @@ def _name(config: Config, path: str) -> str:
 
 def _is_projects(config: Config, path: str) -> bool:
     """Whether a file that lies in the project sets it, and not the user or who configures the machine."""
-    from ..config.ownership import whose
+    from ..config.trust import owner_of
 
-    return whose(config.origin(path), config) == "project"
+    return owner_of(config.origin(path), config) == "project"

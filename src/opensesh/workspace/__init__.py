@@ -8,40 +8,38 @@ from a thread, but for :meth:`Snapshots.begin`, which never waits.
 from __future__ import annotations
 
 from .originals import Originals
-from .plan import Plan, Planned
-from .quota import Tidied, tidy
-from .repository import data_of
-from .revert import Done, Preview, Reverts
-from .scan import Limits
-from .snapshots import Patch, Snapshots, Taking
-from .summary import diffs_of, span, summarize, totals, turn
-from .tidying import DiskUse, Tidying, disk_use, tidy_in_background, tidy_up
-from .trash import Thrown, Trash
+from .repository import data_folder
+from .revert import RevertPreview, RevertResult, Reverts
+from .revert_plan import PlannedFile, RevertPlan
+from .snapshots import Patch, PendingSnapshot, SnapshotLimits, Snapshots
+from .summary import history_diffs, snapshot_range, summarize, totals, turn
+from .tidying import DiskUse, SnapshotTidyResult, TidyResult, disk_use, tidy_in_background, tidy_snapshots, tidy_store
+from .trash import RevertTrash, TrashedMessages
 
 __all__ = [
     "DiskUse",
-    "Done",
-    "Limits",
     "Originals",
     "Patch",
-    "Plan",
-    "Planned",
-    "Preview",
+    "PendingSnapshot",
+    "PlannedFile",
+    "RevertPlan",
+    "RevertPreview",
+    "RevertResult",
+    "RevertTrash",
     "Reverts",
+    "SnapshotLimits",
+    "SnapshotTidyResult",
     "Snapshots",
-    "Taking",
-    "Thrown",
-    "Tidied",
-    "Tidying",
-    "Trash",
-    "data_of",
-    "diffs_of",
+    "TidyResult",
+    "TrashedMessages",
+    "data_folder",
     "disk_use",
-    "span",
+    "history_diffs",
+    "snapshot_range",
     "summarize",
-    "tidy",
     "tidy_in_background",
-    "tidy_up",
+    "tidy_snapshots",
+    "tidy_store",
     "totals",
     "turn",
 ]

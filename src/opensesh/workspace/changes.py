@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from unicodedata import normalize
 
 from ..records import as_list, as_object
-from .edits import Edit, accounts_for_all, is_unwatched, of_call
-from .states import State, name_of
+from .edits import RecordedEdit, accounts_for_all, is_unwatched, of_call
+from .files import FileState, blob_id
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -16,16 +16,16 @@ if TYPE_CHECKING:
     from ..records import Document
     from ..storage.protocol import StoredMessage
     from .edits import Children
-    from .objects import Objects
+    from .files import ProjectFolder
+    from .git import SnapshotObjects
     from .originals import Originals
-    from .points import Point
-    from .project_folder import ProjectFolder
+    from .revert_plan import RevertPoint
 
-Known = State | str | None
+Known = FileState | str | None
 """A file in a snapshot, a text that a tool recorded, or nothing known."""
 
 
-class Change(NamedTuple):
+class FileChange(NamedTuple):
     """One file before and after a step, or a tool call."""
 
     name: str
@@ -43,13 +43,13 @@ class Change(NamedTuple):
     """Whether the step also changed what is ignored, so that a file may only seem to be new."""
 
 
-class Collector:
+class ChangeCollector:
     """Goes through a history and tells what happened to files."""
 
     def __init__(
         self,
         folder: ProjectFolder,
-        objects: Objects | None,
+        objects: SnapshotObjects | None,
         children: Children | None = None,
         originals: Originals | None = None,
     ) -> None:
@@ -64,16 +64,16 @@ class Collector:
         self.unwatched: list[str] = []
         """Commands of which nobody knows what they changed."""
 
-    def since(self, history: Sequence[StoredMessage], point: Point) -> Iterator[Change]:
+    def since(self, history: Sequence[StoredMessage], point: RevertPoint) -> Iterator[FileChange]:
         """Every change at or after the point, in order."""
         for place, message in enumerate(history[point.message :]):
             if message.info.get("role") == "assistant":
                 self._folder.check(message.info)
                 yield from self._of_message(message, point.part if place == 0 else 0)
 
-    def _of_message(self, message: StoredMessage, start: int) -> Iterator[Change]:
+    def _of_message(self, message: StoredMessage, start: int) -> Iterator[FileChange]:
         self.unwatched += self._unwatched_in(message, start)
-        made: list[Edit] = []
+        made: list[RecordedEdit] = []
         for number, part in enumerate(message.parts):
             if number < start:
                 continue
@@ -93,7 +93,9 @@ class Collector:
             elif number >= start and (not has_snapshot or number > cut_off) and is_unwatched(part):
                 yield str(_given(part).get("command", ""))
 
-    def _of_step(self, message: StoredMessage, number: int, start: int, made: list[Edit]) -> Iterator[Change]:
+    def _of_step(
+        self, message: StoredMessage, number: int, start: int, made: list[RecordedEdit]
+    ) -> Iterator[FileChange]:
         """What a patch part lists; its tools are looked at for files it does not know, and for half a step."""
         parts, patch = message.parts, message.parts[number]
         began = _last(parts[:number], "step-start")
@@ -114,9 +116,9 @@ class Collector:
             yield change._replace(in_snapshot=True, rules_changed=rules_changed)
         yield from _recorded(message, [edit for edit in made if edit.path not in names])
 
-    def _edits(self, parts: Iterable[Document], info: Document) -> list[Edit]:
+    def _edits(self, parts: Iterable[Document], info: Document) -> list[RecordedEdit]:
         """The edits of these parts, by name instead of path."""
-        found: list[Edit] = []
+        found: list[RecordedEdit] = []
         for part in parts:
             for edit in of_call(part, self._children, self._originals):
                 name = self._name(edit.path, info)
@@ -128,7 +130,9 @@ class Collector:
         files = [str(file) for file in as_list(patch.get("files")) or []]
         return dict.fromkeys(name for file in files if (name := self._name(file, info)) is not None)
 
-    def _told_of(self, names: dict[str, None], parts: Sequence[Document], edits: Sequence[Edit]) -> dict[str, None]:
+    def _told_of(
+        self, names: dict[str, None], parts: Sequence[Document], edits: Sequence[RecordedEdit]
+    ) -> dict[str, None]:
         """The files that calls have on record as theirs. Whatever else has changed meanwhile, the user has changed."""
         paths = [edit.path for part in parts for edit in of_call(part, self._children, self._originals)]
         told = {_alike(edit.path) for edit in edits} | {_alike(os.path.realpath(path)) for path in paths}
@@ -141,7 +145,7 @@ class Collector:
             self.outside.append(path)
         return name
 
-    def _in(self, tree: object, name: str) -> State | None:
+    def _in(self, tree: object, name: str) -> FileState | None:
         if self._objects is None or not isinstance(tree, str):
             return None
         return self._objects.state(tree, name)
@@ -163,7 +167,7 @@ def _given(part: Document) -> Document:
     return as_object((as_object(part.get("state")) or {}).get("input")) or {}
 
 
-def _recorded(message: StoredMessage, made: Sequence[Edit]) -> Iterator[Change]:
+def _recorded(message: StoredMessage, made: Sequence[RecordedEdit]) -> Iterator[FileChange]:
     """What tools say they did. A command beside which a tool changed a file is not the one who did."""
     said = {edit.path for edit in made if not edit.by_command}
     for edit in made:
@@ -173,12 +177,12 @@ def _recorded(message: StoredMessage, made: Sequence[Edit]) -> Iterator[Change]:
             yield _change(message, edit.path, edit.before, edit.after)._replace(by_command=True)
 
 
-def _change(message: StoredMessage, name: str, before: Known, after: Known) -> Change:
+def _change(message: StoredMessage, name: str, before: Known, after: Known) -> FileChange:
     time = as_object(message.info.get("time")) or {}
     began = int(time.get("created") or 0)
     # A step that nobody brought to an end was at work at least as long as its tools were.
     ended = int(time.get("completed") or max([began, *_times(message.parts)]))
-    return Change(name, before, after, began, ended)
+    return FileChange(name, before, after, began, ended)
 
 
 def _times(parts: Sequence[Document]) -> Iterator[int]:
@@ -187,7 +191,7 @@ def _times(parts: Sequence[Document]) -> Iterator[int]:
         yield int(time.get("end") or time.get("start") or 0)
 
 
-class Story(NamedTuple):
+class FileHistory(NamedTuple):
     """All that happened to one file."""
 
     before: Known
@@ -196,21 +200,21 @@ class Story(NamedTuple):
     """After the last one."""
     interrupted: bool
     """Whether someone else changed it between two changes of the session's own."""
-    first: Change
-    last: Change
+    first: FileChange
+    last: FileChange
 
 
-def stories(changes: Iterable[Change]) -> dict[str, Story]:
+def stories(changes: Iterable[FileChange]) -> dict[str, FileHistory]:
     """The changes of each file as one."""
-    told: dict[str, Story] = {}
+    told: dict[str, FileHistory] = {}
     for change in changes:
         story = told.get(change.name)
         if story is None:
-            told[change.name] = Story(change.before, change.after, False, change, change)
+            told[change.name] = FileHistory(change.before, change.after, False, change, change)
         else:
             known = story.after is not None and change.before is not None
             interrupted = story.interrupted or (known and not same(story.after, change.before))
-            told[change.name] = Story(story.before, change.after, interrupted, story.first, change)
+            told[change.name] = FileHistory(story.before, change.after, interrupted, story.first, change)
     return told
 
 
@@ -221,8 +225,8 @@ def same(one: Known, other: Known) -> bool:
     return _named(one).fits(_named(other))
 
 
-def _named(known: State | str) -> State:
-    return State(name_of(known.encode("utf-8", "surrogatepass"))) if isinstance(known, str) else known
+def _named(known: FileState | str) -> FileState:
+    return FileState(blob_id(known.encode("utf-8", "surrogatepass"))) if isinstance(known, str) else known
 
 
 def _last(parts: Sequence[Document], kind: str) -> int:
@@ -244,5 +248,5 @@ def _snapshot_after(parts: Sequence[Document]) -> str | None:
     return None
 
 
-def _last_text(edits: Sequence[Edit], name: str) -> Known:
+def _last_text(edits: Sequence[RecordedEdit], name: str) -> Known:
     return next((edit.after for edit in reversed(edits) if edit.path == name), None)

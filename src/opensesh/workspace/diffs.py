@@ -6,8 +6,7 @@ import re
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..errors import SnapshotError
-from .git import split
-from .objects import Objects
+from .git import SnapshotObjects, split
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -25,7 +24,7 @@ _NOTHING = "0" * 40
 _NAME = re.compile(r"[0-9a-f]{40}")
 
 
-class Changed(NamedTuple):
+class ChangedFile(NamedTuple):
     """One file that differs."""
 
     name: str
@@ -40,12 +39,12 @@ class Changed(NamedTuple):
     deletions: int | None = None
 
 
-def changes(git: Git, before: str, after: str, scope: str = ".") -> list[Changed]:
+def changes(git: Git, before: str, after: str, scope: str = ".") -> list[ChangedFile]:
     """The files that differ, in git's order."""
     return _raw(_compare(git, before, after, scope, "--raw"))[0]
 
 
-def counted(git: Git, before: str, after: str, scope: str = ".") -> list[Changed]:
+def counted(git: Git, before: str, after: str, scope: str = ".") -> list[ChangedFile]:
     """The files that differ, and by how many lines."""
     found, rest = _raw(_compare(git, before, after, scope, "--raw", "--numstat"))
     counts = dict(map(_count, rest))
@@ -59,7 +58,7 @@ def file_diffs(git: Git, before: str, after: str, scope: str = ".", *, without: 
     sizes = _sizes(git, [oid for oid in dict.fromkeys(wanted) if oid != _NOTHING])
     room = LARGEST_TOTAL
     listed: list[Document] = []
-    with Objects(git) as objects:
+    with SnapshotObjects(git) as objects:
         for each in found:
             size = sizes.get(each.before, 0) + sizes.get(each.after, 0)
             fits = each.additions is not None and size <= min(LARGEST_TEXT, room)
@@ -95,13 +94,13 @@ def _tree(name: str) -> str:
     return name
 
 
-def _raw(words: Sequence[str]) -> tuple[list[Changed], Sequence[str]]:
+def _raw(words: Sequence[str]) -> tuple[list[ChangedFile], Sequence[str]]:
     """What is written as ``:mode mode oid oid letter`` and a name; and the words after that."""
-    found: list[Changed] = []
+    found: list[ChangedFile] = []
     place = 0
     while place < len(words) and words[place].startswith(":"):
         _, _, before, after, letter = words[place].split(" ")
-        found.append(Changed(words[place + 1], letter[0], before, after))
+        found.append(ChangedFile(words[place + 1], letter[0], before, after))
         place += 2
     return found, words[place:]
 
@@ -123,6 +122,6 @@ def _sizes(git: Git, oids: Sequence[str]) -> dict[str, int]:
     return {line[0]: int(line[2]) for line in lines if len(line) == 3}
 
 
-def _text(objects: Objects, oid: str) -> str:
+def _text(objects: SnapshotObjects, oid: str) -> str:
     data = objects.content(oid) if oid != _NOTHING else b""
     return (data or b"").decode("utf-8", "replace")

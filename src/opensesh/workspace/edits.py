@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..records import EXTENSION_KEY, as_list, as_object
 from .diffs import LARGEST_TEXT
-from .originals import recorded
-from .project_folder import ProjectFolder
-from .states import ABSENT, State
+from .files import ABSENT, FileState, ProjectFolder
+from .originals import recorded_writes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
     from ..project import ProjectLocation
     from ..records import Document
     from ..storage.protocol import StoredMessage
-    from .originals import Originals, Write
+    from .originals import FileWrite, Originals
 
     Children = Callable[[str], Sequence[StoredMessage]]
 
@@ -41,17 +40,17 @@ _READING = frozenset(
 """Tools that change no file. The calls that a batch makes have parts of their own."""
 
 
-class Edit(NamedTuple):
+class RecordedEdit(NamedTuple):
     """One file, before and after. A text, ``ABSENT`` for no file, ``None`` for what was not recorded."""
 
     path: str
-    before: str | State | None
-    after: str | State | None
+    before: str | FileState | None
+    after: str | FileState | None
     by_command: bool = False
     """Whether a command did it, so that nobody can tell what the file held before."""
 
 
-def of_part(part: Document, originals: Originals | None = None) -> list[Edit]:
+def of_part(part: Document, originals: Originals | None = None) -> list[RecordedEdit]:
     """The edits that a tool call made, in order; none that a call which did not complete may have made, unless it said
     so beforehand."""
     state = as_object(part.get("state")) or {}
@@ -59,7 +58,7 @@ def of_part(part: Document, originals: Originals | None = None) -> list[Edit]:
         return []
     metadata = as_object(state.get("metadata")) or {}
     told = _told(part, state, metadata) if state.get("status") == "completed" else []
-    own = recorded(metadata)
+    own = recorded_writes(metadata)
     if own is None:
         return told
     texts = {edit.path: edit for edit in reversed(told)}
@@ -70,7 +69,7 @@ def is_unwatched(part: Document) -> bool:
     """Whether a call may have changed files of which nobody has a list."""
     state = as_object(part.get("state")) or {}
     metadata = as_object(state.get("metadata")) or {}
-    return part.get("type") == "tool" and part.get("tool") == "bash" and recorded(metadata) is None
+    return part.get("type") == "tool" and part.get("tool") == "bash" and recorded_writes(metadata) is None
 
 
 def accounts_for_all(part: Document) -> bool:
@@ -78,20 +77,20 @@ def accounts_for_all(part: Document) -> bool:
     state = as_object(part.get("state")) or {}
     if part.get("tool") in _READING:
         return True
-    is_known = state.get("status") == "completed" or recorded(as_object(state.get("metadata")) or {}) is not None
+    is_known = state.get("status") == "completed" or recorded_writes(as_object(state.get("metadata")) or {}) is not None
     return part.get("tool") in _EDITING and is_known
 
 
-def _exact(write: Write, told: Edit | None, originals: Originals | None) -> Edit:
+def _exact(write: FileWrite, told: RecordedEdit | None, originals: Originals | None) -> RecordedEdit:
     """By the names of contents; by the text that the tool recorded where the content is no longer there."""
     by_command = write.before is None and told is None
     gone = write.before is None or (write.before.oid and (originals is None or not originals.has(write.before.oid)))
     before = told.before if told is not None and gone else write.before
     after = told.after if told is not None and write.after is None else write.after
-    return Edit(write.file, before, after, by_command)
+    return RecordedEdit(write.file, before, after, by_command)
 
 
-def _told(part: Document, state: Document, metadata: Document) -> list[Edit]:
+def _told(part: Document, state: Document, metadata: Document) -> list[RecordedEdit]:
     given = as_object(state.get("input")) or {}
     match part.get("tool"):
         case "edit":
@@ -107,7 +106,7 @@ def _told(part: Document, state: Document, metadata: Document) -> list[Edit]:
             return []
 
 
-def of_call(part: Document, children: Children | None, originals: Originals | None = None) -> Iterator[Edit]:
+def of_call(part: Document, children: Children | None, originals: Originals | None = None) -> Iterator[RecordedEdit]:
     """The edits of a tool call and, if it gave a task to a subagent, those of the subagent."""
     yield from of_part(part, originals)
     state = as_object(part.get("state")) or {}
@@ -128,7 +127,7 @@ def file_diffs(
 ) -> list[Document]:
     """The files that the tools changed, from the first time to the last, as OpenCode keeps them."""
     folder = ProjectFolder(place)
-    ends: dict[str, tuple[str | State | None, str | State | None]] = {}
+    ends: dict[str, tuple[str | FileState | None, str | FileState | None]] = {}
     for message in messages:
         for part in message.parts:
             texts = {edit.path: edit.after for edit in of_part(part | {"state": _without_own(part)})}
@@ -146,9 +145,9 @@ def _without_own(part: Document) -> Document:
     return state | {"metadata": {name: value for name, value in metadata.items() if name != EXTENSION_KEY}}
 
 
-def _readable(known: str | State | None, originals: Originals | None) -> str | State | None:
+def _readable(known: str | FileState | None, originals: Originals | None) -> str | FileState | None:
     """The text of a content that was put aside."""
-    if not isinstance(known, State) or not known.oid:
+    if not isinstance(known, FileState) or not known.oid:
         return known
     data = originals.content(known.oid) if originals is not None else None
     return data.decode("utf-8", "replace") if data is not None else None
@@ -167,46 +166,46 @@ def encoded(text: str, like: bytes) -> bytes | None:
         return None
 
 
-def _edited(metadata: Document, given: Document) -> list[Edit]:
+def _edited(metadata: Document, given: Document) -> list[RecordedEdit]:
     diff = as_object(metadata.get("filediff")) or {}
     path, before, after = diff.get("file"), diff.get("before"), diff.get("after")
     if not isinstance(path, str):
         return []
     # An edit that replaces nothing makes the file.
-    return [Edit(path, ABSENT if given.get("oldString") == "" else _text(before), _text(after))]
+    return [RecordedEdit(path, ABSENT if given.get("oldString") == "" else _text(before), _text(after))]
 
 
-def _written(metadata: Document, given: Document) -> list[Edit]:
+def _written(metadata: Document, given: Document) -> list[RecordedEdit]:
     with_texts = _edited(metadata, {})
     path = metadata.get("filepath")
     if not isinstance(path, str):
         return with_texts
     if metadata.get("exists") is False:
-        return [Edit(path, ABSENT, _text(given.get("content")))]
-    return with_texts or [Edit(path, None, _text(given.get("content")))]
+        return [RecordedEdit(path, ABSENT, _text(given.get("content")))]
+    return with_texts or [RecordedEdit(path, None, _text(given.get("content")))]
 
 
-def _patched(file: Document) -> list[Edit]:
+def _patched(file: Document) -> list[RecordedEdit]:
     path, target = file.get("filePath"), file.get("movePath")
     before, after = _text(file.get("before")), _text(file.get("after"))
     if not isinstance(path, str):
         return []
     match file.get("type"):
         case "add":
-            return [Edit(path, ABSENT, after)]
+            return [RecordedEdit(path, ABSENT, after)]
         case "delete":
-            return [Edit(path, before, ABSENT)]
+            return [RecordedEdit(path, before, ABSENT)]
         case "move" if isinstance(target, str):
-            return [Edit(path, before, ABSENT), Edit(target, ABSENT, after)]
+            return [RecordedEdit(path, before, ABSENT), RecordedEdit(target, ABSENT, after)]
         case _:
-            return [Edit(path, before, after)]
+            return [RecordedEdit(path, before, after)]
 
 
 def _text(value: Any) -> str | None:
     return value if isinstance(value, str) else None
 
 
-def _file_diff(name: str, before: str | State | None, after: str | State | None) -> Document:
+def _file_diff(name: str, before: str | FileState | None, after: str | FileState | None) -> Document:
     old, new = (text if isinstance(text, str) else "" for text in (before, after))
     additions, deletions = line_counts(old, new)
     fits = len(old) + len(new) <= LARGEST_TEXT

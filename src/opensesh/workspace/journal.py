@@ -18,36 +18,36 @@ from ..storage import paths
 from ..storage.disk import Disk
 from ..storage.json_tree.store import read_file, tree_name
 from ..storage.keys import check_key
-from .states import State, name_of, read
+from .files import FileState, blob_id, read_file_or_link
 
 if TYPE_CHECKING:
     from ..records import Document, Revert
     from ..storage.protocol import Store
-    from .objects import Objects
+    from .git import SnapshotObjects
     from .originals import Originals
 
 _NEXT, _STANDING = "next.json", "standing.json"
 
 
-class Entry(Struct, frozen=True, kw_only=True):
+class JournalEntry(Struct, frozen=True, kw_only=True):
     """One file."""
 
     name: str
-    was: State
+    was: FileState
     """Before this was begun."""
-    becomes: State
-    origin: State
+    becomes: FileState
+    origin: FileState
     """Before the session was reverted at all."""
 
 
-class Intention(Struct, frozen=True, kw_only=True):
+class JournalRecord(Struct, frozen=True, kw_only=True):
     """A revert, or the undoing of one."""
 
     kind: Literal["revert", "unrevert"]
     message_id: str
     part_id: str | None = None
     snapshot: str | None = None
-    files: tuple[Entry, ...] = ()
+    files: tuple[JournalEntry, ...] = ()
 
     def matches(self, revert: Revert | None) -> bool:
         """Whether this is about the revert that a session's record names."""
@@ -61,7 +61,7 @@ class Intention(Struct, frozen=True, kw_only=True):
         return {name: value for name, value in fields.items() if value is not None}
 
 
-class Journal:
+class RevertJournal:
     """The journal of one session."""
 
     def __init__(self, store: Store, session_id: str, *, state: str | None = None, disk: Disk | None = None) -> None:
@@ -70,16 +70,16 @@ class Journal:
         self._disk = disk or Disk()
 
     @property
-    def next(self) -> Intention | None:
+    def next(self) -> JournalRecord | None:
         """What was begun and not finished."""
         return self._read(_NEXT)
 
     @property
-    def standing(self) -> Intention | None:
+    def standing(self) -> JournalRecord | None:
         """What was done and can be undone."""
         return self._read(_STANDING)
 
-    def begin(self, intention: Intention, contents: Contents, root: str) -> None:
+    def begin(self, intention: JournalRecord, contents: FileContents, root: str) -> None:
         """Write an intention, and before it every content that no snapshot holds."""
         for entry in intention.files:
             self._keep(entry.becomes.oid, contents, None)
@@ -111,20 +111,20 @@ class Journal:
             data = read_file(self._content(oid))
         except OSError:
             return None
-        return data if name_of(data) == oid else None
+        return data if blob_id(data) == oid else None
 
-    def _keep(self, oid: str, contents: Contents, path: str | None) -> None:
+    def _keep(self, oid: str, contents: FileContents, path: str | None) -> None:
         if not oid or contents.in_snapshots(oid) or self.content(oid) is not None:
             return
         data = contents.get(oid)
         if data is None and path is not None:
-            data = read(path)
-        if data is not None and name_of(data) == oid:
+            data = read_file_or_link(path)
+        if data is not None and blob_id(data) == oid:
             self._disk.replace(self._content(oid), data)
 
-    def _read(self, name: str) -> Intention | None:
+    def _read(self, name: str) -> JournalRecord | None:
         try:
-            return convert(json.loads(read_file(self._file(name))), Intention)
+            return convert(json.loads(read_file(self._file(name))), JournalRecord)
         except (OSError, ValueError, MsgspecError):
             return None
 
@@ -135,10 +135,12 @@ class Journal:
         return os.path.join(self.folder, "contents", oid)
 
 
-class Contents:
+class FileContents:
     """What files hold, by name: in the snapshots, in the journal, put aside, or known since a moment ago."""
 
-    def __init__(self, objects: Objects | None, journal: Journal, originals: Originals | None = None) -> None:
+    def __init__(
+        self, objects: SnapshotObjects | None, journal: RevertJournal, originals: Originals | None = None
+    ) -> None:
         self._objects = objects
         self._journal = journal
         self._originals = originals
@@ -146,7 +148,7 @@ class Contents:
 
     def add(self, data: bytes) -> str:
         """Take note of a content; its name."""
-        oid = name_of(data)
+        oid = blob_id(data)
         self._known[oid] = data
         return oid
 

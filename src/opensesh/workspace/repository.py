@@ -32,7 +32,7 @@ _CARRIED = ("filemode", "ignorecase", "symlinks", "precomposeunicode")
 _SIZES = ("size", "size-pack", "size-garbage")
 
 
-class Facts(NamedTuple):
+class RepoSettings(NamedTuple):
     """What matters of the user's own repository."""
 
     objects: str = ""
@@ -54,10 +54,10 @@ class Repository:
         self.bench = os.path.join(home, tree_name(place.directory))
         self.locks = Locks(os.path.join(home, "locks"))
         self.disk = Disk(durable=False)
-        self._facts: Facts | None = None
+        self._facts: RepoSettings | None = None
 
     @property
-    def facts(self) -> Facts:
+    def facts(self) -> RepoSettings:
         """What matters of the user's own repository, as it was when first asked for."""
         if self._facts is None:
             self._facts = facts_of(self.place.sandbox)
@@ -110,7 +110,7 @@ class Repository:
         """Keep a snapshot from being tidied away, by OpenCode or by us; the day says since when."""
         self.store_git().run("update-ref", f"{PINS}/{day}/{tree}", tree)
 
-    def working(self) -> Locks:
+    def index_lock(self) -> Locks:
         """Held while the index is in use."""
         return Locks(os.path.join(self.bench, "locks"))
 
@@ -156,7 +156,7 @@ class Repository:
         if objects not in known:
             self.disk.replace(path, b"".join(os.fsencode(line) + b"\n" for line in (*known, objects)))
 
-    def _make_bench(self, facts: Facts) -> None:
+    def _make_bench(self, facts: RepoSettings) -> None:
         settings = [("repositoryformatversion", "0"), ("bare", "false"), *facts.disk]
         if facts.excludes_file:
             settings.append(("excludesfile", _quoted(facts.excludes_file)))
@@ -179,7 +179,7 @@ class Repository:
         return True
 
 
-def data_of(store: Store) -> str:
+def data_folder(store: Store) -> str:
     """The data folder that a store belongs to. One that belongs to none has a folder of its own among our state: in
     that of another store, whoever tidies up there would take its snapshots for forgotten ones."""
     if os.path.basename(store.place) == "storage" or os.path.isfile(store.place):
@@ -189,17 +189,17 @@ def data_of(store: Store) -> str:
     return os.path.join(paths.state(), "stores", tree_name(store.place))
 
 
-def facts_of(sandbox: str) -> Facts:
+def facts_of(sandbox: str) -> RepoSettings:
     """Look at the user's repository, without touching it. One that git will not look at has no facts."""
     git = Git(sandbox, surroundings(alone=False))
     try:
         shown = git.run("rev-parse", "--show-object-format", "--git-path", "objects", "--git-path", "info/exclude")
     except SnapshotError:
-        return Facts()
+        return RepoSettings()
     kind, objects, exclude = (os.fsdecode(line) for line in shown.split(b"\n")[:3])
     settings = _settings(git)
     disk = tuple((name, settings[name]) for name in _CARRIED if settings.get(name) in ("true", "false"))
-    return Facts(
+    return RepoSettings(
         objects=os.path.abspath(os.path.join(sandbox, objects)) if kind == "sha1" else "",
         exclude=os.path.abspath(os.path.join(sandbox, exclude)),
         excludes_file=os.path.expanduser(settings.get("excludesfile", "")),

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, NamedTuple
 from ..errors import SnapshotError, WriteError
 from ..records import as_list, as_object
 from ..storage.protocol import StoredMessage
-from . import points, states, summary
-from .changes import Collector, stories
-from .journal import Contents, Entry, Intention, Journal
+from . import summary
+from .changes import ChangeCollector, stories
+from .files import ProjectFolder, delete_file, file_state, read_file_or_link, temp_path_for, write_file
+from .journal import FileContents, JournalEntry, JournalRecord, RevertJournal
 from .originals import Originals
-from .plan import Pending, Plan, Planned, Planner, listed
-from .project_folder import ProjectFolder
-from .trash import FILE, Trash
+from .revert_plan import PlannedFile, RevertedFile, RevertPlan, RevertPlanner, listed, message_index, recorded_point
+from .trash import FILE, RevertTrash
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ..records import Document, Session
     from ..sessions import Sessions
     from ..storage.disk import Disk
-    from .points import Point
+    from .revert_plan import RevertPoint
     from .snapshots import Snapshots
 
 
@@ -35,7 +35,7 @@ _NOT_ALLOWED = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENAMETOOLONG, errn
 """What trying again does not mend."""
 
 
-class Preview(NamedTuple):
+class RevertPreview(NamedTuple):
     """What a revert, or the undoing of one, would do."""
 
     session_id: str
@@ -43,7 +43,7 @@ class Preview(NamedTuple):
     """The point, as the session's record will name it; ``None`` when a revert is undone."""
     hidden: tuple[str, ...]
     """The messages that will be hidden, by id; the first may stay in part."""
-    plan: Plan
+    plan: RevertPlan
     outside: tuple[str, ...] = ()
     """Files that the session changed outside of its project. They are left alone."""
     unwatched: tuple[str, ...] = ()
@@ -62,18 +62,18 @@ class Preview(NamedTuple):
         }
 
 
-class Done(NamedTuple):
+class RevertResult(NamedTuple):
     """What was done."""
 
     session: Session
-    preview: Preview
-    left_alone: tuple[Planned, ...] = ()
+    preview: RevertPreview
+    left_alone: tuple[PlannedFile, ...] = ()
     """Files that could not be brought back, and why."""
     kept: str = ""
     """The folder with copies of what someone else had written and force wrote over; empty if there was nothing."""
 
 
-class Tools(NamedTuple):
+class RevertDeps(NamedTuple):
     """What all reverts of a place work with."""
 
     sessions: Sessions
@@ -83,27 +83,27 @@ class Tools(NamedTuple):
     state: str | None
 
 
-class Reversal:
+class RevertOperation:
     """One session, from the moment it is looked at to the end of the ``with`` block."""
 
-    def __init__(self, tools: Tools, session_id: str) -> None:
+    def __init__(self, tools: RevertDeps, session_id: str) -> None:
         self._tools = tools
         self._sessions = tools.sessions
         self._snapshots = tools.snapshots
         self._folder = ProjectFolder(tools.snapshots.place)
-        self._journal = Journal(tools.sessions.store, session_id, state=tools.state, disk=tools.disk)
+        self._journal = RevertJournal(tools.sessions.store, session_id, state=tools.state, disk=tools.disk)
         has_any = tools.snapshots.readable and os.path.isdir(tools.snapshots.repository.store)
         self._objects = tools.snapshots.objects() if has_any else None
         self._originals = Originals(tools.sessions.store, state=tools.state)
-        self._trash = Trash(tools.sessions, state=tools.state, disk=tools.disk)
-        self._contents = Contents(self._objects, self._journal, self._originals)
+        self._trash = RevertTrash(tools.sessions, state=tools.state, disk=tools.disk)
+        self._contents = FileContents(self._objects, self._journal, self._originals)
         modes = tools.snapshots.repository.trusts_modes() if tools.snapshots.readable else os.name != "nt"
         self._modes = modes
-        self._planner = Planner(self._folder, self._contents, modes=modes)
+        self._planner = RevertPlanner(self._folder, self._contents, modes=modes)
         self.session = tools.sessions.get(session_id)
         self.history: Sequence[StoredMessage] = tools.sessions.messages(session_id)
 
-    def __enter__(self) -> Reversal:
+    def __enter__(self) -> RevertOperation:
         return self
 
     def __exit__(
@@ -119,47 +119,47 @@ class Reversal:
 
     # -- planning ------------------------------------------------------------------------------------------------------
 
-    def back(self, point: Point) -> Preview:
+    def back(self, point: RevertPoint) -> RevertPreview:
         """What going back to ``point`` would do."""
         collector = self._collector()
         plan = self._planner.back(collector.since(self.history, point), self._pending())
         hidden = tuple(str(message.info["id"]) for message in self.history[point.message :])
         record = point.record(self.history)
         outside, unwatched = tuple(collector.outside), tuple(collector.unwatched)
-        return Preview(self.session.id, record, hidden, plan, outside, unwatched)
+        return RevertPreview(self.session.id, record, hidden, plan, outside, unwatched)
 
-    def forth(self) -> Preview:
+    def forth(self) -> RevertPreview:
         """What undoing the revert would do."""
-        return Preview(self.session.id, None, (), self._planner.forth(self._pending()))
+        return RevertPreview(self.session.id, None, (), self._planner.forth(self._pending()))
 
-    def _collector(self) -> Collector:
-        return Collector(self._folder, self._objects, self._sessions.messages, self._originals)
+    def _collector(self) -> ChangeCollector:
+        return ChangeCollector(self._folder, self._objects, self._sessions.messages, self._originals)
 
-    def _pending(self) -> Mapping[str, Pending]:
+    def _pending(self) -> Mapping[str, RevertedFile]:
         """What the revert that stands did: as we noted it or, if OpenCode did it, as it must have been."""
         revert, standing = self.session.revert, self._journal.standing
         if standing is not None and standing.matches(revert):
-            return {entry.name: Pending(entry.origin, entry.becomes) for entry in standing.files}
-        point = points.recorded(self.history, revert) if revert is not None else None
+            return {entry.name: RevertedFile(entry.origin, entry.becomes) for entry in standing.files}
+        point = recorded_point(self.history, revert) if revert is not None else None
         if revert is None or revert.snapshot is None or point is None or self._objects is None:
             return {}
         changes = [each for each in self._collector().since(self.history, point) if each.in_snapshot]
-        pending: dict[str, Pending] = {}
+        pending: dict[str, RevertedFile] = {}
         for name, story in stories(changes).items():
             origin = self._objects.state(revert.snapshot, name)
             becomes = self._planner.settle(story.before, self._folder.path(name))
             if origin is not None and becomes is not None:
-                pending[name] = Pending(origin, becomes)
+                pending[name] = RevertedFile(origin, becomes)
         return pending
 
     # -- doing ---------------------------------------------------------------------------------------------------------
 
-    def mark(self, preview: Preview) -> Session:
+    def mark(self, preview: RevertPreview) -> Session:
         """Hide the messages, and leave the files alone."""
         record = preview.revert or {}
         return self._sessions.update(self.session.id, lambda info: info.update(revert=record))
 
-    def carry_out(self, preview: Preview) -> Done:
+    def carry_out(self, preview: RevertPreview) -> RevertResult:
         """Do it: first say so in the journal, then in the session's record, then touch the files."""
         intention = self._intention(preview)
         kept = self._keep(preview.plan.conflicts)
@@ -168,11 +168,11 @@ class Reversal:
             # From here on whoever looks at the session, OpenCode too, knows which snapshot has everything.
             self._sessions.update(self.session.id, lambda info: info.update(revert=intention.record))
         missed = self._apply(intention)
-        return Done(self._finish(intention), preview, (*preview.plan.lost, *missed), kept)
+        return RevertResult(self._finish(intention), preview, (*preview.plan.lost, *missed), kept)
 
-    def _keep(self, conflicts: Sequence[Planned]) -> str:
+    def _keep(self, conflicts: Sequence[PlannedFile]) -> str:
         """Copy what someone else wrote, for undoing a revert brings back only what was there before it."""
-        files = {each.name: states.read(self._folder.path(each.name)) for each in conflicts if each.was.oid}
+        files = {each.name: read_file_or_link(self._folder.path(each.name)) for each in conflicts if each.was.oid}
         return self._trash.keep(self.session.id, files) if files else ""
 
     def recover(self) -> bool:
@@ -189,15 +189,15 @@ class Reversal:
             self._journal.abandon()  # the record was not written yet, so no file was touched
         return True
 
-    def _intention(self, preview: Preview) -> Intention:
+    def _intention(self, preview: RevertPreview) -> JournalRecord:
         files = tuple(
-            Entry(name=each.name, was=each.was, becomes=each.becomes, origin=each.origin)
+            JournalEntry(name=each.name, was=each.was, becomes=each.becomes, origin=each.origin)
             for each in preview.plan.files
             if each.verdict != "lost"
         )
         revert = self.session.revert
         if preview.revert is None and revert is not None:
-            return Intention(
+            return JournalRecord(
                 kind="unrevert",
                 message_id=revert.message_id,
                 part_id=revert.part_id,
@@ -206,7 +206,7 @@ class Reversal:
             )
         point = preview.revert or {}
         snapshot = revert.snapshot if revert is not None and revert.snapshot else self._snapshots.track()
-        return Intention(
+        return JournalRecord(
             kind="revert",
             message_id=point["messageID"],
             part_id=point.get("partID"),
@@ -214,40 +214,40 @@ class Reversal:
             files=files,
         )
 
-    def _apply(self, intention: Intention) -> list[Planned]:
+    def _apply(self, intention: JournalRecord) -> list[PlannedFile]:
         """Bring every file to what it becomes; those that someone changed at this very moment are left alone."""
-        missed: list[Planned] = []
+        missed: list[PlannedFile] = []
         # What goes makes room for what comes: a folder may have been a file, and a file a folder.
         for entry in sorted(intention.files, key=lambda each: bool(each.becomes.oid)):
             path = self._folder.path(entry.name)
-            now = states.look(path, modes=self._modes)
+            now = file_state(path, modes=self._modes)
             if now.fits(entry.becomes):
                 continue
             data = self._contents.get(entry.becomes.oid) if entry.becomes.oid else b""
             if not now.fits(entry.was) or data is None:
-                self._tools.disk.discard(states.beside(path, entry.becomes))
+                self._tools.disk.discard(temp_path_for(path, entry.becomes))
                 reason = "changed at this very moment" if data is not None else "its content is gone"
-                missed.append(Planned(entry.name, "lost", now, now, entry.origin, reason))
+                missed.append(PlannedFile(entry.name, "lost", now, now, entry.origin, reason))
             elif refusal := self._change(entry, data):
-                missed.append(Planned(entry.name, "lost", now, now, entry.origin, refusal))
+                missed.append(PlannedFile(entry.name, "lost", now, now, entry.origin, refusal))
         return missed
 
-    def _change(self, entry: Entry, data: bytes) -> str:
+    def _change(self, entry: JournalEntry, data: bytes) -> str:
         """Write one file, or take it away; why that is not allowed, if so. Nobody would be helped if one file that is
         out of reach kept all others, and the session, from going anywhere."""
         disk, folder = self._tools.disk, self._folder
         try:
             if entry.becomes.oid:
-                states.put(disk, folder.path(entry.name), entry.becomes, data)
+                write_file(disk, folder.path(entry.name), entry.becomes, data)
             else:
-                states.take_away(disk, folder.root, entry.name, keep=folder.directory)
+                delete_file(disk, folder.root, entry.name, keep=folder.directory)
         except WriteError as error:
             if error.data.get("errno") not in _NOT_ALLOWED:
                 raise
             return f"it may not be written: {os.strerror(error.data['errno'])}"
         return ""
 
-    def _finish(self, intention: Intention) -> Session:
+    def _finish(self, intention: JournalRecord) -> Session:
         """The files are done: now the records that follow from them."""
         if intention.kind == "unrevert":
             found = summary.known_diffs(self.history, self._snapshots, self._originals)
@@ -257,7 +257,7 @@ class Reversal:
         record = intention.record
         if intention.snapshot:
             record["diff"] = self._diff_since(intention.snapshot)
-        point = points.index(self.history, intention.message_id)
+        point = message_index(self.history, intention.message_id)
         found = summary.known_diffs(self.history[point:], self._snapshots, self._originals)
         session = self._record(found, lambda info: info.update(revert=record))
         self._journal.finish()
@@ -282,7 +282,7 @@ class Reversal:
         revert = self.session.revert
         if revert is None:
             return []
-        point = points.recorded(self.history, revert)
+        point = recorded_point(self.history, revert)
         hidden = _hidden(self.history, point) if point is not None else []
         gone: list[str] = []
         if hidden:
@@ -328,7 +328,7 @@ class Reversal:
         return gone[::-1]
 
 
-def _hidden(history: Sequence[StoredMessage], point: Point) -> list[StoredMessage]:
+def _hidden(history: Sequence[StoredMessage], point: RevertPoint) -> list[StoredMessage]:
     """What comes at and after the point; of the first message, only the parts that go."""
     first, *rest = history[point.message :]
     if not point.part:

@@ -11,10 +11,9 @@ from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
 from ..storage.disk import Disk
-from . import points
-from .journal import Journal
-from .plan import Plan
-from .reversal import Done, Preview, Reversal, Tools
+from .journal import RevertJournal
+from .reversal import RevertDeps, RevertOperation, RevertPreview, RevertResult
+from .revert_plan import RevertPlan, find_point, recorded_point
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
     from ..storage.protocol import StoredMessage
     from .snapshots import Snapshots
 
-__all__ = ["Done", "Preview", "Reverts"]
+__all__ = ["RevertPreview", "RevertResult", "Reverts"]
 
 
 class Reverts:
@@ -45,22 +44,22 @@ class Reverts:
         """With ``leases``, a session that someone runs is :class:`~opensesh.errors.BusyError`; a caller who runs it
         himself
         passes none."""
-        self._tools = Tools(sessions, snapshots, publish or _nobody, disk or Disk(), state)
+        self._tools = RevertDeps(sessions, snapshots, publish or _nobody, disk or Disk(), state)
         self._leases = leases
 
-    def preview(self, session_id: str, message_id: str, part_id: str | None = None) -> Preview:
+    def preview(self, session_id: str, message_id: str, part_id: str | None = None) -> RevertPreview:
         """What :meth:`revert` would do. Touches nothing."""
-        with Reversal(self._tools, session_id) as reversal:
-            return reversal.back(points.find(reversal.history, message_id, part_id))
+        with RevertOperation(self._tools, session_id) as reversal:
+            return reversal.back(find_point(reversal.history, message_id, part_id))
 
-    def preview_undo(self, session_id: str) -> Preview:
+    def preview_unrevert(self, session_id: str) -> RevertPreview:
         """What :meth:`unrevert` would do. Touches nothing."""
-        with Reversal(self._tools, session_id) as reversal:
+        with RevertOperation(self._tools, session_id) as reversal:
             return reversal.forth()
 
     def revert(
         self, session_id: str, message_id: str, part_id: str | None = None, *, force: bool = False, files: bool = True
-    ) -> Done:
+    ) -> RevertResult:
         """Go back to before a message, or a part of one. From a revert that stands this moves on, in either direction.
 
         Raises :class:`~opensesh.errors.RevertConflictError`, and touches nothing, when someone else changed one of
@@ -68,25 +67,25 @@ class Reverts:
         ``force`` goes on all the same: what they held is then part of what can be brought back. Without ``files`` only
         the conversation goes back; a revert that took files along goes on doing so.
         """
-        with self._owned(session_id), Reversal(self._tools, session_id) as reversal:
+        with self._owned(session_id), RevertOperation(self._tools, session_id) as reversal:
             reversal.recover()
-            preview = reversal.back(points.find(reversal.history, message_id, part_id))
+            preview = reversal.back(find_point(reversal.history, message_id, part_id))
             if not files and not reversal.took_files:
-                return Done(reversal.mark(preview), preview._replace(plan=Plan()))
+                return RevertResult(reversal.mark(preview), preview._replace(plan=RevertPlan()))
             if not force:
                 preview.plan.refuse_conflicts()
             return reversal.carry_out(preview)
 
-    def unrevert(self, session_id: str, *, force: bool = False) -> Done:
+    def unrevert(self, session_id: str, *, force: bool = False) -> RevertResult:
         """Undo a revert: the messages and the files are back. A session that is not reverted stays as it is.
 
         Raises :class:`~opensesh.errors.RevertConflictError` as :meth:`revert` does.
         """
-        with self._owned(session_id), Reversal(self._tools, session_id) as reversal:
+        with self._owned(session_id), RevertOperation(self._tools, session_id) as reversal:
             reversal.recover()
             preview = reversal.forth()
             if reversal.session.revert is None:
-                return Done(reversal.session, preview)
+                return RevertResult(reversal.session, preview)
             if not force:
                 preview.plan.refuse_conflicts()
             return reversal.carry_out(preview)
@@ -98,14 +97,14 @@ class Reverts:
         """
         if self._journal(session_id).next is None:
             return False
-        with self._owned(session_id), Reversal(self._tools, session_id) as reversal:
+        with self._owned(session_id), RevertOperation(self._tools, session_id) as reversal:
             return reversal.recover()
 
     def remaining(self, session_id: str) -> Sequence[StoredMessage]:
         """A session's messages without those that a revert hides, if one stands: what :meth:`cleanup` would leave."""
         standing = self._tools.sessions.get(session_id).revert
         history = self._tools.sessions.messages(session_id)
-        point = points.recorded(history, standing) if standing is not None else None
+        point = recorded_point(history, standing) if standing is not None else None
         return history if point is None else point.before(history)
 
     def cleanup(self, session_id: str) -> list[str]:
@@ -116,12 +115,12 @@ class Reverts:
         standing = self._tools.sessions.get(session_id).revert
         if standing is None and self._journal(session_id).next is None:
             return []
-        with Reversal(self._tools, session_id) as reversal:
+        with RevertOperation(self._tools, session_id) as reversal:
             reversal.recover()
             return reversal.make_final()
 
-    def _journal(self, session_id: str) -> Journal:
-        return Journal(self._tools.sessions.store, session_id, state=self._tools.state, disk=self._tools.disk)
+    def _journal(self, session_id: str) -> RevertJournal:
+        return RevertJournal(self._tools.sessions.store, session_id, state=self._tools.state, disk=self._tools.disk)
 
     def _owned(self, session_id: str) -> AbstractContextManager[object]:
         return self._leases.acquire(session_id, "opensesh revert") if self._leases is not None else nullcontext()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import os
+import stat
 import threading
 import time
 from collections import OrderedDict
@@ -17,17 +18,15 @@ from typing import TYPE_CHECKING, NamedTuple
 from ..errors import OpenseshError, SnapshotError
 from ..storage import paths
 from . import diffs
-from .objects import Objects
+from .git import Git, SnapshotObjects, join, split, surroundings
 from .repository import Repository
-from .scan import Limits, Scan, look, note
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Sequence
+    from collections.abc import Generator, Iterable, Sequence
     from concurrent.futures import Future, ThreadPoolExecutor
 
     from ..project import ProjectLocation
     from ..records import Document
-    from .git import Git
 
 log = logging.getLogger("opensesh.workspace")
 _DAY = 86_400
@@ -51,7 +50,7 @@ class _Taken(NamedTuple):
     large: frozenset[str]
 
 
-class Taking:
+class PendingSnapshot:
     """A snapshot being taken, in a thread of its own: begin it early, await it when the first tool is about to run.
 
     Its tree is ``None`` if there is none: snapshots are off, the attempt failed, or nobody had the patience.
@@ -65,7 +64,7 @@ class Taking:
         """Whether awaiting it takes no time."""
         return self._future is None or self._future.done()
 
-    async def within(self, seconds: float | None = None) -> str | None:
+    async def result(self, seconds: float | None = None) -> str | None:
         """The snapshot; ``None`` after so many seconds, and from then on: files may have changed under it.
 
         A caller that is cancelled leaves the snapshot to whoever else awaits it.
@@ -83,7 +82,7 @@ class Taking:
             return None
 
     def __await__(self) -> Generator[object, None, str | None]:
-        return self.within().__await__()
+        return self.result().__await__()
 
 
 class Snapshots:
@@ -99,13 +98,13 @@ class Snapshots:
         *,
         data: str | None = None,
         state: str | None = None,
-        limits: Limits | None = None,
+        limits: SnapshotLimits | None = None,
         enabled: bool = True,
     ) -> None:
         """``data`` is OpenCode's data folder, ``state`` our own state folder; ``enabled`` the user's wish."""
         self.place = place
         self.repository = Repository(place, data=data, state=state)
-        self.limits = limits or Limits()
+        self.limits = limits or SnapshotLimits()
         self.note = _why_not(place)
         """Why there are none, or what the last one leaves out; ``None`` if all is well."""
         self.readable = self.note is None
@@ -125,16 +124,16 @@ class Snapshots:
 
     # -- taking --------------------------------------------------------------------------------------------------------
 
-    def begin(self) -> Taking:
+    def begin(self) -> PendingSnapshot:
         """Start taking a snapshot and return at once."""
         if not self.enabled:
-            return Taking(None)
+            return PendingSnapshot(None)
         with self._hiring:
             if self._worker is None:
                 from concurrent.futures import ThreadPoolExecutor
 
                 self._worker = ThreadPoolExecutor(1, "opensesh-snapshot")
-            return Taking(self._worker.submit(self.track))
+            return PendingSnapshot(self._worker.submit(self.track))
 
     def track(self) -> str | None:
         """Take a snapshot; its tree, or ``None`` and a :attr:`note`. Never raises for what git or the disk refuse."""
@@ -188,9 +187,9 @@ class Snapshots:
             return ""
         return diffs.unified(self.repository.reader(), before, after, self.scope)
 
-    def objects(self) -> Objects:
+    def objects(self) -> SnapshotObjects:
         """A look into the snapshots."""
-        return Objects(self.repository.reader(), empty=not os.path.isdir(self.repository.store))
+        return SnapshotObjects(self.repository.reader(), empty=not os.path.isdir(self.repository.store))
 
     @property
     def git(self) -> Git:
@@ -214,7 +213,7 @@ class Snapshots:
         if first:
             self._refuse_over_quota()
         moment = time.time()
-        with self.repository.working().exclusive("index"):
+        with self.repository.index_lock().exclusive("index"):
             self.repository.drop_stale_lock()
             first = self.repository.refresh_rules() or first
             try:
@@ -232,10 +231,10 @@ class Snapshots:
         self.note = _left_out(scan, self.limits)
         return tree
 
-    def _tree(self, git: Git, *, first: bool) -> tuple[str, Scan]:
-        scan = look(git, self.place, self.limits, first=first)
+    def _tree(self, git: Git, *, first: bool) -> tuple[str, WorkTreeScan]:
+        scan = scan_work_tree(git, self.place, self.limits, first=first)
         if scan.changed or scan.gone or self._last is None or self._last[0] != self._mark():
-            note(git, scan, self.place.sandbox)
+            update_index(git, scan, self.place.sandbox)
             tree = git.line("write-tree")
             self._last = (self._mark(), tree)
         return self._last[1], scan
@@ -265,7 +264,7 @@ class Snapshots:
         large = {name for tree in (before, after) if tree in self._taken for name in self._taken[tree].large}
         return large | self._ignored
 
-    def _unseen(self, before: str, after: str, found: Sequence[diffs.Changed]) -> set[str]:
+    def _unseen(self, before: str, after: str, found: Sequence[diffs.ChangedFile]) -> set[str]:
         unseen = self._left_out(before, after)
         taken = self._taken.get(before)
         if taken and any(os.path.basename(each.name) == ".gitignore" for each in found):
@@ -301,7 +300,7 @@ def _why_not(place: ProjectLocation) -> str | None:
     return None
 
 
-def _left_out(scan: Scan, limits: Limits) -> str | None:
+def _left_out(scan: WorkTreeScan, limits: SnapshotLimits) -> str | None:
     said: list[str] = []
     if scan.large:
         size = limits.file / (1 << 20)
@@ -313,3 +312,129 @@ def _left_out(scan: Scan, limits: Limits) -> str | None:
 
 def _few(names: Sequence[str]) -> str:
     return ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")
+
+
+MEBIBYTE = 1 << 20
+
+
+class SnapshotLimits(NamedTuple):
+    """How much is too much, in bytes."""
+
+    file: int = 2 * MEBIBYTE
+    """A larger file is left out, unless the user's own repository has it."""
+    new: int = 1024 * MEBIBYTE
+    """With more than this in new files that the user's repository does not have, no snapshot is taken."""
+    store: int = 4096 * MEBIBYTE
+    """With more than this in the project's snapshots, no more are taken."""
+    watched_files: int = 20_000
+    """Where there are no snapshots, files around a command are compared only up to this number (a count, not bytes)."""
+
+
+class WorkTreeScan(NamedTuple):
+    """What is to be noted in the index, by names relative to the checkout."""
+
+    changed: Sequence[str]
+    gone: Sequence[str]
+    large: Sequence[str]
+    """Left out because of their size."""
+    nested: Sequence[str]
+    """Left out because they are repositories of their own."""
+    ignored: Sequence[str]
+    """Left out from now on; also among those that are gone."""
+
+
+def scan_work_tree(git: Git, place: ProjectLocation, limits: SnapshotLimits, *, first: bool) -> WorkTreeScan:
+    """Compare the folder with the index. ``first`` has it also find files that are ignored by now."""
+    finding = Git(place.directory, git.environment).start("ls-files", "-z", "-o", "--exclude-standard", "--full-name")
+    try:
+        noticed = git.run("diff-files", "-z", "--name-status", "--no-renames", "--ignore-submodules=all")
+        modified, gone = _modified(noticed)
+    finally:
+        found = git.finish(finding)
+    others = split(found)
+    ignored: list[str] = []
+    if first or any(os.path.basename(name) == ".gitignore" for name in (*modified, *gone, *others)):
+        ignored = git.names("ls-files", "-z", "-c", "-i", "--exclude-standard")
+    sizes = _sizes(place.sandbox, [name for name in (*modified, *others) if not name.endswith("/")])
+    large = _too_large(place, sizes, limits)
+    _refuse_too_much(place, {name: sizes[name] for name in others if name in sizes and name not in large}, limits)
+    left_out = large.union(ignored)
+    return WorkTreeScan(
+        changed=[name for name in sizes if name not in left_out],
+        gone=[*dict.fromkeys((*gone, *ignored, *(name for name in modified if name in large)))],
+        large=sorted(large),
+        nested=[name for name in others if name.endswith("/")],
+        ignored=ignored,
+    )
+
+
+def update_index(git: Git, scan: WorkTreeScan, sandbox: str) -> None:
+    """Bring the index up to date."""
+    if scan.gone:
+        git.run("update-index", "-z", "--force-remove", "--stdin", given=join(scan.gone))
+    if not scan.changed:
+        return
+    try:
+        _add(git, scan.changed)
+    except SnapshotError:
+        # A file that we may not read costs only itself.
+        readable = [name for name in scan.changed if _readable(os.path.join(sandbox, name))]
+        if len(readable) == len(scan.changed):
+            raise
+        _add(git, readable)
+
+
+def tracked(sandbox: str, names: Iterable[str]) -> set[str]:
+    """Those of ``names`` that the user's own repository has."""
+    wanted = set(names)
+    if not wanted:
+        return set()
+    git = Git(sandbox, surroundings(alone=False))
+    few = sorted(wanted) if sum(map(len, wanted)) < 50_000 else []
+    try:
+        return wanted.intersection(git.names("ls-files", "-z", "--", *few))
+    except SnapshotError:
+        return set()
+
+
+def _add(git: Git, names: Sequence[str]) -> None:
+    git.run("update-index", "--add", "--remove", "--replace", "-z", "--stdin", given=join(names))
+
+
+def _modified(printed: bytes) -> tuple[list[str], list[str]]:
+    words = split(printed)
+    pairs = list(zip(words[::2], words[1::2], strict=True))
+    changed = [name for letter, name in pairs if letter != "D"]
+    return changed, [name for letter, name in pairs if letter == "D"]
+
+
+def _sizes(sandbox: str, names: Iterable[str]) -> dict[str, int]:
+    """How large each file is; those that are gone by now are left out."""
+    sizes: dict[str, int] = {}
+    for name in names:
+        try:
+            found = os.lstat(os.path.join(sandbox, name))
+        except OSError:
+            continue
+        sizes[name] = found.st_size if stat.S_ISREG(found.st_mode) else 0
+    return sizes
+
+
+def _too_large(place: ProjectLocation, sizes: dict[str, int], limits: SnapshotLimits) -> set[str]:
+    large = {name for name, size in sizes.items() if size > limits.file}
+    return large - tracked(place.sandbox, large)
+
+
+def _refuse_too_much(place: ProjectLocation, sizes: dict[str, int], limits: SnapshotLimits) -> None:
+    if sum(sizes.values()) <= limits.new:
+        return
+    total = sum(sizes[name] for name in sizes.keys() - tracked(place.sandbox, sizes))
+    if total > limits.new:
+        raise SnapshotError(
+            f"{total / 1e9:.1f} GB of new files in {place.directory} that git does not track are too much for a "
+            "snapshot; have .gitignore name what need not be kept"
+        )
+
+
+def _readable(path: str) -> bool:
+    return os.path.islink(path) or os.access(path, os.R_OK)

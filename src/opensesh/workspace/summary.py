@@ -25,14 +25,14 @@ if TYPE_CHECKING:
 log = logging.getLogger("opensesh.workspace")
 
 
-class Span(NamedTuple):
+class SnapshotRange(NamedTuple):
     """The snapshots between which a stretch of history happened."""
 
     before: str
     after: str
 
 
-def span(messages: Sequence[StoredMessage]) -> Span | None:
+def snapshot_range(messages: Sequence[StoredMessage]) -> SnapshotRange | None:
     """From the first snapshot before a step to the last one after a step; ``None`` where one of them is missing."""
     before = after = ""
     for message in messages:
@@ -44,7 +44,7 @@ def span(messages: Sequence[StoredMessage]) -> Span | None:
                 before = snapshot
             elif part.get("type") == "step-finish":
                 after = snapshot
-    return Span(before, after) if before and after else None
+    return SnapshotRange(before, after) if before and after else None
 
 
 def turn(messages: Sequence[StoredMessage], prompt_id: str) -> list[StoredMessage]:
@@ -73,7 +73,7 @@ def totals(diffs: Sequence[Document]) -> Document:
     }
 
 
-def diffs_of(
+def history_diffs(
     messages: Sequence[StoredMessage], snapshots: Snapshots, originals: Originals | None = None
 ) -> list[Document]:
     """The files that a stretch of history changed.
@@ -81,7 +81,7 @@ def diffs_of(
     From the snapshots at its ends; where there are none, from what the tools recorded of their own edits and, if
     ``originals`` is given, put aside.
     """
-    ends = span(messages)
+    ends = snapshot_range(messages)
     if ends is None or not snapshots.readable:
         return edits.file_diffs(messages, snapshots.place, originals)
     return snapshots.diff(*ends)
@@ -133,9 +133,9 @@ def record(
 def known_diffs(
     messages: Sequence[StoredMessage], snapshots: Snapshots, originals: Originals | None = None
 ) -> list[Document]:
-    """:func:`diffs_of`, or nothing if a snapshot is no longer there."""
+    """:func:`history_diffs`, or nothing if a snapshot is no longer there."""
     try:
-        return diffs_of(messages, snapshots, originals)
+        return history_diffs(messages, snapshots, originals)
     except SnapshotError as error:
         log.info("%s", error)
         return []

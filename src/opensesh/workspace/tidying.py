@@ -13,25 +13,26 @@ import threading
 import time
 from typing import TYPE_CHECKING, NamedTuple
 
-from ..errors import NotFoundError, OpenseshError, RecordError
+from ..errors import NotFoundError, OpenseshError, RecordError, SnapshotError
 from ..project import GLOBAL, ProjectLocation
 from ..records import as_object
 from ..storage import paths
 from ..storage.json_tree.store import JsonTree, tree_name
+from .git import split
 from .originals import Originals, contents_in
-from .quota import KEEP_DAYS, tidy
-from .repository import Repository, data_of
+from .repository import PINS, Repository, data_folder
 from .summary import snapshots_in
-from .trash import Trash
+from .trash import RevertTrash
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Collection, Iterator, Sequence
 
     from ..records import Document
     from ..sessions import Sessions
     from ..storage.protocol import Key, Store, StoredMessage
 
 log = logging.getLogger("opensesh.workspace")
+KEEP_DAYS = 7
 _DAY = 86_400
 
 
@@ -45,7 +46,7 @@ class DiskUse(NamedTuple):
     """Reverts that stand, and messages that were taken out."""
 
 
-class Tidying(NamedTuple):
+class TidyResult(NamedTuple):
     """What was given back."""
 
     before: DiskUse
@@ -60,25 +61,27 @@ def disk_use(store: Store, *, state: str | None = None) -> DiskUse:
     """What is taken now."""
     name = tree_name(store.place)
     state = state or paths.state()
-    journals = sum(weigh(os.path.join(state, kind, name)) for kind in ("reverts", "trash"))
-    return DiskUse(weigh(os.path.join(data_of(store), "snapshot")), Originals(store, state=state).size(), journals)
+    journals = sum(folder_size(os.path.join(state, kind, name)) for kind in ("reverts", "trash"))
+    return DiskUse(
+        folder_size(os.path.join(data_folder(store), "snapshot")), Originals(store, state=state).size(), journals
+    )
 
 
-def tidy_up(
+def tidy_store(
     sessions: Sessions, *, project: str | None = None, state: str | None = None, days: int = KEEP_DAYS
-) -> Tidying:
+) -> TidyResult:
     """Give back what can be, of one project's snapshots or of all."""
     store = sessions.store
     before = disk_use(store, state=state)
     named = _named(sessions, state)
     dropped, notes = 0, list[str]()
     for repository in _repositories(store, project, state):
-        done = tidy(repository, named.snapshots, days=days)
+        done = tidy_snapshots(repository, named.snapshots, days=days)
         dropped += done.dropped
         notes += [done.note] if done.note else []
     Originals(store, state=state).drop(named.contents, days=days)
     _drop_journals(store, named.sessions, state, days)
-    return Tidying(before, disk_use(store, state=state), dropped, tuple(notes))
+    return TidyResult(before, disk_use(store, state=state), dropped, tuple(notes))
 
 
 def tidy_in_background(sessions: Sessions, *, state: str | None = None) -> threading.Thread | None:
@@ -111,7 +114,7 @@ def _stamped(stamp: str) -> bool:
 
 def _quietly(sessions: Sessions, state: str | None) -> None:
     try:
-        done = tidy_up(sessions, project=sessions.location.id, state=state)
+        done = tidy_store(sessions, project=sessions.location.id, state=state)
         log.info("tidied up: %d snapshots let go, %d bytes before, %d after", done.snapshots, *map(sum, done[:2]))
     except (OpenseshError, OSError) as error:
         log.info("not tidied up: %s", error)
@@ -130,7 +133,7 @@ class _Named(NamedTuple):
 def _named(sessions: Sessions, state: str | None) -> _Named:
     """All that someone may still ask for."""
     named = _Named(set(), set(), set())
-    for thrown in Trash(sessions, state=state).everything():
+    for thrown in RevertTrash(sessions, state=state).everything():
         named.note(thrown.revert, thrown.messages)
     for store in (sessions.store, *_removed(state)):
         known = {key[-1]: key for key in store.list(("session",))}
@@ -161,7 +164,7 @@ def _removed(state: str | None) -> Iterator[Store]:
 
 
 def _repositories(store: Store, project: str | None, state: str | None) -> Iterator[Repository]:
-    data = data_of(store)
+    data = data_folder(store)
     above = os.path.join(data, "snapshot")
     for name in sorted(os.listdir(above)) if os.path.isdir(above) else ():
         folder = os.path.join(above, name)
@@ -180,7 +183,7 @@ def _drop_journals(store: Store, known: set[str], state: str | None, days: int) 
                 shutil.rmtree(folder, ignore_errors=True)
 
 
-def weigh(folder: str) -> int:
+def folder_size(folder: str) -> int:
     """The bytes of all files below a folder."""
     total = 0
     for base, _, names in os.walk(folder):
@@ -190,3 +193,105 @@ def weigh(folder: str) -> int:
             except OSError:
                 continue
     return total
+
+
+_HOUR = 3_600
+
+
+class SnapshotTidyResult(NamedTuple):
+    """What tidying up has done."""
+
+    before: int
+    """Bytes."""
+    after: int
+    dropped: int
+    """How many snapshots were let go."""
+    note: str | None = None
+    """Why no more could be done, if so."""
+
+
+def tidy_snapshots(repository: Repository, wanted: Collection[str], *, days: int = KEEP_DAYS) -> SnapshotTidyResult:
+    """Let go of snapshots older than ``days`` that are not ``wanted``, and give back their room.
+
+    Git needs the room twice while it packs anew; where the disk does not have it, only loose files are dropped.
+    """
+    if not os.path.isdir(repository.store):
+        return SnapshotTidyResult(0, 0, 0)
+    before = repository.size()
+    with repository.locks.exclusive("store"):
+        _forget_moved(repository)
+    oldest = int(time.time()) // _DAY - days
+    dropped = _unpin(repository, [ref for ref, day, tree in _pins(repository) if day <= oldest and tree not in wanted])
+    _drop_leftovers(repository)
+    note = _collect(repository, before, days)
+    return SnapshotTidyResult(before, repository.size(), dropped, note)
+
+
+def _collect(repository: Repository, size: int, days: int) -> str | None:
+    git = repository.store_git(seconds=_HOUR)
+    expiry = f"{days}.days.ago"
+    if shutil.disk_usage(repository.store).free < 2 * size:
+        git.run("prune", f"--expire={expiry}")
+        return "the disk is too full to pack the snapshots; only loose files were dropped"
+    try:
+        git.run("gc", "--quiet", f"--prune={expiry}")
+    except SnapshotError as error:
+        # A pin whose files the user's own repository has dropped keeps git from tidying anything.
+        broken = [ref for ref, _, tree in _pins(repository) if not _is_whole(repository, tree)]
+        if not broken:
+            return str(error)
+        _unpin(repository, broken)
+        git.run("gc", "--quiet", f"--prune={expiry}")
+        return f"{len(broken)} snapshots are no longer complete: the user's repository has dropped files of theirs"
+    return None
+
+
+def _pins(repository: Repository) -> list[tuple[str, int, str]]:
+    """Each pin, the day it was made, and the snapshot it holds."""
+    names = split(repository.store_git().run("for-each-ref", "--format=%(refname)%00", PINS))
+    refs = [name.strip() for name in names]
+    return [(ref, int(ref.split("/")[2]), ref.split("/")[3]) for ref in refs]
+
+
+def _is_whole(repository: Repository, tree: str) -> bool:
+    try:
+        repository.store_git().run("rev-list", "--objects", "--quiet", tree)
+    except SnapshotError:
+        return False
+    return True
+
+
+def _unpin(repository: Repository, refs: list[str]) -> int:
+    if refs:
+        commands = "".join(f"delete {ref}\n" for ref in refs)
+        repository.store_git().run("update-ref", "--stdin", given=commands.encode())
+    return len(refs)
+
+
+def _forget_moved(repository: Repository) -> None:
+    """Repositories that files were borrowed from and that are gone need not be looked for."""
+    path = os.path.join(repository.store, "objects", "info", "alternates")
+    try:
+        with open(path, "rb") as file:
+            lines = file.read().splitlines(keepends=True)
+    except FileNotFoundError:
+        return
+    kept = [line for line in lines if os.path.isdir(line.rstrip(b"\n"))]
+    if kept != lines:
+        repository.disk.replace(path, b"".join(kept))
+
+
+def _drop_leftovers(repository: Repository) -> None:
+    """What a git that was ended while it packed has left; OpenCode's can be large."""
+    folder = os.path.join(repository.store, "objects", "pack")
+    try:
+        names = [name for name in os.listdir(folder) if name.startswith("tmp_")]
+    except FileNotFoundError:
+        return
+    for name in names:
+        path = os.path.join(folder, name)
+        try:
+            if time.time() - os.stat(path).st_mtime > _HOUR:
+                os.unlink(path)
+        except OSError as error:
+            log.info("%s: %s", path, error.strerror)

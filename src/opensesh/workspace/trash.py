@@ -27,7 +27,7 @@ _OVERWRITTEN = "overwritten"
 _DAY_MS = 86_400_000
 
 
-class Thrown(NamedTuple):
+class TrashedMessages(NamedTuple):
     """What one cleaning took out of a session."""
 
     moment: int
@@ -39,7 +39,7 @@ class Thrown(NamedTuple):
     """Each with the parts that were taken out; of the first, the message itself may have stayed."""
 
 
-class Trash:
+class RevertTrash:
     """What was taken out of the sessions of one store."""
 
     def __init__(self, sessions: Sessions, *, state: str | None = None, disk: Disk | None = None) -> None:
@@ -70,7 +70,7 @@ class Trash:
             self._disk.replace(os.path.join(folder, name), data)
         return folder
 
-    def thrown(self, session_id: str) -> list[Thrown]:
+    def thrown(self, session_id: str) -> list[TrashedMessages]:
         """What was taken out of a session, the latest last."""
         folder = self._session_folder(session_id)
         try:
@@ -79,7 +79,7 @@ class Trash:
             return []
         return [each for name in names if (each := _read(os.path.join(folder, name))) is not None]
 
-    def everything(self) -> list[Thrown]:
+    def everything(self) -> list[TrashedMessages]:
         """What was taken out of all sessions."""
         return [each for session_id in _names(self._folder) for each in self.thrown(session_id)]
 
@@ -121,14 +121,14 @@ class Trash:
         return os.path.join(self._folder, *check_key((session_id,)))
 
 
-def _read(folder: str) -> Thrown | None:
+def _read(folder: str) -> TrashedMessages | None:
     path = os.path.join(folder, FILE)
     try:
         document = loads_object(read_file(path), path)
     except (OSError, RecordError):
         return None
     messages = [as_object(message) or {} for message in as_list(document.get("messages")) or []]
-    return Thrown(
+    return TrashedMessages(
         moment=int(document.get("time", 0)),
         folder=folder,
         revert=as_object(document.get("revert")) or {},

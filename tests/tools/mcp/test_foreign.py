@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from opensesh.config import Config, load, replaced
+from opensesh.config import Config, load, replace_document
 from opensesh.config.trust import Trust
 from opensesh.errors import NotFoundError
 from opensesh.tools.mcp.server_trust import servers_needing_trust, untrusted_reason
@@ -230,11 +230,11 @@ def test_servers_of_the_users_own_need_no_trust(
 
 
 def test_servers_that_a_plugin_or_a_program_sets_up_need_no_trust() -> None:
-    config = replaced(loaded(), {"mcp": {"box": local("program")}}, "the plugin mine")
+    config = replace_document(loaded(), {"mcp": {"box": local("program")}}, "the plugin mine")
     assert servers_needing_trust(config) == []
     project(box=local("program"))
     trust()
-    changed = replaced(loaded(), {"mcp": {"box": local("program", environment={"A": "1"})}}, "the plugin mine")
+    changed = replace_document(loaded(), {"mcp": {"box": local("program", environment={"A": "1"})}}, "the plugin mine")
     assert not untrusted_reason(changed, "box"), "what a plugin adds is not the project's"
 
 

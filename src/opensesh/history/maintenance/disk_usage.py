@@ -11,7 +11,7 @@ from ...records import Document, as_list, as_object, dumps_compact, loads_object
 from ...storage.json_tree.store import JsonTree, read_file
 from ...storage.merged import MergedStore
 from ...storage.protocol import Damage, log_damage
-from ...workspace.tidying import weigh
+from ...workspace.tidying import folder_size
 from ..stats.ledger import SessionInfo
 from ..stats.ledger_reading import session_info
 from ..stats.tree_folders import folders, records
@@ -122,7 +122,7 @@ def measure(store: Store, *, report: Report = log_damage) -> list[StoreDiskUsage
     _add_up_children(usage)
     if isinstance(store, JsonTree):
         data = os.path.dirname(store.root)
-        usage.beside = {name: size for name in _BESIDE if (size := weigh(os.path.join(data, name)))}
+        usage.beside = {name: size for name in _BESIDE if (size := folder_size(os.path.join(data, name)))}
     return [usage]
 
 

@@ -15,9 +15,7 @@ import shlex
 import stat
 from typing import TYPE_CHECKING, Any
 
-from ...config.foreign import Foreign, stated, why_not
-from ...config.ownership import whose
-from ...config.trust import digest
+from ...config.trust import UntrustedItem, configured_values, digest, owner_of, why_untrusted
 from ...records import as_list
 from .transports import is_remote, working_directory
 
@@ -25,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from ...config import Config, McpConfig, Origin
-    from ...config.source import Path
+    from ...config.source import SettingPath
 
 _DECIDING = ("command", "url", "environment", "headers", "cwd", "type", "enabled")
 """Settings that decide what is run or asked, and whether it is."""
@@ -33,7 +31,7 @@ _OTHERS = ("project", "organisation")
 _SCRIPTS = tuple(".bash .cjs .cts .jar .js .lua .mjs .mts .php .pl .ps1 .py .rb .sh .ts".split())
 
 
-def servers_needing_trust(config: Config) -> list[Foreign]:
+def servers_needing_trust(config: Config) -> list[UntrustedItem]:
     """The servers that need trust. One that is switched off needs none."""
     found = (_foreign(config, name) for name in config.settings.mcp)
     return [each for each in found if each is not None]
@@ -41,15 +39,15 @@ def servers_needing_trust(config: Config) -> list[Foreign]:
 
 def untrusted_reason(config: Config, name: str) -> str:
     """Why the server ``name`` must not be used, in words; nothing if it may."""
-    return why_not(config, _foreign(config, name))
+    return why_untrusted(config, _foreign(config, name))
 
 
-def _foreign(config: Config, name: str) -> Foreign | None:
+def _foreign(config: Config, name: str) -> UntrustedItem | None:
     section = config.settings.mcp[name]
     origin = next(_projects(config, name), None) if section.enabled else None
     if origin is None:
         return None
-    every = stated(config, "mcp", name, files=True)
+    every = configured_values(config, "mcp", name, files=True)
     said = {path: value for path, value in every.items() if path[0] in _DECIDING[:-1]}
     place = working_directory(section, config.directory)
     files = [] if is_remote(section) else [*_files(config, section, place)]
@@ -58,8 +56,8 @@ def _foreign(config: Config, name: str) -> Foreign | None:
     contents = (piece for path, content in files for piece in (os.fsencode(path), content))
     now = digest(json.dumps([*said.items()]).encode(), *contents)
     key = f"{origin.source}#mcp.{name}{where}"
-    what = _what(stated(config, "mcp", name), section)
-    return Foreign("MCP server", name, what, ("mcp", name), origin, key, now)
+    what = _what(configured_values(config, "mcp", name), section)
+    return UntrustedItem("MCP server", name, what, ("mcp", name), origin, key, now)
 
 
 def _projects(config: Config, name: str) -> Iterator[Origin]:
@@ -67,7 +65,7 @@ def _projects(config: Config, name: str) -> Iterator[Origin]:
     for setting in _DECIDING:
         for path, origin in config.origins.items():
             is_item = isinstance(path[-1], int)
-            if path[:3] == ("mcp", name, setting) and not is_item and whose(origin, config) in _OTHERS:
+            if path[:3] == ("mcp", name, setting) and not is_item and owner_of(origin, config) in _OTHERS:
                 yield origin
 
 
@@ -89,7 +87,7 @@ def _is_file(path: str) -> bool:
         return False
 
 
-def _what(said: Mapping[Path, Any], section: McpConfig) -> str:
+def _what(said: Mapping[SettingPath, Any], section: McpConfig) -> str:
     if is_remote(section):
         return str(said.get(("url",), "...")) + _with("header", "headers", said)
     words = as_list(said.get(("command",))) or ["..."]
@@ -97,6 +95,6 @@ def _what(said: Mapping[Path, Any], section: McpConfig) -> str:
     return shlex.join(map(str, words)) + inside + _with("variable", "environment", said)
 
 
-def _with(kind: str, setting: str, said: Mapping[Path, Any]) -> str:
+def _with(kind: str, setting: str, said: Mapping[SettingPath, Any]) -> str:
     names = [str(path[1]) for path in said if path[0] == setting and len(path) > 1]
     return f", with the {kind}{'s' if len(names) > 1 else ''} {', '.join(names)}" if names else ""

@@ -5,18 +5,19 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from ..errors import RevertConflictError
-from . import states
+from ..errors import NotFoundError, RevertConflictError
+from ..storage.protocol import StoredMessage
 from .changes import stories
 from .edits import encoded
-from .states import ABSENT, State
+from .files import ABSENT, FileState, file_state, read_file_or_link
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from .changes import Change, Known, Story
-    from .journal import Contents
-    from .project_folder import ProjectFolder
+    from ..records import Document, Revert
+    from .changes import FileChange, FileHistory, Known
+    from .files import ProjectFolder
+    from .journal import FileContents
 
 Verdict = Literal["change", "same", "conflict", "lost"]
 """``lost`` is what cannot be brought back, whoever insists."""
@@ -25,17 +26,17 @@ _CLOCK_MS = 2_000
 _BY_COMMAND = "a command changed it, and what it held before was not recorded"
 
 
-class Planned(NamedTuple):
+class PlannedFile(NamedTuple):
     """One file that the session changed."""
 
     name: str
     """Relative to the checkout."""
     verdict: Verdict
-    was: State
+    was: FileState
     """As it is now."""
-    becomes: State
+    becomes: FileState
     """As it will be."""
-    origin: State
+    origin: FileState
     """As it was before the session was reverted at all."""
     reason: str = ""
     """Why it is a conflict, or lost."""
@@ -50,30 +51,30 @@ class Planned(NamedTuple):
         return "restore" if self.was.oid else "create"
 
 
-class Pending(NamedTuple):
+class RevertedFile(NamedTuple):
     """What a revert that still stands did to a file."""
 
-    origin: State
-    becomes: State
+    origin: FileState
+    becomes: FileState
 
 
-class Plan(NamedTuple):
+class RevertPlan(NamedTuple):
     """What happens to the files."""
 
-    files: tuple[Planned, ...] = ()
+    files: tuple[PlannedFile, ...] = ()
 
     @property
-    def changes(self) -> list[Planned]:
+    def changes(self) -> list[PlannedFile]:
         """Those that will be touched, conflicts included."""
         return [each for each in self.files if each.verdict in ("change", "conflict")]
 
     @property
-    def conflicts(self) -> list[Planned]:
+    def conflicts(self) -> list[PlannedFile]:
         """Those that someone else changed since."""
         return [each for each in self.files if each.verdict == "conflict"]
 
     @property
-    def lost(self) -> list[Planned]:
+    def lost(self) -> list[PlannedFile]:
         """Those that cannot be brought back."""
         return [each for each in self.files if each.verdict == "lost"]
 
@@ -90,15 +91,15 @@ class Plan(NamedTuple):
             )
 
 
-class Planner:
+class RevertPlanner:
     """Compares what the records say with what is on the disk."""
 
-    def __init__(self, folder: ProjectFolder, contents: Contents, *, modes: bool = True) -> None:
+    def __init__(self, folder: ProjectFolder, contents: FileContents, *, modes: bool = True) -> None:
         self._folder = folder
         self._contents = contents
         self._modes = modes
 
-    def back(self, changes: Iterable[Change], pending: Mapping[str, Pending]) -> Plan:
+    def back(self, changes: Iterable[FileChange], pending: Mapping[str, RevertedFile]) -> RevertPlan:
         """Undo the changes. Where a revert stands already, start from what it left, and bring back what it should not
         have taken."""
         told = stories(changes)
@@ -106,11 +107,11 @@ class Planner:
         files += [self._redo(name, each) for name, each in sorted(pending.items()) if name not in told]
         return self._plan(files)
 
-    def forth(self, pending: Mapping[str, Pending]) -> Plan:
+    def forth(self, pending: Mapping[str, RevertedFile]) -> RevertPlan:
         """Bring back everything that a revert took."""
         return self._plan([self._redo(name, each) for name, each in sorted(pending.items())])
 
-    def _plan(self, files: Sequence[Planned]) -> Plan:
+    def _plan(self, files: Sequence[PlannedFile]) -> RevertPlan:
         """A folder that is in the place of a file is no obstacle if everything in it goes."""
         going = {each.name for each in files if not each.becomes.oid and each.verdict in ("change", "same")}
         cleared = [
@@ -119,7 +120,7 @@ class Planner:
             else each
             for each in files
         ]
-        return Plan(tuple(cleared))
+        return RevertPlan(tuple(cleared))
 
     def _inside(self, name: str) -> set[str]:
         """All that is in a folder."""
@@ -130,27 +131,27 @@ class Planner:
             found.update(f"{below}/{each}" for each in (*names, *links))
         return found
 
-    def _undo(self, name: str, story: Story, pending: Pending | None) -> Planned:
+    def _undo(self, name: str, story: FileHistory, pending: RevertedFile | None) -> PlannedFile:
         path = self._folder.path(name)
         was = self._look(path)
         origin = pending.origin if pending else ABSENT if was.is_folder else was
         becomes = self.settle(story.before, path)
         if becomes is None:
             reason = _BY_COMMAND if story.first.by_command else "what it held before was not recorded, or is gone"
-            return Planned(name, "lost", was, was, origin, reason)
+            return PlannedFile(name, "lost", was, was, origin, reason)
         left = pending.becomes if pending else self.settle(story.after, path)
         verdict, reason = self._judge(was, becomes, left)
         if verdict == "change" and pending is None:
             verdict, reason = _second_thoughts(path, story, becomes, left)
-        return Planned(name, verdict, was, becomes, origin, reason)
+        return PlannedFile(name, verdict, was, becomes, origin, reason)
 
-    def _redo(self, name: str, pending: Pending) -> Planned:
+    def _redo(self, name: str, pending: RevertedFile) -> PlannedFile:
         path = self._folder.path(name)
         was = self._look(path)
         verdict, reason = self._judge(was, pending.origin, pending.becomes)
-        return Planned(name, verdict, was, pending.origin, pending.origin, reason)
+        return PlannedFile(name, verdict, was, pending.origin, pending.origin, reason)
 
-    def _judge(self, was: State, becomes: State, left: State | None) -> tuple[Verdict, str]:
+    def _judge(self, was: FileState, becomes: FileState, left: FileState | None) -> tuple[Verdict, str]:
         if was.fits(becomes):
             return "same", ""
         if was.obstacle or becomes.mode == _SUBMODULE:
@@ -161,25 +162,25 @@ class Planner:
             return "change", ""
         return "conflict", "changed since" if was.oid else "deleted since"
 
-    def settle(self, known: Known, path: str) -> State | None:
+    def settle(self, known: Known, path: str) -> FileState | None:
         """A recorded text becomes the file it would make."""
         if not isinstance(known, str):
             return known
-        data = encoded(known, states.read(path))
-        return State(self._contents.add(data)) if data is not None else None
+        data = encoded(known, read_file_or_link(path))
+        return FileState(self._contents.add(data)) if data is not None else None
 
-    def _look(self, path: str) -> State:
-        return states.look(path, modes=self._modes)
+    def _look(self, path: str) -> FileState:
+        return file_state(path, modes=self._modes)
 
 
-def listed(files: Sequence[Planned]) -> list[dict[str, str]]:
+def listed(files: Sequence[PlannedFile]) -> list[dict[str, str]]:
     """Files for a program to read."""
     return [
         {"file": each.name, "action": each.action, "verdict": each.verdict, "reason": each.reason} for each in files
     ]
 
 
-def _second_thoughts(path: str, story: Story, becomes: State, left: State | None) -> tuple[Verdict, str]:
+def _second_thoughts(path: str, story: FileHistory, becomes: FileState, left: FileState | None) -> tuple[Verdict, str]:
     """What speaks against a change that looks harmless."""
     if story.interrupted:
         return "conflict", "changed by someone else while the session went on"
@@ -197,3 +198,71 @@ def _modified(path: str) -> float:
         return os.lstat(path).st_mtime * 1000
     except OSError:
         return 0
+
+
+_SAYS_SOMETHING = ("text", "tool")
+
+
+class RevertPoint(NamedTuple):
+    """What is taken back: this message and all after it, or from one of its parts on."""
+
+    message: int
+    part: int = 0
+
+    def record(self, history: Sequence[StoredMessage]) -> Document:
+        """The point as a session's ``revert`` names it."""
+        message = history[self.message]
+        record: Document = {"messageID": message.info["id"]}
+        if self.part:
+            record["partID"] = message.parts[self.part]["id"]
+        return record
+
+    def before(self, history: Sequence[StoredMessage]) -> list[StoredMessage]:
+        """What is not taken back."""
+        if not self.part:
+            return list(history[: self.message])
+        *whole, cut = history[: self.message + 1]
+        return [*whole, StoredMessage(cut.info, cut.parts[: self.part])]
+
+
+def find_point(history: Sequence[StoredMessage], message_id: str, part_id: str | None = None) -> RevertPoint:
+    """The point that a user means by a message, or a part of one.
+
+    A message means the prompt it belongs to: half an answer is only kept where a part says so. A part before which the
+    message says nothing means the whole message.
+    """
+    if part_id is None:
+        return _prompt_of(history, message_index(history, message_id))
+    for place, message in enumerate(history):
+        for number, part in enumerate(message.parts):
+            if part.get("id") == part_id:
+                kept = any(each.get("type") in _SAYS_SOMETHING for each in message.parts[:number])
+                return RevertPoint(place, number) if kept else _prompt_of(history, place)
+    raise NotFoundError(f"the session has no part {part_id}", id=part_id)
+
+
+def recorded_point(history: Sequence[StoredMessage], revert: Revert) -> RevertPoint | None:
+    """The point that a session's record names, taken by its word; ``None`` if it is gone from the history."""
+    for place, message in enumerate(history):
+        if message.info.get("id") == revert.message_id:
+            numbers = [number for number, part in enumerate(message.parts) if part.get("id") == revert.part_id]
+            if revert.part_id is not None and not numbers:
+                # The part is gone already: all that is left to take back comes after this message.
+                return RevertPoint(place, len(message.parts))
+            return RevertPoint(place, numbers[0] if numbers else 0)
+    return None
+
+
+def _prompt_of(history: Sequence[StoredMessage], place: int) -> RevertPoint:
+    for above in range(place, -1, -1):
+        if history[above].info.get("role") == "user":
+            return RevertPoint(above)
+    return RevertPoint(place)
+
+
+def message_index(history: Sequence[StoredMessage], message_id: str) -> int:
+    """Where a message stands."""
+    for place, message in enumerate(history):
+        if message.info.get("id") == message_id:
+            return place
+    raise NotFoundError(f"the session has no message {message_id}", id=message_id)

@@ -9,10 +9,15 @@ from functools import cache
 from hashlib import sha1
 from typing import TYPE_CHECKING, NamedTuple
 
+from ..errors import SnapshotError
+from ..records import as_object
 from ..storage.disk import Disk, write_failed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from ..project import ProjectLocation
+    from ..records import Document
 
 log = logging.getLogger("opensesh.workspace")
 FILE, PROGRAM, LINK = "100644", "100755", "120000"
@@ -20,7 +25,7 @@ _FOLDER, _OTHER = "040000", "000000"
 _PIECE = 1 << 20
 
 
-class State(NamedTuple):
+class FileState(NamedTuple):
     """A file as it is, was or should be."""
 
     oid: str = ""
@@ -28,7 +33,7 @@ class State(NamedTuple):
     mode: str = ""
     """What kind of file, as git writes it; empty if that does not matter."""
 
-    def fits(self, other: State) -> bool:
+    def fits(self, other: FileState) -> bool:
         """Whether the two are the same, as far as both say."""
         return self.oid == other.oid and (self.mode == other.mode or not self.mode or not other.mode)
 
@@ -43,15 +48,15 @@ class State(NamedTuple):
         return self.mode == _FOLDER
 
 
-ABSENT = State()
+ABSENT = FileState()
 
 
-def name_of(data: bytes) -> str:
+def blob_id(data: bytes) -> str:
     """The name that git gives to a file with this content."""
     return sha1(b"blob %d\0" % len(data) + data, usedforsecurity=False).hexdigest()
 
 
-def read(path: str) -> bytes:
+def read_file_or_link(path: str) -> bytes:
     """The content of a file, or what a link says; empty where neither is, or none that can be read."""
     try:
         found = os.lstat(path).st_mode
@@ -65,25 +70,25 @@ def read(path: str) -> bytes:
         return b""
 
 
-def look(path: str, *, modes: bool = True) -> State:
+def file_state(path: str, *, modes: bool = True) -> FileState:
     """What is at ``path`` now. ``modes`` is whether the disk knows which files may be executed."""
     try:
         found = os.lstat(path)
         if stat.S_ISDIR(found.st_mode):
-            return State("folder", _FOLDER)
+            return FileState("folder", _FOLDER)
         if stat.S_ISLNK(found.st_mode):
-            return State(name_of(os.fsencode(os.readlink(path))), LINK)
+            return FileState(blob_id(os.fsencode(os.readlink(path))), LINK)
         if stat.S_ISREG(found.st_mode):
-            return State(_name_of_file(path), (PROGRAM if found.st_mode & 0o100 else FILE) if modes else "")
+            return FileState(_name_of_file(path), (PROGRAM if found.st_mode & 0o100 else FILE) if modes else "")
     except (FileNotFoundError, NotADirectoryError):
         return ABSENT
     except OSError as error:
         log.info("%s: %s", path, error.strerror)
-    return State("other", _OTHER)
+    return FileState("other", _OTHER)
 
 
 def _name_of_file(path: str) -> str:
-    """:func:`name_of` what a file holds, however large it is."""
+    """:func:`blob_id` what a file holds, however large it is."""
     with open(path, "rb") as file:
         digest = sha1(b"blob %d\0" % os.fstat(file.fileno()).st_size, usedforsecurity=False)
         while piece := file.read(_PIECE):
@@ -98,9 +103,9 @@ def is_reachable(root: str, name: str) -> bool:
     return not any(os.path.islink(os.path.join(root, above)) for above in _above(name))
 
 
-def put(disk: Disk, path: str, state: State, data: bytes) -> None:
+def write_file(disk: Disk, path: str, state: FileState, data: bytes) -> None:
     """Make the file at ``path`` be ``state``, whose content is ``data``: the old file or the new one, never half."""
-    temporary = beside(path, state)
+    temporary = temp_path_for(path, state)
     try:
         _make_folder(disk, os.path.dirname(path))
         disk.discard(temporary)
@@ -115,12 +120,12 @@ def put(disk: Disk, path: str, state: State, data: bytes) -> None:
         raise write_failed(path, error) from error
 
 
-def beside(path: str, state: State) -> str:
+def temp_path_for(path: str, state: FileState) -> str:
     """Where a file is before it is whole: the same each time, so that what a dead process left can be found."""
     return os.path.join(os.path.dirname(path), f".{state.oid}.opensesh")
 
 
-def take_away(disk: Disk, root: str, name: str, *, keep: str) -> None:
+def delete_file(disk: Disk, root: str, name: str, *, keep: str) -> None:
     """Remove the file, and the folders above it that hold nothing any more; but not the folder ``keep``."""
     disk.remove(os.path.join(root, name))
     for above in reversed(list(_above(name))):
@@ -147,7 +152,7 @@ def _above(name: str) -> Iterator[str]:
         yield "/".join(steps[:count])
 
 
-def _permissions(path: str, state: State) -> int:
+def _permissions(path: str, state: FileState) -> int:
     """Those of the file that is there, or of a new one; whether it may be executed, as ``state`` says."""
     try:
         found = os.lstat(path).st_mode
@@ -165,3 +170,49 @@ def _umask() -> int:
     mask = os.umask(0o077)
     os.umask(mask)
     return mask
+
+
+class ProjectFolder:
+    """The folder of one place. What lies outside of it is never touched."""
+
+    def __init__(self, place: ProjectLocation) -> None:
+        self.root = place.sandbox if place.vcs == "git" and place.sandbox != os.sep else place.directory
+        self.directory = place.directory
+        """Where the session works. Whatever goes, this folder stays."""
+        self._known: dict[str, bool] = {}
+
+    def path(self, name: str) -> str:
+        """Where ``name`` is."""
+        return os.path.join(self.root, name)
+
+    def name(self, path: str, info: Document) -> str | None:
+        """A path that the message ``info`` recorded, relative to the folder; ``None`` if it is outside of it.
+
+        A project that has moved since is found where it is now.
+        """
+        base = self._base(info)
+        roots = (self.root, base) if self._is_here(base) or not os.path.isdir(base) else (self.root,)
+        for root in roots:
+            below = path.removeprefix(root.rstrip(os.sep) + os.sep)
+            if below != path:
+                name = os.path.normpath(below).replace(os.sep, "/")
+                return name if is_reachable(self.root, name) else None
+        return None
+
+    def check(self, info: Document) -> None:
+        """Refuse a message of a session that worked in another checkout, which is still there."""
+        base = self._base(info)
+        if not self._is_here(base) and not base.startswith(self.root + os.sep) and os.path.isdir(base):
+            raise SnapshotError(f"the session worked in {base}, not in {self.root}; go there to revert it", path=base)
+
+    def _is_here(self, base: str) -> bool:
+        """Whether a folder is this one, perhaps by another name."""
+        if base not in self._known:
+            self._known[base] = base == self.root or (os.path.isdir(base) and os.path.samefile(base, self.root))
+        return self._known[base]
+
+    def _base(self, info: Document) -> str:
+        path = as_object(info.get("path")) or {}
+        root, directory = path.get("root"), path.get("cwd")
+        base = root if isinstance(root, str) and root not in ("", "/", os.sep) else directory
+        return base if isinstance(base, str) and base else self.root

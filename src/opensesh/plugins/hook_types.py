@@ -1,8 +1,4 @@
-"""What a hook is told, and what it may change.
-
-What a hook is told is frozen. What it may change is an :class:`Output`: the hook sets its fields, or changes the lists
-and dictionaries in them. Everything in both is a copy, so that nothing a hook does reaches a record by accident.
-"""
+"""Where a plugin runs: the one thing that hooks are told of before there are any."""
 
 from __future__ import annotations
 
@@ -19,9 +15,25 @@ from ..models.model import Model
 from ..records import Document
 from ..storage.protocol import StoredMessage
 from ..tools.tool import Tool, missing_attributes
-from .host import Given
 
-Some = TypeVar("Some", bound="Output")
+
+class HookInput(Struct, frozen=True, kw_only=True):
+    """What a hook is told."""
+
+
+class Host(HookInput, frozen=True, kw_only=True):
+    """Where a plugin runs."""
+
+    directory: str
+    """The directory that sessions work in; absolute."""
+    worktree: str
+    """Where the project ends; ``/`` outside of version control."""
+    project_id: str
+    options: dict[str, Any] = {}
+    """What the configuration says behind the plugin's name: ``"plugin": [["./it.py", {"key": "value"}]]``."""
+
+
+OutputT = TypeVar("OutputT", bound="HookOutput")
 Purpose = Literal["answer", "title", "summary"]
 """What a model is asked for: the next step of a session, a title for it, or a summary of it."""
 
@@ -29,7 +41,7 @@ _HEADER = r"[A-Za-z0-9!#$%&'*+.^_`|~-]+"
 _HEADER_VALUE = r"[\t\x20-\x7e]*"
 
 
-class Heard(Given, frozen=True, kw_only=True):
+class BusEvent(HookInput, frozen=True, kw_only=True):
     """An event of the bus."""
 
     event: Event
@@ -37,14 +49,14 @@ class Heard(Given, frozen=True, kw_only=True):
     """Its number; they rise by one."""
 
 
-class AuthNeeded(Given, frozen=True, kw_only=True):
+class AuthInput(HookInput, frozen=True, kw_only=True):
     """A provider is about to be asked."""
 
     provider_id: str
     model: Model
 
 
-class Prompted(Given, frozen=True, kw_only=True):
+class ChatMessageInput(HookInput, frozen=True, kw_only=True):
     """A prompt was handed in, and is about to be stored."""
 
     session_id: str
@@ -55,7 +67,7 @@ class Prompted(Given, frozen=True, kw_only=True):
     variant: str | None = None
 
 
-class ChatCall(Given, frozen=True, kw_only=True):
+class ChatInput(HookInput, frozen=True, kw_only=True):
     """A model is about to be asked."""
 
     session_id: str
@@ -66,7 +78,7 @@ class ChatCall(Given, frozen=True, kw_only=True):
     purpose: Purpose = "answer"
 
 
-class PermissionAsked(Given, frozen=True, kw_only=True):
+class PermissionAskInput(HookInput, frozen=True, kw_only=True):
     """A tool wants to do something that no rule forbids."""
 
     session_id: str
@@ -81,7 +93,7 @@ class PermissionAsked(Given, frozen=True, kw_only=True):
     call_id: str | None = None
 
 
-class CommandCall(Given, frozen=True, kw_only=True):
+class CommandExecuteInput(HookInput, frozen=True, kw_only=True):
     """A command of the user's was filled in, and is about to be sent as a prompt."""
 
     session_id: str
@@ -89,7 +101,7 @@ class CommandCall(Given, frozen=True, kw_only=True):
     arguments: str
 
 
-class ToolCall(Given, frozen=True, kw_only=True):
+class ToolExecuteBeforeInput(HookInput, frozen=True, kw_only=True):
     """A tool is about to run."""
 
     session_id: str
@@ -99,13 +111,13 @@ class ToolCall(Given, frozen=True, kw_only=True):
     agent: str
 
 
-class ToolRan(ToolCall, frozen=True, kw_only=True):
+class ToolExecuteAfterInput(ToolExecuteBeforeInput, frozen=True, kw_only=True):
     """A tool has run, and answered."""
 
     args: Document
 
 
-class ShellCall(Given, frozen=True, kw_only=True):
+class ShellEnvInput(HookInput, frozen=True, kw_only=True):
     """A command line is about to run."""
 
     cwd: str
@@ -113,13 +125,13 @@ class ShellCall(Given, frozen=True, kw_only=True):
     call_id: str | None = None
 
 
-class ToolShown(ChatCall, frozen=True, kw_only=True):
+class ToolDefinitionInput(ChatInput, frozen=True, kw_only=True):
     """A tool is about to be offered to a model."""
 
     tool: str
 
 
-class SmallModelWanted(Given, frozen=True, kw_only=True):
+class SmallModelInput(HookInput, frozen=True, kw_only=True):
     """Side work needs a quick, cheap model."""
 
     session_id: str
@@ -128,7 +140,7 @@ class SmallModelWanted(Given, frozen=True, kw_only=True):
     """That of the conversation."""
 
 
-class CompactionCall(Given, frozen=True, kw_only=True):
+class CompactingInput(HookInput, frozen=True, kw_only=True):
     """A session is about to be summed up."""
 
     session_id: str
@@ -137,7 +149,7 @@ class CompactionCall(Given, frozen=True, kw_only=True):
     """Whether nobody asked for it."""
 
 
-class TextDone(Given, frozen=True, kw_only=True):
+class TextCompleteInput(HookInput, frozen=True, kw_only=True):
     """A model has finished a text."""
 
     session_id: str
@@ -148,10 +160,10 @@ class TextDone(Given, frozen=True, kw_only=True):
 # -- what may be changed -----------------------------------------------------------------------------------------------
 
 
-class Output(Struct, kw_only=True):
+class HookOutput(Struct, kw_only=True):
     """What a hook may change."""
 
-    def copied(self: Some) -> Some:
+    def copied(self: OutputT) -> OutputT:
         """One to try things on."""
         return deepcopy(self)
 
@@ -165,26 +177,26 @@ class Output(Struct, kw_only=True):
             raise ValueError(str(error).replace("`", "").replace("$.", "")) from None
 
 
-class Configuration(Output, kw_only=True):
+class ConfigOutput(HookOutput, kw_only=True):
     """The configuration, all layers merged, as ``opencode.json`` spells it."""
 
     document: dict[str, Any]
 
 
-class Providers(Output, kw_only=True):
+class ProviderOutput(HookOutput, kw_only=True):
     """Providers and models to know of, by the provider's id, as ``provider`` in ``opencode.json`` spells them."""
 
     providers: dict[str, dict[str, Any]] = {}
 
 
-class Tools(Output, kw_only=True):
+class ToolsOutput(HookOutput, kw_only=True):
     """Tools to offer beside the built-in ones; one of the same name takes their place."""
 
     tools: list[Tool] = []
 
-    def copied(self) -> Tools:
+    def copied(self) -> ToolsOutput:
         """A list of its own; the tools are the same."""
-        return Tools(tools=list(self.tools))
+        return ToolsOutput(tools=list(self.tools))
 
     def check(self) -> None:
         """Each must look like a tool."""
@@ -193,7 +205,7 @@ class Tools(Output, kw_only=True):
                 raise TypeError(f"{tool!r} is no tool: it has no {', '.join(missing)}")
 
 
-class Login(Output, kw_only=True):
+class AuthOutput(HookOutput, kw_only=True):
     """What to show the provider."""
 
     key: str | None = None
@@ -202,7 +214,7 @@ class Login(Output, kw_only=True):
     """Whether it is an access token rather than a key of the provider's own kind."""
 
 
-class PromptParts(Output, kw_only=True):
+class ChatMessageOutput(HookOutput, kw_only=True):
     """A prompt as it will be stored."""
 
     message: dict[str, Any]
@@ -211,7 +223,7 @@ class PromptParts(Output, kw_only=True):
     """Its parts. One that is added needs a ``type`` and what belongs to it; ids are given to it."""
 
 
-class ChatParams(Output, kw_only=True):
+class ChatParamsOutput(HookOutput, kw_only=True):
     """How a model is asked."""
 
     temperature: float | None = None
@@ -222,7 +234,7 @@ class ChatParams(Output, kw_only=True):
     """The provider's own settings, under the names OpenCode's configuration uses: ``reasoningEffort`` and so on."""
 
 
-class ChatHeaders(Output, kw_only=True):
+class ChatHeadersOutput(HookOutput, kw_only=True):
     """Headers of the request, beside those of the wire itself."""
 
     headers: dict[str, str] = {}
@@ -235,7 +247,7 @@ class ChatHeaders(Output, kw_only=True):
                 raise ValueError(f"the header {name!r} cannot be sent: it is not made of printable ASCII")
 
 
-class PermissionAnswer(Output, kw_only=True):
+class PermissionAskOutput(HookOutput, kw_only=True):
     """Whether a tool may."""
 
     status: Literal["ask", "allow", "deny"]
@@ -244,19 +256,19 @@ class PermissionAnswer(Output, kw_only=True):
     """With ``deny``: why, for the model."""
 
 
-class CommandParts(Output, kw_only=True):
+class CommandExecuteOutput(HookOutput, kw_only=True):
     """The parts of the prompt that a command becomes."""
 
     parts: list[dict[str, Any]]
 
 
-class ToolArguments(Output, kw_only=True):
+class ToolExecuteBeforeOutput(HookOutput, kw_only=True):
     """What a tool is called with; this is what is stored, too."""
 
     args: dict[str, Any]
 
 
-class ToolAnswer(Output, kw_only=True):
+class ToolExecuteAfterOutput(HookOutput, kw_only=True):
     """What a tool answered."""
 
     title: str
@@ -266,7 +278,7 @@ class ToolAnswer(Output, kw_only=True):
     attachments: list[dict[str, Any]] = []
 
 
-class ShellEnvironment(Output, kw_only=True):
+class ShellEnvOutput(HookOutput, kw_only=True):
     """Variables to add to the environment of a command line."""
 
     env: dict[str, str] = {}
@@ -279,7 +291,7 @@ class ShellEnvironment(Output, kw_only=True):
                 raise ValueError(f"the variable {name!r} cannot be set")
 
 
-class ToolDefinition(Output, kw_only=True):
+class ToolDefinitionOutput(HookOutput, kw_only=True):
     """A tool as the model reads of it."""
 
     description: str
@@ -293,7 +305,7 @@ class ToolDefinition(Output, kw_only=True):
             raise ValueError('the parameters of a tool are an object: {"type": "object", "properties": {...}}')
 
 
-class Conversation(Output, kw_only=True):
+class MessagesTransformOutput(HookOutput, kw_only=True):
     """The visible history, oldest first; what is stored stays as it is."""
 
     messages: list[StoredMessage]
@@ -308,20 +320,20 @@ class Conversation(Output, kw_only=True):
             msgspec.convert([message.info, *message.parts], list[dict[str, Any]])
 
 
-class SystemPrompt(Output, kw_only=True):
+class SystemTransformOutput(HookOutput, kw_only=True):
     """The system prompt, in blocks. Emptied, it is what it was."""
 
     system: list[str]
 
 
-class SmallModel(Output, kw_only=True):
+class SmallModelOutput(HookOutput, kw_only=True):
     """The model for side work."""
 
     model: str | None = None
     """``provider/model``; ``None`` leaves the choice to the configuration."""
 
 
-class CompactionPrompt(Output, kw_only=True):
+class CompactingOutput(HookOutput, kw_only=True):
     """What a model is told to do when it sums up."""
 
     context: list[str] = []
@@ -330,13 +342,13 @@ class CompactionPrompt(Output, kw_only=True):
     """Said instead of it."""
 
 
-class AutoContinue(Output, kw_only=True):
+class AutoContinueOutput(HookOutput, kw_only=True):
     """Whether a session that was summed up by itself goes on."""
 
     enabled: bool = True
 
 
-class CompletedText(Output, kw_only=True):
+class TextCompleteOutput(HookOutput, kw_only=True):
     """A text as it will be stored."""
 
     text: str
