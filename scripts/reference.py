@@ -20,8 +20,7 @@ from opensesh.cli.main import COMMANDS, command_parser
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from opensesh.cli.arguments import Argument as Declared
-    from opensesh.cli.arguments import Parser
+    from opensesh.cli.arguments import CommandParser
 
 DOCS = Path(__file__).parent.parent / "docs"
 PAGE = DOCS / "reference" / "commands.md"
@@ -81,7 +80,7 @@ def read_commands() -> list[Command]:
     return [read_command(f"opensesh {name}", command_parser(name)[1]) for name in COMMANDS]
 
 
-def read_command(words: str, parser: Parser) -> Command:
+def read_command(words: str, parser: CommandParser) -> Command:
     """What a parser was told."""
     common = {*EVERYWHERE, "--help"}
     told = [action for action in parser.declared if not common & set(action.option_strings)]
@@ -97,7 +96,7 @@ def read_command(words: str, parser: Parser) -> Command:
     )
 
 
-def read_argument(action: Declared) -> Argument:
+def read_argument(action: argparse.Action) -> Argument:
     """How an argument is spelled."""
     choices = "|".join(str(each) for each in action.choices or ())
     name = choices or str(action.metavar or action.dest.upper())

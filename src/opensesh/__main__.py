@@ -6,17 +6,12 @@ import sys
 
 
 def main() -> None:
-    """Run the command line. ``--version`` is answered before anything is imported."""
-    if sys.argv[1:] in (["--version"], ["-V"]):
-        from . import __version__
-
-        print(f"opensesh {__version__}")
-        return
+    """Run the command line."""
     try:
-        from .cli.main import run
+        from .cli.main import run  # here, so that an interruption while it is imported is handled
 
         code = run(sys.argv[1:])
-    except KeyboardInterrupt:  # before a command was begun
+    except KeyboardInterrupt:
         code = 130
     sys.exit(code)
 

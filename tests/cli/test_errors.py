@@ -13,6 +13,7 @@ import pytest
 
 from opensesh.cli import logfile
 from opensesh.cli import main as app
+from opensesh.cli.arguments import CommandParser
 from opensesh.cli.main import COMMANDS
 from opensesh.errors import NotFoundError
 from opensesh.storage import paths
@@ -271,7 +272,7 @@ def test_an_error_is_told_even_to_those_who_want_quiet(terminal: Terminal) -> No
 class Broken:
     __doc__ = "A command with a fault."
 
-    def configure(self, parser: app.Parser) -> None:
+    def configure(self, parser: CommandParser) -> None:
         parser.add_argument("--what")
 
     def run(self, options: object) -> int:
@@ -291,7 +292,7 @@ def broken(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_fault_of_ours_is_one_line_and_the_rest_is_in_the_log(terminal: Terminal) -> None:
     terminal.run("list")
     said = helps(terminal, 1)
-    log = Path(logfile.path())
+    log = Path(logfile.log_path())
     assert str(log) in said
     text = log.read_text()
     assert "ZeroDivisionError" in text
@@ -316,7 +317,7 @@ def test_debug_shows_where_a_fault_came_from() -> None:
 
 @pytest.mark.usefixtures("broken")
 def test_the_log_is_begun_anew_when_it_is_long(terminal: Terminal) -> None:
-    log = Path(logfile.path())
+    log = Path(logfile.log_path())
     log.parent.mkdir(parents=True, exist_ok=True)
     log.write_text("x" * 1_100_000)
     terminal.run("list")
@@ -345,7 +346,7 @@ def test_what_the_system_says_is_passed_on(
     monkeypatch.setattr(app, "load_command", load_command)
     terminal.run("list")
     assert said in helps(terminal, 1)
-    assert not Path(logfile.path()).exists()
+    assert not Path(logfile.log_path()).exists()
 
 
 def shell(line: str, command: str = "list", **environ: str) -> subprocess.CompletedProcess[str]:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from opensesh.cli.progress import Progress
+from opensesh.cli.terminal import Progress
 
 from ..history.sample_tree import Sample
 from .running import Screen

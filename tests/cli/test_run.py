@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
-from opensesh.cli.asking import chosen, understood
 from opensesh.cli.main import run
-from opensesh.cli.tally import Tally, money
-from opensesh.cli.terminal import tame
+from opensesh.cli.prompt_run import RunUsage, format_cost
+from opensesh.cli.responders import parse_answer, parse_choice
+from opensesh.cli.terminal import escape_control
 from opensesh.engine.engine import open_engine
 from opensesh.events import MessageUpdated
 from opensesh.testing.wire import WireServer
@@ -527,43 +527,47 @@ def test_cost_is_unknown_where_a_price_is() -> None:
         '{"provider": {"mine": {"models": {"priced": {"cost": {"input": 1, "output": 2}}, "odd": {}}}}}'
     )
     engine = open_engine(".")
-    tally = Tally()
+    usage = RunUsage()
     tokens = {"input": 10, "output": 1, "reasoning": 0, "cache": {"read": 0, "write": 0}}
     answer = {"id": "msg_1", "role": "assistant", "providerID": "mine", "modelID": "priced", "tokens": tokens}
     now = {"time": {"created": int(time.time() * 1000) + 1}}
-    tally.note(MessageUpdated(info={**answer, **now, "cost": 0.1}))
-    tally.note(MessageUpdated(info={**answer, **now, "id": "msg_2", "cost": 0.2}))
-    assert (tally.cost(engine), tally.tokens["input"]) == (0.3, 20)
-    tally.note(MessageUpdated(info={**answer, "id": "msg_0", "cost": 5, "time": {"created": 1}}))
-    assert tally.cost(engine) == 0.3
+    usage.record(MessageUpdated(info={**answer, **now, "cost": 0.1}))
+    usage.record(MessageUpdated(info={**answer, **now, "id": "msg_2", "cost": 0.2}))
+    assert (usage.cost(engine), usage.tokens["input"]) == (0.3, 20)
+    usage.record(MessageUpdated(info={**answer, "id": "msg_0", "cost": 5, "time": {"created": 1}}))
+    assert usage.cost(engine) == 0.3
     for model in ("odd", "gone"):
-        tally.note(MessageUpdated(info={**answer, **now, "id": "msg_3", "modelID": model, "cost": 0}))
-        assert tally.cost(engine) is None
-    assert (money(None), money(0.00001), money(0.3)) == ("cost unknown", "less than $0.0001", "$0.3000")
+        usage.record(MessageUpdated(info={**answer, **now, "id": "msg_3", "modelID": model, "cost": 0}))
+        assert usage.cost(engine) is None
+    assert (format_cost(None), format_cost(0.00001), format_cost(0.3)) == (
+        "cost unknown",
+        "less than $0.0001",
+        "$0.3000",
+    )
 
 
 def test_answers_are_understood_as_they_are_meant() -> None:
-    assert [understood(word) for word in ("y", "YES", "a", "No", None)] == [
+    assert [parse_answer(word) for word in ("y", "YES", "a", "No", None)] == [
         ("once", None),
         ("once", None),
         ("always", None),
         ("reject", None),
         ("reject", None),
     ]
-    assert understood("Use tabs") == ("reject", "Use tabs")
-    assert [understood(word) for word in ("", "x", "ye", "v", "view")] == [None] * 5
+    assert parse_answer("Use tabs") == ("reject", "Use tabs")
+    assert [parse_answer(word) for word in ("", "x", "ye", "v", "view")] == [None] * 5
     labels = ["Red", "Blue"]
-    assert chosen("1", labels, multiple=False) == ["Red"]
-    assert chosen("1 2", labels, multiple=False) == []
-    assert chosen("2,1", labels, multiple=True) == ["Blue", "Red"]
-    assert chosen("blue", labels, multiple=False) == ["Blue"]
-    assert chosen(" green ", labels, multiple=False) == ["green"]
-    assert chosen("3", [], multiple=False) == ["3"]
+    assert parse_choice("1", labels, multiple=False) == ["Red"]
+    assert parse_choice("1 2", labels, multiple=False) == []
+    assert parse_choice("2,1", labels, multiple=True) == ["Blue", "Red"]
+    assert parse_choice("blue", labels, multiple=False) == ["Blue"]
+    assert parse_choice(" green ", labels, multiple=False) == ["green"]
+    assert parse_choice("3", [], multiple=False) == ["3"]
 
 
 def test_text_is_tamed_and_otherwise_left_alone() -> None:
-    assert tame("plain é 👩‍👩‍👧 \t\n") == "plain é 👩‍👩‍👧 \t\n"
-    assert tame("\x00\x1b\x7f\x85") == "␀␛␡\\x85"
+    assert escape_control("plain é 👩‍👩‍👧 \t\n") == "plain é 👩‍👩‍👧 \t\n"
+    assert escape_control("\x00\x1b\x7f\x85") == "␀␛␡\\x85"
 
 
 def test_running_from_a_thread_of_the_tests_leaves_no_handlers(terminal: Terminal) -> None:

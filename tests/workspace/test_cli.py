@@ -4,14 +4,13 @@ import io
 import json
 import shutil
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from opensesh.cli import confirm, session_diff, session_revert
-from opensesh.cli.arguments import Parser
+from opensesh.cli import session_diff, session_revert, terminal
+from opensesh.cli.main import command_parser
 from opensesh.errors import NotFoundError, RevertConflictError, UsageError
 
 from .desk import Desk, contents, creates, deletes, write, writes
@@ -26,24 +25,22 @@ class Console:
         self.code = 0
         self.errors = ""
 
-    def run(self, configure: Callable[[Parser], None], act: Callable[..., int], *words: str) -> str:
-        parser = Parser("opensesh session")
-        configure(parser)
-        parser.add_argument("--json", action="store_true")
-        options = parser.parse(words)
-        self.code = act(options, self.desk.sessions, self.desk.sessions.get(options.session))
+    def run(self, action: str, *words: str) -> str:
+        options = command_parser("session")[1].parse([action, *words])
+        module = session_diff if action == "diff" else session_revert
+        self.code = module.run(options, self.desk.sessions)
         printed = self._capture.readouterr()
         self.errors = printed.err
         return printed.out
 
     def diff(self, *words: str) -> str:
-        return self.run(session_diff.configure, session_diff.run, *words)
+        return self.run("diff", *words)
 
     def revert(self, *words: str) -> str:
-        return self.run(session_revert.configure_revert, session_revert.run_revert, *words)
+        return self.run("revert", *words)
 
     def unrevert(self, *words: str) -> str:
-        return self.run(session_revert.configure_unrevert, session_revert.run_unrevert, *words)
+        return self.run("unrevert", *words)
 
 
 @pytest.fixture
@@ -61,8 +58,7 @@ def story(desk: Desk) -> tuple[str, str, str]:
 
 
 def kept_by(console: Console) -> dict[str, str]:
-    told, _, folder = console.errors.rstrip("\n").partition(" is kept in ")
-    assert told == "what someone else had written into them"
+    folder = console.errors.rstrip("\n").rpartition(" kept in ")[2]
     return contents(Path(folder))
 
 
@@ -204,18 +200,18 @@ def test_a_dry_run_shows_and_touches_nothing(console: Console) -> None:
     assert contents(console.desk.folder) == before
 
 
-def test_where_nobody_can_be_asked_nothing_happens_without_a_word(
+def test_without_a_terminal_nothing_is_reverted_without_confirmation(
     console: Console, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     session, _, _ = story(console.desk)
     with pytest.raises(UsageError, match="--yes"):
         console.revert(session)
-    monkeypatch.setattr(confirm, "somebody_is_there", lambda: True)
+    monkeypatch.setattr(terminal, "can_ask", lambda: True)
     monkeypatch.setattr(sys, "stdin", io.StringIO("n\ny\n"))
     assert console.revert(session) == ""
     assert console.code == 1
     assert "  ~ a.txt" in console.errors
-    assert console.errors.endswith("Go on? [y/N] Nothing was changed.\n")
+    assert console.errors.endswith("[y/N] Nothing was changed.\n")
     assert console.desk.sessions.get(session).revert is None
     console.revert(session)
     assert console.desk.sessions.get(session).revert is not None
@@ -250,7 +246,7 @@ def test_what_is_forced_over_after_a_revert_is_kept_and_named(console: Console) 
 
 
 def test_a_session_without_a_prompt_has_nothing_to_go_back_to(console: Console) -> None:
-    with pytest.raises(NotFoundError, match="no prompt to go back to"):
+    with pytest.raises(NotFoundError, match="no prompt to revert"):
         console.revert(console.desk.session(), "--yes")
 
 
@@ -262,18 +258,20 @@ def test_the_conversation_alone_goes_back_without_asking_about_files(console: Co
     assert console.desk.sessions.get(session).document["revert"] == {"messageID": second}
 
 
-def test_what_could_not_be_brought_back_is_no_success(plain: Desk, capsys: pytest.CaptureFixture[str]) -> None:
+def test_files_that_could_not_be_reverted_make_the_command_fail(
+    plain: Desk, capsys: pytest.CaptureFixture[str]
+) -> None:
     console = Console(plain, capsys)
     write(plain.folder, {"a.txt": "one\n"})
     session = plain.session()
     plain.step(session, plain.prompt(session), creates("a.txt", "two\n"), creates("b.txt", "b\n"))
     console.revert(session, "--yes")
     assert console.code == 1
-    assert console.errors.startswith("left alone: a.txt (what it held before")
+    assert console.errors.startswith("not changed: a.txt (")
 
 
 def test_a_session_whose_folder_is_gone_says_so(console: Console) -> None:
     session, _, _ = story(console.desk)
     console.desk.folder.rename(console.desk.home / "elsewhere")
-    with pytest.raises(NotFoundError, match=r"which is gone; .*opensesh session move ses_\w+ FOLDER"):
+    with pytest.raises(NotFoundError, match=r"does not exist; .*opensesh session move ses_\w+ FOLDER"):
         console.revert(session, "--yes")

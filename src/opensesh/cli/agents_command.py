@@ -1,127 +1,115 @@
-"""Agents: who does the work, with which model, and what they may do.
+"""List the agents, their models and their permissions.
 
-With a name, everything about that agent: its rules in the order in which they are read, where the last one that fits
-decides, and its prompt.
+With a name, print everything about that agent: its permission rules in order (the last rule that matches decides), and
+its prompt.
 """
 
 from __future__ import annotations
 
+from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
+from ..config import agents, default_agent, evaluate
 from ..errors import NotFoundError
-from . import directory, output
+from ..records import document_of
+from ..text import pluralize
+from . import output
+from .directory_config import add_directory_option, load_config
+from .terminal import escape_control
 
 if TYPE_CHECKING:
     from argparse import Namespace
 
     from ..config import Agent, Config
-    from .arguments import Parser
+    from .arguments import CommandParser
 
-_NOBODY = "\0"
-"""Something that no pattern was written for, so that only the rules for everything fit it."""
+_UNMATCHED = "\0"
+"""A permission or pattern that only rules for everything match."""
 
 
-def configure(parser: Parser) -> None:
+def configure(parser: CommandParser) -> None:
     """Declare the arguments."""
-    parser.add_argument("name", nargs="?", metavar="NAME", help="everything about this one")
-    parser.add_argument("--all", action="store_true", help="also those for the engine's own use")
-    directory.declare(parser)
+    parser.add_argument("name", nargs="?", metavar="NAME", help="print everything about this agent")
+    parser.add_argument("--all", action="store_true", help="include hidden agents, which the engine uses itself")
+    add_directory_option(parser)
 
 
 def run(options: Namespace) -> int:
     """Print the agents."""
-    from ..config import agents, default_agent, load
-
-    place = directory.place_of(options)
-    config = load(place.directory, place.sandbox)
+    _, config = load_config(options)
     known = agents(config)
     if options.name and options.name not in known:
-        shown = ", ".join(name for name, agent in known.items() if not agent.hidden)
-        raise NotFoundError(f"there is no agent {options.name!r}; there are: {shown}", agent=options.name)
-    offered = [each for each in known.values() if options.all or not each.hidden]
-    wanted = [known[options.name]] if options.name else offered
+        names = ", ".join(name for name, agent in known.items() if not agent.hidden)
+        raise NotFoundError(f"there is no agent {options.name!r}; there are: {names}", agent=options.name)
+    visible = [agent for agent in known.values() if options.all or not agent.hidden]
+    shown = [known[options.name]] if options.name else visible
     default = default_agent(config, known).name
     if options.json:
-        output.print_json({"default": default, "agents": [_document(each, config, default) for each in wanted]})
-    elif options.name:
-        _print_one(wanted[0], config, default)
-    else:
-        for position, agent in enumerate(wanted):
-            if position:
-                print()
-            _print(agent, config, default)
+        documents = [
+            document_of(agent) | {"default": agent.name == default, "sources": sources(agent, config)}
+            for agent in shown
+        ]
+        output.print_json({"default": default, "agents": documents})
+        return 0
+    for number, agent in enumerate(shown):
+        if number:
+            print()
+        _print_agent(agent, config, default)
+    if options.name:
+        _print_details(shown[0])
     return 0
 
 
-def _print(agent: Agent, config: Config, default: str) -> None:
-    room = output.terminal_columns() - 2
+def _print_agent(agent: Agent, config: Config, default: str) -> None:
+    columns = max(output.terminal_columns() - 2, 20)
     mode = f"{agent.mode}, the default" if agent.name == default else agent.mode
     model = f"  {agent.model.provider_id}/{agent.model.model_id}" if agent.model else ""
     print(f"{output.paint(agent.name, 1)}  {mode}{model}")
-    for line in _wrapped(agent.description or "", room):
-        print(f"  {line}")
-    for line in _wrapped(summary(agent), room):
-        print(output.paint(f"  {line}", 2))
+    for text, codes in ((agent.description or "", ()), (permission_summary(agent), (2,))):
+        for line in wrap("".join(c if c.isprintable() else " " for c in text), columns):
+            print(output.paint(f"  {line}", *codes))
     print(output.paint(f"  {', '.join(sources(agent, config))}", 2))
 
 
-def _print_one(agent: Agent, config: Config, default: str) -> None:
-    _print(agent, config, default)
+def _print_details(agent: Agent) -> None:
     settings = {"variant": agent.variant, "temperature": agent.temperature, "top_p": agent.top_p, "steps": agent.steps}
     for name, value in settings.items():
         if value is not None:
             print(f"  {name}: {value}")
-    print("\nrules, the last one that fits decides:")
-    output.table(("ACTION", "PERMISSION", "PATTERN"), [(r.action, r.permission, r.pattern) for r in agent.permission])
+    print("\npermission rules (the last one that matches decides):")
+    rules: list[Any] = list(agent.permission)
+    output.table(("ACTION", "PERMISSION", "PATTERN"), [(rule.action, rule.permission, rule.pattern) for rule in rules])
     if agent.prompt:
-        from .terminal import tame
-
-        print(f"\nprompt:\n{tame(agent.prompt).rstrip()}")
+        print(f"\nprompt:\n{escape_control(agent.prompt).rstrip()}")
 
 
-def summary(agent: Agent) -> str:
-    """What an agent may do, in a line: what holds for everything, then what differs from it."""
-    from ..config import evaluate
-
+def permission_summary(agent: Agent) -> str:
+    """Return the permissions of an agent in a line: the rule for everything, then what differs from it."""
     names = dict.fromkeys(rule.permission for rule in agent.permission if rule.permission != "*")
-    usual = evaluate(_NOBODY, _NOBODY, agent.permission)
-    said = [f"{usual} everything"]
+    general = evaluate(_UNMATCHED, _UNMATCHED, agent.permission)
+    clauses = [f"{general} everything"]
     for action in ("allow", "ask", "deny"):
-        fitting = [name for name in names if evaluate(name, _NOBODY, agent.permission) == action]
-        told = [(name, _exceptions(agent, name)) for name in fitting]
-        differing = [f"{name}{but}" for name, but in told if action != usual or but]
-        said += [f"{action} {', '.join(differing)}"] if differing else []
-    return "; ".join(said)
+        matching = [name for name in names if evaluate(name, _UNMATCHED, agent.permission) == action]
+        exceptions = [(name, _exceptions(agent, name)) for name in matching]
+        different = [f"{name}{note}" for name, note in exceptions if action != general or note]
+        clauses += [f"{action} {', '.join(different)}"] if different else []
+    return "; ".join(clauses)
 
 
-def _exceptions(agent: Agent, name: str) -> str:
-    """How many patterns are treated in another way than the rest."""
-    from ..config import evaluate
-
-    usual = evaluate(name, _NOBODY, agent.permission)
-    patterns = {rule.pattern for rule in agent.permission if rule.permission == name and rule.pattern != "*"}
-    other = [each for each in patterns if evaluate(name, each, agent.permission) != usual]
-    return f" ({output.pluralize(len(other), 'exception')})" if other else ""
+def _exceptions(agent: Agent, permission: str) -> str:
+    """Return how many patterns have another action than the permission itself, in words."""
+    general = evaluate(permission, _UNMATCHED, agent.permission)
+    patterns = {rule.pattern for rule in agent.permission if rule.permission == permission and rule.pattern != "*"}
+    number = sum(evaluate(permission, pattern, agent.permission) != general for pattern in patterns)
+    return f" ({pluralize(number, 'exception')})" if number else ""
 
 
 def sources(agent: Agent, config: Config) -> list[str]:
-    """Where an agent was described: built in, and the files and lines that say something about it."""
-    said = ["built in"] if agent.native else []
+    """Return where an agent is defined: built in, and the files and lines that configure it."""
     lines: dict[str, int | None] = {}
     for path, origin in config.origins.items():
         if path[:2] == ("agent", agent.name):
             first = lines.get(origin.source)
             lines[origin.source] = origin.line if first is None else min(first, origin.line or first)
-    return said + [f"{source}:{line}" if line else source for source, line in lines.items()]
-
-
-def _document(agent: Agent, config: Config, default: str) -> dict[str, Any]:
-    from ..records import document_of
-
-    return document_of(agent) | {"default": agent.name == default, "sources": sources(agent, config)}
-
-
-def _wrapped(text: str, columns: int) -> list[str]:
-    from textwrap import wrap
-
-    return wrap("".join(c if c.isprintable() else " " for c in text), max(columns, 20))
+    built_in = ["built in"] if agent.native else []
+    return built_in + [f"{source}:{line}" if line else source for source, line in lines.items()]

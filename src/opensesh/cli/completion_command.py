@@ -1,4 +1,4 @@
-"""Completion for bash, zsh or fish.
+"""Print a completion script for bash, zsh or fish.
 
 bash   eval "$(opensesh completion bash)"
 zsh    eval "$(opensesh completion zsh)"
@@ -7,16 +7,19 @@ fish   opensesh completion fish | source
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 from ..errors import OpenseshError
+from . import main
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Sequence
 
-    from .arguments import Parser
+    from .arguments import CommandParser
 
+_MAX_SESSIONS = 200
 _SCRIPTS = {
     "bash": """_opensesh() {
   local IFS=$'\\n'
@@ -36,7 +39,7 @@ compdef _opensesh opensesh""",
 }
 
 
-def configure(parser: Parser) -> None:
+def configure(parser: CommandParser) -> None:
     """Declare the arguments."""
     parser.add_argument("shell", choices=sorted(_SCRIPTS))
 
@@ -48,66 +51,60 @@ def run(options: argparse.Namespace) -> int:
 
 
 def complete(words: Sequence[str]) -> int:
-    """Asked by that script: print what the last of ``words`` may become, each with a hint behind a tab."""
+    """Print the completions of the last word, each with a description after a tab. The scripts call this."""
     *before, current = words or [""]
-    for value, hint in candidates(before, current):
-        print(f"{value}\t{hint}")
+    for value, description in candidates(before, current):
+        print(f"{value}\t{description}")
     return 0
 
 
 def candidates(before: list[str], current: str) -> list[tuple[str, str]]:
-    """What ``current`` may become after the words ``before``, each with a hint."""
-    from .main import COMMANDS, command_parser
-
+    """Return the completions of ``current`` after the words ``before``, each with a description."""
     if before[-1:] == ["--store"] or before[-2:] == ["--store", "="]:
-        return []  # a place, which the shell completes better
-    store, before = _store_among(before)
+        return []  # a path, which the shell completes
+    store, before = _split_store(before)
     if not before:
-        return [(name, hint) for name, (hint, _) in COMMANDS.items() if name.startswith(current)]
-    if before[0] not in COMMANDS:
+        return [(name, summary) for name, summary in main.COMMANDS.items() if name.startswith(current)]
+    if before[0] not in main.COMMANDS:
         return []
-    parser = command_parser(before[0])[1]
+    parser = main.command_parser(before[0])[1]
     if parser.actions and len(before) == 1:
-        return [(name, each.description or "") for name, each in parser.actions.items() if name.startswith(current)]
+        return [(name, leaf.description or "") for name, leaf in parser.actions.items() if name.startswith(current)]
     if parser.actions:
         parser = parser.actions.get(before[1], parser)
-    offered = _flags(parser) if current.startswith("-") else _values(parser, store)
+    positional = next((argument for argument in parser.declared if not argument.option_strings), None)
+    offered: list[tuple[str, str]] = []
+    if current.startswith("-"):
+        arguments = (argument for argument in parser.declared if argument.option_strings)
+        offered = [(argument.option_strings[-1], argument.help or "") for argument in arguments]
+    elif positional is not None and positional.choices is not None:
+        offered = [(str(choice), "") for choice in positional.choices]
+    elif positional is not None and positional.dest == "session":
+        offered = _sessions(store)
     return [pair for pair in offered if pair[0].startswith(current)]
 
 
-def _store_among(words: Sequence[str]) -> tuple[str | None, list[str]]:
-    """The store that the words name, if they do, and the words from the command on."""
+def _split_store(words: Sequence[str]) -> tuple[str | None, list[str]]:
+    """Return the store that the words name, if any, and the words from the command on."""
     store: str | None = None
     others: list[str] = []
-    waiting = iter(word for word in words if word != "=")  # bash takes --store=PLACE apart
-    for word in waiting:
+    rest = iter(word for word in words if word != "=")  # bash splits --store=PLACE into three words
+    for word in rest:
         name, equals, value = word.partition("=")
         if name == "--store":
-            store = value if equals else next(waiting, None)
+            store = value if equals else next(rest, None)
         elif others or not word.startswith("-"):
             others.append(word)
     return store, others
 
 
-def _flags(parser: Parser) -> list[tuple[str, str]]:
-    return [(each.option_strings[-1], each.help or "") for each in parser.declared if each.option_strings]
-
-
-def _values(parser: Parser, store: str | None) -> list[tuple[str, str]]:
-    wanted = next((each for each in parser.declared if not each.option_strings), None)
-    if wanted is not None and wanted.choices is not None:
-        return [(str(choice), "") for choice in wanted.choices]
-    return _sessions(store) if wanted is not None and wanted.dest == "session" else []
-
-
 def _sessions(store: str | None) -> list[tuple[str, str]]:
-    from os.path import expanduser
-
-    from ..history.library import Library
+    from ..history.library import Library  # commands and options are completed without it
 
     try:
-        found = [each for _, each in Library(store and expanduser(store)).records()]
+        sessions = [session for _, session in Library(store and os.path.expanduser(store)).records()]
     except OpenseshError:
         return []
-    found.sort(key=lambda each: -each.updated)
-    return [("last", "the newest session"), *((each.id, each.title) for each in found[:200])]
+    sessions.sort(key=lambda session: -session.updated)
+    newest = ((session.id, session.title) for session in sessions[:_MAX_SESSIONS])
+    return [("last", "the newest session"), *newest]

@@ -1,31 +1,100 @@
-"""See it work: a small project with a failing test, fixed by a model that plays a script.
+"""Run a scripted session in a temporary folder: a model that plays a script fixes a small project with a failing test.
 
-Everything but the model is real: the tools, the test, the edit, the session on disk. It needs no key, no network and
-no server, and leaves nothing behind unless --keep is given.
+Everything except the model is real: the tools, the test, the edit, the stored session. No key, network or server is
+needed, and the folder is deleted unless --keep is given.
 """
 
 from __future__ import annotations
 
+import asyncio
+import json
 import os
+import shlex
+import shutil
+import subprocess
 import sys
-from typing import TYPE_CHECKING, Any, NamedTuple
+import tempfile
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, NamedTuple
 
+from ..engine.components import Settings
+from ..engine.engine import open_engine
+from ..engine.prompt import text_prompt
+from ..sessions import Sessions
+from ..storage import open_tree, paths
+from ..testing.scripted import ScriptedModel
+from ..text import pluralize
 from . import output
+from .prompt_run import EXIT_CODES, NoView, PromptRun, result_document
+from .responders import AutoResponder
+from .run_screen import Screen
+from .terminal import Stream
 
 if TYPE_CHECKING:
     from argparse import Namespace
-    from collections.abc import Sequence
+    from collections.abc import Generator, Sequence
 
-    from ..engine.engine import Engine
     from ..engine.loop import Outcome
     from ..records import Session
     from ..storage.protocol import StoredMessage
-    from .arguments import Parser
-    from .driving import Drive
+    from .arguments import CommandParser
+
+_PROMPT = "The test fails. Find out why, and fix it."
+_FILES = {
+    "prices.py": '''"""What an order costs."""
 
 
-class _Kept(NamedTuple):
-    """What is there afterwards."""
+def total(prices, discount=0.0):
+    """The sum of the prices, less a discount between 0 and 1."""
+    return round(sum(prices) * (1 + discount), 2)
+''',
+    "test_prices.py": """import unittest
+
+from prices import total
+
+
+class TotalTest(unittest.TestCase):
+    def test_a_discount_is_taken_off(self):
+        self.assertEqual(total([10, 30], discount=0.25), 30)
+
+
+if __name__ == "__main__":
+    unittest.main()
+""",
+}
+_SCRIPT = """SPLIT word
+DRIP PACE
+THINK The test says what is expected, the code says what is done. I need both.
+SAY I will read the code and run its test.
+CALL read {"filePath": "prices.py"}
+CALL bash {"command": "PYTHON -m unittest", "description": "Run the test"}
+USAGE input=2140 output=96 reasoning=24 cache_write=1800
+---
+EXPECT last FAILED
+SPLIT word
+DRIP PACE
+SAY The discount is added where it should be taken off: 40 becomes 50, not 30.
+CALL edit {"filePath": "prices.py", "oldString": "(1 + discount)", "newString": "(1 - discount)"}
+USAGE input=410 output=88 cache_read=3940
+---
+SPLIT word
+DRIP PACE
+SAY Now the test again.
+CALL bash {"command": "PYTHON -m unittest", "description": "Run the test again"}
+USAGE input=160 output=52 cache_read=4350
+---
+EXPECT last OK
+SPLIT word
+DRIP PACE
+SAY Fixed: `total` raised the price by the discount instead of lowering it. The test passes.
+USAGE input=130 output=34 cache_read=4510
+---
+TITLE Discount taken off, not added
+"""
+
+
+class _Stored(NamedTuple):
+    """What the demo has stored, read back from disk."""
 
     session: Session
     messages: Sequence[StoredMessage]
@@ -35,24 +104,17 @@ class _Kept(NamedTuple):
     diff: str
 
 
-def configure(parser: Parser) -> None:
+def configure(parser: CommandParser) -> None:
     """Declare the arguments."""
-    parser.add_argument("--keep", action="store_true", help="leave the folder for a look")
+    parser.add_argument("--keep", action="store_true", help="keep the folder")
 
 
 def run(options: Namespace) -> int:
-    """Tell the story, with a real engine."""
-    import asyncio
-    import shutil
-    import tempfile
-
-    from .demo_project import secluded
-    from .driving import EXIT_CODES
-
+    """Run the demo."""
     folder = os.path.realpath(tempfile.mkdtemp(prefix="opensesh-demo-"))
     try:
-        with secluded(folder):
-            return EXIT_CODES[asyncio.run(_tell(folder, options)).kind]
+        with _isolated_environment(folder):
+            return EXIT_CODES[asyncio.run(_run_demo(folder, options)).kind]
     except asyncio.CancelledError:
         return 130
     finally:
@@ -60,103 +122,137 @@ def run(options: Namespace) -> int:
             shutil.rmtree(folder, ignore_errors=True)
 
 
-async def _tell(folder: str, options: Namespace) -> Outcome:
-    from . import demo_project
-    from .tally import in_words
-
+async def _run_demo(folder: str, options: Namespace) -> Outcome:
     project = os.path.join(folder, "project")
-    has_git = demo_project.make(project)
-    say = _silent if options.json else print
-    say(f"A throw-away project: {project}{'' if has_git else ' (there is no git, which is fine)'}")
-    say(output.paint(f'\n$ opensesh run "{demo_project.PROMPT}"', 1))
-    sys.stdout.flush()
-    drive, outcome = await _play(project, quiet=options.json)
-    kept = _read_back(drive, demo_project.git(project, "diff") if has_git else None)
+    has_git = _make_project(project)
+    if not options.json:
+        print(
+            f"A temporary project: {project}{'' if has_git else ' (git is not installed; the demo works without it)'}"
+        )
+        print(output.paint(f'\n$ opensesh run "{_PROMPT}"', 1))
+        sys.stdout.flush()
+    run, outcome = await _run_prompt(project, quiet=options.json)
+    stored = _read_back(run, _git(project, "diff") if has_git else None)
     if options.json:
-        output.print_json(_document(drive, outcome, kept, folder))
+        document = {
+            **result_document(run, outcome),
+            "forkID": stored.fork.id,
+            "title": stored.session.title,
+            "diff": stored.diff,
+            "messages": len(stored.messages),
+            "folder": folder,
+            "store": stored.root,
+            "seconds": run.usage.seconds,
+        }
+        output.print_json(document)
         return outcome
-    say(output.paint("\nWhat changed", 1))
-    for line in output.painted_diff(kept.diff.removesuffix("\n")):
-        say(f"  {line}")
-    say(output.paint("\nWhat it would have cost, at the prices of a larger model", 1))
-    say(f"  {in_words(drive.tally, drive.tally.cost(drive.engine))}")
-    say(output.paint("\nWhat is stored, read back", 1))
-    _print_stored(kept, options)
-    say(f"\n{folder} {'is kept.' if options.keep else 'is gone again; --keep leaves it.'}")
+    print(output.paint("\nThe change", 1))
+    for line in output.paint_diff(stored.diff.removesuffix("\n")):
+        print(f"  {line}")
+    print(output.paint("\nThe cost, at the prices of a larger model", 1))
+    print(f"  {run.usage.summary(run.engine)}")
+    print(output.paint("\nThe stored session, read back", 1))
+    _print_stored(stored, utc=options.utc)
+    print(f"\n{folder} {'is kept.' if options.keep else 'is deleted; --keep keeps it.'}")
     if options.keep:
-        say(f"A closer look: opensesh show last --store {os.path.dirname(kept.root)}")
-    say('Now you, in a folder of your own: opensesh run -m scripted/prompt "Hello?", then list, show, search, export.')
+        print(f"To look at it: opensesh show last --store {os.path.dirname(stored.root)}")
+    print('Next, in a folder of your own: opensesh run -m scripted/prompt "Hello?", then list, show, search, export.')
     return outcome
 
 
-async def _play(project: str, *, quiet: bool) -> tuple[Drive, Outcome]:
-    from ..engine.prompt import text_prompt
-    from . import demo_project
-    from .asking import Policy
-    from .driving import Drive
-    from .run_json import Nothing
-    from .run_screen import Screen
-    from .terminal import Stream
-
+async def _run_prompt(project: str, *, quiet: bool) -> tuple[PromptRun, Outcome]:
     out = Stream(sys.stdout)
-    engine = _engine(project, demo_project.script(0.02 if out.is_terminal and not quiet else 0.0))
+    pace = 0.02 if out.is_terminal and not quiet else 0.0
+    script = _SCRIPT.replace("PACE", str(pace)).replace("PYTHON", _python())
+    settings = Settings(owner="opensesh demo", interactive=False)
+    engine = open_engine(project, settings=settings, scripts={"demo": ScriptedModel(script)})
     screen = Screen(out, out, project)
-    drive = Drive(engine, Nothing() if quiet else screen, Policy(engine, screen.note, allow=True), screen.note)
+    responder = AutoResponder(engine, screen.note, approve=True)
+    run = PromptRun(engine, NoView() if quiet else screen, responder, screen.note)
 
     async def new_session() -> str:
         return (await engine.create()).id
 
-    prompt = text_prompt(demo_project.PROMPT, model="scripted/demo")
-    outcome = await drive.run(new_session, lambda session: engine.submit(session, prompt))
+    prompt = text_prompt(_PROMPT, model="scripted/demo")
+    outcome = await run.run(new_session, lambda session_id: engine.submit(session_id, prompt))
     screen.close()
-    return drive, outcome
+    return run, outcome
 
 
-def _engine(project: str, script: str) -> Engine:
-    from ..engine.components import Settings
-    from ..engine.engine import open_engine
-    from ..testing.scripted import ScriptedModel
-
-    settings = Settings(owner="opensesh demo", interactive=False)
-    return open_engine(project, settings=settings, scripts={"demo": ScriptedModel(script)})
-
-
-def _read_back(drive: Drive, diff: str | None) -> _Kept:
-    """From disk, with a store of its own, and forked there."""
-    from ..sessions import Sessions
-    from ..storage import open_tree, paths
-
+def _read_back(run: PromptRun, diff: str | None) -> _Stored:
+    """Read the session with a store of its own, and fork it."""
     store = open_tree(paths.storage())
-    sessions = Sessions(store, drive.engine.runtime.place)
-    messages = sessions.messages(drive.session_id)
-    if diff is None:
-        parts = [part for message in messages for part in message.parts if part.get("tool") == "edit"]
-        diff = "".join(str(part["state"].get("metadata", {}).get("diff", "")) for part in parts)
-    fork = sessions.fork(drive.session_id)
-    return _Kept(sessions.get(drive.session_id), messages, fork, len(store.list()), store.root, diff)
+    sessions = Sessions(store, run.engine.runtime.place)
+    messages = sessions.messages(run.session_id)
+    if diff is None:  # without git, from what the tool stored
+        edits = [part for message in messages for part in message.parts if part.get("tool") == "edit"]
+        diff = "".join(str(part["state"].get("metadata", {}).get("diff", "")) for part in edits)
+    fork = sessions.fork(run.session_id)
+    return _Stored(sessions.get(run.session_id), messages, fork, len(store.list()), store.root, diff)
 
 
-def _print_stored(kept: _Kept, options: Namespace) -> None:
-    print(f"  {kept.session.id}  {output.when(kept.session.updated, utc=options.utc)}  {kept.session.title}")
-    for message in kept.messages:
-        shown = [_part_name(part) for part in message.parts if not part["type"].startswith("step-")]
-        print(f"    {message.info['role']:<9} {', '.join(shown)}")
-    print("  and a fork of it, to try something else from here, as 'opensesh session fork' makes it")
-    print(f"  {kept.fork.id}  {output.when(kept.fork.updated, utc=options.utc)}  {kept.fork.title}")
-    print(f"  {output.pluralize(kept.files, 'file')}, laid out as OpenCode lays them out, under")
-    print(f"  {kept.root}")
+def _print_stored(stored: _Stored, *, utc: bool) -> None:
+    print(f"  {stored.session.id}  {output.format_time(stored.session.updated, utc=utc)}  {stored.session.title}")
+    for message in stored.messages:
+        names = [
+            f"{part['tool']} ({part['state']['status']})" if part["type"] == "tool" else str(part["type"])
+            for part in message.parts
+            if not part["type"].startswith("step-")
+        ]
+        print(f"    {message.info['role']:<9} {', '.join(names)}")
+    print("  and a fork of it, as 'opensesh session fork' makes one")
+    print(f"  {stored.fork.id}  {output.format_time(stored.fork.updated, utc=utc)}  {stored.fork.title}")
+    print(f"  {pluralize(stored.files, 'file')}, in OpenCode's layout, under")
+    print(f"  {stored.root}")
 
 
-def _part_name(part: dict[str, Any]) -> str:
-    return f"{part['tool']} ({part['state']['status']})" if part["type"] == "tool" else str(part["type"])
+def _make_project(folder: str) -> bool:
+    """Write the project; return whether it is a git repository."""
+    os.makedirs(folder)
+    for name, text in _FILES.items():
+        with open(os.path.join(folder, name), "w", encoding="utf-8", newline="\n") as file:
+            file.write(text)
+    steps = (("init", "--quiet"), ("add", "."), ("commit", "--quiet", "--message", "Add prices"))
+    return all(_git(folder, *step) is not None for step in steps)
 
 
-def _document(drive: Drive, outcome: Outcome, kept: _Kept, folder: str) -> dict[str, Any]:
-    from .run_json import result
+def _git(folder: str, *arguments: str) -> str | None:
+    """Return the output of git; ``None`` if it fails or is not installed."""
+    try:
+        process = subprocess.run(["git", *arguments], cwd=folder, capture_output=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    return process.stdout.decode(errors="replace")
 
-    own = {"forkID": kept.fork.id, "title": kept.session.title, "diff": kept.diff, "messages": len(kept.messages)}
-    return result(drive, outcome) | own | {"folder": folder, "store": kept.root, "seconds": drive.tally.seconds}
+
+@contextmanager
+def _isolated_environment(folder: str) -> Generator[None]:
+    """Keep all files of opensesh, OpenCode and git in ``folder``; nothing of the user's is read or written."""
+    before = dict(os.environ)
+    for name in before:
+        if name.startswith(("OPENSESH_", "OPENCODE_", "GIT_", "XDG_")):
+            del os.environ[name]
+    folders = {f"XDG_{kind.upper()}_HOME": os.path.join(folder, kind) for kind in ("data", "state", "config", "cache")}
+    names = {f"GIT_{role}_{what}": "demo" for role in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}
+    os.environ |= {
+        **folders,
+        **names,
+        "GIT_CONFIG_GLOBAL": os.devnull,
+        "GIT_CONFIG_NOSYSTEM": "1",
+        "OPENSESH_TEST_HOME": folder,
+        "OPENSESH_TEST_MANAGED_CONFIG_DIR": os.path.join(folder, "config", "managed"),
+        "PATH": os.pathsep.join((os.path.dirname(sys.executable), before.get("PATH", os.defpath))),
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
 
 
-def _silent(*_: object) -> None:
-    """In place of ``print``, where standard output holds one document."""
+def _python() -> str:
+    """Return the shortest name under which a shell finds this Python, escaped for a JSON string."""
+    folder = os.path.dirname(sys.executable)
+    name = next((name for name in ("python3", "python") if shutil.which(name, path=folder)), None)
+    return name or json.dumps(shlex.quote(sys.executable))[1:-1]

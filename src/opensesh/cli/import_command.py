@@ -1,13 +1,13 @@
-"""Bring sessions in: from OpenCode's export JSON, another storage folder, an opencode.db, or a link to a shared one.
+"""Import sessions: OpenCode's export JSON, another storage folder, an opencode.db, or the link of a shared session.
 
-Export JSON may also come from standard input, as '-'.
-
-Running it twice changes nothing. A session that both sides have gone on with separately is kept twice: the one that
-is here stays, the other becomes a fork of it. Where a session's folder is elsewhere on this machine, say so with --map.
+Export JSON is also read from standard input ('-'). Importing twice changes nothing. If a session was continued
+separately in both stores, the one here stays and the other is added as a fork. If the folders of sessions have another
+path on this machine, name it with --map.
 """
 
 from __future__ import annotations
 
+import asyncio
 import ntpath
 import os
 import sys
@@ -15,151 +15,128 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from ..errors import UsageError
+from ..history.import_export.import_sources import PathMap, read_sessions, read_until_error, sessions_from_bytes
+from ..history.import_export.importing import Importer
+from ..project import resolve
+from ..sessions.trash import writable_tree
 from ..storage import open_store
-from . import confirm, output
+from ..text import pluralize
+from . import output
+from .terminal import ask, can_ask
 
 if TYPE_CHECKING:
     from argparse import Namespace
     from collections.abc import Callable, Iterable
 
-    from ..history.import_export.import_sources import PathMap, SourceSession
+    from ..history.import_export.import_sources import SourceSession
     from ..history.import_export.importing import ImportResult
-    from ..storage.json_tree import JsonTree
     from ..storage.protocol import Damage
-    from .arguments import Parser
+    from .arguments import CommandParser
 
 _STANDARD_INPUT = "-"
 
 
-def configure(parser: Parser) -> None:
+def configure(parser: CommandParser) -> None:
     """Declare the arguments."""
     parser.add_argument(
-        "place", nargs="+", metavar="FILE", help="export JSON, a folder, a database, or a link; - is standard input"
+        "source", nargs="+", metavar="FILE", help="export JSON, a folder, a database, or a link; - is standard input"
     )
-    parser.add_argument("--map", action="append", default=[], metavar="OLD=NEW", help="a folder is elsewhere here")
-    parser.add_argument("--keep-paths", action="store_true", help="do not ask where folders are that are not here")
-    parser.add_argument("--dry-run", action="store_true", help="only say what would be done")
+    parser.add_argument("--map", action="append", default=[], metavar="OLD=NEW", help="replace a folder by another")
+    parser.add_argument("--keep-paths", action="store_true", help="do not ask where missing folders are")
+    parser.add_argument("--dry-run", action="store_true", help="only show what would be done")
 
 
 def run(options: Namespace) -> int:
-    """Bring them in, and say what became of each."""
-    from ..history.import_export.importing import Importer
-    from ..sessions.trash import writable_tree
-
+    """Import the sessions, and print what was done with each."""
     tree = writable_tree(open_store(options.store))
     damage: list[Damage] = []
-    pairs = dict(_pair(text) for text in options.map)
-    found = _fetched(options.place, damage) | _piped(options.place, damage)
-    if not options.keep_paths and not options.json and confirm.somebody_is_there():
-        pairs |= _asked(options.place, found, pairs)
-    _refuse_itself(tree, options.place)
-    importer = Importer(tree, paths=_paths(pairs), dry_run=options.dry_run, report=damage.append)
-    done: list[ImportResult] = []
+    folders = dict(_parse_mapping(text) for text in options.map)
+    fetched = _fetch(options.source, damage)
+    alone = len(options.source) == 1
+
+    def read(source: str, report: Callable[[Damage], None]) -> Iterable[SourceSession]:
+        """Return the sessions of a source. Among several, one that cannot be read does not stop the others."""
+        sessions = fetched[source] if source in fetched else read_sessions(source, report=report)
+        return sessions if alone else read_until_error(sessions, source, report=report)
+
+    if not options.keep_paths and not options.json and can_ask():
+        known = PathMap(folders)
+        missing: Counter[str] = Counter()
+        for source in options.source:
+            for session in read(source, lambda damage: None):
+                folder = known.folder(str(session.info.get("directory") or ""))
+                if folder and not os.path.isdir(folder):
+                    missing[folder] += 1
+        folders |= _ask_for_folders(missing)
+    for source in options.source:
+        if os.path.realpath(source) in (os.path.realpath(tree.root), os.path.realpath(os.path.dirname(tree.root))):
+            hint = "; to copy the sessions of its database, name the database" if os.path.isdir(source) else ""
+            raise UsageError(f"{source} is the store that sessions are imported into{hint}")
+    paths = PathMap(folders, identify=lambda folder: resolve(folder).id)
+    importer = Importer(tree, paths=paths, dry_run=options.dry_run, report=damage.append)
+    results: list[ImportResult] = []
     failed = False
-    for place in options.place:
-        brought = importer.take(_incoming(place, found, damage.append, alone=len(options.place) == 1))
-        failed = failed or (not brought and any(path == place for path, _ in damage))
-        done += brought
-    _tell(done, damage, options)
-    return 1 if failed or any(each.act == "skipped" for each in done) else 0
+    for source in options.source:
+        imported = importer.take(read(source, damage.append))
+        failed = failed or (not imported and any(path == source for path, _ in damage))
+        results += imported
+    _print_results(results, damage, options)
+    return 1 if failed or any(result.act == "skipped" for result in results) else 0
 
 
-def _piped(places: list[str], damage: list[Damage]) -> dict[str, list[SourceSession]]:
-    """The sessions on standard input, read once."""
-    if _STANDARD_INPUT not in places:
-        return {}
-    from ..history.import_export.import_sources import sessions_from_bytes
-
-    data = sys.stdin.buffer.read() if sys.stdin else b""
-    if not data.strip():
-        raise UsageError("there is nothing on standard input")
-    return {_STANDARD_INPUT: list(sessions_from_bytes(data, "standard input", report=damage.append))}
-
-
-def _fetched(places: list[str], damage: list[Damage]) -> dict[str, list[SourceSession]]:
-    """The sessions behind links, fetched once."""
-    if not any("://" in place for place in places):
-        return {}
-    import asyncio
-
-    from ..sharing.links import fetch_shared_session, is_link
-
-    return {
-        place: [asyncio.run(fetch_shared_session(place, report=damage.append))] for place in places if is_link(place)
-    }
-
-
-def _incoming(
-    place: str, found: dict[str, list[SourceSession]], report: Callable[[Damage], None], *, alone: bool
-) -> Iterable[SourceSession]:
-    """The sessions at a place. If it is not the only one, something wrong with it stops none of the others."""
-    from ..history.import_export.import_sources import read_sessions, read_until_error
-
-    sessions = found[place] if place in found else read_sessions(place, report=report)
-    return sessions if alone else read_until_error(sessions, place, report=report)
-
-
-def _pair(text: str) -> tuple[str, str]:
+def _parse_mapping(text: str) -> tuple[str, str]:
     old, separator, new = text.partition("=")
     if not separator or not new or not (os.path.isabs(old) or ntpath.isabs(old)):
-        raise UsageError(f"{text!r}: write --map OLD=NEW, with OLD as the sessions name it, from / or a drive on")
+        raise UsageError(f"{text!r}: write --map OLD=NEW, with OLD as an absolute path")
     return old, os.path.abspath(os.path.expanduser(new))
 
 
-def _paths(pairs: dict[str, str]) -> PathMap:
-    from ..history.import_export.import_sources import PathMap
-    from ..project import resolve
+def _fetch(sources: list[str], damage: list[Damage]) -> dict[str, list[SourceSession]]:
+    """Read the sources that can be read only once: standard input, and links."""
+    fetched: dict[str, list[SourceSession]] = {}
+    if any("://" in source for source in sources):
+        from ..sharing.links import fetch_shared_session, is_link  # httpx takes long to load
 
-    return PathMap(pairs, identify=lambda folder: resolve(folder).id)
+        for source in filter(is_link, sources):
+            fetched[source] = [asyncio.run(fetch_shared_session(source, report=damage.append))]
+    if _STANDARD_INPUT in sources:
+        data = sys.stdin.buffer.read() if sys.stdin else b""
+        if not data.strip():
+            raise UsageError("standard input is empty")
+        fetched[_STANDARD_INPUT] = list(sessions_from_bytes(data, "standard input", report=damage.append))
+    return fetched
 
 
-def _refuse_itself(tree: JsonTree, places: list[str]) -> None:
-    for place in places:
-        if os.path.realpath(place) in (os.path.realpath(tree.root), os.path.realpath(os.path.dirname(tree.root))):
-            databases = "; to copy the sessions of its database, name that" if os.path.isdir(place) else ""
-            raise UsageError(f"{place} is where sessions are brought in{databases}")
-
-
-def _asked(places: list[str], found: dict[str, list[SourceSession]], pairs: dict[str, str]) -> dict[str, str]:
-    """Ask, for each folder that is not here, where it is now."""
-    from ..history.import_export.import_sources import PathMap
-
-    known = PathMap(pairs)
-    missing: Counter[str] = Counter()
-    for place in places:
-        for session in _incoming(place, found, lambda damage: None, alone=len(places) == 1):
-            folder = known.folder(str(session.info.get("directory") or ""))
-            if folder and not os.path.isdir(folder):
-                missing[folder] += 1
+def _ask_for_folders(missing: Counter[str]) -> dict[str, str]:
     answers: dict[str, str] = {}
-    for folder, count in sorted(missing.items()):
-        said = confirm.ask(f"{folder} ({output.pluralize(count, 'session')}) is not here. Where is it now? [leave it]")
-        if said:
-            answers[folder] = os.path.abspath(os.path.expanduser(said))
+    for folder, number in sorted(missing.items()):
+        sessions = pluralize(number, "session")
+        answer = ask(f"{folder} ({sessions}) does not exist here. Where is it now? [leave it]")
+        if answer:
+            answers[folder] = os.path.abspath(os.path.expanduser(answer))
     return answers
 
 
-def _tell(done: list[ImportResult], damage: list[Damage], options: Namespace) -> None:
-    counts = Counter(each.act for each in done)
+def _print_results(results: list[ImportResult], damage: list[Damage], options: Namespace) -> None:
+    counts = Counter(result.act for result in results)
     if options.json:
-        entries = [
-            {"sessionID": each.id, "act": each.act, "title": each.title, "records": each.records, "reason": each.reason}
-            for each in done
+        sessions = [
+            {"sessionID": one.id, "act": one.act, "title": one.title, "records": one.records, "reason": one.reason}
+            for one in results
         ]
         lost = [{"path": path, "reason": reason} for path, reason in damage]
-        shape = {"dryRun": options.dry_run, "counts": dict(counts), "sessions": entries, "damage": lost}
-        output.print_json(shape)
+        output.print_json({"dryRun": options.dry_run, "counts": dict(counts), "sessions": sessions, "damage": lost})
         return
-    for each in done:
-        if each.act != "unchanged":
-            why = f" ({each.reason})" if each.reason else ""
-            records = output.pluralize(each.records, "record")
-            print(f"{each.act:<9}  {each.id}  {records:>14}  {output.clip(each.title, 60)}{why}")
+    for result in results:
+        if result.act != "unchanged":
+            reason = f" ({result.reason})" if result.reason else ""
+            records = pluralize(result.records, "record")
+            print(f"{result.act:<9}  {result.id}  {records:>14}  {output.clip(result.title, 60)}{reason}")
     would = "would be " if options.dry_run else ""
-    parts = [
+    acts = [
         f"{counts[act]:,} {would}{act}"
         for act in ("added", "extended", "forked", "unchanged", "skipped")
         if counts[act]
     ]
-    print(f"{len(done):,} found: {', '.join(parts)}." if done else "No sessions found.")
-    output.tell_damage(damage)
+    print(f"{pluralize(len(results), 'session')}: {', '.join(acts)}." if results else "No sessions found.")
+    output.report_damage(damage)

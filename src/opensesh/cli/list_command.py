@@ -1,146 +1,116 @@
-"""Sessions of every project, newest first."""
+"""List the sessions of all projects, newest first."""
 
 from __future__ import annotations
 
 import os
-import re
 import shlex
 import sys
-import time
 from typing import TYPE_CHECKING, Any
 
-from ..errors import UsageError
+from ..history.discovery import current_project, is_global, project_title
 from ..history.library import Library, SessionFilter, session_totals
 from ..storage.keys import GLOBAL
+from ..text import pluralize
 from . import output
-from .arguments import PROJECT, TIMES, count
-from .choose import is_global, project_title
+from .arguments import PROJECT, TIMES, count, parse_time
 
 if TYPE_CHECKING:
     from argparse import Namespace
 
     from ..history.library import Overview
     from ..records import Project, Session
-    from ..storage.protocol import Store
-    from .arguments import Parser
+    from .arguments import CommandParser
 
-ELSEWHERE = "'opensesh run' begins one. If yours are elsewhere, --store names the place."
-"""What to say where there are no sessions at all."""
-_UNITS = {"m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
+NO_SESSIONS_HINT = "'opensesh run' creates one. If your sessions are in another place, name it with --store."
 
 
-def configure(parser: Parser) -> None:
+def configure(parser: CommandParser) -> None:
     """Declare the arguments."""
-    parser.add_argument("--project", metavar="NAME", help=f"only of this project: {PROJECT}")
-    parser.add_argument("--here", action="store_true", help="only of the project of this directory")
-    parser.add_argument("--children", action="store_true", help="subagents' sessions too")
-    parser.add_argument("--archived", action="store_true", help="archived sessions too")
-    parser.add_argument("--since", metavar="T", help=f"updated since: {TIMES}")
-    parser.add_argument("--until", metavar="T", help="updated before")
-    parser.add_argument("--limit", type=count, default=50, metavar="N", help="how many at the most; 0 for all (50)")
+    parser.add_argument("--project", metavar="NAME", help=f"only sessions of this project: {PROJECT}")
+    parser.add_argument("--here", action="store_true", help="only sessions of the project of the current directory")
+    parser.add_argument("--children", action="store_true", help="include the sessions of subagents")
+    parser.add_argument("--archived", action="store_true", help="include archived sessions")
+    parser.add_argument("--since", metavar="T", help=f"updated at this time or later: {TIMES}")
+    parser.add_argument("--until", metavar="T", help="updated before this time")
+    parser.add_argument(
+        "--limit", type=count, default=50, metavar="N", help="maximum number of sessions (default 50; 0 = all)"
+    )
 
 
 def run(options: Namespace) -> int:
-    """Print the newest sessions that fit, and say how many there are."""
+    """Print the newest sessions that match, and how many there are."""
     library = Library(options.store)
-    found = library.overview(session_filter(library, options), options.limit)
+    project = None
+    if options.here:
+        project = current_project(os.getcwd())
+    elif options.project:
+        project = library.resolve_project(options.project)
+    since, until = (parse_time(text, utc=options.utc) for text in (options.since, options.until))
+    overview = library.overview(SessionFilter(project, since, until, options.children, options.archived), options.limit)
     if options.json:
-        entries = [_entry(library, each) for each in found.sessions]
-        more = {"elsewhere": found.possible_matches} if found.possible_matches else {}
-        output.print_json({"total": found.total, "sessions": entries, **more})
+        entries = [_document(library, session) for session in overview.sessions]
+        more = {"elsewhere": overview.possible_matches} if overview.possible_matches else {}
+        output.print_json({"total": overview.total, "sessions": entries, **more})
     else:
-        output.in_pages(lambda: _print(library, found.sessions, utc=options.utc))
-        _tell(found, library.store, options)
-    output.tell_damage(library.damage)
+        output.print_paged(lambda: _print_table(library, overview.sessions, utc=options.utc))
+        _print_summary(overview, library, options)
+    output.report_damage(library.damage)
     return 0
 
 
-def session_filter(library: Library, options: Namespace) -> SessionFilter:
-    """Which sessions the options of a command mean."""
-    chosen = None
-    if options.here:
-        from ..history.discovery import current_project
-
-        chosen = current_project(os.getcwd())
-    elif options.project:
-        chosen = library.resolve_project(options.project)
-    since = moment(options.since, utc=options.utc) if options.since else 0
-    until = moment(options.until, utc=options.utc) if options.until else 0
-    return SessionFilter(chosen, since, until, options.children, options.archived)
+def _document(library: Library, session: Session) -> dict[str, Any]:
+    own = session_totals(library.store, session.id, library.report)
+    location = library.store.locate(("session", session.project_id or GLOBAL, session.id))
+    children = (session_totals(library.store, child, library.report).cost for child in library.descendants(session.id))
+    costs = {"cost": float(own.cost), "inclusiveCost": float(sum(children, own.cost))}
+    return session.document | {"store": location, "messages": own.messages, **costs}
 
 
-def moment(text: str, *, utc: bool = False) -> int:
-    """Milliseconds of a month's or a day's beginning, of a day and time (local, unless ``utc`` or the text itself says
-    otherwise), or so long ago."""
-    if text[:-1].isdecimal() and text[-1:] in _UNITS:
-        return int((time.time() - int(text[:-1]) * _UNITS[text[-1]]) * 1000)
-    from datetime import UTC, datetime, timedelta
-
-    day = {"today": 0, "yesterday": 1}.get(text)
-    zone = UTC if utc else None
-    try:
-        written = str((datetime.now(zone) - timedelta(days=day)).date()) if day is not None else text
-        begun = f"{written}-01" if re.fullmatch(r"\d{4}-\d\d", written) else written
-        found = datetime.fromisoformat(begun)
-        return int((found if found.tzinfo else found.replace(tzinfo=zone)).timestamp() * 1000)
-    except (ValueError, OverflowError):
-        raise UsageError(f"{text!r} is no time; write one of these: {TIMES}") from None
-
-
-def _entry(library: Library, session: Session) -> dict[str, Any]:
-    found = session_totals(library.store, session.id, library.report)
-    home = library.store.locate(("session", session.project_id or GLOBAL, session.id))
-    below = (session_totals(library.store, each, library.report).cost for each in library.descendants(session.id))
-    costs = {"cost": float(found.cost), "inclusiveCost": float(sum(below, found.cost))}
-    return session.document | {"store": home, "messages": found.messages, **costs}
-
-
-def _print(library: Library, sessions: list[Session], *, utc: bool) -> None:
-    if not sessions:
-        return
-    projects = {each.id: each for each in library.projects}
-    rows = [
-        (
-            session.id,
-            output.when(session.updated, utc=utc),
-            str(len(library.store.list(("message", session.id)))),
-            _project_name(session, projects),
-            _marked(session),
+def _print_table(library: Library, sessions: list[Session], *, utc: bool) -> None:
+    projects = {project.id: project for project in library.projects} if sessions else {}
+    rows: list[tuple[str, ...]] = []
+    for session in sessions:
+        shared = bool(session.share and session.share.url)
+        marks = [mark for mark, is_set in (("[archived]", session.archived), ("[shared]", shared)) if is_set]
+        rows.append(
+            (
+                session.id,
+                output.format_time(session.updated, utc=utc),
+                str(len(library.store.list(("message", session.id)))),
+                output.clip(_project_name(session, projects), 20),
+                " ".join([*marks, session.title]),
+            )
         )
-        for session in sessions
-    ]
-    output.table(("SESSION", "UPDATED", "MSGS", "PROJECT", "TITLE"), rows)
-
-
-def _marked(session: Session) -> str:
-    """The title, and what sets the session apart from the others."""
-    marks = ("[archived]", session.archived), ("[shared]", bool(session.share and session.share.url))
-    return " ".join([*(mark for mark, is_so in marks if is_so), session.title])
+    if rows:
+        output.table(("SESSION", "UPDATED", "MSGS", "PROJECT", "TITLE"), rows)
 
 
 def _project_name(session: Session, projects: dict[str, Project]) -> str:
     project = projects.get(session.project_id)
     if project is None or is_global(project) or project.worktree == "/":
-        return output.clip(os.path.basename(session.directory) or session.project_id, 20)
-    return output.clip(project_title(project), 20)
+        return os.path.basename(session.directory) or session.project_id
+    return project_title(project)
 
 
-def _tell(found: Overview, store: Store, options: Namespace) -> None:
-    shown = len(found.sessions)
-    others = found.children or found.archived or options.project or options.here or options.since or options.until
-    if found.total == 0 and not others:
-        print(f"There are no sessions in {store.place}.\n{ELSEWHERE}", file=sys.stderr)
+def _print_summary(overview: Overview, library: Library, options: Namespace) -> None:
+    filtered = options.project or options.here or options.since or options.until
+    if overview.total == 0 and not (filtered or overview.children or overview.archived):
+        print(f"There are no sessions in {library.store.place}.\n{NO_SESSIONS_HINT}", file=sys.stderr)
         return
-    if found.total == 0:
-        told = "No sessions fit"
-    elif shown < found.total:
-        told = f"{shown} of {found.total:,} sessions; --limit 0 shows all"
+    shown = len(overview.sessions)
+    if overview.total == 0:
+        summary = "No sessions match"
+    elif shown < overview.total:
+        summary = f"{shown} of {overview.total:,} sessions; --limit 0 shows all"
     else:
-        told = output.pluralize(found.total, "session")
-    hidden = (found.children, "subagent session", "--children"), (found.archived, "archived session", "--archived")
-    left = output.kinds(*hidden)
-    print(f"{told}; left out: {left}." if left else f"{told}.", file=sys.stderr)
-    if found.possible_matches:
+        summary = pluralize(overview.total, "session")
+    hidden = output.format_counts(
+        (overview.children, "subagent session", "--children"), (overview.archived, "archived session", "--archived")
+    )
+    print(f"{summary}; not shown: {hidden}." if hidden else f"{summary}.", file=sys.stderr)
+    if overview.possible_matches:
         name = os.path.basename(os.getcwd()) if options.here else os.path.basename(options.project.rstrip("/\\"))
         hint = "" if name == options.project else f" 'opensesh list --project {shlex.quote(name)}' shows more of them."
-        print(f"{found.possible_matches:,} more elsewhere may belong here, by folder or title.{hint}", file=sys.stderr)
+        print(
+            f"{overview.possible_matches:,} more may belong to this project, by folder or title.{hint}", file=sys.stderr
+        )

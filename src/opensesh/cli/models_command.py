@@ -1,50 +1,59 @@
-"""Models that can be used, with what they hold and what they cost.
+"""List the available models, with their limits and prices.
 
-Shown are the providers that there is a key for, or that need none; the key itself never is. A provider that is
-named is shown with or without a key. Sizes are in tokens, prices in US dollars per million tokens, for input,
-output, cache reads and cache writes; '?' is unknown. The default is used if no model is named, the small one for
-titles and the like. No provider offers the models that play a script: 'opensesh models scripted' tells of them.
+Providers are listed if there is a key for them, or if they need none; a provider that is named, always. Keys are never
+printed. Sizes are in tokens, prices in US dollars per million tokens of input, output, cache reads and cache writes;
+'?' is unknown. The default model is used if none is named, the small one for titles and similar tasks.
+'opensesh models scripted' lists the models that play a script.
 """
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import msgspec
+
 from ..errors import ModelNotFoundError
-from . import directory, output
+from ..models import choice
+from ..models.auth import Keyring
+from ..models.catalogue import Catalogue
+from ..models.model import SCRIPTED_MODELS, SCRIPTED_PROVIDER
+from ..models.provider_trust import untrusted_reason
+from . import output
+from .directory_config import add_directory_option, load_config
 
 if TYPE_CHECKING:
     from argparse import Namespace
     from collections.abc import Iterable
 
     from ..config import Config
-    from ..models.auth import Credential, Keyring
-    from ..models.catalogue import Catalogue, ProviderInfo
+    from ..models.auth import Credential
+    from ..models.catalogue import ProviderInfo
     from ..models.model import Model
     from ..storage.protocol import Damage
-    from .arguments import Parser
+    from .arguments import CommandParser
 
 
-def configure(parser: Parser) -> None:
+def configure(parser: CommandParser) -> None:
     """Declare the arguments."""
-    parser.add_argument("provider", nargs="?", metavar="PROVIDER", help="only this one, with or without a key")
-    parser.add_argument("--all", action="store_true", help="every provider there is, with or without a key")
-    parser.add_argument("--refresh", action="store_true", help="fetch today's catalogue from models.dev first")
-    directory.declare(parser)
+    parser.add_argument("provider", nargs="?", metavar="PROVIDER", help="only this provider, even without a key")
+    parser.add_argument("--all", action="store_true", help="all providers, even without a key")
+    parser.add_argument("--refresh", action="store_true", help="download the current catalogue from models.dev first")
+    add_directory_option(parser)
 
 
-class _Offer(NamedTuple):
-    """A provider, and what can be had from it."""
+class _Provider(NamedTuple):
+    """A provider with its key and models."""
 
     info: ProviderInfo
     credential: Credential | None
     models: list[Model]
     untrusted_reason: str
-    """Why nothing is sent to it, if nobody has trusted an address that the project gave it."""
+    """Why nothing is sent to it: the project configures an address that the user has not trusted."""
 
 
-class _Chosen(NamedTuple):
-    """The models that are used when nobody says."""
+class _Defaults(NamedTuple):
+    """The models that are used if none is named."""
 
     default: str | None
     small: str | None
@@ -53,35 +62,34 @@ class _Chosen(NamedTuple):
 
 def run(options: Namespace) -> int:
     """Print the models."""
-    from ..config import load
-    from ..models.auth import Keyring
-    from ..models.catalogue import Catalogue
-    from ..models.model import SCRIPTED_MODELS, SCRIPTED_PROVIDER
-
-    place = directory.place_of(options)
-    config = load(place.directory, place.sandbox)
+    _, config = load_config(options)
     damage: list[Damage] = []
     catalogue = Catalogue(config.document, report=damage.append)
     keyring = Keyring(config.document, report=damage.append)
     if options.refresh:
         catalogue.refresh()
     scripts = SCRIPTED_MODELS if options.provider == SCRIPTED_PROVIDER else {}
-    offers = [] if scripts else list(_offers(catalogue, keyring, config, options))
-    chosen = _chosen(catalogue, keyring, config)
+    providers = [] if scripts else list(_providers(catalogue, keyring, config, options))
+    defaults = _defaults(catalogue, keyring, config)
     if options.json:
-        output.print_json(_document(catalogue, offers, chosen) | ({"scripted": scripts} if scripts else {}))
+        document = {
+            "default": defaults.default,
+            "small": defaults.small,
+            "problem": defaults.problem,
+            "catalogue": {"source": catalogue.origin.label, "date": catalogue.origin.date},
+            "providers": [_provider_document(provider) for provider in providers],
+        }
+        output.print_json(document | ({"scripted": scripts} if scripts else {}))
     else:
         if scripts:
             output.table(("MODEL", "WHAT IT DOES"), list(scripts.items()))
             print()
-        _print(catalogue, offers, chosen)
-    output.tell_damage(damage)
+        _print_models(catalogue, providers, defaults)
+    output.report_damage(damage)
     return 0
 
 
-def _offers(catalogue: Catalogue, keyring: Keyring, config: Config, options: Namespace) -> Iterable[_Offer]:
-    from ..models.provider_trust import untrusted_reason
-
+def _providers(catalogue: Catalogue, keyring: Keyring, config: Config, options: Namespace) -> Iterable[_Provider]:
     infos = [catalogue.provider(options.provider)] if options.provider else catalogue.providers()
     for info in infos:
         credential = keyring.credential(info)
@@ -90,64 +98,58 @@ def _offers(catalogue: Catalogue, keyring: Keyring, config: Config, options: Nam
         models = list(catalogue.models(info.id).values())
         if credential is not None and not options.all:
             models = [model for model in models if credential.covers(model)]
-        yield _Offer(info, credential, models, untrusted_reason(config, info.id))
+        yield _Provider(info, credential, models, untrusted_reason(config, info.id))
 
 
-def _chosen(catalogue: Catalogue, keyring: Keyring, config: Config) -> _Chosen:
-    from ..models import choice
-
+def _defaults(catalogue: Catalogue, keyring: Keyring, config: Config) -> _Defaults:
     try:
         default = choice.default_model(catalogue, keyring, config.document, choice.recent_models())
         small = choice.small_model(catalogue, keyring, config.document, default.provider_id) or default
     except ModelNotFoundError as error:
-        return _Chosen(None, None, error.message)
-    return _Chosen(default.ref, small.ref)
+        return _Defaults(None, None, error.message)
+    return _Defaults(default.ref, small.ref)
 
 
-def _print(catalogue: Catalogue, offers: list[_Offer], chosen: _Chosen) -> None:
-    import sys
-
-    if offers:
-        rows = [(offer.info.id, str(len(offer.models)), _key(offer)) for offer in offers]
+def _print_models(catalogue: Catalogue, providers: list[_Provider], defaults: _Defaults) -> None:
+    if providers:
+        rows = [(provider.info.id, str(len(provider.models)), _key(provider)) for provider in providers]
         output.table(("PROVIDER", "MODELS", "KEY"), rows)
-        for offer in offers:
-            if offer.untrusted_reason:
-                print(f"! {offer.untrusted_reason}")
+        for provider in providers:
+            if provider.untrusted_reason:
+                print(f"! {provider.untrusted_reason}")
         print()
-    models = [model for offer in offers for model in offer.models]
+    models = [model for provider in providers for model in provider.models]
     if models:
         heads = ("MODEL", "CONTEXT", "OUTPUT", "IN", "OUT", "CACHE", "NOTES")
-        output.table(heads, [_row(model, chosen) for model in models])
+        output.table(heads, [_row(model, defaults) for model in models])
         print()
-    if chosen.problem:
-        print(f"{chosen.problem[0].upper()}{chosen.problem[1:]}")
+    if defaults.problem:
+        print(f"{defaults.problem[0].upper()}{defaults.problem[1:]}")
     else:
-        print(f"default: {chosen.default}   small: {chosen.small}")
-    origin = catalogue.origin
-    print(f"Catalogue: {origin.label}, {origin.date}.", file=sys.stderr)
+        print(f"default: {defaults.default}   small: {defaults.small}")
+    print(f"Catalogue: {catalogue.origin.label}, {catalogue.origin.date}.", file=sys.stderr)
 
 
-def _row(model: Model, chosen: _Chosen) -> tuple[str, ...]:
+def _key(provider: _Provider) -> str:
+    if provider.credential is not None:
+        return str(provider.credential.source)
+    variables = " or ".join(provider.info.env)
+    return f"none: set {variables}" if variables else "none"
+
+
+def _row(model: Model, defaults: _Defaults) -> tuple[str, ...]:
     rates = model.price.rates if model.price is not None else None
-    prices = [_dollars(getattr(rates, name, None)) for name in ("input", "output", "cache_read", "cache_write")]
-    cache = " / ".join(prices[2:])
-    return (model.ref, _size(model.limit.context), _size(model.limit.output), *prices[:2], cache, _notes(model, chosen))
-
-
-def _notes(model: Model, chosen: _Chosen) -> str:
-    notes = [name for name, ref in (("default", chosen.default), ("small", chosen.small)) if ref == model.ref]
+    prices: list[str] = []
+    for name in ("input", "output", "cache_read", "cache_write"):
+        rate = getattr(rates, name, None)
+        prices.append("?" if rate is None else f"{rate:.4f}".rstrip("0").rstrip("."))
+    notes = [name for name, ref in (("default", defaults.default), ("small", defaults.small)) if ref == model.ref]
     notes += [model.status] if model.status != "active" else []
     notes += ["reasoning"] if model.capabilities.reasoning else []
     notes += ["no tools"] if not model.capabilities.tools else []
-    notes += [f"dearer above {_size(tier.above)}" for tier in (model.price.tiers if model.price else ())[:1]]
-    return ", ".join(notes)
-
-
-def _key(offer: _Offer) -> str:
-    if offer.credential is not None:
-        return str(offer.credential.source)
-    wanted = " or ".join(offer.info.env)
-    return f"none: set {wanted}" if wanted else "none"
+    notes += [f"higher price above {_size(tier.above)}" for tier in (model.price.tiers if model.price else ())[:1]]
+    limits = (_size(model.limit.context), _size(model.limit.output))
+    return (model.ref, *limits, *prices[:2], " / ".join(prices[2:]), ", ".join(notes))
 
 
 def _size(tokens: int) -> str:
@@ -158,38 +160,21 @@ def _size(tokens: int) -> str:
     return f"{tokens / 1_000_000:.1f}M" if tokens >= 1_000_000 else f"{tokens // 1000}k"
 
 
-def _dollars(rate: float | None) -> str:
-    return "?" if rate is None else f"{rate:.4f}".rstrip("0").rstrip(".")
-
-
-def _document(catalogue: Catalogue, offers: list[_Offer], chosen: _Chosen) -> dict[str, Any]:
-    origin = catalogue.origin
+def _provider_document(provider: _Provider) -> dict[str, Any]:
+    source = provider.credential.source if provider.credential is not None else None
     return {
-        "default": chosen.default,
-        "small": chosen.small,
-        "problem": chosen.problem,
-        "catalogue": {"source": origin.label, "date": origin.date},
-        "providers": [_provider_document(offer) for offer in offers],
-    }
-
-
-def _provider_document(offer: _Offer) -> dict[str, Any]:
-    source = offer.credential.source if offer.credential is not None else None
-    return {
-        "id": offer.info.id,
-        "name": offer.info.name,
+        "id": provider.info.id,
+        "name": provider.info.name,
         "key": {"kind": source.kind, "name": source.name} if source is not None else None,
-        "env": list(offer.info.env),
-        "configured": offer.info.configured,
-        "untrusted": offer.untrusted_reason or None,
-        "models": [_model_document(model) for model in offer.models],
+        "env": list(provider.info.env),
+        "configured": provider.info.configured,
+        "untrusted": provider.untrusted_reason or None,
+        "models": [_model_document(model) for model in provider.models],
     }
 
 
 def _model_document(model: Model) -> dict[str, Any]:
-    """What is not known is ``null``, never 0."""
-    import msgspec
-
+    """Return a model as a document. Unknown values are ``null``, never 0."""
     return {
         "id": model.id,
         "name": model.name,

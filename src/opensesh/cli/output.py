@@ -1,171 +1,285 @@
-"""What goes to the terminal: tables, times, colour when it is wanted, damage at the end."""
+"""Results on standard output: JSON, tables, colour, bars and calendars; long text goes through a pager."""
 
 from __future__ import annotations
 
 import os
 import sys
 import time
+from contextlib import suppress
+from datetime import date
+from io import StringIO
+from typing import TYPE_CHECKING, Any
+from unicodedata import combining, east_asian_width
 
 from ..text import pluralize
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-    from typing import Any
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from typing import TextIO
 
-__all__ = [
-    "clip",
-    "clip_start",
-    "coloured",
-    "in_pages",
-    "kinds",
-    "paint",
-    "painted_diff",
-    "pluralize",
-    "print_json",
-    "room",
-    "short_path",
-    "table",
-    "tell_damage",
-    "terminal_columns",
-    "when",
-    "width",
-]
-
-_CHANGES = {"+": 32, "-": 31, "@": 36}
-_LEAST = 12
-"""Columns that the last column of a table needs to tell anything."""
+_DIFF_COLOURS = {"+": 32, "-": 31, "@": 36}
+_MIN_LAST_COLUMN = 12
+"""Terminal columns that the last column of a table gets at least; other columns are left out for it."""
+_MAX_BAR = 30
+_EIGHTHS = " ▏▎▍▌▋▊▉"
+_SHADES = "·░▒▓█"
+CALENDAR_LEGEND = "Per day: · nothing  ░ ▒ ▓ █ the most"
+_SHELL_FAILED = (126, 127)
+"""Exit codes of a shell that could not start the pager."""
 
 
 def print_json(value: Any) -> None:
-    """One document, as OpenCode would print it."""
-    from ..records import dumps
+    """Print one JSON document, formatted as OpenCode formats it."""
+    from ..records import dumps  # loads msgspec, which `stats` and `search` often do not need
 
     sys.stdout.buffer.write(dumps(value) + b"\n")
     sys.stdout.buffer.flush()
 
 
-def in_pages(prints: Callable[[], None]) -> None:
-    """Call ``prints``; on a terminal, what it prints goes through the pager if it is longer than the screen."""
-    if not sys.stdout.isatty():
-        prints()
-        return
-    from .paging import page_what
-
-    page_what(prints)
+# -- text --------------------------------------------------------------------------------------------------------------
 
 
-def coloured() -> bool:
-    """Whether standard output is a terminal that wants colour."""
+def is_coloured() -> bool:
+    """Return whether standard output takes colour."""
     if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
         return False
     return bool(os.environ.get("FORCE_COLOR")) or sys.stdout.isatty()
 
 
 def paint(text: str, *codes: int) -> str:
-    """``text`` in colour, where colour is wanted."""
-    return f"\x1b[{';'.join(map(str, codes))}m{text}\x1b[0m" if codes and coloured() else text
+    """Return ``text`` in colour, if standard output takes it."""
+    return f"\x1b[{';'.join(map(str, codes))}m{text}\x1b[0m" if codes and is_coloured() else text
 
 
-def painted_diff(text: str) -> Iterator[str]:
-    """The lines of a diff as git prints it or the tools note it, in colour where that is wanted."""
+def paint_diff(text: str) -> Iterator[str]:
+    """Yield the lines of a diff in colour, if standard output takes it."""
     in_hunk = False
     for line in text.split("\n"):
         in_hunk = line.startswith("@@") or (in_hunk and not line.startswith(("diff ", "Index: ")))
-        code = _CHANGES.get(line[:1]) if in_hunk else 1
+        code = _DIFF_COLOURS.get(line[:1]) if in_hunk else 1
         yield paint(line, code) if code and line else line
 
 
-def when(milliseconds: int, *, utc: bool = False) -> str:
-    """A moment as people read it."""
+def format_time(milliseconds: int, *, utc: bool = False) -> str:
+    """Return a time as ``2026-08-01 12:00``."""
     moment = time.gmtime(milliseconds / 1000) if utc else time.localtime(milliseconds / 1000)
     return time.strftime("%Y-%m-%d %H:%M", moment)
 
 
+def format_bytes(number: int) -> str:
+    """Return a number of bytes as ``950 B``, ``12.3 KB`` or ``4.5 MB``."""
+    amount = float(number)
+    for unit in ("B", "KB", "MB", "GB"):
+        if amount < 999.95 or (unit == "B" and amount < 1000):
+            return f"{amount:.0f} {unit}" if unit == "B" else f"{amount:.1f} {unit}"
+        amount /= 1000
+    return f"{amount:.1f} TB"
+
+
+def format_counts(*counts: tuple[int, str, str]) -> str:
+    """Return ``1 archived session (--archived), 2 subagent sessions``.
+
+    Each count is a number, a noun, and the option that shows them (may be empty). Zeros are left out.
+    """
+    shown = ((pluralize(number, noun), option) for number, noun, option in counts if number)
+    return ", ".join(f"{text} ({option})" if option else text for text, option in shown)
+
+
 def short_path(path: str) -> str:
-    """A path as people write it, from their home folder on."""
+    """Return a path with ``~`` for the home folder."""
     home = os.path.expanduser("~")
     return f"~{path[len(home) :]}" if path.startswith(os.path.join(home, "")) else path
 
 
-def kinds(*found: tuple[int, str, str]) -> str:
-    """``1 archived session (--archived), 2 subagent sessions``: how many of which kind, with the option that brings
-    them if there is one; those that there are."""
-    told = ((pluralize(number, noun), option) for number, noun, option in found if number)
-    return ", ".join(f"{what} ({option})" if option else what for what, option in told)
-
-
 def width(text: str) -> int:
-    """How many columns ``text`` takes."""
+    """Return how many terminal columns ``text`` takes."""
     if text.isascii():
         return len(text)
-    from unicodedata import combining, east_asian_width
-
     return sum(0 if combining(c) else 2 if east_asian_width(c) in "WF" else 1 for c in text)
 
 
 def clip(text: str, columns: int) -> str:
-    """``text`` on one line of at most ``columns`` columns, an ellipsis where it was cut."""
+    """Return ``text`` on one line of at most ``columns`` columns, with an ellipsis where it was cut."""
     text = "".join(c if c.isprintable() else " " for c in text)
     if width(text) <= columns:
         return text
-    kept = ""
+    clipped = ""
     for character in text:
-        if width(kept + character) > columns - 1:
+        if width(clipped + character) > columns - 1:
             break
-        kept += character
-    return kept + "…"
+        clipped += character
+    return clipped + "…"
 
 
 def clip_start(text: str, columns: int) -> str:
-    """The same, cut at its beginning: of a path, the end tells more."""
+    """Like :func:`clip`, but cut at the start: the end of a path is the more useful part."""
     return clip(text[::-1], columns)[::-1]
 
 
-def table(heads: Sequence[str], rows: Sequence[Sequence[str]], *, paths: bool = False) -> None:
-    """Rows in columns. On a terminal the last column is cut to fit, and where even that leaves it no room, columns
-    before it are left out, the last of them first; the first one is always whole. If the last column is of ``paths``,
-    it is the beginning that is cut off."""
-    widths, left = _layout(heads, rows)
-    for number, row in enumerate([heads, *rows]):
-        cells = [cell + " " * (size - width(cell)) for cell, size in zip(row, widths, strict=False)]
-        last = clip_start(row[-1], left) if paths and number else clip(row[-1], left)
-        line = "  ".join([*cells, last]).rstrip()
-        print(paint(line, 2) if number == 0 else line)
-
-
-def room(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> int:
-    """How many columns a table of such rows, which need not have their last cell yet, leaves to that one."""
-    return _layout(heads, rows)[1]
-
-
-def _layout(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> tuple[list[int], int]:
-    """How wide the columns are that are shown before the last one, and that one."""
-    widths = [max(width(row[i]) for row in [heads, *rows]) for i in range(len(heads) - 1)]
-    if not sys.stdout.isatty():
-        return widths, 1000
-    columns = terminal_columns()
-    while len(widths) > 1 and columns - sum(widths) - 2 * len(widths) < _LEAST:
-        del widths[-1]
-    return widths, max(columns - sum(widths) - 2 * len(widths), 1)
-
-
 def terminal_columns() -> int:
-    """How wide the terminal is; 80 where there is none."""
+    """Return the width of the terminal; 80 if there is none."""
     try:
         return int(os.environ.get("COLUMNS") or os.get_terminal_size(sys.stdout.fileno()).columns) or 80
     except (OSError, ValueError):
         return 80
 
 
-def tell_damage(damage: Sequence[tuple[str, str]]) -> None:
-    """On standard error: what could not be read, a few by name."""
+def _terminal_lines() -> int:
+    try:
+        return int(os.environ.get("LINES") or os.get_terminal_size(sys.stdout.fileno()).lines) or 24
+    except (OSError, ValueError):
+        return 24
+
+
+def report_damage(damage: Sequence[tuple[str, str]]) -> None:
+    """Print on standard error which records could not be read, the first few by path."""
     if not damage:
         return
     databases = sum(path.endswith(".db") for path, _ in damage)
-    what = kinds((databases, "database", ""), (len(damage) - databases, "damaged record", ""))
-    print(f"{what} left out:", file=sys.stderr)
+    skipped = format_counts((databases, "database", ""), (len(damage) - databases, "damaged record", ""))
+    print(f"{skipped} skipped:", file=sys.stderr)
     for path, reason in damage[:5]:
         print(f"  {path}: {reason}", file=sys.stderr)
     if len(damage) > 5:
         print(f"  ... and {len(damage) - 5} more", file=sys.stderr)
+
+
+# -- tables and charts -------------------------------------------------------------------------------------------------
+
+
+def table(heads: Sequence[str], rows: Sequence[Sequence[str]], *, paths: bool = False) -> None:
+    """Print rows in columns.
+
+    On a terminal the last column is clipped to fit (at its start if it holds ``paths``). If that leaves it too narrow,
+    the columns before it are left out from the right; the first column is always whole.
+    """
+    widths, rest = _layout(heads, rows)
+    for number, row in enumerate([heads, *rows]):
+        cells = [cell + " " * (size - width(cell)) for cell, size in zip(row, widths, strict=False)]
+        last = clip_start(row[-1], rest) if paths and number else clip(row[-1], rest)
+        line = "  ".join([*cells, last]).rstrip()
+        print(paint(line, 2) if number == 0 else line)
+
+
+def _layout(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> tuple[list[int], int]:
+    """Return the widths of the shown columns before the last one, and what is left for that one."""
+    widths = [max(width(row[i]) for row in [heads, *rows]) for i in range(len(heads) - 1)]
+    if not sys.stdout.isatty():
+        return widths, 1000
+    columns = terminal_columns()
+    while len(widths) > 1 and columns - sum(widths) - 2 * len(widths) < _MIN_LAST_COLUMN:
+        del widths[-1]
+    return widths, max(columns - sum(widths) - 2 * len(widths), 1)
+
+
+def bar(value: float, largest: float, columns: int) -> str:
+    """Return ``value`` as a bar; ``largest`` fills all ``columns``, and any value above 0 can be seen."""
+    if value <= 0 or largest <= 0 or columns <= 0:
+        return ""
+    eighths = max(round(min(value / largest, 1.0) * columns * 8), 1)
+    return "█" * (eighths // 8) + _EIGHTHS[eighths % 8].strip()
+
+
+def table_with_bars(
+    heads: Sequence[str], rows: Sequence[tuple[str, ...]], values: Sequence[float], largest: float
+) -> None:
+    """Print rows in columns, with a bar for each row's value where the terminal has space left."""
+    heads = (*heads, "")
+    # A clipped bar would show a wrong value, so bars are drawn for the space there is.
+    columns = min(_layout(heads, rows)[1], _MAX_BAR)
+    table(heads, [(*row, bar(value, largest, columns)) for row, value in zip(rows, values, strict=True)])
+
+
+def calendar(days: Mapping[str, float], columns: int) -> list[str]:
+    """Return a calendar of shades: one column per week, one row per weekday, the latest weeks that fit.
+
+    ``days`` are values by ISO date. The shades are quarters of the largest value shown.
+    """
+    values = {date.fromisoformat(day).toordinal(): value for day, value in days.items() if value > 0}
+    if not values:
+        return []
+    last = max(values)
+    # Ordinal 1 was a Monday.
+    first_monday, last_monday = (day - (day - 1) % 7 for day in (min(values), last))
+    weeks = max(min((columns - 4) // 2, (last_monday - first_monday) // 7 + 1), 1)
+    mondays = range(last_monday - 7 * (weeks - 1), last_monday + 1, 7)
+    largest = max((value for day, value in values.items() if day >= mondays[0]), default=0.0)
+
+    def shade(day: int) -> str:
+        value = values.get(day, 0.0)
+        return " " if day > last else _SHADES[0] if value <= 0 else _SHADES[min(int(4 * value / largest), 3) + 1]
+
+    months = previous = ""
+    for number, monday in enumerate(mondays):
+        month = date.fromordinal(monday).strftime("%b")
+        if month != previous and len(months) <= number * 2:  # else the name before it is in the way
+            months = months.ljust(number * 2) + month + " "
+            previous = month
+    lines = [f"{'':<4}{months}".rstrip()]
+    for weekday, name in enumerate(("Mon", "", "Wed", "", "Fri", "", "Sun")):
+        lines.append(f"{name:<4}{' '.join(shade(monday + weekday) for monday in mondays)}".rstrip())
+    return lines
+
+
+# -- the pager ---------------------------------------------------------------------------------------------------------
+
+
+def page(text: str) -> None:
+    """Write ``text``: through the pager if standard output is a terminal with fewer lines."""
+    data = text.encode(errors="replace") + b"\n"
+    sys.stdout.flush()
+    on_terminal = sys.stdout.isatty() and sys.stdin.isatty() and os.environ.get("TERM") != "dumb"
+    if not (on_terminal and text.count("\n") >= _terminal_lines() and _show_in_pager(data)):
+        sys.stdout.buffer.write(data)
+        sys.stdout.buffer.flush()
+
+
+def print_paged(print_result: Callable[[], None]) -> None:
+    """Call ``print_result``; on a terminal, page what it prints."""
+    if not sys.stdout.isatty():
+        print_result()
+        return
+    terminal, buffer = sys.stdout, _TerminalBuffer(sys.stdout)
+    sys.stdout = buffer
+    try:
+        print_result()
+    finally:
+        sys.stdout = terminal
+    if text := buffer.getvalue():
+        page(text.removesuffix("\n"))
+
+
+class _TerminalBuffer(StringIO):
+    """Collects what is printed, and looks like the terminal it is printed for."""
+
+    def __init__(self, terminal: TextIO) -> None:
+        super().__init__()
+        self._terminal = terminal
+
+    def isatty(self) -> bool:
+        return self._terminal.isatty()
+
+    def fileno(self) -> int:
+        return self._terminal.fileno()
+
+
+def _show_in_pager(data: bytes) -> bool:
+    """Return whether ``$PAGER`` (or ``less``) has shown the data. An empty ``PAGER`` means none."""
+    import shutil  # these two take longer to load than most results take to print
+    import subprocess
+
+    command = os.environ.get("PAGER", "less" if shutil.which("less") else "")
+    if not command.strip():
+        return False
+    try:
+        environ = {"LESS": "FRX", **os.environ}
+        pager = subprocess.Popen(["/bin/sh", "-c", command], stdin=subprocess.PIPE, env=environ)
+    except OSError:
+        return False  # a system without a shell
+    if pager.stdin:
+        with suppress(OSError, KeyboardInterrupt), pager.stdin as pipe:  # the user may quit before the end
+            pipe.write(data)
+    while pager.poll() is None:
+        with suppress(KeyboardInterrupt):  # Ctrl-C is for the pager as long as it has the terminal
+            pager.wait()
+    return pager.returncode not in _SHELL_FAILED

@@ -1,4 +1,4 @@
-"""Projects, found by fuzzy name, worktree, folder or remote, with how many sessions each has."""
+"""List projects and how many sessions each has; find one by name, worktree, folder or remote."""
 
 from __future__ import annotations
 
@@ -7,81 +7,74 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from ..errors import NotFoundError
+from ..history.discovery import find_project_groups, is_global, project_groups
 from ..history.library import Library
 from ..storage.keys import GLOBAL
 from . import output
-from .choose import find_project_groups, is_global, project_groups
 
 if TYPE_CHECKING:
     from argparse import Namespace
 
     from ..history.discovery import ProjectGroup
-    from .arguments import Parser
+    from .arguments import CommandParser
 
 
-def configure(parser: Parser) -> None:
+def configure(parser: CommandParser) -> None:
     """Declare the arguments."""
     parser.add_argument("name", nargs="?", metavar="NAME", help="part of a name, worktree or folder; need not be exact")
 
 
 def run(options: Namespace) -> int:
-    """Print the projects that fit, most recently used first; folders outside of one each by themselves."""
+    """Print the matching projects, most recently used first; sessions without a project by folder."""
     library = Library(options.store)
-    used = _used(library)
-    found = project_groups(library.projects, [folder for name, folder in used if name == GLOBAL])
+    # The update times of the sessions of each project; of the global one, by folder.
+    updates: dict[tuple[str, str], list[int]] = {}
+    for _, session in library.records():
+        folder = (session.directory or "/") if session.project_id == GLOBAL else ""
+        updates.setdefault((session.project_id, folder), []).append(session.updated)
+    projects = project_groups(library.projects, [folder for project_id, folder in updates if project_id == GLOBAL])
     if options.name:
-        found = find_project_groups(found, options.name)
-        if not found:
+        projects = find_project_groups(projects, options.name)
+        if not projects:
             raise NotFoundError(f"no project resembles {options.name!r} in {library.store.place}")
     else:
-        found.sort(key=lambda each: -_last_used(each, used))
+        projects.sort(key=lambda project: -_last_used(project, updates.get(_key(project), [])))
     if options.json:
-        entries = [_entry(each, used.get(_key(each), [])) for each in found]
+        entries = [_document(project, updates.get(_key(project), [])) for project in projects]
         output.print_json({"total": len(entries), "projects": entries})
-    elif found:
-        rows = [_row(each, used.get(_key(each), []), utc=options.utc) for each in found]
+    elif projects:
+        rows = [
+            (
+                output.clip(project.title, 24),
+                f"{len(times := updates.get(_key(project), [])):,}",
+                output.format_time(max(times), utc=options.utc) if times else "-",
+                output.clip(project.project.id, 12),
+                project.folder + ("" if os.path.isdir(project.folder) else " (missing)"),
+            )
+            for project in projects
+        ]
         output.table(("PROJECT", "SESSIONS", "LAST USED", "ID", "WORKTREE"), rows, paths=True)
     else:
         print(f"No projects in {library.store.place}.", file=sys.stderr)
-    output.tell_damage(library.damage)
+    output.report_damage(library.damage)
     return 0
 
 
-def _used(library: Library) -> dict[tuple[str, str], list[int]]:
-    """When the sessions of each project were last updated; of ``global``, those of each folder."""
-    used: dict[tuple[str, str], list[int]] = {}
-    for _, session in library.records():
-        folder = (session.directory or "/") if session.project_id == GLOBAL else ""
-        used.setdefault((session.project_id, folder), []).append(session.updated)
-    return used
+def _key(project: ProjectGroup) -> tuple[str, str]:
+    return project.project.id, project.folder if is_global(project.project) else ""
 
 
-def _key(place: ProjectGroup) -> tuple[str, str]:
-    return place.project.id, place.folder if is_global(place.project) else ""
+def _last_used(project: ProjectGroup, updates: list[int]) -> int:
+    times = project.project.time
+    recorded = times.updated or times.created
+    return max(updates, default=recorded) if is_global(project.project) else recorded
 
 
-def _last_used(place: ProjectGroup, used: dict[tuple[str, str], list[int]]) -> int:
-    times = place.project.time
-    if is_global(place.project):
-        return max(used.get(_key(place), ()), default=times.updated or times.created)
-    return times.updated or times.created
-
-
-def _entry(place: ProjectGroup, moments: list[int]) -> dict[str, Any]:
-    more = {"sessions": len(moments), "latest": max(moments, default=None), "missing": _is_gone(place)}
-    return place.project.document | {"worktree": place.folder} | more
-
-
-def _row(place: ProjectGroup, moments: list[int], *, utc: bool) -> tuple[str, ...]:
-    return (
-        output.clip(place.title, 24),
-        f"{len(moments):,}",
-        output.when(max(moments), utc=utc) if moments else "-",
-        output.clip(place.project.id, 12),
-        place.folder + (" (gone)" if _is_gone(place) else ""),
-    )
-
-
-def _is_gone(place: ProjectGroup) -> bool:
-    """Whether its folder was moved, renamed or removed since."""
-    return not os.path.isdir(place.folder)
+def _document(project: ProjectGroup, updates: list[int]) -> dict[str, Any]:
+    more = {
+        "worktree": project.folder,
+        "sessions": len(updates),
+        "latest": max(updates, default=None),
+        "missing": not os.path.isdir(project.folder),
+    }
+    return project.project.document | more

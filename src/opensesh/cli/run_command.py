@@ -1,289 +1,314 @@
-"""Ask a model to do something in this directory, and see it done.
+"""Send a prompt to a model, and run its tools in this directory.
 
-The answer goes to standard output, everything else to standard error. What a rule wants asked is asked at the
-terminal; where there is none, it is refused. Ctrl-C stops the turn, and what was done until then is kept.
+The answer goes to standard output, everything else to standard error. Permission requests are asked at the terminal; if
+there is none, they are refused. Ctrl-C aborts the run; what was done until then is kept.
 
-The exit code is 0 if the prompt was answered, 1 if that failed or was refused, 130 if it was stopped.
+Exit codes: 0 answered, 1 failed or blocked by a refused permission, 130 aborted.
 """
 
 from __future__ import annotations
 
+import asyncio
 import os
 import sys
+from contextlib import asynccontextmanager
+from threading import Timer
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
+from ..engine.budget import amount, from_environment
+from ..engine.components import Settings
+from ..engine.engine import open_engine
+from ..engine.prompt import Prompt, file_part, mentioned_parts
+from ..engine.user_commands import find_command
 from ..errors import NotFoundError, UsageError
+from ..history.library import Library
+from ..models.model import SCRIPTED_PROVIDER
+from ..plugins import hooks as plugin_hooks
+from ..project import resolve
+from ..storage import open_store
+from ..storage.keys import GLOBAL
+from . import output
 from .arguments import SESSION
+from .logfile import show_warnings
+from .prompt_run import (
+    EXIT_CODES,
+    EventLines,
+    NoView,
+    PromptRun,
+    failed_result_document,
+    result_document,
+    write_json_line,
+)
+from .responders import AutoResponder, Keyboard, TerminalResponder
+from .run_screen import Screen
+from .terminal import Stream
 
 if TYPE_CHECKING:
     from argparse import Namespace
+    from collections.abc import AsyncGenerator, Callable
 
-    from ..engine.budget import Budget
     from ..engine.engine import Engine
     from ..engine.loop import Outcome
     from ..models.model import Model
     from ..records import Session
     from ..storage.protocol import Store
-    from .arguments import Parser
-    from .driving import Ask, Drive
-    from .run_screen import Screen
-    from .terminal import Keyboard, Stream
+    from .arguments import CommandParser
+    from .prompt_run import Submit
 
-_PATIENCE = 2.0
-"""Seconds after which whoever waits is told that standard input is being read."""
+_STDIN_NOTICE_AFTER_SECONDS = 2.0
 
 
-def configure(parser: Parser) -> None:
+def configure(parser: CommandParser) -> None:
     """Declare the arguments."""
-    parser.words = "prompt"
-    parser.add_argument("prompt", nargs="*", metavar="PROMPT", help="what to do; standard input is added to it")
-    parser.add_argument("-m", "--model", metavar="PROVIDER/MODEL", help="the model; 'opensesh models' lists them")
-    parser.add_argument("--agent", metavar="A", help="the agent; 'opensesh agents' lists them")
-    parser.add_argument("--variant", metavar="V", help="a variant of the model, such as its reasoning effort")
-    parser.add_argument("-s", "--session", metavar="S", help=f"go on with this session: {SESSION}")
-    parser.add_argument("-c", "--continue", action="store_true", dest="again", help="go on with the last session here")
-    parser.add_argument("--dir", metavar="D", help="the directory to work in (default: this one, or the session's)")
-    parser.add_argument("-f", "--file", action="append", default=[], metavar="F", help="attach a file; may be repeated")
-    parser.add_argument("--command", metavar="NAME", help="give this command; PROMPT is what it is given")
-    parser.add_argument("--title", metavar="T", help="a title for a new session")
-    parser.add_argument("--budget", metavar="DOLLARS", help="ask no model any more once this run has cost so much")
-    parser.add_argument("--share", action="store_true", help="let others read the session, at a link that is told")
-    parser.add_argument("--no-plugins", action="store_true", help="leave out the plugins that 'opensesh plugins' lists")
-    parser.add_argument("--yes", action="store_true", help="allow what would be asked for, but not to go on in circles")
+    parser.free_words = "prompt"
+    parser.add_argument("prompt", nargs="*", metavar="PROMPT", help="the prompt; standard input is appended to it")
+    parser.add_argument("-m", "--model", metavar="PROVIDER/MODEL", help="model to use; 'opensesh models' lists them")
+    parser.add_argument("--agent", metavar="A", help="agent to use; 'opensesh agents' lists them")
+    parser.add_argument("--variant", metavar="V", help="variant of the model, such as its reasoning effort")
+    parser.add_argument("-s", "--session", metavar="S", help=f"continue this session: {SESSION}")
     parser.add_argument(
-        "--format", choices=("text", "json"), default="text", help="json: one event a line, the last one the result"
+        "-c", "--continue", action="store_true", dest="continue_last", help="continue the last session here"
+    )
+    parser.add_argument("--dir", metavar="D", help="directory to work in (default: the session's, or the current one)")
+    parser.add_argument("-f", "--file", action="append", default=[], metavar="F", help="attach a file; repeatable")
+    parser.add_argument("--command", metavar="NAME", help="run a configured command; PROMPT becomes its arguments")
+    parser.add_argument("--title", metavar="T", help="title of the new session")
+    parser.add_argument("--budget", metavar="DOLLARS", help="stop before exceeding this cost in USD")
+    parser.add_argument("--share", action="store_true", help="share the session and print its link")
+    parser.add_argument("--no-plugins", action="store_true", help="do not load plugins ('opensesh plugins' lists them)")
+    parser.add_argument(
+        "--yes", action="store_true", help="approve permission requests automatically (except doom_loop)"
+    )
+    parser.add_argument(
+        "--format", choices=("text", "json"), default="text", help="json: one event per line, the last is the result"
     )
 
 
 def run(options: Namespace) -> int:
-    """Run the prompt; the exit code is its outcome."""
-    words = _words(options)
+    """Run the prompt; the exit code tells its outcome."""
+    text = _prompt_text(options)
     try:
-        return _run(options, words)
+        return _run(options, text)
     except Exception as error:
         if options.format == "json" and not options.json:
-            from .run_json import no_result, write_line
-            from .terminal import Stream
-
-            write_line(Stream(sys.stdout), no_result(error))
+            write_json_line(Stream(sys.stdout), failed_result_document(error))
         raise
 
 
-def _run(options: Namespace, words: str) -> int:
-    store, session = _session(options)
-    directory = _directory(options, session)
-    import asyncio
-
-    from ..engine.components import Settings
-    from ..engine.engine import open_engine
-    from .terminal import Keyboard
-
+def _run(options: Namespace, text: str) -> int:
+    store, session = _find_session(options)
     keyboard = Keyboard.find()
+    budget = None
+    if options.budget is not None:
+        # --budget limits this run; the limit for the session comes from the environment.
+        budget = replace(from_environment(os.environ), run=amount(options.budget))
     settings = Settings(
         owner="opensesh run",
         interactive=keyboard is not None,
-        budget=_budget(options),
+        budget=budget,
         find_plugins=not options.no_plugins,
     )
-    engine = open_engine(directory, store=store, settings=settings)
-    _check(engine, options, session)
+    engine = open_engine(_directory(options, session), store=store, settings=settings)
+    _check_options(engine, options, session)
     try:
-        return asyncio.run(_converse(options, engine, session, words, keyboard))
-    except asyncio.CancelledError:  # stopped before there was anything to stop
+        return asyncio.run(_run_prompt(options, engine, session, text, keyboard))
+    except asyncio.CancelledError:  # aborted before the prompt was submitted
         return 130
 
 
-def _budget(options: Namespace) -> Budget | None:
-    """That of the command line for the run, and that of the environment for the session."""
-    if options.budget is None:
-        return None
-    from msgspec.structs import replace
-
-    from ..engine.budget import amount, from_environment
-
-    return replace(from_environment(os.environ), run=amount(options.budget))
-
-
-async def _converse(
-    options: Namespace, engine: Engine, session: Session | None, words: str, keyboard: Keyboard | None
+async def _run_prompt(
+    options: Namespace, engine: Engine, session: Session | None, text: str, keyboard: Keyboard | None
 ) -> int:
-    from .asking import Person, Policy
-    from .driving import EXIT_CODES, Drive
-    from .logfile import warnings_told
-    from .run_json import EventLines, Nothing
-    from .run_screen import Screen
-    from .run_share import shares_kept
-    from .terminal import Stream
-
     out = Stream(sys.stdout)
     screen = Screen(out, Stream(sys.stderr), engine.runtime.place.directory)
-    text = options.format == "text" and not options.json
-    view = screen if text else Nothing() if options.json else EventLines(out)
-    answers = Policy(engine, screen.note, allow=options.yes)
+    as_text = options.format == "text" and not options.json
+    view = screen if as_text else NoView() if options.json else EventLines(out)
+    responder = AutoResponder(engine, screen.note, approve=options.yes)
     if keyboard is not None:
-        answers = Person(engine, screen, keyboard, allow=options.yes)
-    drive = Drive(engine, view, answers, screen.note)
+        responder = TerminalResponder(engine, screen, keyboard, approve=options.yes)
+    run = PromptRun(engine, view, responder, screen.note)
+    title: str | None = options.title
+    if title is not None:  # an empty one asks for the beginning of the prompt
+        title = title.strip() or " ".join(text.split())[:50]
+    with show_warnings(screen.note):
+        async with _sync_shares(engine, options, keyboard, screen.note) as share:
 
-    with warnings_told(screen.note):
-        async with shares_kept(engine, options, keyboard, screen.note) as begin:
+            async def session_id() -> str:
+                return share(session.id if session is not None else (await engine.create(title=title)).id)
 
-            async def chosen() -> str:
-                if session is not None:
-                    return begin(session.id)
-                return begin((await engine.create(title=_title(options, words))).id)
-
-            outcome = await drive.run(chosen, _asking(engine, words, options))
-            _tell_result(options, drive, outcome, screen, out)
+            outcome = await run.run(session_id, _submit(engine, text, options))
+            _print_result(options, run, outcome, screen, out)
     return EXIT_CODES[outcome.kind]
 
 
-def _tell_result(options: Namespace, drive: Drive, outcome: Outcome, screen: Screen, out: Stream) -> None:
-    from .run_json import result, write_line
+def _submit(engine: Engine, text: str, options: Namespace) -> Submit:
+    """Return a function that submits the prompt or command to a session. Invalid attachments raise here."""
+    attached = tuple(file_part(path) for path in options.file)
+    how = {"agent": options.agent, "model": options.model, "variant": options.variant}
+    if options.command is not None:
+        return lambda session_id: engine.command(session_id, options.command, text, attached, **how)
+    typed = " ".join(options.prompt).strip() or text
+    prompt = Prompt(parts=(*mentioned_parts(text, engine.runtime, said=typed), *attached), **how)
+    return lambda session_id: engine.submit(session_id, prompt)
 
+
+def _print_result(options: Namespace, run: PromptRun, outcome: Outcome, screen: Screen, out: Stream) -> None:
     try:
         if options.json:
-            from . import output
-
-            output.print_json(result(drive, outcome))
+            output.print_json(result_document(run, outcome))
         elif options.format == "json":
-            write_line(out, result(drive, outcome))
+            write_json_line(out, result_document(run, outcome))
         else:
             screen.close()
-            _farewell(options, drive, outcome, screen)
+            _print_summary(options, run, outcome, screen)
     except BrokenPipeError:
-        drive.is_heard = False
-    if not drive.is_heard:
+        run.output_open = False
+    if not run.output_open:
         out.drop_unwritten()
 
 
-def _farewell(options: Namespace, drive: Drive, outcome: Outcome, screen: Screen) -> None:
-    """On standard error: how it ended, what it cost, and how to go on."""
-    from .tally import in_words
-
+def _print_summary(options: Namespace, run: PromptRun, outcome: Outcome, screen: Screen) -> None:
+    """Print on standard error how the run ended, what it cost, and how to continue."""
     if outcome.kind == "aborted":
-        screen.note("stopped", 33)
+        screen.note("aborted", 33)
     elif outcome.kind == "blocked":
-        screen.note("stopped, since something was refused", 33)
+        screen.note("stopped, because a permission was refused", 33)
     screen.gap()
     store = f" --store {options.store}" if options.store else ""
-    screen.note(in_words(drive.tally, drive.tally.cost(drive.engine)), 2)
-    screen.note(f"go on with: opensesh run{store} --session {drive.session_id} ...", 2)
+    screen.note(run.usage.summary(run.engine), 2)
+    screen.note(f"continue with: opensesh run{store} --session {run.session_id} ...", 2)
 
 
-def _words(options: Namespace) -> str:
-    """The words of the command line, and what standard input adds to them."""
-    said = [" ".join(options.prompt).strip(), _standard_input().strip("\n")]
-    words = "\n".join(each for each in said if each.strip())
-    if not words and options.command is None:
-        raise UsageError("there is nothing to do: give a prompt, as words or on standard input")
-    return words
+# -- what to run, and where --------------------------------------------------------------------------------------------
 
 
-def _standard_input() -> str:
+def _prompt_text(options: Namespace) -> str:
+    """Return the words of the command line, and the text of standard input."""
+    texts = [" ".join(options.prompt).strip(), _read_standard_input().strip("\n")]
+    text = "\n".join(text for text in texts if text.strip())
+    if not text and options.command is None:
+        raise UsageError("there is no prompt: give it as words or on standard input")
+    return text
+
+
+def _read_standard_input() -> str:
     if sys.stdin.isatty():
         return ""
-    from threading import Timer
-
-    hint = "reading standard input, which is part of the prompt; '< /dev/null' says that there is none"
-    waiting = Timer(_PATIENCE, print, [f"opensesh: {hint}"], {"file": sys.stderr})
-    waiting.daemon = True
-    waiting.start()
+    notice = "reading the prompt from standard input; use '< /dev/null' if there is none"
+    timer = Timer(_STDIN_NOTICE_AFTER_SECONDS, print, [f"opensesh: {notice}"], {"file": sys.stderr})
+    timer.daemon = True
+    timer.start()
     try:
         return sys.stdin.buffer.read().decode("utf-8", "replace")
     finally:
-        waiting.cancel()
+        timer.cancel()
 
 
-def _session(options: Namespace) -> tuple[Store, Session | None]:
-    """The store, and the session to go on with, if one was named."""
-    from ..storage import open_store
-    from .choose import find_session
-
-    if options.session and options.again:
-        raise UsageError("--session names a session and --continue means the last one: give one of them")
-    if options.title is not None and (options.session or options.again):
-        raise UsageError("--title is for a new session; 'opensesh session rename' gives an old one another")
+def _find_session(options: Namespace) -> tuple[Store, Session | None]:
+    """Return the store, and the session to continue, if any."""
+    if options.session and options.continue_last:
+        raise UsageError("--session and --continue cannot be combined")
+    if options.title is not None and (options.session or options.continue_last):
+        raise UsageError("--title is for new sessions; use 'opensesh session rename' for this one")
     if options.dir is not None and not os.path.isdir(options.dir):
         raise UsageError(f"there is no directory {options.dir}")
     store = open_store(options.store)
     if options.session:
-        return store, find_session(store, options.session)
-    return store, _last_here(store, options.dir or os.getcwd()) if options.again else None
+        return store, Library(store=store).session(options.session).record
+    return store, _last_session(store, options.dir or os.getcwd()) if options.continue_last else None
 
 
-def _last_here(store: Store, directory: str) -> Session:
-    """The session that was last active in this directory, or in its project; not one of a subagent's."""
-    from ..project import resolve
-    from ..storage.keys import GLOBAL
-    from .choose import read_sessions
-
-    place = resolve(directory)
-    roots = [each for each in read_sessions(store) if each.parent_id is None and not each.archived]
-    here = [each for each in roots if each.directory == place.directory]
-    related = [each for each in roots if each.project_id == place.id != GLOBAL]
-    if not here and not related:
+def _last_session(store: Store, directory: str) -> Session:
+    """Return the session that was last active in this directory, else in its project; not a subagent's."""
+    location = resolve(directory)
+    sessions = [
+        session for _, session in Library(store=store).records() if session.parent_id is None and not session.archived
+    ]
+    in_directory = [session for session in sessions if session.directory == location.directory]
+    in_project = [session for session in sessions if session.project_id == location.id != GLOBAL]
+    if not in_directory and not in_project:
         raise NotFoundError(
-            f"no session of {place.directory} is there to go on with; leave out --continue to begin one"
+            f"there is no session in {location.directory} to continue; run it without --continue to start one"
         )
-    return max(here or related, key=lambda each: each.updated)
+    return max(in_directory or in_project, key=lambda session: session.updated)
 
 
 def _directory(options: Namespace, session: Session | None) -> str:
-    """Where to work: where the user says, else where the session did, else here."""
     if options.dir is not None:
         return options.dir
     if session is None or not session.directory:
         return os.getcwd()
     if not os.path.isdir(session.directory):
-        raise UsageError(f"{session.directory}, where this session worked, is gone; --dir names another directory")
+        raise UsageError(f"the session's directory {session.directory} does not exist; name another one with --dir")
     return session.directory
 
 
-def _check(engine: Engine, options: Namespace, session: Session | None) -> None:
-    """Find out what cannot work before a session is made for it."""
+def _check_options(engine: Engine, options: Namespace, session: Session | None) -> None:
+    """Raise for a command, agent or model that cannot work, before a session is created for it."""
     runtime = engine.runtime
     if options.command is not None and not runtime.mcp.owns(options.command):
-        from ..engine.user_commands import find_command
-
         find_command(runtime, options.command)
     agent = runtime.agent(options.agent)
     if agent.mode == "subagent":
-        raise UsageError(f"{agent.name} is a subagent, which works only for others")
+        raise UsageError(f"{agent.name} is a subagent and cannot run prompts; 'opensesh agents' lists those that can")
     model: Model | None = None
     if options.model:
         model = runtime.find_model(options.model)
     elif session is None:
         model = runtime.model_named(agent.model) if agent.model else runtime.default_model()
-    if model is not None:
-        _check_model(engine, model, options.variant)
-
-
-def _check_model(engine: Engine, model: Model, variant: str | None) -> None:
-    from ..models.model import SCRIPTED_PROVIDER
-    from ..plugins import hooks as plugin_hooks
-
+    if model is None:
+        return
+    variant = options.variant
     if variant and variant not in model.variants and model.provider_id != SCRIPTED_PROVIDER:
         raise UsageError(f"{model.ref} has no variant {variant!r}; it has: {', '.join(model.variants) or 'none'}")
-    if engine.runtime.hooks.plugins.has_hook(plugin_hooks.auth):
-        return  # the key is asked for when it is needed
-    engine.runtime.connections.provider(model)
+    if not runtime.hooks.plugins.has_hook(plugin_hooks.auth):  # such a plugin provides the key when it is needed
+        runtime.connections.provider(model)
 
 
-def _asking(engine: Engine, words: str, options: Namespace) -> Ask:
-    """What to ask of a session; what cannot be asked is found out at once."""
-    from ..engine.prompt import Prompt, file_part, mentioned_parts
-
-    attached = tuple(file_part(path) for path in options.file)
-    how = {"agent": options.agent, "model": options.model, "variant": options.variant}
-    if options.command is not None:
-        return lambda session: engine.command(session, options.command, words, attached, **how)
-    said = " ".join(options.prompt).strip() or words
-    prompt = Prompt(parts=(*mentioned_parts(words, engine.runtime, said=said), *attached), **how)
-    return lambda session: engine.submit(session, prompt)
+# -- sharing -----------------------------------------------------------------------------------------------------------
 
 
-def _title(options: Namespace, words: str) -> str | None:
-    """``--title ""`` takes the beginning of the prompt."""
-    if options.title is None:
-        return None
-    return options.title.strip() or " ".join(words.split())[:50]
+@asynccontextmanager
+async def _sync_shares(
+    engine: Engine, options: Namespace, keyboard: Keyboard | None, note: Callable[[str], None]
+) -> AsyncGenerator[Callable[[str], str]]:
+    """Keep the shares of the engine's sessions up to date.
+
+    Yields a function that is called with the session of the run, shares it if that was asked for, and returns it.
+    """
+    from ..sharing.share_service import open_share_service  # after the engine is open: sharing takes long to load
+    from ..sharing.share_sync import ShareSync
+
+    service = open_share_service(engine.sessions, engine.runtime.config)
+    terms = service.terms
+    if options.share:
+        terms.check()
+        if not terms.own and not options.yes:
+            await _confirm_sharing(terms.in_words(), keyboard)
+    if terms.off:
+        yield lambda session_id: session_id
+        return
+    if terms.unheard:
+        note(f'{terms.unheard} sets "share": "auto"; this is used only from a configuration of your own')
+    async with service, ShareSync(service, engine.bus, tell=note) as sync:
+
+        def share(session_id: str) -> str:
+            if options.share:
+                sync.share(session_id)
+            return session_id
+
+        yield share
+
+
+async def _confirm_sharing(server: str, keyboard: Keyboard | None) -> None:
+    """Ask before a session is shared with a server that the user did not configure."""
+    if keyboard is None:
+        raise UsageError(f"--share would send the session to {server}; confirm with --yes")
+
+    def show_prompt() -> None:
+        print(f"Share this session at {server}? [y/N] ", end="", file=sys.stderr, flush=True)
+
+    if (await keyboard.line(show_prompt) or "").strip().lower() not in ("y", "yes"):
+        raise UsageError("nothing was shared and nothing was run; leave out --share to run it")

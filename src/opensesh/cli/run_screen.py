@@ -1,34 +1,39 @@
-"""What a person sees of a run: the answer on standard output, everything else on standard error.
+"""A run as the user sees it: the answer on standard output, everything else on standard error.
 
-On a terminal the answer appears as it comes. Elsewhere each piece of text is written when it is complete, so that what
-a failed try began to say never gets into a file.
+On a terminal the answer appears as it is streamed. Elsewhere each text is written when it is complete, so that the text
+of an attempt that failed never gets into a file.
 """
 
 from __future__ import annotations
 
+import os
 import time
 from typing import TYPE_CHECKING
 
 from .. import events, ids
-from ..records import MessageAbortedError, as_object, read_failure
-from . import output, tool_lines
-from .terminal import tame
+from ..history import todos
+from ..records import MessageAbortedError, as_list, as_object, dumps_compact, read_failure
+from . import output
+from .terminal import escape_control
 
 if TYPE_CHECKING:
     from ..bus import Envelope
     from ..records import Document
     from .terminal import Stream
 
+_TELLING_INPUTS = ("filePath", "command", "pattern", "url", "query", "description", "path", "name")
+"""The inputs that say most about a tool call, best first."""
 
-class _Block:
-    """A text or reasoning part on its way to the screen."""
+
+class _StreamedBlock:
+    """A text or reasoning part that is being streamed."""
 
     def __init__(self, kind: str) -> None:
         self.kind = kind
         self.received = 0
-        """How much of it has come, in characters."""
-        self.held = ""
-        """What has come but is not shown: all of it, or the white space it may turn out to end with."""
+        """Characters received so far."""
+        self.unshown = ""
+        """Text received but not shown: all of it, or the white space that may turn out to be the end."""
 
 
 class Screen:
@@ -41,73 +46,76 @@ class Screen:
         self._one_screen = out.shares_screen(notes)
         self._depths: dict[str, int] = {}
         self._answers: set[str] = set()
-        self._blocks: dict[str, _Block] = {}
+        self._blocks: dict[str, _StreamedBlock] = {}
         self._open: tuple[str, Stream] | None = None
-        """The block whose last line is still being written, and where."""
+        """The block whose last line is not ended, and the stream it is on."""
         self._running: dict[str, Document] = {}
         self._has_status = False
         self._is_asking = False
-        self._last = ""
+        self._last_kind = ""
         self._header = ""
 
     def follow(self, session_id: str) -> None:
-        """Show this session, and what it sets in motion."""
+        """Show this session and the sessions of its subagents."""
         self._depths[session_id] = 0
 
     def note(self, text: str, *codes: int, kind: str = "note") -> None:
-        """A line of our own."""
+        """Write a line to standard error."""
         self._begin_lines(kind)
         self._notes.write(self._notes.paint(self._safe(text), *codes) + "\n")
         if kind != "ask":
             self._show_status()
 
     def ask(self, text: str) -> None:
-        """Like :meth:`note`, but what is typed next stands behind it."""
+        """Write a prompt to standard error; the answer is typed on the same line."""
         self._begin_lines("ask")
         self._notes.write(self._notes.paint(self._safe(text), 1))
         self._is_asking = True
 
     def answered(self) -> None:
-        """Something was typed, and with it the line ended."""
+        """Note that an answer was typed, which ended the line."""
         self._is_asking = False
 
     def gap(self) -> None:
-        """What comes next is something else, of whatever kind it is."""
-        self._last = "gap" if self._last else ""
+        """Separate the next lines from the last ones, even if they are of the same kind."""
+        self._last_kind = "gap" if self._last_kind else ""
 
     def close(self) -> None:
-        """Nothing more will come: show what was held back."""
+        """Show what is left: the run is over."""
         for part_id in list(self._blocks):
-            self._end(part_id)
+            self._end_block(part_id)
         self._running.clear()
         self._close_line()
         self._clear_status()
 
     def show(self, envelope: Envelope) -> None:
-        """Show an event, if it is one that people want to see."""
+        """Show an event."""
         match envelope.event:
             case events.MessageUpdated(info=info):
-                self._message(info)
+                self._show_message(info)
             case events.PartUpdated(part=part):
-                self._part(part)
+                self._show_part(part)
             case events.PartDelta(part_id=part_id, delta=delta) if part_id in self._blocks:
-                self._grow(part_id, delta)
+                self._append(part_id, delta)
             case events.PartRemoved(part_id=part_id):
-                self._take_back(part_id)
+                self._running.pop(part_id, None)
+                if self._blocks.pop(part_id, None) is not None and self._is_open(part_id):
+                    self._close_line()
+                    self.note("(incomplete; discarded)", 2)
             case events.SessionCreated(info=info) if info.get("parentID") in self._depths:
                 self._depths[info["id"]] = self._depths[info["parentID"]] + 1
             case events.SessionStatus(session_id=session_id, status=status) if session_id in self._depths:
-                self._status(status)
+                self._show_retry(status)
             case events.SessionError(error=error) if error is not None:
-                self._error(error)
+                self._show_error(error)
             case events.SessionCompacted(session_id=session_id) if session_id in self._depths:
-                self.note("the conversation was summed up, to make room", 2)
+                self.note("the conversation was compacted, because the context window was full", 2)
             case _:
                 pass
 
     # -- messages and their parts --------------------------------------------------------------------------------------
 
-    def _message(self, info: Document) -> None:
+    def _show_message(self, info: Document) -> None:
         if info["role"] == "assistant" and self._depths.get(info["sessionID"]) == 0 and not info.get("summary"):
             self._answers.add(info["id"])
             header = f"{info.get('agent')}  {info.get('providerID')}/{info.get('modelID')}"
@@ -115,119 +123,99 @@ class Screen:
                 self._header = header
                 self.note(header, 2)
 
-    def _part(self, part: Document) -> None:
+    def _show_part(self, part: Document) -> None:
         match part.get("type"):
             case "text" | "reasoning" if part.get("messageID") in self._answers:
-                self._text(part)
+                block = self._blocks.setdefault(part["id"], _StreamedBlock(part["type"]))
+                self._append(part["id"], part["text"][block.received :])
+                if (as_object(part.get("time")) or {}).get("end"):
+                    self._end_block(part["id"])
             case "tool" if part.get("sessionID") in self._depths:
-                self._tool(part)
+                self._show_tool(part)
             case _:
                 pass
 
-    def _text(self, part: Document) -> None:
-        block = self._blocks.setdefault(part["id"], _Block(part["type"]))
-        self._grow(part["id"], part["text"][block.received :])
-        if (as_object(part.get("time")) or {}).get("end"):
-            self._end(part["id"])
-
-    def _grow(self, part_id: str, piece: str) -> None:
+    def _append(self, part_id: str, delta: str) -> None:
         block = self._blocks[part_id]
-        block.received += len(piece)
-        block.held += piece
+        block.received += len(delta)
+        block.unshown += delta
         stream = self._stream(block)
-        if stream is None or not stream.is_terminal:
+        shown = block.unshown.rstrip()
+        if stream is None or not stream.is_terminal or not shown:
             return
-        shown = block.held.rstrip()
-        if shown:
-            block.held = block.held[len(shown) :]
-            self._stream_text(part_id, block, stream, shown)
-
-    def _stream_text(self, part_id: str, block: _Block, stream: Stream, text: str) -> None:
+        block.unshown = block.unshown[len(shown) :]
         if not self._is_open(part_id):
             self._begin_lines(block.kind)
             self._open = part_id, stream
-            text = text.lstrip("\n")
-        stream.write(stream.paint(tame(text), *((2,) if block.kind == "reasoning" else ())))
+            shown = shown.lstrip("\n")
+        stream.write(stream.paint(escape_control(shown), *((2,) if block.kind == "reasoning" else ())))
 
-    def _end(self, part_id: str) -> None:
-        """A block is complete."""
+    def _end_block(self, part_id: str) -> None:
         block = self._blocks.pop(part_id)
         stream = self._stream(block)
         if stream is None:
             return
         if self._is_open(part_id):
             self._close_line()
-        elif block.held.strip():
+        elif block.unshown.strip():
             self._begin_lines(block.kind)
-            stream.write(block.held.strip("\n").rstrip() + "\n")
+            stream.write(block.unshown.strip("\n").rstrip() + "\n")
         self._show_status()
 
-    def _take_back(self, part_id: str) -> None:
-        self._running.pop(part_id, None)
-        block = self._blocks.pop(part_id, None)
-        if block is not None and self._is_open(part_id):
-            self._close_line()
-            self.note("(this broke off, and does not count)", 2)
-
-    def _stream(self, block: _Block) -> Stream | None:
-        """Where a block goes. What a model thinks is for people who watch."""
+    def _stream(self, block: _StreamedBlock) -> Stream | None:
+        """Return where a block goes: reasoning only to a terminal."""
         if block.kind == "text":
             return self._out
         return self._notes if self._notes.is_terminal else None
 
-    def _tool(self, part: Document) -> None:
+    def _show_tool(self, part: Document) -> None:
         status = (as_object(part.get("state")) or {}).get("status")
         if status in ("completed", "error"):
             self._running.pop(part["id"], None)
-            self._tool_ended(part)
+            self._show_tool_line(part, *tool_outcome(part))
+            state = as_object(part.get("state")) or {}
+            if part.get("tool") == todos.TOOL and status == "completed":
+                margin = "  " * (self._depths[part["sessionID"]] + 1)
+                for line in todos.marked(as_object(state.get("input")) or {}):
+                    self.note(output.clip(f"{margin}{line}", 200), 2, kind="tool")
         elif status == "running":
             if part["tool"] == "task" and part["id"] not in self._running:
-                self._tool_line(part, "", well=True)
+                self._show_tool_line(part, "", succeeded=True)
             self._running[part["id"]] = part
             self._show_status()
 
-    def _tool_ended(self, part: Document) -> None:
-        went, well = tool_lines.outcome(part)
-        self._tool_line(part, went, well=well)
-        margin = "  " * (self._depths[part["sessionID"]] + 1)
-        for line in tool_lines.below(part):
-            self.note(output.clip(f"{margin}{line}", 200), 2, kind="tool")
-
-    def _tool_line(self, part: Document, went: str, *, well: bool) -> None:
+    def _show_tool_line(self, part: Document, outcome: str, succeeded: bool) -> None:
         self._begin_lines("tool")
-        name = f"{'  ' * self._depths[part['sessionID']]}> {tool_lines.label(part, self._directory)}"
-        room = max(self._notes.columns - 1, 20) if self._notes.is_terminal else 1000
-        went = output.clip(went, room - 2 - min(output.width(name), room // 2))
-        name = output.clip(name, room - 2 - output.width(went))
-        line = f"{self._notes.paint(name, 33)}  {self._notes.paint(went, *((2,) if well else (31,)))}".rstrip()
+        name = f"{'  ' * self._depths[part['sessionID']]}> {tool_label(part, self._directory)}"
+        columns = max(self._notes.columns - 1, 20) if self._notes.is_terminal else 1000
+        outcome = output.clip(outcome, columns - 2 - min(output.width(name), columns // 2))
+        name = output.clip(name, columns - 2 - output.width(outcome))
+        line = f"{self._notes.paint(name, 33)}  {self._notes.paint(outcome, 2 if succeeded else 31)}".rstrip()
         self._notes.write(line + "\n")
         self._show_status()
 
-    # -- everything else -----------------------------------------------------------------------------------------------
+    def _show_error(self, error: Document) -> None:
+        failure = read_failure(error)
+        if not isinstance(failure, MessageAbortedError):
+            self.note(f"! {getattr(failure, 'message', '') or type(failure).__name__}", 31)
 
-    def _status(self, status: Document) -> None:
+    def _show_retry(self, status: Document) -> None:
         if status.get("type") == "retry":
             at = int(status.get("next", 0))
             clock = time.strftime("%H:%M:%S", time.localtime(at / 1000))
-            wait = tool_lines.duration(max(at - ids.now_ms(), 0))
+            wait = format_duration(max(at - ids.now_ms(), 0))
             self.note(f"! {status.get('message')}", 33)
-            self.note(f"  try {int(status.get('attempt', 0)) + 1} at {clock}, in {wait}", 33)
-
-    def _error(self, error: Document) -> None:
-        failure = read_failure(error)
-        if not isinstance(failure, MessageAbortedError):
-            words = getattr(failure, "message", "") or type(failure).__name__
-            self.note(f"! {words}", 31)
+            self.note(f"  attempt {int(status.get('attempt', 0)) + 1} at {clock}, in {wait}", 33)
 
     # -- where the cursor is -------------------------------------------------------------------------------------------
 
     def _begin_lines(self, kind: str) -> None:
-        """Make sure that what comes next starts on a line of its own, with space around what is not of its kind."""
+        """Begin a new line, after an empty one if the last lines were of another kind."""
         self._clear_status()
         self._close_line()
-        if self._one_screen and self._last and (kind != self._last or kind == "text"):
+        if self._one_screen and self._last_kind and (kind != self._last_kind or kind == "text"):
             self._notes.write("\n")
-        self._last = kind
+        self._last_kind = kind
 
     def _is_open(self, part_id: str) -> bool:
         return self._open is not None and self._open[0] == part_id
@@ -241,11 +229,11 @@ class Screen:
             self._open = None
 
     def _show_status(self) -> None:
-        """What is running, on a line that goes away again."""
+        """Show the newest running tool on a line that is erased later."""
         self._clear_status()
-        if self._running and self._open is None and self._notes.is_lively:
+        if self._running and self._open is None and self._notes.can_erase:
             newest = list(self._running.values())[-1]
-            text = output.clip(f"… {tool_lines.label(newest, self._directory)}", max(self._notes.columns - 1, 10))
+            text = output.clip(f"… {tool_label(newest, self._directory)}", max(self._notes.columns - 1, 10))
             self._notes.write(self._notes.paint(text, 2))
             self._has_status = True
 
@@ -255,4 +243,72 @@ class Screen:
             self._has_status = False
 
     def _safe(self, text: str) -> str:
-        return tame(text) if self._notes.is_terminal else text
+        return escape_control(text) if self._notes.is_terminal else text
+
+
+# -- tool calls in one line --------------------------------------------------------------------------------------------
+
+
+def tool_label(part: Document, directory: str) -> str:
+    """Return the tool and its subject, such as ``read src/a.py``, with paths relative to ``directory``."""
+    tool = str(part.get("tool"))
+    tool_input = as_object((as_object(part.get("state")) or {}).get("input")) or {}
+    if tool == "invalid":
+        return str(tool_input.get("tool"))
+    return f"{tool} {_subject(tool, tool_input, directory)}".rstrip()
+
+
+def _subject(tool: str, tool_input: Document, directory: str) -> str:
+    match tool:
+        case todos.TOOL:
+            return todos.progress(tool_input)
+        case "task":
+            return f"{tool_input.get('description', '')} (@{tool_input.get('subagent_type', '')})"
+        case "question":
+            questions = [as_object(question) or {} for question in as_list(tool_input.get("questions")) or []]
+            return " ".join(str(question.get("question", "")) for question in questions)
+        case "grep" if isinstance(tool_input.get("path"), str):
+            return f"{tool_input.get('pattern')} in {relative_to(tool_input['path'], directory)}"
+        case _:
+            pass
+    for name in _TELLING_INPUTS:
+        value = tool_input.get(name)
+        if isinstance(value, str) and value:
+            return relative_to(value, directory) if name in ("filePath", "path") else value
+    values = {
+        name: value if isinstance(value, str) else dumps_compact(value).decode(errors="replace")
+        for name, value in tool_input.items()
+    }
+    return ", ".join(f"{name}={value}" for name, value in values.items())
+
+
+def tool_outcome(part: Document) -> tuple[str, bool]:
+    """Return how a finished call went (exit code, changed lines, duration), and whether it succeeded."""
+    state = as_object(part.get("state")) or {}
+    span = as_object(state.get("time")) or {}
+    metadata = as_object(state.get("metadata")) or {}
+    duration = format_duration(span.get("end", 0) - span.get("start", 0))
+    if part.get("tool") == "invalid":
+        return str((as_object(state.get("input")) or {}).get("error")), False
+    if state.get("status") == "error":
+        return f"{duration}  {str(state.get('error', '')).removeprefix('Error: ')}", False
+    code = metadata.get("exit")
+    changes = as_object(metadata.get("filediff"))
+    facts = [f"exit {code}"] if isinstance(code, int) and code else []
+    facts += [f"+{changes.get('additions', 0)} -{changes.get('deletions', 0)}"] if changes else []
+    return "  ".join([*facts, duration]), not code
+
+
+def format_duration(milliseconds: float) -> str:
+    """Return ``12 ms``, ``3.4 s`` or ``2 min 5 s``."""
+    seconds = milliseconds / 1000
+    if seconds < 1:
+        return f"{max(milliseconds, 0):.0f} ms"
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    return f"{int(seconds) // 60} min {int(seconds) % 60} s"
+
+
+def relative_to(path: str, directory: str) -> str:
+    """Return a path relative to ``directory`` if it is in there, else unchanged."""
+    return os.path.relpath(path, directory) if path.startswith(os.path.join(directory, "")) else path

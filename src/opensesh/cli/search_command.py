@@ -1,168 +1,142 @@
-"""Search everything that was said and done, in all sessions.
+"""Search the text of all sessions: prompts, answers, tool inputs and outputs.
 
-words           sessions where all of them are said or done, the best first
-"a phrase"      words in this order; so does parse_config
-pars*  *arse*   words that begin with it, or hold it
--- a -b         a without b; behind -- no word is an option. Or: a --without b
+words           sessions that contain all of them, best match first
+"a phrase"      words in this order; parse_config counts as a phrase too
+pars*  *arse*   words that begin with this, or contain it
+-- a -b         a but not b; after -- no word is an option. Or: a --without b
 -- --flag       a word that begins with two dashes, such as an option
---text          what was typed as it stands, dots and dashes too
+--text          the exact text, including punctuation
 --regex         a regular expression
 
 --file PATH     where a file was read, written or changed;
-                with words, in sessions where it was
+                with words: in sessions where it was
 """
 
 from __future__ import annotations
 
+import json
+import os
+import shlex
 import sys
 from typing import TYPE_CHECKING
 
 from ..errors import UsageError
+from ..history.cache.derived_cache import DerivedCache
+from ..history.discovery import current_project
+from ..history.library import Library
+from ..history.search.condition import Filters
+from ..history.search.query import parse
+from ..history.search.text_search import Query, search
+from ..storage.locations import find_stores
+from ..text import pluralize
 from . import output
-from .arguments import PROJECT, TIMES, count
-from .progress import Progress
+from .arguments import PROJECT, TIMES, count, parse_time
+from .list_command import NO_SESSIONS_HINT
+from .terminal import Progress
 
 if TYPE_CHECKING:
     from argparse import Namespace
-    from collections.abc import Callable
 
-    from ..history.cache.derived_cache import DerivedCache
-    from ..history.search.condition import Filters
     from ..history.search.snippets import Snippet
     from ..history.search.text_search import Hit, Results
-    from .arguments import Parser
+    from .arguments import CommandParser
 
 _FIELDS = "titles, prompts, answers, reasoning, context, tools, inputs, outputs, errors or paths"
 
 
-def configure(parser: Parser) -> None:
+def configure(parser: CommandParser) -> None:
     """Declare the arguments."""
-    parser.words = "query"
-    parser.add_argument("query", nargs="*", metavar="QUERY", help="what to look for")
-    parser.add_argument("--without", action="append", default=[], metavar="WORD", help="and what must not be there")
-    parser.add_argument("--project", metavar="NAME", help=f"only of this project: {PROJECT}")
-    parser.add_argument("--here", action="store_true", help="only of the project of this directory")
+    parser.free_words = "query"
+    parser.add_argument("query", nargs="*", metavar="QUERY", help="what to search for")
+    parser.add_argument("--without", action="append", default=[], metavar="WORD", help="exclude this word")
+    parser.add_argument("--project", metavar="NAME", help=f"only in this project: {PROJECT}")
+    parser.add_argument("--here", action="store_true", help="only in the project of the current directory")
     parser.add_argument("--session", metavar="S", help="only in this session")
-    parser.add_argument("--role", choices=("user", "assistant"), help="only what one of the two said or did")
-    parser.add_argument("--tool", metavar="T", help="only calls of this tool; * stands for anything")
-    parser.add_argument("--file", metavar="PATH", help="a name, the end of a path, *.py, or a folder/")
-    parser.add_argument("--model", metavar="M", help="only with this model: part of provider/model")
-    parser.add_argument("--agent", metavar="A", help="only with this agent")
-    parser.add_argument("--in", dest="fields", action="append", default=[], metavar="FIELD", help="only in " + _FIELDS)
-    parser.add_argument("--since", metavar="T", help=f"said since: {TIMES}")
-    parser.add_argument("--until", metavar="T", help="said before")
-    parser.add_argument("--roots", action="store_true", help="not in the sessions of subagents")
-    parser.add_argument("--text", action="store_true", help="look for it as it stands")
-    parser.add_argument("--regex", action="store_true", help="look for a regular expression")
-    parser.add_argument("--newest", action="store_true", help="newest first, instead of best first")
-    parser.add_argument("--limit", type=count, default=20, metavar="N", help="how many at the most; 0 for all (20)")
-    parser.add_argument("--offset", type=count, default=0, metavar="N", help="leave out so many before them")
-    parser.add_argument("--check", action="store_true", help="first compare every record with the index, not only some")
+    parser.add_argument("--role", choices=("user", "assistant"), help="only in messages of the user or the assistant")
+    parser.add_argument("--tool", metavar="T", help="only in calls of this tool; * matches anything")
+    parser.add_argument("--file", metavar="PATH", help="a file name, the end of a path, *.py, or a folder/")
+    parser.add_argument("--model", metavar="M", help="only answers of this model: part of provider/model")
+    parser.add_argument("--agent", metavar="A", help="only answers of this agent")
+    parser.add_argument(
+        "--in", dest="fields", action="append", default=[], metavar="FIELD", help=f"only in this field: {_FIELDS}"
+    )
+    parser.add_argument("--since", metavar="T", help=f"created at this time or later: {TIMES}")
+    parser.add_argument("--until", metavar="T", help="created before this time")
+    parser.add_argument("--roots", action="store_true", help="exclude the sessions of subagents")
+    parser.add_argument("--text", action="store_true", help="search for the exact text")
+    parser.add_argument("--regex", action="store_true", help="search for a regular expression")
+    parser.add_argument("--newest", action="store_true", help="newest first instead of best match first")
+    parser.add_argument(
+        "--limit", type=count, default=20, metavar="N", help="maximum number of results (default 20; 0 = all)"
+    )
+    parser.add_argument("--offset", type=count, default=0, metavar="N", help="skip this many results")
+    parser.add_argument("--check", action="store_true", help="compare every record with the index first, not just some")
 
 
 def run(options: Namespace) -> int:
-    """Bring the index up to date, ask it, and print what it answers."""
-    from ..history.cache.derived_cache import DerivedCache
-    from ..history.search.text_search import Query, search
-    from ..storage.locations import find_stores
-
+    """Update the index, query it, and print the results."""
     if options.without and (options.text or options.regex):
-        raise UsageError("--without goes with words, not with --text or --regex")
+        raise UsageError("--without needs words; it cannot be combined with --text or --regex")
     text = " ".join([*options.query, *(f'-"{word}"' for word in options.without)])
+    mode = "regex" if options.regex else "text" if options.text else "words"
     if not options.file:
-        _need_something(text, options)
+        _check_query(text, mode, options)
     index = DerivedCache(find_stores(options.store))
     try:
         filters = _filters(options)
         with Progress("indexing {:,} of {:,} sessions") as progress:
             index.refresh(closely=options.check, progress=progress)
-        mode = "regex" if options.regex else "text" if options.text else "words"
-        found = search(index, Query(text, mode, filters, options.limit, options.offset, options.newest))
+        results = search(index, Query(text, mode, filters, options.limit, options.offset, options.newest))
         if options.json:
-            _print_json({"total": found.total, "hits": [hit.document() for hit in found.hits]})
+            document = {"total": results.total, "hits": [hit.document() for hit in results.hits]}
+            # Not output.print_json, which would load msgspec only for this.
+            text = json.dumps(document, indent=2, ensure_ascii=False)
+            sys.stdout.buffer.write(text.encode(errors="replace") + b"\n")
+            sys.stdout.buffer.flush()
         else:
-            output.in_pages(lambda: _print(found, options))
-        _tell(found, index, options)
+            output.print_paged(lambda: _print_results(results, utc=options.utc))
+        _print_summary(results, index, options)
     finally:
         index.close()
     return 0
 
 
-def _need_something(text: str, options: Namespace) -> None:
-    """Refuse to look for nothing, or for everything but a word, which is what ``-- -x`` says and nobody means."""
-    from ..history.search.query import parse
-
+def _check_query(text: str, mode: str, options: Namespace) -> None:
+    """Raise if there is nothing to search for, or if ``-- -x`` excludes everything that it names."""
     if not text.strip():
-        raise UsageError("what to look for? Try 'opensesh search --help'.")
-    if not (options.text or options.regex) and (found := parse(text)) and all(atom.negated for atom in found):
-        import shlex
-
-        typed = " ".join(options.query)
-        way = f" To find {typed!r} as it stands: opensesh search --text -- {shlex.join(options.query)}" if typed else ""
-        raise UsageError(f"that says only what must not be there, not what to look for.{way}")
+        raise UsageError("nothing to search for: give words or --file. Try 'opensesh search --help'.")
+    atoms = parse(text) if mode == "words" else ()
+    if atoms and all(atom.negated for atom in atoms):
+        command = f"opensesh search --text -- {shlex.join(options.query)}"
+        hint = f" To search for the exact text: {command}" if options.query else ""
+        raise UsageError(f"the query contains only exclusions; add a word to search for.{hint}")
 
 
 def _filters(options: Namespace) -> Filters:
-    from ..history.search.condition import Filters
-
+    matches = None
+    if options.here:
+        matches = current_project(os.getcwd()).matches
+    elif options.project:
+        matches = Library(options.store).resolve_project(options.project).matches
     return Filters(
-        session_matches=_belongs(options),
-        session=_session(options),
-        since=_moment(options.since, utc=options.utc),
-        until=_moment(options.until, utc=options.utc),
+        session_matches=matches,
+        session=Library(options.store).session(options.session).id if options.session else "",
+        since=parse_time(options.since, utc=options.utc),
+        until=parse_time(options.until, utc=options.utc),
         role=options.role or "",
         tool=options.tool or "",
         model=options.model or "",
         agent=options.agent or "",
         file=options.file or "",
-        fields=tuple(name for given in options.fields for name in given.split(",")),
+        fields=tuple(name for names in options.fields for name in names.split(",")),
         children=not options.roots,
     )
 
 
-def _moment(text: str | None, *, utc: bool) -> int:
-    if not text:
-        return 0
-    from .list_command import moment
-
-    return moment(text, utc=utc)
-
-
-def _belongs(options: Namespace) -> Callable[[str, str, str], bool] | None:
-    if options.here:
-        import os
-
-        from ..history.discovery import current_project
-
-        return current_project(os.getcwd()).matches
-    if options.project:
-        from ..history.library import Library
-
-        return Library(options.store).resolve_project(options.project).matches
-    return None
-
-
-def _session(options: Namespace) -> str:
-    if not options.session:
-        return ""
-    from ..history.library import Library
-
-    return Library(options.store).session(options.session).id
-
-
-def _print_json(value: object) -> None:
-    """As elsewhere; by the standard library, which is loaded already."""
-    import json
-
-    text = json.dumps(value, indent=2, ensure_ascii=False)
-    sys.stdout.buffer.write(text.encode(errors="replace") + b"\n")
-    sys.stdout.buffer.flush()
-
-
-def _print(found: Results, options: Namespace) -> None:
-    """A head a session, where its first hit stands, and all of its hits below."""
+def _print_results(results: Results, *, utc: bool) -> None:
+    """Print the hits by session, in the order of each session's best hit."""
     by_session: dict[str, list[Hit]] = {}
-    for hit in found.hits:
+    for hit in results.hits:
         by_session.setdefault(hit.session, []).append(hit)
     for number, (session, hits) in enumerate(by_session.items()):
         if number:
@@ -170,53 +144,46 @@ def _print(found: Results, options: Namespace) -> None:
         title = output.clip(hits[0].title or "(no title)", 80)
         print(f"{output.paint(title, 1)}  {output.paint(f'{session}  {hits[0].directory}', 2)}")
         for hit in hits:
-            _print_hit(hit, utc=options.utc)
+            what = " ".join(filter(None, (hit.role, hit.tool or hit.type)))
+            head = f"  {output.format_time(hit.time, utc=utc)}  {what}  {hit.part or hit.message or ''}"
+            print(output.paint(head.rstrip(), 36))
+            if hit.snippet.text:
+                print(f"    {_highlighted(hit.snippet)}")
 
 
-def _print_hit(hit: Hit, *, utc: bool) -> None:
-    what = " ".join(filter(None, (hit.role, hit.tool or hit.type)))
-    where = hit.part or hit.message or ""
-    print(output.paint(f"  {output.when(hit.time, utc=utc)}  {what}  {where}".rstrip(), 36))
-    if hit.snippet.text:
-        print(f"    {_painted(hit.snippet)}")
-
-
-def _painted(found: Snippet) -> str:
-    """A snippet with what was looked for in colour; nothing in it can steer the terminal."""
-    plain = "".join(character if character.isprintable() else " " for character in found.text)
+def _highlighted(snippet: Snippet) -> str:
+    """Return a snippet with its matches in colour, and without control characters."""
+    text = "".join(character if character.isprintable() else " " for character in snippet.text)
     pieces: list[str] = []
-    at = 0
-    for start, end in found.marks:
-        if start >= at:
-            pieces += [plain[at:start], output.paint(plain[start:end], 1, 33)]
-            at = end
-    return "".join([*pieces, plain[at:]])
+    position = 0
+    for start, end in snippet.marks:
+        if start >= position:
+            pieces += [text[position:start], output.paint(text[start:end], 1, 33)]
+            position = end
+    return "".join([*pieces, text[position:]])
 
 
-def _tell(found: Results, index: DerivedCache, options: Namespace) -> None:
-    if not found.total and not options.json and index.is_empty:
-        from .list_command import ELSEWHERE
-
-        print(f"There are no sessions in {index.place}.\n{ELSEWHERE}", file=sys.stderr)
+def _print_summary(results: Results, index: DerivedCache, options: Namespace) -> None:
+    if not results.total and not options.json and index.is_empty:
+        print(f"There are no sessions in {index.place}.\n{NO_SESSIONS_HINT}", file=sys.stderr)
     elif not options.json:
-        print(_count(found, options), file=sys.stderr)
-    if found.note:
-        print(f"({found.note})", file=sys.stderr)
+        print(_summary(results, options.offset), file=sys.stderr)
+    if results.note:
+        print(f"({results.note})", file=sys.stderr)
     if index.unkept:
-        print(f"(the index cannot be kept and was made for this search alone: {index.unkept})", file=sys.stderr)
-    output.tell_damage(index.damage)
+        print(f"(a temporary index was used, because it cannot be stored: {index.unkept})", file=sys.stderr)
+    output.report_damage(index.damage)
 
 
-def _count(found: Results, options: Namespace) -> str:
-    first, last = options.offset + 1, options.offset + len(found.hits)
-    if not found.total:
-        return "Nothing found."
-    if not found.hits:
-        return (
-            f"There are no more: {output.pluralize(found.total, 'hit')} in all, and --offset leaves out {first - 1:,}."
-        )
-    where = f" in {output.pluralize(found.sessions, 'session')}" if found.sessions else ""
-    some = f"{first:,} to {last:,} of " if len(found.hits) < found.total else ""
-    more = f"; --offset {last} shows more" if last < found.total else ""
-    widened = "No word is just that; these hold it. " if found.widened else ""
-    return f"{widened}{some}{output.pluralize(found.total, 'hit')}{where}{more}."
+def _summary(results: Results, offset: int) -> str:
+    hits = pluralize(results.total, "hit")
+    if not results.total:
+        return "No matches."
+    if not results.hits:
+        return f"No more results: there are {hits}, and --offset skips {offset:,}."
+    last = offset + len(results.hits)
+    where = f" in {pluralize(results.sessions, 'session')}" if results.sessions else ""
+    some = f"{offset + 1:,} to {last:,} of " if len(results.hits) < results.total else ""
+    more = f"; --offset {last} shows more" if last < results.total else ""
+    widened = "No whole-word matches; showing partial matches. " if results.widened else ""
+    return f"{widened}{some}{hits}{where}{more}."

@@ -1,139 +1,166 @@
-"""Fork, rename, compact, diff, revert or share a session; archive, move or remove one or many, and take that back."""
+"""Fork, rename, compact, diff, revert or share a session; archive, move, remove or restore one or many."""
 
 from __future__ import annotations
 
+import importlib
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..errors import BusyError, NotFoundError, OpenseshError, UsageError
+from ..history.library import Library
 from ..project import resolve
 from ..sessions import Sessions
 from ..storage import open_store
-from . import output, session_bulk, session_diff, session_revert, session_share, session_trash
-from .arguments import SESSION
-from .choose import find_session
+from . import output
+from .arguments import PROJECT, SESSION
+from .logfile import show_warnings
 
 if TYPE_CHECKING:
     from argparse import Namespace
 
     from ..engine.loop import Outcome
     from ..records import Session
-    from .arguments import Parser
+    from .arguments import CommandParser
 
-_ELSEWHERE = {
-    "diff": session_diff.run,
-    "revert": session_revert.run_revert,
-    "unrevert": session_revert.run_unrevert,
-    "share": session_share.run_share,
+_MODULES = {
+    "archive": "session_bulk",
+    "move": "session_bulk",
+    "remove": "session_bulk",
+    "diff": "session_diff",
+    "revert": "session_revert",
+    "unrevert": "session_revert",
+    "share": "session_share",
+    "unshare": "session_share",
+    "restore": "session_trash",
+    "trash": "session_trash",
 }
+"""Modules of actions, each with a function ``run(options, sessions)``. Only that of the chosen action is loaded."""
 
 
-def configure(parser: Parser) -> None:
-    """Declare the arguments."""
-    fork = parser.add_action("fork", "copy it, whole or up to a message")
-    fork.add_argument("session", metavar="S", help=SESSION)
-    fork.add_argument("--before", metavar="MESSAGE", help="copy only what came before this message")
+def configure(parser: CommandParser) -> None:
+    """Declare the actions and their arguments."""
+    fork = _add_action(parser, "fork", "copy a session, or its messages up to one")
+    fork.add_argument("--before", metavar="MESSAGE", help="copy only the messages before this one")
     fork.add_argument(
-        "--reverted", action="store_true", help="copy it with what its last revert took, once that is final"
+        "--reverted", action="store_true", help="include the messages that its last, final revert removed"
     )
-    rename = parser.add_action("rename", "give it a title")
-    rename.add_argument("session", metavar="S", help=SESSION)
-    rename.add_argument("title", nargs="+", metavar="TITLE", help="its new title")
-    compact = parser.add_action("compact", "sum it up, so that it fits the model's window again; nothing is lost")
-    compact.add_argument("session", metavar="S", help=SESSION)
-    compact.add_argument("--undo", action="store_true", help="take the last summary back")
-    session_diff.configure(parser.add_action("diff", "show the files it changed"))
-    session_revert.configure_revert(parser.add_action("revert", "go back to before a prompt, its files included"))
-    session_revert.configure_unrevert(parser.add_action("unrevert", "bring back what a revert took"))
-    session_share.configure_share(parser.add_action("share", "let others read it, at a link"))
-    session_share.configure_unshare(parser.add_action("unshare", "take the link down, also of a session that is gone"))
-    session_bulk.configure(parser)
-    session_trash.configure(parser)
+    rename = _add_action(parser, "rename", "change the title of a session")
+    rename.add_argument("title", nargs="+", metavar="TITLE", help="the new title")
+    compact = _add_action(parser, "compact", "summarize a session for the model's context window; nothing is lost")
+    compact.add_argument("--undo", action="store_true", help="undo the last compaction")
+    diff = _add_action(parser, "diff", "show the changes that a session made to files")
+    diff.add_argument("--message", metavar="MESSAGE", help="only the changes of this prompt")
+    diff.add_argument("--stat", action="store_true", help="only the number of changed lines per file")
+    revert = _add_action(parser, "revert", "undo a prompt and everything after it, including changes to files")
+    revert.add_argument(
+        "message",
+        nargs="?",
+        metavar="MESSAGE",
+        help="go back to before this message (default: the last prompt; if reverted, the one before)",
+    )
+    revert.add_argument("--part", metavar="PART", help="keep the parts of the message before this one")
+    revert.add_argument("--keep-files", action="store_true", help="revert only the conversation")
+    unrevert = _add_action(parser, "unrevert", "undo a revert")
+    for leaf in (revert, unrevert):
+        leaf.add_argument("--dry-run", action="store_true", help="only show what would be done")
+        leaf.add_argument("--force", action="store_true", help="overwrite files that have been changed since")
+        leaf.add_argument("--yes", action="store_true", help="do not ask for confirmation")
+    share = _add_action(parser, "share", "publish a session and print its link")
+    share.add_argument("--yes", action="store_true", help="do not ask for confirmation")
+    share.add_argument("--no-redact", action="store_true", help="do not redact secrets")
+    unshare = parser.add_action("unshare", "remove a shared session from the server")
+    unshare.add_argument("session", nargs="?", metavar="S", help="a session, even if it was removed; or its link")
+    unshare.add_argument("--pending", action="store_true", help="retry all that could not be removed so far")
+    _configure_bulk(parser)
+    restore = parser.add_action("restore", "undo a remove, archive or move")
+    restore.add_argument("undo", metavar="WHAT", help="'last', a removed session, or an undo file")
+    trash = parser.add_action("trash", "list removed sessions, or delete them permanently")
+    trash.add_argument("--empty", action="store_true", help="delete them permanently")
+    trash.add_argument("--older", metavar="T", help="only sessions removed before: 2026-08-01, 30d, 4w")
+    trash.add_argument("--yes", action="store_true", help="do not ask for confirmation")
+
+
+def _add_action(parser: CommandParser, name: str, summary: str) -> CommandParser:
+    action = parser.add_action(name, summary)
+    action.add_argument("session", metavar="S", help=SESSION)
+    return action
+
+
+def _configure_bulk(parser: CommandParser) -> None:
+    archive = parser.add_action("archive", "archive sessions, so that they are not listed")
+    move = parser.add_action("move", "assign sessions to another folder, named last")
+    remove = parser.add_action("remove", "move sessions and their children to the trash")
+    for action in (archive, move, remove):
+        sessions = f"{SESSION}; the folder comes last" if action is move else SESSION
+        action.add_argument("session", nargs="*", metavar="S", help=sessions)
+        action.add_argument("--project", metavar="NAME", help=f"all of this project: {PROJECT}")
+        action.add_argument("--before", metavar="T", help="all not used since: 2026-08-01, 90d, 26w")
+        action.add_argument("--empty", action="store_true", help="all without messages")
+        action.add_argument("--larger", metavar="SIZE", help="all larger than: 500K, 20M, 1G")
+        action.add_argument("--dry-run", action="store_true", help="only show what would be done")
+        action.add_argument("--yes", action="store_true", help="do not ask for confirmation")
+    archive.add_argument("--undo", action="store_true", help="unarchive the named sessions")
+    move.add_argument("--from", dest="old_directory", metavar="OLD", help="all that worked in this folder or below it")
+    remove.add_argument("--archived", action="store_true", help="all archived sessions")
 
 
 def run(options: Namespace) -> int:
-    """Do what was asked to the session that was named."""
-    from .logfile import warnings_told
-
-    with warnings_told():
-        return _run(options)
-
-
-def _run(options: Namespace) -> int:
-    for several in (session_bulk, session_trash):
-        if options.action in several.ACTIONS:
-            return several.run(options)
-    store = open_store(options.store)
-    sessions = Sessions(store, resolve(os.getcwd()))
-    if options.action == "unshare":
-        return session_share.run_unshare(options, sessions)
-    session = find_session(store, options.session)
-    if options.action in _ELSEWHERE:
-        return _ELSEWHERE[options.action](options, sessions, session)
-    match options.action:
-        case "fork":
-            _answer(_fork(sessions, session, options), "forked", options)
-        case "rename":
-            _answer(sessions.rename(session.id, _title(options)), "renamed", options)
-        case _:
-            return _compact(sessions, session, options)
-    return 0
+    """Run the action."""
+    with show_warnings():
+        sessions = Sessions(open_store(options.store), resolve(os.getcwd()))
+        if options.action in _MODULES:
+            module: Any = importlib.import_module(f".{_MODULES[options.action]}", __package__)
+            return module.run(options, sessions)
+        session = Library(store=sessions.store).session(options.session).record
+        match options.action:
+            case "fork":
+                session, done = _fork(sessions, session, options), "forked"
+            case "rename":
+                title = " ".join(options.title).strip()
+                if not title:
+                    raise UsageError("the title is empty")
+                session, done = sessions.rename(session.id, title), "renamed"
+            case _:
+                session, done = _compact(sessions, session, undo=options.undo)
+        if options.json:
+            output.print_json(session.document)
+        else:
+            print(f"{session.id} {done}: {output.clip(session.title, 100)}")
+        return 0
 
 
 def _fork(sessions: Sessions, session: Session, options: Namespace) -> Session:
     if not options.reverted:
         return sessions.fork(session.id, before=options.before)
-    from ..workspace import RevertTrash
+    from ..workspace import RevertTrash  # only for --reverted
 
     if options.before:
-        raise UsageError("--before MESSAGE or --reverted, not both")
+        raise UsageError("--before and --reverted cannot be combined")
     if session.revert is not None:
-        raise UsageError(f"its revert is not final; 'opensesh session unrevert {session.id}' brings back what it took")
+        raise UsageError(f"the revert is not final yet; undo it with 'opensesh session unrevert {session.id}'")
     return sessions.fork_messages(session.id, RevertTrash(sessions).history_before(session.id))
 
 
-def _title(options: Namespace) -> str:
-    title = " ".join(options.title).strip()
-    if not title:
-        raise UsageError("a title needs a word at least")
-    return title
-
-
-def _compact(sessions: Sessions, session: Session, options: Namespace) -> int:
-    import asyncio
+def _compact(sessions: Sessions, session: Session, *, undo: bool) -> tuple[Session, str]:
+    import asyncio  # these take longer to load than the other actions of this module
 
     from ..engine import compaction
-
-    if options.undo:
-        _refuse_if_running(sessions, session)
-        if not compaction.undo_compaction(sessions, session.id):
-            raise NotFoundError(f"session {session.id} has no summary to take back")
-        _answer(sessions.get(session.id), "shown as before its last summary", options)
-        return 0
-    outcome = asyncio.run(_sum_up(sessions, session))
-    if outcome.kind != "answered":
-        raise OpenseshError(outcome.description, session=session.id)
-    _answer(sessions.get(session.id), "summed up", options)
-    return 0
-
-
-async def _sum_up(sessions: Sessions, session: Session) -> Outcome:
     from ..engine.engine import open_engine
-
-    async with open_engine(session.directory or ".", store=sessions.store) as engine:
-        return await (await engine.compact(session.id))
-
-
-def _refuse_if_running(sessions: Sessions, session: Session) -> None:
     from ..storage.leases import Leases
 
-    holder = Leases(sessions.store).holder(session.id)
-    if holder is not None:
-        raise BusyError(f"session {session.id} is being run by {holder}. Stop it first.", session=session.id)
+    if undo:
+        holder = Leases(sessions.store).holder(session.id)
+        if holder is not None:
+            raise BusyError(f"session {session.id} is being run by {holder}. Stop it first.", session=session.id)
+        if not compaction.undo_compaction(sessions, session.id):
+            raise NotFoundError(f"session {session.id} has no compaction to undo")
+        return sessions.get(session.id), "restored to before its last compaction"
 
+    async def compact() -> Outcome:
+        async with open_engine(session.directory or ".", store=sessions.store) as engine:
+            return await (await engine.compact(session.id))
 
-def _answer(session: Session, what: str, options: Namespace) -> None:
-    if options.json:
-        output.print_json(session.document)
-    else:
-        print(f"{session.id} {what}: {output.clip(session.title, 100)}")
+    outcome = asyncio.run(compact())
+    if outcome.kind != "answered":
+        raise OpenseshError(outcome.description, session=session.id)
+    return sessions.get(session.id), "compacted"

@@ -1,4 +1,4 @@
-"""Going back in a session and forth again: ``opensesh session revert`` and ``opensesh session unrevert``."""
+"""Revert a session to before a prompt, including its changes to files, and undo that."""
 
 from __future__ import annotations
 
@@ -7,9 +7,13 @@ from contextlib import redirect_stdout
 from typing import TYPE_CHECKING
 
 from ..errors import NotFoundError
-from . import confirm, output
-from .arguments import SESSION
+from ..history.library import Library
+from ..storage.leases import Leases
+from ..text import pluralize
+from ..workspace import Reverts
+from . import output
 from .session_diff import snapshots_of
+from .terminal import confirm, ensure_can_ask
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -18,94 +22,62 @@ if TYPE_CHECKING:
     from ..records import Session
     from ..sessions import Sessions
     from ..storage.protocol import StoredMessage
-    from ..workspace import PlannedFile, RevertPreview, RevertResult, Reverts
-    from .arguments import Parser
+    from ..workspace import PlannedFile, RevertPreview, RevertResult
 
 _MARKS = {"restore": "~", "create": "+", "delete": "-", "keep": "="}
 
 
-def configure_revert(parser: Parser) -> None:
-    """Declare the arguments of ``revert``."""
-    parser.add_argument("session", metavar="S", help=SESSION)
-    before = "go back to before this one (default: the last prompt, and where that is reverted, the one before)"
-    parser.add_argument("message", nargs="?", metavar="MESSAGE", help=before)
-    parser.add_argument("--part", metavar="PART", help="keep what the message says before this part")
-    parser.add_argument("--keep-files", action="store_true", help="take back the conversation only")
-    _declare_care(parser)
-
-
-def configure_unrevert(parser: Parser) -> None:
-    """Declare the arguments of ``unrevert``."""
-    parser.add_argument("session", metavar="S", help=SESSION)
-    _declare_care(parser)
-
-
-def run_revert(options: Namespace, sessions: Sessions, session: Session) -> int:
-    """Show what would happen, ask, and go back."""
-    reverts = _reverts(sessions, session)
+def run(options: Namespace, sessions: Sessions) -> int:
+    """Show what would happen, ask, and revert or unrevert."""
+    session = Library(store=sessions.store).session(options.session).record
+    reverts = Reverts(sessions, snapshots_of(sessions, session), leases=Leases(sessions.store))
     if reverts.recover(session.id):
         session = sessions.get(session.id)
-    message = options.message or _one_prompt_back(sessions.messages(session.id), session)
-    preview = reverts.preview(session.id, message, options.part)
-    if options.dry_run or not _agreed(preview, options):
-        return _leave(preview, options)
-    done = reverts.revert(session.id, message, options.part, force=options.force, files=not options.keep_files)
-    return _answer(done, "reverted", options)
-
-
-def run_unrevert(options: Namespace, sessions: Sessions, session: Session) -> int:
-    """Show what would happen, ask, and bring everything back."""
-    reverts = _reverts(sessions, session)
-    if reverts.recover(session.id):
-        session = sessions.get(session.id)
+    if options.action == "revert":
+        message = options.message or _previous_prompt(sessions.messages(session.id), session)
+        preview = reverts.preview(session.id, message, options.part)
+        if options.dry_run or not _is_confirmed(preview, options, keep_files=options.keep_files):
+            return _print_preview(preview, options)
+        files = not options.keep_files
+        result = reverts.revert(session.id, message, options.part, force=options.force, files=files)
+        return _print_result(result, "reverted", options)
     if session.revert is None:
-        raise NotFoundError(f"{session.id} is not reverted, so there is nothing to bring back", id=session.id)
+        raise NotFoundError(f"session {session.id} is not reverted", id=session.id)
     preview = reverts.preview_unrevert(session.id)
-    if options.dry_run or not _agreed(preview, options):
-        return _leave(preview, options)
-    return _answer(reverts.unrevert(session.id, force=options.force), "brought back", options)
+    if options.dry_run or not _is_confirmed(preview, options):
+        return _print_preview(preview, options)
+    return _print_result(reverts.unrevert(session.id, force=options.force), "unreverted", options)
 
 
-def _declare_care(parser: Parser) -> None:
-    parser.add_argument("--dry-run", action="store_true", help="only show what would happen")
-    parser.add_argument("--force", action="store_true", help="also where someone else changed a file since")
-    parser.add_argument("--yes", action="store_true", help="do not ask")
-
-
-def _reverts(sessions: Sessions, session: Session) -> Reverts:
-    from ..storage.leases import Leases
-    from ..workspace import Reverts
-
-    return Reverts(sessions, snapshots_of(sessions, session), leases=Leases(sessions.store))
-
-
-def _one_prompt_back(messages: Sequence[StoredMessage], session: Session) -> str:
-    """The last prompt or, where a revert stands, the one before it."""
-    names = [str(message.info["id"]) for message in messages]
-    end = (
-        names.index(session.revert.message_id) if session.revert and session.revert.message_id in names else len(names)
-    )
+def _previous_prompt(messages: Sequence[StoredMessage], session: Session) -> str:
+    """Return the last prompt, or the one before the current revert."""
+    message_ids = [str(message.info["id"]) for message in messages]
+    end = len(message_ids)
+    if session.revert and session.revert.message_id in message_ids:
+        end = message_ids.index(session.revert.message_id)
     prompts = [message.info["id"] for message in messages[:end] if message.info.get("role") == "user"]
     if not prompts and session.revert is not None:
-        back = f"'opensesh session unrevert {session.id}' brings everything back"
-        raise NotFoundError(f"{session.id} is reverted to before its first prompt already; {back}", id=session.id)
+        hint = f"'opensesh session unrevert {session.id}' undoes that"
+        raise NotFoundError(
+            f"session {session.id} is already reverted to before its first prompt; {hint}", id=session.id
+        )
     if not prompts:
-        raise NotFoundError(f"there is no prompt to go back to in {session.id}", id=session.id)
+        raise NotFoundError(f"session {session.id} has no prompt to revert", id=session.id)
     return prompts[-1]
 
 
-def _agreed(preview: RevertPreview, options: Namespace) -> bool:
-    if not options.force and not getattr(options, "keep_files", False):
+def _is_confirmed(preview: RevertPreview, options: Namespace, *, keep_files: bool = False) -> bool:
+    if not options.force and not keep_files:
         preview.plan.refuse_conflicts()
     if options.yes or not preview.plan.changes:
         return True
-    confirm.need_somebody("files would change; say --yes where nobody can be asked, or --dry-run to see which")
+    ensure_can_ask("files would be changed; confirm with --yes, or use --dry-run to see which")
     with redirect_stdout(sys.stderr):
         _print_plan(preview)
-    return confirm.says_yes("Go on?")
+    return confirm("Continue?")
 
 
-def _leave(preview: RevertPreview, options: Namespace) -> int:
+def _print_preview(preview: RevertPreview, options: Namespace) -> int:
     if options.json:
         output.print_json(preview.document)
         return 0
@@ -118,35 +90,35 @@ def _leave(preview: RevertPreview, options: Namespace) -> int:
 
 def _print_plan(preview: RevertPreview) -> None:
     if preview.hidden:
-        print(f"{output.pluralize(len(preview.hidden), 'message')} would be hidden")
-    for each in preview.plan.files:
-        print(f"  {_MARKS[each.action]} {output.clip(each.name, 200)}{_why(each)}")
+        print(f"{pluralize(len(preview.hidden), 'message')} would be hidden")
+    for file in preview.plan.files:
+        print(f"  {_MARKS[file.action]} {output.clip(file.name, 200)}{_reason(file)}")
     for path in preview.outside:
         print(f"  = {output.clip(path, 200)} (outside of the project)")
     for command in preview.unwatched:
-        print(f"  ? {output.clip(command, 200)} (a command: what it changed is not known, and stays)")
+        print(f"  ? {output.clip(command, 200)} (a command; its changes are unknown and stay)")
 
 
-def _why(file: PlannedFile) -> str:
+def _reason(file: PlannedFile) -> str:
     return f" ({file.reason})" if file.reason else ""
 
 
-def _answer(done: RevertResult, what: str, options: Namespace) -> int:
-    """What happened. A file that could not be brought back makes it less than a success."""
-    left = done.left_alone
+def _print_result(result: RevertResult, verb: str, options: Namespace) -> int:
+    """Print what was done. The exit code is 1 if some files were not changed."""
+    unchanged = result.left_alone
     if options.json:
         output.print_json(
             {
-                "session": done.session.document,
-                **done.preview.document,
-                "left": [each.name for each in left],
-                "kept": done.kept or None,
+                "session": result.session.document,
+                **result.preview.document,
+                "left": [file.name for file in unchanged],
+                "kept": result.kept or None,
             }
         )
     else:
-        print(f"{done.session.id} {what}: {output.pluralize(len(done.preview.plan.changes), 'file')} changed")
-    if done.kept:
-        print(f"what someone else had written into them is kept in {done.kept}", file=sys.stderr)
-    for each in left:
-        print(f"left alone: {output.clip(each.name, 200)}{_why(each)}", file=sys.stderr)
-    return 1 if left else 0
+        print(f"{result.session.id} {verb}: {pluralize(len(result.preview.plan.changes), 'file')} changed")
+    if result.kept:
+        print(f"overwritten changes of others are kept in {result.kept}", file=sys.stderr)
+    for file in unchanged:
+        print(f"not changed: {output.clip(file.name, 200)}{_reason(file)}", file=sys.stderr)
+    return 1 if unchanged else 0

@@ -1,4 +1,4 @@
-"""Share a session and take it back, for ``opensesh session share`` and ``unshare``."""
+"""Share a session, and remove shares from the server."""
 
 from __future__ import annotations
 
@@ -8,176 +8,63 @@ import shlex
 import sys
 from typing import TYPE_CHECKING
 
+from ..config import load
 from ..errors import AmbiguousError, NotFoundError, ShareError, UsageError
-from . import confirm, output
-from .arguments import SESSION
-from .choose import find_session
+from ..history.library import Library
+from ..history.maintenance.checks_shares import remedy
+from ..project import resolve
+from ..retry import RetryPolicy
+from ..sessions import trash
+from ..sharing import share_records
+from ..sharing.share_service import open_share_service
+from ..storage import revocations
+from ..text import pluralize
+from . import output
+from .terminal import confirm, ensure_can_ask
 
 if TYPE_CHECKING:
     from argparse import Namespace
 
     from ..config import Config
-    from ..records import Session
     from ..sessions import Sessions
     from ..sharing.share_service import ShareResult, ShareService, UnshareResult
-    from ..sharing.share_settings import ShareSettings
-    from .arguments import Parser
 
 
-def configure_share(parser: Parser) -> None:
-    """Declare the arguments of ``share``."""
-    parser.add_argument("session", metavar="S", help=SESSION)
-    parser.add_argument("--yes", action="store_true", help="do not ask")
-    parser.add_argument("--no-redact", action="store_true", help="send it as it is, secrets included")
+def run(options: Namespace, sessions: Sessions) -> int:
+    """Share a session, or remove a share."""
+    return _share(options, sessions) if options.action == "share" else _unshare(options, sessions)
 
 
-def configure_unshare(parser: Parser) -> None:
-    """Declare the arguments of ``unshare``."""
-    parser.add_argument("session", nargs="?", metavar="S", help="a session, also one that is gone; or its link")
-    parser.add_argument("--pending", action="store_true", help="all that could not be taken down so far")
+def _share(options: Namespace, sessions: Sessions) -> int:
+    """Share a session, or update its share."""
+    session = Library(store=sessions.store).session(options.session).record
+    service = open_share_service(sessions, _config(session.directory))
+    service.terms.check()
+    if service.find(session.id) is None and not options.yes and not service.terms.own:
+        server = service.terms.in_words()
+        ensure_can_ask(f"this would share the session at {server}; confirm with --yes")
+        print(f"{output.clip(session.title, 100)} ({session.id})\nwill be sent to {server}.", file=sys.stderr)
+        redact = service.terms.redact and not options.no_redact
+        warning = "Recognized secrets are redacted." if redact else "Secrets are NOT redacted."
+        if not confirm(f"{warning} Share it?"):
+            raise UsageError("nothing was shared")
 
+    async def share() -> ShareResult:
+        async with service:
+            return await service.share(session.id, redact=False if options.no_redact else None)
 
-def run_share(options: Namespace, sessions: Sessions, session: Session) -> int:
-    """Share it, or bring its share up to date."""
-    from ..sharing.share_service import open_share_service
-
-    publisher = open_share_service(sessions, _config(session.directory))
-    publisher.terms.check()
-    if publisher.find(session.id) is None and not options.yes and not publisher.terms.own:
-        _ask(publisher.terms, session, redact=not options.no_redact and publisher.terms.redact)
-    shared = asyncio.run(_share(publisher, session.id, redact=False if options.no_redact else None))
-    _tell_shared(shared, options)
+    shared = asyncio.run(share())
+    _print_shared(shared, options)
     return 1 if shared.behind else 0
 
 
-def run_unshare(options: Namespace, sessions: Sessions) -> int:
-    """Take a share down; or all that are still to go."""
-    if bool(options.session) == options.pending:
-        raise UsageError("name a session, or say --pending for all shares that are still to be taken down")
-    from ..sharing.share_service import open_share_service
-
-    publisher = open_share_service(sessions, _config(""))
-    if options.pending:
-        done = asyncio.run(_retry(publisher))
-        _tell_elsewhere(sessions)
-    else:
-        done = [_take_down(publisher, _named(sessions, options.session))]
-    _tell_taken_back(done, options)
-    if any(each.error for each in done):
-        print(f"What still stands is {_tried_again(sessions)}.", file=sys.stderr)
-        return 1
-    return 0
-
-
-def _take_down(publisher: ShareService, session_id: str) -> UnshareResult:
-    try:
-        return asyncio.run(_unshare(publisher, session_id))
-    except ShareError as error:
-        again = f"the link still stands, is {_tried_again(publisher.sessions)}"
-        raise ShareError(f"{error.message}; {again}", status=error.status, retryable=error.retryable) from error
-
-
-def _tried_again(sessions: Sessions) -> str:
-    from ..history.maintenance.checks_shares import remedy
-
-    return f"noted, and tried again by the next 'opensesh run', or by '{remedy(sessions.store)}'"
-
-
-def take_down_removed(sessions: Sessions) -> None:
-    """Take down the shares of sessions that were just removed; what cannot be done now is told, and stays noted."""
-    from ..storage import revocations
-
-    waiting = [share.url for _, share in revocations.waiting(sessions.store)]
-    if not waiting:
-        return
-    from ..history.maintenance.checks_shares import remedy
-    from ..retry import RetryPolicy
-    from ..sharing.share_service import open_share_service
-
-    publisher = open_share_service(sessions, _config(""), retry=RetryPolicy(max_retries=0))
-    left = waiting
-    if not publisher.terms.off:
-        left = [each.url for each in asyncio.run(_retry(publisher)) if each.error]
-    for url in waiting:
-        if url in left:
-            print(f"{url} still stands; '{remedy(sessions.store)}' tries again.", file=sys.stderr)
-        else:
-            print(f"{url} was taken down.", file=sys.stderr)
-
-
-def _tell_elsewhere(sessions: Sessions) -> None:
-    """Say which other stores have shares that wait."""
-    from ..storage import revocations
-
-    ours = {share.url for _, share in revocations.waiting(sessions.store)}
-    others = {revocations.store_of(share) for _, share in revocations.waiting() if share.url not in ours}
-    for store in sorted(others):
-        print(f"Others wait in another store: --pending --store {shlex.quote(store)}", file=sys.stderr)
-
-
-async def _share(publisher: ShareService, session_id: str, *, redact: bool | None) -> ShareResult:
-    async with publisher:
-        return await publisher.share(session_id, redact=redact)
-
-
-async def _unshare(publisher: ShareService, session_id: str) -> UnshareResult:
-    async with publisher:
-        return await publisher.unshare(session_id)
-
-
-async def _retry(publisher: ShareService) -> list[UnshareResult]:
-    async with publisher:
-        return await publisher.retry()
-
-
 def _config(directory: str) -> Config:
-    """The configuration of the folder a session is at home in; of this one, if that is gone."""
-    from ..config import load
-    from ..project import resolve
-
-    place = resolve(directory if os.path.isdir(directory) else os.getcwd())
-    return load(place.directory, place.sandbox)
+    """Return the configuration of a session's directory, or of the current one if that is gone."""
+    location = resolve(directory if os.path.isdir(directory) else os.getcwd())
+    return load(location.directory, location.sandbox)
 
 
-def _ask(terms: ShareSettings, session: Session, *, redact: bool) -> None:
-    confirm.need_somebody(f"this would be shared at {terms.in_words()}; say --yes where nobody can be asked")
-    print(f"{output.clip(session.title, 100)} ({session.id})", file=sys.stderr)
-    print(f"goes to {terms.in_words()}.", file=sys.stderr)
-    kept = "Secrets that are recognised are taken out." if redact else "Secrets are NOT taken out."
-    if not confirm.says_yes(f"{kept} Share it?"):
-        raise UsageError("nothing was shared")
-
-
-def _named(sessions: Sessions, word: str) -> str:
-    """The session that a word names, also if only its share is left of it."""
-    from ..sessions import trash
-    from ..sharing import share_records as journal
-    from ..storage import revocations
-
-    removed = trash.shares()
-    known = {name: share.url for name, share in revocations.waiting()}
-    known |= {name: share.url for name, (share, _) in removed.items() if name not in known}
-    known |= {each.session: each.url for each in journal.standing()}
-    fits = [name for name, url in known.items() if word in (name, url) or _is_part(word, name)]
-    try:
-        return find_session(sessions.store, word).id
-    except NotFoundError:
-        if len(fits) > 1:
-            raise AmbiguousError(word, fits) from None
-        if not fits:
-            raise
-    if fits[0] in removed:
-        share, root = removed[fits[0]]
-        # Noted where it is looked for, although its session is in the trash.
-        revocations.note(fits[0], share, store=root, why="unshared")
-    return fits[0]
-
-
-def _is_part(word: str, name: str) -> bool:
-    return len(word) >= 4 and (name.startswith(word) or name.endswith(word))
-
-
-def _tell_shared(shared: ShareResult, options: Namespace) -> None:
+def _print_shared(shared: ShareResult, options: Namespace) -> None:
     if options.json:
         output.print_json(
             {
@@ -193,22 +80,93 @@ def _tell_shared(shared: ShareResult, options: Namespace) -> None:
         return
     print(shared.url)
     if shared.redacted:
-        found = ", ".join(f"{count:,} {name}" for name, count in sorted(shared.redacted.items()))
-        print(f"taken out: {found}", file=sys.stderr)
+        counts = ", ".join(f"{count:,} {name}" for name, count in sorted(shared.redacted.items()))
+        print(f"redacted: {counts}", file=sys.stderr)
     for key in shared.too_large:
-        print(f"{key} is too large for the server, and is not shared", file=sys.stderr)
+        print(f"{key} is too large for the server and was not sent", file=sys.stderr)
     if shared.behind:
-        print(f"The link stands, but not all is there yet: {shared.behind}. Share it again to go on.", file=sys.stderr)
+        print(f"The share is incomplete: {shared.behind}. Share it again to send the rest.", file=sys.stderr)
     elif not shared.is_new:
-        print(f"It was shared before; sent {output.pluralize(shared.sent, 'change')}.", file=sys.stderr)
+        print(f"It was already shared; sent {pluralize(shared.sent, 'change')}.", file=sys.stderr)
 
 
-def _tell_taken_back(done: list[UnshareResult], options: Namespace) -> None:
+def _unshare(options: Namespace, sessions: Sessions) -> int:
+    """Remove one share, or all whose removal is pending."""
+    if bool(options.session) == options.pending:
+        raise UsageError("name a session, or use --pending for all shares whose removal is pending")
+    service = open_share_service(sessions, _config(""))
+    again = f"it is retried by the next 'opensesh run', or with '{remedy(sessions.store)}'"
+    if options.pending:
+        results = asyncio.run(_retry(service))
+        ours = {share.url for _, share in revocations.waiting(sessions.store)}
+        others = {revocations.store_of(share) for _, share in revocations.waiting() if share.url not in ours}
+        for store in sorted(others):
+            print(f"More are pending in another store: --pending --store {shlex.quote(store)}", file=sys.stderr)
+    else:
+        session_id = _find_shared(sessions, options.session)
+
+        async def unshare() -> UnshareResult:
+            async with service:
+                return await service.unshare(session_id)
+
+        try:
+            results = [asyncio.run(unshare())]
+        except ShareError as error:
+            message = f"{error.message}; the share still exists; {again}"
+            raise ShareError(message, status=error.status, retryable=error.retryable) from error
+    failed = [result for result in results if result.error]
     if options.json:
-        entries = [{"sessionID": each.session, "url": each.url, "error": each.error or None} for each in done]
-        output.print_json({"takenDown": sum(not each.error for each in done), "shares": entries})
+        entries = [{"sessionID": one.session, "url": one.url, "error": one.error or None} for one in results]
+        output.print_json({"takenDown": len(results) - len(failed), "shares": entries})
+    else:
+        for result in results:
+            print(f"{result.url} still exists: {result.error}" if result.error else f"{result.url} was removed.")
+        if not results:
+            print("No shares are pending removal.")
+    if failed:
+        print(f"Removal failed; {again}.", file=sys.stderr)
+    return 1 if failed else 0
+
+
+async def _retry(service: ShareService) -> list[UnshareResult]:
+    async with service:
+        return await service.retry()
+
+
+def _find_shared(sessions: Sessions, word: str) -> str:
+    """Return the id of the session that a word names, even if only its share is left."""
+    removed = trash.shares()
+    urls = {session_id: share.url for session_id, share in revocations.waiting()}
+    urls |= {session_id: share.url for session_id, (share, _) in removed.items() if session_id not in urls}
+    urls |= {record.session: record.url for record in share_records.standing()}
+    matches = [
+        session_id
+        for session_id, url in urls.items()
+        if word in (session_id, url) or (len(word) >= 4 and (session_id.startswith(word) or session_id.endswith(word)))
+    ]
+    try:
+        return Library(store=sessions.store).session(word).id
+    except NotFoundError:
+        if len(matches) > 1:
+            raise AmbiguousError(word, matches) from None
+        if not matches:
+            raise
+    if matches[0] in removed:
+        share, root = removed[matches[0]]
+        # The service looks for the shares of removed sessions among the pending removals.
+        revocations.note(matches[0], share, store=root, why="unshared")
+    return matches[0]
+
+
+def unshare_deleted(sessions: Sessions) -> None:
+    """Remove the shares of sessions that were just deleted; print which could not be removed and stay pending."""
+    pending = [share.url for _, share in revocations.waiting(sessions.store)]
+    if not pending:
         return
-    for each in done:
-        print(f"{each.url} still stands: {each.error}" if each.error else f"{each.url} was taken down.")
-    if not done:
-        print("No share waits to be taken down.")
+    service = open_share_service(sessions, _config(""), retry=RetryPolicy(max_retries=0))
+    failed = pending
+    if not service.terms.off:
+        failed = [result.url for result in asyncio.run(_retry(service)) if result.error]
+    for url in pending:
+        state = f"still exists; '{remedy(sessions.store)}' tries again" if url in failed else "was removed"
+        print(f"{url} {state}.", file=sys.stderr)

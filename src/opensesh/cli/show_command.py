@@ -1,4 +1,4 @@
-"""Read a session: the conversation, with its tool calls in a line each."""
+"""Print a session: the conversation, with one line for each tool call."""
 
 from __future__ import annotations
 
@@ -18,148 +18,138 @@ from ..history.transcript import (
 )
 from ..records import Session, view
 from ..storage.keys import is_plain
+from ..text import pluralize
 from . import output
 from .arguments import SESSION, count
+from .terminal import escape_control
 
 if TYPE_CHECKING:
     from argparse import Namespace
     from collections.abc import Iterator
 
-    from ..history.transcript import Block, Transcript, TranscriptMessage
-    from .arguments import Parser
+    from ..history.transcript import Block, Transcript
+    from .arguments import CommandParser
 
-_MOST_PRETTY = 2_000_000
+_MAX_RICH_CHARACTERS = 2_000_000
+"""Longer transcripts are printed plain: rich would take too long."""
 
 
-def configure(parser: Parser) -> None:
+def configure(parser: CommandParser) -> None:
     """Declare the arguments."""
     parser.add_argument("session", metavar="S", help=SESSION)
-    parser.add_argument("--full", action="store_true", help="everything: also files, and text nobody typed")
-    parser.add_argument("--reasoning", action="store_true", help="what the model thought")
-    parser.add_argument("--outputs", action="store_true", help="what the tools answered")
-    parser.add_argument("--children", action="store_true", help="what subagents did, inside the calls that began them")
-    parser.add_argument("--context", action="store_true", help="what the model gets to see, and what it takes")
-    parser.add_argument("--step", metavar="N|MESSAGE", help="with --context: of which step, instead of the next")
+    parser.add_argument("--full", action="store_true", help="everything, including file contents and synthetic text")
+    parser.add_argument("--reasoning", action="store_true", help="include the model's reasoning")
+    parser.add_argument("--outputs", action="store_true", help="include the outputs of tools")
+    parser.add_argument("--children", action="store_true", help="include subagent sessions, inside their tool calls")
+    parser.add_argument("--context", action="store_true", help="show what the model is sent, and its size in tokens")
+    parser.add_argument("--step", metavar="N|MESSAGE", help="with --context: this step instead of the next one")
     parser.add_argument("--last", type=count, default=0, metavar="N", help="only the N newest messages")
 
 
 def run(options: Namespace) -> int:
     """Print the session."""
     library = Library(options.store)
-    session = _find(library, options.session)
+    session = _find_session(library, options.session)
     if options.context:
-        from . import context
+        from . import show_context  # loads the engine
 
-        return context.run(library.store, session, options)
+        return show_context.run(library.store, session, options)
     if options.step:
-        raise UsageError("--step goes with --context")
+        raise UsageError("--step needs --context")
     if options.json:
         messages = library.store.messages(session.id, last=options.last, report=library.report)
-        shape = [{"info": message.info, "parts": message.parts} for message in messages]
-        output.print_json({"info": session.document, "messages": shape})
+        documents = [{"info": message.info, "parts": message.parts} for message in messages]
+        output.print_json({"info": session.document, "messages": documents})
     else:
-        wanted = (
+        content = (
             TranscriptOptions.everything() if options.full else TranscriptOptions(options.reasoning, options.outputs)
         )
-        found = library.transcript(session, wanted, children=options.children, last=options.last)
-        from .paging import page
-
-        reverted, hidden = _reverted(library, session)
-        page(_rendered(session, _marked(found, hidden), reverted, utc=options.utc))
-    output.tell_damage(library.damage)
+        transcript = library.transcript(session, content, children=options.children, last=options.last)
+        notice, hidden = _revert_notice(library, session)
+        for number, turn in enumerate(transcript.messages):
+            if turn.id in hidden:
+                marked = turn._replace(blocks=(MarkerBlock("reverted", "from here on"), *turn.blocks))
+                messages = (*transcript.messages[:number], marked, *transcript.messages[number + 1 :])
+                transcript = transcript._replace(messages=messages)
+                break
+        output.page(_render(session, transcript, notice, utc=options.utc))
+    output.report_damage(library.damage)
     return 0
 
 
-def _find(library: Library, word: str) -> Session:
+def _find_session(library: Library, word: str) -> Session:
+    """Return the session, or a stand-in if only its messages are left."""
     try:
         return library.session(word).record
     except NotFoundError:
         messages = library.store.messages(word, last=1) if word.startswith("ses_") and is_plain(word) else ()
         if not messages:
             raise
-        moment = messages[0].info["time"]["created"]
-        return view({"id": word, "title": "(the record of this session is lost)", "time": {"created": moment}}, Session)
+        created = messages[0].info["time"]["created"]
+        return view({"id": word, "title": "(the session record is missing)", "time": {"created": created}}, Session)
 
 
-def _reverted(library: Library, session: Session) -> tuple[str, frozenset[str]]:
-    """That messages are hidden which are shown here all the same, and what becomes of them; empty if none are. And
-    which they are."""
+def _revert_notice(library: Library, session: Session) -> tuple[str, frozenset[str]]:
+    """Return a line about the revert of a session, and the ids of the messages that it hides from the model."""
     if session.revert is None:
         return "", frozenset()
-    from ..workspace.revert_plan import recorded_point
+    from ..workspace.revert_plan import recorded_point  # only for sessions that are reverted
 
     history = library.store.messages(session.id)
     point = recorded_point(history, session.revert)
     if point is None:
-        return f"reverted to before {session.revert.message_id}, which is no longer here", frozenset()
+        return f"reverted to before {session.revert.message_id}, which no longer exists", frozenset()
     hidden = [str(message.info.get("id")) for message in history[point.message :]]
-    are = "is" if len(hidden) == 1 else "are"
-    what = f"{output.pluralize(len(hidden), 'message')} from there on {are} hidden from the model"
     where = f"before {'a part of ' if point.part else ''}message {point.message + 1}"
-    how = f"'opensesh session unrevert {session.id}' brings back what was taken, the next prompt makes it final"
-    return f"reverted to {where}: {what}; {how}", frozenset(hidden)
+    how = f"'opensesh session unrevert {session.id}' restores them, the next prompt makes the revert final"
+    messages = pluralize(len(hidden), "message")
+    return f"reverted to {where}: {messages} hidden from the model; {how}", frozenset(hidden)
 
 
-def _marked(found: Transcript, hidden: frozenset[str]) -> Transcript:
-    """The transcript with a mark where what is hidden begins."""
-    turns = list(found.messages)
-    for number, turn in enumerate(turns):
-        if turn.id in hidden:
-            turns[number] = turn._replace(blocks=(MarkerBlock("reverted", "from here on"), *turn.blocks))
-            break
-    return found._replace(messages=tuple(turns))
-
-
-def _rendered(session: Session, found: Transcript, reverted: str, *, utc: bool) -> str:
-    read = f"{output.pluralize(len(found.messages), 'message')} to read{', archived' if session.archived else ''}"
-    link = session.share.url if session.share else ""
+def _render(session: Session, transcript: Transcript, revert_notice: str, *, utc: bool) -> str:
+    messages = f"{pluralize(len(transcript.messages), 'message')}{', archived' if session.archived else ''}"
+    url = session.share.url if session.share else ""
     head = [
         output.paint(output.clip(session.title, 1000), 1),
         output.paint(f"{session.id}  {session.directory}", 2),
-        output.paint(f"{output.when(session.time.created, utc=utc)}, {read}", 2),
-        *([output.paint(f"shared at {output.clip(link, 500)}", 2)] if link else []),
-        *([output.paint(reverted, 33)] if reverted else []),
+        output.paint(f"{output.format_time(session.time.created, utc=utc)}, {messages}", 2),
+        *([output.paint(f"shared at {output.clip(url, 500)}", 2)] if url else []),
+        *([output.paint(revert_notice, 33)] if revert_notice else []),
     ]
-    if sys.stdout.isatty() and output.coloured() and _length(found) < _MOST_PRETTY:
-        from .pretty import pretty
+    if not sys.stdout.isatty():
+        return "\n".join([*head, *_lines(transcript, utc=utc)])
+    content = list(_texts(transcript))
+    if output.is_coloured() and sum(map(len, content)) < _MAX_RICH_CHARACTERS:
+        from .rich_transcript import render  # rich takes long to load
 
-        drawn = pretty(found, output.terminal_columns(), utc=utc)
-        if drawn is not None:
-            return "\n".join([*head, drawn])
-    text = "\n".join([*head, *_lines(found, utc=utc)])
-    if sys.stdout.isatty():
-        from .terminal import tame
-
-        # Colour is ours, and only where nobody else can have written an escape sequence.
-        return text if output.coloured() and "\x1b" not in "".join(_words(found)) else tame(text)
-    return text
+        return "\n".join([*head, render(transcript, output.terminal_columns(), utc=utc)])
+    text = "\n".join([*head, *_lines(transcript, utc=utc)])
+    # Our own colours may stay only if no other text has brought an escape sequence along.
+    return text if output.is_coloured() and "\x1b" not in "".join(content) else escape_control(text)
 
 
-def _lines(found: Transcript, *, utc: bool) -> Iterator[str]:
-    for turn in found.messages:
+def _lines(transcript: Transcript, *, utc: bool) -> Iterator[str]:
+    for turn in transcript.messages:
+        is_assistant = turn.role == "assistant"
+        who = (
+            output.paint(f"assistant  {turn.agent}  {turn.model}", 36) if is_assistant else output.paint("user", 32, 1)
+        )
         yield ""
-        yield f"{heading(turn)}  {output.paint(output.when(turn.created, utc=utc), 2)}"
+        yield f"{who}  {output.paint(output.format_time(turn.created, utc=utc), 2)}"
         for block in turn.blocks:
-            yield from _block(block, utc=utc)
+            yield from _block_lines(block, utc=utc)
         if turn.failure:
             yield output.paint(f"! {turn.failure}", 31)
 
 
-def heading(turn: TranscriptMessage) -> str:
-    """Who speaks."""
-    if turn.role == "assistant":
-        return output.paint(f"assistant  {turn.agent}  {turn.model}", 36)
-    return output.paint("user", 32, 1)
-
-
-def _block(block: Block, *, utc: bool) -> list[str]:
+def _block_lines(block: Block, *, utc: bool) -> list[str]:
     match block:
         case TextBlock(text=text):
             return text.splitlines()
         case ReasoningBlock(text=text):
             return [output.paint(f"  {line}", 2, 3) for line in text.splitlines()]
         case ToolBlock():
-            return _call(block, utc=utc)
+            return _call_lines(block, utc=utc)
         case FileBlock(mime=mime, name=name, url=url):
             return [output.paint(f"[{mime}] {name or url[:60]}", 35)]
         case SubtaskBlock(agent=agent, text=text):
@@ -168,7 +158,7 @@ def _block(block: Block, *, utc: bool) -> list[str]:
             return [output.paint(f"[{kind}] {text}".rstrip(), 2)]
 
 
-def _call(call: ToolBlock, *, utc: bool) -> list[str]:
+def _call_lines(call: ToolBlock, *, utc: bool) -> list[str]:
     lines = [f"{output.paint('> ' + call.tool, 33)} {output.clip(call.subject, 100)}"]
     lines += [f"  {output.clip(line, 200)}" for line in call.todos.splitlines()]
     match call.status:
@@ -183,15 +173,12 @@ def _call(call: ToolBlock, *, utc: bool) -> list[str]:
     return lines
 
 
-def _words(found: Transcript) -> Iterator[str]:
-    for turn in found.messages:
+def _texts(transcript: Transcript) -> Iterator[str]:
+    """Yield every text of a transcript that would be printed."""
+    for turn in transcript.messages:
         for block in turn.blocks:
             shown = (block.mime, block.name or block.url[:60]) if isinstance(block, FileBlock) else block
             yield from (value for value in shown if isinstance(value, str))
             if isinstance(block, ToolBlock) and block.child is not None:
-                yield from _words(block.child)
+                yield from _texts(block.child)
         yield turn.failure
-
-
-def _length(found: Transcript) -> int:
-    return sum(len(word) for word in _words(found))

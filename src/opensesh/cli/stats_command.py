@@ -1,348 +1,385 @@
-"""Tokens and cost: by when they were spent, every model call once, forks and subagents included.
+"""Print tokens and cost. Every model call counts once, at the time it was made, including forks and subagents.
 
-The cost is given as stored when the call was made, and beside it by the newest price table on this machine, which is
-named below. Unknown means that nobody said; 0 may mean free, a subscription, or a model without a price.
+COST is as stored when the call was made; RE-PRICED is by the newest price table on this machine, which is named below
+the table. A cost of 0 may mean free, a subscription, or a model without a price.
 """
 
 from __future__ import annotations
 
+import csv
 import os
 import sys
+from typing import TYPE_CHECKING
 
 from ..errors import UsageError
+from ..history.stats.money import dollars
+from ..history.stats.results import UNKNOWN
+from ..history.stats.sums_cache import SumsCache
 from ..loading import load_msgspec
 from ..storage.locations import find_stores
+from ..text import pluralize
 from . import output
-from .arguments import PROJECT, TIMES, count
+from .arguments import PROJECT, TIMES, count, parse_time
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from argparse import Namespace
     from collections.abc import Callable, Mapping, Sequence
 
     from ..history.library import Library
+    from ..history.maintenance.disk_usage import StoreDiskUsage, UsageTotal
     from ..history.stats.figures import UsageTotals
     from ..history.stats.ledger import Ledger, SessionInfo
     from ..history.stats.results import Statistics, StatsRow
     from ..history.stats.usage_stats import UsageFilter
     from ..storage.locations import StoreLocations
     from ..storage.protocol import Damage
-    from .arguments import Parser
+    from .arguments import CommandParser
 
 GROUPS = ("day", "month", "project", "model", "agent", "tool", "session")
-_LEAST_WANTED = ("CACHE-W", "CACHE-R", "REASON", "RE-PRICED", "MSGS", "INPUT", "OUTPUT")
 _HEADS = ("MSGS", "INPUT", "OUTPUT", "REASON", "CACHE-R", "CACHE-W", "COST", "RE-PRICED")
-_APART = (*_HEADS[:-2], "OWN COST", *_HEADS[-2:])
+_HEADS_WITH_OWN_COST = (*_HEADS[:-2], "OWN COST", *_HEADS[-2:])
+_DROPPED_FIRST = ("CACHE-W", "CACHE-R", "REASON", "RE-PRICED", "MSGS", "INPUT", "OUTPUT")
+"""The columns that a narrow terminal does without, in this order."""
 
 
-def configure(parser: Parser) -> None:
+def configure(parser: CommandParser) -> None:
     """Declare the arguments."""
-    parser.add_argument("--by", choices=GROUPS, default="day", help="what to sum up by (day)")
-    parser.add_argument("--since", metavar="T", help=f"spent since: {TIMES}")
-    parser.add_argument("--until", metavar="T", help="spent before")
-    parser.add_argument("--project", metavar="NAME", help=f"only in this project: {PROJECT}")
-    parser.add_argument("--children", action="store_true", help="by session: a row for each subagent's session too")
-    parser.add_argument("--limit", type=count, default=40, metavar="N", help="rows at the most; 0 for all (40)")
-    parser.add_argument("--csv", action="store_true", help="comma-separated values, all rows")
-    parser.add_argument("--bytes", action="store_true", help="instead: what takes the room on the disk")
-    parser.add_argument("--fresh", action="store_true", help="read everything again, whatever the cache says")
+    parser.add_argument("--by", choices=GROUPS, default="day", help="what to group by (default: day)")
+    parser.add_argument("--since", metavar="T", help=f"calls made at this time or later: {TIMES}")
+    parser.add_argument("--until", metavar="T", help="calls made before this time")
+    parser.add_argument("--project", metavar="NAME", help=f"only this project: {PROJECT}")
+    parser.add_argument(
+        "--children", action="store_true", help="with --by session: a row for each subagent session too"
+    )
+    parser.add_argument(
+        "--limit", type=count, default=40, metavar="N", help="maximum number of rows (default 40; 0 = all)"
+    )
+    parser.add_argument("--csv", action="store_true", help="print all rows as comma-separated values")
+    parser.add_argument("--bytes", action="store_true", help="show disk usage instead")
+    parser.add_argument("--fresh", action="store_true", help="read everything again instead of using the cache")
 
 
 def run(options: Namespace) -> int:
     """Print the sums."""
     if options.csv and (options.json or options.bytes):
-        raise UsageError(f"--csv or {'--json' if options.json else '--bytes'}, not both")
+        raise UsageError(f"--csv and {'--json' if options.json else '--bytes'} cannot be combined")
     if options.bytes:
-        from .disk_usage import run as run_bytes
-
         if options.by != "day" or options.since or options.until or options.project or options.children:
-            raise UsageError("--bytes measures whole stores: of the other options, only --limit goes with it")
-        return run_bytes(options)
-    found = find_stores(options.store)
+            raise UsageError(
+                "--bytes measures whole stores; of the other options, only --limit can be combined with it"
+            )
+        return _print_disk_usage(options)
+    locations = find_stores(options.store)
     if options.by == "tool" or options.fresh or options.since or options.until or options.project:
-        damage = _counted(found, options)
+        damage = _print_computed(locations, options)
     else:
-        damage = _recalled(found, options)
-    output.tell_damage(damage)
+        damage = _print_cached(locations, options)
+    output.report_damage(damage)
     return 0
 
 
-def _recalled(found: StoreLocations, options: Namespace) -> Sequence[tuple[str, str]]:
-    """Everything, of which the sums are kept as long as nothing changes; what could not be read."""
-    from ..history.stats.sums_cache import SumsCache
+def _print_cached(locations: StoreLocations, options: Namespace) -> Sequence[tuple[str, str]]:
+    """Print the sums of everything, which are cached until something changes; return what could not be read."""
+    cache = SumsCache(locations, options.by, utc=options.utc)
+    cached = cache.load()
+    if cached is not None:
+        _print(cached[0], options)
+        return cached[1]
+    load_msgspec()
+    from ..history.stats.ledger import ledger_at  # loads msgspec
+    from ..history.stats.usage_stats import UsageFilter, summed
 
-    cache = SumsCache(found, options.by, utc=options.utc)
-    known = cache.load()
-    if known is not None:
-        _print(known[0], options)
-        return known[1]
-    load_msgspec()  # there is something to read
+    damage: list[Damage] = []
+    ledger = ledger_at(locations, report=damage.append)
+    statistics = summed(ledger, options.by, UsageFilter(), utc=options.utc)
+    cache.save(statistics, ledger.watched, damage)
+    _print(statistics, options)
+    return damage
+
+
+def _print_computed(locations: StoreLocations, options: Namespace) -> Sequence[tuple[str, str]]:
+    """Print the sums of the calls that the options select; return what could not be read."""
+    from ..history.library import Library  # these load msgspec
     from ..history.stats.ledger import ledger_at
     from ..history.stats.usage_stats import UsageFilter, summed
 
     damage: list[Damage] = []
-    ledger = ledger_at(found, report=damage.append)
-    answer = summed(ledger, options.by, UsageFilter(), utc=options.utc)
-    cache.save(answer, ledger.watched, damage)
-    _print(answer, options)
-    return damage
-
-
-def _counted(found: StoreLocations, options: Namespace) -> Sequence[tuple[str, str]]:
-    """What was asked for; what could not be read."""
-    from ..history.stats.ledger import ledger_at
-
-    damage: list[Damage] = []
-    choice = _choice(options)
-    ledger = ledger_at(found, fresh=options.fresh, report=damage.append)
+    choice = UsageFilter(
+        since=parse_time(options.since, utc=options.utc) if options.since else None,
+        until=parse_time(options.until, utc=options.utc) if options.until else None,
+    )
+    if options.project:
+        choice = choice._replace(session=in_project(Library(options.store), options.project))
+    ledger = ledger_at(locations, fresh=options.fresh, report=damage.append)
     if options.by == "tool":
-        _tools(ledger, choice, options)
+        _print_tools(ledger, choice, options)
     else:
-        from ..history.stats.usage_stats import summed
-
         _print(summed(ledger, options.by, choice, utc=options.utc), options)
     return damage
 
 
-def _choice(options: Namespace) -> UsageFilter:
-    from ..history.stats.usage_stats import UsageFilter
-    from .list_command import moment
-
-    return UsageFilter(
-        since=moment(options.since, utc=options.utc) if options.since else None,
-        until=moment(options.until, utc=options.utc) if options.until else None,
-        session=_in_named_project(options) if options.project else _anything,
-    )
-
-
-def _anything(_: SessionInfo | None) -> bool:
-    return True
-
-
-def _in_named_project(options: Namespace) -> Callable[[SessionInfo | None], bool]:
-    from ..history.library import Library
-
-    return in_project(Library(options.store), options.project)
-
-
 def in_project(library: Library, name: str) -> Callable[[SessionInfo | None], bool]:
-    """Whether a session belongs to what ``name`` means, as for every command that takes ``--project``."""
-    chosen = library.resolve_project(name)
-    return lambda facts: facts is not None and chosen.matches(facts.project, facts.directory, facts.title)
+    """Return a test for the sessions of the project that ``name`` means."""
+    project = library.resolve_project(name)
+    return lambda facts: facts is not None and project.matches(facts.project, facts.directory, facts.title)
 
 
-def _print(found: Statistics, options: Namespace) -> None:
+def _print(statistics: Statistics, options: Namespace) -> None:
     if options.json:
-        output.print_json(found.document())
+        output.print_json(statistics.document())
     elif options.csv:
-        _print_csv(found)
+        _print_csv(statistics)
     else:
-        _print_table(found, options)
+        _print_table(statistics, options)
 
 
-def _print_table(found: Statistics, options: Namespace) -> None:
-    rows = found.rows if options.children else _tops(found.rows)
+# -- the table ---------------------------------------------------------------------------------------------------------
+
+
+def _print_table(statistics: Statistics, options: Namespace) -> None:
+    rows = statistics.rows if options.children else _without_included(statistics.rows)
     if not rows:
-        print(f"Nothing was spent{' in that time' if options.since or options.until else ''}.", file=sys.stderr)
+        print(f"No model calls{' in that time' if options.since or options.until else ''}.", file=sys.stderr)
         return
-    shown = rows[-options.limit :] if found.by in ("day", "month") else rows[: options.limit or None]
-    if found.by == "day":
-        from ..history.stats.results import UNKNOWN
-        from .charts import LEGEND, calendar
-
-        days = {row.key: _weight(_sums(row)) for row in rows if row.key != UNKNOWN}
-        if picture := calendar(days, output.terminal_columns()):
+    shown = rows[-options.limit :] if statistics.by in ("day", "month") else rows[: options.limit or None]
+    if statistics.by == "day":
+        days = {row.key: _weight(_inclusive(row)) for row in rows if row.key != UNKNOWN}
+        if picture := output.calendar(days, output.terminal_columns()):
             print("\n".join(picture))
-            print(output.paint(LEGEND, 2), end="\n\n")
-    own = [row.totals for row in shown]
-    _table(found.by, _names(shown, found.by, options), [_sums(row) for row in shown], own, found.total.totals)
-    for note in _notes(found, len(shown), len(rows)):
+            print(output.paint(output.CALENDAR_LEGEND, 2), end="\n\n")
+    _print_rows(statistics, shown, _row_names(shown, statistics.by, options))
+    for note in _notes(statistics, len(shown), len(rows)):
         print(output.paint(note, 2))
 
 
-def _tops(rows: Sequence[StatsRow]) -> list[StatsRow]:
-    """The rows that no other shown row includes: not those of subagents, unless nothing else of their tree is left."""
-    known = {row.key: row for row in rows}
-    return [row for row in rows if not _is_below_another(row, known)]
+def _without_included(rows: Sequence[StatsRow]) -> list[StatsRow]:
+    """Return the rows that no other row includes: a subagent's session only if its ancestors have no row."""
+    by_key = {row.key: row for row in rows}
+
+    def is_included(row: StatsRow) -> bool:
+        seen: set[str] = set()
+        ancestor = row
+        while ancestor.parent in by_key and ancestor.key not in seen:  # damaged parents may form a circle
+            seen.add(ancestor.key)
+            ancestor = by_key[ancestor.parent]
+        return ancestor is not row
+
+    return [row for row in rows if not is_included(row)]
 
 
-def _is_below_another(row: StatsRow, rows: Mapping[str, StatsRow]) -> bool:
-    seen: set[str] = set()
-    above = row
-    while above.parent in rows and above.key not in seen:  # in a circle, which only damage can make, all are shown
-        seen.add(above.key)
-        above = rows[above.parent]
-    return above is not row
-
-
-def _sums(row: StatsRow) -> UsageTotals:
+def _inclusive(row: StatsRow) -> UsageTotals:
     return row.inclusive or row.totals
 
 
 def _weight(sums: UsageTotals) -> float:
-    """What bars and shades show: money, or tokens where no money is known."""
+    """Return the value of a bar or shade: the cost, or the tokens if no cost is known."""
     return float(sums.cost or sums.repriced) / 1e15 or sums.total_tokens / 1e12
 
 
 def _cells(sums: UsageTotals, own: UsageTotals | None) -> tuple[str, ...]:
     counts = (sums.input, sums.output, sums.reasoning, sums.cache_read, sums.cache_write)
-    itself = (money(own.cost),) if own else ()
-    return (f"{sums.messages:,}", *map(short, counts), *itself, money(sums.cost), _repriced(sums))
+    own_cost = (money(own.cost),) if own else ()
+    repriced = money(sums.repriced)
+    if sums.unpriced:
+        repriced = f"{repriced} + ?" if sums.repriced else "unknown"
+    return (f"{sums.messages:,}", *map(short, counts), *own_cost, money(sums.cost), repriced)
 
 
-def _repriced(sums: UsageTotals) -> str:
-    if not sums.unpriced:
-        return money(sums.repriced)
-    return "unknown" if not sums.repriced else f"{money(sums.repriced)} + ?"
-
-
-def _table(
-    by: str, names: Sequence[str], rows: Sequence[UsageTotals], own: Sequence[UsageTotals], total: UsageTotals
-) -> None:
-    """Numbers to the right, the name before them, a bar behind them as wide as there is room."""
-    from .charts import bar
-
-    most_name = min(36, max(output.terminal_columns() // 2, 12)) if sys.stdout.isatty() else 36
-    names = [output.clip(name, most_name) for name in (*names, "total")]
-    # What a session used itself stands beside the sum only where subagents make a difference.
-    apart = any(sums.cost != alone.cost for sums, alone in zip(rows, own, strict=True))
-    heads = _APART if apart else _HEADS
-    pairs = [*zip(rows, own, strict=True), (total, total)]
-    cells = [_cells(sums, alone if apart else None) for sums, alone in pairs]
-    weights = [_weight(sums) for sums in rows]
+def _print_rows(statistics: Statistics, shown: Sequence[StatsRow], names: Sequence[str]) -> None:
+    """Print the names, the figures right-aligned, and a bar as wide as there is space."""
+    total = statistics.total.totals
+    sums = [_inclusive(row) for row in shown]
+    own = [row.totals for row in shown]
+    max_name = min(36, max(output.terminal_columns() // 2, 12)) if sys.stdout.isatty() else 36
+    names = [output.clip(name, max_name) for name in (*names, "total")]
+    # The own cost of a session is shown only where subagents make a difference.
+    with_own = any(both.cost != alone.cost for both, alone in zip(sums, own, strict=True))
+    heads = _HEADS_WITH_OWN_COST if with_own else _HEADS
+    cells = [
+        _cells(both, alone if with_own else None) for both, alone in zip((*sums, total), (*own, total), strict=True)
+    ]
+    weights = [_weight(row) for row in sums]
     widths = [max(len(head), *(len(row[i]) for row in cells)) for i, head in enumerate(heads)]
-    first = max(output.width(name) for name in (*names, by.upper()))
-    shown = _fitting(first, widths, heads)
-    room = output.terminal_columns() - first - sum(widths[i] + 2 for i in shown) - 2
-    named = "  ".join(heads[i].rjust(widths[i]) for i in shown)
-    print(output.paint(f"{by.upper().ljust(first)}  {named}", 2))
+    key = statistics.by.upper()
+    first = max(output.width(name) for name in (*names, key))
+    columns = list(range(len(heads)))
+    for head in _DROPPED_FIRST:
+        if not sys.stdout.isatty() or first + sum(widths[i] + 2 for i in columns) <= output.terminal_columns():
+            break
+        columns.remove(heads.index(head))
+    space = output.terminal_columns() - first - sum(widths[i] + 2 for i in columns) - 2
+    print(output.paint(f"{key.ljust(first)}  {'  '.join(heads[i].rjust(widths[i]) for i in columns)}", 2))
     for number, (name, row) in enumerate(zip(names, cells, strict=True)):
-        is_total = number == len(rows)
-        totals = "  ".join(row[i].rjust(widths[i]) for i in shown)
-        picture = "" if is_total or room < 4 else bar(weights[number], max(weights), min(room, 30))
-        line = f"{name}{' ' * (first - output.width(name))}  {totals}  {picture}".rstrip()
+        is_total = number == len(shown)
+        figures = "  ".join(row[i].rjust(widths[i]) for i in columns)
+        bar = "" if is_total or space < 4 else output.bar(weights[number], max(weights), min(space, 30))
+        line = f"{name}{' ' * (first - output.width(name))}  {figures}  {bar}".rstrip()
         print(output.paint(line, 1) if is_total else line)
 
 
-def _fitting(first: int, widths: Sequence[int], heads: Sequence[str]) -> list[int]:
-    """The columns that there is room for on a terminal; what matters least is left out first."""
-    shown = list(range(len(heads)))
-    for head in _LEAST_WANTED:
-        if not sys.stdout.isatty() or first + sum(widths[i] + 2 for i in shown) <= output.terminal_columns():
-            break
-        shown.remove(heads.index(head))
-    return shown
-
-
-def _names(rows: Sequence[StatsRow], by: str, options: Namespace) -> list[str]:
+def _row_names(rows: Sequence[StatsRow], by: str, options: Namespace) -> list[str]:
     if by == "session":
         return [row.key if row.title is None else f"{row.key[-6:]} {row.title}" for row in rows]
     if by != "project":
         return [row.key for row in rows]
-    from ..history.discovery import project_title
+    from ..history.discovery import project_title  # these load msgspec
     from ..history.library import Library
 
-    titles = {each.id: project_title(each) for each in Library(options.store).projects}
+    titles = {project.id: project_title(project) for project in Library(options.store).projects}
     return [titles.get(row.key) or os.path.basename(row.key) or row.key for row in rows]
 
 
-def _notes(found: Statistics, shown: int, total: int) -> list[str]:
-    notes = [f"Re-priced by models.dev as of {found.prices.date} ({found.prices.label})."]
-    if found.copied.sessions:
-        copied, forks = found.copied.totals, output.pluralize(found.copied.sessions, "fork")
-        told = f"{output.pluralize(copied.messages, 'message')} ({money(copied.cost)}) that {forks} copied"
-        notes.append(f"Counted once, where they were made: {told}.")
-    sums = found.total.totals
+def _notes(statistics: Statistics, shown: int, total: int) -> list[str]:
+    notes = [f"Re-priced with models.dev prices of {statistics.prices.date} ({statistics.prices.label})."]
+    if statistics.copied.sessions:
+        copied = statistics.copied.totals
+        messages = f"{pluralize(copied.messages, 'message')} ({money(copied.cost)})"
+        notes.append(f"{messages} copied by {pluralize(statistics.copied.sessions, 'fork')}: counted once.")
+    sums = statistics.total.totals
     if sums.costless:
-        calls = output.pluralize(sums.costless, "call")
-        notes.append(f"Free, a subscription, or unknown: {calls} stored with a cost of 0.")
+        notes.append(f"{pluralize(sums.costless, 'call')} stored with a cost of 0: free, a subscription, or unknown.")
     if sums.unpriced:
-        notes.append(f"{output.pluralize(sums.unpriced, 'call')} went to models that the table has no price for.")
-    if found.by == "session":
-        notes.append("A session's row includes the subagents it started; the total counts each once.")
+        notes.append(f"{pluralize(sums.unpriced, 'call')} to models without a known price.")
+    if statistics.by == "session":
+        notes.append("The row of a session includes its subagents; the total counts each call once.")
     if shown < total:
-        notes.append(_some(shown, total))
+        notes.append(f"{shown} of {total:,} rows; --limit 0 shows all.")
     return notes
 
 
-def _some(shown: int, total: int) -> str:
-    return f"{shown} of {total:,} rows; --limit 0 shows all."
-
-
-def _print_csv(found: Statistics) -> None:
-    import csv
-
-    from ..history.stats.money import dollars
-
+def _print_csv(statistics: Statistics) -> None:
     writer = csv.writer(sys.stdout, lineterminator="\n")
     buckets = ("input", "output", "reasoning", "cache_read", "cache_write")
-    more = ("title", "parent", "inclusive_cost", "inclusive_repriced") if found.by == "session" else ()
-    writer.writerow((found.by, "messages", "answers", *buckets, "cost", "repriced", "unpriced", "sessions", *more))
-    for row in found.rows:
-        sums, rest = row.totals, []
-        if row.inclusive is not None:
-            known = "" if row.inclusive.unpriced else dollars(row.inclusive.repriced)
-            rest = [row.title or "", row.parent, dollars(row.inclusive.cost), known]
+    more = ("title", "parent", "inclusive_cost", "inclusive_repriced") if statistics.by == "session" else ()
+    writer.writerow((statistics.by, "messages", "answers", *buckets, "cost", "repriced", "unpriced", "sessions", *more))
+    for row in statistics.rows:
+        sums = row.totals
         repriced = "" if sums.unpriced else dollars(sums.repriced)
         counts = [getattr(sums, bucket) for bucket in buckets]
-        totals = [sums.messages, sums.answers, *counts, dollars(sums.cost), repriced, sums.unpriced]
-        writer.writerow((row.key, *totals, row.sessions, *rest))
+        figures = [sums.messages, sums.answers, *counts, dollars(sums.cost), repriced, sums.unpriced]
+        rest: list[object] = []
+        if row.inclusive is not None:
+            inclusive = "" if row.inclusive.unpriced else dollars(row.inclusive.repriced)
+            rest = [row.title or "", row.parent, dollars(row.inclusive.cost), inclusive]
+        writer.writerow((row.key, *figures, row.sessions, *rest))
 
 
-def _tools(ledger: Ledger, choice: UsageFilter, options: Namespace) -> None:
-    from ..history.stats.tool_stats import by_tool
+# -- tools and disk usage ----------------------------------------------------------------------------------------------
 
-    rows = by_tool(ledger, choice, fresh=options.fresh)
-    documents = [row.document() for row in rows]
+
+def _print_tools(ledger: Ledger, choice: UsageFilter, options: Namespace) -> None:
+    from ..history.stats.tool_stats import by_tool  # only for --by tool
+
+    documents = [row.document() for row in by_tool(ledger, choice, fresh=options.fresh)]
     if options.json:
         output.print_json({"by": "tool", "rows": documents})
-    elif options.csv:
-        import csv
-
+        return
+    if options.csv:
         names = ("key", "calls", "errors", "open", "seconds", "characters", "messages", "sessions")
         writer = csv.writer(sys.stdout, lineterminator="\n")
         writer.writerow(("tool", *names[1:]))
         writer.writerows([[document[name] for name in names] for document in documents])
-    elif rows:
-        shown = documents[: options.limit or None]
-        _tool_table(shown)
-        if len(shown) < len(documents):
-            print(output.paint(_some(len(shown), len(documents)), 2))
-    else:
-        print("No tool was called in that time.", file=sys.stderr)
-
-
-def _tool_table(documents: Sequence[dict[str, object]]) -> None:
-    from .charts import with_bars
-
-    calls = [float(str(each["calls"])) for each in documents]
-    lines = [
+        return
+    if not documents:
+        print("No tool calls in that time.", file=sys.stderr)
+        return
+    shown = documents[: options.limit or None]
+    rows = [
         (
-            output.clip(str(each["key"]), 30),
-            f"{each['calls']:,}",
-            f"{each['errors']:,}",
-            f"{float(str(each['seconds'])):,.1f}",
-            short(int(str(each["characters"]))),
-            f"{each['sessions']:,}",
+            output.clip(str(document["key"]), 30),
+            f"{document['calls']:,}",
+            f"{document['errors']:,}",
+            f"{float(str(document['seconds'])):,.1f}",
+            short(int(str(document["characters"]))),
+            f"{document['sessions']:,}",
         )
-        for each in documents
+        for document in shown
     ]
-    heads = ("TOOL", "CALLS", "ERRORS", "SECONDS", "CHARACTERS", "SESSIONS")
-    output.table(*with_bars(heads, lines, calls, max(calls)))
+    calls = [float(str(document["calls"])) for document in shown]
+    output.table_with_bars(("TOOL", "CALLS", "ERRORS", "SECONDS", "CHARACTERS", "SESSIONS"), rows, calls, max(calls))
+    if len(shown) < len(documents):
+        print(output.paint(f"{len(shown)} of {len(documents):,} rows; --limit 0 shows all.", 2))
+
+
+def _print_disk_usage(options: Namespace) -> int:
+    from ..history.maintenance.disk_usage import measure  # only for --bytes
+    from ..storage import open_store
+
+    damage: list[Damage] = []
+    usages = measure(open_store(options.store, report=damage.append), report=damage.append)
+    if options.json:
+        output.print_json({"stores": [usage.document() for usage in usages]})
+    else:
+        for number, usage in enumerate(usages):
+            if number:
+                print()
+            _print_store_usage(usage, options.limit)
+    output.report_damage(damage)
+    return 0
+
+
+def _print_store_usage(usage: StoreDiskUsage, limit: int) -> None:
+    records = pluralize(usage.total.records, "record")
+    print(output.paint(f"{usage.place}: {output.format_bytes(usage.total.bytes)} in {records}", 1))
+    included = {
+        "attachments": usage.attachments,
+        "subagent sessions": usage.children,
+        "without a session": usage.orphans,
+    }
+    sections: tuple[tuple[str, Mapping[str, UsageTotal]], ...] = (
+        ("RECORDS", usage.kinds),
+        ("PARTS", usage.parts),
+        ("TOOLS", usage.tools),
+        ("OF WHICH", {name: share for name, share in included.items() if share.records}),
+    )
+    for head, shares in sections:
+        ranked = sorted(shares.items(), key=lambda item: -item[1].bytes)[: limit or None]
+        if ranked:
+            rows = [
+                (
+                    output.clip(name or "(unnamed)", 30),
+                    output.format_bytes(share.bytes),
+                    f"{share.records:,}",
+                    f"{100 * share.bytes / (usage.total.bytes or 1):.1f}%",
+                )
+                for name, share in ranked
+            ]
+            print()
+            values = [share.bytes for _, share in ranked]
+            output.table_with_bars((head, "BYTES", "RECORDS", "SHARE"), rows, values, usage.total.bytes)
+    for name, size in usage.beside.items():
+        print(output.paint(f"outside of the sessions, {name}: {output.format_bytes(size)}", 2))
+    largest = usage.largest()
+    rows = [
+        (
+            entry.session,
+            output.format_bytes(entry.own.bytes),
+            output.format_bytes(entry.inclusive),
+            f"{entry.own.records:,}",
+            entry.facts.title if entry.facts else "",
+        )
+        for entry in largest[: limit or None]
+    ]
+    if rows:
+        print()
+        output.table(("SESSION", "OWN", "WITH CHILDREN", "RECORDS", "TITLE"), rows)
+    if len(rows) < len(largest):
+        print(output.paint(f"{len(rows)} of {len(largest):,} sessions; --limit 0 shows all.", 2))
+
+
+# -- numbers -----------------------------------------------------------------------------------------------------------
 
 
 def short(number: int) -> str:
-    """A count in few characters: 950, 12.3K, 4.5M."""
+    """Return a count in few characters: 950, 12.3K, 4.5M."""
     for size, unit in ((10**9, "G"), (10**6, "M"), (10**3, "K")):
-        if abs(number) >= size * 0.99995:  # what would be rounded up to 1000.0 of the unit below
+        if abs(number) >= size * 0.99995:  # else it would be rounded up to 1000.0 of the smaller unit
             return f"{number / size:.1f}{unit}"
     return str(number)
 
 
 def money(units: int) -> str:
-    """An amount as people read it; small ones with the digits that matter."""
-    from ..history.stats.money import dollars
-
+    """Return an amount in US dollars; small amounts with more digits."""
     amount = dollars(units)
     if 0 < amount < 0.00005:
         return "<$0.0001"

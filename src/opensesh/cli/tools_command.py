@@ -1,64 +1,92 @@
-"""List the tools that a model can be offered here: built in, brought along by installed packages and plugins, and those
-of the MCP servers that the configuration names, which are started for it; those of a project only once they are trusted
-('opensesh plugins'). Which of them an agent may use, its rules say."""
+"""List the tools that models are offered here: built in, from installed packages and plugins, and from MCP servers.
+
+The configured MCP servers are started for this; those of a project only if they are trusted ('opensesh plugins'). Which
+tools an agent may use is decided by its permission rules.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import asyncio
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from . import directory, output
+from ..config import agents, skills
+from ..engine.step import features
+from ..engine.subtasks import subagents
+from ..plugins import Host, Plugins, load_plugins, plugin_tools
+from ..text import pluralize
+from ..tools.custom import load_installed_tools
+from ..tools.mcp.servers import McpServers
+from ..tools.registry import CatalogEntry, DescriptionVariables, builtin
+from . import output
+from .directory_config import add_directory_option, load_config
+from .logfile import show_warnings
+from .terminal import escape_control
 
 if TYPE_CHECKING:
     from argparse import Namespace
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
 
     from ..config import Config
-    from ..project import ProjectLocation
-    from ..tools.custom import InstalledTools, UnusableEntryPoint
+    from ..tools.custom import InstalledTools
     from ..tools.mcp.conversion import McpTool
     from ..tools.mcp.server import McpServerState
-    from ..tools.registry import DescriptionVariables
     from ..tools.tool import Tool
-    from .arguments import Parser
+    from .arguments import CommandParser
 
 _COLOURS = {"connected": 32, "failed": 31, "needs_auth": 33, "untrusted": 33}
 _UNUSABLE = ("failed", "needs_auth", "untrusted")
+_KINDS = {"built-in": "built in", "package": "package ", "plugin": "plugin ", "mcp": "MCP server "}
 
 
-def configure(parser: Parser) -> None:
+class _ListedTool(NamedTuple):
+    """A tool and where it comes from."""
+
+    tool: Tool
+    kind: str
+    source: str
+    description: str
+
+
+def configure(parser: CommandParser) -> None:
     """Declare the arguments."""
-    directory.declare(parser)
+    add_directory_option(parser)
 
 
 def run(options: Namespace) -> int:
-    """Print them; 1 if a server or a package could not be used."""
-    import asyncio
-
-    from ..config import load
-    from ..tools.custom import load_installed_tools
-    from .logfile import warnings_told
-
-    place = directory.place_of(options)
-    config = load(place.directory, place.sandbox)
-    told = _surroundings(config, place)
-    with warnings_told(lambda text: None):  # each is told of below
-        brought = load_installed_tools()
-        plugged = _plugged(config, place)
-        remote, states = asyncio.run(_remote(config))
-    tools = list(_all(config, brought, plugged, remote))
+    """Print the tools; the exit code is 1 if a server or a package cannot be used."""
+    location, config = load_config(options)
+    # Descriptions name the agents and skills there are.
+    variables = DescriptionVariables(
+        directory=location.directory,
+        agents=tuple(CatalogEntry(agent.name, agent.description or "") for agent in subagents(agents(config))),
+        skills=tuple(CatalogEntry(skill.name, skill.description, skill.location) for skill in skills(config).values()),
+    )
+    with show_warnings(lambda text: None):  # problems are printed below
+        packages = load_installed_tools()
+        host = Host(directory=location.directory, worktree=location.sandbox, project_id=location.id)
+        plugins = load_plugins(config, host).loaded
+        server_tools, states = asyncio.run(_server_tools(config))
+    builtins = builtin(features(config, interactive=True))
+    by_source: list[tuple[Tool, str, str]] = [
+        *((tool, "built-in", "") for tool in builtins if tool.id != "invalid"),
+        *((entry.tool, "package", entry.package) for entry in packages.tools),
+        *((tool, "mcp", tool.server) for tool in server_tools),
+    ]
+    tools: dict[str, _ListedTool] = {}
+    for tool, kind, source in by_source:
+        tools.setdefault(tool.id, _ListedTool(tool, kind, source, variables.fill(tool.description)))
+    for plugin in plugins:  # a plugin replaces tools of the same name
+        for tool in plugin_tools(Plugins([plugin])):
+            tools[tool.id] = _ListedTool(tool, "plugin", plugin.name, variables.fill(tool.description))
     if options.json:
-        output.print_json(_document(tools, told, states, brought))
+        output.print_json(_document([*tools.values()], states, packages))
     else:
-        _print(tools, told, states, brought.unusable)
+        _print_tools([*tools.values()], states, packages)
     failed = any(state.status in _UNUSABLE for state in states.values())
-    return 1 if failed or brought.unusable else 0
+    return 1 if failed or packages.unusable else 0
 
 
-async def _remote(config: Config) -> tuple[tuple[McpTool, ...], Mapping[str, McpServerState]]:
-    import asyncio
-
-    from ..tools.mcp.servers import McpServers
-
+async def _server_tools(config: Config) -> tuple[tuple[McpTool, ...], Mapping[str, McpServerState]]:
     servers = McpServers(config, lambda event: None)
     async with asyncio.TaskGroup() as group:
         servers.begin(group)
@@ -68,97 +96,41 @@ async def _remote(config: Config) -> tuple[tuple[McpTool, ...], Mapping[str, Mcp
             servers.end()
 
 
-def _plugged(config: Config, place: ProjectLocation) -> list[tuple[Tool, str, str]]:
-    from ..plugins import Host, Plugins, load_plugins, plugin_tools
-
-    host = Host(directory=place.directory, worktree=place.sandbox, project_id=place.id)
-    return [
-        (tool, "plugin", plugin.name)
-        for plugin in load_plugins(config, host).loaded
-        for tool in plugin_tools(Plugins([plugin]))
-    ]
-
-
-def _all(
-    config: Config, brought: InstalledTools, plugged: Iterable[tuple[Tool, str, str]], remote: Iterable[McpTool]
-) -> Iterable[tuple[Tool, str, str]]:
-    """Every tool, the kind of its origin, and the name of that. A plugin's takes the place of any other."""
-    from ..engine.step import features
-    from ..tools.registry import builtin
-
-    origins: list[tuple[Tool, str, str]] = [
-        *((tool, "built-in", "") for tool in builtin(features(config, interactive=True)) if tool.id != "invalid"),
-        *((each.tool, "package", each.package) for each in brought.tools),
-        *((tool, "mcp", tool.server) for tool in remote),
-    ]
-    found: dict[str, tuple[Tool, str, str]] = {}
-    for each in origins:
-        found.setdefault(each[0].id, each)
-    return (found | {each[0].id: each for each in plugged}).values()
-
-
-def _surroundings(config: Config, place: ProjectLocation) -> DescriptionVariables:
-    """What the descriptions speak of, whichever agent reads them."""
-    from ..config import agents, skills
-    from ..engine.subtasks import subagents
-    from ..tools.registry import CatalogEntry, DescriptionVariables
-
-    return DescriptionVariables(
-        directory=place.directory,
-        agents=tuple(CatalogEntry(each.name, each.description or "") for each in subagents(agents(config))),
-        skills=tuple(CatalogEntry(each.name, each.description, each.location) for each in skills(config).values()),
-    )
-
-
 def _document(
-    tools: list[tuple[Tool, str, str]],
-    told: DescriptionVariables,
-    states: Mapping[str, McpServerState],
-    brought: InstalledTools,
+    tools: list[_ListedTool], states: Mapping[str, McpServerState], packages: InstalledTools
 ) -> dict[str, Any]:
     return {
         "tools": [
             {
-                "id": tool.id,
-                "origin": {"kind": kind} | ({"name": name} if name else {}),
-                "description": told.fill(tool.description),
-                "parameters": tool.schema,
+                "id": listed.tool.id,
+                "origin": {"kind": listed.kind} | ({"name": listed.source} if listed.source else {}),
+                "description": listed.description,
+                "parameters": listed.tool.schema,
             }
-            for tool, kind, name in tools
+            for listed in tools
         ],
         "servers": {
             name: {"status": state.status, "tools": list(state.tools)} | ({"error": state.error} if state.error else {})
             for name, state in states.items()
         },
-        "unusable": [each._asdict() for each in brought.unusable],
+        "unusable": [entry._asdict() for entry in packages.unusable],
     }
 
 
-def _print(
-    tools: list[tuple[Tool, str, str]],
-    told: DescriptionVariables,
-    states: Mapping[str, McpServerState],
-    unusable: Iterable[UnusableEntryPoint],
-) -> None:
-    from .terminal import tame
-
-    said = {"built-in": "built in", "package": "package ", "plugin": "plugin ", "mcp": "MCP server "}
-    rows = [(tool.id, f"{said[kind]}{name}", _first_line(told.fill(tool.description))) for tool, kind, name in tools]
+def _print_tools(tools: list[_ListedTool], states: Mapping[str, McpServerState], packages: InstalledTools) -> None:
+    rows: list[tuple[str, str, str]] = []
+    for listed in tools:
+        lines = escape_control(listed.description).strip().splitlines() or [""]
+        rows.append((listed.tool.id, f"{_KINDS[listed.kind]}{listed.source}", output.clip(lines[0], 60)))
     output.table(("TOOL", "FROM", "WHAT IT DOES"), rows)
-    if states or unusable:
+    if states or packages.unusable:
         print()
     for name, state in states.items():
         status = output.paint(state.status.replace("_", " "), _COLOURS.get(state.status, 2))
         more = f": {state.error}" if state.error else ""
         if state.status == "connected":
-            more = f", {output.pluralize(len(state.tools), 'tool')}"
-        print(f"MCP server {name}: {status}{tame(more)}")
-    for each in unusable:
-        print(f"package {each.package}: {output.paint('failed', 31)}: {each.entry}: {tame(each.error)}")
-
-
-def _first_line(description: str) -> str:
-    from .terminal import tame
-
-    lines = tame(description).strip().splitlines()
-    return output.clip(lines[0], 60) if lines else ""
+            more = f", {pluralize(len(state.tools), 'tool')}"
+        print(f"MCP server {name}: {status}{escape_control(more)}")
+    for entry in packages.unusable:
+        error = escape_control(entry.error)
+        print(f"package {entry.package}: {output.paint('failed', 31)}: {entry.entry}: {error}")

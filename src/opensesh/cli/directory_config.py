@@ -1,0 +1,47 @@
+"""The configuration of the directory that a command is about, and the items in it that need the user's trust."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from ..config import load
+from ..config.trust import why_untrusted
+from ..errors import UsageError
+from ..models.provider_trust import provider_trust_items as model_items
+from ..project import resolve
+
+if TYPE_CHECKING:
+    from argparse import Namespace
+
+    from ..config import Config
+    from ..config.trust import UntrustedItem
+    from ..project import ProjectLocation
+    from .arguments import CommandParser
+
+
+def add_directory_option(parser: CommandParser) -> None:
+    """Declare ``--dir``."""
+    parser.add_argument("--dir", metavar="D", help="use this directory (default: the current one)")
+
+
+def load_config(options: Namespace) -> tuple[ProjectLocation, Config]:
+    """Return the project and the configuration of the directory that ``--dir`` names, or of the current one."""
+    if options.dir is not None and not os.path.isdir(options.dir):
+        raise UsageError(f"there is no directory {options.dir}")
+    location = resolve(options.dir or os.getcwd())
+    return location, load(location.directory, location.sandbox)
+
+
+def trust_items(config: Config) -> list[UntrustedItem]:
+    """Return the MCP servers, model addresses and scripts of the project that need the user's trust."""
+    if not config.settings.mcp:
+        return model_items(config)
+    from ..tools.mcp.server_trust import servers_needing_trust  # the mcp package is an optional extra
+
+    return [*servers_needing_trust(config), *model_items(config)]
+
+
+def untrusted_items(config: Config) -> list[tuple[UntrustedItem, str]]:
+    """Return the items that the user has not trusted as they are now, each with the reason why it is not used."""
+    return [(item, reason) for item in trust_items(config) if (reason := why_untrusted(config, item))]

@@ -1,0 +1,68 @@
+"""The request that a model gets for a session, for ``opensesh show --context``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..bus import Bus
+from ..engine.components import Runtime
+from ..engine.inspector import inspect
+from ..project import resolve
+from ..sessions import Sessions
+from . import output
+from .logfile import show_warnings
+
+if TYPE_CHECKING:
+    from argparse import Namespace
+
+    from ..engine.inspector import Inspection
+    from ..records import Session
+    from ..storage.protocol import Store
+
+
+def run(store: Store, session: Session, options: Namespace) -> int:
+    """Print the parts of one request of the session."""
+    sessions = Sessions(store, resolve(session.directory or "."))
+    with show_warnings():
+        inspection = inspect(Runtime(sessions, Bus()), session, options.step)
+    if options.json:
+        output.print_json(inspection.document())
+    else:
+        _print(inspection, all_pieces=options.full)
+    return 0
+
+
+def _print(request: Inspection, *, all_pieces: bool) -> None:
+    step = f"step {request.step}, {request.message}" if request.message else f"step {request.step}, the next"
+    limit = request.room or request.tokens
+    size = f"about {request.tokens:,} tokens"
+    if request.room:
+        size += f" of {request.room:,} ({100 * request.tokens / request.room:.1f}%; the window is {request.window:,})"
+    if request.counted is not None:
+        size += f"; the provider counted {request.counted:,}"
+    elif request.message is None and request.before is not None:
+        size += f"; the provider counted {request.before:,} after the previous step"
+    print(output.paint(f"{request.session}: {step}", 1))
+    print(output.clip(f"{request.model}, agent {request.agent}", 200))
+    print(size)
+    print()
+    rows = [(part, f"{tokens:,}", f"{100 * tokens / (limit or 1):.1f}%") for part, tokens in request.parts.items()]
+    output.table_with_bars(("PART", "TOKENS", "SHARE"), rows, [*request.parts.values()], limit)
+    if all_pieces:
+        print()
+        pieces = [
+            (f"{piece.tokens:,}", piece.part, piece.note, f"{piece.message}  {piece.what}".strip())
+            for piece in request.pieces
+        ]
+        output.table(("TOKENS", "PART", "NOTE", "PIECE"), pieces)
+    if request.omitted:
+        print()
+        omitted = [
+            (f"{piece.tokens:,}", piece.why, f"{piece.message}  {piece.what}".strip()) for piece in request.omitted
+        ]
+        output.table(("TOKENS", "NOT SENT", "WHAT"), omitted)
+    print()
+    for note in request.notes:
+        print(output.paint(output.clip(note, 500), 2))
+    if not all_pieces:
+        print(output.paint("--full lists every piece.", 2))
