@@ -1,4 +1,4 @@
-"""Decoding and encoding records, against the standard library's json."""
+"""Decoding and encoding records, relative to the standard library's json."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Compaction: the largest request for a summary against the window, for conversations of many sizes."""
+"""Compaction: the largest request for a summary relative to the window, for conversations of several sizes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _WINDOWS = (0.5, 2, 10)
 
 
 class _Brief:
-    """A provider that answers in two words, and remembers how large what it was asked is."""
+    """A provider that answers in two words and records the sizes of its requests."""
 
     def __init__(self) -> None:
         self.sizes: list[int] = []
@@ -39,9 +39,9 @@ class _Brief:
 
 def run() -> None:
     for windows in _WINDOWS:
-        largest, requests, room = asyncio.run(_compacted(windows))
+        largest, requests, size = asyncio.run(_compacted(windows))
         what = f"request for a summary of {windows:g} windows ({requests} of them)"
-        line(what, largest / room, "the room in the window", 1.0)
+        line(what, largest / size, "the usable window", 1.0)
     asyncio.run(_inspected())
 
 
@@ -50,19 +50,19 @@ async def _compacted(windows: float) -> tuple[int, int, int]:
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
         async with open_engine(folder, store=Memory(), scripts={"it": brief}) as engine:
-            room = usable(scripted_model("it"), engine.runtime.config)
+            size = usable(scripted_model("it"), engine.runtime.config)
             session = (await engine.create(title="bench")).id
-            words = "some words of a conversation " * (room * 4 // 29 // 20)
+            words = "some words of a conversation " * (size * 4 // 29 // 20)
             for _ in range(int(20 * windows)):
                 await engine.run(session, words, model="scripted/it")
             before = len(brief.sizes)
             await (await engine.compact(session))
         os.chdir("/")
-    return max(brief.sizes[before:]), len(brief.sizes) - before, room
+    return max(brief.sizes[before:]), len(brief.sizes) - before, size
 
 
 async def _inspected() -> None:
-    """What it costs to look at a request, against working out the one that sums the session up."""
+    """Compare inspecting a request with building the request for a summary."""
     brief = _Brief()
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
@@ -76,4 +76,4 @@ async def _inspected() -> None:
                 lambda: inspect(engine.runtime, session), lambda: summary_chunks(messages, model, config), rounds=5
             )
         os.chdir("/")
-    line("taking a request of 400 messages apart", looked / cut, "cutting them for a summary")
+    line("inspecting a request of 400 messages", looked / cut, "splitting them for a summary")

@@ -17,15 +17,15 @@ os.dup2(os.open(os.devnull, 1), 1)
 run(sys.argv[1:])
 sys.stdout.flush()
 os.dup2(out, 1)
-# Not what getrusage says: that counts whoever started this program as well.
+# Not getrusage, which includes the parent process.
 print(next(line.split()[1] for line in open("/proc/self/status") if line.startswith("VmHWM")))
 """
 
 
 def run() -> None:
     with tempfile.TemporaryDirectory() as folder:
-        places = {count: _store(os.path.join(folder, str(count)), count) for count in (100, 3_000)}
-        small, large = (peak("list", "--store", place) for place in places.values())
+        stores = {count: _store(os.path.join(folder, str(count)), count) for count in (100, 3_000)}
+        small, large = (peak("list", "--store", store) for store in stores.values())
         line("peak memory of list, 3,000 sessions", large / small, "list, 100 sessions", 1.3)
 
 
@@ -37,7 +37,7 @@ def _store(root: str, sessions: int) -> str:
 
 
 def peak(*words: str, environment: dict[str, str] | None = None) -> float:
-    """The largest resident size, in kilobytes, that a command reached."""
+    """Return the peak resident size of a command in kilobytes."""
     done = subprocess.run([python(), "-c", _PEAK, *words], env=environment, capture_output=True, text=True, check=True)
     if not done.stdout.strip().isdigit():
         sys.exit(f"no figure from {words}: {done.stdout!r} {done.stderr!r}")

@@ -1,4 +1,4 @@
-"""How a benchmark measures, and how it prints what it saw."""
+"""Measuring and printing, shared by the benchmarks."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 
 
 def line(what: str, ratio: float, against: str, budget: float | None = None, *, at_least: bool = False) -> None:
-    """One row: what was measured, its ratio to what, and whether that is within the budget."""
+    """Print a row: what was measured, its ratio to a reference, and whether the ratio is within the budget."""
     verdict = ""
     if budget is not None:
         kept = ratio >= budget if at_least else ratio <= budget
@@ -20,13 +20,13 @@ def line(what: str, ratio: float, against: str, budget: float | None = None, *, 
 
 
 def children_cpu() -> float:
-    """The CPU time in seconds of all children that have ended."""
+    """Return the CPU seconds of all child processes that have ended."""
     spent = resource.getrusage(resource.RUSAGE_CHILDREN)
     return spent.ru_utime + spent.ru_stime
 
 
 def child_cpu(words: Sequence[str], rounds: int = 9) -> float:
-    """The least CPU time in seconds that a child process took, byte code warm."""
+    """Return the minimum CPU seconds of a command, with warm byte code."""
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     best = float("inf")
     for _ in range(rounds + 1):
@@ -37,7 +37,7 @@ def child_cpu(words: Sequence[str], rounds: int = 9) -> float:
 
 
 def interleaved(*works: Callable[[], object], rounds: int = 7) -> list[float]:
-    """The least wall time in seconds of each, taken in turns so that a noisy machine is noisy for all."""
+    """Return the minimum wall seconds of each, measured alternately so that noise affects all of them."""
     best = [float("inf")] * len(works)
     for _ in range(rounds):
         for number, work in enumerate(works):
@@ -48,11 +48,11 @@ def interleaved(*works: Callable[[], object], rounds: int = 7) -> list[float]:
 
 
 def python() -> str:
-    """The interpreter to compare with."""
+    """Return the reference interpreter."""
     return sys.executable
 
 
 def opensesh() -> list[str]:
-    """The command as installed."""
+    """Return the installed command."""
     script = os.path.join(os.path.dirname(sys.executable), "opensesh")
     return [script] if os.path.exists(script) else [sys.executable, "-m", "opensesh"]

@@ -1,4 +1,4 @@
-"""The last 50 messages of a session of 10,000, against the same of a session of 100."""
+"""The last 50 messages of a session of 10,000, relative to those of a session of 100."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def run() -> None:
     with tempfile.TemporaryDirectory() as folder:
         builder = Builder(folder)
         short, long = builder.session(100), builder.session(10_000)
-        time.sleep(2.1)  # a folder at rest is listed once
+        time.sleep(2.1)  # the listing of an unchanged folder is cached
         tree = JsonTree(folder)
         first_small, first_large, small, large = interleaved(
             lambda: JsonTree(folder).messages(short, last=50),
@@ -24,7 +24,7 @@ def run() -> None:
             lambda: tree.messages(long, last=50),
             rounds=15,
         )
-        line("last 50 of 10,000 messages, first look", first_large / first_small, "last 50 of 100", 2.0)
-        line("last 50 of 10,000 messages, later look", large / small, "last 50 of 100", 2.0)
+        line("last 50 of 10,000 messages, first read", first_large / first_small, "last 50 of 100", 2.0)
+        line("last 50 of 10,000 messages, later read", large / small, "last 50 of 100", 2.0)
         whole = interleaved(lambda: tree.messages(long), rounds=1)[0]
         line("all 10,000 messages, for comparison", whole / small, "last 50 of 100")

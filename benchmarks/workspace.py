@@ -1,6 +1,6 @@
-"""A snapshot of 50,000 files against ``git add`` and ``git write-tree``, in time and room; and 1,000 files taken back.
+"""Time and size of a snapshot of 50,000 files, relative to ``git add`` and ``git write-tree``; a revert of 1,000 files.
 
-The peer is what OpenCode 1.1.65 runs: a repository of its own beside the project, ``git add .`` and ``git write-tree``.
+The reference is what OpenCode 1.1.65 runs: ``git add .`` and ``git write-tree`` in a separate repository.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 FILES = 50_000
-TAKEN_BACK = 1_000
+REVERTED = 1_000
 
 
 def run() -> None:
-    """Measure, and print."""
+    """Measure and print."""
     with tempfile.TemporaryDirectory() as root:
-        place = Path(root)
-        os.environ["XDG_STATE_HOME"] = str(place / "state")
-        project = _project(place / "work")
-        _snapshots(place, project)
-        _taking_back(place, project)
+        folder = Path(root)
+        os.environ["XDG_STATE_HOME"] = str(folder / "state")
+        project = _project(folder / "work")
+        _snapshots(folder, project)
+        _reverting(folder, project)
 
 
 def _project(folder: Path) -> Path:
@@ -46,15 +46,15 @@ def _project(folder: Path) -> Path:
     _git(folder, {}, "init", "-q")
     _git(folder, {}, "add", "-A")
     _git(folder, {}, "-c", "user.name=T", "-c", "user.email=t@example.invalid", "commit", "-qm", "first")
-    _git(folder, {}, "repack", "-a", "-d", "-q", "--window=0")  # as any repository is that was cloned
+    _git(folder, {}, "repack", "-a", "-d", "-q", "--window=0")  # like a cloned repository
     return folder
 
 
-def _snapshots(place: Path, project: Path) -> None:
-    store = place / "bare"
+def _snapshots(folder: Path, project: Path) -> None:
+    store = folder / "bare"
     around = {"GIT_DIR": str(store), "GIT_WORK_TREE": str(project)}
     _git(project, around, "init", "-q")
-    snapshots = Snapshots(resolve(project), data=str(place / "data"))
+    snapshots = Snapshots(resolve(project), data=str(folder / "data"))
 
     def theirs() -> None:
         _git(project, around, "add", ".")
@@ -62,12 +62,12 @@ def _snapshots(place: Path, project: Path) -> None:
 
     first = interleaved(theirs, snapshots.track, rounds=1)
     line(f"the first snapshot of {FILES:,} files", first[1] / first[0], "git add, git write-tree", 1.0)
-    room = _weigh(Path(snapshots.repository.store)) / _weigh(store)
-    line("the room it takes", room, "a repository of its own", 0.1)
+    size = _size(Path(snapshots.repository.store)) / _size(store)
+    line("its size on disk", size, "a separate repository", 0.1)
     again = interleaved(theirs, snapshots.track)
-    line("one where nothing changed", again[1] / again[0], "git add, git write-tree", 1.0)
+    line("an unchanged snapshot", again[1] / again[0], "git add, git write-tree", 1.0)
     changed = interleaved(lambda: _change(project, theirs), lambda: _change(project, snapshots.track))
-    line("one where 100 files changed", changed[1] / changed[0], "git add, git write-tree", 1.0)
+    line("a snapshot of 100 changed files", changed[1] / changed[0], "git add, git write-tree", 1.0)
 
 
 def _change(project: Path, act: Callable[[], object]) -> None:
@@ -76,33 +76,33 @@ def _change(project: Path, act: Callable[[], object]) -> None:
     act()
 
 
-def _taking_back(place: Path, project: Path) -> None:
-    sessions = Sessions(JsonTree(place / "data" / "storage", durability="relaxed"), resolve(project))
-    snapshots = Snapshots(sessions.location, data=str(place / "data"))
+def _reverting(folder: Path, project: Path) -> None:
+    sessions = Sessions(JsonTree(folder / "data" / "storage", durability="relaxed"), resolve(project))
+    snapshots = Snapshots(sessions.location, data=str(folder / "data"))
     session, prompt = _session(sessions, snapshots, project)
     reverts = Reverts(sessions, snapshots)
-    copy = interleaved(lambda: _write_all(place / "copy"), rounds=1)[0]
-    back = interleaved(lambda: reverts.revert(session, prompt), rounds=1)[0]
-    forth = interleaved(lambda: reverts.unrevert(session), rounds=1)[0]
-    line(f"taking back {TAKEN_BACK:,} files ({back:.1f} s)", back / copy, "writing them, each to the disk for good")
-    line(f"undoing that ({forth:.1f} s)", forth / copy, "the same")
+    copy = interleaved(lambda: _write_all(folder / "copy"), rounds=1)[0]
+    revert = interleaved(lambda: reverts.revert(session, prompt), rounds=1)[0]
+    unrevert = interleaved(lambda: reverts.unrevert(session), rounds=1)[0]
+    line(f"reverting {REVERTED:,} files ({revert:.1f} s)", revert / copy, "writing them with fsync")
+    line(f"unreverting them ({unrevert:.1f} s)", unrevert / copy, "the same")
 
 
 def _write_all(folder: Path) -> None:
-    """What any way that survives a power cut has to do."""
+    """Write the files durably, the minimum for any revert that survives a power failure."""
     folder.mkdir()
-    for number in range(TAKEN_BACK):
+    for number in range(REVERTED):
         with (folder / str(number)).open("wb") as file:
             file.write(b"x" * 400)
             os.fsync(file.fileno())
 
 
-def _weigh(store: Path) -> int:
+def _size(store: Path) -> int:
     return sum(path.stat().st_size for path in (store / "objects").rglob("*") if path.is_file())
 
 
 def _session(sessions: Sessions, snapshots: Snapshots, project: Path) -> tuple[str, str]:
-    """A session with one answer that changed a thousand files."""
+    """Create a session with one answer that changed a thousand files."""
     session = sessions.create(title="T").id
     now = ids.now_ms()
     asked: dict[str, Any] = {"id": ids.ascending("msg"), "sessionID": session, "role": "user", "time": {"created": now}}
@@ -111,7 +111,7 @@ def _session(sessions: Sessions, snapshots: Snapshots, project: Path) -> tuple[s
     for message in (asked, answer):
         sessions.update_message(message)
     before = snapshots.track()
-    for number in range(TAKEN_BACK):
+    for number in range(REVERTED):
         (project / f"pkg{number % 250:03}" / f"file{number:06}.py").write_text(f"{number}\n")
     after = snapshots.track()
     patch = snapshots.changed(str(before), str(after))
