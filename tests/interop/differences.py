@@ -336,7 +336,7 @@ EXPECTED: dict[str, Expected] = {
         "words", "why a file could not be attached", (*_prompt_text(2, "missing.txt failed"),)
     ),
     "rejected by the user": Expected(
-        "words", "that the user said no", (*_tool_text("1-tool-grep", "2", "rejected by the user", "error"),)
+        "words", "that the user said no", (*_tool_text("1-tool-grep", "2", "the user (refused|rejected)", "error"),)
     ),
     "rejected with instructions": Expected(
         "words", "that the user said no, and what else", (*_tool_text("1-tool-grep", "2", "use glob$", "error"),)
@@ -348,7 +348,7 @@ EXPECTED: dict[str, Expected] = {
         "words", "what the user answered", (*_tool_text("1-tool-question", "2", r'colour\?"="Red"'),)
     ),
     "question dismissed": Expected(
-        "words", "that the user did not answer", (*_tool_text("1-tool-question", "2", "question dismissed", "error"),)
+        "words", "that the user did not answer", (*_tool_text("1-tool-question", "2", "dismissed", "error"),)
     ),
     "repeated calls rejected individually": Expected(
         "fix",
