@@ -1,1 +1,2 @@
-"""Shell commands: what a command line would run, which shell runs it, and how it is run and ended."""
+"""Shell commands: parse (:mod:`.lexer`, :mod:`.parser`), classify (:mod:`.effects`, :mod:`.read_only`), run
+(:mod:`.execution`, :mod:`.process`)."""

@@ -6,8 +6,8 @@ import pytest
 
 from opensesh.permissions import decide
 from opensesh.records import Rule
-from opensesh.tools.shell.arity import ARITY, prefix
 from opensesh.tools.shell.effects import UNPARSED, analyse_command
+from opensesh.tools.shell.known_commands import ARITY, command_name
 
 
 @pytest.mark.parametrize(
@@ -303,9 +303,9 @@ def test_redirections_and_tee_write_files(tmp_path: Path) -> None:
 
 def test_the_arity_table_names_commands() -> None:
     assert len(ARITY) > 100
-    assert prefix(["git", "push", "origin"]) == ("git", "push")
-    assert prefix(["git", "remote", "add", "x"]) == ("git", "remote", "add")
-    assert prefix(["docker", "compose", "up", "-d"]) == ("docker", "compose", "up")
-    assert prefix(["gh", "pr", "list", "x"]) == ("gh", "pr", "list")
-    assert prefix(["ls", "-la"]) == ("ls",)
-    assert prefix(["npm"]) == ("npm",)
+    assert command_name(["git", "push", "origin"]) == ("git", "push")
+    assert command_name(["git", "remote", "add", "x"]) == ("git", "remote", "add")
+    assert command_name(["docker", "compose", "up", "-d"]) == ("docker", "compose", "up")
+    assert command_name(["gh", "pr", "list", "x"]) == ("gh", "pr", "list")
+    assert command_name(["ls", "-la"]) == ("ls",)
+    assert command_name(["npm"]) == ("npm",)

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from opensesh.tools.shell.syntax import parse
-from opensesh.tools.shell.words import Unparsable
+from opensesh.tools.shell.lexer import Unparsable
+from opensesh.tools.shell.parser import parse
 
 
 def texts(source: str) -> list[str]:

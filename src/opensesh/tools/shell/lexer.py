@@ -1,8 +1,8 @@
-"""The words of a shell command line: quotes, escapes and expansions.
+"""Words of a shell command line: quotes, escapes and expansions, and the records that the parser makes of them.
 
-The lowest layer of a parser (:mod:`.simple` is the next, :mod:`.syntax` the whole) with a single duty: to miss no
-command that a shell would run. Where shells differ, or a construct is too rare to be worth its rules, it raises
-:class:`Unparsable` rather than guess.
+The lower half of the parser (:mod:`.parser` is the upper). Its one requirement is to miss no command that a shell would
+run. Where shells differ, or a construct is too rare to be worth its rules, it raises :class:`Unparsable` instead of
+guessing.
 """
 
 from __future__ import annotations
@@ -19,7 +19,10 @@ if TYPE_CHECKING:
 
 BLANK = " \t"
 META = " \t\n;&|<>()"
-"""What ends a word, unless quoted."""
+"""Characters that end an unquoted word."""
+
+INFLUENTIAL_VARIABLE = re.compile(r"(?:PATH|ENV|IFS|BASH\w*|LD_\w+|DYLD_\w+|GIT_\w+|PAGER|SHELLOPTS)\b")
+"""Variables that decide which program a command name runs, or what that program does."""
 
 _ARITHMETIC = re.compile(r"[\w\s+\-*/%<>=!&|^~?:,.\[\]#@]")
 _PLAIN = re.compile(r"""[^\s;&|<>()'"`$\\]+""")
@@ -31,27 +34,56 @@ _PARAMETER = re.compile(r"[A-Za-z_]\w*|[0-9?!#@*$-]")
 
 
 class Unparsable(Exception):
-    """A command line that cannot be taken apart with certainty."""
+    """A command line that cannot be parsed with certainty."""
 
 
 class Word(Struct, frozen=True):
     """One word of a command."""
 
     text: str
-    """As it is written."""
+    """As written."""
     value: str
-    """Without quotes and escapes. Expansions stand as they are written."""
+    """Without quotes and escapes. Expansions stay as written."""
     bare: str
-    """The value if every expansion in it were empty."""
+    """The value with every expansion replaced by nothing."""
 
     @property
     def static(self) -> bool:
-        """Whether ``value`` is what the command gets, but for ``*``, ``?``, ``[``, ``{`` and ``~``."""
+        """Whether the command receives ``value``, except for ``*``, ``?``, ``[``, ``{`` and ``~``."""
         return self.value == self.bare
 
 
+class Redirection(Struct, frozen=True):
+    """A redirection of a command's input or output."""
+
+    operator: str
+    """Without the number of the file descriptor."""
+    target: Word
+
+    @property
+    def writes(self) -> bool:
+        """Whether it may change a file."""
+        if self.operator == ">&":  # duplicates or closes a descriptor unless the target is a name
+            return not self.target.value.rstrip("-").isdigit() and self.target.value != "-"
+        return self.operator in (">", ">>", ">|", "<>", "&>", "&>>")
+
+
+class ShellCommand(Struct, frozen=True, kw_only=True):
+    """A simple command: a program and its arguments. Without words, only assignments or redirections."""
+
+    text: str
+    """As written, with redirections, without the bodies of heredocs."""
+    words: tuple[Word, ...] = ()
+    assignments: tuple[Word, ...] = ()
+    redirects: tuple[Redirection, ...] = ()
+    loops: tuple[Word, ...] = ()
+    """Variables set by the loops so far, as ``variable=value``."""
+    scope: tuple[int, ...] = ()
+    """The subshells it runs in, outermost first. A ``cd`` in a subshell has no effect outside."""
+
+
 class WordReader(ABC):
-    """Reads words from :attr:`source` at :attr:`at`; the commands that stand within a word are for others to read."""
+    """Reads words from :attr:`source` at :attr:`at`. Subclasses parse the commands inside words."""
 
     def __init__(self, source: str, *, posix: bool = False) -> None:
         if "\0" in source:
@@ -62,18 +94,18 @@ class WordReader(ABC):
 
     @abstractmethod
     def commands_until(self, closer: str) -> None:
-        """Parse the commands from here to ``closer``, and pass it."""
+        """Parse the commands up to ``closer`` and skip it."""
 
     @abstractmethod
     def commands_in(self, source: str) -> None:
-        """Parse another text, which is a command line of its own."""
+        """Parse another text as a command line."""
 
     def peek(self, size: int = 1) -> str:
-        """The next characters; fewer at the end."""
+        """Return the next characters; fewer at the end."""
         return self.source[self.at : self.at + size]
 
     def word(self) -> Word | None:
-        """The word that starts here, or ``None`` where there is none."""
+        """Read the word that starts here; ``None`` if there is none."""
         start = self.at
         value: list[str] = []
         while char := self.peek():
@@ -92,7 +124,11 @@ class WordReader(ABC):
     def _piece(self, char: str) -> str:
         match char:
             case "\\":
-                return self._escape()
+                pair = self.peek(2)
+                if len(pair) < 2:
+                    raise Unparsable("a backslash at the end")
+                self.at += 2
+                return "" if pair == "\\\n" else pair[1]
             case "'":
                 return self._single_quotes()
             case '"':
@@ -104,21 +140,14 @@ class WordReader(ABC):
                 return self._dollar()
             case _:
                 plain = _PLAIN.match(self.source, self.at)
-                taken = plain[0] if plain else char
-                self.at += len(taken)
-                return taken
-
-    def _escape(self) -> str:
-        pair = self.peek(2)
-        if len(pair) < 2:
-            raise Unparsable("a backslash at the end")
-        self.at += 2
-        return "" if pair == "\\\n" else pair[1]
+                text = plain[0] if plain else char
+                self.at += len(text)
+                return text
 
     def _single_quotes(self) -> str:
         end = self.source.find("'", self.at + 1)
         if end < 0:
-            raise Unparsable("a single quote is not closed")
+            raise Unparsable("an unclosed single quote")
         text = self.source[self.at + 1 : end]
         self.at = end + 1
         return text
@@ -127,20 +156,16 @@ class WordReader(ABC):
         value: list[str] = []
         while (char := self.peek()) != '"':
             if not char:
-                raise Unparsable("a double quote is not closed")
+                raise Unparsable("an unclosed double quote")
             if char == "\\":
-                value.append(self._quoted_escape())
+                pair = self.peek(2)
+                self.at += 2
+                if pair != "\\\n":
+                    value.append(pair[1:] if pair[1:] in ("$", "`", '"', "\\") else pair)
             else:
                 value.append(self._inside_quotes(char))
         self.at += 1
         return "".join(value)
-
-    def _quoted_escape(self) -> str:
-        pair = self.peek(2)
-        self.at += 2
-        if pair == "\\\n":
-            return ""
-        return pair[1:] if pair[1:] in ("$", "`", '"', "\\") else pair
 
     def _inside_quotes(self, char: str) -> str:
         if char == "`":
@@ -151,7 +176,7 @@ class WordReader(ABC):
         return char
 
     def expansions(self) -> None:
-        """The whole source as the body of a heredoc, in which only ``$``, backticks and backslashes are special."""
+        """Read the whole source as the body of a heredoc, where only ``$``, backticks and backslashes are special."""
         while char := self.peek():
             if char == "\\":
                 self.at += 2
@@ -164,40 +189,37 @@ class WordReader(ABC):
         return _marked(self.source[start : self.at])
 
     def _dollar(self, *, quoted: bool = False) -> str:
-        follows = self.source[self.at + 1 : self.at + 2]
-        match follows:
+        next_char = self.source[self.at + 1 : self.at + 2]
+        match next_char:
             case "(":
                 return self._expansion(self._parenthesis)
             case "{":
                 return self._expansion(lambda: self._braces(quoted=quoted))
             case "'" if not quoted:
-                self.at += 1
                 return self._ansi_quotes()
             case '"' if not quoted:
                 self.at += 2
                 return self._double_quotes()
             case "[" | "\\":
-                raise Unparsable(f"${follows}")
+                raise Unparsable(f"${next_char}")
             case _:
-                return self._parameter()
-
-    def _parameter(self) -> str:
-        name = _PARAMETER.match(self.source, self.at + 1)
-        if not name:
-            self.at += 1
-            return "$"
-        self.at = name.end()
-        return _marked(f"${name[0]}")
+                name = _PARAMETER.match(self.source, self.at + 1)
+                if not name:
+                    self.at += 1
+                    return "$"
+                self.at = name.end()
+                return _marked(f"${name[0]}")
 
     def _ansi_quotes(self) -> str:
+        self.at += 1
         text = self._single_quotes()
         if text.endswith("\\"):
-            raise Unparsable("an escaped quote in $'...', which not every shell knows")
+            raise Unparsable("an escaped quote in $'...', which not every shell supports")
         if "\\" not in text:
             return text
-        meant = _ANSI.sub(_ansi_character, text)
-        # The plainer shells do not know it, and take it as it stands.
-        return _marked(meant) if self.posix else meant
+        decoded = _ANSI.sub(_ansi_character, text)
+        # A POSIX shell may not know $'...' and take it literally.
+        return _marked(decoded) if self.posix else decoded
 
     def _braces(self, *, quoted: bool) -> None:
         self.at += 2
@@ -205,14 +227,15 @@ class WordReader(ABC):
             raise Unparsable("commands in ${ }")
         while (char := self.peek()) != "}":
             if not char or (quoted and char in "'\""):
-                raise Unparsable("quotes in a quoted ${...}, which shells read differently, or no end to it")
+                raise Unparsable("quotes in a quoted ${...}, which shells read differently, or an unclosed ${")
             if quoted and char in "$`":
                 self._inside_quotes(char)
             elif not quoted and self.peek(2) in ("<(", ">("):
                 self._process_substitution()
             elif char in "\\'\"`$":
+                # A quoted command inside may be an array index, which shells evaluate: ${a['$(rm x)']}.
                 if "$(" in _EXPANSION.sub("", self._piece(char)):
-                    raise Unparsable("a quoted command in ${...}, which may be an index, and run")
+                    raise Unparsable("a quoted command in ${...}")
             else:
                 self.at += 1
         self.at += 1
@@ -222,10 +245,10 @@ class WordReader(ABC):
             self.at += 2
             self.commands_until(")")
         elif not self._arithmetic(self.at + 3):
-            raise Unparsable("$(( that is not plainly arithmetic, which shells read differently")
+            raise Unparsable("$(( that is not certainly arithmetic, which shells read differently")
 
     def _arithmetic(self, start: int, also: str = "") -> bool:
-        """Pass an arithmetic expression and its ``))``; false if it may be something else."""
+        """Skip an arithmetic expression and its ``))``; return false if it may be something else."""
         self.at = start
         depth = 0
         while char := self.peek():
@@ -233,7 +256,11 @@ class WordReader(ABC):
                 depth += 1
                 self.at += 1
             elif char != ")":
-                if not self._arithmetic_piece(char, also):
+                if char in "$`":
+                    self._inside_quotes(char)
+                    continue
+                self.at += 1
+                if char not in also and not _ARITHMETIC.match(char):
                     return False
             elif depth:
                 depth -= 1
@@ -243,15 +270,8 @@ class WordReader(ABC):
                 return self.source[self.at - 1 : self.at] == ")"
         return False
 
-    def _arithmetic_piece(self, char: str, also: str) -> bool:
-        if char in "$`":
-            self._inside_quotes(char)
-            return True
-        self.at += 1
-        return char in also or _ARITHMETIC.match(char) is not None
-
-    def pass_arithmetic(self) -> None:
-        """Pass the ``((...; ...; ...))`` of a loop that starts here."""
+    def skip_loop_arithmetic(self) -> None:
+        """Skip the ``((...; ...; ...))`` of a loop that starts here."""
         if not self._arithmetic(self.at + 2, also=";"):
             raise Unparsable("an arithmetic expression")
 
@@ -261,54 +281,49 @@ class WordReader(ABC):
         self.at += 1
         while (char := self.peek()) != "`":
             if not char:
-                raise Unparsable("a backtick is not closed")
+                raise Unparsable("an unclosed backtick")
             pair = self.peek(2)
-            if char == "\\" and pair[1:] in special and len(pair) == 2:
-                inner.append(pair[1])
-                self.at += 2
-            else:
-                inner.append(char)
-                self.at += 1
+            escaped = char == "\\" and len(pair) == 2 and pair[1] in special
+            inner.append(pair[1] if escaped else char)
+            self.at += 2 if escaped else 1
         self.at += 1
         self.commands_in("".join(inner))
 
     def _process_substitution(self) -> str:
         if self.posix:
-            raise Unparsable("<(...), which only some of the plainer shells know")
-
-        def read() -> None:
-            self.at += 2
-            self.commands_until(")")
-
-        return self._expansion(read)
+            raise Unparsable("<(...), which not every POSIX shell supports")
+        start = self.at
+        self.at += 2
+        self.commands_until(")")
+        return _marked(self.source[start : self.at])
 
 
 def _marked(expansion: str) -> str:
-    """An expansion within a value, until the word is complete. No source holds a NUL."""
+    """Mark an expansion within a value until the word is complete. No source contains a NUL."""
     return f"\0{expansion}\0"
 
 
-def _ansi_character(found: re.Match[str]) -> str:
-    octal, *hexadecimal, letter = found.groups()
+def _ansi_character(match: re.Match[str]) -> str:
+    octal, *hexadecimal, letter = match.groups()
     digits = next(filter(None, hexadecimal), None)
     if letter is not None:
         if letter in "cxuU":
             raise Unparsable(f"\\{letter} in $'...', which shells read differently")
-        return _ANSI_LETTERS.get(letter, found[0])
+        return _ANSI_LETTERS.get(letter, match[0])
     number = int(digits, 16) if digits else int(octal, 8) & 0xFF
     if not 0 < number <= sys.maxunicode:
-        raise Unparsable("a NUL, or no character, in $'...'")
+        raise Unparsable("a NUL or an invalid character in $'...'")
     return chr(number)
 
 
-def alternatives(word: str, most: int = 64) -> list[str]:
-    """The words that ``{a,b}`` in a word stands for; at least one."""
-    found = _ALTERNATIVES.search(word)
-    if not found:
+def brace_alternatives(word: str, limit: int = 64) -> list[str]:
+    """Return the words that ``{a,b}`` in ``word`` expands to; at least one."""
+    braces = _ALTERNATIVES.search(word)
+    if not braces:
         return [word]
     expanded: list[str] = []
-    for choice in found[1].split(","):
-        expanded += alternatives(word[: found.start()] + choice + word[found.end() :], most)
-        if len(expanded) >= most:
+    for choice in braces[1].split(","):
+        expanded += brace_alternatives(word[: braces.start()] + choice + word[braces.end() :], limit)
+        if len(expanded) >= limit:
             break
     return expanded

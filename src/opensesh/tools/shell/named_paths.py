@@ -1,0 +1,234 @@
+"""Paths that a command line names, relative to the directory that ``cd`` has led to by then.
+
+Variables are replaced by their known values: those that the line itself sets and those of the environment.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from fnmatch import fnmatchcase
+from itertools import islice
+from typing import TYPE_CHECKING, NamedTuple
+
+from .lexer import brace_alternatives
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from .lexer import ShellCommand
+
+FILE_COMMANDS = frozenset(
+    "cat cd chgrp chmod chown cp dd install ln mkdir mv pushd rm rmdir rsync shred tee touch truncate unlink".split()
+)
+"""Commands whose arguments are files."""
+
+_ASSIGNING_COMMANDS = frozenset("declare export local readonly typeset".split())
+_DEVICES = re.compile(r"/dev/(?:null|zero|u?random|tty|full|std(?:in|out|err)|fd/\d+)")
+_PWD = re.compile(r"\$\(\s*pwd\s*\)|`\s*pwd\s*`")
+_VARIABLE = re.compile(r"\$(?:(\w+)|\{(\w+)\})")
+_ASSIGNMENT = re.compile(r"(\w+)\+?=(.*)", re.DOTALL)
+_VISITED = re.compile(r"~(?:[+-]?\d+|[+-])(?=/|$)")
+"""A directory that the shell is or was in: ``~+``, ``~-``, ``~2``."""
+_ATTACHED_PATH = re.compile(r"-[A-Za-z]+([/.~$].*)", re.DOTALL)
+_UNKNOWN = re.compile(r"[$`]")
+_DRIVE = re.compile(r"^/([A-Za-z])(?=/|$)")
+_LEADS_ELSEWHERE = re.compile(r"[/~$*]|\.\.")
+_WILDCARD = re.compile(r"[*?\[]")
+_MAX_VALUES = 1_000
+_MAX_DEPTH = 4
+_MAX_DIRECTORIES = 500
+"""Directories searched for each component of a wildcard path."""
+
+_Scope = tuple[int, ...]
+
+
+class _ShellDirectories(NamedTuple):
+    """Directories that a shell may be in, and that it may have been in."""
+
+    current: list[str]
+    visited: list[str]
+
+    def moved(self, current: Iterable[str]) -> _ShellDirectories:
+        now = list(dict.fromkeys(current))
+        return _ShellDirectories(now, list(dict.fromkeys([*self.visited, *now])))
+
+
+def named_paths(
+    commands: Iterable[ShellCommand], directory: str, environment: Mapping[str, str]
+) -> Iterator[tuple[str, bool]]:
+    """Yield the absolute paths that ``commands`` name, and whether a redirection or ``tee`` writes them."""
+    by_scope: dict[_Scope, _ShellDirectories] = {(): _ShellDirectories([directory], [directory])}
+    variables = _Variables(environment)
+    for command in commands:
+        scope = command.scope
+        while scope not in by_scope:  # a subshell starts where the outer shell is
+            scope = scope[:-1]
+        directories = by_scope[scope]
+        variables.assign(command)
+        words = [word.value for word in command.words]
+        name = os.path.basename(words[0]) if words else ""
+        operands = _path_operands(name, words[1:])
+        for operand in operands:
+            yield from ((path, name == "tee") for path in _expand(operand, directories, variables))
+        for redirect in command.redirects:
+            if redirect.writes or redirect.operator == "<":
+                target = redirect.target.value
+                yield from ((path, redirect.writes) for path in _expand(target, directories, variables))
+        if name in ("cd", "popd", "pushd"):
+            by_scope[command.scope] = _after_cd(directories, operands[:1], variables)
+
+
+def possible_paths(words: Iterable[str], directory: str, environment: Mapping[str, str]) -> Iterator[str]:
+    """Yield the paths that words of unknown meaning may name or be set to."""
+    directories, variables = _ShellDirectories([directory], [directory]), _Variables(environment)
+    for word in words:
+        for text in dict.fromkeys((word, word.partition("=")[2])):
+            yield from _expand(text, directories, variables) if text else ()
+
+
+class _Variables:
+    """Values that variables may have when they are used."""
+
+    def __init__(self, environment: Mapping[str, str]) -> None:
+        self._environment = environment
+        self._assigned: dict[str, dict[str, None]] = {}
+
+    def assign(self, command: ShellCommand) -> None:
+        """Record what a command, or a loop around it, assigns."""
+        assigns = command.words[0].value in _ASSIGNING_COMMANDS if command.words else False
+        words = (*command.loops, *command.assignments, *(command.words[1:] if assigns else ()))
+        for match in filter(None, (_ASSIGNMENT.fullmatch(word.value) for word in words)):
+            self._assigned.setdefault(match[1], {})[match[2]] = None
+
+    def substitute(self, path: str, directories: _ShellDirectories) -> list[str]:
+        """Return ``path`` with all possible values of its variables; unchanged if none is known.
+
+        If there are too many, values without a path in them are dropped first.
+        """
+        return list(dict.fromkeys(islice(self._substituted(path, directories), _MAX_VALUES)))
+
+    def _substituted(self, path: str, directories: _ShellDirectories, depth: int = 0) -> Iterator[str]:
+        for match in _VARIABLE.finditer(path) if depth <= _MAX_DEPTH else ():
+            values = self._values(match[1] or match[2], directories)
+            if values:
+                for value in sorted(values, key=lambda value: not _LEADS_ELSEWHERE.search(value)):
+                    replaced = path[: match.start()] + value + path[match.end() :]
+                    yield from self._substituted(replaced, directories, depth + 1)
+                return
+        yield path
+
+    def _values(self, name: str, directories: _ShellDirectories) -> list[str]:
+        match name:
+            case "PWD":
+                return directories.current
+            case "OLDPWD":
+                return directories.visited
+            case _:
+                inherited = self._environment.get(name)
+                # A value that contains its own variable only makes the path longer.
+                assigned = [value for value in self._assigned.get(name, ()) if f"${name}" not in value]
+                return [*assigned, *([inherited] if inherited and "$" not in inherited else [])]
+
+
+def _expand(word: str, directories: _ShellDirectories, variables: _Variables) -> Iterator[str]:
+    for alternative in brace_alternatives(_PWD.sub("$PWD", word)):
+        for path in variables.substitute(alternative, directories):
+            visited = _VISITED.match(path)
+            starts = directories.visited if visited and visited[0] != "~+" else directories.current
+            if not _DEVICES.fullmatch(path):
+                yield from _absolute(f".{path[visited.end() :]}" if visited else path, starts)
+
+
+def _absolute(path: str, directories: Sequence[str]) -> Iterator[str]:
+    """Yield the absolute forms of ``path``; of one with unknown expansions, the directory before the first."""
+    path = os.path.expanduser(path)
+    if unknown := _UNKNOWN.search(path):
+        path = path[: path.rfind("/", 0, unknown.start()) + 1]
+        if not path:
+            return
+    if os.name == "nt":
+        path = _DRIVE.sub(r"\1:", path)
+    for joined in filter(None, (os.path.join(directory, path) for directory in directories)):
+        lexical, physical = os.path.normpath(joined), os.path.realpath(joined)
+        # "link/.." is the current directory for cd, and the parent of the link's target for all other commands.
+        yield lexical
+        if physical != os.path.realpath(lexical):
+            yield physical
+        yield from _wildcard_targets(joined)
+
+
+def _after_cd(directories: _ShellDirectories, target: Sequence[str], variables: _Variables) -> _ShellDirectories:
+    """Return the directories after ``cd target``: also the present ones if it may fail; without a target, a visited
+    one."""
+    if not target:
+        return directories.moved(directories.visited)
+    reached = list(_expand(target[0], directories, variables))
+    if reached and all(os.path.isdir(path) for path in reached):
+        return directories.moved(reached)
+    return directories.moved([*directories.current, *reached])
+
+
+def _path_operands(name: str, words: Sequence[str]) -> list[str]:
+    """Return the arguments of a command that may be paths: all but flags, and the values of flags."""
+    if name not in FILE_COMMANDS:
+        return []
+    operands: list[str] = []
+    only_paths = False
+    for word in words:
+        if only_paths or not word.startswith("-"):
+            operands.append(word)
+        elif word == "--":
+            only_paths = True
+        elif "=" in word:
+            operands.append(word.partition("=")[2])
+        elif attached := _ATTACHED_PATH.fullmatch(word):
+            operands.append(attached[1])
+    if name == "cd" and not operands and "-" not in words:
+        return ["~"]
+    if name == "pushd":
+        return [operand for operand in operands if not operand.startswith("+")]
+    return [operand.partition("=")[2] or operand for operand in operands] if name == "dd" else operands
+
+
+class _WildcardPath(NamedTuple):
+    path: str
+    is_linked: bool
+    """Whether a matching name on the way is a symbolic link or leads up."""
+
+
+def _wildcard_targets(path: str) -> Iterator[str]:
+    """Yield the real paths that a wildcard path reaches through symbolic links, or through ``..``, which some shells
+    match with ``.*``. Not all of them where there are very many."""
+    parts = path.split(os.sep)
+    first = next((index for index, part in enumerate(parts) if _WILDCARD.search(part)), None)
+    if first is None:
+        return
+    matches = [_WildcardPath(os.sep.join(parts[:first]) or os.sep, is_linked=False)]
+    for index, part in enumerate(parts[first:], first):
+        last = index == len(parts) - 1
+        matches = [step for match in matches[:_MAX_DIRECTORIES] for step in _wildcard_step(match, part, last=last)]
+    yield from dict.fromkeys(os.path.realpath(match.path) for match in matches if match.is_linked)
+
+
+def _wildcard_step(match: _WildcardPath, part: str, *, last: bool) -> Iterator[_WildcardPath]:
+    if not _WILDCARD.search(part):
+        path = os.path.join(match.path, part)
+        yield _WildcardPath(path, match.is_linked or os.path.islink(path))
+        return
+    if _matches_name("..", part):
+        yield _WildcardPath(os.path.join(match.path, ".."), is_linked=True)
+    try:
+        with os.scandir(match.path) as entries:
+            matching = [entry for entry in entries if _matches_name(entry.name, part)]
+    except OSError:
+        return
+    for entry in matching:
+        is_linked = match.is_linked or entry.is_symlink()
+        if is_linked or not last:
+            yield _WildcardPath(entry.path, is_linked)
+
+
+def _matches_name(name: str, pattern: str) -> bool:
+    """As shells match: a leading dot is matched only by a dot."""
+    return fnmatchcase(name, pattern) and (pattern[0] == "." or name[0] != ".")

@@ -1,0 +1,511 @@
+"""Parser for shell command lines: the simple commands in them, at any depth.
+
+Pipelines, lists, subshells, groups, loops, conditions, functions, substitutions and heredocs are resolved; the result
+is the flat list of simple commands, in the order in which they are written. Words that only give structure (``if``,
+``do``, ``{``) are skipped without checking that they match: a line that no shell accepts may be parsed, but a line that
+a shell would run is never parsed with a command missing.
+"""
+
+from __future__ import annotations
+
+import re
+from itertools import count
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from .lexer import BLANK, META, Redirection, ShellCommand, Unparsable, Word, WordReader
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_BLOCKS = frozenset(("{", "if", "while", "until"))
+_BLOCK_ENDS = frozenset(("}", "fi", "done"))
+_SEPARATING_WORDS = frozenset(("then", "elif", "else", "do", "!"))
+_FUNCTION_BODIES = ("{", "(", "if", "while", "until", "for", "case", "select", "[[")
+_CASE_ENDS = (";;", ";&", ";|")
+_MAX_DEPTH = 50
+
+_REDIRECTION = re.compile(r"&>>|&>|\d*(?:<<<|<<-|<<|<>|<&|<|>>|>&|>\||>)")
+_ASSIGNMENT = re.compile(r"[A-Za-z_]\w*(?:\[.*?\])?\+?=", re.DOTALL)
+_DESCRIPTOR = re.compile(r"\{\w+\}")
+
+# Commands that evaluate an argument as an expression: test -v 'x[$(rm y)]' runs the command in it. So does printf -v.
+_EVALUATING = frozenset("[ declare integer let local mapfile read readonly test typeset unset wait".split())
+# Constructs in which a variable may be evaluated as an expression, and a command in its value be run.
+_EVALUATES_VARIABLES = re.compile(r"\(\(|\[\[|\$\[|\$\{[^}]*[\[:]|\b(?:let|declare|typeset|local|integer)\b")
+_QUOTED_COMMAND = re.compile(r"\$[({]|`")
+
+
+def parse(source: str, *, posix: bool = False) -> list[ShellCommand]:
+    """Return the commands that a shell would or might run. Raises :class:`Unparsable`.
+
+    ``posix``: for a shell without ``[[`` and ``&>``, such as dash.
+    """
+    parser = _CommandParser(source, posix=posix)
+    parser.program()
+    return parser.commands
+
+
+class _Heredoc(Struct, frozen=True):
+    delimiter: str
+    quoted: bool
+    strip_tabs: bool
+
+
+class _ListState(Struct):
+    """The parser's position in a list, saved while it parses something nested."""
+
+    list_start: int
+    """Index of the first command that an ``&`` would send to the background."""
+    element_start: int
+    """Index of the first command that a ``|`` would put in a pipe."""
+    in_pipe: bool = False
+    closed: bool = False
+    """A compound command has just ended; another needs a separator first."""
+
+
+class _CommandParser(WordReader):
+    def __init__(self, source: str, *, posix: bool, parent: _CommandParser | None = None) -> None:
+        super().__init__(source, posix=posix)
+        self.commands: list[ShellCommand] = parent.commands if parent else []
+        self.scopes: Iterator[int] = parent.scopes if parent else count(1)
+        self.scope: tuple[int, ...] = parent.new_scope() if parent else ()
+        self.depth: int = parent.depth if parent else 0
+        self.loops: list[Word] = parent.loops if parent else []
+        self.heredocs: list[_Heredoc] = []
+        """Announced heredocs whose bodies begin on the next line."""
+        self.evaluates = _EVALUATES_VARIABLES.search(source) is not None
+        self.state = self._new_state()
+        self.open_blocks: list[_ListState] = []
+
+    def program(self) -> None:
+        """Parse the whole source."""
+        self._enter()
+        self._list("")
+        if self.heredocs:
+            raise Unparsable("a heredoc without a body")
+
+    # WordReader: commands inside words.
+
+    def commands_until(self, closer: str) -> None:
+        heredocs, self.heredocs = self.heredocs, []
+        self._subshell(closer)
+        if self.heredocs:
+            raise Unparsable("a heredoc without a body")
+        self.heredocs = heredocs
+
+    def commands_in(self, source: str) -> None:
+        _CommandParser(source, posix=self.posix, parent=self).program()
+
+    def expansions_in(self, source: str) -> None:
+        _CommandParser(source, posix=self.posix, parent=self).expansions()
+
+    # Subshells and lists.
+
+    def _new_state(self) -> _ListState:
+        return _ListState(len(self.commands), len(self.commands))
+
+    def _enter(self) -> None:
+        self.depth += 1
+        if self.depth > _MAX_DEPTH:
+            raise Unparsable("nested too deeply")
+
+    def new_scope(self) -> tuple[int, ...]:
+        """Return a new subshell scope inside this one."""
+        return (*self.scope, next(self.scopes))
+
+    def _subshell(self, closer: str) -> None:
+        self._enter()
+        scope, state, open_blocks = self.scope, self.state, self.open_blocks
+        self.scope, self.state, self.open_blocks = self.new_scope(), self._new_state(), []
+        self._list(closer)
+        self.scope, self.state, self.open_blocks = scope, state, open_blocks
+        self.depth -= 1
+
+    def _move_to_subshell(self, start: int) -> None:
+        """Move the commands since ``start`` to a subshell: an operator behind them shows that they run in one."""
+        outer = len(self.scope)
+        inner = self.new_scope()
+        for index in range(start, len(self.commands)):
+            command = self.commands[index]
+            self.commands[index] = replace(command, scope=inner + command.scope[outer:])
+
+    def _list(self, closer: str, *, in_case: bool = False) -> None:
+        """Parse commands up to ``closer`` (skipped), the end, or, in a case, ``;;`` or ``esac`` (not skipped)."""
+        while True:
+            self._separators(in_case=in_case)
+            char = self.peek()
+            if in_case and (self.peek(2) in _CASE_ENDS or self._at_word("esac")):
+                break
+            if not char and (closer or in_case):
+                raise Unparsable(f"no closing {closer or 'esac'}")
+            if not char:
+                break
+            if char == closer:
+                self.at += 1
+                break
+            self._command(char)
+        self._end_element()
+
+    def _separators(self, *, in_case: bool) -> None:
+        while True:
+            self._blanks()
+            char, two = self.peek(), self.peek(2)
+            if char == "#":
+                self._comment()
+            elif char == "\n":
+                self._newline()
+                self._end_list()
+            elif not char or char not in ";&|":
+                return
+            elif two == ";;" and not in_case:
+                raise Unparsable(";; outside of a case")
+            elif (two == "&>" and not self.posix) or (in_case and two in _CASE_ENDS):
+                return
+            else:
+                self._operator(two)
+
+    def _operator(self, two: str) -> None:
+        self.at += 2 if two in ("&&", "||", "|&") else 1
+        if two in ("&&", "||"):
+            self._end_element()
+        elif two[0] == "|":
+            self._move_to_subshell(self.state.element_start)
+            self.state.element_start = len(self.commands)
+            self.state.in_pipe, self.state.closed = True, False
+        else:
+            self._end_element()
+            if two[0] == "&":
+                self._move_to_subshell(self.state.list_start)
+            self._end_list()
+
+    def _end_list(self) -> None:
+        self._end_element()
+        self.state.list_start = len(self.commands)
+
+    def _end_element(self) -> None:
+        if self.state.in_pipe:
+            self._move_to_subshell(self.state.element_start)
+        self.state.element_start = len(self.commands)
+        self.state.in_pipe = self.state.closed = False
+
+    # Compound commands.
+
+    def _command(self, char: str) -> None:
+        if char == ")":
+            raise Unparsable("an unmatched closing parenthesis")
+        if char == "(":
+            self._require_separator()
+            self.at += 1
+            self._subshell(")")
+            self.state.closed = True
+            return
+        start = self.at
+        if self._at_redirection():
+            self._simple_command(start, None)
+            return
+        word = self._checked_word()
+        if word is None:
+            raise Unparsable(f"{char!r} where a command should begin")
+        if not self._reserved_word(word.text.replace("\\\n", "")):
+            self._require_separator()
+            self._simple_command(start, word)
+
+    def _require_separator(self) -> None:
+        if self.state.closed:
+            raise Unparsable("a command right after a compound one")
+
+    def _reserved_word(self, text: str) -> bool:
+        """Parse what belongs to a reserved word; return false if ``text`` is none."""
+        match text:
+            case _ if text in _BLOCKS:
+                self._open_block()
+            case _ if text in _BLOCK_ENDS:
+                self._close_block()
+            case _ if text in _SEPARATING_WORDS:
+                self.state.closed = False
+            case "time":
+                self._time()
+            case "for" | "select":
+                self._open_block()
+                self._for()
+            case "case":
+                self._open_block()
+                self._case()
+                self._close_block()
+            case "function":
+                self._function()
+            case "[[" if not self.posix:
+                self._test()
+            case "coproc":
+                raise Unparsable("coproc")
+            case _:
+                return False
+        return True
+
+    def _open_block(self) -> None:
+        self.open_blocks.append(self.state)
+        self.state = self._new_state()
+
+    def _close_block(self) -> None:
+        if self.open_blocks:
+            self._end_element()
+            self.state = self.open_blocks.pop()
+        self.state.closed = True
+
+    def _time(self) -> None:
+        self._blanks()
+        while self._at_word("-p") or self._at_word("--"):
+            self.at += 2
+            self._blanks()
+        if self.posix and self.peek() == "-":
+            raise Unparsable("flags of time, which is a separate program for some POSIX shells")
+
+    def _function(self) -> None:
+        self._blanks()
+        if self._checked_word() is None:
+            raise Unparsable("a function without a name")
+        self._blanks()
+        self._function_body(parentheses=self.peek() == "(")
+
+    def _function_body(self, *, parentheses: bool) -> None:
+        """Skip ``()`` and check that a compound command follows, which is then parsed like any other."""
+        if parentheses:
+            self.at += 1
+            self._blanks()
+            if self.peek() != ")":
+                raise Unparsable("a parenthesis in the middle of a command")
+            self.at += 1
+        self._blanks(newlines=True)
+        if self.peek() != "(" and not any(self._at_word(word) for word in _FUNCTION_BODIES):
+            raise Unparsable("a function without a body")
+
+    def _for(self) -> None:
+        self._blanks()
+        if self.peek(2) == "((":
+            self.skip_loop_arithmetic()
+            return
+        variable = self._checked_word()
+        if variable is None:
+            raise Unparsable("a loop without a variable")
+        self._blanks(newlines=True)
+        if not self._at_word("in"):
+            return
+        self.at += 2
+        self._blanks()
+        while self.peek() != "#" and (word := self._checked_word()) is not None:
+            if self.evaluates:
+                self._evaluated(word)
+            self.loops.append(Word(*(f"{variable.value}={text}" for text in (word.text, word.value, word.bare))))
+            self._blanks()
+        if self.peek() not in ("\n", ";", "#"):
+            raise Unparsable("a loop over something other than words")
+
+    def _case(self) -> None:
+        self._blanks()
+        if self._checked_word() is None:
+            raise Unparsable("a case without a word")
+        self._blanks(newlines=True)
+        if not self._at_word("in"):
+            raise Unparsable("a case without in")
+        self.at += 2
+        while True:
+            self._blanks(newlines=True)
+            if self._at_word("esac"):
+                break
+            if self.peek() == "(":
+                self.at += 1
+            self._case_patterns()
+            self._list("", in_case=True)
+            while self.peek() and self.peek() in ";&|":
+                self.at += 1
+        self.at += len("esac")
+
+    def _case_patterns(self) -> None:
+        while True:
+            self._blanks()
+            if self._checked_word() is None:
+                raise Unparsable("a case without a pattern")
+            self._blanks()
+            char = self.peek()
+            self.at += 1
+            if char == ")":
+                return
+            if char != "|":
+                raise Unparsable("a pattern without a parenthesis")
+
+    def _test(self) -> None:
+        self._blanks()
+        while not self._at_word("]]"):
+            char, two = self.peek(), self.peek(2)
+            if char in ("", ";", "#") or (char == "&" and two != "&&"):
+                raise Unparsable("no end to [[")
+            if char == "\n":
+                self._newline()
+            elif (word := self._checked_word()) is None:
+                self.at += 2 if two == "&&" else 1
+            else:
+                self._evaluated(word)
+            self._blanks()
+        self.at += 2
+        self.state.closed = True
+
+    # Simple commands.
+
+    def _simple_command(self, start: int, word: Word | None) -> None:
+        """Parse the command that began at ``start``; ``word`` is its first word, if that has been read."""
+        words: list[Word] = []
+        assignments: list[Word] = []
+        redirects: list[Redirection] = []
+        while True:
+            if word is not None:
+                is_assignment = not words and _ASSIGNMENT.match(word.text)
+                (assignments if is_assignment else words).append(word)
+                self._skip_array(word)
+                if self.evaluates if is_assignment else _is_evaluated(words):
+                    self._evaluated(word)
+            end = self.at
+            self._blanks()
+            if self._at_redirection():
+                if words and self.at == end and _DESCRIPTOR.fullmatch(words[-1].text):
+                    words.pop()  # {fd}> file
+                redirects.append(self._redirection())
+                word = None
+                continue
+            if self.peek() == "(":
+                if len(words) != 1 or assignments or redirects:
+                    raise Unparsable("a parenthesis in the middle of a command")
+                self._function_body(parentheses=True)
+                return
+            word = None if self.peek() == "#" else self._checked_word()
+            if word is None:
+                break
+        command = ShellCommand(
+            text=self.source[start:end],
+            words=tuple(words),
+            assignments=tuple(assignments),
+            redirects=tuple(redirects),
+            loops=tuple(self.loops),
+            scope=self.scope,
+        )
+        self.commands.append(command)
+
+    def _checked_word(self) -> Word | None:
+        word = self.word()
+        if word is not None and self.heredocs and "\n" in word.text:
+            raise Unparsable("a heredoc inside a word of several lines")
+        return word
+
+    def _evaluated(self, word: Word) -> None:
+        """Parse the commands in text that is quoted but may be evaluated, as a number or an index."""
+        if _QUOTED_COMMAND.search(word.bare):
+            self.expansions_in(word.bare)
+
+    def _skip_array(self, word: Word) -> None:
+        """Skip the list in parentheses if ``word`` is the beginning of an array assignment."""
+        if self.peek() != "(" or not _ASSIGNMENT.fullmatch(word.text):
+            return
+        self.at += 1
+        while True:
+            self._blanks(newlines=True)
+            if self.peek() == ")":
+                self.at += 1
+                if self.peek() and self.peek() not in META:
+                    raise Unparsable("a word that continues after an array")
+                return
+            item = self._checked_word()
+            if item is None:
+                raise Unparsable("an unclosed array")
+            if self.evaluates:
+                self._evaluated(item)
+
+    # Redirections and heredocs.
+
+    def _at_redirection(self) -> bool:
+        two = self.peek(2)
+        if two in ("<(", ">(") or (two == "&>" and self.posix):
+            return False
+        return _REDIRECTION.match(self.source, self.at) is not None
+
+    def _redirection(self) -> Redirection:
+        match = _REDIRECTION.match(self.source, self.at)
+        if match is None:
+            raise Unparsable("a redirection")
+        operator = match[0].lstrip("0123456789")
+        self.at = match.end()
+        if ">" in operator and self.peek() == "!":
+            raise Unparsable(">!, a file for some shells and an operator for others")
+        self._blanks()
+        target = self._checked_word()
+        if target is None:
+            raise Unparsable("a redirection without a target")
+        if operator in ("<<", "<<-"):
+            if not target.static and ("(" in target.text or "`" in target.text):
+                raise Unparsable("a substitution as the delimiter of a heredoc")
+            quoted = any(char in target.text for char in "'\"\\")
+            self.heredocs.append(_Heredoc(target.value, quoted, operator == "<<-"))
+        return Redirection(operator, target)
+
+    def _newline(self) -> None:
+        self.at += 1
+        heredocs, self.heredocs = self.heredocs, []
+        for heredoc in heredocs:
+            self._heredoc(heredoc)
+
+    def _heredoc(self, heredoc: _Heredoc) -> None:
+        body: list[str] = []
+        joined = ""
+        while self.at < len(self.source):
+            end = self.source.find("\n", self.at)
+            end = len(self.source) if end < 0 else end
+            line = self.source[self.at : end]
+            self.at = min(end + 1, len(self.source))
+            line = line.lstrip("\t") if heredoc.strip_tabs else line
+            is_continued = (len(joined) - len(joined.rstrip("\\"))) % 2 == 1
+            if not heredoc.quoted and is_continued:
+                joined = joined[:-1] + line
+                if heredoc.delimiter in (line, joined):
+                    raise Unparsable("a continued line at the end of a heredoc, which shells read differently")
+            elif line == heredoc.delimiter:
+                break
+            else:
+                joined = line
+            body.append(line)
+        else:
+            raise Unparsable(f"no {heredoc.delimiter} to end a heredoc")
+        if not heredoc.quoted:
+            self.expansions_in("\n".join(body))
+
+    # Between words.
+
+    def _comment(self) -> None:
+        end = self.source.find("\n", self.at)
+        self.at = len(self.source) if end < 0 else end
+
+    def _blanks(self, *, newlines: bool = False) -> None:
+        while char := self.peek():
+            if char in BLANK:
+                self.at += 1
+            elif self.peek(2) == "\\\n":
+                self.at += 2
+            elif newlines and char == "\n":
+                self._newline()
+            elif newlines and char == "#":
+                self._comment()
+            else:
+                return
+
+    def _at_word(self, text: str) -> bool:
+        after = self.source[self.at + len(text) : self.at + len(text) + 1]
+        return self.source.startswith(text, self.at) and (not after or after in META)
+
+
+def _is_evaluated(words: list[Word]) -> bool:
+    """Whether the last of these words may be evaluated as an expression.
+
+    The first word may: within ``((...))`` a command's own name in quotes is an expression.
+    """
+    name = words[0].value
+    return len(words) == 1 or name in _EVALUATING or (name == "printf" and words[1].value == "-v")
