@@ -102,11 +102,11 @@ def test_a_small_model_may_play_a_script(terminal: Terminal) -> None:
         ("scripted/promt", "Did you mean scripted/prompt?"),
         ("scripted/plays/fixx.script", "Did you mean scripted/plays/fix.script?"),
         ("sripted/fix.script", "there is no provider 'sripted'. Did you mean scripted/fix.script?"),
-        ("scripted", "which script? scripted/prompt plays the prompt"),
-        ("scripted/", "which script? scripted/prompt plays the prompt"),
+        ("scripted", "a script is missing: scripted/prompt plays the prompt"),
+        ("scripted/", "a script is missing: scripted/prompt plays the prompt"),
         ("scripted/nothing/like/it", "No such file or directory.\n"),
-        ("scripted/no.text", "the script no.text cannot be read: it is no file of UTF-8 text\n"),
-        ("scripted/a\0b", "cannot be read: it is no file of UTF-8 text\n"),
+        ("scripted/no.text", "the script no.text cannot be read: it is not a UTF-8 text file\n"),
+        ("scripted/a\0b", "cannot be read: it is not a UTF-8 text file\n"),
     ],
 )
 def test_a_slip_in_the_name_of_a_script_is_met_with_what_comes_close(terminal: Terminal, name: str, told: str) -> None:

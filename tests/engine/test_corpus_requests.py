@@ -13,7 +13,7 @@ from opensesh.engine.engine import Engine, open_engine
 from opensesh.engine.session_history import History
 from opensesh.engine.window import visible
 from opensesh.models.model import Model
-from opensesh.models.openai_chat_prompt import body
+from opensesh.models.openai_chat_request import request_body
 from opensesh.models.request import Request
 from opensesh.project import resolve
 from opensesh.sessions import Sessions
@@ -104,7 +104,9 @@ def history_before(answer: str) -> list[StoredMessage]:
 
 
 def ours(answer: str) -> list[Json]:
-    return body(Request(model=MODEL, messages=History(visible(history_before(answer))).turns(MODEL)))["messages"]
+    return request_body(Request(model=MODEL, messages=History(visible(history_before(answer))).turns(MODEL)))[
+        "messages"
+    ]
 
 
 def as_we_word_it(asked: Asked) -> list[Json]:

@@ -118,7 +118,7 @@ def test_files_of_a_tool_follow_in_a_message_of_their_own_where_results_hold_onl
 ) -> None:
     files = [{"mime": mime, "url": f"data:{mime};base64,{data}", "filename": "it"}]
     turns = turns_of(answer(1, called(attachments=files)), model("some", name, npm))
-    assert [type(turn).__name__ for turn in turns] == ["Assistant", "Tool"] + ["User"] * (not within)
+    assert [type(turn).__name__ for turn in turns] == ["Assistant", "ToolResults"] + ["User"] * (not within)
     assert isinstance(turns[1], ToolResults)
     kept = (File(mime=mime, url=files[0]["url"], filename="it"),) if within else ()
     assert turns[1].content[0].output == (Text(text="ok"), *kept)

@@ -10,7 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from opensesh.engine.projection import INTERRUPTED, MASKED, PRUNED, Projection, mark_cache_points, turns_of
-from opensesh.models import anthropic_prompt, bedrock_prompt, google_prompt, openai_chat_prompt, openai_responses_prompt
+from opensesh.models import (
+    anthropic_request,
+    bedrock_request,
+    google_request,
+    openai_chat_request,
+    openai_responses_request,
+)
 from opensesh.models.model import Model
 from opensesh.models.request import (
     Assistant,
@@ -34,27 +40,31 @@ READ = ToolSpec(name="read", description="Read.", parameters={"type": "object", 
 
 
 WIRES: list[tuple[Model, Callable[[Request], dict[str, Any]], Callable[[dict[str, Any]], None]]] = [
-    (CLAUDE, anthropic_prompt.body, wire_rules.anthropic),
+    (CLAUDE, anthropic_request.request_body, wire_rules.anthropic),
     (
         model("anthropic", "claude-haiku-4", "@ai-sdk/anthropic", frozenset(("text",))),
-        anthropic_prompt.body,
+        anthropic_request.request_body,
         wire_rules.anthropic,
     ),
-    (model("openai", "gpt-5", "@ai-sdk/openai"), openai_responses_prompt.body, wire_rules.responses),
-    (model("local", "qwen3", "@ai-sdk/openai-compatible"), openai_chat_prompt.body, wire_rules.chat),
+    (model("openai", "gpt-5", "@ai-sdk/openai"), openai_responses_request.request_body, wire_rules.responses),
+    (model("local", "qwen3", "@ai-sdk/openai-compatible"), openai_chat_request.request_body, wire_rules.chat),
     (
         model("openrouter", "claude-x", "@openrouter/ai-sdk-provider"),
-        openai_chat_prompt.body,
+        openai_chat_request.request_body,
         wire_rules.sent,
     ),
     (
         model("mistral", "devstral", "@ai-sdk/mistral"),
-        openai_chat_prompt.body,
+        openai_chat_request.request_body,
         lambda body: wire_rules.chat(body, mistral=True),
     ),
-    (model("google", "gemini-2.5-pro", "@ai-sdk/google"), google_prompt.body, wire_rules.gemini),
-    (model("google", "gemini-3-pro", "@ai-sdk/google"), google_prompt.body, wire_rules.gemini),
-    (model("amazon-bedrock", "anthropic.claude-5", "@ai-sdk/amazon-bedrock"), bedrock_prompt.body, wire_rules.bedrock),
+    (model("google", "gemini-2.5-pro", "@ai-sdk/google"), google_request.request_body, wire_rules.gemini),
+    (model("google", "gemini-3-pro", "@ai-sdk/google"), google_request.request_body, wire_rules.gemini),
+    (
+        model("amazon-bedrock", "anthropic.claude-5", "@ai-sdk/amazon-bedrock"),
+        bedrock_request.request_body,
+        wire_rules.bedrock,
+    ),
 ]
 
 
@@ -161,7 +171,7 @@ def test_the_results_of_a_step_come_before_what_the_model_said_next() -> None:
     assert [[getattr(piece, "text", getattr(piece, "id", "")) for piece in turn.content] for turn in turns] == [
         ["a", "x"], ["x"], ["b", "y", "z"], ["y", "z"],
     ]  # fmt: skip
-    assert [type(turn).__name__ for turn in turns] == ["Assistant", "Tool"] * 2
+    assert [type(turn).__name__ for turn in turns] == ["Assistant", "ToolResults"] * 2
 
 
 def test_thought_is_sent_with_its_words_or_its_signature_and_not_without_both() -> None:
@@ -269,7 +279,7 @@ def test_an_id_used_before_gets_a_number_and_the_others_stay() -> None:
         if isinstance(turn, Assistant)
     ]
     assert calls == results
-    assert [type(piece).__name__ for piece in turns[3].content] == ["Call", "Text", "Call", "Call", "Call"]
+    assert [type(piece).__name__ for piece in turns[3].content] == ["ToolUse", "Text", "ToolUse", "ToolUse", "ToolUse"]
 
 
 def test_ids_that_look_alike_once_they_are_spelled_for_a_provider_stay_apart() -> None:
@@ -289,7 +299,7 @@ def test_an_answer_that_was_cut_off_and_its_continuation_are_one_turn() -> None:
     before = (user(1, say("hi")), answer(2, say("Hello.")), user(3, say("go")))
     *told, whole, results = turns_in(*before, answer(4, say("I was")), answer(5, say(" here."), called()))
     assert tuple(told) == turns_in(*before)
-    assert [type(piece).__name__ for piece in whole.content] == ["Text", "Text", "Call"]
+    assert [type(piece).__name__ for piece in whole.content] == ["Text", "Text", "ToolUse"]
     assert whole.content[:2] == (Text(text="I was"), Text(text=" here."))
     assert isinstance(results, ToolResults)
 

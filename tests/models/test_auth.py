@@ -10,7 +10,8 @@ import msgspec
 import pytest
 
 from opensesh.models.auth import Credential, Keyring, KeySource, Secret
-from opensesh.models.catalogue import Catalogue, ProviderInfo
+from opensesh.models.catalogue import Catalogue
+from opensesh.models.model import ProviderInfo
 from opensesh.storage.protocol import Damage
 
 KEY = "sk-ant-very-secret-0123456789"

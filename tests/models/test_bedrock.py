@@ -304,7 +304,7 @@ async def test_without_a_key_the_request_is_signed_with_aws_credentials(monkeypa
 
 @pytest.mark.parametrize("region", ["models.example/", "us-east-1@models.example", "us-east-1#", "eu west"])
 def test_a_region_cannot_make_another_address(region: str) -> None:
-    with pytest.raises(ModelError, match="is no region of Amazon's"):
+    with pytest.raises(ModelError, match="is not an AWS region"):
         Bedrock("key", region=region)
 
 

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from opensesh.errors import ModelNotFoundError
-from opensesh.models.catalogue import Catalogue, ProviderInfo
-from opensesh.models.model import Limit, Model, Price, Rates, Tier
-from opensesh.models.sources import Bundle
+from opensesh.models.catalogue import Catalogue
+from opensesh.models.catalogue_sources import BundledSource
+from opensesh.models.model import Limit, Model, Price, ProviderInfo, Rates, Tier
 from opensesh.storage.protocol import Damage
 
 ROOT = Path(__file__).parents[2]
@@ -23,11 +23,11 @@ COMPATIBLE = "@ai-sdk/openai-compatible"
 
 @pytest.fixture(scope="module")
 def snapshot() -> Catalogue:
-    return Catalogue(environ={}, source=Bundle())
+    return Catalogue(environ={}, source=BundledSource())
 
 
 def overlaid(provider: dict[str, Any], **config: Any) -> Catalogue:
-    return Catalogue({"provider": provider, **config}, environ={}, source=Bundle())
+    return Catalogue({"provider": provider, **config}, environ={}, source=BundledSource())
 
 
 def test_a_reference_is_split_at_the_first_slash() -> None:
@@ -68,7 +68,7 @@ def test_models_with_slashes_in_their_names_are_found(snapshot: Catalogue) -> No
 
 def test_every_model_of_the_snapshot_can_be_built() -> None:
     reports: list[Damage] = []
-    catalogue = Catalogue(environ={}, source=Bundle(), report=reports.append)
+    catalogue = Catalogue(environ={}, source=BundledSource(), report=reports.append)
     offered = {info.id: catalogue.models(info.id) for info in catalogue.providers()}
     assert reports == []
     assert len(offered) == 226
@@ -97,7 +97,7 @@ def test_providers_say_which_variables_hold_their_key(snapshot: Catalogue) -> No
 
 
 def test_outdated_models_are_not_offered_but_found_by_name(snapshot: Catalogue) -> None:
-    bundle = Bundle()
+    bundle = BundledSource()
     outdated = [
         (provider_id, name)
         for provider_id in bundle.headers()
@@ -183,7 +183,7 @@ def test_configured_fields_override_and_the_rest_stays() -> None:
     assert tiered is not None
     assert tiered.rates.output == 1.0
     assert [tier.above for tier in tiered.tiers] == [272_000]
-    assert catalogue.find("openai/gpt-4o") == Catalogue(environ={}, source=Bundle()).find("openai/gpt-4o")
+    assert catalogue.find("openai/gpt-4o") == Catalogue(environ={}, source=BundledSource()).find("openai/gpt-4o")
 
 
 def test_a_model_may_go_back_to_another_of_the_catalogue() -> None:
@@ -232,7 +232,7 @@ def test_variants_can_be_added_changed_and_disabled() -> None:
 
 
 def test_addresses_take_their_variables_from_the_environment() -> None:
-    source = Bundle()
+    source = BundledSource()
     name = next(iter(source.models("cloudflare-workers-ai")))
     set_up = Catalogue(environ={"CLOUDFLARE_ACCOUNT_ID": "acc"}, source=source).model("cloudflare-workers-ai", name)
     missing = Catalogue(environ={}, source=source).model("cloudflare-workers-ai", name)
@@ -268,8 +268,8 @@ def test_black_and_white_lists_rule_models_out() -> None:
 
 def test_unfinished_models_are_offered_on_request() -> None:
     config = {"provider": {"acme": {"models": {"early": {"status": "alpha"}, "chat": {}, "gpt-5-chat-latest": {}}}}}
-    shy = Catalogue(config, environ={}, source=Bundle())
-    bold = Catalogue(config, environ={"OPENCODE_ENABLE_EXPERIMENTAL_MODELS": "TRUE"}, source=Bundle())
+    shy = Catalogue(config, environ={}, source=BundledSource())
+    bold = Catalogue(config, environ={"OPENCODE_ENABLE_EXPERIMENTAL_MODELS": "TRUE"}, source=BundledSource())
     assert list(shy.models("acme")) == ["chat"]
     assert list(bold.models("acme")) == ["early", "chat"]
 
@@ -277,13 +277,13 @@ def test_unfinished_models_are_offered_on_request() -> None:
 @pytest.mark.parametrize(
     ("provider", "ref", "said"),
     [
-        ({"acme": {"models": []}}, "acme/m", "provider.acme in the configuration is wrong"),
+        ({"acme": {"models": []}}, "acme/m", "provider.acme in the configuration is invalid"),
         ({"acme": {"models": {"m": {"limit": {"context": "big"}}}}}, "acme/m", "limit.context"),
     ],
 )
 def test_settings_of_the_wrong_shape_are_reported_and_named(provider: dict[str, Any], ref: str, said: str) -> None:
     reports: list[Damage] = []
-    catalogue = Catalogue({"provider": provider}, environ={}, source=Bundle(), report=reports.append)
+    catalogue = Catalogue({"provider": provider}, environ={}, source=BundledSource(), report=reports.append)
     with pytest.raises(ModelNotFoundError, match=said):
         catalogue.find(ref)
     assert len(reports) == 1
@@ -351,7 +351,7 @@ def test_one_model_is_found_within_five_milliseconds() -> None:
     best = 1.0
     for _ in range(20):
         begun = time.perf_counter()
-        Catalogue(environ={}, source=Bundle()).find("anthropic/claude-sonnet-4-5")
+        Catalogue(environ={}, source=BundledSource()).find("anthropic/claude-sonnet-4-5")
         best = min(best, time.perf_counter() - begun)
     assert best < 0.005
 
@@ -370,7 +370,7 @@ assert not [path for path in opened if "models.zip" in path or "models.json" in 
 
 
 def test_many_threads_may_ask_one_catalogue() -> None:
-    catalogue = Catalogue(environ={}, source=Bundle())
+    catalogue = Catalogue(environ={}, source=BundledSource())
     refs = ["openai/gpt-5", "anthropic/claude-haiku-4-5", "google/gemini-2.5-pro", "groq/openai/gpt-oss-120b"] * 25
     with ThreadPoolExecutor(8) as pool:
         found = list(pool.map(catalogue.find, refs))

@@ -8,15 +8,15 @@ from zlib import crc32
 import pytest
 
 from opensesh.errors import ModelConnectionError
-from opensesh.models.eventstream import Decoder, Message
+from opensesh.models.bedrock import EventStreamDecoder, EventStreamMessage
 
 from . import wire_bedrock as wire
 
 DATA = b"".join(wire.FULL)
 
 
-def decode(*chunks: bytes) -> list[Message]:
-    decoder = Decoder()
+def decode(*chunks: bytes) -> list[EventStreamMessage]:
+    decoder = EventStreamDecoder()
     return [message for chunk in chunks for message in decoder.feed(chunk)]
 
 
@@ -60,7 +60,7 @@ def test_every_type_of_header_is_read() -> None:
     }
     data = b"".join(pack("!B", len(name)) + name + value for name, value in headers.items())
     assert decode(framed(data, b"x")) == [
-        Message(
+        EventStreamMessage(
             {
                 "yes": True,
                 "no": False,
@@ -108,4 +108,4 @@ def test_amazons_own_decoder_reads_the_fake_the_same_way() -> None:
     eventstream = pytest.importorskip("botocore.eventstream")
     theirs: Any = eventstream.EventStreamBuffer()
     theirs.add_data(DATA)
-    assert [Message(event.headers, event.payload) for event in theirs] == decode(DATA)
+    assert [EventStreamMessage(event.headers, event.payload) for event in theirs] == decode(DATA)

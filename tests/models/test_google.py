@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from opensesh.errors import AuthFailedError, ContentFilteredError, ModelConnectionError, ModelError, OverloadedError
 from opensesh.models.google import Google
-from opensesh.models.google_prompt import UNSIGNED, body
+from opensesh.models.google_request import NO_SIGNATURE, request_body
 from opensesh.models.model import Model
 from opensesh.models.request import (
     Assistant,
@@ -52,7 +52,7 @@ PNG = File(mime="image/png", url="data:image/png;base64,iVBORw0K", filename="p.p
 
 
 def provider(server: Server) -> Google:
-    return Google("AIzaSecret", URL, transport=server.transport, mint_id=numbered())
+    return Google("AIzaSecret", URL, transport=server.transport, new_call_id=numbered())
 
 
 async def answer(*payloads: dict[str, Any]) -> list[StreamEvent]:
@@ -62,7 +62,7 @@ async def answer(*payloads: dict[str, Any]) -> list[StreamEvent]:
 
 
 def contents(*turns: ModelMessage, model: Model = PRO) -> list[dict[str, Any]]:
-    return body(ask(model, messages=turns))["contents"]
+    return request_body(ask(model, messages=turns))["contents"]
 
 
 async def test_thoughts_text_and_whole_calls() -> None:
@@ -227,7 +227,7 @@ def test_the_whole_body() -> None:
             "structuredOutputs": False,
         },
     )
-    assert body(request) == {
+    assert request_body(request) == {
         "contents": [{"role": "user", "parts": [{"text": "hi"}]}],
         "generationConfig": {
             "maxOutputTokens": 500,
@@ -264,7 +264,7 @@ def test_the_whole_body() -> None:
 
 
 def test_a_gemma_hears_the_system_prompt_from_the_user() -> None:
-    sent = body(ask(Model(id="gemma-3-27b-it", provider_id="google"), messages=(System(text="s"), HI)))
+    sent = request_body(ask(Model(id="gemma-3-27b-it", provider_id="google"), messages=(System(text="s"), HI)))
     assert sent["contents"] == [{"role": "user", "parts": [{"text": "s"}, {"text": "hi"}]}]
     assert "systemInstruction" not in sent
 
@@ -323,9 +323,9 @@ def test_a_step_goes_back_with_its_signatures_on_the_same_parts() -> None:
 def test_gemini_3_is_told_that_the_calls_of_others_are_unsigned() -> None:
     [older], [newer] = contents(step(signed=False)), contents(step(signed=False), model=PRO3)
     assert [part.get("thoughtSignature") for part in older["parts"]] == [None] * 4
-    assert [part.get("thoughtSignature") for part in newer["parts"]] == [None, None, UNSIGNED, None]
+    assert [part.get("thoughtSignature") for part in newer["parts"]] == [None, None, NO_SIGNATURE, None]
     [signed] = contents(step(), model=PRO3)
-    assert UNSIGNED not in [part.get("thoughtSignature") for part in signed["parts"]]
+    assert NO_SIGNATURE not in [part.get("thoughtSignature") for part in signed["parts"]]
 
 
 def test_files_in_a_tool_result_go_inside_it_from_gemini_3_on() -> None:
@@ -375,7 +375,9 @@ async def test_googles_own_client_hears_the_same(name: str) -> None:
 def test_googles_own_types_accept_what_is_sent() -> None:
     types = pytest.importorskip("google.genai.types")
     for model in (PRO, PRO3):
-        sent = body(ask(model, messages=(System(text="s"), HI, step(), RESULTS), tools=(READ,), max_output_tokens=5))
+        sent = request_body(
+            ask(model, messages=(System(text="s"), HI, step(), RESULTS), tools=(READ,), max_output_tokens=5)
+        )
         for content in (*sent["contents"], sent["systemInstruction"]):
             types.Content.model_validate(content)
         for tool in sent["tools"]:

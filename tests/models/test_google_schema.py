@@ -4,12 +4,12 @@ from typing import Any
 
 import pytest
 
-from opensesh.models.google_schema import simplified
+from opensesh.models.google_request import simplify_schema
 
 
 def of(schema: dict[str, Any], **root: Any) -> dict[str, Any]:
     """What becomes of one property."""
-    whole = simplified({"type": "object", "properties": {"it": schema}, **root})
+    whole = simplify_schema({"type": "object", "properties": {"it": schema}, **root})
     assert whole is not None
     return whole["properties"]["it"]
 
@@ -79,13 +79,13 @@ def test_a_reference_that_leads_back_to_itself_ends() -> None:
 
 
 def test_an_object_without_properties_is_no_parameters() -> None:
-    assert simplified({"type": "object", "properties": {}}) is None
-    assert simplified({"type": "object"}) is None
+    assert simplify_schema({"type": "object", "properties": {}}) is None
+    assert simplify_schema({"type": "object"}) is None
 
 
 def test_a_choice_at_the_top_becomes_one_object() -> None:
     branches = [{"type": "object", "properties": {name: {"type": "string"}}, "required": [name]} for name in "ab"]
-    assert simplified({"anyOf": branches}) == {
+    assert simplify_schema({"anyOf": branches}) == {
         "type": "object",
         "properties": {"a": {"type": "string"}, "b": {"type": "string"}},
     }
@@ -109,4 +109,4 @@ def test_googles_own_types_accept_it() -> None:
         },
         "additionalProperties": False,
     }
-    types.Schema.model_validate(simplified(schema))
+    types.Schema.model_validate(simplify_schema(schema))

@@ -16,7 +16,7 @@ from opensesh.errors import (
     OverloadedError,
     RateLimitedError,
 )
-from opensesh.models.openai_chat import OpenAIChat, read_usage
+from opensesh.models.openai_chat import OpenAIChat, token_usage
 from opensesh.models.stream_events import StreamEvent, TextDelta, ToolCall, Usage
 
 from .loopback import breaking_after
@@ -40,7 +40,7 @@ URL = "http://127.0.0.1:11434/v1"
 
 
 def provider(server: Server, **settings: Any) -> OpenAIChat:
-    return OpenAIChat("sk-test", URL, transport=server.transport, mint_id=numbered(), **settings)
+    return OpenAIChat("sk-test", URL, transport=server.transport, new_call_id=numbered(), **settings)
 
 
 async def answer(*payloads: dict[str, Any] | str) -> list[StreamEvent]:
@@ -466,7 +466,7 @@ async def test_the_answer_is_read_to_its_end_so_that_the_connection_can_be_used_
     ],
 )
 def test_usage_is_counted_in_buckets_that_do_not_overlap(counted: dict[str, Any], usage: Usage) -> None:
-    assert read_usage(counted) == usage
+    assert token_usage(counted) == usage
 
 
 async def test_usage_where_groq_and_moonshot_put_it() -> None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from opensesh.errors import AuthFailedError, ContextExceededError, ModelConnectionError, ModelError, RateLimitedError
 from opensesh.models.model import Capabilities, Model
 from opensesh.models.openai_responses import OpenAIResponses
-from opensesh.models.openai_responses_prompt import body
+from opensesh.models.openai_responses_request import request_body
 from opensesh.models.request import (
     Assistant,
     File,
@@ -72,7 +72,7 @@ def failed(code: str, said: str) -> dict[str, Any]:
 
 
 def items(*turns: ModelMessage, model: Model = GPT5, **options: Any) -> list[dict[str, Any]]:
-    return body(ask(model, messages=turns, options=options))["input"]
+    return request_body(ask(model, messages=turns, options=options))["input"]
 
 
 async def test_reasoning_text_and_parallel_calls() -> None:
@@ -273,7 +273,7 @@ def test_the_whole_body() -> None:
         },
     )
     function = {"type": "function", "name": "read", "description": "Read a file.", "parameters": READ.parameters}
-    assert body(request) == {
+    assert request_body(request) == {
         "model": "gpt-5",
         "input": [
             {"role": "developer", "content": "Be brief."},
@@ -294,14 +294,14 @@ def test_the_whole_body() -> None:
 
 
 def test_a_model_that_does_not_reason_is_asked_plainly() -> None:
-    sent = body(ask(GPT4, messages=(System(text="s"), HI), temperature=0.3))
+    sent = request_body(ask(GPT4, messages=(System(text="s"), HI), temperature=0.3))
     assert sent["input"][0]["role"] == "system"
     assert sent["temperature"] == 0.3
     assert "include" not in sent
 
 
 def test_instructions_and_what_else_the_options_hold_are_passed_on() -> None:
-    sent = body(ask(GPT5, options={"instructions": "You are.", "include": ["x"], "store": False}))
+    sent = request_body(ask(GPT5, options={"instructions": "You are.", "include": ["x"], "store": False}))
     assert sent["instructions"] == "You are."
     assert sent["include"] == ["x", "reasoning.encrypted_content"]
 

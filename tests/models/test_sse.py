@@ -100,7 +100,7 @@ def test_half_characters_in_a_payload_are_replaced_and_pairs_joined() -> None:
 
 @pytest.mark.parametrize("data", ["{", "[1]", "null", "[DONE]", '{"a": ' * 20_000])
 def test_anything_but_an_object_is_a_broken_stream(data: str) -> None:
-    with pytest.raises(ModelConnectionError, match="no JSON object") as raised:
+    with pytest.raises(ModelConnectionError, match="other than a JSON object") as raised:
         json_payload(data, "https://user:pw@api.test/x?key=abcdefgh&alt=sse")
     assert raised.value.retryable
     assert raised.value.url == "https://api.test/x?alt=sse"

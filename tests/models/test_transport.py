@@ -15,10 +15,11 @@ import httpx2
 import pytest
 
 from opensesh.errors import AuthFailedError, ModelConnectionError, ModelError, OverloadedError, RateLimitedError
+from opensesh.models.catalogue_sources import refresh_copy
 from opensesh.models.failures import BODY_LIMIT
-from opensesh.models.sources import refresh
 from opensesh.models.sse import ServerSentEvent
-from opensesh.models.transport import Transport, encode, read_to_end
+from opensesh.models.transport import Transport
+from opensesh.models.wire_helpers import drain, encode_json
 
 from .loopback import END, HEAD, Exchange, chunk, serving
 
@@ -69,7 +70,7 @@ async def test_a_body_is_posted_as_json_and_its_answer_comes_as_events() -> None
 
 
 def test_half_characters_in_a_body_do_not_stop_it() -> None:
-    assert json.loads(encode({"a": "x\ud83d", "b": "\ud83d\ude80"})) == {"a": "x\ufffd", "b": "🚀"}
+    assert json.loads(encode_json({"a": "x\ud83d", "b": "\ud83d\ude80"})) == {"a": "x\ufffd", "b": "🚀"}
 
 
 async def test_a_compressed_answer_is_unpacked() -> None:
@@ -301,7 +302,7 @@ async def test_a_stream_read_to_its_end_leaves_the_connection_to_the_next() -> N
         for _ in range(3):
             async with aclosing(transport.sse(server.url, headers={}, body={})) as events:
                 await anext(events)
-                await read_to_end(events)
+                await drain(events)
         assert (server.connections, len(server.exchanges)) == (1, 3)
         await transport.aclose()
 
@@ -372,8 +373,8 @@ async def test_a_private_authority_is_trusted_when_the_environment_names_it(
         transport = Transport()
         assert await ask(transport, server.url) == [ONE]
         await transport.aclose()
-        with pytest.raises(ModelError, match="sent no catalogue"):  # but was believed to be who it is
-            await asyncio.to_thread(refresh, {"OPENCODE_MODELS_URL": server.url})
+        with pytest.raises(ModelError, match="did not send a catalogue"):  # but was believed to be who it is
+            await asyncio.to_thread(refresh_copy, {"OPENCODE_MODELS_URL": server.url})
 
 
 async def test_certificates_that_are_not_there_are_named(
@@ -388,10 +389,10 @@ async def test_certificates_that_are_not_there_are_named(
     assert not error.retryable
 
 
-def test_importing_the_adapters_loads_no_http_library() -> None:
+def test_no_http_library_is_loaded_before_a_provider_is_connected() -> None:
     code = (
-        "import sys, opensesh.models.transport, opensesh.models.anthropic, opensesh.models.bedrock;"
-        "print([name for name in ('httpx2', 'ssl', 'asyncio', 'botocore', 'urllib.request') if name in sys.modules])"
+        "import sys, opensesh.models.connect, opensesh.models.catalogue, opensesh.testing.scripted;"
+        "print([name for name in ('httpx2', 'ssl', 'botocore', 'urllib.request') if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

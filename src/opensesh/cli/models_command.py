@@ -28,8 +28,7 @@ if TYPE_CHECKING:
 
     from ..config import Config
     from ..models.auth import Credential
-    from ..models.catalogue import ProviderInfo
-    from ..models.model import Model
+    from ..models.model import Model, ProviderInfo
     from ..storage.protocol import Damage
     from .arguments import CommandParser
 

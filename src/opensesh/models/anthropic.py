@@ -1,4 +1,4 @@
-"""Anthropic's Messages API, and servers that speak it."""
+"""Anthropic's Messages API, and servers compatible with it."""
 
 from __future__ import annotations
 
@@ -6,16 +6,13 @@ from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from . import failures
-from .anthropic_prompt import body
-from .sse import json_payload
+from .anthropic_request import request_body
 from .stream_events import (
     Finish,
     FinishStep,
     ReasoningDelta,
     ReasoningEnd,
     ReasoningStart,
-    Start,
-    StartStep,
     TextDelta,
     TextEnd,
     TextStart,
@@ -27,14 +24,25 @@ from .stream_events import (
     ToolResult,
     Usage,
 )
-from .transport import Transport, encode, ignore_break_after_finish, read_to_end
-from .wire_helpers import nested, new_call_id, read_arguments, token_count, write_arguments
+from .transport import Transport
+from .wire_helpers import (
+    ContentBlock,
+    SSEReader,
+    encode_json,
+    lower_names,
+    nested,
+    new_call_id,
+    read_answer,
+    read_arguments,
+    token_count,
+    write_arguments,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Mapping, Sequence
+    from collections.abc import AsyncGenerator, Mapping
 
     from .request import Request
-    from .stream_events import FinishReason, Metadata, StreamEvent
+    from .stream_events import FinishReason, StreamEvent
 
 VERSION = "2023-06-01"
 
@@ -51,10 +59,10 @@ _BETA = "anthropic-beta"
 
 
 class Anthropic:
-    """Claude, or whatever answers at ``base_url``.
+    """Provider for Claude, or a compatible server at ``base_url``.
 
-    ``auth_header`` says how the key travels; an empty key is not sent, for servers that want none. ``headers`` go with
-    every request, and those of a request on top of them, save that the beta features of both are asked for.
+    ``auth_header`` is how the key is sent; an empty key is not sent. ``headers`` go with every request, then those of
+    the request; the beta features of both are joined.
     """
 
     def __init__(
@@ -71,154 +79,103 @@ class Anthropic:
         if api_key:
             name, value = ("authorization", f"Bearer {api_key}") if auth_header == "bearer" else ("x-api-key", api_key)
             self._headers[name] = value
-        self._own = {name.lower(): value for name, value in (headers or {}).items()}
+        self._headers |= lower_names(headers)
         self._transport = transport or Transport()
 
     async def stream(self, request: Request) -> AsyncGenerator[StreamEvent, None]:
         """See :class:`~opensesh.models.request.Provider`."""
         provider_id = request.model.provider_id
-        reader = Reader(provider_id, self._url)
-        headers = self._request_headers(request)
-        async with aclosing(
-            self._transport.sse(self._url, headers=headers, body=body(request), provider_id=provider_id)
-        ) as events:
-            with ignore_break_after_finish(lambda: reader.has_reason):
-                async for event in events:
-                    for item in reader.read(json_payload(event.data, self._url)):
-                        yield item
-                    if reader.finished:
-                        break
-            await read_to_end(events)
-        for item in reader.close():
-            yield item
+        own = lower_names(request.headers)
+        headers = {**self._headers, **own}
+        betas = [self._headers.get(_BETA, ""), own.get(_BETA, ""), *request.options.get("anthropicBeta", ())]
+        features = dict.fromkeys(beta.strip() for group in betas for beta in group.split(",") if beta.strip())
+        if features:
+            headers[_BETA] = ",".join(features)
+        wire = self._transport.sse(self._url, headers=headers, body=request_body(request), provider_id=provider_id)
+        async with aclosing(read_answer(wire, AnthropicReader(provider_id, self._url))) as events:
+            async for event in events:
+                yield event
 
     async def aclose(self) -> None:
-        """Close the connections this adapter keeps."""
+        """Close the connections of this adapter."""
         await self._transport.aclose()
 
-    def _request_headers(self, request: Request) -> dict[str, str]:
-        asked = {name.lower(): value for name, value in request.headers.items()}
-        betas = [self._own.get(_BETA, ""), asked.get(_BETA, ""), *request.options.get("anthropicBeta", ())]
-        features = dict.fromkeys(beta.strip() for group in betas for beta in group.split(",") if beta.strip())
-        headers = {**self._headers, **self._own, **asked}
-        return {**headers, _BETA: ",".join(features)} if features else headers
 
-
-class _Block:
-    """A content block while it grows."""
-
-    __slots__ = ("given", "id", "kind", "metadata", "name", "pieces")
-
-    def __init__(self, kind: str, block_id: str, name: str = "") -> None:
-        self.kind = kind
-        self.id = block_id
-        self.name = name
-        self.pieces: list[str] = []
-        self.given: dict[str, Any] = {}
-        self.metadata: Metadata | None = None
-
-
-class Reader:
-    """Turns the events of one answer into the common vocabulary, one by one."""
+class AnthropicReader(SSEReader):
+    """Reads one answer of the Messages API."""
 
     def __init__(self, provider_id: str = "", url: str = "") -> None:
-        self._provider_id = provider_id
-        self._url = url
-        self._blocks: dict[int, _Block] = {}
+        super().__init__(provider_id, url)
+        self._blocks: dict[int, ContentBlock] = {}
         self._usage: dict[str, Any] = {}
         self._stop: dict[str, Any] = {}
-        self._begun = False
-        self.finished = False
-        """Whether the last event has come."""
 
-    @property
-    def has_reason(self) -> bool:
-        """Whether it is known why the answer ended."""
-        return bool(self._stop.get("stop_reason"))
-
-    def read(self, wire: dict[str, Any]) -> Sequence[StreamEvent]:
-        """What ``wire`` means; kinds of events and blocks that are not known here mean nothing."""
-        try:
-            if wire.get("type") == "content_block_delta":
-                return self._delta(wire["index"], wire["delta"])
-            return self._other(wire)
-        except (KeyError, TypeError, AttributeError) as error:
-            raise failures.unreadable(encode(wire).decode(), self._url) from error
-
-    def close(self) -> Sequence[StreamEvent]:
-        """What is left when the stream has ended: nothing, unless the server forgot to say so."""
-        if self.finished:
-            return ()
-        if self.has_reason:
-            return self._finish()
-        raise failures.broken_off(self._url)
-
-    def _other(self, wire: dict[str, Any]) -> Sequence[StreamEvent]:
-        kind = wire.get("type")
-        if kind == "error" or (kind is None and "error" in wire):
-            raise failures.from_stream_error(wire, self._provider_id, self._url)
-        begin: list[StreamEvent] = [] if self._begun else [Start(), StartStep()]
-        self._begun = True
-        match kind:
+    def _convert(self, wire: dict[str, Any], name: str) -> list[StreamEvent]:
+        match wire.get("type"):
+            case "content_block_delta":
+                return self._delta(self._blocks[wire["index"]], wire["delta"])
+            case "content_block_start":
+                return self._open(wire["index"], wire["content_block"])
+            case "content_block_stop":
+                return self._close(wire["index"])
             case "message_start":
                 self._count(wire["message"].get("usage"))
-            case "content_block_start":
-                begin += self._open(wire["index"], wire["content_block"])
-            case "content_block_stop":
-                begin += self._close(wire["index"])
             case "message_delta":
                 self._stop.update(wire["delta"])
+                self.complete = bool(self._stop.get("stop_reason"))
                 self._count(wire.get("usage"))
             case "message_stop":
-                begin += self._finish()
+                self.complete = True
+                return self.close()
+            case kind if kind == "error" or (kind is None and "error" in wire):
+                raise failures.from_stream_error(wire, self.provider_id, self.url)
             case _:
                 pass
-        return begin
+        return []
 
     def _count(self, usage: object) -> None:
-        """Counts are running totals; what a later event leaves out stands."""
+        # Counts are running totals; one that a later event omits still stands.
         if isinstance(usage, dict):
             counts = cast("dict[str, Any]", usage)
             self._usage.update({name: number for name, number in counts.items() if number is not None})
 
     def _open(self, index: int, wire: dict[str, Any]) -> list[StreamEvent]:
         kind: str = wire["type"]
-        block = self._blocks[index] = _Block(kind, str(index), wire.get("name", ""))
+        block = self._blocks[index] = ContentBlock(kind, str(index), wire.get("name", ""))
         match kind:
             case "text":
-                said = wire.get("text")
-                return [TextStart(block.id), *([TextDelta(block.id, said)] if said else [])]
+                text = wire.get("text")
+                return [TextStart(block.id), *([TextDelta(block.id, text)] if text else [])]
             case "thinking":
                 if wire.get("signature"):
                     block.metadata = {"anthropic": {"signature": wire["signature"]}}
-                said = wire.get("thinking")
-                return [ReasoningStart(block.id), *([ReasoningDelta(block.id, said)] if said else [])]
+                text = wire.get("thinking")
+                return [ReasoningStart(block.id), *([ReasoningDelta(block.id, text)] if text else [])]
             case "redacted_thinking":
                 block.metadata = {"anthropic": {"redactedData": wire["data"]}}
                 return [ReasoningStart(block.id, block.metadata)]
             case "tool_use" | "server_tool_use" | "mcp_tool_use":
                 block.id = wire.get("id") or new_call_id()
-                block.given = wire.get("input") or {}
+                block.input = wire.get("input") or {}
                 return [ToolInputStart(block.id, block.name)]
             case _:
-                return [_server_result(wire)] if kind.endswith("_tool_result") else []
+                return [_server_tool_result(wire)] if kind.endswith("_tool_result") else []
 
-    def _delta(self, index: int, delta: dict[str, Any]) -> Sequence[StreamEvent]:
-        block = self._blocks[index]
+    def _delta(self, block: ContentBlock, delta: dict[str, Any]) -> list[StreamEvent]:
         match delta["type"]:
             case "text_delta":
-                return (TextDelta(block.id, delta["text"]),)
+                return [TextDelta(block.id, delta["text"])]
             case "thinking_delta":
-                return (ReasoningDelta(block.id, delta["thinking"]),)
+                return [ReasoningDelta(block.id, delta["thinking"])]
             case "input_json_delta":
                 text: str = delta["partial_json"]
-                block.pieces.append(text)
-                return (ToolInputDelta(block.id, text),) if text else ()
+                block.chunks.append(text)
+                return [ToolInputDelta(block.id, text)] if text else []
             case "signature_delta":
                 block.metadata = {"anthropic": {"signature": delta["signature"]}}
-                return ()
+                return []
             case _:
-                return ()
+                return []
 
     def _close(self, index: int) -> list[StreamEvent]:
         block = self._blocks.pop(index, None)
@@ -228,28 +185,30 @@ class Reader:
             case "thinking" | "redacted_thinking":
                 return [ReasoningEnd(str(index), block and block.metadata)]
             case "tool_use" | "server_tool_use" | "mcp_tool_use" if block:
-                return [ToolInputEnd(block.id), _call(block)]
+                raw = "".join(block.chunks) or (write_arguments(block.input) if block.input else "")
+                arguments, problem = read_arguments(raw)
+                by_provider = block.kind != "tool_use"
+                call = ToolCall(block.id, block.name, arguments, raw, problem, executed=by_provider)
+                return [ToolInputEnd(block.id), call]
             case _:
                 return []
 
-    def _finish(self) -> list[StreamEvent]:
-        self.finished = True
-        left = [event for index in list(self._blocks) for event in self._close(index)]
+    def _final_events(self) -> list[StreamEvent]:
+        events = [event for index in list(self._blocks) for event in self._close(index)]
         reason = _REASONS.get(self._stop.get("stop_reason") or "", "unknown")
-        usage = _usage(self._usage)
-        facts: dict[str, Any] = {"usage": self._usage}
+        usage = _token_usage(self._usage)
+        metadata: dict[str, Any] = {"usage": self._usage}
         if self._stop.get("stop_sequence"):
-            facts["stopSequence"] = self._stop["stop_sequence"]
-        return [*left, FinishStep(reason, usage, {"anthropic": facts}), Finish(reason, usage)]
+            metadata["stopSequence"] = self._stop["stop_sequence"]
+        return [*events, FinishStep(reason, usage, {"anthropic": metadata}), Finish(reason, usage)]
 
 
-def _usage(counts: dict[str, Any]) -> Usage:
-    """Anthropic counts cached input apart already; thinking is part of its output. The total is left to the reader."""
+def _token_usage(counts: dict[str, Any]) -> Usage:
+    # Cached input is counted apart from the rest; thinking is part of the output. There is no total.
     thinking = token_count(nested(counts, "output_tokens_details").get("thinking_tokens"))
-    fresh, output = token_count(counts.get("input_tokens")), token_count(counts.get("output_tokens"))
-    read, written = (
-        token_count(counts.get("cache_read_input_tokens")),
-        token_count(counts.get("cache_creation_input_tokens")),
+    fresh, output, read, written = (
+        token_count(counts.get(name))
+        for name in ("input_tokens", "output_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
     )
     return Usage(
         input=fresh,
@@ -261,18 +220,10 @@ def _usage(counts: dict[str, Any]) -> Usage:
     )
 
 
-def _call(block: _Block) -> ToolCall:
-    raw = "".join(block.pieces) or (write_arguments(block.given) if block.given else "")
-    arguments, problem = read_arguments(raw)
-    return ToolCall(block.id, block.name, arguments, raw, problem, executed=block.kind != "tool_use")
-
-
-def _server_result(wire: dict[str, Any]) -> ToolResult | ToolError:
-    """What a tool that ran at the provider answered."""
-    call_id: str = wire["tool_use_id"]
+def _server_tool_result(wire: dict[str, Any]) -> ToolResult | ToolError:
+    """Return the result of a tool that ran at the provider."""
     content = wire.get("content")
-    said = encode(content).decode()
+    text = encode_json(content).decode()
     kind = cast("dict[str, Any]", content).get("type") if isinstance(content, dict) else None
-    if wire.get("is_error") or str(kind).endswith("_error"):
-        return ToolError(call_id, said)
-    return ToolResult(call_id, said)
+    failed = wire.get("is_error") or str(kind).endswith("_error")
+    return ToolError(wire["tool_use_id"], text) if failed else ToolResult(wire["tool_use_id"], text)

@@ -20,13 +20,12 @@ from ..records import loads_object
 from ..storage import paths
 from ..storage.protocol import Damage
 from .catalogue import log_damage
-from .entries import is_local
+from .model import is_local_url
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from .entries import ProviderInfo
-    from .model import Model
+    from .model import Model, ProviderInfo
 
 _LOOKS_SECRET = re.compile(r"(?:KEY|TOKEN|PAT|SECRET)$")
 _KEY_VARIABLES = {"amazon-bedrock": ("AWS_BEARER_TOKEN_BEDROCK",)}
@@ -233,7 +232,7 @@ class Keyring:
     def _needs_none(self, provider: ProviderInfo) -> bool:
         """A provider of the user's own that names no variable, or one that runs on this machine."""
         url = self._option(provider.id, "baseURL") or provider.api_url
-        return provider.configured and (not provider.env or is_local(str(url)))
+        return provider.configured and (not provider.env or is_local_url(str(url)))
 
     def _option(self, provider_id: str, name: str) -> object:
         settings = self._settings.get(provider_id)

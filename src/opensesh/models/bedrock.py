@@ -1,16 +1,21 @@
-"""Amazon Bedrock's Converse API."""
+"""Amazon Bedrock's Converse API: adapter, request signing, and the binary event stream."""
 
 from __future__ import annotations
 
+import asyncio
 import os
+from base64 import b64decode, b64encode
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Any
+from importlib import import_module
+from struct import Struct, error
+from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote
+from uuid import UUID
+from zlib import crc32
 
-from ..errors import ModelConnectionError
-from . import bedrock_regions, failures
-from .bedrock_prompt import body
-from .eventstream import Decoder
+from ..errors import AuthFailedError, ModelConnectionError
+from . import failures
+from .bedrock_request import aws_region, regional_model_id, request_body
 from .sse import json_payload
 from .stream_events import (
     Finish,
@@ -18,8 +23,6 @@ from .stream_events import (
     ReasoningDelta,
     ReasoningEnd,
     ReasoningStart,
-    Start,
-    StartStep,
     TextDelta,
     TextEnd,
     TextStart,
@@ -28,16 +31,26 @@ from .stream_events import (
     ToolInputStart,
     Usage,
 )
-from .transport import Transport, encode, ignore_break_after_finish, read_to_end
-from .wire_helpers import nested, token_count, tool_call
+from .transport import Transport
+from .wire_helpers import (
+    AnswerReader,
+    ContentBlock,
+    encode_json,
+    lower_names,
+    nested,
+    read_answer,
+    token_count,
+    tool_call,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Mapping, Sequence
+    from collections.abc import AsyncGenerator, Iterator, Mapping
 
-    from .aws import Signer
-    from .eventstream import Message
     from .request import Request
-    from .stream_events import FinishReason, Metadata, StreamEvent
+    from .stream_events import FinishReason, StreamEvent
+
+MAX_MESSAGE_BYTES = 24 * 1024 * 1024
+"""The largest message of an event stream; a length above it is noise."""
 
 _REASONS: dict[str, FinishReason] = {
     "end_turn": "stop",
@@ -50,15 +63,26 @@ _REASONS: dict[str, FinishReason] = {
     "malformed_model_output": "error",
     "malformed_tool_use": "error",
 }
+_NEEDS_BOTOCORE = (
+    "Signing requests for Amazon needs botocore. Install it with: pip install 'opensesh[bedrock]'; "
+    "or set AWS_BEARER_TOKEN_BEDROCK to an API key, which needs no signing."
+)
+_NO_CREDENTIALS = (
+    "No AWS credentials were found. Set AWS_BEARER_TOKEN_BEDROCK, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, "
+    "or sign in to a profile (aws sso login)."
+)
+_PRELUDE = Struct("!III")
+_CRC = Struct("!I")
+_NUMBERS = {2: Struct("!b"), 3: Struct("!h"), 4: Struct("!i"), 5: Struct("!q"), 8: Struct("!q")}
+_LENGTH = Struct("!H")
 
 
 class Bedrock:
-    """Whatever models Bedrock serves in ``region``.
+    """Provider for the models that Bedrock serves in ``region``.
 
-    An API key (given, or in ``AWS_BEARER_TOKEN_BEDROCK``) is sent as it is. Without one, requests are signed with AWS
-    credentials, those of ``profile`` or the usual chain, which needs botocore (``opensesh[bedrock]``). The region is
-    that of ``AWS_REGION`` or ``AWS_DEFAULT_REGION`` unless given, and ``us-east-1`` if nobody says; a model is asked
-    for by the name it has there.
+    An API key (the argument, or ``AWS_BEARER_TOKEN_BEDROCK``) is sent as a bearer token. Without one, requests are
+    signed with AWS credentials, those of ``profile`` or of the usual chain, which needs botocore
+    (``opensesh[bedrock]``). The region defaults to ``AWS_REGION``, ``AWS_DEFAULT_REGION``, then ``us-east-1``.
     """
 
     def __init__(
@@ -71,168 +95,146 @@ class Bedrock:
         headers: Mapping[str, str] | None = None,
         transport: Transport | None = None,
     ) -> None:
-        self._region = bedrock_regions.region(region)
+        self._region = aws_region(region)
         self._key = api_key or os.environ.get("AWS_BEARER_TOKEN_BEDROCK") or ""
-        ending = "amazonaws.com.cn" if self._region.startswith("cn-") else "amazonaws.com"
-        self._base_url = (base_url or f"https://bedrock-runtime.{self._region}.{ending}").rstrip("/")
-        self._profile = profile
-        self._own = {name.lower(): value for name, value in (headers or {}).items()}
-        self._signer: Signer | None = None
+        domain = "amazonaws.com.cn" if self._region.startswith("cn-") else "amazonaws.com"
+        self._base_url = (base_url or f"https://bedrock-runtime.{self._region}.{domain}").rstrip("/")
+        self._headers = {
+            "content-type": "application/json",
+            "accept": "application/vnd.amazon.eventstream",
+            **lower_names(headers),
+        }
+        self._signer = RequestSigner("bedrock", self._region, profile)
         self._transport = transport or Transport()
 
     async def stream(self, request: Request) -> AsyncGenerator[StreamEvent, None]:
         """See :class:`~opensesh.models.request.Provider`."""
         provider_id = request.model.provider_id
-        name = bedrock_regions.name_in(self._region, request.model.wire_id)
-        url = f"{self._base_url}/model/{quote(name, safe='')}/converse-stream"
-        content = encode(body(request))
-        headers = await self._authorized(url, request, content)
-        reader, decoder = Reader(provider_id, url), Decoder()
-        async with aclosing(
-            self._transport.raw(url, headers=headers, content=content, provider_id=provider_id)
-        ) as chunks:
-            with ignore_break_after_finish(lambda: reader.has_reason):
-                async for chunk in chunks:
-                    for message in decoder.feed(chunk):
-                        for item in reader.read(message):
-                            yield item
-                    if reader.finished:
-                        break
-            await read_to_end(chunks)
-        for item in reader.close():
-            yield item
+        model_id = regional_model_id(self._region, request.model.wire_id)
+        url = f"{self._base_url}/model/{quote(model_id, safe='')}/converse-stream"
+        content = encode_json(request_body(request))
+        headers = {**self._headers, **lower_names(request.headers)}
+        if self._key:
+            headers = {"authorization": f"Bearer {self._key}", **headers}
+        else:
+            headers = await asyncio.to_thread(self._signer.sign, url, headers, content)
+        wire = self._transport.raw(url, headers=headers, content=content, provider_id=provider_id)
+        async with aclosing(read_answer(wire, BedrockReader(provider_id, url))) as events:
+            async for event in events:
+                yield event
 
     async def aclose(self) -> None:
-        """Close the connections this adapter keeps."""
+        """Close the connections of this adapter."""
         await self._transport.aclose()
 
-    async def _authorized(self, url: str, request: Request, content: bytes) -> dict[str, str]:
-        import asyncio
 
-        asked = {name.lower(): value for name, value in request.headers.items()}
-        headers = {
-            "content-type": "application/json",
-            "accept": "application/vnd.amazon.eventstream",
-            **self._own,
-            **asked,
-        }
-        if self._key:
-            return {"authorization": f"Bearer {self._key}", **headers}
-        if self._signer is None:
-            from .aws import Signer
+class RequestSigner:
+    """Signs requests with Signature Version 4, by botocore.
 
-            self._signer = Signer("bedrock", self._region, self._profile)
-        return await asyncio.to_thread(self._signer.sign, url, headers, content)
+    Looking up credentials may read files and use the network, so call :meth:`sign` from a thread. They are kept, and
+    renewed when they expire.
+    """
+
+    def __init__(self, service: str, region: str, profile: str | None = None) -> None:
+        self._service = service
+        self._region = region
+        self._profile = profile
+        self._credentials: Any = None
+
+    def sign(self, url: str, headers: Mapping[str, str], content: bytes) -> dict[str, str]:
+        """Return ``headers`` with the signature of a POST of ``content``; raises :class:`AuthFailedError`."""
+        try:
+            auth, awsrequest = import_module("botocore.auth"), import_module("botocore.awsrequest")
+            exceptions = import_module("botocore.exceptions")
+        except ImportError as problem:
+            raise AuthFailedError(_NEEDS_BOTOCORE) from problem
+        request = awsrequest.AWSRequest(method="POST", url=url, data=content, headers=dict(headers))
+        try:
+            if self._credentials is None:
+                self._credentials = import_module("botocore.session").Session(profile=self._profile).get_credentials()
+            if self._credentials is None:
+                raise AuthFailedError(_NO_CREDENTIALS)
+            frozen = self._credentials.get_frozen_credentials()
+            auth.SigV4Auth(frozen, self._service, self._region).add_auth(request)
+        except (exceptions.BotoCoreError, exceptions.ClientError) as problem:
+            raise AuthFailedError(f"AWS credentials could not be used: {problem}") from problem
+        return {str(name): str(value) for name, value in request.headers.items()}
 
 
-class _Block:
-    """A content block while it grows."""
-
-    __slots__ = ("id", "kind", "metadata", "name", "pieces")
-
-    def __init__(self, kind: str, block_id: str, name: str = "") -> None:
-        self.kind = kind
-        self.id = block_id
-        self.name = name
-        self.pieces: list[str] = []
-        self.metadata: Metadata | None = None
-
-
-class Reader:
-    """Turns the messages of one answer into the common vocabulary, one by one."""
+class BedrockReader(AnswerReader[bytes]):
+    """Reads one answer of the Converse API."""
 
     def __init__(self, provider_id: str = "", url: str = "") -> None:
-        self._provider_id = provider_id
-        self._url = url
-        self._blocks: dict[int, _Block] = {}
+        super().__init__(provider_id, url)
+        self._decoder = EventStreamDecoder()
+        self._blocks: dict[int, ContentBlock] = {}
         self._reason = ""
         self._usage: dict[str, Any] = {}
-        self._begun = False
-        self.finished = False
-        """Whether the last message has come."""
 
-    @property
-    def has_reason(self) -> bool:
-        """Whether it is known why the answer ended, after which only counts can follow."""
-        return bool(self._reason)
+    def read(self, item: bytes) -> Iterator[StreamEvent]:
+        """Yield the events of the messages that ``item`` completes; those before an error come out first."""
+        for message in self._decoder.feed(item):
+            if message.headers.get(":message-type", "event") != "event":
+                raise self._failure(message)
+            data = message.payload.decode("utf-8", "replace")
+            yield from self._read_json(data, str(message.headers.get(":event-type")))
 
-    def read(self, message: Message) -> Sequence[StreamEvent]:
-        """What ``message`` means; kinds that are not known here mean nothing."""
-        kind = message.headers.get(":message-type", "event")
-        if kind != "event":
-            raise self._failure(message)
-        wire = json_payload(message.payload.decode("utf-8", "replace"), self._url)
-        try:
-            return self._event(str(message.headers.get(":event-type")), wire)
-        except (KeyError, TypeError, AttributeError) as error:
-            raise failures.unreadable(encode(wire).decode(), self._url) from error
-
-    def close(self) -> Sequence[StreamEvent]:
-        """What is left when the stream has ended: the end itself, if the counts that follow it never came."""
-        if self.finished:
-            return ()
-        if self.has_reason:
-            return self._finish()
-        raise failures.broken_off(self._url)
-
-    def _event(self, kind: str, wire: dict[str, Any]) -> Sequence[StreamEvent]:
-        if kind == "contentBlockDelta":
-            return self._delta(wire["contentBlockIndex"], wire["delta"])
-        begin: list[StreamEvent] = [] if self._begun else [Start(), StartStep()]
-        self._begun = True
-        match kind:
+    def _convert(self, wire: dict[str, Any], name: str) -> list[StreamEvent]:
+        match name:
+            case "contentBlockDelta":
+                return self._delta(wire["contentBlockIndex"], wire["delta"])
             case "contentBlockStart":
-                begin += self._open(wire["contentBlockIndex"], wire["start"])
+                # Only tool calls are announced; text and reasoning begin with their first delta.
+                tool = wire["start"].get("toolUse")
+                if tool:
+                    block = ContentBlock("tool", tool["toolUseId"], tool["name"])
+                    self._blocks[wire["contentBlockIndex"]] = block
+                    return [ToolInputStart(block.id, block.name)]
             case "contentBlockStop":
-                begin += self._close(wire["contentBlockIndex"])
+                return self._close(wire["contentBlockIndex"])
             case "messageStop":
                 self._reason = wire["stopReason"]
+                self.complete = bool(self._reason)
             case "metadata":
                 self._usage = wire["usage"]
-                begin += self._finish() if self._reason else []
+                return self.close() if self.complete else []
             case _:
                 pass
-        return begin
+        return []
 
-    def _open(self, index: int, start: dict[str, Any]) -> list[StreamEvent]:
-        """Only tool calls are announced; words and thought begin with their first delta."""
-        tool = start.get("toolUse")
-        if not tool:
-            return []
-        block = self._blocks[index] = _Block("tool", tool["toolUseId"], tool["name"])
-        return [ToolInputStart(block.id, block.name)]
-
-    def _delta(self, index: int, delta: dict[str, Any]) -> Sequence[StreamEvent]:
+    def _delta(self, index: int, delta: dict[str, Any]) -> list[StreamEvent]:
         match delta:
             case {"text": str(text)}:
                 begin = self._begin(index, "text")
-                return (*begin, TextDelta(str(index), text)) if text else begin
+                return [*begin, TextDelta(str(index), text)] if text else begin
             case {"toolUse": {"input": str(text)}}:
                 block = self._blocks[index]
-                block.pieces.append(text)
-                return (ToolInputDelta(block.id, text),) if text else ()
+                block.chunks.append(text)
+                return [ToolInputDelta(block.id, text)] if text else []
             case {"reasoningContent": _}:
-                return self._thought(index, delta["reasoningContent"])
+                return self._reasoning(index, delta["reasoningContent"])
             case _:
-                return ()
+                return []
 
-    def _begin(self, index: int, kind: str) -> tuple[StreamEvent, ...]:
+    def _begin(self, index: int, kind: str) -> list[StreamEvent]:
         if index in self._blocks:
-            return ()
-        block = self._blocks[index] = _Block(kind, str(index))
-        return (TextStart(block.id) if kind == "text" else ReasoningStart(block.id),)
+            return []
+        block = self._blocks[index] = ContentBlock(kind, str(index))
+        return [TextStart(block.id) if kind == "text" else ReasoningStart(block.id)]
 
-    def _thought(self, index: int, thought: dict[str, Any]) -> Sequence[StreamEvent]:
+    def _reasoning(self, index: int, delta: dict[str, Any]) -> list[StreamEvent]:
         begin = self._begin(index, "reasoning")
         block = self._blocks[index]
-        match thought:
+        match delta:
             case {"text": str(text)} if text:
-                return (*begin, ReasoningDelta(block.id, text))
+                return [*begin, ReasoningDelta(block.id, text)]
             case {"signature": str(signature)} if signature:
                 block.metadata = {"bedrock": {"signature": signature}}
             case {"redactedContent": str(data)}:
                 before = nested(block.metadata, "bedrock").get("redactedData", "")
-                block.metadata = {"bedrock": {"redactedData": _joined(before, data)}}
+                # Each chunk of base64 may end in padding.
+                joined = b64encode(b64decode(before) + b64decode(data)).decode() if before else data
+                block.metadata = {"bedrock": {"redactedData": joined}}
             case _:
                 pass
         return begin
@@ -245,42 +247,108 @@ class Reader:
             case "reasoning":
                 return [ReasoningEnd(str(index), block and block.metadata)]
             case "tool" if block:
-                return [ToolInputEnd(block.id), tool_call(block.id, block.name, "".join(block.pieces))]
+                return [ToolInputEnd(block.id), tool_call(block.id, block.name, "".join(block.chunks))]
             case _:
                 return []
 
-    def _finish(self) -> list[StreamEvent]:
-        self.finished = True
-        left = [event for index in list(self._blocks) for event in self._close(index)]
+    def _final_events(self) -> list[StreamEvent]:
+        events = [event for index in list(self._blocks) for event in self._close(index)]
         reason = _REASONS.get(self._reason, "unknown")
-        usage = _usage(self._usage)
-        return [*left, FinishStep(reason, usage, {"bedrock": {"usage": self._usage}}), Finish(reason, usage)]
+        # Cached input is counted apart from the rest; thinking is part of the output.
+        usage = Usage(
+            input=token_count(self._usage.get("inputTokens")),
+            output=token_count(self._usage.get("outputTokens")),
+            cache_read=token_count(self._usage.get("cacheReadInputTokens")),
+            cache_write=token_count(self._usage.get("cacheWriteInputTokens")),
+            total=token_count(self._usage.get("totalTokens")) or None,
+        )
+        return [*events, FinishStep(reason, usage, {"bedrock": {"usage": self._usage}}), Finish(reason, usage)]
 
-    def _failure(self, message: Message) -> Exception:
+    def _failure(self, message: EventStreamMessage) -> Exception:
         headers = message.headers
         name = str(headers.get(":exception-type") or headers.get(":error-code") or "")
+        text = message.payload.decode("utf-8", "replace")
         try:
-            said = json_payload(message.payload.decode("utf-8", "replace"), self._url)
+            body = json_payload(text, self.url)
         except ModelConnectionError:
-            said = {"message": str(headers.get(":error-message") or message.payload.decode("utf-8", "replace"))}
-        words = said.get("originalMessage") or said.get("message") or name
-        wire = {"type": name, "code": said.get("originalStatusCode"), "message": words}
-        return failures.from_stream_error(wire, self._provider_id, self._url)
+            body = {"message": str(headers.get(":error-message") or text)}
+        reason = body.get("originalMessage") or body.get("message") or name
+        wire = {"type": name, "code": body.get("originalStatusCode"), "message": reason}
+        return failures.from_stream_error(wire, self.provider_id, self.url)
 
 
-def _joined(one: str, other: str) -> str:
-    """The base64 of two pieces, each of which may end in padding."""
-    from base64 import b64decode, b64encode
-
-    return b64encode(b64decode(one) + b64decode(other)).decode() if one else other
+HeaderValue = bool | int | bytes | str | UUID
 
 
-def _usage(counts: dict[str, Any]) -> Usage:
-    """Bedrock counts cached input apart from fresh, and thinking as output."""
-    return Usage(
-        input=token_count(counts.get("inputTokens")),
-        output=token_count(counts.get("outputTokens")),
-        cache_read=token_count(counts.get("cacheReadInputTokens")),
-        cache_write=token_count(counts.get("cacheWriteInputTokens")),
-        total=token_count(counts.get("totalTokens")) or None,
-    )
+class EventStreamMessage(NamedTuple):
+    """One message of Amazon's event stream. The protocol's own headers begin with a colon."""
+
+    headers: dict[str, HeaderValue]
+    payload: bytes
+
+
+class EventStreamDecoder:
+    """Splits a byte stream into messages; a wrong checksum raises :class:`ModelConnectionError`.
+
+    A message is its length, the length of its headers and a checksum of both; then headers, payload, and a checksum of
+    everything.
+    """
+
+    def __init__(self) -> None:
+        self._buffer = bytearray()
+
+    def feed(self, chunk: bytes) -> list[EventStreamMessage]:
+        """Return the messages that ``chunk`` completes."""
+        self._buffer += chunk
+        messages: list[EventStreamMessage] = []
+        while (length := self._next_length()) and len(self._buffer) >= length:
+            messages.append(_message(bytes(self._buffer[:length])))
+            del self._buffer[:length]
+        return messages
+
+    def _next_length(self) -> int:
+        if len(self._buffer) < _PRELUDE.size:
+            return 0
+        length, headers, checksum = _PRELUDE.unpack_from(self._buffer)
+        if crc32(self._buffer[:8]) != checksum:
+            raise ModelConnectionError("The response is not an event stream, or was damaged (checksum of a prelude)")
+        if length > MAX_MESSAGE_BYTES or headers > length - _PRELUDE.size - _CRC.size:
+            raise ModelConnectionError(f"The stream announces an impossible message of {length} bytes")
+        return length
+
+
+def _message(data: bytes) -> EventStreamMessage:
+    _, size, _ = _PRELUDE.unpack_from(data)
+    body, (checksum,) = data[: -_CRC.size], _CRC.unpack_from(data, len(data) - _CRC.size)
+    if crc32(body) != checksum:
+        raise ModelConnectionError("The stream was damaged (checksum of a message)")
+    end = _PRELUDE.size + size
+    headers: dict[str, HeaderValue] = {}
+    at = _PRELUDE.size
+    try:
+        while at < end:
+            name_end = at + 1 + body[at]
+            name = body[at + 1 : name_end].decode()
+            headers[name], at = _header_value(body[:end], name_end)
+    except (error, IndexError, UnicodeDecodeError, ValueError) as problem:
+        raise ModelConnectionError(f"The stream has unreadable headers: {problem}") from problem
+    return EventStreamMessage(headers, body[end:])
+
+
+def _header_value(data: bytes, at: int) -> tuple[HeaderValue, int]:
+    """Return the value whose type is at ``at``, and where it ends."""
+    kind, start = data[at], at + 1
+    match kind:
+        case 0 | 1:
+            return kind == 0, start
+        case 2 | 3 | 4 | 5 | 8:
+            form = _NUMBERS[kind]
+            return form.unpack_from(data, start)[0], start + form.size
+        case 6 | 7:
+            end = start + _LENGTH.size + _LENGTH.unpack_from(data, start)[0]
+            content = data[start + _LENGTH.size : end]
+            return (content.decode() if kind == 7 else content), end
+        case 9:
+            return UUID(bytes=data[start : start + 16]), start + 16
+        case _:
+            raise ValueError(f"type {kind}")

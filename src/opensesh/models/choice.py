@@ -20,8 +20,7 @@ if TYPE_CHECKING:
 
     from .auth import Credential, Keyring
     from .catalogue import Catalogue
-    from .entries import ProviderInfo
-    from .model import Model
+    from .model import Model, ProviderInfo
 
 # Later names win.
 _FAVOURITES = ("gpt-5", "claude-sonnet-4", "big-pickle", "gemini-3-pro")
@@ -153,11 +152,11 @@ def _small_names(provider_id: str) -> Sequence[str]:
 
 def _in_region(names: list[str], region: str | None) -> list[str]:
     """Bedrock sells one model under several names; best are those served from anywhere, then from one's own region."""
-    from . import bedrock_regions
+    from .bedrock_request import REGION_PREFIXES, aws_region
 
-    wanted = ("global.", f"{bedrock_regions.region(region).split('-', maxsplit=1)[0]}.")
+    wanted = ("global.", f"{aws_region(region).split('-', maxsplit=1)[0]}.")
     prefixed = [name for prefix in wanted for name in names if name.startswith(prefix)]
-    return prefixed + [name for name in names if not name.startswith(bedrock_regions.PREFIXES)]
+    return prefixed + [name for name in names if not name.startswith(REGION_PREFIXES)]
 
 
 def _can_work(model: Model) -> bool:

@@ -1,33 +1,26 @@
-"""Gemini: whole calls, signed thoughts, and answers that may go on in a second request."""
+"""Google's Gemini API (``streamGenerateContent``)."""
 
 from __future__ import annotations
 
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import quote
 
 from ..errors import ContentFilteredError
 from . import failures
-from .google_prompt import body
-from .sse import json_payload
-from .stream_events import (
-    Finish,
-    FinishStep,
-    ReasoningDelta,
-    ReasoningEnd,
-    ReasoningStart,
-    Start,
-    StartStep,
-    TextDelta,
-    TextEnd,
-    TextStart,
-    ToolInputDelta,
-    ToolInputEnd,
-    ToolInputStart,
-    Usage,
+from .google_request import request_body
+from .stream_events import Finish, FinishStep, ToolInputDelta, ToolInputEnd, ToolInputStart, Usage
+from .transport import Transport
+from .wire_helpers import (
+    SSEReader,
+    TextPieces,
+    new_call_id,
+    object_field,
+    read_answer,
+    token_count,
+    tool_call,
+    write_arguments,
 )
-from .transport import Transport, ignore_break_after_finish
-from .wire_helpers import new_call_id, object_field, token_count, tool_call, write_arguments
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Mapping
@@ -35,14 +28,12 @@ if TYPE_CHECKING:
     from .request import Request
     from .stream_events import FinishReason, Metadata, StreamEvent
 
-Document = dict[str, Any]
-
-_CONTINUES = "CONTINUATION"
+_CONTINUATION = "CONTINUATION"
 
 _REASONS: dict[str, FinishReason] = {
     "STOP": "stop",
     "MAX_TOKENS": "length",
-    _CONTINUES: "length",
+    _CONTINUATION: "length",
     "SAFETY": "content-filter",
     "RECITATION": "content-filter",
     "BLOCKLIST": "content-filter",
@@ -62,7 +53,7 @@ _REASONS: dict[str, FinishReason] = {
 
 
 class Google:
-    """Gemini's own API. The key travels in a header, never in the address."""
+    """Provider for Gemini. The key is sent in a header, never in the URL."""
 
     def __init__(
         self,
@@ -72,180 +63,143 @@ class Google:
         headers: Mapping[str, str] | None = None,
         provider_id: str = "",
         transport: Transport | None = None,
-        mint_id: Callable[[], str] = new_call_id,
+        new_call_id: Callable[[], str] = new_call_id,
     ) -> None:
-        """``mint_id`` names the calls that come without an id: all of those before Gemini 3."""
+        """``new_call_id`` makes ids for calls that come without one: all of them before Gemini 3."""
         self._base_url = base_url.rstrip("/")
         self._headers = {**({"x-goog-api-key": api_key} if api_key else {}), **(headers or {})}
         self._provider_id = provider_id
         self._transport = transport or Transport()
-        self._mint_id = mint_id
+        self._new_call_id = new_call_id
 
     async def stream(self, request: Request) -> AsyncGenerator[StreamEvent, None]:
-        """Ask, and yield what comes. An answer longer than Gemini gives at once is asked for to its end."""
-        url = self._url(request.model.wire_id)
+        """See :class:`~opensesh.models.request.Provider`. An answer that Gemini splits takes several requests."""
+        model_id = request.model.wire_id
+        path = model_id if "/" in model_id else f"models/{model_id}"
+        url = f"{self._base_url}/{quote(path)}:streamGenerateContent?alt=sse"
         provider_id = self._provider_id or request.model.provider_id
         headers = {**self._headers, **request.headers}
-        asked = body(request)
-        answer = _Answer(self._mint_id)
-        while not answer.finish_reason:
-            async with aclosing(self._transport.sse(url, headers=headers, body=asked, provider_id=provider_id)) as wire:
-                with ignore_break_after_finish(lambda: answer.finish_reason):
-                    async for _, data in wire:
-                        for event in _read(answer, data, url, provider_id):
-                            yield event
-            _check(answer, url)
-            if token := answer.proceed():
-                asked["continuationToken"] = token
-        for event in answer.close():
-            yield event
+        body = request_body(request)
+        reader = GoogleReader(provider_id, url, self._new_call_id)
+        while not reader.finished:
+            wire = self._transport.sse(url, headers=headers, body=body, provider_id=provider_id)
+            async with aclosing(read_answer(wire, reader)) as events:
+                async for event in events:
+                    yield event
+            body["continuationToken"] = reader.continuation_token
 
     async def aclose(self) -> None:
-        """Close the connections this adapter keeps."""
+        """Close the connections of this adapter."""
         await self._transport.aclose()
 
-    def _url(self, model: str) -> str:
-        path = model if "/" in model else f"models/{model}"
-        return f"{self._base_url}/{quote(path)}:streamGenerateContent?alt=sse"
 
+class GoogleReader(SSEReader):
+    """Reads one answer, which may come in several responses."""
 
-def _read(answer: _Answer, data: str, url: str, provider_id: str) -> list[StreamEvent]:
-    chunk = json_payload(data, url)
-    if chunk.get("error"):
-        raise failures.from_stream_error(chunk, provider_id, url)
-    try:
-        return answer.read(chunk)
-    except (AttributeError, LookupError, TypeError, ValueError) as cause:
-        raise failures.unreadable(data, url) from cause
-
-
-def _check(answer: _Answer, url: str) -> None:
-    """Raise if the stream ended as none should."""
-    if answer.blocked:
-        raise ContentFilteredError(f"Gemini refused the prompt: {answer.blocked}", url=failures.public_url(url))
-    if not answer.finish_reason:
-        raise failures.broken_off(url)
-
-
-class _Answer:
-    """One answer as it arrives: chunks in, events out."""
-
-    def __init__(self, mint_id: Callable[[], str]) -> None:
-        self.blocked = ""
-        self.finish_reason = ""
-        self._begun = False
-        self._continuation = ""
-        self._message = ""
-        self._mint_id = mint_id
-        self._usage: Document = {}
-        self._spent = Usage()
-        self._calls: set[str] = set()
-        self._kind = ""
-        self._id = ""
+    def __init__(self, provider_id: str, url: str, new_call_id: Callable[[], str]) -> None:
+        super().__init__(provider_id, url)
+        self.continuation_token = ""
+        self._finish_reason = ""
+        self._finish_message = ""
+        self._block_reason = ""
+        self._new_call_id = new_call_id
+        self._usage: dict[str, Any] = {}
+        self._earlier_usage = Usage()
+        """Usage of the responses before this one."""
+        self._call_ids: set[str] = set()
+        self._pieces = TextPieces()
         self._signature: str | None = None
-        self._pieces = 0
-
-    def read(self, chunk: Document) -> list[StreamEvent]:
-        """The events in ``chunk``."""
-        out: list[StreamEvent] = [] if self._begun else [Start(), StartStep()]
-        self._begun = True
-        self._usage = object_field(chunk, "usageMetadata") or self._usage
-        candidates = chunk.get("candidates")
-        if not candidates:
-            feedback = object_field(chunk, "promptFeedback")
-            self.blocked = feedback.get("blockReasonMessage") or feedback.get("blockReason") or self.blocked
-            return out
-        candidate = candidates[0]
-        for part in object_field(candidate, "content").get("parts") or ():
-            self._read_part(part, out)
-        if reason := candidate.get("finishReason"):
-            self.finish_reason = reason
-            self._message = candidate.get("finishMessage") or ""
-            self._continuation = candidate.get("continuationToken") or ""
-        return out
-
-    def proceed(self) -> str:
-        """The token with which to ask for the rest of the answer, if there is more; the answer is then open again."""
-        if self.finish_reason != _CONTINUES or not self._continuation:
-            return ""
-        self.finish_reason = ""
-        self._spent, self._usage = self._total(), {}
-        return self._continuation
 
     def close(self) -> list[StreamEvent]:
-        """The events that end the answer."""
+        """Return the final events, or none if the answer continues in another response."""
+        if self._block_reason:
+            url = failures.public_url(self.url)
+            raise ContentFilteredError(f"Gemini refused the prompt: {self._block_reason}", url=url)
+        if self._finish_reason == _CONTINUATION and self.continuation_token:
+            self._earlier_usage, self._usage = self._total_usage(), {}
+            self._finish_reason = ""
+            self.complete = False
+            return []
+        return super().close()
+
+    def _convert(self, wire: dict[str, Any], name: str) -> list[StreamEvent]:
+        if wire.get("error"):
+            raise failures.from_stream_error(wire, self.provider_id, self.url)
+        self._usage = object_field(wire, "usageMetadata") or self._usage
+        candidates = wire.get("candidates")
+        if not candidates:
+            feedback = object_field(wire, "promptFeedback")
+            reason = feedback.get("blockReasonMessage") or feedback.get("blockReason")
+            self._block_reason = reason or self._block_reason
+            return []
+        candidate = candidates[0]
         out: list[StreamEvent] = []
-        self._end(out)
-        reason = _REASONS.get(self.finish_reason, "unknown")
-        if self._calls and reason == "stop":
-            reason = "tool-calls"
-        about: Metadata = {"finishReason": self.finish_reason}
-        if self._message:
-            about["finishMessage"] = self._message
-        usage = self._total()
-        return [*out, FinishStep(reason, usage, {"google": about}), Finish(reason, usage)]
+        for part in object_field(candidate, "content").get("parts") or ():
+            signature = part.get("thoughtSignature")
+            if call := part.get("functionCall"):
+                self._add_call(call, signature, out)
+            elif isinstance(text := part.get("text"), str):
+                self._add_text("reasoning" if part.get("thought") else "text", text, signature, out)
+        if reason := candidate.get("finishReason"):
+            self.complete = True
+            self._finish_reason = reason
+            self._finish_message = candidate.get("finishMessage") or ""
+            self.continuation_token = candidate.get("continuationToken") or ""
+        return out
 
-    def _read_part(self, part: Document, out: list[StreamEvent]) -> None:
-        signature = part.get("thoughtSignature")
-        if call := part.get("functionCall"):
-            self._call(call, signature, out)
-        elif isinstance(text := part.get("text"), str):
-            self._grow("reasoning" if part.get("thought") else "text", text, signature, out)
-
-    def _call(self, call: Document, signature: str | None, out: list[StreamEvent]) -> None:
-        self._end(out)
-        given = call.get("id") or ""
-        call_id = given if given and given not in self._calls else self._mint_id()
-        self._calls.add(call_id)
+    def _add_call(self, call: dict[str, Any], signature: str | None, out: list[StreamEvent]) -> None:
+        self._end_piece(out)
+        call_id = call.get("id") or ""
+        if not call_id or call_id in self._call_ids:
+            call_id = self._new_call_id()
+        self._call_ids.add(call_id)
         name, raw = call["name"], write_arguments(call.get("args") or {})
         out += (ToolInputStart(call_id, name), ToolInputDelta(call_id, raw), ToolInputEnd(call_id))
         out.append(tool_call(call_id, name, raw, _signed(signature)))
 
-    def _grow(self, kind: str, text: str, signature: str | None, out: list[StreamEvent]) -> None:
-        """Add to the open piece. A signature ends it: what is signed goes back exactly as it came."""
-        if text and (kind != self._kind or self._signature):
-            self._end(out)
-            self._kind, self._id = kind, f"{kind}-{self._pieces}"
-            self._pieces += 1
-            out.append(TextStart(self._id) if kind == "text" else ReasoningStart(self._id))
-        if text:
-            out.append(TextDelta(self._id, text) if kind == "text" else ReasoningDelta(self._id, text))
-        if kind == self._kind:
+    def _add_text(
+        self, kind: Literal["text", "reasoning"], text: str, signature: str | None, out: list[StreamEvent]
+    ) -> None:
+        # A signature ends its piece: signed text must be sent back exactly as it came.
+        if text and (kind != self._pieces.kind or self._signature):
+            self._end_piece(out)
+            self._pieces.begin(kind, out)
+        self._pieces.add(text, out)
+        if kind == self._pieces.kind:
             self._signature = signature or self._signature
 
-    def _end(self, out: list[StreamEvent]) -> None:
-        if self._kind:
-            ended = TextEnd if self._kind == "text" else ReasoningEnd
-            out.append(ended(self._id, _signed(self._signature)))
-        self._kind, self._signature = "", None
+    def _end_piece(self, out: list[StreamEvent]) -> None:
+        self._pieces.end(out, _signed(self._signature))
+        self._signature = None
 
-    def _total(self) -> Usage:
-        return _sum(self._spent, read_usage(self._usage)) if self._spent != Usage() else read_usage(self._usage)
+    def _final_events(self) -> list[StreamEvent]:
+        out: list[StreamEvent] = []
+        self._end_piece(out)
+        reason = _REASONS.get(self._finish_reason, "unknown")
+        if self._call_ids and reason == "stop":
+            reason = "tool-calls"
+        metadata: Metadata = {"finishReason": self._finish_reason}
+        if self._finish_message:
+            metadata["finishMessage"] = self._finish_message
+        usage = self._total_usage()
+        return [*out, FinishStep(reason, usage, {"google": metadata}), Finish(reason, usage)]
+
+    def _total_usage(self) -> Usage:
+        # Cached tokens are part of the prompt's count; thoughts are counted apart from the answer.
+        counts, earlier = self._usage, self._earlier_usage
+        cached = token_count(counts.get("cachedContentTokenCount"))
+        prompt = token_count(counts.get("promptTokenCount")) + token_count(counts.get("toolUsePromptTokenCount"))
+        total = counts.get("totalTokenCount")
+        if total is not None or earlier != Usage():
+            total = (earlier.total or 0) + token_count(total)
+        return Usage(
+            input=earlier.input + max(0, prompt - cached),
+            output=earlier.output + token_count(counts.get("candidatesTokenCount")),
+            reasoning=earlier.reasoning + token_count(counts.get("thoughtsTokenCount")),
+            cache_read=earlier.cache_read + cached,
+            total=total,
+        )
 
 
 def _signed(signature: str | None) -> Metadata | None:
     return {"google": {"thoughtSignature": signature}} if signature else None
-
-
-def _sum(one: Usage, other: Usage) -> Usage:
-    return Usage(
-        input=one.input + other.input,
-        output=one.output + other.output,
-        reasoning=one.reasoning + other.reasoning,
-        cache_read=one.cache_read + other.cache_read,
-        total=(one.total or 0) + (other.total or 0),
-    )
-
-
-def read_usage(counted: Document) -> Usage:
-    """Usage in buckets that do not overlap; Gemini counts cached tokens as prompt, and thoughts apart."""
-    cached = token_count(counted.get("cachedContentTokenCount"))
-    prompt = token_count(counted.get("promptTokenCount")) + token_count(counted.get("toolUsePromptTokenCount"))
-    total = counted.get("totalTokenCount")
-    return Usage(
-        input=max(0, prompt - cached),
-        output=token_count(counted.get("candidatesTokenCount")),
-        reasoning=token_count(counted.get("thoughtsTokenCount")),
-        cache_read=cached,
-        total=None if total is None else token_count(total),
-    )

@@ -1,16 +1,22 @@
-"""A model: what it can do, how much it holds, and what it costs."""
+"""Models and their providers: capabilities, limits, prices."""
 
 from __future__ import annotations
 
-from typing import Any, Literal
+import re
+from typing import Any, Literal, cast
 
 from msgspec import Struct
 
 Modality = Literal["text", "audio", "image", "video", "pdf"]
+ModelStatus = Literal["active", "alpha", "beta", "deprecated"]
+
+OPENAI_COMPATIBLE = "@ai-sdk/openai-compatible"
+
+_LOCAL_URL = re.compile(r"(?i)https?://(?:localhost|127(?:\.\d{1,3}){3}|\[::1\]|0\.0\.0\.0)(?::\d+)?(?:[/?#]|$)")
 
 
 class Rates(Struct, frozen=True, kw_only=True):
-    """US dollars per million tokens. ``None`` is unknown, which is not the same as free."""
+    """Prices in US dollars per million tokens. ``None`` is unknown, which is not the same as free."""
 
     input: float | None = None
     output: float | None = None
@@ -21,21 +27,21 @@ class Rates(Struct, frozen=True, kw_only=True):
 
 
 class Tier(Struct, frozen=True, kw_only=True):
-    """Rates that hold once the context (input and cache reads) is larger than ``above`` tokens."""
+    """Rates for a context (input and cache reads) larger than ``above`` tokens."""
 
     above: int
     rates: Rates
 
 
 class Price(Struct, frozen=True, kw_only=True):
-    """Base rates and those for long contexts, shortest first."""
+    """Base rates, and those for long contexts, shortest first."""
 
     rates: Rates = Rates()
     tiers: tuple[Tier, ...] = ()
 
 
 class Limit(Struct, frozen=True, kw_only=True):
-    """Tokens; 0 is unknown."""
+    """Limits in tokens; 0 is unknown."""
 
     context: int = 0
     input: int = 0
@@ -43,7 +49,7 @@ class Limit(Struct, frozen=True, kw_only=True):
 
 
 class Capabilities(Struct, frozen=True, kw_only=True):
-    """What may be asked of it."""
+    """What a model supports."""
 
     temperature: bool = False
     reasoning: bool = False
@@ -52,26 +58,26 @@ class Capabilities(Struct, frozen=True, kw_only=True):
     input: frozenset[Modality] = frozenset({"text"})
     output: frozenset[Modality] = frozenset({"text"})
     interleaved: str | None = None
-    """The field in which this server wants earlier reasoning back (``reasoning_content``), if it does."""
+    """The field for earlier reasoning (``reasoning_content``), if the server needs it back."""
 
 
 class Model(Struct, frozen=True, kw_only=True):
-    """One model of one provider, as the catalogue and the configuration describe it together."""
+    """One model of one provider, from the catalogue and the configuration."""
 
     id: str
     provider_id: str
     name: str = ""
     api_id: str = ""
-    """What the provider calls it, where that differs from ``id``."""
+    """The provider's name for it, where that differs from ``id``."""
     api_url: str = ""
-    npm: str = "@ai-sdk/openai-compatible"
-    """The name of the wire, as models.dev and OpenCode's config spell it: ``@ai-sdk/anthropic`` and so on."""
+    npm: str = OPENAI_COMPATIBLE
+    """The SDK that OpenCode uses, as models.dev names it (``@ai-sdk/anthropic``); it decides the API."""
     family: str = ""
     release_date: str = ""
-    status: Literal["active", "alpha", "beta", "deprecated"] = "active"
+    status: ModelStatus = "active"
     capabilities: Capabilities = Capabilities()
     price: Price | None = None
-    """``None``: nobody said. Then costs are unknown, never 0."""
+    """``None``: unknown. Then costs are unknown too, never 0."""
     limit: Limit = Limit()
     options: dict[str, Any] = {}
     headers: dict[str, str] = {}
@@ -79,13 +85,54 @@ class Model(Struct, frozen=True, kw_only=True):
 
     @property
     def wire_id(self) -> str:
-        """The name to put on the wire."""
+        """The name to send to the provider."""
         return self.api_id or self.id
 
     @property
     def ref(self) -> str:
         """``provider/model``."""
         return f"{self.provider_id}/{self.id}"
+
+
+class ProviderInfo(Struct, frozen=True, kw_only=True):
+    """One provider, from the catalogue and the configuration. Contains no key."""
+
+    id: str
+    name: str = ""
+    env: tuple[str, ...] = ()
+    """Environment variables with the key, or with other settings of the provider."""
+    npm: str = OPENAI_COMPATIBLE
+    api_url: str = ""
+    options: dict[str, Any] = {}
+    """The configuration's ``provider.<id>.options`` without ``apiKey``."""
+    configured: bool = False
+    """Whether the configuration mentions it."""
+
+    @property
+    def base_url(self) -> str:
+        """The configuration's ``baseURL``, which overrides the URLs of single models in the catalogue."""
+        return self.text("baseURL")
+
+    def text(self, option: str) -> str:
+        """Return the text of one of the ``options``; empty if it is missing or not text."""
+        value = self.options.get(option)
+        return value if isinstance(value, str) else ""
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """The headers that the configuration adds to every request."""
+        headers = self.options.get("headers")
+        members = cast("dict[str, Any]", headers) if isinstance(headers, dict) else {}
+        return {name: value for name, value in members.items() if isinstance(value, str)}
+
+    def __repr__(self) -> str:
+        # Options and headers may contain secrets; a repr ends up in logs.
+        return f"ProviderInfo(id={self.id!r}, name={self.name!r})"
+
+
+def is_local_url(url: str) -> bool:
+    """Return whether ``url`` is that of a server on this machine."""
+    return _LOCAL_URL.match(url) is not None
 
 
 SCRIPTED_PROVIDER = "scripted"

@@ -1,38 +1,35 @@
-"""Chat completions: OpenAI's older wire, and the one that Ollama, vLLM, LM Studio, OpenRouter, Groq, DeepSeek, xAI,
-Together and most others speak, each with an accent."""
+"""OpenAI's chat completions API.
+
+Ollama, vLLM, LM Studio, OpenRouter, Groq, DeepSeek, xAI, Together and most others offer it too, each with deviations.
+"""
 
 from __future__ import annotations
 
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from . import failures
-from .openai_chat_calls import Calls
-from .openai_chat_prompt import body, merged
-from .sse import json_payload
-from .stream_events import (
-    Finish,
-    FinishStep,
-    ReasoningDelta,
-    ReasoningEnd,
-    ReasoningStart,
-    Start,
-    StartStep,
-    TextDelta,
-    TextEnd,
-    TextStart,
-    Usage,
+from .openai_chat_request import merge_reasoning_details, request_body
+from .stream_events import Finish, FinishStep, ToolInputDelta, ToolInputEnd, ToolInputStart, Usage
+from .transport import Transport
+from .wire_helpers import (
+    SSEReader,
+    TextPieces,
+    new_call_id,
+    object_field,
+    read_answer,
+    read_arguments,
+    token_count,
+    tool_call,
+    write_arguments,
 )
-from .transport import Transport, ignore_break_after_finish, read_to_end
-from .wire_helpers import new_call_id, object_field, token_count
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Mapping
 
     from .request import Request
-    from .stream_events import FinishReason, Metadata, StreamEvent
-
-_DONE = "[DONE]"
+    from .sse import ServerSentEvent
+    from .stream_events import FinishReason, StreamEvent
 
 _REASONS: dict[str, FinishReason] = {
     "stop": "stop",
@@ -50,7 +47,7 @@ _REASONS: dict[str, FinishReason] = {
 
 
 class OpenAIChat:
-    """A server that answers ``/chat/completions``. Without a key, none is sent: local servers want none."""
+    """Provider for a server with ``/chat/completions``. An empty key is not sent: local servers need none."""
 
     def __init__(
         self,
@@ -61,202 +58,237 @@ class OpenAIChat:
         provider_id: str = "",
         transport: Transport | None = None,
         include_usage: bool = True,
-        mint_id: Callable[[], str] = new_call_id,
+        new_call_id: Callable[[], str] = new_call_id,
     ) -> None:
-        """``mint_id`` names the calls of servers that do not name them."""
+        """``new_call_id`` makes ids for calls that come without one."""
         self._url = f"{base_url.rstrip('/')}/chat/completions"
         self._headers = {**({"authorization": f"Bearer {api_key}"} if api_key else {}), **(headers or {})}
         self._provider_id = provider_id
         self._transport = transport or Transport()
         self._include_usage = include_usage
-        self._mint_id = mint_id
+        self._new_call_id = new_call_id
 
     async def stream(self, request: Request) -> AsyncGenerator[StreamEvent, None]:
-        """Ask once, and yield what comes."""
+        """See :class:`~opensesh.models.request.Provider`."""
         provider_id = self._provider_id or request.model.provider_id
-        asked = body(request, include_usage=self._include_usage)
+        body = request_body(request, include_usage=self._include_usage)
         headers = {**self._headers, **request.headers}
-        answer = _Answer(self._mint_id)
-        async with aclosing(
-            self._transport.sse(self._url, headers=headers, body=asked, provider_id=provider_id)
-        ) as wire:
-            with ignore_break_after_finish(lambda: answer.finish_reason):
-                async for name, data in wire:
-                    if data.startswith(_DONE):
-                        answer.done = True
-                        break
-                    for event in self._read(answer, name, data, provider_id):
-                        yield event
-            if not answer.done and not answer.finish_reason:
-                raise failures.broken_off(self._url)
-            for event in answer.close():
+        wire = self._transport.sse(self._url, headers=headers, body=body, provider_id=provider_id)
+        reader = OpenAIChatReader(provider_id, self._url, self._new_call_id)
+        async with aclosing(read_answer(wire, reader)) as events:
+            async for event in events:
                 yield event
-            await read_to_end(wire)
 
     async def aclose(self) -> None:
-        """Close the connections this adapter keeps."""
+        """Close the connections of this adapter."""
         await self._transport.aclose()
 
-    def _read(self, answer: _Answer, name: str, data: str, provider_id: str) -> list[StreamEvent]:
-        chunk = json_payload(data, self._url)
-        try:
-            error = _error_in(name, chunk)
-            events = [] if error else answer.read(chunk)
-        except (AttributeError, LookupError, TypeError, ValueError) as cause:
-            raise failures.unreadable(data, self._url) from cause
-        if error:
-            raise failures.from_stream_error(error, provider_id, self._url)
-        return events
 
+class OpenAIChatReader(SSEReader):
+    """Reads one answer of a chat completion."""
 
-def _error_in(name: str, chunk: dict[str, Any]) -> dict[str, Any] | None:
-    """The error a chunk reports: in its own right, in place of a choice, or as a chunk that is nothing else."""
-    if chunk.get("error") or name == "error" or chunk.get("object") == "error":
-        return chunk
-    choices = chunk.get("choices")
-    return choices[0] if choices and choices[0].get("error") else None
-
-
-class _Answer:
-    """One answer as it arrives: chunks in, events out."""
-
-    def __init__(self, mint_id: Callable[[], str]) -> None:
-        self.done = False
-        self.finish_reason = ""
-        self._begun = False
+    def __init__(self, provider_id: str, url: str, new_call_id: Callable[[], str]) -> None:
+        super().__init__(provider_id, url)
+        self._finish_reason = ""
         self._usage: dict[str, Any] = {}
-        self._calls = Calls(mint_id)
-        self._details: list[dict[str, Any]] = []
-        self._kind = ""
-        self._id = ""
-        self._pieces = 0
+        self._calls = _CallAssembler(new_call_id)
+        self._pieces = TextPieces()
+        self._reasoning_details: list[dict[str, Any]] = []
 
-    def read(self, chunk: dict[str, Any]) -> list[StreamEvent]:
-        """The events in ``chunk``."""
-        out = self._begin()
-        self._usage = (
-            object_field(chunk, "usage") or object_field(object_field(chunk, "x_groq"), "usage") or self._usage
-        )
-        choices = chunk.get("choices")
-        if choices:
-            self._read_choice(choices[0], out)
-        return out
+    def read(self, item: ServerSentEvent) -> list[StreamEvent]:
+        """Return the events that ``item`` brings; ``[DONE]`` ends the answer, with or without a reason."""
+        if item.data.startswith("[DONE]"):
+            self.complete = True
+            return self._after_start(self.close())
+        return super().read(item)
 
-    def close(self) -> list[StreamEvent]:
-        """The events that end the answer."""
-        out = self._begin()
-        self._end(out)
-        self._calls.finish(out)
-        reason = self._reason()
-        usage = read_usage(self._usage)
-        return [*out, FinishStep(reason, usage), Finish(reason, usage)]
-
-    def _begin(self) -> list[StreamEvent]:
-        if self._begun:
-            return []
-        self._begun = True
-        return [Start(), StartStep()]
-
-    def _read_choice(self, choice: dict[str, Any], out: list[StreamEvent]) -> None:
-        delta = choice.get("delta") or choice.get("message")
-        if delta:
+    def _convert(self, wire: dict[str, Any], name: str) -> list[StreamEvent]:
+        choices = wire.get("choices")
+        choice: dict[str, Any] = choices[0] if choices else {}
+        # An error comes as a chunk of its own, or in place of a choice.
+        if wire.get("error") or name == "error" or wire.get("object") == "error":
+            raise failures.from_stream_error(wire, self.provider_id, self.url)
+        if choice.get("error"):
+            raise failures.from_stream_error(choice, self.provider_id, self.url)
+        out: list[StreamEvent] = []
+        usage = object_field(wire, "usage") or object_field(object_field(wire, "x_groq"), "usage")
+        self._usage = usage or self._usage
+        if delta := choice.get("delta") or choice.get("message"):
             self._read_delta(delta, out)
         if choice.get("usage") and not self._usage:
             self._usage = object_field(choice, "usage")
         if reason := choice.get("finish_reason"):
-            self.finish_reason = str(reason)
-            self._end(out)
+            self.complete = True
+            self._finish_reason = str(reason)
+            self._end_piece(out)
             self._calls.finish(out)
+        return out
 
     def _read_delta(self, delta: dict[str, Any], out: list[StreamEvent]) -> None:
-        thought = delta.get("reasoning_content") or delta.get("reasoning") or ""
+        reasoning = delta.get("reasoning_content") or delta.get("reasoning") or ""
         if details := delta.get("reasoning_details"):
-            self._read_details(details, thought, out)
-        elif thought:
-            self._think(thought, out)
-        if content := delta.get("content") or delta.get("refusal"):
-            if isinstance(content, str):
-                self._say(content, out)
-            else:
-                self._read_parts(content, out)
+            self._add_text("reasoning", reasoning or "".join(map(_detail_text, details)), out)
+            self._reasoning_details += details
+        elif reasoning:
+            self._add_text("reasoning", reasoning, out)
+        content: str | list[dict[str, Any]] = delta.get("content") or delta.get("refusal") or []
+        # Mistral sends content in parts once a model reasons.
+        for part in [{"type": "text", "text": content}] if isinstance(content, str) else content:
+            match part:
+                case {"type": "text", "text": str(text)}:
+                    self._add_text("text", text, out)
+                case {"type": "thinking", "thinking": [*details]}:
+                    self._add_text("reasoning", "".join(map(_detail_text, details)), out)
+                case _:
+                    pass
         if calls := delta.get("tool_calls"):
-            self._end(out)
+            self._end_piece(out)
             for call in calls:
                 self._calls.read(call, out)
 
-    def _read_details(self, details: list[dict[str, Any]], thought: str, out: list[StreamEvent]) -> None:
-        self._think(thought or "".join(map(_shown, details)), out)
-        self._details += details
+    def _add_text(self, kind: Literal["text", "reasoning"], text: str, out: list[StreamEvent]) -> None:
+        if self._pieces.kind != kind:
+            self._end_piece(out)
+            self._pieces.begin(kind, out)
+        self._pieces.add(text, out)
 
-    def _read_parts(self, parts: list[dict[str, Any]], out: list[StreamEvent]) -> None:
-        """Content in parts, as Mistral sends it once a model thinks."""
-        for part in parts:
-            match part:
-                case {"type": "text", "text": str(text)}:
-                    self._say(text, out)
-                case {"type": "thinking"}:
-                    self._think("".join(map(_shown, part["thinking"])), out)
-                case _:
-                    pass
+    def _end_piece(self, out: list[StreamEvent]) -> None:
+        metadata = None
+        if self._pieces.kind == "reasoning":
+            details, self._reasoning_details = merge_reasoning_details(self._reasoning_details), []
+            metadata = {"openrouter": {"reasoning_details": details}} if details else None
+        self._pieces.end(out, metadata)
 
-    def _think(self, text: str, out: list[StreamEvent]) -> None:
-        if self._kind != "reasoning":
-            out.append(ReasoningStart(self._open("reasoning", out)))
-        if text:
-            out.append(ReasoningDelta(self._id, text))
-
-    def _say(self, text: str, out: list[StreamEvent]) -> None:
-        if self._kind != "text":
-            out.append(TextStart(self._open("text", out)))
-        out.append(TextDelta(self._id, text))
-
-    def _open(self, kind: str, out: list[StreamEvent]) -> str:
-        self._end(out)
-        self._kind = kind
-        self._id = f"{kind}-{self._pieces}"
-        self._pieces += 1
-        return self._id
-
-    def _end(self, out: list[StreamEvent]) -> None:
-        if self._kind == "text":
-            out.append(TextEnd(self._id))
-        elif self._kind == "reasoning":
-            out.append(ReasoningEnd(self._id, self._proof()))
-        self._kind = ""
-
-    def _proof(self) -> Metadata | None:
-        details, self._details = merged(self._details), []
-        return {"openrouter": {"reasoning_details": details}} if details else None
-
-    def _reason(self) -> FinishReason:
-        reason = _REASONS.get(self.finish_reason.lower(), "unknown")
-        if self._calls and reason in ("stop", "unknown"):
-            return "tool-calls"
-        if not self.finish_reason and self._pieces:
-            return "stop"
-        return reason
+    def _final_events(self) -> list[StreamEvent]:
+        out: list[StreamEvent] = []
+        self._end_piece(out)
+        self._calls.finish(out)
+        reason = _REASONS.get(self._finish_reason.lower(), "unknown")
+        if self._calls.calls and reason in ("stop", "unknown"):
+            reason = "tool-calls"
+        elif not self._finish_reason and self._pieces.count:
+            reason = "stop"
+        usage = token_usage(self._usage)
+        return [*out, FinishStep(reason, usage), Finish(reason, usage)]
 
 
-def _shown(detail: dict[str, Any]) -> str:
+def _detail_text(detail: dict[str, Any]) -> str:
     text = detail.get("text") or detail.get("summary")
     return text if isinstance(text, str) else ""
 
 
-def read_usage(counted: dict[str, Any]) -> Usage:
-    """Usage in buckets that do not overlap.
+class _CallAssembler:
+    """Puts tool calls together from fragments.
 
-    Most servers count cached tokens among the prompt's and reasoning among the completion's. Some (xAI, some of
-    DeepInfra's) count them apart, which shows in a total or a part larger than the whole.
+    OpenAI sends a call's index with every fragment, its id and name with the first. Other servers send whole calls,
+    leave out ids or indexes, repeat the name, or number every call 0. So a fragment with a name begins another call if
+    its id differs; or if it has no id, and its name differs or the call before already has all its arguments.
     """
-    prompt, completion = token_count(counted.get("prompt_tokens")), token_count(counted.get("completion_tokens"))
-    given = object_field(counted, "prompt_tokens_details")
+
+    def __init__(self, new_call_id: Callable[[], str]) -> None:
+        self.calls: list[_StreamedCall] = []
+        """In the order they began."""
+        self._new_call_id = new_call_id
+        self._by_key: dict[Any, _StreamedCall] = {}
+
+    def read(self, fragment: dict[str, Any], out: list[StreamEvent]) -> None:
+        """Add one entry of ``delta.tool_calls``."""
+        function: dict[str, Any] = fragment.get("function") or {}
+        name, wire_id, index = function.get("name") or "", fragment.get("id") or "", fragment.get("index")
+        text = function.get("arguments") or ""
+        if not isinstance(text, str):
+            text = write_arguments(text)
+        key = wire_id if index is None else index
+        call = self._by_key.get(key)
+        if index is None and not wire_id:
+            call = self.calls[-1] if self.calls else None
+        if call is None or (name and call.is_followed_by(wire_id, name, text)):
+            call = self._begin(wire_id, out)
+        self._by_key[key] = call
+        call.wire_id = call.wire_id or wire_id
+        call.name = call.name or name
+        if extra := fragment.get("extra_content"):
+            call.signature = object_field(extra, "google").get("thought_signature") or call.signature
+        call.add(text, out)
+
+    def finish(self, out: list[StreamEvent]) -> None:
+        """Complete every open call, even if its arguments are broken."""
+        for call in self.calls:
+            call.finish(out)
+
+    def _begin(self, wire_id: str, out: list[StreamEvent]) -> _StreamedCall:
+        for earlier in self.calls:
+            if earlier.has_all_arguments():
+                earlier.finish(out)
+        used_ids = {call.id for call in self.calls}
+        call = _StreamedCall(wire_id if wire_id and wire_id not in used_ids else self._new_call_id())
+        self.calls.append(call)
+        return call
+
+
+class _StreamedCall:
+    """A tool call while it streams in: announced once its name is known, complete at the latest with the answer."""
+
+    def __init__(self, call_id: str) -> None:
+        self.id = call_id
+        self.wire_id = ""
+        self.name = ""
+        self.signature: str | None = None
+        self._chunks: list[str] = []
+        self._announced = False
+        self._finished = False
+
+    def is_followed_by(self, wire_id: str, name: str, text: str) -> bool:
+        """Return whether a fragment with a name, under the same key, begins another call."""
+        if wire_id:
+            return bool(self.wire_id) and wire_id != self.wire_id
+        return name != (self.name or name) or (bool(text) and self.has_all_arguments())
+
+    def has_all_arguments(self) -> bool:
+        text = "".join(self._chunks)
+        return bool(text) and read_arguments(text)[1] is None
+
+    def add(self, text: str, out: list[StreamEvent]) -> None:
+        if self._finished:
+            return
+        if text:
+            self._chunks.append(text)
+        if self.name and not self._announced:
+            self._announce(out)
+        elif text and self._announced:
+            out.append(ToolInputDelta(self.id, text))
+
+    def finish(self, out: list[StreamEvent]) -> None:
+        if self._finished:
+            return
+        self._finished = True
+        if not self._announced:
+            self._announce(out)
+        metadata = {"google": {"thoughtSignature": self.signature}} if self.signature else None
+        out += (ToolInputEnd(self.id), tool_call(self.id, self.name, "".join(self._chunks), metadata))
+
+    def _announce(self, out: list[StreamEvent]) -> None:
+        self._announced = True
+        out.append(ToolInputStart(self.id, self.name))
+        if self._chunks:
+            out.append(ToolInputDelta(self.id, "".join(self._chunks)))
+
+
+def token_usage(counts: dict[str, Any]) -> Usage:
+    """Return usage in buckets that do not overlap.
+
+    Most servers include cached tokens in the prompt's count and reasoning in the completion's. Some (xAI, some models
+    of DeepInfra) count them apart, which shows in a total or a part that is larger than the whole.
+    """
+    prompt, completion = token_count(counts.get("prompt_tokens")), token_count(counts.get("completion_tokens"))
+    input_details = object_field(counts, "prompt_tokens_details")
     read = token_count(
-        given.get("cached_tokens") or counted.get("prompt_cache_hit_tokens") or counted.get("cached_tokens")
+        input_details.get("cached_tokens") or counts.get("prompt_cache_hit_tokens") or counts.get("cached_tokens")
     )
-    written = token_count(given.get("cache_write_tokens") or counted.get("cache_creation_input_tokens"))
-    spent = object_field(counted, "completion_tokens_details")
-    reasoning = token_count(spent.get("reasoning_tokens") or counted.get("reasoning_tokens"))
-    total = counted.get("total_tokens")
+    written = token_count(input_details.get("cache_write_tokens") or counts.get("cache_creation_input_tokens"))
+    output_details = object_field(counts, "completion_tokens_details")
+    reasoning = token_count(output_details.get("reasoning_tokens") or counts.get("reasoning_tokens"))
+    total = counts.get("total_tokens")
     beyond = token_count(total) - prompt - completion
     cached = read + written
     if not (cached > prompt and beyond >= cached):

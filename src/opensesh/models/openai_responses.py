@@ -1,21 +1,18 @@
-"""Responses: the wire of OpenAI's own models, on which reasoning survives from one step to the next."""
+"""OpenAI's responses API, on which reasoning is kept from one step to the next."""
 
 from __future__ import annotations
 
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from . import failures
-from .openai_responses_prompt import body
-from .sse import json_payload
+from .openai_responses_request import request_body
 from .stream_events import (
     Finish,
     FinishStep,
     ReasoningDelta,
     ReasoningEnd,
     ReasoningStart,
-    Start,
-    StartStep,
     TextDelta,
     TextEnd,
     TextStart,
@@ -24,13 +21,14 @@ from .stream_events import (
     ToolInputStart,
     Usage,
 )
-from .transport import Transport, read_to_end
-from .wire_helpers import object_field, token_count, tool_call
+from .transport import Transport
+from .wire_helpers import SSEReader, object_field, read_answer, token_count, tool_call
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable, Mapping
+    from collections.abc import AsyncGenerator, Mapping
 
     from .request import Request
+    from .sse import ServerSentEvent
     from .stream_events import FinishReason, Metadata, StreamEvent
 
 Document = dict[str, Any]
@@ -39,7 +37,7 @@ _INCOMPLETE: dict[str, FinishReason] = {"max_output_tokens": "length", "content_
 
 
 class OpenAIResponses:
-    """A server that answers ``/responses``."""
+    """Provider for a server with ``/responses``."""
 
     def __init__(
         self,
@@ -56,278 +54,258 @@ class OpenAIResponses:
         self._transport = transport or Transport()
 
     async def stream(self, request: Request) -> AsyncGenerator[StreamEvent, None]:
-        """Ask once, and yield what comes."""
+        """See :class:`~opensesh.models.request.Provider`."""
         provider_id = self._provider_id or request.model.provider_id
         headers = {**self._headers, **request.headers}
-        answer = _Answer()
-        async with aclosing(
-            self._transport.sse(self._url, headers=headers, body=body(request), provider_id=provider_id)
-        ) as wire:
-            async for name, data in wire:
-                if data == "[DONE]":
-                    break
-                chunk = json_payload(data, self._url)
-                kind = chunk.get("type") or name
-                if kind in ("error", "response.failed") or chunk.get("error"):
-                    raise failures.from_stream_error(chunk, provider_id, self._url)
-                try:
-                    events = answer.read(kind, chunk)
-                except (AttributeError, LookupError, TypeError, ValueError) as cause:
-                    raise failures.unreadable(data, self._url) from cause
-                for event in events:
-                    yield event
-                if answer.done:
-                    break
-            if not answer.done:
-                raise failures.broken_off(self._url)
-            await read_to_end(wire)
+        wire = self._transport.sse(self._url, headers=headers, body=request_body(request), provider_id=provider_id)
+        async with aclosing(read_answer(wire, OpenAIResponsesReader(provider_id, self._url))) as events:
+            async for event in events:
+                yield event
 
     async def aclose(self) -> None:
-        """Close the connections this adapter keeps."""
+        """Close the connections of this adapter."""
         await self._transport.aclose()
 
 
-class _Answer:
-    """One answer as it arrives: events of the wire in, events of ours out."""
+class OpenAIResponsesReader(SSEReader):
+    """Reads one answer of the responses API."""
 
-    def __init__(self) -> None:
-        self.done = False
-        self._begun = False
-        self._texts: _Items[_Text] = _Items()
-        self._calls: _Items[_Call] = _Items()
-        self._thoughts: _Items[_Thought] = _Items()
-        self._readers: dict[str, Callable[[Document, list[StreamEvent]], None]] = {
-            "response.output_item.added": self._item_added,
-            "response.output_item.done": self._item_done,
-            "response.output_text.delta": self._text_delta,
-            "response.refusal.delta": self._text_delta,
-            "response.function_call_arguments.delta": self._arguments_delta,
-            "response.reasoning_summary_part.added": self._summary_added,
-            "response.reasoning_summary_text.delta": self._summary_delta,
-            "response.reasoning_text.delta": self._reasoning_delta,
-            "response.completed": self._finish,
-            "response.incomplete": self._finish,
-        }
+    def __init__(self, provider_id: str = "", url: str = "") -> None:
+        super().__init__(provider_id, url)
+        self._messages: _ItemIndex[_MessageItem] = _ItemIndex()
+        self._calls: _ItemIndex[_FunctionCallItem] = _ItemIndex()
+        self._reasoning: _ItemIndex[_ReasoningItem] = _ItemIndex()
+        self._response: Document = {}
 
-    def read(self, kind: str, chunk: Document) -> list[StreamEvent]:
-        """The events that ``chunk`` stands for; kinds nobody asked for stand for none."""
-        out: list[StreamEvent] = [] if self._begun else [Start(), StartStep()]
-        self._begun = True
-        reader = self._readers.get(kind)
-        if reader is not None:
-            reader(chunk, out)
+    def read(self, item: ServerSentEvent) -> list[StreamEvent]:
+        """Return the events that ``item`` brings; ``[DONE]`` before the answer is complete is an error."""
+        if item.data == "[DONE]":
+            return self.close()
+        return super().read(item)
+
+    def _convert(self, wire: Document, name: str) -> list[StreamEvent]:
+        kind = wire.get("type") or name
+        if kind in ("error", "response.failed") or wire.get("error"):
+            raise failures.from_stream_error(wire, self.provider_id, self.url)
+        out: list[StreamEvent] = []
+        match kind:
+            case "response.output_text.delta" | "response.refusal.delta":
+                self._message(wire, wire["item_id"], out).add(wire["delta"], out)
+            case "response.function_call_arguments.delta":
+                call = self._calls.find(wire, wire["item_id"])
+                if call is not None:
+                    call.add(wire["delta"], out)
+            case "response.reasoning_summary_text.delta" | "response.reasoning_text.delta":
+                # The latter is the reasoning itself, from servers that run open models; it has no index.
+                index = wire["summary_index"] if "summary" in kind else 0
+                self._reasoning_item(wire, wire["item_id"]).add(index, wire["delta"], out)
+            case "response.reasoning_summary_part.added":
+                self._reasoning_item(wire, wire["item_id"]).open(wire["summary_index"], out)
+            case "response.output_item.added":
+                self._item_added(wire, wire["item"], out)
+            case "response.output_item.done":
+                self._item_done(wire, wire["item"], out)
+            case "response.completed" | "response.incomplete":
+                self._response = wire["response"]
+                self.complete = True
+                return self.close()
+            case _:
+                pass
         return out
 
-    def _item_added(self, chunk: Document, out: list[StreamEvent]) -> None:
-        item = chunk["item"]
+    def _item_added(self, wire: Document, item: Document, out: list[StreamEvent]) -> None:
         match item.get("type"):
             case "message":
-                self._texts.add(chunk, item["id"], _Text(item["id"], item.get("phase"), out))
+                self._messages.add(wire, item["id"], _MessageItem(item["id"], item.get("phase"), out))
             case "function_call":
-                self._calls.add(chunk, _name(item), _Call(item, out))
+                self._calls.add(wire, item.get("id") or item["call_id"], _FunctionCallItem(item, out))
             case "reasoning":
-                thought = self._thoughts.add(chunk, item["id"], _Thought(item["id"]))
-                thought.open(0, out, item.get("encrypted_content"))
+                reasoning = self._reasoning.add(wire, item["id"], _ReasoningItem(item["id"]))
+                reasoning.open(0, out, item.get("encrypted_content"))
             case _:
                 pass
 
-    def _item_done(self, chunk: Document, out: list[StreamEvent]) -> None:
-        item = chunk["item"]
+    def _item_done(self, wire: Document, item: Document, out: list[StreamEvent]) -> None:
         match item.get("type"):
             case "message":
-                self._text(chunk, item["id"], out).close(item, out)
+                self._message(wire, item["id"], out).close(item, out)
             case "function_call":
-                name = _name(item)
-                call = self._calls.find(chunk, name) or self._calls.add(chunk, name, _Call(item, out))
+                item_id = item.get("id") or item["call_id"]
+                call = self._calls.find(wire, item_id)
+                if call is None:
+                    call = self._calls.add(wire, item_id, _FunctionCallItem(item, out))
                 call.close(item, out)
             case "reasoning":
-                self._thought(chunk, item["id"]).close(item, out)
+                self._reasoning_item(wire, item["id"]).close(item, out)
             case _:
                 pass
 
-    def _text_delta(self, chunk: Document, out: list[StreamEvent]) -> None:
-        self._text(chunk, chunk["item_id"], out).grow(chunk["delta"], out)
+    def _message(self, wire: Document, item_id: str, out: list[StreamEvent]) -> _MessageItem:
+        found = self._messages.find(wire, item_id)
+        return found or self._messages.add(wire, item_id, _MessageItem(item_id, None, out))
 
-    def _arguments_delta(self, chunk: Document, out: list[StreamEvent]) -> None:
-        call = self._calls.find(chunk, chunk["item_id"])
-        if call is not None:
-            call.grow(chunk["delta"], out)
+    def _reasoning_item(self, wire: Document, item_id: str) -> _ReasoningItem:
+        return self._reasoning.find(wire, item_id) or self._reasoning.add(wire, item_id, _ReasoningItem(item_id))
 
-    def _summary_added(self, chunk: Document, out: list[StreamEvent]) -> None:
-        self._thought(chunk, chunk["item_id"]).open(chunk["summary_index"], out)
-
-    def _summary_delta(self, chunk: Document, out: list[StreamEvent]) -> None:
-        self._thought(chunk, chunk["item_id"]).grow(chunk["summary_index"], chunk["delta"], out)
-
-    def _reasoning_delta(self, chunk: Document, out: list[StreamEvent]) -> None:
-        """The thought itself rather than a summary, from servers that run open models."""
-        self._thought(chunk, chunk["item_id"]).grow(0, chunk["delta"], out)
-
-    def _text(self, chunk: Document, item_id: str, out: list[StreamEvent]) -> _Text:
-        return self._texts.find(chunk, item_id) or self._texts.add(chunk, item_id, _Text(item_id, None, out))
-
-    def _thought(self, chunk: Document, item_id: str) -> _Thought:
-        return self._thoughts.find(chunk, item_id) or self._thoughts.add(chunk, item_id, _Thought(item_id))
-
-    def _finish(self, chunk: Document, out: list[StreamEvent]) -> None:
-        response = chunk["response"]
-        self.done = True
-        for piece in (*self._thoughts.all, *self._texts.all, *self._calls.all):
-            piece.close({}, out)
-        reason = self._reason(object_field(response, "incomplete_details").get("reason"))
-        usage = read_usage(object_field(response, "usage"))
-        about = {"responseId": response.get("id"), "serviceTier": response.get("service_tier")}
-        metadata: Metadata = {"openai": {name: value for name, value in about.items() if value is not None}}
-        out += (FinishStep(reason, usage, metadata), Finish(reason, usage))
-
-    def _reason(self, incomplete: str | None) -> FinishReason:
+    def _final_events(self) -> list[StreamEvent]:
+        out: list[StreamEvent] = []
+        for item in (*self._reasoning.items, *self._messages.items, *self._calls.items):
+            item.close({}, out)
+        incomplete = object_field(self._response, "incomplete_details").get("reason")
+        reason: FinishReason = "unknown" if incomplete else "stop"
         if incomplete in _INCOMPLETE:
-            return _INCOMPLETE[incomplete]
-        if self._calls.all:
-            return "tool-calls"
-        return "unknown" if incomplete else "stop"
+            reason = _INCOMPLETE[incomplete]
+        elif self._calls.items:
+            reason = "tool-calls"
+        usage = _token_usage(object_field(self._response, "usage"))
+        about = {"responseId": self._response.get("id"), "serviceTier": self._response.get("service_tier")}
+        metadata: Metadata = {"openai": {name: value for name, value in about.items() if value is not None}}
+        return [*out, FinishStep(reason, usage, metadata), Finish(reason, usage)]
 
 
-def _name(call: Document) -> str:
-    return call.get("id") or call["call_id"]
+class _OutputItem:
+    """An item of the answer while it streams in."""
+
+    def __init__(self, item_id: str) -> None:
+        self.id = item_id
+        self.closed = False
 
 
-class _Piece(Protocol):
-    closed: bool
+ItemT = TypeVar("ItemT", bound=_OutputItem)
 
 
-P = TypeVar("P", bound=_Piece)
+class _ItemIndex(Generic[ItemT]):
+    """The items of one kind so far.
 
-
-class _Items(Generic[P]):
-    """Items of one kind, as far as they have come.
-
-    An event names its item by an id. GitHub Copilot, and proxies before it, give the same item another id with every
-    event; then its place in the answer tells which one is meant.
+    Events name their item by an id. GitHub Copilot, and proxies before it, change that id with every event; then the
+    item's position in the answer identifies it.
     """
 
     def __init__(self) -> None:
-        self.all: list[P] = []
-        self._by_id: dict[str, P] = {}
-        self._by_place: dict[int, P] = {}
+        self.items: list[ItemT] = []
+        self._by_id: dict[str, ItemT] = {}
+        self._by_position: dict[int, ItemT] = {}
 
-    def add(self, chunk: Document, item_id: str, piece: P) -> P:
-        self.all.append(piece)
-        self._by_id[item_id] = self._by_place[chunk.get("output_index", -1)] = piece
-        return piece
+    def add(self, wire: Document, item_id: str, item: ItemT) -> ItemT:
+        self.items.append(item)
+        self._by_id[item_id] = self._by_position[wire.get("output_index", -1)] = item
+        return item
 
-    def find(self, chunk: Document, item_id: str) -> P | None:
+    def find(self, wire: Document, item_id: str) -> ItemT | None:
         if item_id in self._by_id:
             return self._by_id[item_id]
-        at = self._by_place.get(chunk.get("output_index", -1))
-        return None if at is None or at.closed else at
+        item = self._by_position.get(wire.get("output_index", -1))
+        return None if item is None or item.closed else item
 
 
-class _Text:
-    """A message of the model's."""
+class _MessageItem(_OutputItem):
+    """Text of the model."""
 
     def __init__(self, item_id: str, phase: str | None, out: list[StreamEvent]) -> None:
-        self._id = item_id
+        super().__init__(item_id)
         self._phase = phase
-        self._grown = False
-        self.closed = False
+        self._has_text = False
         out.append(TextStart(item_id, self._metadata()))
 
-    def grow(self, text: str, out: list[StreamEvent]) -> None:
+    def add(self, text: str, out: list[StreamEvent]) -> None:
         if text:
-            self._grown = True
-            out.append(TextDelta(self._id, text))
+            self._has_text = True
+            out.append(TextDelta(self.id, text))
 
     def close(self, item: Document, out: list[StreamEvent]) -> None:
         if self.closed:
             return
         self.closed = True
         self._phase = item.get("phase") or self._phase
-        if not self._grown:
+        if not self._has_text:
             content = item.get("content") or ()
-            self.grow("".join(part.get("text") or part.get("refusal") or "" for part in content), out)
-        out.append(TextEnd(self._id, self._metadata()))
+            self.add("".join(part.get("text") or part.get("refusal") or "" for part in content), out)
+        out.append(TextEnd(self.id, self._metadata()))
 
     def _metadata(self) -> Metadata:
-        return {"openai": {"itemId": self._id, **({"phase": self._phase} if self._phase else {})}}
+        return {"openai": {"itemId": self.id, **({"phase": self._phase} if self._phase else {})}}
 
 
-class _Call:
-    """A function call."""
+class _FunctionCallItem(_OutputItem):
+    """A tool call."""
 
     def __init__(self, item: Document, out: list[StreamEvent]) -> None:
-        self._id = item["call_id"]
+        super().__init__(item["call_id"])
         self._item_id = item.get("id")
         self._name = item["name"]
-        self._text: list[str] = []
-        self.closed = False
-        out.append(ToolInputStart(self._id, self._name))
+        self._chunks: list[str] = []
+        out.append(ToolInputStart(self.id, self._name))
 
-    def grow(self, text: str, out: list[StreamEvent]) -> None:
+    def add(self, text: str, out: list[StreamEvent]) -> None:
         if text:
-            self._text.append(text)
-            out.append(ToolInputDelta(self._id, text))
+            self._chunks.append(text)
+            out.append(ToolInputDelta(self.id, text))
 
     def close(self, item: Document, out: list[StreamEvent]) -> None:
         if self.closed:
             return
         self.closed = True
-        if not self._text:
-            self.grow(item.get("arguments") or "", out)
-        raw = item.get("arguments") or "".join(self._text)
+        if not self._chunks:
+            self.add(item.get("arguments") or "", out)
+        raw = item.get("arguments") or "".join(self._chunks)
         metadata: Metadata | None = {"openai": {"itemId": self._item_id}} if self._item_id else None
-        out += (ToolInputEnd(self._id), tool_call(self._id, self._name, raw, metadata))
+        out += (ToolInputEnd(self.id), tool_call(self.id, self._name, raw, metadata))
 
 
-class _Thought:
-    """A reasoning item: one or more summaries, each a piece of its own, that share an id and a proof.
+class _ReasoningItem(_OutputItem):
+    """Reasoning: one or more summaries, each a piece of its own, that share an id and the encrypted content.
 
-    The proof (``encrypted_content``) is final only when the item is, so the last summary carries it.
+    The encrypted content is final only when the item is done, so the last summary carries it.
     """
 
     def __init__(self, item_id: str) -> None:
-        self._id = item_id
-        self._proof: str | None = None
+        super().__init__(item_id)
+        self._encrypted: str | None = None
         self._index: int | None = None
-        self.closed = False
 
-    def open(self, index: int, out: list[StreamEvent], proof: str | None = None) -> None:
+    def open(self, index: int, out: list[StreamEvent], encrypted: str | None = None) -> None:
         if index == self._index or self.closed:
             return
-        self._proof = proof or self._proof
+        self._encrypted = encrypted or self._encrypted
         if self._index is not None:
-            out.append(ReasoningEnd(self._piece(), {"openai": {"itemId": self._id}}))
+            out.append(ReasoningEnd(self._piece_id(), {"openai": {"itemId": self.id}}))
         self._index = index
-        out.append(ReasoningStart(self._piece(), self._metadata()))
+        out.append(ReasoningStart(self._piece_id(), self._metadata()))
 
-    def grow(self, index: int, text: str, out: list[StreamEvent]) -> None:
+    def add(self, index: int, text: str, out: list[StreamEvent]) -> None:
         self.open(index, out)
-        out.append(ReasoningDelta(self._piece(), text))
+        out.append(ReasoningDelta(self._piece_id(), text))
 
     def close(self, item: Document, out: list[StreamEvent]) -> None:
         if self.closed:
             return
         self.open(self._index or 0, out)
         self.closed = True
-        self._proof = item.get("encrypted_content") or self._proof
-        out.append(ReasoningEnd(self._piece(), self._metadata()))
+        self._encrypted = item.get("encrypted_content") or self._encrypted
+        out.append(ReasoningEnd(self._piece_id(), self._metadata()))
 
-    def _piece(self) -> str:
-        return f"{self._id}:{self._index}"
+    def _piece_id(self) -> str:
+        return f"{self.id}:{self._index}"
 
     def _metadata(self) -> Metadata:
-        return {"openai": {"itemId": self._id, "reasoningEncryptedContent": self._proof}}
+        return {"openai": {"itemId": self.id, "reasoningEncryptedContent": self._encrypted}}
 
 
-def read_usage(counted: Document) -> Usage:
-    """Usage in buckets that do not overlap; OpenAI counts cached tokens as input and reasoning as output."""
-    given, spent = object_field(counted, "input_tokens_details"), object_field(counted, "output_tokens_details")
-    read, written = token_count(given.get("cached_tokens")), token_count(given.get("cache_write_tokens"))
-    reasoning = token_count(spent.get("reasoning_tokens"))
-    total = counted.get("total_tokens")
+def _token_usage(counts: Document) -> Usage:
+    # Cached tokens are part of the input's count, reasoning is part of the output's.
+    input_details, output_details = (
+        object_field(counts, "input_tokens_details"),
+        object_field(counts, "output_tokens_details"),
+    )
+    read, written = (
+        token_count(input_details.get("cached_tokens")),
+        token_count(input_details.get("cache_write_tokens")),
+    )
+    reasoning = token_count(output_details.get("reasoning_tokens"))
+    total = counts.get("total_tokens")
     return Usage(
-        input=max(0, token_count(counted.get("input_tokens")) - read - written),
-        output=max(0, token_count(counted.get("output_tokens")) - reasoning),
+        input=max(0, token_count(counts.get("input_tokens")) - read - written),
+        output=max(0, token_count(counts.get("output_tokens")) - reasoning),
         reasoning=reasoning,
         cache_read=read,
         cache_write=written,

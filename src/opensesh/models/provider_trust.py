@@ -1,11 +1,11 @@
-"""Models of a project's own: nothing is sent to an address that its configuration gives to one, and no script is played
-that it names in place of one, before the user has trusted them.
+"""Trust in the providers and scripts of a project's configuration.
 
-Whoever answers at an address is told everything that is said, gets the user's key for that provider, and decides what
-tools are called. A server on this machine needs no trust. Trust is in the addresses, and in what goes along with each
-request: variables that hold the key, the key, headers. Names, limits and prices may change.
+A server at a URL that a project configures receives the whole conversation and the user's key for that provider, and
+decides which tools are called. So nothing is sent to it before the user has trusted it; a server on this machine needs
+no trust. Trust covers the URLs and what goes with each request: the key, the variables that contain it, and headers.
+Names, limits and prices may change.
 
-A script decides what tools are called, too: it is a program. Trust is in its text.
+A script decides which tools are called, too: it is a program. Trust covers its text.
 """
 
 from __future__ import annotations
@@ -16,76 +16,78 @@ from typing import TYPE_CHECKING, Any
 
 from ..config.source import read_limited
 from ..config.trust import UntrustedItem, configured_values, digest, owner_of, why_untrusted
-from .entries import is_local
-from .model import SCRIPTED_PROMPT, SCRIPTED_PROVIDER
+from .model import SCRIPTED_PROMPT, SCRIPTED_PROVIDER, is_local_url
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
 
-    from ..config import Config, Origin
+    from ..config import Config
     from ..config.source import SettingPath
 
 
 def provider_trust_items(config: Config) -> list[UntrustedItem]:
-    """The providers and scripts that need trust."""
-    providers = (_provider(config, name) for name in config.settings.provider)
-    scripts = {each.key: each for each in _scripts(config)}
-    return [*(each for each in providers if each is not None), *scripts.values()]
+    """Return the providers and scripts that need trust."""
+    providers = (_provider_item(config, name) for name in config.settings.provider)
+    scripts = {item.key: item for item in _script_items(config)}
+    return [*(item for item in providers if item is not None), *scripts.values()]
 
 
 def untrusted_reason(config: Config, provider_id: str, model_id: str = "") -> str:
-    """Why nothing must be asked of this provider, or of this model that plays a script, in words; nothing if it may."""
+    """Return why this provider, or this scripted model, must not be used; empty if it may."""
     if provider_id == SCRIPTED_PROVIDER:
-        each = next((script for script in _scripts(config) if script.name == model_id), None)
+        item = next((script for script in _script_items(config) if script.name == model_id), None)
     else:
-        each = _provider(config, provider_id) if provider_id in config.settings.provider else None
-    why = why_untrusted(config, each)
-    if each is None or not why:
+        item = _provider_item(config, provider_id) if provider_id in config.settings.provider else None
+    reason = why_untrusted(config, item)
+    if item is None or not reason:
         return ""
-    wish = "the script {} played" if each.kind == "script" else "everything that is said sent to {}"
-    return f"{each.named_by} would have {wish.format(each.what)}: {why} ('opensesh plugins --trust' has it used)"
+    effect = "would play the script" if item.kind == "script" else "would send the conversation to"
+    return f"{item.named_by} {effect} {item.what}: {reason} ('opensesh plugins --trust' allows it)"
 
 
-def _scripts(config: Config) -> Iterator[UntrustedItem]:
-    """The scripts that the project has played. One that is not there is nothing to be trusted."""
+def _script_items(config: Config) -> Iterator[UntrustedItem]:
+    """Yield the existing scripts that the project names as models."""
     for path, origin in config.origins.items():
         if path[-1] not in ("model", "small_model") or owner_of(origin, config) != "project":
             continue
         provider_id, _, name = _value(config, path).partition("/")
-        text = _text(name) if provider_id == SCRIPTED_PROVIDER and name != SCRIPTED_PROMPT else None
-        if text is not None:
-            key = f"{origin.source}#{SCRIPTED_PROVIDER}/{name}"
-            yield UntrustedItem("script", name, os.path.abspath(name), path, origin, key, digest(text))
+        if provider_id != SCRIPTED_PROVIDER or name == SCRIPTED_PROMPT:
+            continue
+        try:
+            text = read_limited(name)
+        except (FileNotFoundError, ValueError):  # ValueError: an impossible file name
+            continue
+        except OSError:
+            text = b""
+        key = f"{origin.source}#{SCRIPTED_PROVIDER}/{name}"
+        yield UntrustedItem("script", name, os.path.abspath(name), path, origin, key, digest(text))
 
 
-def _text(path: str) -> bytes | None:
-    try:
-        return read_limited(path)
-    except (FileNotFoundError, ValueError):  # ValueError: no file can be called so
-        return None
-    except OSError:
-        return b""
-
-
-def _provider(config: Config, name: str) -> UntrustedItem | None:
-    origin = next(_named(config, name), None)
+def _provider_item(config: Config, name: str) -> UntrustedItem | None:
+    """Return the item for a provider if the project gives it a URL on another machine."""
+    remote = (
+        origin
+        for path, origin in config.origins.items()
+        if path[:2] == ("provider", name)
+        and _is_url(path[2:])
+        and owner_of(origin, config) == "project"
+        and not is_local_url(_value(config, path))
+    )
+    origin = next(remote, None)
     if origin is None:
         return None
-    every = configured_values(config, "provider", name, files=True)
-    said = {path: value for path, value in every.items() if _is_address(path) or _goes_along(path)}
-    key = f"{origin.source}#provider.{name}"
-    now = digest(json.dumps([*said.items()]).encode())
-    what = _what(configured_values(config, "provider", name))
-    return UntrustedItem("provider", name, what, ("provider", name), origin, key, now)
-
-
-def _named(config: Config, name: str) -> Iterator[Origin]:
-    """Where the project names an address elsewhere."""
-    for path, origin in config.origins.items():
-        if path[:2] != ("provider", name) or not _is_address(path[2:]):
-            continue
-        if owner_of(origin, config) == "project" and not is_local(_value(config, path)):
-            yield origin
+    values = configured_values(config, "provider", name, files=True)
+    covered = {path: value for path, value in values.items() if _is_url(path) or _is_sent(path)}
+    urls = [str(value) for path, value in configured_values(config, "provider", name).items() if _is_url(path)]
+    return UntrustedItem(
+        kind="provider",
+        name=name,
+        what=", ".join(dict.fromkeys(urls)),
+        setting=("provider", name),
+        named_by=origin,
+        key=f"{origin.source}#provider.{name}",
+        digest=digest(json.dumps([*covered.items()]).encode()),
+    )
 
 
 def _value(config: Config, path: SettingPath) -> str:
@@ -95,7 +97,7 @@ def _value(config: Config, path: SettingPath) -> str:
     return str(value)
 
 
-def _is_address(path: SettingPath) -> bool:
+def _is_url(path: SettingPath) -> bool:
     match path:
         case ("api",) | ("options", "baseURL" | "endpoint") | ("models", _, "provider", "api"):
             return True
@@ -103,13 +105,9 @@ def _is_address(path: SettingPath) -> bool:
             return False
 
 
-def _goes_along(path: SettingPath) -> bool:
+def _is_sent(path: SettingPath) -> bool:
     match path:
         case ("env", *_) | ("options", "apiKey") | ("options", "headers", *_) | ("models", _, "headers", *_):
             return True
         case _:
             return False
-
-
-def _what(said: Mapping[SettingPath, Any]) -> str:
-    return ", ".join(dict.fromkeys(str(value) for path, value in said.items() if _is_address(path)))

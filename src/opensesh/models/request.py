@@ -1,4 +1,4 @@
-"""What is sent to a model, in no provider's dialect."""
+"""Requests to models, independent of the provider."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
 
 
 class Text(Struct, frozen=True, kw_only=True, tag="text"):
-    """Words."""
+    """Text."""
 
     text: str
     metadata: dict[str, Any] | None = None
 
 
 class File(Struct, frozen=True, kw_only=True, tag="file"):
-    """An image, a PDF or the like; ``url`` is ``data:`` with base64, or one the provider fetches itself."""
+    """An image, a PDF or another file; ``url`` is ``data:`` with base64, or one that the provider fetches."""
 
     mime: str
     url: str
@@ -30,7 +30,7 @@ class File(Struct, frozen=True, kw_only=True, tag="file"):
 
 
 class Reasoning(Struct, frozen=True, kw_only=True, tag="reasoning"):
-    """Earlier thought of this same model, with the metadata that proves it."""
+    """Earlier reasoning of the same model, with the metadata that proves it."""
 
     text: str
     metadata: dict[str, Any] | None = None
@@ -46,7 +46,7 @@ class ToolUse(Struct, frozen=True, kw_only=True, tag="tool-call"):
 
 
 class ToolUseResult(Struct, frozen=True, kw_only=True, tag="tool-result"):
-    """What the tool answered: words, or words and files."""
+    """The result of a tool call: text and files."""
 
     id: str
     name: str
@@ -60,25 +60,25 @@ class System(Struct, frozen=True, kw_only=True, tag="system"):
 
     text: str
     cache: bool = False
-    """A cache point lies after this message, for providers that want to be told."""
+    """Whether to put a cache point after this message, for providers that need explicit ones."""
 
 
 class User(Struct, frozen=True, kw_only=True, tag="user"):
-    """What the user said."""
+    """A message of the user."""
 
     content: tuple[Text | File, ...]
     cache: bool = False
 
 
 class Assistant(Struct, frozen=True, kw_only=True, tag="assistant"):
-    """What the model said."""
+    """A message of the model."""
 
     content: tuple[Text | Reasoning | ToolUse, ...]
     cache: bool = False
 
 
 class ToolResults(Struct, frozen=True, kw_only=True, tag="tool"):
-    """What the tools answered; always right after the assistant that called them, one result a call."""
+    """Tool results; always right after the assistant message with the calls, one result for each."""
 
     content: tuple[ToolUseResult, ...]
     cache: bool = False
@@ -86,9 +86,12 @@ class ToolResults(Struct, frozen=True, kw_only=True, tag="tool"):
 
 ModelMessage: TypeAlias = System | User | Assistant | ToolResults
 
+IDLE_TIMEOUT_SECONDS = 300.0
+"""How long a provider may be silent by default."""
+
 
 class ToolSpec(Struct, frozen=True, kw_only=True):
-    """A tool on offer; ``parameters`` is a JSON schema of an object."""
+    """A tool that the model may call; ``parameters`` is a JSON schema of an object."""
 
     name: str
     description: str
@@ -96,7 +99,7 @@ class ToolSpec(Struct, frozen=True, kw_only=True):
 
 
 class Request(Struct, frozen=True, kw_only=True):
-    """One model call. System blocks come first in ``messages``."""
+    """One model call. System messages come first in ``messages``."""
 
     model: Model
     messages: tuple[ModelMessage, ...]
@@ -107,15 +110,15 @@ class Request(Struct, frozen=True, kw_only=True):
     top_p: float | None = None
     top_k: int | None = None
     options: dict[str, Any] = {}
-    """The provider's own settings (``reasoningEffort``, ``thinking``), under the names OpenCode's config uses."""
+    """Settings of the provider (``reasoningEffort``, ``thinking``), under the names of OpenCode's configuration."""
     headers: dict[str, str] = {}
 
 
 class Provider(Protocol):
-    """Something that can be asked: an adapter with its key, or the scripted model."""
+    """Answers model calls: an adapter with its key, or the scripted model."""
 
     def stream(self, request: Request) -> AsyncIterator[StreamEvent]:
-        """Ask once, and yield what comes. No retries here: whoever asks decides.
+        """Call the model once and yield the events of its answer. Retries are up to the caller.
 
         Raises :class:`~opensesh.errors.ModelError`, before or between events. Closing the iterator (or cancelling the
         task that reads it) drops the connection at once.

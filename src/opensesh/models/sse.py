@@ -1,7 +1,8 @@
-"""Server-sent events: bytes in, events out."""
+"""Server-sent events."""
 
 from __future__ import annotations
 
+import json
 from typing import Any, NamedTuple, cast
 
 import msgspec
@@ -13,31 +14,31 @@ _decode = msgspec.json.Decoder().decode
 
 
 class ServerSentEvent(NamedTuple):
-    """One event. ``event`` is ``message`` where the server gave it no name."""
+    """One event; ``event`` is ``message`` where the server sent no name."""
 
     event: str
     data: str
 
 
 class SSESplitter:
-    """Splits a byte stream into events, wherever the network happened to cut it.
+    """Splits a byte stream into events.
 
-    Lines may end in LF, CR or CRLF; several ``data`` lines are joined by LF; comments, ``id`` and ``retry`` are
-    passed over. An event without data is none. Bytes that are not UTF-8 become U+FFFD.
+    Lines end in LF, CR or CRLF; several ``data`` lines are joined by LF. Comments, ``id``, ``retry`` and events without
+    data are ignored. Bytes that are not UTF-8 become U+FFFD.
     """
 
     def __init__(self) -> None:
         self._pending: list[bytes] = []
         self._cr = False
-        self._begun = False
+        self._started = False
 
     def feed(self, chunk: bytes) -> list[ServerSentEvent]:
-        """The events that ``chunk`` completes."""
+        """Return the events that ``chunk`` completes."""
         if self._cr or b"\r" in chunk:
-            chunk = self._line_feeds(chunk)
+            chunk = self._normalize_newlines(chunk)
         pending = self._pending
         if b"\n\n" not in chunk and not (chunk[:1] == b"\n" and pending and pending[-1][-1:] == b"\n"):
-            # Joined only when an event is complete, so that one of many chunks costs no more than its size.
+            # Chunks are joined only when an event is complete: an event of many chunks costs no more than its size.
             if chunk:
                 pending.append(chunk)
             return []
@@ -48,22 +49,22 @@ class SSESplitter:
         return self._parse(blocks)
 
     def close(self) -> list[ServerSentEvent]:
-        """What is left at the end: servers that forget the last empty line are understood."""
+        """Return what is left at the end; some servers omit the last empty line."""
         rest = b"".join(self._pending)
         self._pending = []
         return self._parse([rest]) if rest else []
 
-    def _line_feeds(self, chunk: bytes) -> bytes:
+    def _normalize_newlines(self, chunk: bytes) -> bytes:
         if self._cr and chunk[:1] == b"\n":
-            chunk = chunk[1:]  # the other half of a CRLF whose CR ended the chunk before
+            chunk = chunk[1:]  # second half of a CRLF that was split between two chunks
             self._cr = False
         if chunk:
             self._cr = chunk[-1:] == b"\r"
         return chunk.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
 
     def _parse(self, blocks: list[bytes]) -> list[ServerSentEvent]:
-        if not self._begun and blocks:
-            self._begun = True
+        if not self._started and blocks:
+            self._started = True
             blocks[0] = blocks[0].removeprefix(_BOM)
         events = [_parse_block(block.decode("utf-8", "replace")) for block in blocks]
         return [event for event in events if event is not None]
@@ -84,30 +85,24 @@ def _parse_block(block: str) -> ServerSentEvent | None:
 
 
 def json_payload(data: str, url: str = "") -> dict[str, Any]:
-    """The JSON object in an event's ``data``. Anything else is a broken stream: :class:`ModelConnectionError`."""
+    """Return the JSON object in an event's ``data``; anything else raises :class:`ModelConnectionError`."""
     value: object
     try:
         value = _decode(data)
     except (msgspec.MsgspecError, UnicodeEncodeError, RecursionError):
-        value = _read_leniently(data)
+        value = _decode_with_surrogates(data)
     if not isinstance(value, dict):
-        raise _no_object(data, url)
+        from .failures import BODY_LIMIT, public_url, scrub  # only here: most callers need no error texts
+
+        body = scrub(data[:BODY_LIMIT])
+        shown = body if len(body) <= 80 else f"{body[:80]}..."
+        message = f"The stream contained something other than a JSON object: {shown}"
+        raise ModelConnectionError(message, url=public_url(url), body=body)
     return cast("dict[str, Any]", value)
 
 
-def _no_object(data: str, url: str) -> ModelConnectionError:
-    from .failures import BODY_LIMIT, public_url, scrub
-
-    said = scrub(data[:BODY_LIMIT])
-    shown = said if len(said) <= 80 else f"{said[:80]}..."
-    message = f"The stream held something that is no JSON object: {shown}"
-    return ModelConnectionError(message, url=public_url(url), body=said)
-
-
-def _read_leniently(data: str) -> object:
-    """JSON with half a character in it, which servers that cut text by UTF-16 units do send."""
-    import json
-
+def _decode_with_surrogates(data: str) -> object:
+    """Decode JSON that contains lone surrogates, as servers send that cut text by UTF-16 units."""
     try:
         value: object = json.loads(data)
         return json.loads(replace_surrogates(json.dumps(value, ensure_ascii=False)))
@@ -116,5 +111,5 @@ def _read_leniently(data: str) -> object:
 
 
 def replace_surrogates(text: str) -> str:
-    """``text`` with surrogate pairs joined and lone halves replaced by U+FFFD, so that it can be encoded."""
+    """Join surrogate pairs in ``text`` and replace lone surrogates by U+FFFD, so that it can be encoded."""
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")

@@ -1,14 +1,13 @@
-"""The one vocabulary every provider's stream is turned into.
+"""Events of a model's answer, the same for every provider.
 
 The order in one step: ``start``, ``start-step``, then content, then ``finish-step`` and ``finish``. A piece of content
-opens with its ``-start``, grows by ``-delta`` and closes with its ``-end``, all under one ``id`` that is unique
-within the step; pieces may overlap. A tool call is announced by ``tool-input-start``, may show its arguments as they
-arrive, and is complete with ``tool-call``. An adapter reports what went wrong by raising
-:class:`~opensesh.errors.ModelError`; ``tool-result`` and ``tool-error`` come from whoever runs the tool: the engine,
-or a provider that runs its own.
+begins with ``-start``, grows by ``-delta`` and ends with ``-end``, all under one ``id`` that is unique within the step;
+pieces may overlap. A tool call begins with ``tool-input-start``, may stream its arguments, and is complete with
+``tool-call``. Adapters report errors by raising :class:`~opensesh.errors.ModelError`; ``tool-result`` and
+``tool-error`` come from the engine, or from a provider that runs its own tools.
 
-``metadata`` is what the provider wants back later (signatures, encrypted reasoning), under the provider's key:
-``{"anthropic": {"signature": ...}}``. It is stored with the part and returned only to the same model.
+``metadata`` is what the provider needs back later (signatures, encrypted reasoning), under the provider's key:
+``{"anthropic": {"signature": ...}}``. It is stored with the part and sent only to the same model.
 """
 
 from __future__ import annotations
@@ -26,25 +25,25 @@ def _kebab(name: str) -> str:
 
 
 class _Event(Struct, frozen=True, tag_field="type", tag=_kebab, omit_defaults=True):
-    """Base of the vocabulary; never sent itself."""
+    """Base class of the events."""
 
 
 class Usage(Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """Tokens in buckets that do not overlap, whatever the provider's own habit of counting."""
+    """Token counts in buckets that do not overlap, however the provider counts."""
 
     input: int = 0
-    """Fresh input: neither read from nor written to the cache."""
+    """Input that was neither read from nor written to the cache."""
     output: int = 0
     """Output without reasoning."""
     reasoning: int = 0
     cache_read: int = 0
     cache_write: int = 0
     total: int | None = None
-    """As the provider counted it, if it said; for Anthropic, which never does, the sum."""
+    """The provider's own total, if it sends one; for Anthropic, which does not, the sum."""
 
 
 class Start(_Event, frozen=True):
-    """The provider took the request."""
+    """The provider accepted the request."""
 
 
 class StartStep(_Event, frozen=True):
@@ -52,14 +51,14 @@ class StartStep(_Event, frozen=True):
 
 
 class TextStart(_Event, frozen=True):
-    """Words begin."""
+    """A piece of text begins."""
 
     id: str
     metadata: Metadata | None = None
 
 
 class TextDelta(_Event, frozen=True):
-    """More words."""
+    """More text."""
 
     id: str
     text: str
@@ -67,21 +66,21 @@ class TextDelta(_Event, frozen=True):
 
 
 class TextEnd(_Event, frozen=True):
-    """The words are complete."""
+    """The piece of text is complete."""
 
     id: str
     metadata: Metadata | None = None
 
 
 class ReasoningStart(_Event, frozen=True):
-    """The model begins to think aloud."""
+    """A piece of reasoning begins."""
 
     id: str
     metadata: Metadata | None = None
 
 
 class ReasoningDelta(_Event, frozen=True):
-    """More thought."""
+    """More reasoning."""
 
     id: str
     text: str
@@ -89,14 +88,14 @@ class ReasoningDelta(_Event, frozen=True):
 
 
 class ReasoningEnd(_Event, frozen=True):
-    """The thought is complete; signatures come here."""
+    """The piece of reasoning is complete; signatures are in its metadata."""
 
     id: str
     metadata: Metadata | None = None
 
 
 class ToolInputStart(_Event, frozen=True):
-    """A tool call begins; ``id`` is the call's."""
+    """A tool call begins; ``id`` is the id of the call."""
 
     id: str
     name: str
@@ -116,7 +115,7 @@ class ToolInputEnd(_Event, frozen=True):
 
 
 class ToolCall(_Event, frozen=True):
-    """A complete call. ``problem`` says what is wrong with the arguments if they are not a JSON object."""
+    """A complete tool call. ``problem`` describes arguments that are not a JSON object."""
 
     id: str
     name: str
@@ -125,11 +124,11 @@ class ToolCall(_Event, frozen=True):
     problem: str | None = None
     metadata: Metadata | None = None
     executed: bool = False
-    """The provider runs it itself; a ``tool-result`` of its own follows."""
+    """Whether the provider runs the tool itself; a ``tool-result`` follows."""
 
 
 class ToolResult(_Event, frozen=True):
-    """A tool answered."""
+    """A tool call succeeded."""
 
     id: str
     output: str
@@ -139,7 +138,7 @@ class ToolResult(_Event, frozen=True):
 
 
 class ToolError(_Event, frozen=True):
-    """A tool failed."""
+    """A tool call failed."""
 
     id: str
     error: str
@@ -147,7 +146,7 @@ class ToolError(_Event, frozen=True):
 
 
 class FinishStep(_Event, frozen=True):
-    """The model call is over: why, and what it used."""
+    """The model call ended: reason and usage."""
 
     reason: FinishReason
     usage: Usage = Usage()
@@ -155,14 +154,14 @@ class FinishStep(_Event, frozen=True):
 
 
 class Finish(_Event, frozen=True):
-    """The stream is over."""
+    """The stream ended."""
 
     reason: FinishReason
     usage: Usage = Usage()
 
 
 class Error(_Event, frozen=True):
-    """What went wrong, in a recorded stream; a live one raises instead."""
+    """An error in a recorded stream; a live one raises instead."""
 
     message: str
     data: dict[str, Any] = {}

@@ -1,31 +1,181 @@
-"""What every wire reads and writes alike: a call's arguments and id, a file's bytes, a count of tokens."""
+"""What the provider adapters share: reading an answer, tool call arguments, files, token counts."""
 
 from __future__ import annotations
 
+import json
 import os
-from typing import TYPE_CHECKING, Any, cast
+from contextlib import aclosing
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, cast
 
-from ..errors import RecordError
+import msgspec
+
+from ..errors import ModelConnectionError, ModelError, RecordError
 from ..records.codec import dumps_compact, loads
+from . import failures
 from .request import Text
-from .stream_events import ToolCall
+from .sse import ServerSentEvent, json_payload, replace_surrogates
+from .stream_events import (
+    ReasoningDelta,
+    ReasoningEnd,
+    ReasoningStart,
+    Start,
+    StartStep,
+    TextDelta,
+    TextEnd,
+    TextStart,
+    ToolCall,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import AsyncGenerator, Iterable, Mapping
 
     from .request import File
-    from .stream_events import Metadata
+    from .stream_events import Metadata, StreamEvent
+
+_DRAIN_TIMEOUT_SECONDS = 0.25
+
+_encoder = msgspec.json.Encoder()
+
+WireT = TypeVar("WireT")
+
+
+class AnswerReader(Generic[WireT]):
+    """Turns what one response brings into stream events. Every adapter has a subclass."""
+
+    def __init__(self, provider_id: str = "", url: str = "") -> None:
+        self.provider_id = provider_id
+        self.url = url
+        self.complete = False
+        """Whether the provider has announced the end of the answer; only counts can follow."""
+        self.finished = False
+        """Whether the final events have been returned."""
+        self._started = False
+
+    def read(self, item: WireT) -> Iterable[StreamEvent]:
+        """Return the events that ``item`` brings; unknown kinds bring none."""
+        raise NotImplementedError
+
+    def close(self) -> list[StreamEvent]:
+        """Return the final events once; a stream that ended before its answer raises ``ModelConnectionError``."""
+        if self.finished:
+            return []
+        if not self.complete:
+            raise failures.broken_off(self.url)
+        self.finished = True
+        return self._final_events()
+
+    def _convert(self, wire: dict[str, Any], name: str) -> list[StreamEvent]:
+        """Return the events for the JSON object of one wire event."""
+        raise NotImplementedError
+
+    def _final_events(self) -> list[StreamEvent]:
+        """Close what is open, and report reason and usage."""
+        raise NotImplementedError
+
+    def _read_json(self, data: str, name: str) -> list[StreamEvent]:
+        wire = json_payload(data, self.url)
+        try:
+            return self._after_start(self._convert(wire, name))
+        except (AttributeError, LookupError, TypeError, ValueError) as error:
+            raise failures.unreadable(data, self.url) from error
+
+    def _after_start(self, events: list[StreamEvent]) -> list[StreamEvent]:
+        if self._started:
+            return events
+        self._started = True
+        return [Start(), StartStep(), *events]
+
+
+class SSEReader(AnswerReader[ServerSentEvent]):
+    """Reader of an answer that comes as server-sent events."""
+
+    def read(self, item: ServerSentEvent) -> list[StreamEvent]:
+        """Return the events that ``item`` brings."""
+        return self._read_json(item.data, item.event)
+
+
+async def read_answer(
+    stream: AsyncGenerator[WireT, None], reader: AnswerReader[WireT]
+) -> AsyncGenerator[StreamEvent, None]:
+    """Yield the events of one answer, and close ``stream``."""
+    async with aclosing(stream):
+        try:
+            async for item in stream:
+                for event in reader.read(item):
+                    yield event
+                if reader.finished:
+                    break
+        except ModelConnectionError:
+            # A connection that breaks after the announced end takes nothing away from the answer.
+            if not reader.complete:
+                raise
+        for event in reader.close():
+            yield event
+        await drain(stream)
+
+
+async def drain(stream: AsyncGenerator[Any, None]) -> None:
+    """Read what is left after the last event, usually nothing, so that the connection can be reused."""
+    from asyncio import timeout
+
+    try:
+        async with timeout(_DRAIN_TIMEOUT_SECONDS):
+            async for _ in stream:
+                pass
+    except (TimeoutError, ModelError):
+        pass  # the answer is complete: how the connection ends does not matter
+
+
+class ContentBlock:
+    """A content block while it streams in."""
+
+    __slots__ = ("chunks", "id", "input", "kind", "metadata", "name")
+
+    def __init__(self, kind: str, block_id: str, name: str = "") -> None:
+        self.kind = kind
+        self.id = block_id
+        self.name = name
+        self.chunks: list[str] = []
+        self.input: dict[str, Any] = {}
+        self.metadata: Metadata | None = None
+
+
+class TextPieces:
+    """Numbers pieces of text and reasoning for providers that do not mark where one begins and ends."""
+
+    def __init__(self) -> None:
+        self.kind = ""
+        """``text`` or ``reasoning`` while a piece is open."""
+        self.count = 0
+        self._id = ""
+
+    def begin(self, kind: Literal["text", "reasoning"], out: list[StreamEvent]) -> None:
+        """Open a piece; the one before must be closed."""
+        self.kind, self._id = kind, f"{kind}-{self.count}"
+        self.count += 1
+        out.append(TextStart(self._id) if kind == "text" else ReasoningStart(self._id))
+
+    def add(self, text: str, out: list[StreamEvent]) -> None:
+        """Add to the open piece."""
+        if text:
+            out.append(TextDelta(self._id, text) if self.kind == "text" else ReasoningDelta(self._id, text))
+
+    def end(self, out: list[StreamEvent], metadata: Metadata | None = None) -> None:
+        """Close the open piece, if there is one."""
+        if self.kind:
+            out.append(TextEnd(self._id, metadata) if self.kind == "text" else ReasoningEnd(self._id, metadata))
+        self.kind = ""
 
 
 def new_call_id() -> str:
-    """An id for a call that the provider gave none."""
+    """Return an id for a tool call that came without one."""
     return f"call_{os.urandom(12).hex()}"
 
 
 def read_arguments(raw: str) -> tuple[dict[str, Any], str | None]:
-    """The arguments a model wrote, and what is wrong with them if they are no JSON object.
+    """Parse the arguments of a tool call; also return what is wrong if they are not a JSON object.
 
-    Nothing at all, and ``null``, mean that there are none.
+    An empty string and ``null`` are no arguments.
     """
     if not raw or raw.isspace():
         return {}, None
@@ -42,18 +192,18 @@ def read_arguments(raw: str) -> tuple[dict[str, Any], str | None]:
 
 
 def write_arguments(arguments: dict[str, Any]) -> str:
-    """Arguments as JSON text, as JavaScript would write them."""
+    """Return arguments as JSON text, formatted as JavaScript does."""
     return dumps_compact(arguments).decode()
 
 
 def tool_call(call_id: str, name: str, raw: str, metadata: Metadata | None = None) -> ToolCall:
-    """A complete call from the JSON text of its arguments."""
+    """Return the complete call, given the JSON text of its arguments."""
     arguments, problem = read_arguments(raw)
     return ToolCall(call_id, name, arguments, raw, problem, metadata)
 
 
 def inline_data(file: File) -> tuple[str, str] | None:
-    """Media type and base64 of a file that is carried along; ``None`` for one the provider is to fetch."""
+    """Return media type and base64 of a ``data:`` file; ``None`` for one that the provider fetches itself."""
     if not file.url.startswith("data:"):
         return None
     head, _, data = file.url.removeprefix("data:").partition(",")
@@ -61,28 +211,44 @@ def inline_data(file: File) -> tuple[str, str] | None:
 
 
 def joined_text(content: Iterable[Text | File]) -> str:
-    """The text in ``content``, without its files."""
+    """Return the text in ``content``, without its files."""
     return "\n".join(part.text for part in content if isinstance(part, Text))
 
 
 def unsupported_file_note(file: File) -> str:
-    """What the model is told in place of a file that this wire cannot carry."""
+    """Return the text that replaces a file which this API cannot carry."""
     name = f"{file.filename!r} ({file.mime})" if file.filename else f"A file of type {file.mime}"
     return f"[{name} belongs here, but it cannot be sent to this model. Tell the user so.]"
 
 
 def nested(metadata: Metadata | None, *keys: str) -> dict[str, Any]:
-    """What a provider left in ``metadata`` to be given back, under the first of ``keys`` that is there."""
-    found = [object_field(metadata or {}, key) for key in keys]
-    return next(filter(None, found), found[-1])
+    """Return a provider's section of ``metadata``: the first non-empty object under one of ``keys``."""
+    for key in keys:
+        section = object_field(metadata or {}, key)
+        if section:
+            return section
+    return {}
 
 
 def object_field(document: dict[str, Any], name: str) -> dict[str, Any]:
-    """The object under ``name``; an empty one where there is none."""
+    """Return the object under ``name``, or an empty one."""
     value = document.get(name)
     return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
 
 
 def token_count(value: object) -> int:
-    """A number of tokens, however a server spells "none"."""
+    """Return a number of tokens; anything that is not a positive number is 0."""
     return max(0, int(value)) if isinstance(value, int | float) else 0
+
+
+def encode_json(value: object) -> bytes:
+    """Return ``value`` as JSON. Lone surrogates, which no provider accepts, become U+FFFD."""
+    try:
+        return _encoder.encode(value)
+    except UnicodeEncodeError:
+        return replace_surrogates(json.dumps(msgspec.to_builtins(value), ensure_ascii=False)).encode()
+
+
+def lower_names(headers: Mapping[str, str] | None) -> dict[str, str]:
+    """Return ``headers`` with lower-case names, so that later ones replace earlier ones."""
+    return {name.lower(): value for name, value in (headers or {}).items()}

@@ -17,7 +17,7 @@ from ...models.request import (
     User,
 )
 from ...models.request import ModelMessage as Message
-from ...models.transport import encode
+from ...models.wire_helpers import encode_json
 from .steps import prompt_usage
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def _readable(part: Text | File | Reasoning | ToolUse | ToolUseResult) -> str:
         case File():
             return f"({part.mime} {part.filename or ''})"
         case ToolUse():
-            return f"{part.name} {encode(part.input).decode()}"
+            return f"{part.name} {encode_json(part.input).decode()}"
         case ToolUseResult():
             return "\n".join(map(_readable, part.output))
 
@@ -113,7 +113,7 @@ def _spell_answer(message: Assistant) -> dict[str, Any]:
             {
                 "id": call.id,
                 "type": "function",
-                "function": {"name": call.name, "arguments": encode(call.input).decode()},
+                "function": {"name": call.name, "arguments": encode_json(call.input).decode()},
             }
             for call in calls
         ]

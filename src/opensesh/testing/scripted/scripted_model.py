@@ -24,7 +24,7 @@ from ...models.model import SCRIPTED_PROMPT
 from ...models.request import Assistant, Request, System, Text, User
 from ...models.request import ModelMessage as Message
 from ...models.stream_events import Finish
-from ...models.transport import encode
+from ...models.wire_helpers import encode_json
 from .language import InvalidScriptError, Script, ScriptTurn, parse_prompt
 from .playback import Action, actions_of, model_error
 from .requests import chat_usage, ending, is_title, role_of, text_of
@@ -181,9 +181,11 @@ class ScriptedModel:
         it.
         """
         request = self._calls[number].request
-        digest = hashlib.sha256(encode(request.tools))
+        digest = hashlib.sha256(encode_json(request.tools))
         for message in request.messages[:messages]:
-            digest.update(encode((role_of(message), message.text if isinstance(message, System) else message.content)))
+            digest.update(
+                encode_json((role_of(message), message.text if isinstance(message, System) else message.content))
+            )
         return digest.hexdigest()
 
     def assert_complete(self) -> None:
@@ -314,7 +316,7 @@ class _Prompts:
             more = "after a CALL the model is asked again, so add '---' and another turn, such as 'SAY Done'"
             raise LookupError(f"all answers that the prompt scripts were given ({len(calls)}); {more}")
         attempt = self._attempt(request, len(calls[position])) if len(calls[position]) > 1 else 0
-        mark = hashlib.sha256(encode((len(request.messages), texts, attempt))).hexdigest()[:10]
+        mark = hashlib.sha256(encode_json((len(request.messages), texts, attempt))).hexdigest()[:10]
         return calls[position][attempt], mark
 
     def left(self) -> list[ScriptTurn]:
@@ -322,7 +324,7 @@ class _Prompts:
 
     def _attempt(self, request: Request, attempts: int) -> int:
         """Which attempt this is. After the last one the count begins anew."""
-        key = hashlib.sha256(encode(request.messages)).digest()
+        key = hashlib.sha256(encode_json(request.messages)).digest()
         attempt = self._attempts.pop(key, 0)
         if attempt + 1 < attempts:
             self._attempts[key] = attempt + 1

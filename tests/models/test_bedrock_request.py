@@ -5,7 +5,7 @@ from typing import Any, cast
 
 import pytest
 
-from opensesh.models.bedrock_prompt import body
+from opensesh.models.bedrock_request import request_body
 from opensesh.models.model import Limit, Model
 from opensesh.models.request import (
     Assistant,
@@ -87,7 +87,7 @@ def conversation() -> Request:
 
 def test_a_conversation_is_written_as_converse_wants_it() -> None:
     point = {"cachePoint": {"type": "default"}}
-    written = body(conversation())
+    written = request_body(conversation())
     messages = written.pop("messages")
     assert written == {
         "system": [{"text": "You are terse."}, point],
@@ -148,7 +148,7 @@ def unpacked(value: Any) -> Any:
 
 
 def test_amazons_own_client_accepts_what_we_write_and_sends_the_same() -> None:
-    written = body(conversation())
+    written = request_body(conversation())
     _, sent, _ = converse_stream(b"".join(wire.FULL), CLAUDE.wire_id, unpacked(written))
     assert sent == written
 
@@ -159,29 +159,29 @@ def test_only_models_that_know_the_word_are_told_of_failure() -> None:
         Assistant(content=(ToolUse(id="1", name="x", input={}),)),
         ToolResults(content=(ToolUseResult(id="1", name="x", output=(Text(text="no"),), failed=True),)),
     )
-    told = {model.id: body(ask(*turns, model=model))["messages"][-1]["content"][0] for model in (NOVA, LLAMA)}
+    told = {model.id: request_body(ask(*turns, model=model))["messages"][-1]["content"][0] for model in (NOVA, LLAMA)}
     assert told[NOVA.id]["toolResult"]["status"] == "error"
     assert "status" not in told[LLAMA.id]["toolResult"]
 
 
 def test_a_document_alone_gets_words_beside_it() -> None:
-    (message,) = body(ask(User(content=(File(mime="application/pdf", url=PDF),))))["messages"]
+    (message,) = request_body(ask(User(content=(File(mime="application/pdf", url=PDF),))))["messages"]
     assert [set(block) for block in message["content"]] == [{"text"}, {"document"}]
     assert message["content"][1]["document"]["name"] == "document"
 
 
 def test_an_answer_to_be_continued_does_not_end_in_white_space() -> None:
-    *_, last = body(ask(user("a"), Assistant(content=(Text(text="I said \n"),))))["messages"]
+    *_, last = request_body(ask(user("a"), Assistant(content=(Text(text="I said \n"),))))["messages"]
     assert last["content"] == [{"text": "I said"}]
 
 
 def test_no_more_cache_points_are_set_than_there_may_be_and_none_after_thought() -> None:
     turns = [System(text=f"s{number}", cache=True) for number in range(3)]
     turns += [user(f"u{number}", cache=True) for number in range(3)]
-    written = body(ask(*turns))
+    written = request_body(ask(*turns))
     assert [*map(len, (written["system"], written["messages"][0]["content"]))] == [5, 5]
     proven = Reasoning(text="hm", metadata={"bedrock": {"signature": "s"}})
-    *_, last = body(ask(user("a"), Assistant(content=(proven,), cache=True)))["messages"]
+    *_, last = request_body(ask(user("a"), Assistant(content=(proven,), cache=True)))["messages"]
     assert [set(block) for block in last["content"]] == [{"reasoningContent"}]
 
 
@@ -192,10 +192,10 @@ def test_a_history_with_calls_offers_tools_even_when_none_are_wanted() -> None:
         ToolResults(content=tuple(ToolUseResult(id=each, name="read", output=()) for each in "12")),
     )
     stand_in = {"toolSpec": {"name": "read", "inputSchema": {"json": {"type": "object"}}}}
-    assert body(ask(*turns))["toolConfig"] == {"tools": [stand_in]}
-    assert "toolChoice" not in body(ask(*turns, tools=(READ,), tool_choice="none"))["toolConfig"]
-    assert "toolConfig" not in body(ask(tools=(READ,), tool_choice="none"))
-    assert body(ask(tools=(READ,), tool_choice="required"))["toolConfig"]["toolChoice"] == {"any": {}}
+    assert request_body(ask(*turns))["toolConfig"] == {"tools": [stand_in]}
+    assert "toolChoice" not in request_body(ask(*turns, tools=(READ,), tool_choice="none"))["toolConfig"]
+    assert "toolConfig" not in request_body(ask(tools=(READ,), tool_choice="none"))
+    assert request_body(ask(tools=(READ,), tool_choice="required"))["toolConfig"]["toolChoice"] == {"any": {}}
 
 
 @pytest.mark.parametrize(
@@ -221,21 +221,21 @@ def test_a_history_with_calls_offers_tools_even_when_none_are_wanted() -> None:
 )
 def test_claude_thinks_as_it_is_told(wanted: dict[str, Any], fields: dict[str, Any], inference: dict[str, Any]) -> None:
     for name in ("reasoningConfig", "thinking"):
-        written = body(ask(options={name: wanted}, max_output_tokens=32_000, temperature=0.5, top_p=0.5))
+        written = request_body(ask(options={name: wanted}, max_output_tokens=32_000, temperature=0.5, top_p=0.5))
         assert written.get("additionalModelRequestFields", {}) == fields
         assert written["inferenceConfig"] == inference
 
 
 def test_a_forced_call_leaves_thinking_out() -> None:
     options = {"reasoningConfig": {"type": "adaptive"}}
-    written = body(ask(tools=(READ,), tool_choice="required", options=options))
+    written = request_body(ask(tools=(READ,), tool_choice="required", options=options))
     assert "additionalModelRequestFields" not in written
 
 
 def test_other_models_take_effort_in_their_own_words() -> None:
     def asked(model: Model, effort: str) -> dict[str, Any]:
         options = {"reasoningConfig": {"type": "enabled", "maxReasoningEffort": effort}}
-        return body(ask(model=model, options=options, max_output_tokens=100, temperature=0.5))
+        return request_body(ask(model=model, options=options, max_output_tokens=100, temperature=0.5))
 
     assert asked(OSS, "low")["additionalModelRequestFields"] == {"reasoning_effort": "low"}
     low, high = asked(NOVA, "low"), asked(NOVA, "high")
@@ -247,6 +247,6 @@ def test_other_models_take_effort_in_their_own_words() -> None:
 
 def test_fields_for_the_model_and_its_beta_features_are_passed_on() -> None:
     options = {"additionalModelRequestFields": {"x": 1}, "anthropicBeta": ["context-1m-2025-08-07"]}
-    fields = body(ask(options=options))["additionalModelRequestFields"]
+    fields = request_body(ask(options=options))["additionalModelRequestFields"]
     assert fields == {"x": 1, "anthropic_beta": ["context-1m-2025-08-07"]}
     assert options["additionalModelRequestFields"] == {"x": 1}

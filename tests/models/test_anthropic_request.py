@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from opensesh.models.anthropic_prompt import body
+from opensesh.models.anthropic_request import request_body
 from opensesh.models.model import Limit, Model
 from opensesh.models.request import (
     Assistant,
@@ -34,7 +34,7 @@ def user(text: str, *, cache: bool = False) -> User:
 
 
 def blocks_of(*turns: ModelMessage, **fields: Any) -> list[Any]:
-    return body(ask(*turns, **fields))["messages"]
+    return request_body(ask(*turns, **fields))["messages"]
 
 
 def conversation() -> Request:
@@ -89,7 +89,7 @@ def conversation() -> Request:
 def test_a_conversation_is_written_as_the_messages_api_wants_it() -> None:
     cached = {"cache_control": {"type": "ephemeral"}}
     picture = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": PNG}}
-    written = body(conversation())
+    written = request_body(conversation())
     messages = written.pop("messages")
     assert written == {
         "model": "claude-sonnet-4-5",
@@ -180,7 +180,7 @@ def test_an_answer_to_be_continued_does_not_end_in_white_space() -> None:
 def test_no_more_cache_points_are_asked_for_than_there_may_be() -> None:
     turns = [System(text=f"s{number}", cache=True) for number in range(3)]
     turns += [user(f"u{number}", cache=True) for number in range(3)]
-    written = body(ask(*turns))
+    written = request_body(ask(*turns))
     blocks = [*written["system"], *written["messages"][0]["content"]]
     assert [block["text"] for block in blocks if "cache_control" in block] == ["s0", "s1", "u1", "u2"]
 
@@ -193,7 +193,9 @@ def test_thought_is_no_place_for_a_cache_point() -> None:
 
 def test_thinking_has_its_budget_on_top_of_the_answer_and_no_sampling() -> None:
     thinking = {"type": "enabled", "budgetTokens": 16_000}
-    written = body(ask(options={"thinking": thinking}, max_output_tokens=32_000, temperature=1.0, top_p=0.5, top_k=3))
+    written = request_body(
+        ask(options={"thinking": thinking}, max_output_tokens=32_000, temperature=1.0, top_p=0.5, top_k=3)
+    )
     assert written["thinking"] == {"type": "enabled", "budget_tokens": 16_000}
     assert written["max_tokens"] == 48_000
     assert not {"temperature", "top_p", "top_k"} & set(written)
@@ -206,21 +208,21 @@ def test_a_budget_larger_than_the_model_allows_shrinks_or_goes(
     limit: int, budget: int, expected: tuple[int, int | None]
 ) -> None:
     model = Model(id="claude", provider_id="anthropic", limit=Limit(output=limit))
-    written = body(ask(model=model, options={"thinking": {"type": "enabled", "budgetTokens": budget}}))
+    written = request_body(ask(model=model, options={"thinking": {"type": "enabled", "budgetTokens": budget}}))
     assert (written["max_tokens"], written.get("thinking", {}).get("budget_tokens")) == expected
 
 
 def test_thinking_without_a_budget_is_passed_on() -> None:
     shown = {"type": "adaptive", "display": "summarized"}
-    assert body(ask(options={"thinking": shown}))["thinking"] == shown
+    assert request_body(ask(options={"thinking": shown}))["thinking"] == shown
     for kind in ("adaptive", "disabled"):
-        assert body(ask(options={"thinking": {"type": kind}}))["thinking"] == {"type": kind}
-    assert body(ask(options={"thinking": {"type": "disabled"}}, temperature=0.5))["temperature"] == 0.5
+        assert request_body(ask(options={"thinking": {"type": kind}}))["thinking"] == {"type": kind}
+    assert request_body(ask(options={"thinking": {"type": "disabled"}}, temperature=0.5))["temperature"] == 0.5
 
 
 def test_a_forced_call_leaves_thinking_out() -> None:
     tool = ToolSpec(name="x", description="", parameters={"type": "object"})
-    written = body(ask(tools=(tool,), tool_choice="required", options={"thinking": {"type": "adaptive"}}))
+    written = request_body(ask(tools=(tool,), tool_choice="required", options={"thinking": {"type": "adaptive"}}))
     assert written["tool_choice"] == {"type": "any"}
     assert "thinking" not in written
     assert "description" not in written["tools"][0]
@@ -229,18 +231,18 @@ def test_a_forced_call_leaves_thinking_out() -> None:
 def test_the_other_options_go_where_the_api_has_them() -> None:
     options = {"effort": "low", "speed": "fast", "metadata": {"userId": "u"}, "disableParallelToolUse": True}
     tool = ToolSpec(name="x", description="X", parameters={})
-    written = body(ask(options=options, tools=(tool,), temperature=1.7))
+    written = request_body(ask(options=options, tools=(tool,), temperature=1.7))
     assert written["output_config"] == {"effort": "low"}
     assert (written["speed"], written["metadata"], written["temperature"]) == ("fast", {"user_id": "u"}, 1.0)
     assert written["tool_choice"] == {"type": "auto", "disable_parallel_tool_use": True}
-    assert body(ask(tools=(tool,), tool_choice="none"))["tool_choice"] == {"type": "none"}
-    assert body(ask(top_p=0.5))["top_p"] == 0.5
-    assert body(ask(model=Model(id="claude", provider_id="x")))["max_tokens"] == 4096
+    assert request_body(ask(tools=(tool,), tool_choice="none"))["tool_choice"] == {"type": "none"}
+    assert request_body(ask(top_p=0.5))["top_p"] == 0.5
+    assert request_body(ask(model=Model(id="claude", provider_id="x")))["max_tokens"] == 4096
 
 
 def test_every_block_we_write_has_the_fields_that_anthropics_types_name() -> None:
     types = pytest.importorskip("anthropic.types")
-    written = body(conversation())
+    written = request_body(conversation())
     shapes = {
         "text": types.TextBlockParam,
         "image": types.ImageBlockParam,

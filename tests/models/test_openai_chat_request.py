@@ -8,7 +8,7 @@ import pytest
 
 from opensesh.models.model import Capabilities, Model
 from opensesh.models.openai_chat import OpenAIChat
-from opensesh.models.openai_chat_prompt import body
+from opensesh.models.openai_chat_request import request_body
 from opensesh.models.request import (
     Assistant,
     File,
@@ -38,7 +38,7 @@ HI = User(content=(Text(text="hi"),))
 
 
 def messages(model: Model, *turns: ModelMessage) -> list[dict[str, Any]]:
-    return body(ask(model, messages=turns))["messages"]
+    return request_body(ask(model, messages=turns))["messages"]
 
 
 def exchange(*reasoning: Reasoning, call: str = "call_1") -> tuple[ModelMessage, ...]:
@@ -91,7 +91,7 @@ def test_messages_are_to_the_byte_what_opencode_put_on_this_wire(corpus: Path) -
     recorded = [json.loads(line) for line in (corpus / "requests.jsonl").read_bytes().splitlines()]
     assert len(recorded) > 20
     for request in recorded:
-        ours = body(ask(LOCAL, messages=neutral(request["messages"])))
+        ours = request_body(ask(LOCAL, messages=neutral(request["messages"])))
         assert ours["model"] == request["model"]
         assert msgspec.json.encode(ours["messages"]) == msgspec.json.encode(request["messages"])
 
@@ -108,7 +108,7 @@ def test_the_whole_body() -> None:
         options={"reasoningEffort": "low", "custom_flag": {"a": 1}},
     )
     function = {"name": "read", "description": "Read a file.", "parameters": READ.parameters}
-    assert body(request) == {
+    assert request_body(request) == {
         "model": "scripted",
         "max_tokens": 8192,
         "temperature": 0.5,
@@ -124,7 +124,7 @@ def test_the_whole_body() -> None:
 
 
 def test_what_is_not_asked_for_is_not_sent() -> None:
-    bare = body(ask(LOCAL, messages=(HI,)), include_usage=False)
+    bare = request_body(ask(LOCAL, messages=(HI,)), include_usage=False)
     assert bare == {"model": "scripted", "messages": [{"role": "user", "content": "hi"}], "stream": True}
 
 
@@ -142,7 +142,7 @@ def test_options_go_under_their_names_on_the_wire_and_cannot_replace_the_convers
         "messages": [],
         "stream": False,
     }
-    sent = body(ask(LOCAL, messages=(HI,), options=options))
+    sent = request_body(ask(LOCAL, messages=(HI,), options=options))
     assert {key: sent[key] for key in sent if key not in ("model", "stream_options")} == {
         "verbosity": "low",
         "prompt_cache_key": "ses_1",
@@ -157,7 +157,7 @@ def test_options_go_under_their_names_on_the_wire_and_cannot_replace_the_convers
 
 
 def test_openais_reasoning_models_are_asked_in_their_own_way() -> None:
-    sent = body(ask(GPT5, messages=(System(text="s"), HI), max_output_tokens=100, temperature=1.0, top_p=0.5))
+    sent = request_body(ask(GPT5, messages=(System(text="s"), HI), max_output_tokens=100, temperature=1.0, top_p=0.5))
     assert sent["max_completion_tokens"] == 100
     assert sent["messages"][0]["role"] == "developer"
     assert {"max_tokens", "temperature", "top_p"}.isdisjoint(sent)
@@ -175,7 +175,7 @@ def test_openais_reasoning_models_are_asked_in_their_own_way() -> None:
     ],
 )
 def test_the_limit_has_the_name_the_model_knows(model: Model, field: str) -> None:
-    sent = body(ask(model, max_output_tokens=7))
+    sent = request_body(ask(model, max_output_tokens=7))
     assert {name for name in sent if name.startswith("max_")} == {field}
 
 
@@ -316,9 +316,9 @@ def test_mistral_sees_no_user_right_after_a_tool() -> None:
 def test_gemini_behind_this_wire_gets_schemas_it_understands() -> None:
     tool = msgspec.structs.replace(READ, parameters={"type": "object", "properties": {"n": {"enum": [1, 2]}}})
     gemini = Model(id="google/gemini-3-pro", provider_id="openrouter")
-    [sent] = body(ask(gemini, tools=(tool,)))["tools"]
+    [sent] = request_body(ask(gemini, tools=(tool,)))["tools"]
     assert sent["function"]["parameters"]["properties"] == {"n": {"type": "string", "enum": ["1", "2"]}}
-    assert body(ask(LOCAL, tools=(tool,)))["tools"][0]["function"]["parameters"] == tool.parameters
+    assert request_body(ask(LOCAL, tools=(tool,)))["tools"][0]["function"]["parameters"] == tool.parameters
 
 
 async def test_openais_own_client_would_send_the_same_conversation() -> None:
@@ -327,7 +327,7 @@ async def test_openais_own_client_would_send_the_same_conversation() -> None:
     request = ask(LOCAL, messages=(System(text="s"), *exchange()), tools=(READ,), max_output_tokens=5)
     await collect(OpenAIChat("x", "http://127.0.0.1/v1", transport=ours.transport), request)
     client = openai.AsyncOpenAI(api_key="x", base_url="http://127.0.0.1/v1", http_client=theirs.client)
-    stream = await client.chat.completions.create(**body(request))
+    stream = await client.chat.completions.create(**request_body(request))
     assert [piece async for piece in stream]
     assert ours.bodies == theirs.bodies
     assert ours.requests[0].url == theirs.requests[0].url
@@ -341,6 +341,6 @@ def test_openais_own_types_accept_what_is_sent() -> None:
 
     turns = (System(text="s"), *exchange(), User(content=(Text(text="see"), PNG, PDF)))
     for model in (LOCAL, CLAUDE, GPT5):
-        sent = body(ask(model, messages=turns, tools=(READ,)))
+        sent = request_body(ask(model, messages=turns, tools=(READ,)))
         TypeAdapter[Any](list[ChatCompletionMessageParam]).validate_python(sent["messages"])
         TypeAdapter[Any](list[ChatCompletionToolUnionParam]).validate_python(sent["tools"])

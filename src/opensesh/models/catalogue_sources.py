@@ -1,6 +1,6 @@
-"""Where the catalogue's data comes from: a file the user names, a copy that someone fetched, or the one we ship.
+"""Copies of the model catalogue: a file that the user names, a fetched copy, or the snapshot in the package.
 
-Nothing here reaches for the network but :func:`refresh`, and that only when called.
+Only :func:`refresh_copy` uses the network.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ if TYPE_CHECKING:
 
     Report = Callable[[Damage], None]
 
-BUNDLE = os.path.join(os.path.dirname(__file__), "data", "models.zip")
-SITE = "https://models.dev"
+BUNDLE_PATH = os.path.join(os.path.dirname(__file__), "data", "models.zip")
+DEFAULT_URL = "https://models.dev"
 
 
-class Header(Struct, kw_only=True):
-    """A provider without its models."""
+class ProviderHeader(Struct, kw_only=True):
+    """A provider of the catalogue, without its models."""
 
     name: str = ""
     env: list[str] = []
@@ -40,12 +40,12 @@ class Header(Struct, kw_only=True):
     api: str = ""
 
 
-class Source(Protocol):
-    """One copy of the catalogue, read as it is asked for."""
+class CatalogueSource(Protocol):
+    """One copy of the catalogue, read on demand."""
 
     @property
     def label(self) -> str:
-        """Which copy this is, for people."""
+        """Description for display."""
         ...
 
     @property
@@ -53,37 +53,37 @@ class Source(Protocol):
         """The day of the data, ``2026-09-28``."""
         ...
 
-    def headers(self) -> dict[str, Header]:
-        """Every provider, in the catalogue's order."""
+    def headers(self) -> dict[str, ProviderHeader]:
+        """Return every provider, in the catalogue's order."""
         ...
 
     def models(self, provider_id: str) -> dict[str, Raw]:
-        """A provider's models, each still to be decoded; empty for one that is not listed."""
+        """Return a provider's models, not decoded yet; empty for one that is not listed."""
         ...
 
 
-class _Index(Struct, kw_only=True):
+class _BundleIndex(Struct, kw_only=True):
     date: str
-    providers: dict[str, Header]
+    providers: dict[str, ProviderHeader]
 
 
-class _Models(Struct, kw_only=True):
+class _ProviderModels(Struct, kw_only=True):
     models: dict[str, Raw] = {}
 
 
-class Bundle:
-    """The snapshot that comes with the package: a zip with an index, and one member a provider."""
+class BundledSource:
+    """The snapshot in the package: a zip with an index and one member for each provider."""
 
-    def __init__(self, path: str = BUNDLE) -> None:
+    def __init__(self, path: str = BUNDLE_PATH) -> None:
         # zipimport reads a member in a third of the time that importing zipfile takes.
         from zipimport import zipimporter
 
         self._archive = zipimporter(path)
-        self._index = msgspec.json.decode(self._archive.get_data("index.json"), type=_Index)
+        self._index = msgspec.json.decode(self._archive.get_data("index.json"), type=_BundleIndex)
         self.label = "the snapshot that comes with opensesh"
         self.date = self._index.date
 
-    def headers(self) -> dict[str, Header]:
+    def headers(self) -> dict[str, ProviderHeader]:
         return self._index.providers
 
     def models(self, provider_id: str) -> dict[str, Raw]:
@@ -93,11 +93,11 @@ class Bundle:
         return msgspec.json.decode(data, type=dict[str, Raw])
 
 
-class Copy:
-    """A file in the shape of ``api.json``. A provider that cannot be read is reported and left out."""
+class FileSource:
+    """A file like models.dev's ``api.json``. Invalid providers are reported and left out."""
 
     def __init__(self, path: str, label: str, report: Report) -> None:
-        """Raises :class:`RecordError` or :class:`OSError` for a file that is no catalogue at all."""
+        """Raises :class:`RecordError` or :class:`OSError` for a file that is not a catalogue."""
         with open(path, "rb") as file:
             data = file.read()
             written = os.fstat(file.fileno()).st_mtime
@@ -107,11 +107,11 @@ class Copy:
         self._report = report
         self._providers = _split(data, path)
 
-    def headers(self) -> dict[str, Header]:
-        return {name: header for name in list(self._providers) if (header := self._decode(name, Header))}
+    def headers(self) -> dict[str, ProviderHeader]:
+        return {name: header for name in list(self._providers) if (header := self._decode(name, ProviderHeader))}
 
     def models(self, provider_id: str) -> dict[str, Raw]:
-        listed = self._decode(provider_id, _Models) if provider_id in self._providers else None
+        listed = self._decode(provider_id, _ProviderModels) if provider_id in self._providers else None
         return listed.models if listed else {}
 
     def _decode(self, name: str, shape: type[Any]) -> Any:
@@ -123,16 +123,16 @@ class Copy:
             return None
 
 
-def choose(environ: Mapping[str, str], report: Report) -> Source:
-    """The copy to use: the one ``OPENCODE_MODELS_PATH`` names, else the newest of OpenCode's, ours and the bundled one.
+def newest_source(environ: Mapping[str, str], report: Report) -> CatalogueSource:
+    """Return the copy that ``OPENCODE_MODELS_PATH`` names, else the newest of OpenCode's, ours and the bundled one.
 
-    A copy that cannot be read is reported, and the next one taken.
+    A copy that cannot be read is reported, and the next one is used.
     """
     flags = Flags(environ)
-    named = flags.models_path
-    if named and (copy := _open(named, f"the copy {flags.variable('MODELS_PATH')} names", report)):
+    path = flags.models_path
+    if path and (copy := _open(path, f"the copy {flags.variable('MODELS_PATH')} names", report)):
         return copy
-    bundle = Bundle()
+    bundle = BundledSource()
     for written, path, label in sorted(_cached(), reverse=True):
         if _day(written) > bundle.date and (copy := _open(path, label, report)):
             return copy
@@ -140,45 +140,45 @@ def choose(environ: Mapping[str, str], report: Report) -> Source:
 
 
 def refreshed_copy() -> str:
-    """Where :func:`refresh` puts what it fetched."""
+    """Return the path of the copy that :func:`refresh_copy` writes."""
     return os.path.join(paths.cache(), "models.json")
 
 
-def refresh(environ: Mapping[str, str] | None = None, client: httpx2.Client | None = None) -> bool:
-    """Fetch today's catalogue; whether it differs from the copy we had. A failure leaves that copy as it was.
+def refresh_copy(environ: Mapping[str, str] | None = None, client: httpx2.Client | None = None) -> bool:
+    """Fetch the catalogue from ``OPENCODE_MODELS_URL`` or https://models.dev; return whether it changed.
 
-    Asks ``OPENCODE_MODELS_URL`` or https://models.dev. Raises :class:`ModelConnectionError` or :class:`ModelError`. A
-    ``client`` that is passed in stays the caller's to close.
+    Raises :class:`ModelConnectionError` or :class:`ModelError`, and keeps the old copy then. The caller closes a
+    ``client`` that is passed in.
     """
-    site = Flags(environ).models_url or SITE
-    url = f"{site.rstrip('/')}/api.json"
+    base_url = Flags(environ).models_url or DEFAULT_URL
+    url = f"{base_url.rstrip('/')}/api.json"
     path = refreshed_copy()
-    answer = _fetch(url, _etag(path), client)
-    match answer.status_code:
+    response = _fetch(url, _etag(path), client)
+    match response.status_code:
         case 200:
-            return _keep(path, answer.content, answer.headers.get("etag", ""), url)
+            return _store(path, response.content, response.headers.get("etag", ""), url)
         case 304:
             os.utime(path)
             return False
         case status:
-            raise ModelError(f"{url} answered {status}. The catalogue stays as it was.", status=status, url=url)
+            raise ModelError(f"{url} returned status {status}. The catalogue is unchanged.", status=status, url=url)
 
 
 def _fetch(url: str, etag: str, client: httpx2.Client | None) -> httpx2.Response:
-    import httpx2
+    import httpx2  # loaded only when the catalogue is refreshed
 
-    session = client or _client()
+    session = client or _new_client()
     try:
         return session.get(url, headers={"if-none-match": etag} if etag else {}, follow_redirects=True)
     except (httpx2.HTTPError, httpx2.InvalidURL) as error:
-        said = f"{url} could not be reached: {error_text(error)}. The catalogue stays as it was."
-        raise ModelConnectionError(said, url=url) from error
+        message = f"{url} could not be reached: {error_text(error)}. The catalogue is unchanged."
+        raise ModelConnectionError(message, url=url) from error
     finally:
         if client is None:
             session.close()
 
 
-def _client() -> httpx2.Client:
+def _new_client() -> httpx2.Client:
     import httpx2
 
     from .transport import proxy_errors, ssl_context
@@ -187,11 +187,13 @@ def _client() -> httpx2.Client:
         return httpx2.Client(verify=ssl_context(), timeout=httpx2.Timeout(30.0, connect=10.0))
 
 
-def _keep(path: str, data: bytes, etag: str, url: str) -> bool:
+def _store(path: str, data: bytes, etag: str, url: str) -> bool:
     try:
         _split(data, url)
     except RecordError as error:
-        raise ModelError(f"{url} sent no catalogue: {error.reason}. The old one stays.", url=url) from None
+        raise ModelError(
+            f"{url} did not send a catalogue: {error.reason}. The catalogue is unchanged.", url=url
+        ) from None
     changed = content(path) != data
     disk = Disk(durable=False)
     disk.remove(_etag_file(path))
@@ -201,9 +203,9 @@ def _keep(path: str, data: bytes, etag: str, url: str) -> bool:
     return changed
 
 
-def _open(path: str, label: str, report: Report) -> Copy | None:
+def _open(path: str, label: str, report: Report) -> FileSource | None:
     try:
-        return Copy(path, label, report)
+        return FileSource(path, label, report)
     except OSError as error:
         report(Damage(path, f"cannot be read: {error.strerror or error}"))
     except RecordError as error:
@@ -212,7 +214,7 @@ def _open(path: str, label: str, report: Report) -> Copy | None:
 
 
 def _cached() -> Iterator[tuple[float, str, str]]:
-    """The copies that were fetched, ours and OpenCode's: when, where, and what to call them."""
+    """Yield time, path and description of the fetched copies, ours and OpenCode's."""
     ours = (refreshed_copy(), "the copy last fetched")
     theirs = (os.path.join(paths.opencode_cache(), "models.json"), "OpenCode's cached copy")
     for path, label in (ours, theirs):
@@ -238,7 +240,7 @@ def _split(data: bytes, path: str) -> dict[str, Raw]:
 
 
 def _etag(path: str) -> str:
-    """The ETag of our copy, if that copy is still good: otherwise it has to be fetched again."""
+    """Return the ETag of our copy, if that copy is still readable; otherwise it has to be fetched again."""
     data = content(path)
     try:
         _split(data, path)

@@ -53,8 +53,8 @@ def doubted(name: str = "corp") -> str:
 )
 def test_an_address_of_the_projects_is_trusted_before_anything_is_sent_there(provider: dict[str, Any]) -> None:
     project(corp=provider, mute={"models": {"m": {}}})
-    said = f"{os.getcwd()}/opencode.json:1 would have everything that is said sent to {ELSEWHERE}: {UNKNOWN}"
-    assert doubted() == f"{said} ('opensesh plugins --trust' has it used)"
+    said = f"{os.getcwd()}/opencode.json:1 would send the conversation to {ELSEWHERE}: {UNKNOWN}"
+    assert doubted() == f"{said} ('opensesh plugins --trust' allows it)"
     assert not doubted("mute"), "it names no address"
     assert not doubted("anthropic"), "nobody said a word of it"
     trust()
@@ -132,7 +132,7 @@ def test_what_is_shown_of_an_address_holds_no_secret_and_trust_is_in_what_a_file
     monkeypatch.setenv("TOKEN", "sesame")
     Path("host").write_text("models.example")
     project(corp=at("https://{file:host}/{env:TOKEN}"))
-    assert "sent to https://{file:host}/{env:TOKEN}: " in doubted()
+    assert "conversation to https://{file:host}/{env:TOKEN}: " in doubted()
     trust()
     assert not doubted()
     Path("host").write_text("other.example")
@@ -164,12 +164,12 @@ async def test_no_key_leaves_for_an_untrusted_address_and_does_for_a_trusted_one
         project(anthropic=at(odd))
         code, told = await asyncio.to_thread(command, *asking)
         assert code != 0
-        assert f"opencode.json:1 would have everything that is said sent to {odd}: {UNKNOWN}" in told
+        assert f"opencode.json:1 would send the conversation to {odd}: {UNKNOWN}" in told
         assert "sk-mine" not in told
         assert server.connections == 0
         assert not [*Path("store").rglob("ses_*")], "nothing was begun"
         _, told = await asyncio.to_thread(command, "models", "anthropic")
-        assert f"! {os.getcwd()}/opencode.json:1 would have" in told
+        assert f"! {os.getcwd()}/opencode.json:1 would send" in told
         _, told = await asyncio.to_thread(command, "models", "anthropic", "--json")
         assert UNKNOWN in json.loads(told.partition("\nCatalogue")[0])["providers"][0]["untrusted"]
         _, told = await asyncio.to_thread(command, "config", "provider.anthropic")
@@ -206,7 +206,7 @@ def test_a_script_that_the_project_has_played_is_trusted_first(named: dict[str, 
     Path("it.script").write_text(EVIL)
     configured(named)
     config = loaded()
-    said = f"opencode.json:1 would have the script {os.getcwd()}/it.script played: {UNKNOWN}"
+    said = f"opencode.json:1 would play the script {os.getcwd()}/it.script: {UNKNOWN}"
     assert said in untrusted_reason(config, "scripted", "it.script")
     assert {each.name for each in provider_trust_items(config)} == {"it.script"}
     assert not untrusted_reason(config, "scripted", "other.script"), "the user names that one"
@@ -246,7 +246,7 @@ def test_a_cloned_repository_does_nothing_by_a_script_before_it_is_trusted(
     Path("it.script").write_text(EVIL)
     configured({"model": "scripted/it.script", "permission": "allow"})
     assert run(["run", "--title", "x", "Hello."]) != 0
-    assert "it.script played: it came with the project" in capsys.readouterr().err
+    assert "it.script: it came with the project" in capsys.readouterr().err
     assert not Path("mark").exists()
     assert run(["config", "model"]) == 0
     assert "the script it.script is not used" in capsys.readouterr().err

@@ -13,9 +13,9 @@ import httpx2
 import pytest
 
 from opensesh.errors import ModelConnectionError, ModelError, ModelNotFoundError, WriteError
-from opensesh.models.catalogue import Catalogue, Origin
+from opensesh.models.catalogue import Catalogue, CatalogueOrigin
+from opensesh.models.catalogue_sources import BundledSource, refresh_copy, refreshed_copy
 from opensesh.models.model import Limit, Price, Rates, Tier
-from opensesh.models.sources import Bundle, refresh, refreshed_copy
 from opensesh.storage.protocol import Damage
 
 ROOT = Path(__file__).parents[2]
@@ -78,44 +78,44 @@ def test_what_is_fetched_is_kept_and_used() -> None:
 
 def test_the_same_catalogue_is_not_fetched_twice_but_known_to_be_fresh() -> None:
     site = Site()
-    assert refresh({}, client(site)) is True
+    assert refresh_copy({}, client(site)) is True
     os.utime(copy(), (LONG_AGO, LONG_AGO))
-    assert refresh({}, client(site)) is False
+    assert refresh_copy({}, client(site)) is False
     assert site.requests[1].headers["if-none-match"] == '"v1"'
     assert copy().stat().st_mtime > LONG_AGO
 
 
 def test_a_new_catalogue_replaces_the_old() -> None:
-    refresh({}, client(Site()))
-    assert refresh({}, client(Site(NEWER, '"v2"'))) is True
+    refresh_copy({}, client(Site()))
+    assert refresh_copy({}, client(Site(NEWER, '"v2"'))) is True
     assert json.loads(copy().read_bytes()) == NEWER
-    assert refresh({}, client(Site(NEWER, '"v2"'))) is False
+    assert refresh_copy({}, client(Site(NEWER, '"v2"'))) is False
 
 
 def test_a_site_without_etags_is_asked_in_full_every_time() -> None:
     site = Site(etag="")
-    assert [refresh({}, client(site)) for _ in range(2)] == [True, False]
+    assert [refresh_copy({}, client(site)) for _ in range(2)] == [True, False]
     assert all("if-none-match" not in request.headers for request in site.requests)
 
 
 def test_an_old_etag_does_not_outlive_its_catalogue() -> None:
-    refresh({}, client(Site()))
-    refresh({}, client(Site(NEWER, etag="")))
+    refresh_copy({}, client(Site()))
+    refresh_copy({}, client(Site(NEWER, etag="")))
     site = Site()
-    refresh({}, client(site))
+    refresh_copy({}, client(site))
     assert "if-none-match" not in site.requests[0].headers
 
 
 def test_a_damaged_copy_is_fetched_anew_though_the_site_has_nothing_newer() -> None:
-    refresh({}, client(Site()))
+    refresh_copy({}, client(Site()))
     copy().write_text("{")
-    assert refresh({}, client(Site())) is True
+    assert refresh_copy({}, client(Site())) is True
     assert json.loads(copy().read_bytes()) == API
 
 
 def test_another_site_can_be_named() -> None:
     site = Site()
-    refresh({"OPENCODE_MODELS_URL": "https://mirror.example/"}, client(site))
+    refresh_copy({"OPENCODE_MODELS_URL": "https://mirror.example/"}, client(site))
     assert str(site.requests[0].url) == "https://mirror.example/api.json"
 
 
@@ -127,22 +127,22 @@ def test_redirects_are_followed() -> None:
             return httpx2.Response(302, headers={"location": "/v2/api.json"})
         return site(request)
 
-    assert refresh({}, client(moved)) is True
+    assert refresh_copy({}, client(moved)) is True
 
 
 @pytest.mark.parametrize("text", ["", "<html>", "[]", "{}", '{"acme":'])
 def test_an_answer_that_is_no_catalogue_leaves_the_old_one(text: str) -> None:
-    refresh({}, client(Site()))
-    with pytest.raises(ModelError, match="no catalogue"):
-        refresh({}, client(Site(text, '"v2"')))
+    refresh_copy({}, client(Site()))
+    with pytest.raises(ModelError, match="did not send a catalogue"):
+        refresh_copy({}, client(Site(text, '"v2"')))
     assert json.loads(copy().read_bytes()) == API
 
 
 @pytest.mark.parametrize("status", [403, 404, 500, 503])
 def test_a_refusal_leaves_the_old_one(status: int) -> None:
-    refresh({}, client(Site()))
+    refresh_copy({}, client(Site()))
     with pytest.raises(ModelError, match=str(status)) as caught:
-        refresh({}, client(Site(etag='"v2"', status=status)))
+        refresh_copy({}, client(Site(etag='"v2"', status=status)))
     assert caught.value.status == status
     assert json.loads(copy().read_bytes()) == API
 
@@ -161,19 +161,19 @@ def test_without_a_connection_the_error_says_so_and_the_catalogue_still_answers(
 def test_a_client_that_is_passed_in_stays_open() -> None:
     site = Site()
     with client(site) as session:
-        refresh({}, session)
+        refresh_copy({}, session)
         assert not session.is_closed
 
 
 def test_a_cache_that_cannot_be_written_is_an_error(isolated: Path) -> None:
     (isolated / ".cache").write_text("a file where a folder should be")
     with pytest.raises(WriteError):
-        refresh({}, client(Site()))
+        refresh_copy({}, client(Site()))
 
 
 def test_a_client_of_our_own_reaches_a_server_that_is_not_there() -> None:
     with pytest.raises(ModelConnectionError):
-        refresh({"OPENCODE_MODELS_URL": "http://127.0.0.1:9"})
+        refresh_copy({"OPENCODE_MODELS_URL": "http://127.0.0.1:9"})
 
 
 @pytest.mark.parametrize("variable", ["OPENCODE_MODELS_PATH", "OPENSESH_MODELS_PATH"])
@@ -182,7 +182,7 @@ def test_a_named_file_comes_before_everything(tmp_path: Path, isolated: Path, va
     named = written(tmp_path / "mine.json", api("named"), day="2020-01-01")
     catalogue = Catalogue(environ={variable: str(named)})
     assert list(catalogue.models("acme")) == ["named"]
-    assert catalogue.origin == Origin(f"the copy {variable} names", "2020-01-01")
+    assert catalogue.origin == CatalogueOrigin(f"the copy {variable} names", "2020-01-01")
 
 
 @pytest.mark.parametrize(
@@ -272,7 +272,7 @@ def test_the_script_that_builds_the_snapshot_drops_prose_and_keeps_facts(tmp_pat
         command = [sys.executable, str(ROOT / "scripts" / "build_catalogue.py"), str(source)]
         subprocess.run([*command, "--date", "2026-11-01", "--output", str(bundle)], check=True, capture_output=True)
     assert bundles[0].read_bytes() == bundles[1].read_bytes()
-    built = Bundle(str(bundles[0]))
+    built = BundledSource(str(bundles[0]))
     assert built.date == "2026-11-01"
     assert b"long words" not in bytes(built.models("acme")["m"])
     model = Catalogue(environ={}, source=built).find("acme/m")
