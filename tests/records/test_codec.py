@@ -50,17 +50,17 @@ long_texts = any_text.map(lambda unit: unit * 40_000)
 @example({"text": "a\ud83d" * 300_000, "list": ["\n" * 262_144, {"": "ü" * 262_143}], "cost": 0.1})
 @example("é\U0001f600" * 262_144)
 def test_pieces_make_the_same_bytes_as_the_whole(value: Any) -> None:
-    assert b"".join(codec.dumps_in_pieces(value)) == codec.dumps(value)
+    assert b"".join(codec.dumps_in_chunks(value)) == codec.dumps(value)
 
 
 def test_no_piece_of_a_long_text_is_long_wherever_it_lies() -> None:
     text = "\n" * 10_000_000
     for value in ({"text": text}, [{"before": "", "after": [text]}]):
-        assert max(map(len, codec.dumps_in_pieces(value))) < 1_000_000
+        assert max(map(len, codec.dumps_in_chunks(value))) < 1_000_000
 
 
 def test_a_record_without_a_long_text_is_one_piece() -> None:
-    assert len(list(codec.dumps_in_pieces({"text": "short", "list": ["\n" * 1_000]}))) == 1
+    assert len(list(codec.dumps_in_chunks({"text": "short", "list": ["\n" * 1_000]}))) == 1
 
 
 @pytest.mark.parametrize(
@@ -197,14 +197,14 @@ def test_an_object_is_asked_for_where_a_record_must_be_one(data: bytes, found: s
     assert codec.loads_object(b'{"a": 1}') == {"a": 1}
 
 
-@pytest.mark.parametrize("encode", [codec.dumps, codec.dumps_in_pieces, codec.dumps_compact])
+@pytest.mark.parametrize("encode", [codec.dumps, codec.dumps_in_chunks, codec.dumps_compact])
 @pytest.mark.parametrize("innermost", ["whole", "half \ud800"])
 def test_what_is_nested_too_deeply_is_refused_in_words(encode: Callable[[Any], object], innermost: str) -> None:
     with pytest.raises(RecordError, match="nested too deeply to be stored"):
         encode(nested(5_000, innermost))
 
 
-@pytest.mark.parametrize("encode", [codec.dumps, codec.dumps_in_pieces])
+@pytest.mark.parametrize("encode", [codec.dumps, codec.dumps_in_chunks])
 @pytest.mark.parametrize("innermost", ["whole", "half \ud800"])
 def test_what_can_be_stored_can_be_read(encode: Callable[[Any], object], innermost: str) -> None:
     deepest = nested(300, innermost)

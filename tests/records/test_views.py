@@ -331,8 +331,8 @@ def test_a_record_built_here_has_a_document_in_opencodes_spelling() -> None:
     assert "share" not in session.document
 
 
-def test_half_a_character_where_an_object_is_expected_names_the_file() -> None:
+def test_a_lone_surrogate_where_an_object_is_expected_names_the_file() -> None:
     document = codec.loads(b'{"id": "ses_1", "time": {"created": 1}, "share": {"\\ud800": 1}}')
-    with pytest.raises(RecordError, match="half a character") as caught:
+    with pytest.raises(RecordError, match="lone surrogate") as caught:
         read_session(document, "the/file.json")
     assert (caught.value.path, caught.value.place) == ("the/file.json", "$")

@@ -13,8 +13,7 @@ import pytest
 
 from opensesh.errors import RecordError
 from opensesh.project import ProjectLocation
-from opensesh.records import dumps, read_message, read_part, view
-from opensesh.records.project import Project
+from opensesh.records import Project, dumps, read_message, read_part, view
 from opensesh.sessions import Sessions
 from opensesh.storage.json_tree import JsonTree
 from opensesh.testing.samples import WRAP, Scribe

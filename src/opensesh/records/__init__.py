@@ -1,4 +1,4 @@
-"""What a session is made of. The decoded document is the truth; the classes here are typed, read-only views of it."""
+"""The records of a session. Stores return decoded documents; the classes here are typed, read-only views of them."""
 
 from __future__ import annotations
 
@@ -57,8 +57,20 @@ from .part import (
     ToolState,
     read_part,
 )
-from .project import Commands, Icon, Project, ProjectTime
-from .session import Revert, Rule, Session, SessionTime, Share, ShareLink, Summary, Todo
+from .session import (
+    Commands,
+    Icon,
+    Project,
+    ProjectTime,
+    Revert,
+    Rule,
+    Session,
+    SessionTime,
+    Share,
+    ShareLink,
+    Summary,
+    Todo,
+)
 from .usage import CacheTokens, FileDiff, ModelRef, Tokens
 from .view import Record, View, document_of, view
 

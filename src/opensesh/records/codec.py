@@ -1,8 +1,8 @@
-"""Records to bytes and back, to the byte as OpenCode writes them.
+"""Encodes and decodes records, byte for byte as OpenCode does.
 
-OpenCode writes ``JSON.stringify(value, null, 2)``: two spaces, no final newline, numbers and strings as JavaScript
-prints them. Reading keeps everything a document holds, in its order, so that writing it back unchanged gives the same
-bytes. ``msgspec`` does the work; the two places where it and JavaScript differ, numbers and lone surrogates, are here.
+OpenCode writes ``JSON.stringify(value, null, 2)``: two spaces, no final newline, numbers and strings formatted as in
+JavaScript. Decoding keeps all fields and their order, so that writing a record back unchanged gives the same bytes.
+``msgspec`` does the work; this module handles what it formats differently: numbers and lone surrogates.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ from __future__ import annotations
 import math
 import os
 import re
-from gc import get_referents as _held_by
+from gc import get_referents
+from operator import is_not
 from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
@@ -21,67 +22,70 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 Document = dict[str, Any]
-"""A record as decoded: the truth about it. Typed views are made from it, never the other way round."""
+"""A decoded record. Typed views are made from it, never the other way round."""
 
 _decode = msgspec.json.Decoder().decode
 _encode = msgspec.json.Encoder().encode
-_PLAIN = (str, int, bool)
+_SCALAR_TYPES = (str, int, bool)
 _BYTE = r"\(byte (\d+)\)"
 _SURROGATE = "[\ud800-\udfff]"
-_LONG = 262_144
-_DEEPEST = 300
-"""Levels within a record. Some Pythons decode far deeper ones, which nothing could walk through afterwards."""
-_SHALLOW = 2 * _DEEPEST
-"""Bytes that cannot hold more levels than that: each has two brackets."""
-_DEEPER = b"\n" + b"  " * (_DEEPEST + 1)
-"""How a line begins that is within more levels. Text holds no line break of its own."""
-_NO_RECORD = "nested too deeply to be a record"
-_TOO_DEEP = "nested too deeply to be stored"
+_CHUNK_CHARACTERS = 262_144
+_MAX_DEPTH = 300
+"""Levels of nesting in a record. Some Python versions decode much deeper ones, which later code cannot traverse."""
+_ALWAYS_SHALLOW_BYTES = 2 * _MAX_DEPTH
+"""A document of this size cannot be too deep: each level needs two brackets."""
+_TOO_DEEP_INDENT = b"\n" + b"  " * (_MAX_DEPTH + 1)
+"""The indentation of a line that is too deep. Encoded strings contain no line breaks."""
+_TOO_DEEP_TO_READ = "nested too deeply to be a record"
+_TOO_DEEP_TO_STORE = "nested too deeply to be stored"
 
 
 def loads(data: bytes, path: str = "") -> Any:
-    """Decode one JSON value. Anything wrong with it is a :class:`RecordError` that names ``path`` and the place."""
+    """Decode one JSON value, or raise :class:`RecordError` with ``path`` and the position of the error."""
     try:
         value = _decode(data)
     except RecursionError:
-        raise RecordError(_NO_RECORD, path=path) from None
+        raise RecordError(_TOO_DEEP_TO_READ, path=path) from None
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         if not (b"\\u" in data or isinstance(error, msgspec.ValidationError)):
             raise _explain(data, error, path) from None
         value = _loads_leniently(data, path)
-    if len(data) > _SHALLOW and _is_deep(value):
-        raise RecordError(_NO_RECORD, path=path)
+    if len(data) > _ALWAYS_SHALLOW_BYTES and _is_too_deep(value):
+        raise RecordError(_TOO_DEEP_TO_READ, path=path)
     return value
 
 
 def loads_object(data: bytes, path: str = "") -> Document:
-    """Decode one JSON object; most records are one."""
+    """Decode one JSON object, or raise :class:`RecordError`."""
     value = loads(data, path)
     document = as_object(value)
     if document is None:
-        raise RecordError(f"expected an object, found {_kind(value)}", path=path, place="$")
+        names: dict[type, str] = {list: "an array", str: "a string", bool: "true or false", type(None): "null"}
+        raise RecordError(
+            f"expected an object, found {names.get(type(cast('object', value)), 'a number')}", path=path, place="$"
+        )
     return document
 
 
 def as_object(value: Any) -> Document | None:
-    """``value`` if it is an object, else ``None``."""
+    """Return ``value`` if it is an object, else ``None``."""
     return cast("Document", value) if isinstance(value, dict) else None
 
 
 def as_list(value: Any) -> list[Any] | None:
-    """``value`` if it is an array, else ``None``."""
+    """Return ``value`` if it is an array, else ``None``."""
     return cast("list[Any]", value) if isinstance(value, list) else None
 
 
 def as_whole(value: Any) -> int:
-    """``value`` as a whole number; 0 for what is none."""
+    """Return ``value`` as an integer; 0 if it is not a number."""
     if isinstance(value, int):
         return int(value)
     return int(value) if isinstance(value, float) and math.isfinite(value) else 0
 
 
 def merged(*documents: Mapping[str, Any]) -> Document:
-    """One document out of several, later ones winning, objects merged member by member; arguments stay as they are."""
+    """Merge documents into a new one: later values win, objects are merged recursively."""
     result: Document = {}
     for document in documents:
         for key, value in document.items():
@@ -91,36 +95,40 @@ def merged(*documents: Mapping[str, Any]) -> Document:
 
 
 def dumps(value: Any) -> bytes:
-    """Encode as ``JSON.stringify(value, null, 2)`` would."""
+    """Encode like ``JSON.stringify(value, null, 2)``."""
     try:
-        data = _indented(value)
+        data = msgspec.json.format(_encode(_format_numbers(value)), indent=2)
+    except UnicodeEncodeError:
+        data = "".join(_write(value, "\n")).encode()
     except RecursionError:
-        raise RecordError(_TOO_DEEP) from None
-    if _DEEPER in data:
-        raise RecordError(_TOO_DEEP)
+        raise RecordError(_TOO_DEEP_TO_STORE) from None
+    if _TOO_DEEP_INDENT in data:
+        raise RecordError(_TOO_DEEP_TO_STORE)
     return data
 
 
-def dumps_in_pieces(value: Any) -> Iterable[bytes]:
-    """What :func:`dumps` gives, a piece at a time: a text of many megabytes is not held a second and a third time."""
+def dumps_in_chunks(value: Any) -> Iterable[bytes]:
+    """Encode like :func:`dumps`, in chunks, so that a text of many megabytes is not copied as a whole."""
     mark, texts = os.urandom(16).hex(), list[str]()
     try:
         frame = dumps(_lift(value, mark, texts))
     except RecursionError:
-        raise RecordError(_TOO_DEEP) from None
+        raise RecordError(_TOO_DEEP_TO_STORE) from None
     return _fill(frame.split(mark.encode()), texts) if texts else (frame,)
 
 
 def dumps_compact(value: Any) -> bytes:
-    """Encode as ``JSON.stringify(value)`` would: one line."""
+    """Encode like ``JSON.stringify(value)``, on one line."""
     try:
-        return _on_one_line(value)
+        return _encode(_format_numbers(value))
+    except UnicodeEncodeError:
+        return "".join(_write(value, "")).encode()
     except RecursionError:
-        raise RecordError(_TOO_DEEP) from None
+        raise RecordError(_TOO_DEEP_TO_STORE) from None
 
 
 def js_number(number: float) -> str:
-    """A float as JavaScript prints it; what JSON cannot hold becomes ``null``, as it does there."""
+    """Format a float as JavaScript does; infinity and NaN become ``null``."""
     if not math.isfinite(number):
         return "null"
     if number == int(number) and abs(number) < 1e21:
@@ -144,49 +152,31 @@ def _expand(text: str) -> str:
     return sign + digits.ljust(point, "0")
 
 
-def _indented(value: Any) -> bytes:
-    try:
-        return msgspec.json.format(_encode(_spell_numbers(value)), indent=2)
-    except UnicodeEncodeError:
-        return "".join(_write(value, "\n")).encode()
-
-
-def _on_one_line(value: Any) -> bytes:
-    try:
-        return _encode(_spell_numbers(value))
-    except UnicodeEncodeError:
-        return "".join(_write(value, "")).encode()
-
-
-def _spell_numbers(value: Any) -> Any:
-    """``value`` with its floats spelled out; the same object when it holds none."""
+def _format_numbers(value: Any) -> Any:
+    """Return ``value`` with its floats formatted; the same object if it has none."""
     kind: object = type(cast("object", value))
     if kind is float:
         return msgspec.Raw(js_number(value).encode())
     if kind is dict:
-        return _spell_members(value)
+        changed: Document | None = None
+        for key, item in cast("Document", value).items():
+            if type(item) in _SCALAR_TYPES:
+                continue
+            formatted = _format_numbers(item)
+            if formatted is not item:
+                changed = cast("Document", value).copy() if changed is None else changed
+                changed[key] = formatted
+        return value if changed is None else changed
     if kind is list:
-        spelled = [_spell_numbers(item) for item in value]
-        return spelled if any(map(_differs, spelled, value)) else value
+        items = [_format_numbers(item) for item in value]
+        return items if any(map(is_not, items, value)) else value
     return value
 
 
-def _spell_members(document: Document) -> Document:
-    changed: Document | None = None
-    for key, item in document.items():
-        if type(item) in _PLAIN:
-            continue
-        spelled = _spell_numbers(item)
-        if spelled is not item:
-            changed = changed or document.copy()
-            changed[key] = spelled
-    return document if changed is None else changed
-
-
 def _lift(value: Any, mark: str, texts: list[str]) -> Any:
-    """``value`` with a mark in place of each long text, and the texts."""
+    """Return ``value`` with ``mark`` in place of each long text, which is appended to ``texts``."""
     if isinstance(value, str):
-        if len(value) < _LONG:
+        if len(value) < _CHUNK_CHARACTERS:
             return value
         texts.append(value)
         return mark
@@ -200,17 +190,13 @@ def _lift(value: Any, mark: str, texts: list[str]) -> Any:
 def _fill(frame: Sequence[bytes], texts: Sequence[str]) -> Iterator[bytes]:
     yield frame[0]
     for text, after in zip(texts, frame[1:], strict=True):
-        for start in range(0, len(text), _LONG):
-            yield dumps(text[start : start + _LONG])[1:-1]
+        for start in range(0, len(text), _CHUNK_CHARACTERS):
+            yield dumps(text[start : start + _CHUNK_CHARACTERS])[1:-1]
         yield after
 
 
-def _differs(one: object, other: object) -> bool:
-    return one is not other
-
-
 def _write(value: Any, newline: str) -> list[str]:
-    """The whole encoder in Python, for the rare document that holds half a character."""
+    """Encode in Python, for the rare document with a lone surrogate, which msgspec rejects."""
     deeper = newline and newline + "  "
     if isinstance(value, str):
         return [_quote(value)]
@@ -242,17 +228,16 @@ def _quote(text: str) -> str:
     return '"' + "".join(a + b for a, b in zip(quoted, [*halves, ""], strict=True)) + '"'
 
 
-def _is_deep(value: Any) -> bool:
-    """Whether something decoded has too many levels. The garbage collector knows what an object holds; a loop takes
-    three times as long to find out."""
-    level, depth = _held_by(value), 0
-    while level and depth < _DEEPEST:
-        level, depth = _held_by(*level), depth + 1
+def _is_too_deep(value: Any) -> bool:
+    """Whether a decoded value has too many levels. Asking the garbage collector is three times as fast as a loop."""
+    level, depth = get_referents(value), 0
+    while level and depth < _MAX_DEPTH:
+        level, depth = get_referents(*level), depth + 1
     return bool(level)
 
 
 def _loads_leniently(data: bytes, path: str) -> Any:
-    """Decode with the standard library, which takes lone surrogates and numbers out of range as JavaScript does."""
+    """Decode with the standard library, which accepts lone surrogates and large numbers as JavaScript does."""
     import json
 
     def refuse(name: str) -> None:
@@ -261,7 +246,7 @@ def _loads_leniently(data: bytes, path: str) -> Any:
     try:
         return json.loads(data.decode(), parse_constant=refuse)
     except RecursionError:
-        raise RecordError(_NO_RECORD, path=path) from None
+        raise RecordError(_TOO_DEEP_TO_READ, path=path) from None
     except ValueError as error:
         raise _explain(data, error, path) from None
 
@@ -270,25 +255,17 @@ def _explain(data: bytes, error: Exception, path: str) -> RecordError:
     if not data:
         return RecordError("the file is empty", path=path)
     if not data.strip(b"\0"):
-        return RecordError(f"{len(data):,} NUL bytes: the disk lost what was written here", path=path)
+        return RecordError(f"{len(data):,} NUL bytes: the content was lost on the disk", path=path)
     if isinstance(error, UnicodeDecodeError):
-        return RecordError("not UTF-8 text", path=path, place=_utf8_place(data))
+        # msgspec's own error has no position.
+        try:
+            data.decode()
+        except UnicodeDecodeError as decoding:
+            return RecordError("not UTF-8 text", path=path, place=f"byte {decoding.start}")
+        return RecordError("not UTF-8 text", path=path)
     reason = str(error)
     if "truncated" in reason or data.rstrip()[-1:] not in (b"}", b"]"):
         return RecordError("torn: it ends in the middle", path=path, place=f"byte {len(data)}")
-    found = re.search(_BYTE, reason)
-    place = f"byte {found[1]}" if found else ""
-    return RecordError(f"not JSON: {re.sub(_BYTE, '', reason).strip()}", path=path, place=place)
-
-
-def _utf8_place(data: bytes) -> str:
-    try:
-        data.decode()
-    except UnicodeDecodeError as error:
-        return f"byte {error.start}"
-    return ""
-
-
-def _kind(value: object) -> str:
-    names: dict[type, str] = {list: "an array", str: "a string", bool: "true or false", type(None): "null"}
-    return names.get(type(value), "a number")
+    byte = re.search(_BYTE, reason)
+    position = f"byte {byte[1]}" if byte else ""
+    return RecordError(f"not JSON: {re.sub(_BYTE, '', reason).strip()}", path=path, place=position)

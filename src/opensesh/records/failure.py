@@ -1,7 +1,7 @@
-"""What went wrong with an assistant message: every error a record may hold, in its true shape.
+"""The errors that an assistant message may contain.
 
-On disk an error is ``{"name": ..., "data": {...}}``. Some trees hold it flat, name and fields side by side, and some
-call the unknown one ``Unknown``; both are read, and only the true shape is written.
+A stored error is ``{"name": ..., "data": {...}}``. Some trees have a flat form, with name and fields side by side, and
+some call the unknown error ``Unknown``; both are read, and only the nested form is written.
 """
 
 from __future__ import annotations
@@ -18,51 +18,51 @@ if TYPE_CHECKING:
 
 
 class ProviderAuthError(View, frozen=True, kw_only=True):
-    """No key, or one the provider did not take."""
+    """Missing API key, or one that the provider rejected."""
 
     provider_id: str = ""
     message: str = ""
 
 
 class UnknownError(View, frozen=True, kw_only=True):
-    """Anything without a name of its own."""
+    """Any other error."""
 
     message: str = ""
     ref: str | None = None
 
 
 class MessageOutputLengthError(View, frozen=True, kw_only=True):
-    """The answer ran into the output limit."""
+    """The answer reached the output limit."""
 
 
 class MessageAbortedError(View, frozen=True, kw_only=True):
-    """Someone stopped it."""
+    """The run was aborted."""
 
     message: str = ""
 
 
 class StructuredOutputError(View, frozen=True, kw_only=True):
-    """The model never gave the structure it was asked for."""
+    """The model did not give the structured answer it was asked for."""
 
     message: str = ""
     retries: int = 0
 
 
 class ContextOverflowError(View, frozen=True, kw_only=True):
-    """More was sent than the model can hold."""
+    """The request was longer than the context window."""
 
     message: str = ""
     response_body: str | None = None
 
 
 class ContentFilterError(View, frozen=True, kw_only=True):
-    """The provider withheld the answer; since the database era."""
+    """The provider withheld the answer (OpenCode 1.2 and later)."""
 
     message: str = ""
 
 
 class BudgetExceededError(View, frozen=True, kw_only=True):
-    """Ours: nothing was sent, since as much had been spent as was allowed. Amounts are US dollars."""
+    """The request was not sent because the budget is used up; an extension of opensesh. Amounts are US dollars."""
 
     message: str = ""
     scope: str = "run"
@@ -72,7 +72,7 @@ class BudgetExceededError(View, frozen=True, kw_only=True):
 
 
 class APIError(View, frozen=True, kw_only=True):
-    """The provider said no."""
+    """The provider rejected the request."""
 
     message: str = ""
     status_code: int | None = None
@@ -83,14 +83,14 @@ class APIError(View, frozen=True, kw_only=True):
 
 
 class OtherError(View, frozen=True, kw_only=True):
-    """An error from a version newer than this one."""
+    """An error that this version does not know."""
 
     name: str
     data: dict[str, Any]
 
     @property
     def message(self) -> str:
-        """What it says of itself."""
+        """The error's own message."""
         return str(self.data.get("message", ""))
 
 
@@ -122,7 +122,7 @@ _KINDS = {kind.__name__: kind for kind in _NAMED} | {"Unknown": UnknownError}
 
 
 def read_failure(document: Document, path: str = "") -> Failure:
-    """The error in ``document``, nested or flat; one of a name not known here as :class:`OtherError`."""
+    """Return the error in ``document``, nested or flat; :class:`OtherError` for an unknown name."""
     name = document.get("name")
     if not isinstance(name, str):
         raise RecordError("an error without a name", path=path, place="$.error")
@@ -139,7 +139,7 @@ def read_failure(document: Document, path: str = "") -> Failure:
 
 
 def write_failure(failure: Failure) -> Document:
-    """``{"name": ..., "data": {...}}``."""
+    """Return the stored form of an error: ``{"name": ..., "data": {...}}``."""
     if isinstance(failure, OtherError):
         return {"name": failure.name, "data": failure.data}
     return {"name": type(failure).__name__, "data": document_of(failure)}

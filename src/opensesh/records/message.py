@@ -23,7 +23,7 @@ class MessageTime(View, frozen=True, kw_only=True):
 
 
 class TurnSummary(View, frozen=True, kw_only=True):
-    """What a user's prompt led to: a short title, and the files changed by the turn."""
+    """The result of a prompt: a short title, and the files changed by the turn."""
 
     title: str | None = None
     body: str | None = None
@@ -31,14 +31,14 @@ class TurnSummary(View, frozen=True, kw_only=True):
 
 
 class Path(View, frozen=True, kw_only=True):
-    """Where the assistant worked."""
+    """The working directory and worktree of an answer."""
 
     cwd: str = ""
     root: str = ""
 
 
 class UserMessage(Record, frozen=True, kw_only=True):
-    """A prompt. Its words are in its parts."""
+    """A prompt. Its text is in its parts."""
 
     id: str
     session_id: str = ""
@@ -55,12 +55,12 @@ class UserMessage(Record, frozen=True, kw_only=True):
 
     @property
     def effort(self) -> str | None:
-        """The model preset that was asked for, wherever this version keeps it."""
+        """The requested model variant; OpenCode versions store it in different fields."""
         return self.variant or (self.model.variant if self.model else None)
 
 
 class AssistantMessage(Record, frozen=True, kw_only=True):
-    """One step of an answer: one call of a model, and the tools it called."""
+    """One step of an answer: one model call and its tool calls."""
 
     id: str
     session_id: str = ""
@@ -76,7 +76,7 @@ class AssistantMessage(Record, frozen=True, kw_only=True):
     agent: str | None = None
     path: Path | None = None
     summary: bool | None = None
-    """True on the summary that a compaction wrote."""
+    """True for the summary of a compaction."""
     cost: float = 0.0
     tokens: Tokens = Tokens()
     structured: Any = None
@@ -86,7 +86,7 @@ class AssistantMessage(Record, frozen=True, kw_only=True):
 
     @property
     def failure(self) -> Failure | None:
-        """What went wrong, if anything did."""
+        """The error, if there is one."""
         return read_failure(self.error) if self.error else None
 
     @property
@@ -96,8 +96,7 @@ class AssistantMessage(Record, frozen=True, kw_only=True):
 
 
 def side_calls(info: Document) -> list[Document]:
-    """The model calls that were made for a prompt and led to no answer, such as its session's title: each with its
-    cost and tokens, as an answer has them."""
+    """Return the model calls of a prompt that have no answer of their own, such as the title, with cost and tokens."""
     own = as_object(info.get(EXTENSION_KEY)) or {}
     return [call for call in map(as_object, as_list(own.get("calls")) or ()) if call is not None]
 
@@ -106,7 +105,7 @@ Message: TypeAlias = UserMessage | AssistantMessage
 
 
 def read_message(document: Document, path: str = "") -> Message:
-    """Look at a stored message."""
+    """Return a typed view of a stored message."""
     match document.get("role"):
         case "user":
             return view(document, UserMessage, path)

@@ -1,4 +1,4 @@
-"""The order of things: by time of creation, then by identifier unwrapped near that time. Never by raw identifier."""
+"""The order of records: by creation time, then by identifier unwrapped near that time. Never by raw identifier."""
 
 from __future__ import annotations
 
@@ -16,41 +16,41 @@ Position = tuple[int, tuple[int, str]]
 
 
 def created(document: Document, path: str = "") -> int:
-    """When the record says it was made, in milliseconds."""
-    moment: Any = None
+    """Return a record's ``time.created`` in milliseconds, or raise :class:`RecordError`."""
+    value: Any = None
     try:
-        moment = document["time"]["created"]
-        return int(moment)
+        value = document["time"]["created"]
+        return int(value)
     except (LookupError, TypeError, ValueError, OverflowError):
-        found = "nothing" if moment is None else repr(moment)
-        raise RecordError(f"expected milliseconds, found {found:.60}", path=path, place="$.time.created") from None
+        actual = "nothing" if value is None else repr(value)
+        raise RecordError(f"expected milliseconds, found {actual:.60}", path=path, place="$.time.created") from None
 
 
 def position(document: Document, path: str = "") -> Position:
-    """A sort key for messages and sessions, oldest first. One without a time, or without a name, has none."""
-    moment = created(document, path)
-    name = document.get("id")
-    if not isinstance(name, str):
-        found = "nothing" if name is None else repr(name)
-        raise RecordError(f"expected an identifier, found {found:.60}", path=path, place="$.id")
-    return moment, ids.order(name, moment)
+    """Return the sort key of a message or session, oldest first; :class:`RecordError` without a time or an id."""
+    time = created(document, path)
+    identifier = document.get("id")
+    if not isinstance(identifier, str):
+        actual = "nothing" if identifier is None else repr(identifier)
+        raise RecordError(f"expected an identifier, found {actual:.60}", path=path, place="$.id")
+    return time, ids.order(identifier, time)
 
 
 def in_order(records: Iterable[Document]) -> list[Document]:
-    """Messages (or sessions) oldest first."""
+    """Sort messages or sessions, oldest first."""
     return sorted(records, key=position)
 
 
 def names_in_order(names: Iterable[str], near: int) -> list[str]:
-    """Identifiers of one kind, oldest first; the cheap way when their names already sort by time."""
-    by_name = sorted(names)
+    """Sort identifiers of one kind, oldest first."""
+    by_name = sorted(names)  # which is the order of time, except across a wraparound
     if ids.spans_wraparound(by_name):
         by_name.sort(key=lambda name: ids.order(name, near))
     return by_name
 
 
 def parts_in_order(parts: Iterable[Document], near: int) -> list[Document]:
-    """The parts of one message, made around ``near``, in the order they were made; those without a name come first."""
+    """Sort the parts of a message made around ``near`` by creation; parts without an id come first."""
     by_name = sorted(parts, key=_name)
     if ids.spans_wraparound([_name(part) for part in by_name]):
         by_name.sort(key=lambda part: ids.order(_name(part), near))

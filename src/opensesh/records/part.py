@@ -1,4 +1,4 @@
-"""The twelve kinds of part a message is made of, and the four states of a tool call."""
+"""The twelve types of message parts, and the four states of a tool call."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ if TYPE_CHECKING:
 
 
 class Span(View, frozen=True, kw_only=True):
-    """From when to when, in milliseconds since 1970."""
+    """Start and end, in milliseconds since 1970."""
 
     start: int = 0
     end: int | None = None
     compacted: int | None = None
-    """When the output was pruned from what the model sees; the output itself stays."""
+    """When the output was pruned from requests; the output itself stays stored."""
 
 
 class Created(View, frozen=True, kw_only=True):
-    """A single moment."""
+    """A creation time, in milliseconds since 1970."""
 
     created: int = 0
 
 
 class BasePart(Record, frozen=True, kw_only=True):
-    """What every part has."""
+    """The fields of every part."""
 
     id: str
     session_id: str = ""
@@ -38,20 +38,20 @@ class BasePart(Record, frozen=True, kw_only=True):
 
 
 class TextPart(BasePart, frozen=True, kw_only=True):
-    """Words, of the user or the model."""
+    """Text of the user or the model."""
 
     type: Literal["text"] = "text"
     text: str = ""
     synthetic: bool | None = None
-    """Added by the program: the model sees it, the user did not write it."""
+    """Added by the program: sent to the model, not written by the user."""
     ignored: bool | None = None
-    """Shown, never sent."""
+    """Shown, never sent to the model."""
     time: Span | None = None
     metadata: dict[str, Any] | None = None
 
 
 class SubtaskPart(BasePart, frozen=True, kw_only=True):
-    """A task for a subagent that the user asked for."""
+    """A task for a subagent, requested by the user."""
 
     type: Literal["subtask"] = "subtask"
     prompt: str = ""
@@ -62,12 +62,12 @@ class SubtaskPart(BasePart, frozen=True, kw_only=True):
 
 
 class ReasoningPart(BasePart, frozen=True, kw_only=True):
-    """The model thinking."""
+    """The model's reasoning."""
 
     type: Literal["reasoning"] = "reasoning"
     text: str = ""
     metadata: dict[str, Any] | None = None
-    """Where providers keep signatures."""
+    """Signatures and other data of the provider."""
     time: Span = Span()
 
 
@@ -104,14 +104,14 @@ class FilePart(BasePart, frozen=True, kw_only=True):
 
 
 class Pending(View, frozen=True, kw_only=True, tag_field="status", tag="pending"):
-    """The model is still writing the call."""
+    """The model is still streaming the call."""
 
     input: dict[str, Any] = {}
     raw: str = ""
 
 
 class Running(View, frozen=True, kw_only=True, tag_field="status", tag="running"):
-    """The tool is at work."""
+    """The tool is running."""
 
     input: dict[str, Any] = {}
     title: str | None = None
@@ -120,7 +120,7 @@ class Running(View, frozen=True, kw_only=True, tag_field="status", tag="running"
 
 
 class Completed(View, frozen=True, kw_only=True, tag_field="status", tag="completed"):
-    """The tool answered."""
+    """The tool succeeded."""
 
     input: dict[str, Any] = {}
     output: str = ""
@@ -131,7 +131,7 @@ class Completed(View, frozen=True, kw_only=True, tag_field="status", tag="comple
 
 
 class Failed(View, frozen=True, kw_only=True, tag_field="status", tag="error"):
-    """The tool did not answer, and why."""
+    """The tool failed."""
 
     input: dict[str, Any] = {}
     error: str = ""
@@ -140,13 +140,13 @@ class Failed(View, frozen=True, kw_only=True, tag_field="status", tag="error"):
 
 
 EXTENSION_KEY = "opensesh"
-"""The field in which a record, or the metadata of a tool call, has what OpenCode does not write."""
+"""The field of a record, or of a tool call's metadata, for data that OpenCode does not store."""
 
 ToolState: TypeAlias = Pending | Running | Completed | Failed
 
 
 class ToolPart(BasePart, frozen=True, kw_only=True):
-    """A tool call and what became of it."""
+    """A tool call and its state."""
 
     type: Literal["tool"] = "tool"
     call_id: str = ""
@@ -156,14 +156,14 @@ class ToolPart(BasePart, frozen=True, kw_only=True):
 
 
 class StepStartPart(BasePart, frozen=True, kw_only=True):
-    """A model call begins; the snapshot is of the files before it."""
+    """The start of a model call, with a snapshot of the files before it."""
 
     type: Literal["step-start"] = "step-start"
     snapshot: str | None = None
 
 
 class StepFinishPart(BasePart, frozen=True, kw_only=True):
-    """A model call ended: why, and what it cost."""
+    """The end of a model call, with the finish reason, tokens and cost."""
 
     type: Literal["step-finish"] = "step-finish"
     reason: str = ""
@@ -173,14 +173,14 @@ class StepFinishPart(BasePart, frozen=True, kw_only=True):
 
 
 class SnapshotPart(BasePart, frozen=True, kw_only=True):
-    """A snapshot on its own; only in older sessions."""
+    """A snapshot; only in older sessions."""
 
     type: Literal["snapshot"] = "snapshot"
     snapshot: str = ""
 
 
 class PatchPart(BasePart, frozen=True, kw_only=True):
-    """The files a step changed, by absolute path, since the snapshot ``hash``."""
+    """The absolute paths of the files that a step changed since the snapshot ``hash``."""
 
     type: Literal["patch"] = "patch"
     hash: str = ""
@@ -188,7 +188,7 @@ class PatchPart(BasePart, frozen=True, kw_only=True):
 
 
 class AgentPart(BasePart, frozen=True, kw_only=True):
-    """An agent the user mentioned."""
+    """An agent that the user mentioned."""
 
     type: Literal["agent"] = "agent"
     name: str = ""
@@ -196,7 +196,7 @@ class AgentPart(BasePart, frozen=True, kw_only=True):
 
 
 class RetryPart(BasePart, frozen=True, kw_only=True):
-    """A model call that failed and was tried again."""
+    """A failed model call that was retried."""
 
     type: Literal["retry"] = "retry"
     attempt: int = 0
@@ -205,17 +205,17 @@ class RetryPart(BasePart, frozen=True, kw_only=True):
 
 
 class CompactionPart(BasePart, frozen=True, kw_only=True):
-    """A request to summarise what came before."""
+    """A request for a compaction."""
 
     type: Literal["compaction"] = "compaction"
     auto: bool = False
     overflow: bool | None = None
     tail_start_id: str | None = field(default=None, name="tail_start_id")
-    """The first of the messages before it that stay in view; since the database era."""
+    """The first of the earlier messages that stay visible (OpenCode 1.2 and later)."""
 
 
 class OtherPart(BasePart, frozen=True, kw_only=True):
-    """A part of a kind this version does not know; kept, shown by name, never touched."""
+    """A part of an unknown type; kept as it is and shown by its type."""
 
     type: str
 
@@ -253,7 +253,7 @@ PART_TYPES: dict[str, type[BasePart]] = {
 
 
 def read_part(document: Document, path: str = "") -> Part:
-    """Look at a stored part."""
+    """Return a typed view of a stored part."""
     kind = document.get("type")
     if not isinstance(kind, str):
         raise RecordError("a part without a type", path=path, place="$.type")

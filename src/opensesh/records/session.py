@@ -1,4 +1,4 @@
-"""A session and what is kept beside it: todos, its share, its permission rules."""
+"""Sessions, with todos, shares and permission rules; and projects."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class SessionTime(View, frozen=True, kw_only=True):
 
 
 class Summary(View, frozen=True, kw_only=True):
-    """How many lines and files the session changed."""
+    """The number of lines and files that the session changed."""
 
     additions: int = 0
     deletions: int = 0
@@ -32,13 +32,13 @@ class Summary(View, frozen=True, kw_only=True):
 
 
 class ShareLink(View, frozen=True, kw_only=True):
-    """Where the session can be read by others."""
+    """The public link of a shared session."""
 
     url: str = ""
 
 
 class Rule(View, frozen=True, kw_only=True):
-    """One permission rule; the last that matches decides."""
+    """A permission rule; the last one that matches decides."""
 
     permission: str
     pattern: str
@@ -46,7 +46,7 @@ class Rule(View, frozen=True, kw_only=True):
 
 
 class Revert(View, frozen=True, kw_only=True):
-    """The session is shown as it was before this message (or part); the rest waits to be dropped or brought back."""
+    """A revert to before this message (or part). The hidden messages are removed by the next prompt or by unrevert."""
 
     message_id: str
     part_id: str | None = None
@@ -60,11 +60,11 @@ class Session(Record, frozen=True, kw_only=True):
     id: str
     slug: str = ""
     version: str = ""
-    """Of the program that created it."""
+    """The version of the program that created it."""
     project_id: str = ""
     directory: str = ""
     parent_id: str | None = None
-    """The session whose subagent this is. Forks have none."""
+    """The session that started this one as a subagent. Forks have none."""
     title: str = ""
     permission: tuple[Rule, ...] | None = None
     time: SessionTime
@@ -72,40 +72,77 @@ class Session(Record, frozen=True, kw_only=True):
     summary: Summary | None = None
     revert: Revert | None = None
     cost: float | None = None
-    """Stored on the session since the database era only."""
+    """Stored with the session by OpenCode 1.15 and later only."""
     tokens: Tokens | None = None
 
     @property
     def archived(self) -> bool:
-        """Put away: hidden from lists unless asked for."""
+        """Whether it is hidden from lists by default."""
         return self.time.archived is not None
 
     @property
     def updated(self) -> int:
-        """When it was last touched; the creation time in records too old to say."""
+        """The time of the last activity; the creation time in records without it."""
         return self.time.updated or self.time.created
 
     @property
     def has_default_title(self) -> bool:
-        """Whether nobody, person or model, has named it yet."""
+        """Whether it still has the generated title of a new session."""
         return _DEFAULT_TITLE.fullmatch(self.title) is not None
 
 
 class Todo(View, frozen=True, kw_only=True):
-    """One line of the agent's list, as kept in ``todo/<sessionID>``."""
+    """An item of the todo list in ``todo/<sessionID>``."""
 
     content: str
     status: str = "pending"
-    """pending, in_progress, completed or cancelled, by custom rather than by rule."""
+    """Usually pending, in_progress, completed or cancelled."""
     priority: str = "medium"
-    """high, medium or low, likewise."""
+    """Usually high, medium or low."""
     id: str | None = None
 
 
 class Share(Record, frozen=True, kw_only=True):
-    """``session_share/<sessionID>``; the secret is what can take the share back."""
+    """``session_share/<sessionID>``. The secret is needed to remove the share."""
 
     id: str | None = None
     """Absent in the legacy ``share/<sessionID>``."""
     secret: str = ""
     url: str = ""
+
+
+class ProjectTime(View, frozen=True, kw_only=True):
+    """Milliseconds since 1970."""
+
+    created: int = 0
+    updated: int | None = None
+    initialized: int | None = None
+
+
+class Icon(View, frozen=True, kw_only=True):
+    """The project's icon in clients."""
+
+    url: str | None = None
+    override: str | None = None
+    color: str | None = None
+
+
+class Commands(View, frozen=True, kw_only=True):
+    """Scripts of the project."""
+
+    start: str | None = None
+
+
+class Project(Record, frozen=True, kw_only=True):
+    """``project/<id>``: one repository, or ``global`` for everything outside a repository."""
+
+    id: str
+    worktree: str = "/"
+    """The main checkout; ``/`` outside version control."""
+    vcs: Literal["git"] | None = None
+    name: str | None = None
+    icon: Icon | None = None
+    commands: Commands | None = None
+    sandboxes: tuple[str, ...] = ()
+    """Other checkouts of the same repository."""
+    time: ProjectTime = ProjectTime()

@@ -1,4 +1,4 @@
-"""Tokens, and what was changed: the small shapes that messages, parts and sessions share."""
+"""Tokens, file diffs and model references, which messages, parts and sessions share."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ class CacheTokens(View, frozen=True, kw_only=True):
 
 
 class Tokens(View, frozen=True, kw_only=True):
-    """What a model call used, in buckets that do not overlap."""
+    """The tokens of a model call, in counts that do not overlap."""
 
     total: int | None = None
-    """As the provider counted it; absent before OpenCode 1.1.57 and where the provider does not say."""
+    """The provider's total; absent before OpenCode 1.1.57 and if the provider does not report it."""
     input: int = 0
     output: int = 0
     reasoning: int = 0
@@ -26,7 +26,7 @@ class Tokens(View, frozen=True, kw_only=True):
 
 
 class FileDiff(View, frozen=True, kw_only=True):
-    """One file's change. Up to 1.1.65 both texts in full; later a unified ``patch`` instead."""
+    """The change of a file: up to 1.1.65 both texts, later a unified ``patch``."""
 
     file: str = ""
     before: str | None = None
@@ -43,4 +43,4 @@ class ModelRef(View, frozen=True, kw_only=True):
     provider_id: str = ""
     model_id: str = ""
     variant: str | None = None
-    """Where OpenCode 1.2 and later keep the chosen effort; before, it stands on the message."""
+    """The chosen variant in OpenCode 1.2 and later; before, it is a field of the message."""

@@ -76,7 +76,7 @@ class JsonTree:
 
     def write(self, key: Key, value: Any) -> None:
         """Store ``value``, whatever was there before."""
-        path, data = self.locate(key), codec.dumps_in_pieces(value)
+        path, data = self.locate(key), codec.dumps_in_chunks(value)
         with self.locks.anything(), self.locks.exclusive("/".join(key)):
             self._disk.replace(path, data)
 
@@ -86,7 +86,7 @@ class JsonTree:
         with self.locks.anything(), self.locks.exclusive("/".join(key)):
             value = self._read(path)
             edit(value)
-            self._disk.replace(path, codec.dumps_in_pieces(value))
+            self._disk.replace(path, codec.dumps_in_chunks(value))
         return value
 
     def remove(self, key: Key) -> None:
