@@ -163,13 +163,13 @@ def test_the_message_is_what_the_provider_meant_to_say(status: int, body: str, m
 
 def test_a_web_page_is_not_quoted() -> None:
     error = from_response(502, {}, "<!doctype html><html><body>Cloudflare</body></html>", URL)
-    assert error.message.startswith("Bad Gateway: the server answered with a web page")
+    assert error.message.startswith("Bad Gateway: the server sent a web page")
     assert "Cloudflare" in (error.body or "")
 
 
-def test_copilot_is_told_to_sign_in_again() -> None:
+def test_copilot_errors_say_to_log_in_again() -> None:
     error = from_response(403, {}, said("forbidden"), URL, "github-copilot-enterprise")
-    assert "sign in again" in error.message
+    assert "log in again" in error.message
     assert isinstance(error, AuthFailedError)
 
 
@@ -255,7 +255,7 @@ def test_a_huge_body_is_cut() -> None:
         ({"type": "modelStreamErrorException", "message": "Hm"}, ModelError, True, "Hm"),
         ("not even JSON", ModelError, True, "not even JSON"),
         ({"strange": True}, ModelError, True, '{"strange":true}'),
-        ("", ModelError, True, "The provider broke off with an error"),
+        ("", ModelError, True, "The provider ended the stream with an error"),
     ],
 )
 def test_an_error_inside_a_stream_is_told_by_its_names(

@@ -1,7 +1,7 @@
-"""What a refusal means: the right :class:`~opensesh.errors.ModelError`, its message, and whether to try again.
+"""From error responses to :class:`~opensesh.errors.ModelError`: class, message, and whether a retry makes sense.
 
-Keys and cookies never reach an error: its address, headers, body and message end up in stored sessions, which
-people share.
+Keys and cookies must not get into an error: its URL, headers, body and message are stored in sessions, which can be
+shared.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import re
 from datetime import datetime
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from urllib.parse import parse_qsl, urlencode, urlsplit
 
 import msgspec
 
@@ -28,13 +29,13 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 BODY_LIMIT = 64 * 1024
-"""How many characters of an answer an error keeps."""
+"""How many characters of a response an error keeps."""
 
-WEB_PAGE = "the server answered with a web page; is the base URL right, or is a proxy in the way?"
+WEB_PAGE = "the server sent a web page; check the base URL, and whether there is a proxy in between"
 
-_SHOWN = 2_000
+_MESSAGE_LIMIT = 2_000
 
-# One phrase or more for each vendor, since none has a code that the others share.
+# At least one phrase for each vendor, since they share no error code.
 _OVERFLOW = re.compile(
     "|".join(
         (
@@ -66,7 +67,7 @@ _OVERFLOW = re.compile(
     re.IGNORECASE | re.DOTALL,
 )
 _SILENT_OVERFLOW = ("cerebras", "mistral")
-"""Providers that answer a prompt that is too long with 400 and not a word."""
+"""Providers that reject a prompt that is too long with status 400 and an empty body."""
 
 _FILTERED = re.compile(
     r"content[ _](?:filter|policy)|content management policy|responsible.?ai.?policy|moderation_blocked"
@@ -119,7 +120,7 @@ _STATUS_OF = {
     "modelstreamerrorexception": 424,
     "internalserverexception": 500,
 }
-"""The status that goes with the name of an error, for errors that arrive without one."""
+"""The status for the name of an error, for errors inside a stream, which have none."""
 
 _RETRYABLE_NAMES = frozenset({"modelerrorexception", "modelstreamerrorexception", "modelnotreadyexception"})
 
@@ -150,83 +151,82 @@ _RESET_HEADERS = (
 )
 
 
-class _Refusal(NamedTuple):
-    """What an error object says, whoever wrote it."""
+class _ErrorDetails(NamedTuple):
+    """The contents of a vendor's error object."""
 
     text: str = ""
     names: tuple[str, ...] = ()
-    """Codes and types, lower case, the most precise first."""
+    """Codes and types in lower case, the most precise first."""
     status: int | None = None
-    user_prompts_verbatim: bool = False
-    """Whether ``text`` stands where vendors put a sentence for people, and needs no status beside it."""
+    is_message: bool = False
+    """Whether ``text`` is a message for people, which needs no status in front of it."""
 
 
 def from_response(status: int, headers: Mapping[str, str], body: str, url: str, provider_id: str = "") -> ModelError:
-    """The error for an answer that is not a success. Its headers are kept, in lower case."""
-    kept = public_headers(headers)
-    refusal = _read(_json(body))
-    names = refusal.names + _amazon_name(kept)
-    message = scrub(_message(status, refusal, body, provider_id))
-    kind = _kind(status, names, message, provider_id, silent=not body.strip())
+    """Return the error for an unsuccessful response. It keeps the headers, in lower case."""
+    public = public_headers(headers)
+    details = _error_details(_decode(body))
+    amazon_name = public.get("x-amzn-errortype", "").split(":", 1)[0].lower()
+    names = (*details.names, amazon_name) if amazon_name else details.names
+    message = scrub(_message(status, details, body, provider_id))
+    kind = _error_class(status, names, message, provider_id, empty=not body.strip())
     return kind(
         message,
         status=status,
-        headers=kept,
+        headers=public,
         body=scrub(body[:BODY_LIMIT]),
         url=public_url(url),
-        retryable=_retryable(kind, status, names, kept, provider_id),
+        retryable=_retryable(kind, status, names, public, provider_id),
     )
 
 
 def from_stream_error(payload: Mapping[str, Any] | str, provider_id: str = "", url: str = "") -> ModelError:
-    """The error for an error object that arrives inside a stream which began well.
+    """Return the error for an error object inside a stream.
 
-    Such an error is worth another try unless its name or code says that the request itself is at fault.
+    It is retryable unless its name or code blames the request.
     """
-    value: object = _json(payload) if isinstance(payload, str) else payload
+    value: object = _decode(payload) if isinstance(payload, str) else payload
     body = payload if isinstance(payload, str) else msgspec.json.encode(payload).decode()
-    refusal = _read(value)
-    named = next((_STATUS_OF[name] for name in refusal.names if name in _STATUS_OF), None)
-    status = refusal.status or named or 500
-    message = scrub((refusal.text or body.strip())[:_SHOWN]) or "The provider broke off with an error"
-    kind = _kind(status, refusal.names, message, provider_id)
+    details = _error_details(value)
+    by_name = next((_STATUS_OF[name] for name in details.names if name in _STATUS_OF), None)
+    status = details.status or by_name or 500
+    message = scrub((details.text or body.strip())[:_MESSAGE_LIMIT]) or "The provider ended the stream with an error"
+    kind = _error_class(status, details.names, message, provider_id)
     return kind(
         message,
-        status=refusal.status,
+        status=details.status,
         body=scrub(body[:BODY_LIMIT]),
         url=public_url(url),
-        retryable=_retryable(kind, status, refusal.names, {}, provider_id),
+        retryable=_retryable(kind, status, details.names, {}, provider_id),
     )
 
 
 def unreadable(data: str, url: str) -> ModelConnectionError:
-    """The error for an event that is JSON, but of no shape anyone knows."""
-    where, said = public_url(url), scrub(data[:BODY_LIMIT])
-    return ModelConnectionError(f"{where} sent an event that cannot be read: {said[:200]}", body=said, url=where)
+    """Return the error for an event that is JSON of an unknown shape."""
+    where, body = public_url(url), scrub(data[:BODY_LIMIT])
+    return ModelConnectionError(f"{where} sent an unreadable event: {body[:200]}", body=body, url=where)
 
 
 def broken_off(url: str) -> ModelConnectionError:
-    """The error for a stream that ended before its last event."""
+    """Return the error for a stream that ended before its last event."""
     where = public_url(url)
-    return ModelConnectionError(f"{where} ended the answer in the middle", url=where)
+    return ModelConnectionError(f"{where} ended the stream before the answer was complete", url=where)
 
 
 def is_overflow(message: str) -> bool:
-    """Whether a provider means by ``message`` that the prompt is larger than the model's context."""
+    """Return whether ``message`` says that the prompt is larger than the model's context."""
     return _OVERFLOW.search(message) is not None
 
 
 def scrub(text: str, secrets: tuple[str, ...] = ()) -> str:
-    """``text`` without ``secrets`` and without anything shaped like a key."""
+    """Remove ``secrets``, and everything that looks like a key, from ``text``."""
     for secret in secrets:
         text = text.replace(secret, "[redacted]")
-    return _KEY_SHAPED.sub(lambda found: f"{found['scheme'] or ''} [redacted]".lstrip(), text)
+    return _KEY_SHAPED.sub(lambda match: f"{match['scheme'] or ''} [redacted]".lstrip(), text)
 
 
 def secrets_in(url: str, headers: Mapping[str, str]) -> tuple[str, ...]:
-    """What a request holds that must not be seen in an error, should the provider repeat it."""
-    from urllib.parse import parse_qsl, urlsplit
-
+    """Return the secrets of a request, which must not show in an error if the provider repeats them."""
     values = [value.strip() for name, value in headers.items() if name.lower() in _SECRET_HEADERS]
     values += [value.split(" ", 1)[1] for value in values if " " in value]
     values += [value for name, value in parse_qsl(urlsplit(url).query) if _SECRET_PARAMETER.search(name)]
@@ -234,100 +234,87 @@ def secrets_in(url: str, headers: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def public_headers(headers: Mapping[str, str]) -> dict[str, str]:
-    """``headers`` in lower case, without those that hold secrets."""
+    """Return ``headers`` with lower-case names, without secret ones."""
     return {name.lower(): value for name, value in headers.items() if name.lower() not in _SECRET_HEADERS}
 
 
 def public_url(url: str) -> str:
-    """``url`` without user, password, fragment, and without query parameters that may be secret."""
-    from urllib.parse import parse_qsl, urlencode, urlsplit
-
-    scheme, place, path, query, _ = urlsplit(url)
-    kept = [(name, value) for name, value in parse_qsl(query) if not _SECRET_PARAMETER.search(name)]
-    ending = f"?{urlencode(kept)}" if kept else ""
-    return f"{scheme}://{place.rpartition('@')[2]}{path}{ending}" if place else f"{path}{ending}"
+    """Return ``url`` without user, password, fragment, and possibly secret query parameters."""
+    scheme, host, path, query, _ = urlsplit(url)
+    public = [(name, value) for name, value in parse_qsl(query) if not _SECRET_PARAMETER.search(name)]
+    ending = f"?{urlencode(public)}" if public else ""
+    return f"{scheme}://{host.rpartition('@')[2]}{path}{ending}" if host else f"{path}{ending}"
 
 
-def _json(body: str) -> object:
+def _decode(body: str) -> object:
     try:
         return msgspec.json.decode(body)
     except (msgspec.MsgspecError, UnicodeEncodeError, RecursionError):
         return None
 
 
-def _read(value: object) -> _Refusal:
-    """What was said, in any of the vendors' shapes: below ``error``, flat, in a list, or in a response object."""
+def _error_details(value: object) -> _ErrorDetails:
+    """Read an error object in any vendor's shape: below ``error``, flat, in a list, or in a response object."""
     if isinstance(value, list):
         items = cast("list[object]", value)
-        return _read(items[0]) if items else _Refusal()
+        return _error_details(items[0]) if items else _ErrorDetails()
     if not isinstance(value, dict):
-        return _Refusal()
+        return _ErrorDetails()
     outer = cast("dict[str, Any]", value)
     response = outer.get("response")
     if isinstance(response, dict):
-        return _read(cast("dict[str, Any]", response))
+        return _error_details(cast("dict[str, Any]", response))
     inner = outer.get("error")
     if isinstance(inner, dict):
-        refusal = _fields(cast("dict[str, Any]", inner))
-        if refusal.text:
-            return refusal._replace(user_prompts_verbatim=True)
+        details = _fields(cast("dict[str, Any]", inner))
+        if details.text:
+            return details._replace(is_message=True)
         outer = outer | cast("dict[str, Any]", inner)
-    refusal = _fields(outer)
-    if not refusal.text and isinstance(inner, str):
-        return refusal._replace(text=inner)
-    return refusal
+    details = _fields(outer)
+    return details._replace(text=inner) if not details.text and isinstance(inner, str) else details
 
 
-def _fields(error: dict[str, Any]) -> _Refusal:
-    said = [error.get(key) for key in ("message", "Message", "detail")]
-    text = next((words for words in said if isinstance(words, str)), "")
-    named = [error.get(key) for key in ("code", "status", "type", "__type")]
+def _fields(error: dict[str, Any]) -> _ErrorDetails:
+    messages = [error.get(key) for key in ("message", "Message", "detail")]
+    text = next((message for message in messages if isinstance(message, str)), "")
+    codes = [error.get(key) for key in ("code", "status", "type", "__type")]
     inner = error.get("innererror")
     if isinstance(inner, dict):
-        named.append(cast("dict[str, Any]", inner).get("code"))
-    names = tuple(name.rpartition("#")[2].lower() for name in named if isinstance(name, str) and name != "error")
-    status = next((number for number in named if isinstance(number, int) and 400 <= number <= 599), None)
-    return _Refusal(text.strip(), names, status)
+        codes.append(cast("dict[str, Any]", inner).get("code"))
+    names = tuple(name.rpartition("#")[2].lower() for name in codes if isinstance(name, str) and name != "error")
+    status = next((number for number in codes if isinstance(number, int) and 400 <= number <= 599), None)
+    return _ErrorDetails(text.strip(), names, status)
 
 
-def _amazon_name(headers: Mapping[str, str]) -> tuple[str, ...]:
-    name = headers.get("x-amzn-errortype", "").split(":", 1)[0].lower()
-    return (name,) if name else ()
-
-
-def _message(status: int, refusal: _Refusal, body: str, provider_id: str) -> str:
+def _message(status: int, details: _ErrorDetails, body: str, provider_id: str) -> str:
     if "github-copilot" in provider_id and status == 403:
-        said = f": {refusal.text}" if refusal.text else ""
-        return f"GitHub Copilot did not accept the sign-in; sign in again{said}"
-    if refusal.user_prompts_verbatim:
-        return refusal.text[:_SHOWN]
-    phrase = _phrase(status)
+        detail = f": {details.text}" if details.text else ""
+        return f"GitHub Copilot did not accept the login; log in again{detail}"
+    if details.is_message:
+        return details.text[:_MESSAGE_LIMIT]
+    try:
+        phrase = HTTPStatus(status).phrase
+    except ValueError:
+        phrase = "Overloaded" if status == 529 else f"HTTP {status}"
     body = body.strip()
     if body[:1] == "<":
         return f"{phrase}: {WEB_PAGE}"
-    detail = (refusal.text or body)[:_SHOWN]
+    detail = (details.text or body)[:_MESSAGE_LIMIT]
     return f"{phrase}: {detail}" if phrase and detail else phrase or detail or "Unknown error"
 
 
-def _phrase(status: int) -> str:
-    try:
-        return HTTPStatus(status).phrase
-    except ValueError:
-        return "Overloaded" if status == 529 else f"HTTP {status}"
-
-
-def _kind(
-    status: int, names: tuple[str, ...], message: str, provider_id: str, *, silent: bool = False
+def _error_class(
+    status: int, names: tuple[str, ...], message: str, provider_id: str, *, empty: bool = False
 ) -> type[ModelError]:
-    said = " ".join((message, *names))
-    mute = silent and status == 400 and provider_id.startswith(_SILENT_OVERFLOW)
-    if status == 413 or mute or (status != 429 and is_overflow(said)):
+    text = " ".join((message, *names))
+    silent_overflow = empty and status == 400 and provider_id.startswith(_SILENT_OVERFLOW)
+    if status == 413 or silent_overflow or (status != 429 and is_overflow(text)):
         return ContextExceededError
     if status in (401, 403):
         return AuthFailedError
-    if _FILTERED.search(said):
+    if _FILTERED.search(text):
         return ContentFilteredError
-    if status in (503, 529) or _OVERLOADED.search(said):
+    if status in (503, 529) or _OVERLOADED.search(text):
         return OverloadedError
     return RateLimitedError if status == 429 else ModelError
 
@@ -337,9 +324,9 @@ def _retryable(
 ) -> bool:
     if kind in (ContextExceededError, AuthFailedError, ContentFilteredError) or not _OUT_OF_CREDIT.isdisjoint(names):
         return False
-    asked = headers.get("x-should-retry")
-    if asked in ("true", "false"):
-        return asked == "true"
+    should_retry = headers.get("x-should-retry")
+    if should_retry in ("true", "false"):
+        return should_retry == "true"
     if not _RETRYABLE_NAMES.isdisjoint(names) or kind is OverloadedError:
         return True
     return status in (408, 409, 429) or status >= 500 or (status == 404 and provider_id.startswith("openai"))

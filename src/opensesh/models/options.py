@@ -1,7 +1,7 @@
-"""What to ask of a model beyond the words: sampling, the provider's own settings, and degrees of effort.
+"""Default settings of model calls: sampling, options of the provider, reasoning variants.
 
-Everything here is a pure function of a :class:`~opensesh.models.model.Model`. Options carry the names OpenCode's
-configuration uses (``reasoningEffort``, ``thinkingConfig``); the adapter puts them on the wire.
+Everything here is a pure function of a :class:`~opensesh.models.model.Model`. Options have the names of OpenCode's
+configuration (``reasoningEffort``, ``thinkingConfig``); the adapters translate them.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 from msgspec import Struct
 
 from ..records import merged
+from .model import OPENAI_COMPATIBLE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -20,10 +21,9 @@ if TYPE_CHECKING:
 Options = dict[str, Any]
 Variants = dict[str, Options]
 
-OUTPUT_TOKENS = 32_000
-"""How much a model may answer at once, unless it can do less."""
+MAX_OUTPUT_TOKENS = 32_000
+"""The default limit of an answer."""
 
-_COMPATIBLE = "@ai-sdk/openai-compatible"
 _COPILOT = "@ai-sdk/github-copilot"
 _OPENROUTER = "@openrouter/ai-sdk-provider"
 _BEDROCK = "@ai-sdk/amazon-bedrock"
@@ -60,9 +60,9 @@ _TOP_K: tuple[tuple[tuple[str, ...], int | None], ...] = (
 
 _LOW_TO_HIGH = ("low", "medium", "high")
 _ALL_EFFORTS = ("none", "minimal", *_LOW_TO_HIGH, "xhigh")
-_NO_VARIANTS = ("deepseek", "minimax", "glm", "mistral", "kimi", "k2p5")
-_NO_VARIANT_WIRES = ("@ai-sdk/mistral", "@ai-sdk/cohere", "@ai-sdk/perplexity")
-_EFFORT_WIRES = {
+_MODELS_WITHOUT_VARIANTS = ("deepseek", "minimax", "glm", "mistral", "kimi", "k2p5")
+_SDKS_WITHOUT_VARIANTS = ("@ai-sdk/mistral", "@ai-sdk/cohere", "@ai-sdk/perplexity")
+_EFFORTS_BY_SDK = {
     "@ai-sdk/gateway": _ALL_EFFORTS,
     "@ai-sdk/groq": ("none", *_LOW_TO_HIGH),
     "@ai-sdk/cerebras": _LOW_TO_HIGH,
@@ -70,7 +70,7 @@ _EFFORT_WIRES = {
     "@ai-sdk/xai": _LOW_TO_HIGH,
     "@ai-sdk/deepinfra": _LOW_TO_HIGH,
     "venice-ai-sdk-provider": _LOW_TO_HIGH,
-    _COMPATIBLE: _LOW_TO_HIGH,
+    OPENAI_COMPATIBLE: _LOW_TO_HIGH,
     _BEDROCK: _LOW_TO_HIGH,
     _SAP: _LOW_TO_HIGH,
     "@ai-sdk/google": ("low", "high"),
@@ -80,7 +80,7 @@ _BUDGET_HIGH, _BUDGET_MAX, _GEMINI_MAX, _COPILOT_BUDGET = 16_000, 31_999, 24_576
 
 
 class Sampling(Struct, frozen=True):
-    """What to send unless the agent says otherwise; ``None`` is left to the provider."""
+    """Sampling parameters; ``None`` leaves the choice to the provider."""
 
     temperature: float | None = None
     top_p: float | None = None
@@ -88,24 +88,24 @@ class Sampling(Struct, frozen=True):
 
 
 def sampling(model: Model) -> Sampling:
-    """The defaults this family of models works best with. No temperature for a model that takes none."""
+    """Return the defaults that work best for this family of models."""
     name = model.id.lower()
     temperature = _first(_TEMPERATURE, name) if model.capabilities.temperature else None
     return Sampling(temperature, _first(_TOP_P, name), _first(_TOP_K, name))
 
 
 def max_output_tokens(model: Model, cap: int | None = None) -> int:
-    """How many tokens to let the model answer: its own limit, but no more than ``cap``, or :data:`OUTPUT_TOKENS`."""
-    most = cap or OUTPUT_TOKENS
-    return min(model.limit.output, most) if model.limit.output > 0 else most
+    """Return the limit of an answer: the model's own, but at most ``cap`` or :data:`MAX_OUTPUT_TOKENS`."""
+    limit = cap or MAX_OUTPUT_TOKENS
+    return min(model.limit.output, limit) if model.limit.output > 0 else limit
 
 
 def options(model: Model, session_id: str, provider_options: Mapping[str, Any] | None = None) -> Options:
-    """The settings for an ordinary call. ``provider_options`` are the configuration's ``provider.<id>.options``."""
+    """Return the options of an ordinary call. ``provider_options`` are the configured ``provider.<id>.options``."""
     result = _thinking_options(model)
-    if _keeps_nothing(model):
+    if _stores_answers(model):
         result["store"] = False
-    if _wire(model) == _OPENROUTER:
+    if _sdk(model) == _OPENROUTER:
         result["usage"] = {"include": True}
         if "gemini-3" in model.wire_id:
             result["reasoning"] = {"effort": "high"}
@@ -115,9 +115,9 @@ def options(model: Model, session_id: str, provider_options: Mapping[str, Any] |
 
 
 def small_options(model: Model) -> Options:
-    """The settings for a small errand, such as a title: as little thought as the model allows."""
+    """Return the options of a small task such as a title: as little reasoning as the model allows."""
     name = model.wire_id
-    if _keeps_nothing(model):
+    if _stores_answers(model):
         if "gpt-5" not in name:
             return {"store": False}
         return {"store": False, "reasoningEffort": "low" if "5." in name else "minimal"}
@@ -129,31 +129,33 @@ def small_options(model: Model) -> Options:
 
 
 def variants(model: Model, controls: Iterable[Mapping[str, Any]] | None = None) -> Variants:
-    """The degrees of effort a reasoning model offers, by name, each with the options that ask for it.
+    """Return the variants of a reasoning model by name, each with the options that select it.
 
-    ``controls`` is what the catalogue knows of them (models.dev's ``reasoning_options``) and decides where given.
-    Without, the model's name and wire do.
+    ``controls`` are models.dev's ``reasoning_options``; without them, variants are inferred from name and SDK.
     """
-    if not model.capabilities.reasoning or _wire(model) in _NO_VARIANT_WIRES:
+    if not model.capabilities.reasoning or _sdk(model) in _SDKS_WITHOUT_VARIANTS:
         return {}
-    return _guessed_variants(model) if controls is None else _catalogued_variants(model, tuple(controls))
+    return _inferred_variants(model) if controls is None else _catalogued_variants(model, tuple(controls))
 
 
 def with_configured(generated: Variants, configured: Mapping[str, Mapping[str, Any]]) -> Variants:
-    """``generated`` with the configuration's variants merged in; those marked ``disabled`` are gone."""
-    whole = cast("Variants", merged(generated, configured))
+    """Merge the configured variants into ``generated``; those marked ``disabled`` are removed."""
+    variants = cast("Variants", merged(generated, configured))
     return {
-        name: {key: value for key, value in each.items() if key != "disabled"}
-        for name, each in whole.items()
-        if each.get("disabled") is not True
+        name: {key: value for key, value in variant.items() if key != "disabled"}
+        for name, variant in variants.items()
+        if variant.get("disabled") is not True
     }
 
 
 def _thinking_options(model: Model) -> Options:
-    """What it takes for models that would not think, or not show it, unless told to."""
+    """Return the options for models that do not reason, or do not show it, by default."""
     name = model.wire_id.lower()
-    match model.provider_id, _wire(model):
-        case ("baseten", _) | ("opencode", _) if _wants_template(model):
+    match model.provider_id, _sdk(model):
+        case (("baseten" | "opencode" as provider), _) if provider == "baseten" or model.wire_id in (
+            "kimi-k2-thinking",
+            "glm-4.6",
+        ):
             return {"chat_template_args": {"enable_thinking": True}}
         case (("zai" | "zhipuai"), "@ai-sdk/openai-compatible"):
             return {"thinking": {"type": "enabled", "clear_thinking": False}}
@@ -162,14 +164,10 @@ def _thinking_options(model: Model) -> Options:
         case _, ("@ai-sdk/google" | "@ai-sdk/google-vertex") if model.capabilities.reasoning:
             level = {"thinkingLevel": "high"} if "gemini-3" in model.wire_id else {}
             return {"thinkingConfig": {"includeThoughts": True, **level}}
-        case _, wire if wire in _ANTHROPIC and _has(name, "k2p5", "kimi-k2.5", "kimi-k2p5"):
+        case _, sdk if sdk in _ANTHROPIC and _has(name, "k2p5", "kimi-k2.5", "kimi-k2p5"):
             return _budget(_high_budget(model))
         case _:
             return {}
-
-
-def _wants_template(model: Model) -> bool:
-    return model.provider_id == "baseten" or model.wire_id in ("kimi-k2-thinking", "glm-4.6")
 
 
 def _gpt5_options(model: Model, session_id: str) -> Options:
@@ -193,26 +191,26 @@ def _gpt5_options(model: Model, session_id: str) -> Options:
 def _catalogued_variants(model: Model, controls: tuple[Mapping[str, Any], ...]) -> Variants:
     kinds = {control.get("type"): control for control in controls}
     efforts = [effort for effort in kinds.get("effort", {}).get("values") or () if isinstance(effort, str)]
-    by_budget = "budget_tokens" in kinds and (not efforts or _is_claude_wire(model))
+    by_budget = "budget_tokens" in kinds and (not efforts or _uses_claude_options(model))
     return _budget_variants(model) if by_budget else _effort_variants(model, efforts)
 
 
-def _guessed_variants(model: Model) -> Variants:
+def _inferred_variants(model: Model) -> Variants:
     name = model.id.lower()
-    wire = _wire(model)
-    if _has(name, *_NO_VARIANTS):
+    sdk = _sdk(model)
+    if _has(name, *_MODELS_WITHOUT_VARIANTS):
         return {}
     if "grok" in name:
         return _effort_variants(model, ("low", "high") if "grok-3-mini" in name else ())
-    if _is_claude_wire(model) or (wire in (*_GOOGLE, _SAP) and _has(name, "2.5", "anthropic")):
+    if _uses_claude_options(model) or (sdk in (*_GOOGLE, _SAP) and _has(name, "2.5", "anthropic")):
         return _budget_variants(model)
-    if wire == _COPILOT and _has(name, "claude", "gemini"):
+    if sdk == _COPILOT and _has(name, "claude", "gemini"):
         return _budget_variants(model)
-    return _effort_variants(model, _guessed_efforts(model, name, wire))
+    return _effort_variants(model, _inferred_efforts(model, name, sdk))
 
 
-def _guessed_efforts(model: Model, name: str, wire: str) -> tuple[str, ...]:
-    match wire:
+def _inferred_efforts(model: Model, name: str, sdk: str) -> tuple[str, ...]:
+    match sdk:
         case "@openrouter/ai-sdk-provider":
             return _ALL_EFFORTS if "gpt" in name or "gemini-3" in name else ()
         case "@ai-sdk/github-copilot":
@@ -222,7 +220,7 @@ def _guessed_efforts(model: Model, name: str, wire: str) -> tuple[str, ...]:
         case "@ai-sdk/openai":
             return _openai_efforts(model, name)
         case _:
-            return _EFFORT_WIRES.get(wire, ())
+            return _EFFORTS_BY_SDK.get(sdk, ())
 
 
 def _openai_efforts(model: Model, name: str) -> tuple[str, ...]:
@@ -244,44 +242,48 @@ def _effort_variants(model: Model, efforts: Iterable[str]) -> Variants:
 
 
 def _effort(model: Model, effort: str) -> Options:
-    """How this wire is asked for ``effort``."""
-    match _wire(model):
+    """Return the options that select ``effort``."""
+    match _sdk(model):
         case "@openrouter/ai-sdk-provider":
             return {"reasoning": {"effort": effort}}
-        case wire if wire in _RESPONSES:
+        case sdk if sdk in _RESPONSES:
             return {
                 "reasoningEffort": effort,
                 "reasoningSummary": "auto",
                 "include": ["reasoning.encrypted_content"],
             }
-        case wire if wire in _ANTHROPIC:
+        case sdk if sdk in _ANTHROPIC:
             return {"thinking": {"type": "adaptive"}, "effort": effort}
         case "@ai-sdk/amazon-bedrock":
-            kind = "adaptive" if _is_claude_wire(model) else "enabled"
+            kind = "adaptive" if _uses_claude_options(model) else "enabled"
             return {"reasoningConfig": {"type": kind, "maxReasoningEffort": effort}}
-        case wire if wire in _GOOGLE:
+        case sdk if sdk in _GOOGLE:
             return {"thinkingConfig": {"includeThoughts": True, "thinkingLevel": effort}}
         case _:
             return {"reasoningEffort": effort}
 
 
 def _budget_variants(model: Model) -> Variants:
-    """Mostly two, ``high`` and ``max``, for models whose thought is measured in tokens."""
-    wire = _wire(model)
-    if wire == _COPILOT and "claude" in model.id.lower():
+    """Return variants, mostly ``high`` and ``max``, for models with a thinking budget in tokens."""
+    sdk = _sdk(model)
+    if sdk == _COPILOT and "claude" in model.id.lower():
         return {"thinking": {"thinking_budget": _COPILOT_BUDGET}}
-    if wire in _GOOGLE or (wire == _SAP and "gemini" in model.id.lower()):
+    if sdk in _GOOGLE or (sdk == _SAP and "gemini" in model.id.lower()):
         return {
             name: {"thinkingConfig": {"includeThoughts": True, "thinkingBudget": tokens}}
             for name, tokens in (("high", _BUDGET_HIGH), ("max", _GEMINI_MAX))
         }
-    if wire == _BEDROCK:
+    if sdk == _BEDROCK:
         return {
             name: {"reasoningConfig": {"type": "enabled", "budgetTokens": tokens}}
             for name, tokens in (("high", _BUDGET_HIGH), ("max", _BUDGET_MAX))
         }
-    if wire in (*_ANTHROPIC, _SAP):
-        return {"high": _budget(_high_budget(model)), "max": _budget(_max_budget(model))}
+    if sdk in (*_ANTHROPIC, _SAP):
+        limit = model.limit.output
+        return {
+            "high": _budget(_high_budget(model)),
+            "max": _budget(min(_BUDGET_MAX, limit - 1 if limit else _BUDGET_MAX)),
+        }
     return {}
 
 
@@ -293,23 +295,19 @@ def _high_budget(model: Model) -> int:
     return min(_BUDGET_HIGH, model.limit.output // 2 - 1) if model.limit.output else _BUDGET_HIGH
 
 
-def _max_budget(model: Model) -> int:
-    return min(_BUDGET_MAX, model.limit.output - 1) if model.limit.output else _BUDGET_MAX
-
-
-def _wire(model: Model) -> str:
-    """The catalogue lists Copilot as merely OpenAI-compatible; it has settings of its own."""
+def _sdk(model: Model) -> str:
+    # The catalogue lists Copilot as OpenAI-compatible; it has options of its own.
     return _COPILOT if model.provider_id.startswith("github-copilot") else model.npm
 
 
-def _keeps_nothing(model: Model) -> bool:
-    """Whether the provider would keep the answer on its side unless told not to."""
-    return model.provider_id == "openai" or _wire(model) in ("@ai-sdk/openai", _COPILOT)
+def _stores_answers(model: Model) -> bool:
+    """Return whether the provider stores answers unless ``store`` is false."""
+    return model.provider_id == "openai" or _sdk(model) in ("@ai-sdk/openai", _COPILOT)
 
 
-def _is_claude_wire(model: Model) -> bool:
-    wire = _wire(model)
-    return wire in _ANTHROPIC or (wire == _BEDROCK and _has(model.wire_id, "anthropic", "claude"))
+def _uses_claude_options(model: Model) -> bool:
+    sdk = _sdk(model)
+    return sdk in _ANTHROPIC or (sdk == _BEDROCK and _has(model.wire_id, "anthropic", "claude"))
 
 
 def _has(name: str, *words: str) -> bool:
