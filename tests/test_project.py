@@ -143,7 +143,7 @@ def test_without_git_the_cache_still_answers(repository: Path, monkeypatch: pyte
     monkeypatch.setenv("PATH", "/nowhere")
     place = resolve(repository)
     assert (place.id, place.worktree, place.vcs) == (known, str(repository), None)
-    assert place.note == "git is not installed, so the repository could not be looked at"
+    assert str(place.note).startswith("git is not installed")
 
 
 def test_a_repository_of_someone_else_is_not_trusted_and_it_says_so(
@@ -152,7 +152,7 @@ def test_a_repository_of_someone_else_is_not_trusted_and_it_says_so(
     monkeypatch.setenv("GIT_TEST_ASSUME_DIFFERENT_OWNER", "1")
     place = resolve(repository)
     assert place.id == "global"
-    assert "belongs to someone else" in str(place.note)
+    assert "belongs to another user" in str(place.note)
 
 
 def test_a_stray_git_dir_in_the_environment_misleads_nobody(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:

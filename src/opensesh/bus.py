@@ -1,8 +1,8 @@
-"""Who hears of it: every event gets a number, and a subscriber can join after any number and miss nothing.
+"""Event bus with sequence numbers and replay.
 
-The bus keeps the newest events in one ring that all subscribers read from, each at its own pace. A slow subscriber
-therefore costs nothing and holds nobody up; if the ring passes it by, it gets one :class:`~opensesh.events.Missed` in
-place of what it lost, and goes on.
+The bus keeps the newest events in one ring buffer that all subscribers read at their own pace. A slow subscriber needs
+no memory of its own and delays no other; if the buffer overwrites events that it has not read, it receives one
+:class:`~opensesh.events.Missed` in their place and continues.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ log = logging.getLogger("opensesh.bus")
 
 
 class Envelope(NamedTuple):
-    """An event as it was published."""
+    """An event with its sequence number."""
 
     sequence: int
     event: Event
     directory: str | None = None
-    """The directory of the project it concerns; ``None`` for what concerns all."""
+    """The directory of the project; ``None`` for an event of all projects."""
 
     @property
     def document(self) -> Document:
-        """As OpenCode's event stream has it."""
+        """The event as in OpenCode's event stream."""
         return {"type": self.event.type, "properties": self.event.properties}
 
 
 class Bus:
-    """Publish from any thread; subscribe from any event loop."""
+    """Publishes events from any thread to subscribers in any event loop."""
 
     def __init__(self, *, keep: int = 4096) -> None:
         self._ring: deque[Envelope] = deque(maxlen=keep)
@@ -50,11 +50,11 @@ class Bus:
 
     @property
     def last(self) -> int:
-        """The number of the newest event; 0 before the first."""
+        """The sequence number of the newest event; 0 before the first."""
         return self._last
 
     def publish(self, event: Event, *, directory: str | None = None) -> int:
-        """Tell everyone; the event's number. Never waits for a subscriber."""
+        """Publish an event and return its sequence number. It never waits for a subscriber."""
         with self._lock:
             self._last += 1
             envelope = Envelope(self._last, event, directory)
@@ -71,13 +71,13 @@ class Bus:
         return envelope.sequence
 
     def subscribe(self, *, after: int | None = None) -> Subscription:
-        """Hear of everything from now on, or of everything after the event numbered ``after``."""
+        """Subscribe to all events from now on, or to all events after the sequence number ``after``."""
         return Subscription(self, self._last if after is None else after)
 
     def listen(self, listener: Callable[[Envelope], None]) -> Callable[[], None]:
-        """Have ``listener`` called, in the publishing thread, for every event; the answer ends it.
+        """Call ``listener`` for every event, in the publishing thread; return a function that stops it.
 
-        Events of several threads may arrive out of order here; their numbers tell. An error in a listener is logged.
+        Events of several threads may arrive out of order; their sequence numbers tell. Errors of a listener are logged.
         """
         with self._lock:
             self._listeners.append(listener)
@@ -90,7 +90,7 @@ class Bus:
         return stop
 
     def next_after(self, sequence: int, waiter: Subscription | None = None) -> Envelope | None:
-        """The event after ``sequence``, or ``None`` if it is yet to come; ``waiter`` is then woken when it does."""
+        """Return the event after ``sequence``, or ``None`` if it is still to come; ``waiter`` is woken then."""
         with self._lock:
             if sequence >= self._last:
                 if waiter is not None:
@@ -102,17 +102,17 @@ class Bus:
             return self._ring[sequence + 1 - oldest]
 
     def forget(self, waiter: Subscription) -> None:
-        """A subscriber stops waiting."""
+        """Remove a waiting subscriber."""
         with self._lock:
             self._waiting.discard(waiter)
 
 
 class Subscription:
-    """An async iterator of :class:`Envelope`; it ends when it is closed. For one reader, in one event loop."""
+    """An async iterator of :class:`Envelope` that ends when it is closed. For one reader in one event loop."""
 
     def __init__(self, bus: Bus, after: int) -> None:
         self.sequence = after
-        """The number of the last event handed out."""
+        """The sequence number of the last event that was read."""
         self._bus = bus
         self._closed = False
         self._until: int | None = None
@@ -124,7 +124,13 @@ class Subscription:
 
     async def __anext__(self) -> Envelope:
         while not self._closed and (self._until is None or self.sequence < self._until):
-            ready = self._listen_here()
+            if self._ready is None:
+                import asyncio  # synchronous commands use the bus without asyncio, which costs more than they do
+
+                self._loop = asyncio.get_running_loop()
+                self._ready = asyncio.Event()
+            ready = self._ready
+            ready.clear()
             envelope = self._bus.next_after(self.sequence, self)
             if envelope is not None:
                 self.sequence = envelope.sequence
@@ -133,19 +139,19 @@ class Subscription:
         raise StopAsyncIteration
 
     def wake(self) -> None:
-        """Called by the bus, in any thread."""
+        """Wake a waiting reader; called by the bus in any thread."""
         loop, ready = self._loop, self._ready
         if loop is not None and ready is not None and not loop.is_closed():
             loop.call_soon_threadsafe(ready.set)
 
     def close(self) -> None:
-        """End the iteration, also of one that is waiting."""
+        """End the iteration, also while a reader waits."""
         self._closed = True
         self._bus.forget(self)
         self.wake()
 
     def close_after(self, sequence: int) -> None:
-        """End the iteration once the event numbered ``sequence`` has been handed out."""
+        """End the iteration after the event ``sequence``."""
         self._until = sequence
         self.wake()
 
@@ -156,12 +162,3 @@ class Subscription:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-    def _listen_here(self) -> asyncio.Event:
-        if self._ready is None:
-            import asyncio
-
-            self._loop = asyncio.get_running_loop()
-            self._ready = asyncio.Event()
-        self._ready.clear()
-        return self._ready

@@ -1,6 +1,6 @@
-"""What the bus carries: OpenCode's events, by the same names and with the same payloads.
+"""The events of the bus: OpenCode's, with the same names and payloads.
 
-An event is ``{"type": ..., "properties": {...}}`` to the world. Here each type is a class whose fields are the
+Clients receive an event as ``{"type": ..., "properties": {...}}``. Here each type is a class whose fields are the
 properties.
 """
 
@@ -15,26 +15,26 @@ from .records.codec import Document
 from .records.view import js_name
 
 Publish = Callable[["Event"], object]
-"""How a part of the house tells of something without knowing who listens."""
+"""Callback that publishes an event."""
 
 
 class Event(Struct, frozen=True, kw_only=True, rename=js_name):
-    """Something that happened."""
+    """Base class of all events."""
 
     @property
     def type(self) -> str:
-        """The event's name to the world."""
+        """The event's name for clients."""
         return str(self.__struct_config__.tag)
 
     @property
     def properties(self) -> Document:
-        """The payload; fields that are ``None`` are left out."""
+        """The payload, without fields that are ``None``."""
         pairs = zip(self.__struct_encode_fields__, self.__struct_fields__, strict=True)
         return {key: value for key, name in pairs if (value := getattr(self, name)) is not None}
 
 
 class SessionCreated(Event, frozen=True, kw_only=True, tag="session.created"):
-    """A session was stored for the first time."""
+    """A session was created."""
 
     info: Document
 
@@ -46,20 +46,20 @@ class SessionUpdated(Event, frozen=True, kw_only=True, tag="session.updated"):
 
 
 class SessionDeleted(Event, frozen=True, kw_only=True, tag="session.deleted"):
-    """A session and all that belongs to it is gone."""
+    """A session was removed with all its records."""
 
     info: Document
 
 
 class SessionDiff(Event, frozen=True, kw_only=True, tag="session.diff"):
-    """The list of files a session changed is new."""
+    """The list of files that a session changed was updated."""
 
     session_id: str
     diff: list[Document]
 
 
 class SessionError(Event, frozen=True, kw_only=True, tag="session.error"):
-    """Something went wrong that a person should see."""
+    """An error that the user should see."""
 
     session_id: str | None = None
     error: Document | None = None
@@ -73,13 +73,13 @@ class SessionStatus(Event, frozen=True, kw_only=True, tag="session.status"):
 
 
 class SessionIdle(Event, frozen=True, kw_only=True, tag="session.idle"):
-    """Follows an idle status; older clients wait for it."""
+    """Published after an idle status, for older clients."""
 
     session_id: str
 
 
 class SessionCompacted(Event, frozen=True, kw_only=True, tag="session.compacted"):
-    """The history was summarised."""
+    """The session was compacted."""
 
     session_id: str
 
@@ -91,21 +91,21 @@ class MessageUpdated(Event, frozen=True, kw_only=True, tag="message.updated"):
 
 
 class MessageRemoved(Event, frozen=True, kw_only=True, tag="message.removed"):
-    """A message is gone."""
+    """A message was removed."""
 
     session_id: str
     message_id: str
 
 
 class PartUpdated(Event, frozen=True, kw_only=True, tag="message.part.updated"):
-    """A part was stored; ``delta`` is what was added to its text since the last time."""
+    """A part was stored; ``delta`` is the text added since the last event."""
 
     part: Document
     delta: str | None = None
 
 
 class PartDelta(Event, frozen=True, kw_only=True, tag="message.part.delta"):
-    """More of a part's text is here, not stored yet; OpenCode has this since 1.2."""
+    """Text was added to a part and is not stored yet (OpenCode 1.2 and later)."""
 
     session_id: str
     message_id: str
@@ -115,7 +115,7 @@ class PartDelta(Event, frozen=True, kw_only=True, tag="message.part.delta"):
 
 
 class PartRemoved(Event, frozen=True, kw_only=True, tag="message.part.removed"):
-    """A part is gone."""
+    """A part was removed."""
 
     session_id: str
     message_id: str
@@ -123,14 +123,14 @@ class PartRemoved(Event, frozen=True, kw_only=True, tag="message.part.removed"):
 
 
 class TodoUpdated(Event, frozen=True, kw_only=True, tag="todo.updated"):
-    """The agent's list changed."""
+    """The todo list changed."""
 
     session_id: str
     todos: list[Document]
 
 
 class PermissionAsked(Event, frozen=True, kw_only=True, tag="permission.asked"):
-    """A tool waits to be allowed."""
+    """A tool call needs permission."""
 
     id: str
     session_id: str
@@ -142,7 +142,7 @@ class PermissionAsked(Event, frozen=True, kw_only=True, tag="permission.asked"):
 
 
 class PermissionReplied(Event, frozen=True, kw_only=True, tag="permission.replied"):
-    """Someone answered."""
+    """A permission request was answered."""
 
     session_id: str
     request_id: str
@@ -150,7 +150,7 @@ class PermissionReplied(Event, frozen=True, kw_only=True, tag="permission.replie
 
 
 class QuestionAsked(Event, frozen=True, kw_only=True, tag="question.asked"):
-    """The model asks the user."""
+    """The model asks the user questions."""
 
     id: str
     session_id: str
@@ -159,7 +159,7 @@ class QuestionAsked(Event, frozen=True, kw_only=True, tag="question.asked"):
 
 
 class QuestionReplied(Event, frozen=True, kw_only=True, tag="question.replied"):
-    """The user answered, a list of labels a question."""
+    """Questions were answered: a list of labels for each."""
 
     session_id: str
     request_id: str
@@ -167,14 +167,14 @@ class QuestionReplied(Event, frozen=True, kw_only=True, tag="question.replied"):
 
 
 class QuestionRejected(Event, frozen=True, kw_only=True, tag="question.rejected"):
-    """The user would not answer."""
+    """The user dismissed the questions."""
 
     session_id: str
     request_id: str
 
 
 class CommandExecuted(Event, frozen=True, kw_only=True, tag="command.executed"):
-    """A command of the user's was answered, by this message."""
+    """A command was answered by this message."""
 
     name: str
     session_id: str
@@ -189,21 +189,20 @@ class FileEdited(Event, frozen=True, kw_only=True, tag="file.edited"):
 
 
 class McpToolsChanged(Event, frozen=True, kw_only=True, tag="mcp.tools.changed"):
-    """An MCP server has other tools than it had."""
+    """The tools of an MCP server changed."""
 
     server: str
 
 
 class McpFailed(Event, frozen=True, kw_only=True, tag="opensesh.mcp.failed"):
-    """Ours: an MCP server cannot be used, and why; everything else goes on without its tools."""
+    """An MCP server failed and its tools are not available; an extension of opensesh."""
 
     server: str
     error: str
 
 
 class ProjectUpdated(Event, frozen=True, kw_only=True, tag="project.updated"):
-    """A project record changed; the payload is the record itself. A word of OpenCode's, for whoever passes its events
-    on: nothing here says it."""
+    """A project record changed; the payload is the record. Not published by opensesh, only forwarded."""
 
     info: Document
 
@@ -214,7 +213,7 @@ class ProjectUpdated(Event, frozen=True, kw_only=True, tag="project.updated"):
 
 
 class PluginFailed(Event, frozen=True, kw_only=True, tag="opensesh.plugin.failed"):
-    """Ours: a hook of a plugin failed and was passed over."""
+    """A plugin's hook failed and its changes were dropped; an extension of opensesh."""
 
     plugin: str
     hook: str
@@ -223,24 +222,24 @@ class PluginFailed(Event, frozen=True, kw_only=True, tag="opensesh.plugin.failed
 
 
 class Missed(Event, frozen=True, kw_only=True, tag="opensesh.missed"):
-    """Ours: a subscriber was too slow, or joined too late, for these; it should read the records again."""
+    """A subscriber missed these events and should read the records again; an extension of opensesh."""
 
     first: int
     last: int
 
 
 class Other(Event, frozen=True, kw_only=True, tag="opensesh.other"):
-    """An event of a kind that only some clients know, carried as it is."""
+    """An event of another type, forwarded unchanged."""
 
     name: str
     payload: dict[str, Any]
 
     @property
     def type(self) -> str:
-        """The name it was given."""
+        """The name of the forwarded event."""
         return self.name
 
     @property
     def properties(self) -> Document:
-        """The payload it was given."""
+        """The payload of the forwarded event."""
         return self.payload

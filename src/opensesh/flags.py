@@ -1,8 +1,8 @@
 """The environment variables that change how sessions run.
 
-OpenCode's names are ``OPENCODE_<NAME>``. ``OPENSESH_<NAME>`` does the same and is looked at first, so that one can
-be set without the other program noticing. Variables that OpenCode has for what is not here (language servers, a file
-watcher, updates) are not looked at.
+OpenCode's names are ``OPENCODE_<NAME>``. ``OPENSESH_<NAME>`` has the same meaning and takes precedence, so that it can
+be set for opensesh only. OpenCode's variables for features that opensesh does not have (language servers, a file
+watcher, updates) are ignored.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ PREFIXES = ("OPENSESH_", "OPENCODE_")
 
 
 class Flags:
-    """A look at an environment. Every property reads it when asked, so a change is seen at once.
+    """Typed access to the variables of an environment, read on each access.
 
-    A switch is on when its variable is ``1`` or ``true``, in any case; anything else, even ``yes``, leaves it off.
+    A switch is on if its variable is ``1`` or ``true``, in any case; anything else, even ``yes``, is off.
     """
 
     def __init__(self, environ: Mapping[str, str] | None = None) -> None:
         self.environ: Mapping[str, str] = os.environ if environ is None else environ
 
     def variable(self, name: str) -> str | None:
-        """The full name under which ``name`` is set, if it is."""
+        """Return the full name of the variable that sets ``name``, or ``None``."""
         return next((prefix + name for prefix in PREFIXES if self.environ.get(prefix + name)), None)
 
     def text(self, name: str) -> str | None:
-        """What ``name`` is set to; an empty variable counts as not set."""
+        """Return the value of ``name``, or ``None`` if it is not set or empty."""
         variable = self.variable(name)
         return self.environ[variable] if variable else None
 
@@ -39,25 +39,25 @@ class Flags:
         return any((self.text(name) or "").lower() in ("1", "true") for name in names)
 
     def number(self, name: str) -> int | None:
-        """A whole number above 0; anything else counts as not set."""
+        """Return a positive integer, or ``None`` for any other value."""
         text = self.text(name) or ""
         return int(text) if text.isascii() and text.isdigit() and int(text) > 0 else None
 
-    # Where the configuration is.
+    # Configuration.
 
     @property
     def config(self) -> str | None:
-        """A configuration file between the global ones and the project's."""
+        """A configuration file with precedence between the global ones and the project's."""
         return self.text("CONFIG")
 
     @property
     def config_dir(self) -> str | None:
-        """One more configuration folder, above all others."""
+        """Another configuration folder, with precedence over all others."""
         return self.text("CONFIG_DIR")
 
     @property
     def config_content(self) -> str | None:
-        """Configuration itself, as JSON, above all folders."""
+        """Configuration as JSON, with precedence over all folders."""
         return self.text("CONFIG_CONTENT")
 
     @property
@@ -67,106 +67,106 @@ class Flags:
 
     @property
     def disable_project_config(self) -> bool:
-        """Nothing that lies in the project configures it."""
+        """Ignore the project's configuration."""
         return self.on("DISABLE_PROJECT_CONFIG")
 
     @property
     def disable_claude_code_prompt(self) -> bool:
-        """``~/.claude/CLAUDE.md`` is not an instruction file."""
+        """Do not use ``~/.claude/CLAUDE.md`` as an instruction file."""
         return self.on("DISABLE_CLAUDE_CODE", "DISABLE_CLAUDE_CODE_PROMPT")
 
     @property
     def disable_external_skills(self) -> bool:
-        """Skills of other programs (``.claude``, ``.agents``) are not ours."""
+        """Ignore skills of other programs (``.claude``, ``.agents``)."""
         return self.on("DISABLE_CLAUDE_CODE", "DISABLE_CLAUDE_CODE_SKILLS", "DISABLE_EXTERNAL_SKILLS")
 
     @property
     def disable_plugins(self) -> bool:
-        """No plugin but those that a Python program hands in."""
+        """Load only the plugins that a Python program passes in."""
         return self.on("DISABLE_PLUGINS")
 
     @property
     def trust_plugins(self) -> bool:
-        """The plugins, MCP servers and addresses of models that come with a project are used as the user's own are."""
+        """Trust the plugins, MCP servers and model addresses of every project."""
         return self.on("TRUST_PLUGINS")
 
     @property
     def test_home(self) -> str | None:
-        """Another home folder."""
+        """A replacement for the home folder."""
         return self.text("TEST_HOME")
 
     @property
     def test_managed_config_dir(self) -> str | None:
-        """Another place for what the administrator decided."""
+        """A replacement for the folder of the administrator's configuration."""
         return self.text("TEST_MANAGED_CONFIG_DIR")
 
-    # How a session runs.
+    # Running sessions.
 
     @property
     def disable_filetime_check(self) -> bool:
-        """A file may be written without having been read."""
+        """Allow writing a file that was not read before."""
         return self.on("DISABLE_FILETIME_CHECK")
 
     @property
     def bash_default_timeout_ms(self) -> int | None:
-        """How long a shell command may take if the model does not say."""
+        """The default timeout of shell commands."""
         return self.number("EXPERIMENTAL_BASH_DEFAULT_TIMEOUT_MS")
 
     @property
     def output_token_max(self) -> int | None:
-        """The most tokens a model is asked for in one answer."""
+        """The maximum number of output tokens of a request."""
         return self.number("EXPERIMENTAL_OUTPUT_TOKEN_MAX")
 
     @property
     def plan_mode(self) -> bool:
-        """Plans are files, and the model may ask to enter and leave plan mode."""
+        """Store plans in files, and let the model ask to enter and leave plan mode."""
         return self.on("EXPERIMENTAL", "EXPERIMENTAL_PLAN_MODE")
 
     @property
     def enable_exa(self) -> bool:
-        """Web and code search for every provider."""
+        """Offer web and code search for every provider."""
         return self.on("EXPERIMENTAL", "ENABLE_EXA", "EXPERIMENTAL_EXA")
 
     @property
     def fake_vcs(self) -> str | None:
-        """``git`` makes a folder outside of version control look like a repository."""
+        """``git`` makes a folder outside version control look like a repository."""
         return self.text("FAKE_VCS")
 
     # Models.
 
     @property
     def enable_experimental_models(self) -> bool:
-        """Alpha models are shown too."""
+        """Include alpha models."""
         return self.on("ENABLE_EXPERIMENTAL_MODELS")
 
     @property
     def models_url(self) -> str | None:
-        """Another catalogue than models.dev."""
+        """The address of another catalogue than models.dev."""
         return self.text("MODELS_URL")
 
     @property
     def models_path(self) -> str | None:
-        """A catalogue in a file."""
+        """The path of a catalogue file."""
         return self.text("MODELS_PATH")
 
-    # Faces.
+    # Clients and sharing.
 
     @property
     def client(self) -> str:
-        """Who drives the session: ``cli`` unless said otherwise."""
+        """The name of the client; ``cli`` by default."""
         return self.text("CLIENT") or "cli"
 
     @property
     def auto_share(self) -> bool:
-        """New sessions are shared, whatever is configured."""
+        """Share new sessions, independent of the configuration."""
         return self.on("AUTO_SHARE")
 
     @property
     def disable_share(self) -> bool:
-        """Nothing is ever shared."""
+        """Disable sharing."""
         return self.on("DISABLE_SHARE")
 
     @property
     def share_raw(self) -> bool:
-        """What is shared is sent as it is, secrets included."""
+        """Share without redaction."""
         return self.on("SHARE_RAW")

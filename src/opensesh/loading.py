@@ -1,23 +1,24 @@
-"""Libraries loaded faster than they load themselves, or not at all where they have nothing to say."""
+"""Start-up shortcuts for msgspec and entry points."""
 
 from __future__ import annotations
 
 import os
 import sys
+from contextlib import suppress
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable
     from importlib.metadata import EntryPoint
     from typing import Any
 
-_ABOUT = (".dist-info", ".egg-info")
-
 
 def load_msgspec() -> None:
-    """Load msgspec without ``typing_extensions``, which it asks for what ``typing`` has, and which takes as long to
-    load as itself. For programs of one thread: another could miss it meanwhile."""
-    __import__("datetime")  # msgspec would miss an interruption in there, and bring the process down at its first use
+    """Import msgspec without ``typing_extensions``, which takes as long to import and which it does not need.
+
+    Only for single-threaded programs: another thread could fail to import ``typing_extensions`` meanwhile.
+    """
+    __import__("datetime")  # an interrupt while msgspec imports it would crash the process later
     loaded: Any = sys.modules
     if "msgspec" in loaded or "typing_extensions" in loaded:
         return
@@ -29,34 +30,30 @@ def load_msgspec() -> None:
 
 
 def entry_points(group: str) -> Iterable[EntryPoint]:
-    """The entry points of a group that installed distributions have.
+    """Return the entry points of a group.
 
-    Most often there are none. To see that takes a look at one small file of each, where ``importlib.metadata`` loads
-    all that it takes to read mail.
+    Usually there are none, which one small file of each distribution tells; ``importlib.metadata`` imports ``email.*``.
     """
-    if not any(_names(place, group.encode()) for place in sys.path):
+    if not any(_may_have(folder, group.encode()) for folder in sys.path):
         return ()
     from importlib.metadata import entry_points
 
     return entry_points(group=group)
 
 
-def _names(place: str, group: bytes) -> bool:
-    """Whether a distribution in this place may have entry points of the group: an archive may."""
+def _may_have(folder: str, group: bytes) -> bool:
+    """Whether a distribution in a folder of ``sys.path``, or an archive there, may have entry points of the group."""
     try:
-        found = os.listdir(place or ".")
+        names = os.listdir(folder or ".")
     except NotADirectoryError:
         return True
     except OSError:
         return False
-    return place.endswith(".egg") or any(group in text for text in _texts(place, found))
-
-
-def _texts(place: str, found: Iterable[str]) -> Iterator[bytes]:
-    for name in found:
-        if name.endswith(_ABOUT):
-            try:
-                with open(os.path.join(place, name, "entry_points.txt"), "rb") as file:
-                    yield file.read()
-            except OSError:
-                continue
+    if folder.endswith(".egg"):
+        return True
+    for name in names:
+        if name.endswith((".dist-info", ".egg-info")):
+            with suppress(OSError), open(os.path.join(folder, name, "entry_points.txt"), "rb") as file:
+                if group in file.read():
+                    return True
+    return False

@@ -1,8 +1,8 @@
-"""Which project a directory belongs to.
+"""The project of a directory.
 
-A project is a git repository, named by its first root commit so that every clone and worktree of it agrees; everything
-outside of one is the project ``global``. Nothing is written into a repository unless asked: OpenCode keeps the name in
-``.git/opencode``, and we read it there.
+A project is a git repository, identified by its first root commit so that all clones and worktrees share it; everything
+outside a repository is the project ``global``. OpenCode caches the id in ``.git/opencode``, which is read, and written
+only on request.
 """
 
 from __future__ import annotations
@@ -35,18 +35,18 @@ class ProjectLocation(Struct, frozen=True):
     directory: str
     """As it was asked for."""
     id: str
-    """The project's name: a commit hash, what a newer OpenCode left in its place, or ``global``."""
+    """The project's id: a commit hash, the id that a newer OpenCode cached, or ``global``."""
     worktree: str
-    """The main checkout; ``/`` outside of version control."""
+    """The main checkout; ``/`` outside version control."""
     sandbox: str
     """This checkout: the same as ``worktree``, unless it is a linked one."""
     vcs: str | None
     note: str | None = None
-    """Why the answer is less than one would expect, if it is."""
+    """Why the project could not be identified, if so."""
 
 
 def resolve(directory: str | os.PathLike[str], *, remember: bool = False) -> ProjectLocation:
-    """Find the project of ``directory``. With ``remember``, leave its id in ``.git/opencode`` as OpenCode does."""
+    """Return the project of ``directory``. With ``remember``, cache its id in ``.git/opencode`` as OpenCode does."""
     directory = os.path.abspath(directory)
     marker = _git_marker(directory)
     if marker is None:
@@ -57,23 +57,24 @@ def resolve(directory: str | os.PathLike[str], *, remember: bool = False) -> Pro
     roots = () if cached else git.lines("rev-list", "--max-parents=0", "--all")
     top = os.path.abspath(os.path.join(sandbox, git.line("rev-parse", "--show-toplevel")))
     if git.missing:
-        note = "git is not installed, so the repository could not be looked at"
+        note = "git is not installed, so the repository could not be examined"
         return ProjectLocation(directory, cached or GLOBAL, sandbox, sandbox, _fake_vcs(os.environ), note)
     identity = cached or min(roots, default="")
     if not identity:
         return ProjectLocation(
-            directory, GLOBAL, sandbox, sandbox, "git", git.complaint or "the repository has no commits yet"
+            directory, GLOBAL, sandbox, sandbox, "git", git.problem or "the repository has no commits yet"
         )
     if remember and not cached:
-        _remember(marker, identity)
+        # A linked worktree, or a read-only repository, cannot cache it.
+        with suppress(OSError), open(os.path.join(marker, "opencode"), "w", encoding="utf-8") as file:
+            file.write(identity)
     common = os.path.dirname(git.line("rev-parse", "--git-common-dir", cwd=top))
     worktree = top if common in ("", ".") else os.path.abspath(os.path.join(top, common))
-    return ProjectLocation(directory, identity, worktree, top, "git", git.complaint)
+    return ProjectLocation(directory, identity, worktree, top, "git", git.problem)
 
 
 def other_ids(location: ProjectLocation) -> tuple[str, ...]:
-    """Other names under which this project's sessions may be filed: by root commit, and by remote as newer versions
-    do."""
+    """Return other ids that OpenCode versions use for this project: by root commit, and by remote."""
     if location.vcs != "git" or location.id == GLOBAL:
         return ()
     git = _Git(location.sandbox)
@@ -82,23 +83,23 @@ def other_ids(location: ProjectLocation) -> tuple[str, ...]:
 
 
 def remote_id(url: str) -> str:
-    """The id that OpenCode 1.15.11 and later give to a repository with this ``origin``; empty for a local one."""
+    """Return the project id of OpenCode 1.15.11 and later for this ``origin``; empty for a local remote."""
     import re
     from hashlib import sha1
 
-    found = re.fullmatch(r"(?:https?|ssh|git)://(?:[^@/]*@)?([^/:]+)(?::\d+)?/(.+)", url) or re.fullmatch(
+    remote = re.fullmatch(r"(?:https?|ssh|git)://(?:[^@/]*@)?([^/:]+)(?::\d+)?/(.+)", url) or re.fullmatch(
         r"(?:[^@/]+@)?([^/:]+):(?!/)(.+)", url
     )
-    if not found:
+    if not remote:
         return ""
-    path = found[2].strip("/").removesuffix(".git")
-    return sha1(f"git-remote:{found[1].lower()}/{path}".encode(), usedforsecurity=False).hexdigest()
+    path = remote[2].strip("/").removesuffix(".git")
+    return sha1(f"git-remote:{remote[1].lower()}/{path}".encode(), usedforsecurity=False).hexdigest()
 
 
 def register(store: Store, location: ProjectLocation) -> Project:
-    """Record that the project is in use, and take in the sessions of ``global`` that belong to it.
+    """Store or update the project's record.
 
-    Adoption happens once, when the project is first seen: the sessions whose directory is the project's worktree.
+    A new project adopts the sessions of ``global`` whose directory is its worktree.
     """
     key = keys.project(location.id)
     now = ids.now_ms()
@@ -120,18 +121,18 @@ def register(store: Store, location: ProjectLocation) -> Project:
 
 
 def initialized(store: Store, location: ProjectLocation) -> None:
-    """Record that the project has its instructions: the command ``init`` was executed in it."""
+    """Record that the command ``init`` was executed in the project."""
     now = ids.now_ms()
 
     def edit(record: Document) -> None:
         record["time"] = (as_object(record.get("time")) or {}) | {"initialized": now}
 
-    with suppress(OpenseshError):  # which is no reason for the command to fail
+    with suppress(OpenseshError):  # the command has succeeded and must not fail for this
         store.update(keys.project(location.id), edit)
 
 
 def adopt(store: Store, location: ProjectLocation) -> list[str]:
-    """Move the sessions of ``global`` that worked in ``location.worktree`` to its project; their ids."""
+    """Move the sessions of ``global`` in ``location.worktree`` to the project; return their ids."""
     moved: list[str] = []
     for key, session in store.scan(("session", GLOBAL)):
         if as_object(session) is None or session.get("directory") not in ("", None, location.worktree):
@@ -158,14 +159,14 @@ def _refresh(record: Document, location: ProjectLocation, now: int) -> None:
 
 
 class _Git:
-    """Runs git in one folder, and remembers why it would not answer."""
+    """Runs git in one folder and records why it failed."""
 
     def __init__(self, folder: str) -> None:
         self.folder = folder
         self.missing = False
-        self.complaint: str | None = None
-        # A hook's or a parent's GIT_DIR would answer for another repository.
-        self._environment = {name: value for name, value in os.environ.items() if name not in _MISLEADING}
+        self.problem: str | None = None
+        # The GIT_DIR of a hook or a parent process would select another repository.
+        self._environment = {name: value for name, value in os.environ.items() if name not in _REPOSITORY_VARIABLES}
 
     def lines(self, *arguments: str, cwd: str | None = None) -> tuple[str, ...]:
         try:
@@ -181,14 +182,14 @@ class _Git:
             self.missing = True
             return ()
         if b"dubious ownership" in done.stderr:
-            self.complaint = f"git does not trust {self.folder}: it belongs to someone else (see git's safe.directory)"
+            self.problem = f"git does not trust {self.folder}: it belongs to another user (see git's safe.directory)"
         return tuple(line.strip() for line in os.fsdecode(done.stdout).splitlines() if line.strip())
 
     def line(self, *arguments: str, cwd: str | None = None) -> str:
         return next(iter(self.lines(*arguments, cwd=cwd)), "")
 
 
-_MISLEADING = frozenset(
+_REPOSITORY_VARIABLES = frozenset(
     (
         "GIT_DIR",
         "GIT_WORK_TREE",
@@ -214,21 +215,13 @@ def _git_marker(directory: str) -> str | None:
 
 
 def _cached_id(marker: str) -> str:
-    """What OpenCode left in ``.git/opencode``, if it can be a name at all."""
+    """Return the id in ``.git/opencode``; empty if there is no valid one."""
     try:
         with open(os.path.join(marker, "opencode"), encoding="utf-8") as file:
             text = file.read(256).strip()
         return check_key((text,))[0]
     except (OSError, UnicodeDecodeError, InvalidKeyError):
         return ""
-
-
-def _remember(marker: str, identity: str) -> None:
-    try:
-        with open(os.path.join(marker, "opencode"), "w", encoding="utf-8") as file:
-            file.write(identity)
-    except OSError:
-        return  # a linked worktree, or a repository that is not ours to write in
 
 
 def _fake_vcs(environment: Mapping[str, str]) -> str | None:

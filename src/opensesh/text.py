@@ -1,4 +1,4 @@
-"""How words are spelt: what someone who mistyped a name may have meant, and things by their number."""
+"""Small text functions: plurals, error messages, suggestions for misspelt names."""
 
 from __future__ import annotations
 
@@ -7,29 +7,28 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
 CLOSE = 70
-"""How much of two words must agree, of a hundred, for one to be taken for a slip of the other: a letter of four, two of
-seven. What agrees less is another word, and to suggest it would only mislead."""
+"""Similarity in percent from which a name is suggested: one wrong letter of four, two of seven."""
 
 
 def pluralize(number: int, noun: str) -> str:
-    """``1 file``, ``2 files``, ``12,000 files``."""
+    """Return a count with its noun: ``1 file``, ``2 files``, ``12,000 files``."""
     return f"{number:,} {noun if number == 1 else f'{noun}s'}"
 
 
 def error_text(error: BaseException) -> str:
-    """What an error says, without the operating system's number for it; its kind if it says nothing."""
-    words = str(error)
-    return words.partition("] ")[2] if words.startswith("[Errno ") else words or type(error).__name__
+    """Return the message of an error without the error number; its class name if it has no message."""
+    message = str(error)
+    return message.partition("] ")[2] if message.startswith("[Errno ") else message or type(error).__name__
 
 
 def close_matches(word: str, known: Iterable[str], most: int = 1, *, letters: Callable[[str], str] = str) -> list[str]:
-    """Those of ``known`` that are spelt much like ``word``, best first; often none. ``letters`` gives what counts."""
+    """Return the names in ``known`` that are similar to ``word``, best first. ``letters`` normalises names first."""
     from rapidfuzz import fuzz, process
 
-    found = process.extract(word, list(known), scorer=fuzz.ratio, processor=letters, score_cutoff=CLOSE, limit=most)
-    return [name for name, _, _ in found]
+    matches = process.extract(word, list(known), scorer=fuzz.ratio, processor=letters, score_cutoff=CLOSE, limit=most)
+    return [name for name, _, _ in matches]
 
 
 def did_you_mean(near: Sequence[str]) -> str:
-    """A question to put behind a complaint; nothing if nothing is near."""
+    """Return a suggestion to append to an error message; empty if there are no similar names."""
     return f" Did you mean {' or '.join(near)}?" if near else ""
