@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from opensesh.history.cache.derived_cache import DerivedCache
+from opensesh.history.search.text_layer import TEXT
 from opensesh.history.search.text_search import Query, search
 from opensesh.storage.locations import find_stores
 
@@ -205,10 +206,10 @@ def _search(programs: dict[str, str], home: Home) -> None:
     for name in ("CACHE", "STATE"):
         os.environ[f"XDG_{name}_HOME"] = home.environment[f"XDG_{name}_HOME"]
     index = DerivedCache(find_stores(home.data))
-    index.refresh()
+    index.refresh(TEXT)
 
     def ask() -> None:
-        index.refresh()
+        index.refresh(TEXT)
         assert search(index, Query(NEEDLE)).total == 1
 
     words = (programs["ripgrep"], "-l", NEEDLE, home.store)

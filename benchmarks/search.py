@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable
 
 from opensesh.history.cache.derived_cache import DerivedCache
+from opensesh.history.search.text_layer import TEXT
 from opensesh.history.search.text_search import Query, search
 from opensesh.storage.locations import find_stores
 
@@ -58,15 +59,15 @@ def store(root: str, sessions: int) -> int:
 
 def _build(index: DerivedCache, root: str) -> None:
     read = _cpu(lambda: _text(root))
-    built = _cpu(index.refresh)
+    built = _cpu(lambda: index.refresh(TEXT))
     line("the first index (CPU)", built / read, "reading and decoding every part")
     line("its size", os.path.getsize(index.path) / _text(root), "the text in it")
     print(f"  ({SESSIONS * 100 / built:,.0f} parts a second of CPU on this machine)")
 
 
 def _confirm(index: DerivedCache, root: str) -> None:
-    index.refresh()
-    confirmed, looked = interleaved(index.refresh, lambda: _look(root), rounds=3)
+    index.refresh(TEXT)
+    confirmed, looked = interleaved(lambda: index.refresh(TEXT), lambda: _look(root), rounds=3)
     line(
         "a look at every file / confirming that nothing changed",
         looked / confirmed,
@@ -74,7 +75,7 @@ def _confirm(index: DerivedCache, root: str) -> None:
         5.0,
         at_least=True,
     )
-    thorough = _timed(lambda: index.refresh(closely=True))
+    thorough = _timed(lambda: index.refresh(TEXT, full=True))
     line("comparing every file, when asked to", thorough / looked, "os.stat of all")
 
 

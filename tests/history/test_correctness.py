@@ -9,6 +9,7 @@ import pytest
 
 from opensesh.history.cache.derived_cache import DerivedCache
 from opensesh.history.library import Library
+from opensesh.history.search.text_layer import TEXT
 from opensesh.history.search.text_search import Query, search
 from opensesh.history.stats.usage_stats import statistics
 from opensesh.storage import open_store
@@ -42,7 +43,7 @@ def money(data: Path) -> Decimal:
 def found(data: Path) -> tuple[int, int]:
     """How many answers a search for a word of every one finds, and in how many sessions."""
     index = DerivedCache(find_stores(str(data)))
-    index.refresh()
+    index.refresh(TEXT)
     hits = search(index, Query("answer", limit=0)).hits
     index.close()
     return len(hits), len({hit.session for hit in hits})

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -17,15 +17,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from opensesh.errors import StoreError
-from opensesh.history.cache import cache_file as schema
+from opensesh.history.cache import cache_file
 from opensesh.history.cache.derived_cache import DerivedCache
-from opensesh.history.search.database_feed import DatabaseFeed
-from opensesh.history.search.feeds import UNSURE, mark
+from opensesh.history.search.text_layer import TEXT
 from opensesh.history.search.text_search import Filters, Query, search
-from opensesh.history.search.tree_feed import TreeFeed
 from opensesh.storage import paths
+from opensesh.storage.change_feeds import fingerprint
+from opensesh.storage.json_tree.change_feed import JsonTreeFeed
 from opensesh.storage.locations import StoreLocations, find_stores
 from opensesh.storage.locks import open_lock_file, try_lock_file
+from opensesh.storage.opencode_db.change_feed import OpencodeDBFeed
+from opensesh.storage.protocol import UNSTABLE, RawRecord, StoredSession
 
 from ..storage.test_opencode_v2 import Writer as V2Writer
 from .shelf import Database, Tree, settle
@@ -33,14 +35,24 @@ from .shelf import Database, Tree, settle
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 
 
-class CountingFeed(TreeFeed):
+class CountingFeed(JsonTreeFeed):
     """Counts what is read of the files."""
 
     reads = 0
 
-    def _read(self, path: str) -> dict[str, object] | None:
+    def session(self, session_id: str) -> StoredSession | None:
         self.reads += 1
-        return super()._read(path)
+        return super().session(session_id)
+
+    def messages(self, session_id: str, ids: Sequence[str] | None = None) -> Iterator[RawRecord]:
+        for record in super().messages(session_id, ids):
+            self.reads += 1
+            yield record
+
+    def parts(self, session_id: str, ids: Sequence[tuple[str, str]]) -> Iterator[RawRecord]:
+        for record in super().parts(session_id, ids):
+            self.reads += 1
+            yield record
 
 
 @pytest.fixture
@@ -57,7 +69,7 @@ def index(tree: Tree) -> Iterator[DerivedCache]:
 
 def found(index: DerivedCache, text: str, *, refresh: bool = True, **filters: object) -> list[str | None]:
     if refresh:
-        index.refresh()
+        index.refresh(TEXT)
     query = Query(text, filters=Filters(**filters), limit=0)  # type: ignore[arg-type]
     return [hit.part for hit in search(index, query).hits]
 
@@ -65,11 +77,11 @@ def found(index: DerivedCache, text: str, *, refresh: bool = True, **filters: ob
 def rows(index: DerivedCache) -> set[tuple[object, ...]]:
     sql = """SELECT s.name, s.title, m.name, m.role, p.name, p.kind, p.digest, p.tool, p.time, p.unfinished FROM part p
              JOIN session s ON s.id = p.session LEFT JOIN message m ON m.id = p.message"""
-    return set(index.ask(lambda db: db.execute(sql).fetchall()))
+    return set(index.query(TEXT, lambda db: db.execute(sql).fetchall()))
 
 
 def count(index: DerivedCache, table: str) -> int:
-    return index.ask(lambda db: db.execute(f"SELECT count(*) FROM {table}").fetchone()[0])
+    return index.query(TEXT, lambda db: db.execute(f"SELECT count(*) FROM {table}").fetchone()[0])
 
 
 def test_what_is_new_is_found_by_the_next_question(index: DerivedCache, tree: Tree) -> None:
@@ -108,7 +120,7 @@ def test_what_is_gone_is_not_found(index: DerivedCache, tree: Tree) -> None:
     shutil.rmtree(tree.root / "message" / drop)
     tree.path("session", "global", drop).unlink()
     assert len(found(index, "gravel")) == 1
-    assert count(index, "dead") == 4
+    assert count(index, "tombstone") == 4
     assert count(index, "session") == 1
 
 
@@ -118,12 +130,12 @@ def test_an_unchanged_store_is_neither_read_nor_written(tree: Tree) -> None:
     tree.settle(90_000)
     feed = CountingFeed(str(tree.root))
     index = DerivedCache(find_stores(str(tree.root.parent)), feeds=[feed])
-    index.refresh()
+    index.refresh(TEXT)
     assert feed.reads >= 90
     before = {path: path.stat().st_mtime_ns for path in Path(index.path).parent.iterdir()}
     feed.reads = 0
     for _ in range(3):
-        index.refresh()
+        index.refresh(TEXT)
     assert feed.reads == 0
     assert {path: path.stat().st_mtime_ns for path in before} == before
     index.close()
@@ -220,7 +232,7 @@ def test_a_finished_record_edited_by_hand_is_noticed_when_everything_is_compared
     path.write_text(path.read_text().replace("worng", "wrong"))
     os.utime(path, ns=(moment, moment + 10))
     assert found(index, "wrong") == []
-    index.refresh(closely=True)
+    index.refresh(TEXT, full=True)
     assert found(index, "wrong", refresh=False) == [part]
     assert found(index, "worng", refresh=False) == []
 
@@ -247,13 +259,13 @@ def test_all_sessions_take_their_turn_to_be_compared(index: DerivedCache, tree: 
     for _ in range(40):
         tree.text(tree.session(), "spelled worng")
     tree.settle(90_000)
-    index.refresh()
+    index.refresh(TEXT)
     path = tree.path("part", message, part)
     moment = path.stat().st_mtime_ns
     path.write_text(path.read_text().replace("worng", "wrong"))
     os.utime(path, ns=(moment, moment + 10))
     for _ in range(50):
-        _execute(Path(index.path), "UPDATE meta SET value = value - 61000000000 WHERE name = 'turn'")
+        _execute(Path(index.path), "UPDATE meta SET value = value - 61000000000 WHERE name = 'rechecked'")
         if found(index, "wrong") == [part]:
             return
     pytest.fail("never noticed")
@@ -263,10 +275,10 @@ def test_nothing_is_buried_when_only_the_time_of_a_file_changed(index: DerivedCa
     session = tree.session()
     tree.text(session, "gravel")
     tree.settle()
-    index.refresh()
+    index.refresh(TEXT)
     tree.settle(10)
-    index.refresh(closely=True)
-    assert (count(index, "dead"), len(found(index, "gravel"))) == (0, 1)
+    index.refresh(TEXT, full=True)
+    assert (count(index, "tombstone"), len(found(index, "gravel"))) == (0, 1)
 
 
 def test_a_new_title_is_found_and_the_old_one_is_not(index: DerivedCache, tree: Tree) -> None:
@@ -282,11 +294,11 @@ def test_an_index_that_is_worn_out_is_made_anew(index: DerivedCache, tree: Tree)
     session = tree.session()
     message = tree.message(session)
     parts = [tree.part(session, message, type="text", text=f"gravel {number}") for number in range(1_100)]
-    index.refresh()
+    index.refresh(TEXT)
     for number, part in enumerate(parts):
         tree.part(session, message, part, type="text", text=f"sand {number}")
-    index.refresh()
-    assert count(index, "dead") == 0
+    index.refresh(TEXT)
+    assert count(index, "tombstone") == 0
     assert len(found(index, "sand")) == 1_100
     assert found(index, "gravel") == []
 
@@ -338,7 +350,7 @@ def test_an_index_made_anew_by_another_process_is_taken_up(index: DerivedCache, 
     tree.text(tree.session(), "gravel")
     assert len(found(index, "gravel")) == 1
     other = DerivedCache(find_stores(str(tree.root.parent)))
-    schema.remove(other.path)
+    cache_file.remove(other.path)
     tree.text(tree.session(), "gravel")
     assert len(found(other, "gravel")) == 2
     other.close()
@@ -372,9 +384,9 @@ def small_disk(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
             connection.execute(f"PRAGMA max_page_count = {pages}")
             return connection
 
-        monkeypatch.setattr(schema, "open_writer", open_writer)
+        monkeypatch.setattr(cache_file, "open_writer", open_writer)
 
-    opened = schema.open_writer
+    opened = cache_file.open_writer
     return limit
 
 
@@ -384,7 +396,7 @@ def test_what_the_disk_has_no_room_for_is_found_all_the_same(
     small_disk(1)
     tree.text(tree.session(), "gravel " + random_words(5_000))
     assert len(found(index, "gravel")) == 1
-    assert index.unkept == f"{index.path}: the disk is full"
+    assert index.temporary_reason == f"{index.path}: the disk is full"
     assert not os.path.exists(index.path), "half an index would fill the disk"
     tree.text(tree.session(), "gravel")
     assert len(found(index, "gravel")) == 2
@@ -392,7 +404,7 @@ def test_what_the_disk_has_no_room_for_is_found_all_the_same(
     small_disk(100_000)
     index.close()
     assert len(found(index, "gravel")) == 2
-    assert (index.unkept, os.path.exists(index.path)) == ("", True)
+    assert (index.temporary_reason, os.path.exists(index.path)) == ("", True)
 
 
 def test_what_is_new_is_found_where_there_is_no_room_for_it_in_the_index(
@@ -402,17 +414,17 @@ def test_what_is_new_is_found_where_there_is_no_room_for_it_in_the_index(
         tree.text(tree.session(), "gravel")
     tree.settle()
     index = DerivedCache(find_stores(str(tree.root.parent)))
-    index.refresh()
+    index.refresh(TEXT)
     index.close()
     kept = Path(index.path).read_bytes()
     small_disk(1)
     tree.text(tree.session(), "gravel " + random_words(5_000))
     feed = CountingFeed(str(tree.root))
     index = DerivedCache(find_stores(str(tree.root.parent)), feeds=[feed])
-    index.refresh()
+    index.refresh(TEXT)
     assert feed.reads == 6, "the three new records once for the disk, once for memory, and nothing that was known"
     assert len(found(index, "gravel")) == 11
-    assert index.unkept
+    assert index.temporary_reason
     assert Path(index.path).read_bytes() == kept
     index.close()
 
@@ -422,12 +434,12 @@ def test_a_damaged_index_for_which_there_is_no_room_costs_no_answer(
 ) -> None:
     tree.text(tree.session(), "gravel " + random_words(5_000))
     tree.settle()
-    index.refresh()
+    index.refresh(TEXT)
     index.close()
     _execute(Path(index.path), "DROP TABLE words")
     small_disk(1)
     assert len(found(index, "gravel", refresh=False)) == 1
-    assert index.unkept
+    assert index.temporary_reason
 
 
 def random_words(number: int) -> str:
@@ -443,7 +455,7 @@ def test_an_index_that_nobody_closed_lets_go_of_its_file_when_it_is_let_go(tree:
     index = DerivedCache(find_stores(str(tree.root.parent)))
     assert len(found(index, "gravel")) == 1
     assert os.path.exists(index.path) == kept
-    held = index.ask(lambda db: db)
+    held = index.query(TEXT, lambda db: db)
     del index
     gc.collect()
     with pytest.raises(sqlite3.ProgrammingError, match="closed"):
@@ -452,7 +464,7 @@ def test_an_index_that_nobody_closed_lets_go_of_its_file_when_it_is_let_go(tree:
 
 def test_only_the_owner_can_read_it(index: DerivedCache, tree: Tree) -> None:
     tree.text(tree.session(), "gravel")
-    index.refresh()
+    index.refresh(TEXT)
     for path in Path(index.path).parent.iterdir():
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert stat.S_IMODE(Path(index.path).parent.stat().st_mode) == 0o700
@@ -460,13 +472,13 @@ def test_only_the_owner_can_read_it(index: DerivedCache, tree: Tree) -> None:
 
 def test_whoever_reads_does_not_wait_for_whoever_writes(tree: Tree) -> None:
     tree.text(tree.session(), "gravel")
-    index = DerivedCache(find_stores(str(tree.root.parent)), patience=0.2)
-    index.refresh()
+    index = DerivedCache(find_stores(str(tree.root.parent)), lock_timeout=0.2)
+    index.refresh(TEXT)
     tree.text(tree.session(), "gravel again")
     name = Path(index.path).stem
     descriptor = open_lock_file(os.path.join(paths.state(), "locks", name))
     assert try_lock_file(descriptor)
-    index.refresh()
+    index.refresh(TEXT)
     assert len(found(index, "gravel", refresh=False)) == 1
     assert "another opensesh" in search(index, Query("gravel")).note
     os.close(descriptor)
@@ -477,34 +489,35 @@ def test_whoever_reads_does_not_wait_for_whoever_writes(tree: Tree) -> None:
 
 def test_a_write_ahead_log_is_used_only_where_memory_is_shared(index: DerivedCache, tree: Tree) -> None:
     mounts = "/dev/sda / ext4 rw 0 0\nbox:/home /home nfs4 rw 0 0\n/dev/sdb /home/me/fast ext4 rw 0 0\n"
-    assert schema.is_shared("/home/me/.cache/opensesh/index.db", mounts)
-    assert not schema.is_shared("/home/me/fast/index.db", mounts)
-    assert not schema.is_shared("/var/cache/index.db", mounts)
-    assert not schema.is_shared("/var/cache/index.db", "")
+    assert cache_file.is_shared("/home/me/.cache/opensesh/index.db", mounts)
+    assert not cache_file.is_shared("/home/me/fast/index.db", mounts)
+    assert not cache_file.is_shared("/var/cache/index.db", mounts)
+    assert not cache_file.is_shared("/var/cache/index.db", "")
     tree.text(tree.session(), "gravel")
-    index.refresh()
-    assert index.ask(lambda db: db.execute("PRAGMA journal_mode").fetchone()) == ("wal",)
+    index.refresh(TEXT)
+    assert index.query(TEXT, lambda db: db.execute("PRAGMA journal_mode").fetchone()) == ("wal",)
 
 
 def test_an_index_with_a_rollback_journal_works_as_well(index: DerivedCache, tree: Tree) -> None:
     tree.text(tree.session(), "gravel")
-    index.refresh()
+    index.refresh(TEXT)
     index.close()
     _execute(Path(index.path), "PRAGMA journal_mode = DELETE")
     tree.text(tree.session(), "gravel")
     assert len(found(index, "gravel")) == 2
-    assert index.ask(lambda db: db.execute("PRAGMA journal_mode").fetchone()) == ("delete",)
+    assert index.query(TEXT, lambda db: db.execute("PRAGMA journal_mode").fetchone()) == ("delete",)
 
 
 WORKER = """
 import sys
 from opensesh.history.cache.derived_cache import DerivedCache
+from opensesh.history.search.text_layer import TEXT
 from opensesh.history.search.text_search import Query, search
 from opensesh.storage.locations import find_stores
 index = DerivedCache(find_stores(sys.argv[1]))
 least = 0
 for _ in range(int(sys.argv[2])):
-    index.refresh()
+    index.refresh(TEXT)
     total = search(index, Query("gravel")).total
     assert total >= least, (total, least)
     least = total
@@ -559,7 +572,7 @@ def test_every_generation_is_indexed(tmp_path: Path) -> None:
         place = tmp_path / name
         shutil.copytree(FIXTURES / name, place)
         index = DerivedCache(find_stores(str(place)))
-        index.refresh()
+        index.refresh(TEXT)
         assert index.damage == []
         assert search(index, Query(word)).total >= least
         index.close()
@@ -598,13 +611,13 @@ def test_a_database_that_has_not_changed_is_not_opened(tmp_path: Path) -> None:
     database.close()
     settle(database.path)
     index = DerivedCache(find_stores(str(tmp_path)))
-    index.refresh()
+    index.refresh(TEXT)
     index.close()
     moment = database.path.stat().st_mtime_ns
     size = database.path.stat().st_size
     database.path.write_bytes(b"x" * size)
     os.utime(database.path, ns=(moment, moment))
-    index.refresh()
+    index.refresh(TEXT)
     assert count(index, "part") == 2
     index.close()
 
@@ -642,7 +655,7 @@ def test_a_session_in_two_stores_is_indexed_once_the_fullest_copy_of_each_record
     (hit,) = search(index, Query('"was dug"')).hits
     assert hit.snippet.text == "gravel was dug"
     settle(database.path)
-    index.refresh()
+    index.refresh(TEXT)
     tree.part(session, message, "prt_d", type="text", text="gravel late in the tree")
     os.utime(tree.root / "message" / session)
     assert "prt_d" in found(index, "gravel")
@@ -695,7 +708,7 @@ def test_a_database_that_cannot_be_read_does_not_cost_the_tree(tree: Tree, tmp_p
     index.close()
     alone = DerivedCache(find_stores(str(tmp_path / "opencode.db")))
     with pytest.raises(StoreError, match="not an SQLite database"):
-        alone.refresh()
+        alone.refresh(TEXT)
     alone.close()
 
 
@@ -718,8 +731,8 @@ def test_a_database_that_breaks_later_leaves_what_is_known_of_it_and_the_tree_in
     assert set(found(index, "gravel")) == {part, "prt_a"}
     assert index.damage == [(str(database.path), "not an SQLite database")]
     assert [hit.part for hit in search(index, Query("gravel", "text")).hits] == [part]
-    _execute(Path(index.path), "UPDATE meta SET value = value - 61000000000 WHERE name = 'turn'")
-    index.refresh(closely=True)
+    _execute(Path(index.path), "UPDATE meta SET value = value - 61000000000 WHERE name = 'rechecked'")
+    index.refresh(TEXT, full=True)
     assert set(found(index, "gravel", refresh=False)) == {part, "prt_a"}
     database.path.write_bytes(whole)
     assert [hit.snippet.text for hit in search(index, Query("gravel")).hits] == ["gravel", "gravel"]
@@ -733,10 +746,10 @@ def test_a_session_that_cannot_be_read_is_read_the_next_time(tmp_path: Path, mon
     index = DerivedCache(find_stores(str(tmp_path)))
     with monkeypatch.context() as patched:
 
-        def locked(feed: DatabaseFeed, name: str) -> None:
+        def locked(feed: OpencodeDBFeed, name: str) -> None:
             raise StoreError(f"{feed.place}: locked")
 
-        patched.setattr(DatabaseFeed, "session", locked)
+        patched.setattr(OpencodeDBFeed, "session", locked)
         assert found(index, "gravel") == []
         assert [damage.reason for damage in index.damage] == ["locked"]
     assert found(index, "gravel") == [None]
@@ -773,7 +786,7 @@ def test_an_index_for_the_moment_survives_an_interruption(
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        index.refresh(progress=interrupt)
+        index.refresh(TEXT, progress=interrupt)
     assert len(found(index, "gravel")) == 2
     index.close()
 
@@ -783,16 +796,16 @@ def test_progress_is_told_for_all_that_is_read(tree: Tree) -> None:
         tree.text(tree.session(), "gravel")
     index = DerivedCache(find_stores(str(tree.root.parent)))
     heard: list[tuple[int, int]] = []
-    index.refresh(progress=lambda done, total: heard.append((done, total)))
+    index.refresh(TEXT, progress=lambda done, total: heard.append((done, total)))
     assert heard == [(number, 5) for number in range(6)]
     index.close()
 
 
 def test_marks_differ_from_being_unsure() -> None:
-    assert mark(0) != UNSURE
-    assert mark() != UNSURE
-    assert mark(1, 2) == mark(1, 2)
-    assert mark(1, 2) != mark(2, 1)
+    assert fingerprint(0) != UNSTABLE
+    assert fingerprint() != UNSTABLE
+    assert fingerprint(1, 2) == fingerprint(1, 2)
+    assert fingerprint(1, 2) != fingerprint(2, 1)
 
 
 ACTS = st.lists(
@@ -877,9 +890,9 @@ def test_following_changes_ends_where_starting_afresh_does(
     for step in steps:
         for name, number in step:
             opencode.act(name, number)
-        index.refresh()
+        index.refresh(TEXT)
     fresh = DerivedCache(place, folder=str(folder / "fresh"))
-    fresh.refresh()
+    fresh.refresh(TEXT)
     assert rows(index) == rows(fresh)
     for each in (index, fresh):
         each.close()

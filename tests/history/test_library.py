@@ -179,7 +179,7 @@ def test_searching_brings_the_index_up_to_date(tree: Tree, library: Library) -> 
     assert library.search("gravel", project="quarry").total == 1
     with pytest.raises(NotFoundError):
         library.search("gravel", project="qqqqqqq")
-    library.index.close()
+    library.cache.close()
 
 
 def test_damage_is_told_once_however_often_it_is_met(tree: Tree, library: Library) -> None:
@@ -188,7 +188,7 @@ def test_damage_is_told_once_however_often_it_is_met(tree: Tree, library: Librar
     for _ in range(2):
         library.search("gravel")
     assert [Path(damage.path).stem for damage in library.damage] == [part]
-    library.index.close()
+    library.cache.close()
 
 
 def test_the_corpora_cost_what_their_servers_say() -> None:

@@ -12,11 +12,12 @@ from hypothesis import strategies as st
 
 from opensesh.errors import UsageError
 from opensesh.history.cache.derived_cache import DerivedCache
-from opensesh.history.search import tokenizer as words
-from opensesh.history.search.literals import Need, need_of, needs_of_regex
+from opensesh.history.search import tokenizer
+from opensesh.history.search.literals import RequiredTerms, required_terms, terms_of_regex
 from opensesh.history.search.query import Atom, parse
 from opensesh.history.search.snippets import snippet
-from opensesh.history.search.text_search import FIELDS, Filters, Query, Results, search
+from opensesh.history.search.text_layer import TEXT, build_vocabulary
+from opensesh.history.search.text_search import FIELDS, RANKED_PARTS, Filters, Query, Results, search
 from opensesh.storage import open_store
 from opensesh.storage.locations import find_stores
 
@@ -42,10 +43,17 @@ def index(tree: Tree) -> Iterator[DerivedCache]:
 @pytest.fixture
 def ask(index: DerivedCache) -> Callable[..., Results]:
     def asked(
-        text: str = "", mode: Any = "words", *, limit: int = 0, offset: int = 0, newest: bool = False, **more: Any
+        text: str = "",
+        mode: Any = "words",
+        *,
+        limit: int = 0,
+        offset: int = 0,
+        newest: bool = False,
+        ranked: int = RANKED_PARTS,
+        **more: Any,
     ) -> Results:
-        index.refresh()
-        return search(index, Query(text, mode, Filters(**more), limit, offset, newest), now=NOW)
+        index.refresh(TEXT)
+        return search(index, Query(text, mode, Filters(**more), limit, offset, newest), now=NOW, ranked=ranked)
 
     return asked
 
@@ -341,10 +349,9 @@ def test_what_is_newer_comes_first_whenever_it_was_indexed(tree: Tree, ask: Ask)
     assert parts(ask("gravel")) == [new, old]
 
 
-def test_the_newest_are_ranked_where_there_are_too_many(tree: Tree, ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("opensesh.history.search.text_search._WINDOW", 3)
+def test_the_newest_are_ranked_where_there_are_too_many(tree: Tree, ask: Ask) -> None:
     said = [_said_at(tree, NOW - day * DAY, "gravel")[1] for day in range(9)]
-    assert parts(ask("gravel", limit=3)) == said[:3]
+    assert parts(ask("gravel", limit=3, ranked=3)) == said[:3]
 
 
 def _said_at(tree: Tree, moment: int, text: str) -> tuple[str, str]:
@@ -373,12 +380,11 @@ def test_pages_add_up_to_all_and_counts_are_true(tree: Tree, ask: Ask) -> None:
         assert [part for page in pages for part in parts(page)] == parts(whole)
 
 
-def test_pages_go_on_beyond_what_is_ranked(tree: Tree, ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("opensesh.history.search.text_search._WINDOW", 25)
+def test_pages_go_on_beyond_what_is_ranked(tree: Tree, ask: Ask) -> None:
     session = tree.session()
     for number in range(60):
         tree.text(session, f"gravel {number}")
-    pages = [ask("gravel", limit=10, offset=offset) for offset in range(0, 60, 10)]
+    pages = [ask("gravel", limit=10, offset=offset, ranked=25) for offset in range(0, 60, 10)]
     found = [part for page in pages for part in parts(page)]
     assert (len(found), len(set(found))) == (60, 60)
     assert set(found) == set(parts(ask("gravel")))
@@ -406,12 +412,12 @@ def test_long_runs_of_data_are_not_words_and_giant_texts_have_an_end(tree: Tree,
     assert parts(ask("after")) == [part]
     assert parts(ask("word")) == [giant]
     assert ask("beyond").total == 0
-    index.gather_words()
+    index.write(build_vocabulary)
     longest = "SELECT max(length(word)) FROM term"
-    assert index.ask(lambda db: db.execute(longest).fetchone()[0]) <= words.LONGEST
+    assert index.query(TEXT, lambda db: db.execute(longest).fetchone()[0]) <= tokenizer.MAX_WORD_LENGTH
     tree.text(session, f"{'Z' * 5_000} later")
     assert ask("*late*").total == 1
-    assert index.ask(lambda db: db.execute(longest).fetchone()[0]) <= words.LONGEST
+    assert index.query(TEXT, lambda db: db.execute(longest).fetchone()[0]) <= tokenizer.MAX_WORD_LENGTH
 
 
 CORPUS = [
@@ -438,7 +444,7 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[DerivedCa
     session = tree.session(title="")
     texts = {tree.text(session, text)[1]: text for text in CORPUS}
     index = DerivedCache(find_stores(str(tree.root)), folder=str(folder / "cache"))
-    index.refresh()
+    index.refresh(TEXT)
     yield index, texts
     index.close()
 
@@ -532,7 +538,7 @@ def test_everything_in_the_corpora_is_found_by_its_own_words(name: str) -> None:
     place = str(FIXTURES / name)
     store = open_store(place)
     index = DerivedCache(find_stores(place))
-    index.refresh()
+    index.refresh(TEXT)
     wanted: dict[str, set[str]] = {}
     for (_, _, part), value in store.scan(("part",)):
         state = value.get("state", {})
@@ -556,17 +562,17 @@ def test_words_of_a_question() -> None:
 
 
 def test_what_a_text_must_hold() -> None:
-    assert need_of("x.read(y").words == (("read", False),)
-    assert need_of(" parse").words == (("parse", True),)
-    assert need_of("parse").inside == "parse"
-    assert need_of("caf\u00e9 x").inside == "caf"
-    assert needs_of_regex(r"\d+") is None
-    assert needs_of_regex(r"(?x) a b c") is None
-    assert needs_of_regex(r"\x41bc") is None
-    assert needs_of_regex("abc|d*") is None
+    assert required_terms("x.read(y").words == (("read", False),)
+    assert required_terms(" parse").words == (("parse", True),)
+    assert required_terms("parse").inside == "parse"
+    assert required_terms("caf\u00e9 x").inside == "caf"
+    assert terms_of_regex(r"\d+") is None
+    assert terms_of_regex(r"(?x) a b c") is None
+    assert terms_of_regex(r"\x41bc") is None
+    assert terms_of_regex("abc|d*") is None
     for counted in (r"\d{10}", ".{100}", "[a-f]{40}", "(ab){12}", r"\s{12,34}?", "(?:x|y){10,}"):
-        assert needs_of_regex(counted) is None, counted
-    assert needs_of_regex(r"[0-9]{12}-abc-") == [Need((("abc", False),), "")]
+        assert terms_of_regex(counted) is None, counted
+    assert terms_of_regex(r"[0-9]{12}-abc-") == [RequiredTerms((("abc", False),), "")]
 
 
 def test_a_snippet_is_about_what_was_looked_for() -> None:

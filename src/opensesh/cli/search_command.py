@@ -24,9 +24,10 @@ from ..errors import UsageError
 from ..history.cache.derived_cache import DerivedCache
 from ..history.discovery import current_project
 from ..history.library import Library
-from ..history.search.condition import Filters
 from ..history.search.query import parse
-from ..history.search.text_search import Query, search
+from ..history.search.search_filters import Filters
+from ..history.search.text_layer import TEXT
+from ..history.search.text_search import Query, is_empty, search
 from ..storage.locations import find_stores
 from ..text import pluralize
 from . import output
@@ -81,12 +82,12 @@ def run(options: Namespace) -> int:
     mode = "regex" if options.regex else "text" if options.text else "words"
     if not options.file:
         _check_query(text, mode, options)
-    index = DerivedCache(find_stores(options.store))
+    cache = DerivedCache(find_stores(options.store))
     try:
         filters = _filters(options)
         with Progress("indexing {:,} of {:,} sessions") as progress:
-            index.refresh(closely=options.check, progress=progress)
-        results = search(index, Query(text, mode, filters, options.limit, options.offset, options.newest))
+            cache.refresh(TEXT, full=options.check, progress=progress)
+        results = search(cache, Query(text, mode, filters, options.limit, options.offset, options.newest))
         if options.json:
             document = {"total": results.total, "hits": [hit.document() for hit in results.hits]}
             # Not output.print_json, which would load msgspec only for this.
@@ -95,9 +96,9 @@ def run(options: Namespace) -> int:
             sys.stdout.buffer.flush()
         else:
             output.print_paged(lambda: _print_results(results, utc=options.utc))
-        _print_summary(results, index, options)
+        _print_summary(results, cache, options)
     finally:
-        index.close()
+        cache.close()
     return 0
 
 
@@ -163,16 +164,16 @@ def _highlighted(snippet: Snippet) -> str:
     return "".join([*pieces, text[position:]])
 
 
-def _print_summary(results: Results, index: DerivedCache, options: Namespace) -> None:
-    if not results.total and not options.json and index.is_empty:
-        print(f"There are no sessions in {index.place}.\n{NO_SESSIONS_HINT}", file=sys.stderr)
+def _print_summary(results: Results, cache: DerivedCache, options: Namespace) -> None:
+    if not results.total and not options.json and is_empty(cache):
+        print(f"There are no sessions in {cache.place}.\n{NO_SESSIONS_HINT}", file=sys.stderr)
     elif not options.json:
         print(_summary(results, options.offset), file=sys.stderr)
     if results.note:
         print(f"({results.note})", file=sys.stderr)
-    if index.unkept:
-        print(f"(a temporary index was used, because it cannot be stored: {index.unkept})", file=sys.stderr)
-    output.report_damage(index.damage)
+    if cache.temporary_reason:
+        print(f"(a temporary index was used, because it cannot be stored: {cache.temporary_reason})", file=sys.stderr)
+    output.report_damage(cache.damage)
 
 
 def _summary(results: Results, offset: int) -> str:

@@ -180,11 +180,11 @@ class Library:
         return find_stores(self._given.place if self._given else self._place)
 
     @cached_property
-    def index(self) -> DerivedCache:
-        """The index for searching. It is neither made nor refreshed by looking at it."""
+    def cache(self) -> DerivedCache:
+        """The derived cache for search and statistics. Accessing it neither creates nor refreshes it."""
         from .cache.derived_cache import DerivedCache
 
-        return DerivedCache(self.locations)
+        return DerivedCache(store=self._given) if self._given else DerivedCache(self.locations)
 
     def report(self, damage: Damage) -> None:
         """Hear of something that could not be read; once, however often it is tried."""
@@ -327,6 +327,7 @@ class Library:
         self, query: Query | str, *, project: str | None = None, progress: Callable[[int, int], None] | None = None
     ) -> Results:
         """Bring the index up to date, and ask it; with ``project``, only for what is in the sessions of that one."""
+        from .search.text_layer import TEXT
         from .search.text_search import Query, search
 
         query = Query(query) if isinstance(query, str) else query
@@ -334,10 +335,10 @@ class Library:
             query = query._replace(
                 filters=query.filters._replace(session_matches=self.resolve_project(project).matches)
             )
-        self.index.refresh(progress=progress)
-        for each in self.index.damage:
-            self.report(each)
-        return search(self.index, query)
+        self.cache.refresh(TEXT, progress=progress)
+        for damage in self.cache.damage:
+            self.report(damage)
+        return search(self.cache, query)
 
     def _key(self, session_id: str) -> Key | None:
         """Where a session is filed, which only reading tells."""

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Sequence
 
     from ..records import Document
+    from .protocol import ChangeFeed
 
     Report = Callable[[Damage], None]
 
@@ -26,11 +27,19 @@ class Memory:
         self._records: dict[Key, bytes] = {}
         self._lock = threading.Lock()
         self._editing = threading.local()
+        self._version = 0
+        """Counts the changes."""
 
     @property
     def place(self) -> str:
         """Nowhere one could point ``--store`` at."""
         return ":memory:"
+
+    def change_feed(self) -> ChangeFeed:
+        """Return a feed that scans the records whenever one of them was written or removed."""
+        from .change_feeds import ScanFeed
+
+        return ScanFeed(self, lambda: self._version)
 
     def locate(self, key: Key) -> str:
         """A name for a record, for messages to people."""
@@ -111,3 +120,4 @@ class Memory:
                 yield
             finally:
                 self._editing.now = False
+                self._version += 1

@@ -1,4 +1,4 @@
-"""The index file: its tables, and how to tell that a file is one of ours, whole, and of this version."""
+"""The SQLite file of the derived cache: its tables, and the check that a file is one of ours and of this version."""
 
 from __future__ import annotations
 
@@ -12,47 +12,75 @@ from ...storage.opencode_db.sqlite_reader import file_uri
 if TYPE_CHECKING:
     from sqlite3 import Connection
 
-VERSION = 2
-"""Counts up with every change of what is in an index; one of another version is made anew."""
+VERSION = 3
+"""Counts up with every change of the tables or of what is in them; a file of another version is made again."""
 
 TEMPORARY = ""
-"""Room for an index for one use: memory, and a file of SQLite's own once it outgrows a part of that."""
+"""SQLite's name for a temporary database: in memory, and in a temporary file once it is large."""
 
 MEMORY = ":memory:"
-"""Room for one where a disk is full."""
+"""SQLite's name for a database in memory alone, for a full disk."""
 
-NO_ROOM = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR)
-"""How a disk says that it takes no more: the second if it is a quota or a limit that is reached."""
+DISK_FULL = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR)
+"""Errors of a full disk: the second if a quota or a limit is reached."""
 
-_OURS = 0x0E5E5E50
-_WAL_LIMIT = 64 << 20
+_APPLICATION_ID = 0x0E5E5E50
+_WAL_LIMIT_BYTES = 64 << 20
 _CHECKPOINT_PAGES = 8_000
-_SHARED = ("nfs", "cifs", "smb", "9p", "virtiofs", "fuse.", "afs", "ceph", "glusterfs", "lustre", "vboxsf", "prl_fs")
+_NETWORK_FILE_SYSTEMS = (
+    "nfs",
+    "cifs",
+    "smb",
+    "9p",
+    "virtiofs",
+    "fuse.",
+    "afs",
+    "ceph",
+    "glusterfs",
+    "lustre",
+    "vboxsf",
+    "prl_fs",
+)
 _TABLES = """
 CREATE TABLE meta (name TEXT PRIMARY KEY, value) WITHOUT ROWID;
-CREATE TABLE member (id INTEGER PRIMARY KEY, place TEXT NOT NULL UNIQUE, mark INTEGER NOT NULL DEFAULT 0);
-CREATE TABLE held (
-    member INTEGER NOT NULL, session TEXT NOT NULL, mark INTEGER NOT NULL, PRIMARY KEY (member, session)
+-- Of every layer: the stores it is made from, and the sessions in each, as they were when they were last read.
+CREATE TABLE source (
+    id INTEGER PRIMARY KEY, layer TEXT NOT NULL, place TEXT NOT NULL, fingerprint INTEGER NOT NULL DEFAULT 0,
+    UNIQUE (layer, place)
+);
+CREATE TABLE copy (
+    source INTEGER NOT NULL, session TEXT NOT NULL, fingerprint INTEGER NOT NULL, PRIMARY KEY (source, session)
 ) WITHOUT ROWID;
+-- The usage layer: totals of each session by quarter of an hour, and what else statistics need of its messages.
+CREATE TABLE usage (
+    session TEXT PRIMARY KEY, generation INTEGER NOT NULL, info TEXT, first INTEGER NOT NULL, buckets TEXT NOT NULL,
+    damage TEXT, watched TEXT, answers TEXT NOT NULL, answer_times BLOB NOT NULL, fingerprints BLOB NOT NULL,
+    entries TEXT
+);
+CREATE INDEX usage_watched ON usage (session) WHERE watched IS NOT NULL;
+CREATE TABLE tool_usage (session TEXT PRIMARY KEY, generation INTEGER NOT NULL, calls TEXT NOT NULL);
+CREATE TABLE answer (question TEXT PRIMARY KEY, generation INTEGER NOT NULL, value TEXT NOT NULL);
+-- The text layer.
 CREATE TABLE session (
     id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, project TEXT, directory TEXT, parent TEXT, title TEXT,
     created INTEGER, updated INTEGER, archived INTEGER, checked INTEGER NOT NULL DEFAULT 0
 );
 CREATE INDEX session_checked ON session (checked);
 CREATE TABLE message (
-    id INTEGER PRIMARY KEY, session INTEGER NOT NULL, name TEXT NOT NULL, mark INTEGER NOT NULL, role TEXT, agent TEXT,
-    model TEXT, time INTEGER, unfinished INTEGER
+    id INTEGER PRIMARY KEY, session INTEGER NOT NULL, name TEXT NOT NULL, fingerprint INTEGER NOT NULL, role TEXT,
+    agent TEXT, model TEXT, time INTEGER, unfinished INTEGER
 );
 CREATE UNIQUE INDEX message_name ON message (session, name);
 CREATE INDEX message_unfinished ON message (id) WHERE unfinished;
 CREATE TABLE part (
-    id INTEGER PRIMARY KEY, session INTEGER NOT NULL, message INTEGER, name TEXT NOT NULL, mark INTEGER NOT NULL,
-    digest INTEGER NOT NULL, kind TEXT NOT NULL, tool TEXT, time INTEGER, unfinished INTEGER
+    id INTEGER PRIMARY KEY, session INTEGER NOT NULL, message INTEGER, name TEXT NOT NULL,
+    fingerprint INTEGER NOT NULL, digest INTEGER NOT NULL, kind TEXT NOT NULL, tool TEXT, time INTEGER,
+    unfinished INTEGER
 );
 CREATE INDEX part_message ON part (message);
 CREATE INDEX part_session ON part (session);
 CREATE INDEX part_unfinished ON part (message) WHERE unfinished;
-CREATE TABLE dead (id INTEGER PRIMARY KEY);
+CREATE TABLE tombstone (id INTEGER PRIMARY KEY);
 CREATE TABLE path (id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, base TEXT NOT NULL);
 CREATE INDEX path_base ON path (base);
 CREATE TABLE touched (path INTEGER NOT NULL, part INTEGER NOT NULL, PRIMARY KEY (path, part)) WITHOUT ROWID;
@@ -66,10 +94,10 @@ INSERT INTO words (words, rank) VALUES ('hashsize', 8000000);
 
 
 def open_writer(path: str, place: str) -> Connection:
-    """The index at ``path``, to be written: made if it is not there, made anew if it is not one of ours.
+    """Open the cache at ``path`` for writing. It is created if it is missing or not a cache of this store and version.
 
-    Only whoever holds the index's lock may have one of these. That one lock keeps all who write and fold in the
-    write-ahead log apart, which is what the older versions of SQLite need to do so safely.
+    The caller must hold the lock of the cache: one lock for everything that writes or checkpoints the write-ahead log,
+    because older versions of SQLite do not do that safely from several processes.
     """
     connection = _ours(path, "mode=rw", place) if os.path.isfile(path) else None
     if connection is not None:
@@ -82,34 +110,34 @@ def open_writer(path: str, place: str) -> Connection:
 
 
 def open_reader(path: str, place: str) -> Connection | None:
-    """The index at ``path``, to be asked; ``None`` if there is none that can be. It never waits for a writer."""
+    """Open the cache at ``path`` for queries, without waiting; ``None`` if there is none that can be used."""
     return _ours(path, "mode=ro", place) if os.path.isfile(path) else None
 
 
-def open_fleeting(room: str, place: str, like: Connection | None = None) -> Connection:
-    """An index for one use, where none can be kept. It begins as a copy of ``like``, if there is one to be read."""
-    connection = _prepare(sqlite3.connect(room, isolation_level=None, check_same_thread=False))
+def open_temporary(path: str, place: str, source: Connection | None = None) -> Connection:
+    """Open a temporary cache: at :data:`TEMPORARY` or in :data:`MEMORY`. It starts as a copy of ``source``."""
+    connection = _prepare(sqlite3.connect(path, isolation_level=None, check_same_thread=False))
     try:
-        if like is not None:
-            like.backup(connection)
+        if source is not None:
+            source.backup(connection)
     except sqlite3.Error:
-        like = None  # what was copied of it is undone
-    if like is None:
+        source = None  # SQLite has undone what was copied
+    if source is None:
         create(connection, "", place)
     return connection
 
 
 def create(connection: Connection, path: str, place: str) -> None:
-    """Lay out an empty index."""
+    """Create the tables of an empty cache."""
     _choose_journal(connection, path)
     connection.executescript(f"BEGIN;{_TABLES}COMMIT;")
     connection.execute("INSERT INTO meta VALUES ('place', ?)", [place])
-    connection.execute(f"PRAGMA application_id = {_OURS}")
+    connection.execute(f"PRAGMA application_id = {_APPLICATION_ID}")
     connection.execute(f"PRAGMA user_version = {VERSION}")
 
 
 def remove(path: str) -> None:
-    """Take an index away, with what SQLite keeps beside it."""
+    """Delete a cache file and the files that SQLite keeps beside it."""
     for suffix in ("", "-wal", "-shm", "-journal"):
         try:
             os.unlink(path + suffix)
@@ -118,7 +146,7 @@ def remove(path: str) -> None:
 
 
 def code_of(error: sqlite3.Error) -> int:
-    """Which of SQLite's errors it is, in general terms."""
+    """Return the primary error code of SQLite."""
     return getattr(error, "sqlite_errorcode", 0) & 0xFF
 
 
@@ -130,9 +158,9 @@ def _ours(path: str, options: str, place: str) -> Connection | None:
                 stack.pop_all()
                 return connection
     except sqlite3.DatabaseError as error:
-        if code_of(error) in NO_ROOM:  # for what SQLite keeps beside it; the index itself may be in order
+        if code_of(error) in DISK_FULL:  # for the files beside it; the cache itself may be intact
             raise
-    return None  # to be made anew
+    return None  # to be created again
 
 
 def _connect(path: str, options: str) -> Connection:
@@ -145,7 +173,7 @@ def _prepare(connection: Connection) -> Connection:
         connection.execute("PRAGMA cache_size = -16000")
         connection.execute("PRAGMA trusted_schema = OFF")
         connection.execute("PRAGMA synchronous = NORMAL")
-        connection.execute(f"PRAGMA journal_size_limit = {_WAL_LIMIT}")
+        connection.execute(f"PRAGMA journal_size_limit = {_WAL_LIMIT_BYTES}")
         connection.execute(f"PRAGMA wal_autocheckpoint = {_CHECKPOINT_PAGES}")
     except sqlite3.DatabaseError:
         connection.close()
@@ -154,7 +182,7 @@ def _prepare(connection: Connection) -> Connection:
 
 
 def _is_ours(connection: Connection, place: str) -> bool:
-    ours = connection.execute("PRAGMA application_id").fetchone() == (_OURS,)
+    ours = connection.execute("PRAGMA application_id").fetchone() == (_APPLICATION_ID,)
     current = connection.execute("PRAGMA user_version").fetchone() == (VERSION,)
     if not (ours and current):
         return False
@@ -162,7 +190,7 @@ def _is_ours(connection: Connection, place: str) -> bool:
 
 
 def _choose_journal(connection: Connection, path: str) -> None:
-    """A write-ahead log, where the file system lets processes share memory; else the rollback journal."""
+    """Use a write-ahead log where the file system lets processes share memory, else the rollback journal."""
     if not path or is_shared(path, _mounts()):
         return
     try:
@@ -174,11 +202,11 @@ def _choose_journal(connection: Connection, path: str) -> None:
 
 
 def is_shared(path: str, mounts: str) -> bool:
-    """Whether a file may be used from several machines, whose processes share no memory; told by what is mounted."""
+    """Whether a file is on a file system that several machines may use, whose processes share no memory."""
     real = os.path.realpath(path)
     points = [line.split(" ")[1:3] for line in mounts.splitlines()]
     above = [(len(point), kind) for point, kind in points if real.startswith(point.rstrip("/") + "/")]
-    return max(above, default=(0, ""))[1].startswith(_SHARED)
+    return max(above, default=(0, ""))[1].startswith(_NETWORK_FILE_SYSTEMS)
 
 
 def _mounts() -> str:

@@ -1,8 +1,9 @@
-"""The index of a store: one SQLite file in the cache folder, derived and disposable.
+"""The derived cache of a store: one SQLite file in the cache folder, from which search and statistics are answered.
 
-It is brought up to date before it is asked, by whoever asks; nothing runs in between. One process at a time writes,
-under a lock of the operating system; those who read never wait for it. Deleted, cut short, or of another version, it is
-made anew. Where it cannot be kept, or not be brought up to date, it is made for one use: in memory, if a disk is full.
+It is brought up to date before it is queried, by the process that queries it; nothing runs in the background. One
+process at a time writes, under a lock of the operating system; readers never wait for it. A cache that was deleted,
+damaged or written by another version is made again. Where no cache can be kept or updated, a temporary one is used: in
+memory if the disk is full.
 """
 
 from __future__ import annotations
@@ -18,234 +19,259 @@ from zlib import adler32, crc32
 
 from ...errors import OpenseshError, StoreError, UsageError
 from ...storage import paths
+from ...storage.change_feeds import feeds_at, feeds_of, printable
 from ...storage.locks import open_lock_file, try_lock_file
-from ..search.feeds import open_feeds, spelled
-from ..search.survey import survey, take_turn, turn_is_due
-from . import cache_file as schema
+from . import cache_file
+from .layers import plan_refresh
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Sequence
     from sqlite3 import Connection
 
     from ...storage.locations import StoreLocations
-    from ...storage.protocol import Damage
-    from ..search.feeds import Feed
+    from ...storage.protocol import ChangeFeed, Damage, Store
+    from .layers import Layer
 
     Progress = Callable[[int, int], None]
 
 T = TypeVar("T")
-_PATIENCE = 10.0
-_PAUSE = 0.05
-_DEAD_SHARE = 0.2
-_DEAD_FEW = 1_000
+_LOCK_TIMEOUT_SECONDS = 10.0
+_LOCK_POLL_SECONDS = 0.05
+_TOMBSTONE_SHARE = 0.2
+_TOMBSTONES_MIN = 1_000
 _REFUSED = (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM)
 _DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR, sqlite3.SQLITE_SCHEMA)
 
 
 class DerivedCache:
-    """The index of the stores that were found at a place. Any number of threads may use one; they take turns."""
+    """The cache of one store, or of the stores at one place. Threads may share it; they take turns."""
 
     def __init__(
         self,
-        found: StoreLocations,
+        locations: StoreLocations | None = None,
         *,
+        store: Store | None = None,
         folder: str | None = None,
-        feeds: Sequence[Feed] | None = None,
-        patience: float = _PATIENCE,
+        feeds: Sequence[ChangeFeed] | None = None,
+        temporary: bool = False,
+        lock_timeout: float = _LOCK_TIMEOUT_SECONDS,
     ) -> None:
-        self._patience = patience
-        place = os.path.realpath(found.place)
-        self.place = spelled(place)
+        """Use the stores at ``locations``, which are not opened before they must be read, or an open ``store``.
+
+        With ``temporary``, nothing is read from or written to the cache folder. The same holds for stores whose changes
+        can only be followed within this process.
+        """
+        if locations is not None:
+            place = os.path.realpath(locations.place)
+            self.feeds = list(feeds_at(locations) if feeds is None else feeds)
+        elif store is not None:
+            place = store.place
+            self.feeds = feeds_of(store)
+            temporary = temporary or not all(feed.persistent for feed in self.feeds)
+            place = os.path.realpath(place) if os.path.exists(place) else place
+        else:
+            raise TypeError("either locations or a store is needed")
+        self.place = printable(place)
         name = _digest(place)
         self.path = os.path.join(folder or paths.cache(), f"index-{name}.db")
-        self.feeds = list(open_feeds(found) if feeds is None else feeds)
         self.note = ""
-        """Why what is found may be less than there is; empty if it is not."""
-        self.unkept = ""
-        """Why the index is one for this use alone, though all is found; empty if it is kept."""
+        """Why results may be incomplete; empty if they are not."""
+        self.temporary_reason = ""
+        """Why a temporary cache is used although it should be kept; empty if there is no reason."""
+        self._lock_timeout = lock_timeout
         self._lock_file = os.path.join(paths.state(), "locks", f"index-{name}")
         self._turns = RLock()
+        self._layers: dict[str, Layer] = {}
+        """The layers that were refreshed, to be made again if the file turns out to be damaged."""
         self._db: Connection | None = None
-        self._let_go: finalize[..., DerivedCache] | None = None
+        self._finalizer: finalize[..., DerivedCache] | None = None
         self._inode = 0
-        self._room: str | None = None
-        """Where an index for one use is; ``None`` for the one that is kept."""
+        self._temporary_path: str | None = None
+        """SQLite's name of the temporary database; ``None`` if the cache is kept."""
+        self._kept = not temporary
 
     @property
     def damage(self) -> list[Damage]:
-        """What could not be read while bringing the index up to date."""
+        """Records that could not be read during the last refresh."""
         return list(dict.fromkeys(damage for feed in self.feeds for damage in feed.damage))
 
-    @property
-    def is_empty(self) -> bool:
-        """Whether it knows of no session."""
-        return self.ask(lambda db: db.execute("SELECT 1 FROM session LIMIT 1").fetchone()) is None
+    def refresh(self, layer: Layer, *, full: bool = False, progress: Progress | None = None) -> None:
+        """Bring a layer up to date. With ``full``, every record is compared, however unlikely a change is.
 
-    def refresh(self, *, closely: bool = False, progress: Progress | None = None) -> None:
-        """Bring the index up to date. ``closely``, every record is compared, however unlikely it is to have changed.
-
-        An index that cannot be used is made anew; that takes a while, and ``progress`` hears of it: how many sessions
-        are done, of how many.
+        A cache that cannot be used is made again, which takes a while; ``progress`` is called with the number of
+        sessions that are done and the number of all.
         """
         with self._turns:
+            self._layers[layer.name] = layer
             self.note = ""
             for feed in self.feeds:
                 feed.damage.clear()
-            self._mending(lambda: self._refresh(closely, progress))
+            self._rebuild_if_corrupt(lambda: self._refresh(layer, full=full, progress=progress))
 
-    def recheck(self, sessions: Iterable[str]) -> None:
-        """Compare some sessions record by record, because one of their records is not what the index says."""
+    def recheck(self, layer: Layer, sessions: Iterable[str]) -> None:
+        """Compare some sessions record by record, because a record differs from what the cache says."""
         with self._turns:
-            self._mending(lambda: self._recheck(list(sessions)))
+            self._rebuild_if_corrupt(lambda: self._recheck(layer, list(sessions)))
 
-    def ask(self, question: Callable[[Connection], T]) -> T:
-        """The answer of an index as of one moment. One that turns out to be damaged is made anew, and asked again."""
+    def query(self, layer: Layer, question: Callable[[Connection], T]) -> T:
+        """Return the answer to a question to one state of the cache. A damaged cache is made again first."""
         with self._turns:
-            return self._mending(lambda: self._ask(question))
+            return self._rebuild_if_corrupt(lambda: self._query(layer, question))
 
-    def gather_words(self) -> None:
-        """Make it possible to ask for what stands inside of words; done once."""
+    def write(self, change: Callable[[Connection], None], *, wait: bool = True) -> bool:
+        """Let ``change`` write to the cache in one transaction; without ``wait``, only if no other process writes."""
+
+        def act() -> bool:
+            with self._writer(timeout=None if wait else 0) as db:
+                if db is None:
+                    return False
+                db.execute("BEGIN IMMEDIATE")
+                change(db)
+                db.execute("COMMIT")
+                return True
+
         with self._turns:
-            self._mending(self._gather_words)
+            return self._rebuild_if_corrupt(act)
 
     def close(self) -> None:
-        """Let go of all files. It may be used again."""
+        """Close all files. The cache may be used again."""
         with self._turns:
             self._close()
             for feed in self.feeds:
                 feed.close()
 
-    def _ask(self, question: Callable[[Connection], T]) -> T:
+    def _query(self, layer: Layer, question: Callable[[Connection], T]) -> T:
         db = self._reader()
         if db is None:
-            self._refresh(closely=False, progress=None)
+            self._layers[layer.name] = layer
+            self._refresh(layer)
             db = self._reader()
         if db is None:
-            raise StoreError(f"{self.path}: the index cannot be opened", path=self.path)
+            raise StoreError(f"{self.path}: the cache cannot be opened", path=self.path)
         db.execute("BEGIN")
         try:
             return question(db)
         finally:
             db.rollback()
 
-    def _refresh(self, closely: bool, progress: Progress | None) -> None:
+    def _refresh(self, layer: Layer, *, full: bool = False, progress: Progress | None = None) -> None:
         db = self._reader()
-        ready = db is not None and _is_complete(db)
-        if db is not None and ready and not closely:
-            plan = survey(db, self.feeds)
-            if plan.is_empty and (self._room is not None or not turn_is_due(db)):
+        ready = db is not None and _is_complete(db, layer)
+        if db is not None and ready and not full:
+            plan = plan_refresh(db, layer, self.feeds)
+            if plan.is_empty and (self._temporary_path is not None or not layer.recheck_due(db)):
                 return
-        with self._writer(patience=self._patience if ready else None) as writer:
+        with self._writer(timeout=self._lock_timeout if ready else None) as writer:
             if writer is None:
-                self.note = "another opensesh is writing the index; what is newest may be missing"
+                self.note = "another opensesh is writing the cache; the newest records may be missing"
                 return
-            self._write(writer, closely=closely, progress=progress)
-            worn = _is_worn(writer)
+            self._write(writer, layer, full=full, progress=progress)
+            worn = _needs_vacuum(writer)
         if worn:
             self._rebuild(progress)
 
-    def _rebuild(self, progress: Progress | None) -> None:
-        if self._room is not None:
-            self._make_fleeting(self._room, self.unkept, like=None)
+    def _rebuild(self, progress: Progress | None = None) -> None:
+        if self._temporary_path is not None:
+            self._use_temporary(self._temporary_path, self.temporary_reason, source=None)
         else:
             self._close()
-        with self._writer(patience=None, anew=True) as writer:
+        with self._writer(timeout=None, rebuild=True) as writer:
             if writer is not None:
-                self._write(writer, closely=False, progress=progress)
+                for layer in self._layers.values():
+                    self._write(writer, layer, full=False, progress=progress)
 
-    def _gather_words(self) -> None:
-        from ..search.rows import has_vocabulary, make_vocabulary
+    def _recheck(self, layer: Layer, sessions: Sequence[str]) -> None:
+        from .refresh import Refresh
 
-        db = self._reader()
-        if db is not None and not has_vocabulary(db):
-            with self._writer(patience=None) as writer:
-                if writer is not None and not has_vocabulary(writer):
-                    make_vocabulary(writer)
-
-    def _recheck(self, sessions: Sequence[str]) -> None:
-        from ..search.refresh import Refresh
-
-        with self._writer(self._patience) as writer:
+        with self._writer(self._lock_timeout) as writer:
             if writer is not None:
-                Refresh(writer, self.feeds).run(survey(writer, self.feeds, also=sessions), closely=True)
+                plan = plan_refresh(writer, layer, self.feeds, also=sessions)
+                Refresh(writer, layer, self.feeds).run(plan, full=True)
 
-    def _write(self, db: Connection, *, closely: bool, progress: Progress | None) -> None:
-        from ..search.refresh import Refresh  # most of the time there is nothing to write
+    def _write(self, db: Connection, layer: Layer, *, full: bool, progress: Progress | None) -> None:
+        from .refresh import Refresh  # most of the time there is nothing to write
 
-        plan = survey(db, self.feeds, closely=closely)
-        refresh = Refresh(db, self.feeds)
-        if not plan.is_empty or not _is_complete(db):
-            refresh.run(plan, closely=closely, progress=progress)
-        if turn_is_due(db):
+        if not _is_complete(db, layer):
+            _prepare_layer(db, layer)
+        plan = plan_refresh(db, layer, self.feeds, full=full)
+        refresh = Refresh(db, layer, self.feeds)
+        if not plan.is_empty or not _is_complete(db, layer):
+            refresh.run(plan, full=full, progress=progress)
+        if layer.recheck_due(db):
             db.execute("BEGIN IMMEDIATE")
-            different = take_turn(db, self.feeds)
+            different = layer.recheck_batch(db, self.feeds)
             db.execute("COMMIT")
             if different:
-                refresh.run(survey(db, self.feeds, also=different), closely=True)
+                refresh.run(plan_refresh(db, layer, self.feeds, also=different), full=True)
 
     @contextmanager
-    def _writer(self, patience: float | None, *, anew: bool = False) -> Generator[Connection | None]:
-        """The index, to be written, alone; ``None`` if someone else writes it for longer than one would wait."""
-        descriptor = None if self._room is not None else self._lock(anew=anew)
+    def _writer(self, timeout: float | None, *, rebuild: bool = False) -> Generator[Connection | None]:
+        """Open the cache for writing, alone; ``None`` if another process writes for longer than ``timeout``."""
+        self._ensure_temporary()
+        descriptor = None if self._temporary_path is not None else self._open_lock(rebuild=rebuild)
         try:
-            if descriptor is not None and not _wait(descriptor, patience):
+            if descriptor is not None and not _wait(descriptor, timeout):
                 yield None
                 return
-            db = self._open_writer(anew=anew)
+            db = self._open_writer(rebuild=rebuild)
             try:
                 yield db
             finally:
-                db.rollback()  # of what was cut short
-                if self._room is None:
+                db.rollback()  # what was interrupted
+                if self._temporary_path is None:
                     db.close()
         finally:
             if descriptor is not None:
                 os.close(descriptor)
 
-    def _lock(self, *, anew: bool) -> int | None:
-        """The lock, not taken yet; ``None`` where there can be none, and so no index to be kept."""
+    def _open_lock(self, *, rebuild: bool) -> int | None:
+        """Open the lock file; ``None`` where there can be none, and so no cache that is kept."""
         try:
             return open_lock_file(self._lock_file)
         except OpenseshError as error:
-            self._make_fleeting(schema.TEMPORARY, str(error), like=None if anew else self._readable())
+            self._use_temporary(cache_file.TEMPORARY, str(error), source=None if rebuild else self._readable())
             return None
 
-    def _open_writer(self, *, anew: bool) -> Connection:
-        if self._room is not None and self._db is not None:
+    def _open_writer(self, *, rebuild: bool) -> Connection:
+        if self._temporary_path is not None and self._db is not None:
             return self._db
         try:
-            if anew:
-                schema.remove(self.path)
-            return schema.open_writer(self.path, self.place)
+            if rebuild:
+                cache_file.remove(self.path)
+            return cache_file.open_writer(self.path, self.place)
         except (OSError, sqlite3.Error) as error:
-            if isinstance(error, sqlite3.Error) and schema.code_of(error) not in _REFUSED:
+            if isinstance(error, sqlite3.Error) and cache_file.code_of(error) not in _REFUSED:
                 raise
-            like = None if anew else self._readable()
-            return self._make_fleeting(schema.TEMPORARY, f"{self.path}: {error}", like=like)
+            source = None if rebuild else self._readable()
+            return self._use_temporary(cache_file.TEMPORARY, f"{self.path}: {error}", source=source)
 
-    def _make_fleeting(self, room: str, why: str, *, like: Connection | None) -> Connection:
-        db = schema.open_fleeting(room, self.place, like)
+    def _use_temporary(self, path: str, reason: str, *, source: Connection | None) -> Connection:
+        db = cache_file.open_temporary(path, self.place, source)
         self._close()
-        self._room = room
-        self.unkept = why
+        self._temporary_path = path
+        self.temporary_reason = reason
         self._keep(db)
         return db
 
+    def _ensure_temporary(self) -> None:
+        if not self._kept and self._db is None:
+            self._use_temporary(cache_file.TEMPORARY, "", source=None)
+
     def _reader(self) -> Connection | None:
-        if self._room is not None:
+        self._ensure_temporary()
+        if self._temporary_path is not None:
             return self._db
         inode = _inode(self.path)
-        if self._db is not None and inode != self._inode:  # somebody made it anew
+        if self._db is not None and inode != self._inode:  # another process made it again
             self._close()
         if self._db is None:
             self._inode = inode
-            db = schema.open_reader(self.path, self.place)
+            db = cache_file.open_reader(self.path, self.place)
             if db is not None:
                 self._keep(db)
         return self._db
 
     def _readable(self) -> Connection | None:
-        """The index as it is, if there is one that can be read."""
         try:
             return self._reader()
         except sqlite3.Error:
@@ -253,92 +279,109 @@ class DerivedCache:
 
     def _keep(self, db: Connection) -> None:
         self._db = db
-        self._let_go = finalize(self, db.close)  # also for whoever lets go of an index without closing it
+        self._finalizer = finalize(self, db.close)  # for callers that do not close the cache
 
-    def _mending(self, act: Callable[[], T]) -> T:
+    def _rebuild_if_corrupt(self, act: Callable[[], T]) -> T:
         try:
-            return self._finding_room(act)
+            return self._fall_back_to_memory(act)
         except sqlite3.DatabaseError as error:
-            if str(error).startswith("fts5:") and schema.code_of(error) == sqlite3.SQLITE_ERROR:
-                raise UsageError(f"that cannot be looked for: {error}") from error
-            if schema.code_of(error) not in _DAMAGED:
+            if str(error).startswith("fts5:") and cache_file.code_of(error) == sqlite3.SQLITE_ERROR:
+                raise UsageError(f"the query cannot be answered: {error}") from error
+            if cache_file.code_of(error) not in _DAMAGED:
                 raise self._explain(error) from error
         try:
-            self._finding_room(lambda: self._rebuild(None))
-            return self._finding_room(act)
+            self._fall_back_to_memory(self._rebuild)
+            return self._fall_back_to_memory(act)
         except sqlite3.DatabaseError as error:
             raise self._explain(error) from error
 
-    def _finding_room(self, act: Callable[[], T]) -> T:
-        """What ``act`` returns; where the disk takes no more, with a copy of the index in memory."""
+    def _fall_back_to_memory(self, act: Callable[[], T]) -> T:
+        """Call ``act``; if the disk is full, again with a copy of the cache in memory."""
         try:
             return act()
         except sqlite3.Error as error:
-            if schema.code_of(error) not in schema.NO_ROOM or self._room == schema.MEMORY:
+            if cache_file.code_of(error) not in cache_file.DISK_FULL or self._temporary_path == cache_file.MEMORY:
                 raise
-            like = self._readable()
-            begun = like is not None and not _is_complete(like)
-            self._make_fleeting(schema.MEMORY, self._reason(error), like=like)
-            if begun:
-                self._give_back()
+            source = self._readable()
+            incomplete = source is not None and not any(_is_complete(source, layer) for layer in self._layers.values())
+            self._use_temporary(cache_file.MEMORY, self._reason(error), source=source)
+            if incomplete:
+                self._remove_file()
         return act()
 
-    def _give_back(self) -> None:
-        """Take what was begun of an index away, so that it is not what fills the disk."""
+    def _remove_file(self) -> None:
+        """Remove the incomplete cache, so that it does not fill the disk."""
         with suppress(OSError, OpenseshError):
             descriptor = open_lock_file(self._lock_file)
             try:
                 if try_lock_file(descriptor):
-                    schema.remove(self.path)
+                    cache_file.remove(self.path)
             finally:
                 os.close(descriptor)
 
     def _explain(self, error: sqlite3.Error) -> StoreError:
-        return StoreError(f"the index {self._reason(error)}", path=self.path)
+        return StoreError(f"the cache {self._reason(error)}", path=self.path)
 
     def _reason(self, error: sqlite3.Error) -> str:
-        code = schema.code_of(error)
+        code = cache_file.code_of(error)
         if code == sqlite3.SQLITE_FULL:
             reason = "the disk is full"
         elif code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
             reason = "locked by another program. Try again when it is done."
-        elif code in schema.NO_ROOM:
+        elif code in cache_file.DISK_FULL:
             reason = str(error)
         else:
-            reason = f"{error}. It holds nothing that cannot be made again: delete it."
+            reason = f"{error}. It holds only derived data: delete it."
         return f"{self.path}: {reason}"
 
     def _close(self) -> None:
-        if self._let_go is not None:
-            self._let_go()
-        self._db = self._let_go = self._room = None
-        self.unkept = ""
+        if self._finalizer is not None:
+            self._finalizer()
+        self._db = self._finalizer = self._temporary_path = None
+        self.temporary_reason = ""
 
 
-def _wait(descriptor: int, patience: float | None) -> bool:
-    deadline = None if patience is None else time.monotonic() + patience
+def _wait(descriptor: int, timeout: float | None) -> bool:
+    deadline = None if timeout is None else time.monotonic() + timeout
     while not try_lock_file(descriptor):
-        if deadline is not None and time.monotonic() > deadline:
+        if deadline is not None and time.monotonic() >= deadline:
             return False
-        time.sleep(_PAUSE)
+        time.sleep(_LOCK_POLL_SECONDS)
     return True
 
 
-def _is_complete(db: Connection) -> bool:
-    return db.execute("SELECT 1 FROM meta WHERE name = 'complete'").fetchone() is not None
+def _is_complete(db: Connection, layer: Layer) -> bool:
+    """Whether a layer was refreshed to the end, in its present version."""
+    names = [f"complete {layer.name}", f"version {layer.name}"]
+    values = dict(db.execute("SELECT name, value FROM meta WHERE name IN (?, ?)", names).fetchall())
+    return names[0] in values and values.get(names[1]) == layer.version()
 
 
-def _is_worn(db: Connection) -> bool:
-    """Whether so much was replaced that it is better made anew."""
-    (dead,) = db.execute("SELECT count(*) FROM dead").fetchone()
-    if dead < _DEAD_FEW:
+def _prepare_layer(db: Connection, layer: Layer) -> None:
+    """Remove the rows of another version. A refresh of this version that was interrupted is continued."""
+    name, version = f"version {layer.name}", layer.version()
+    if db.execute("SELECT value FROM meta WHERE name = ?", [name]).fetchone() == (version,):
+        return
+    db.execute("BEGIN IMMEDIATE")
+    layer.clear(db)
+    db.execute("DELETE FROM copy WHERE source IN (SELECT id FROM source WHERE layer = ?)", [layer.name])
+    db.execute("DELETE FROM source WHERE layer = ?", [layer.name])
+    db.execute("DELETE FROM meta WHERE name = ?", [f"complete {layer.name}"])
+    db.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", [name, version])
+    db.execute("COMMIT")
+
+
+def _needs_vacuum(db: Connection) -> bool:
+    """Whether so much was replaced that the cache is better made again."""
+    (tombstones,) = db.execute("SELECT count(*) FROM tombstone").fetchone()
+    if tombstones < _TOMBSTONES_MIN:
         return False
-    (alive,) = db.execute("SELECT count(*) FROM part").fetchone()
-    return dead > _DEAD_SHARE * (alive + dead)
+    (parts,) = db.execute("SELECT count(*) FROM part").fetchone()
+    return tombstones > _TOMBSTONE_SHARE * (parts + tombstones)
 
 
 def _digest(place: str) -> str:
-    """A short name for a place. Two places may share one; the index knows which of them it is of."""
+    """Return a short name for a place. Two places may share one; the file says which of them it belongs to."""
     data = place.encode(errors="surrogateescape")
     return f"{crc32(data):08x}{adler32(data):08x}"
 

@@ -1,114 +1,126 @@
-"""What of a record is searched: its words, by field, and the files it names."""
+"""Extract what is searched from records: texts by field, and the files that they name."""
 
 from __future__ import annotations
 
 import re
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
-
-from .feeds import as_object
+from zlib import crc32
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from .feeds import Document
+    from ...records import Document
 
 COLUMNS = ("said", "tool", "input", "output", "error", "paths")
-"""The fields of one part, as the index keeps them apart."""
+"""The fields of a part in the full-text table. Search results name them, so their names do not change."""
 
 _PATH_INPUTS = ("filePath", "file_path", "path", "notebook_path", "filepath")
-_PATCHED = re.compile(r"^\*\*\* (?:Add|Update|Delete|Move to)(?: File)?: (.+)$", re.MULTILINE)
-_DEEPEST = 40
+_PATCHED_FILE = re.compile(r"^\*\*\* (?:Add|Update|Delete|Move to)(?: File)?: (.+)$", re.MULTILINE)
+_MAX_DEPTH = 40
 
 
-class Extract(NamedTuple):
-    """A part, taken apart."""
+class ExtractedText(NamedTuple):
+    """The searchable content of a part."""
 
     kind: str
     """prompt, answer, context, reasoning, tool, file, patch, subtask, retry, error or title."""
     fields: tuple[str, str, str, str, str, str]
     """In the order of :data:`COLUMNS`."""
     paths: tuple[str, ...] = ()
-    """Files it read, wrote, changed or brought along."""
+    """Files that it read, wrote, changed or attached."""
     tool: str = ""
     time: int = 0
-    """Milliseconds; 0 where only the message can say."""
+    """Milliseconds; 0 if only the message has a time."""
     unfinished: bool = False
-    """Whether it may still grow."""
+    """Whether it may still change in place."""
 
 
 TYPES_OF_KINDS = {"prompt": "text", "answer": "text", "context": "text"}
-"""The type of the part that a kind comes from, where the two differ."""
+"""The types of parts whose kinds have other names."""
 
 
-def of_part(part: Document, role: str) -> Extract | None:
-    """What there is to search in a part; ``None`` if nothing."""
-    take = _TAKERS.get(str(part.get("type")))
-    return take(part, role) if take else None
+def of_part(part: Document, role: str) -> ExtractedText | None:
+    """Extract the content of a part; ``None`` if there is nothing to search."""
+    extract = _EXTRACTORS.get(str(part.get("type")))
+    return extract(part, role) if extract else None
 
 
-def of_message(info: Document) -> Extract | None:
-    """What went wrong with a message, if anything did."""
-    said = _failure(info.get("error"))
-    return Extract("error", _fields(error=said)) if said else None
+def of_message(info: Document) -> ExtractedText | None:
+    """Extract the error of a message, if it has one."""
+    error = _failure(info.get("error"))
+    return ExtractedText("error", _fields(error=error)) if error else None
 
 
-def of_title(title: str) -> Extract | None:
-    """A session's title."""
-    return Extract("title", _fields(said=title)) if title else None
+def of_title(title: str) -> ExtractedText | None:
+    """Extract a session's title."""
+    return ExtractedText("title", _fields(said=title)) if title else None
 
 
 def is_unfinished(info: Document) -> bool:
-    """Whether a message is an answer that is still being written, or was when its writer died."""
+    """Whether a message is an answer that is still being written, or was interrupted."""
     ended = "completed" in as_object(info.get("time")) or bool(info.get("error"))
     return info.get("role") == "assistant" and not ended
 
 
 def model_of(info: Document) -> str:
-    """``provider/model`` of a message, wherever this kind of message keeps it."""
+    """Return ``provider/model`` of a message of either role."""
     ref = as_object(info.get("model")) or info
     return "/".join(filter(None, (_string(ref.get("providerID")), _string(ref.get("modelID")))))
 
 
-def moment(record: Document, name: str) -> int:
-    """One of the times of a record, in milliseconds; 0 if it does not say."""
+def timestamp(record: Document, name: str) -> int:
+    """Return one of the times of a record in milliseconds; 0 if it has none."""
     return _number(as_object(record.get("time")).get(name))
 
 
 def agent_of(info: Document) -> str:
-    """The agent of a message, also in records too old to have one by that name."""
+    """Return the agent of a message; old records call it the mode."""
     return _string(info.get("agent")) or _string(info.get("mode"))
 
 
-def _text(part: Document, role: str) -> Extract | None:
-    said = _string(part.get("text"))
+def digest_of(text: ExtractedText | None) -> int:
+    """Return a digest of everything that is searched in a part."""
+    if text is None:
+        return 0
+    joined = "\0".join((text.kind, text.tool, str(text.time), str(text.unfinished), *text.fields))
+    return crc32(joined.encode(errors="replace")) | (len(joined) & 0x3FFFFFFF) << 32
+
+
+def as_object(value: object) -> Document:
+    """Return ``value`` if it is an object, else an empty one. The codec has one too, but takes longer to import."""
+    return cast("Document", value) if isinstance(value, dict) else {}
+
+
+def _text(part: Document, role: str) -> ExtractedText | None:
+    text = _string(part.get("text"))
     time = as_object(part.get("time"))
     unfinished = "start" in time and "end" not in time
-    if not said and not unfinished:
+    if not text and not unfinished:
         return None
     if part.get("type") == "reasoning":
         kind = "reasoning"
     else:
         kind = "answer" if role == "assistant" else "context" if part.get("synthetic") else "prompt"
-    return Extract(kind, _fields(said=said), time=moment(part, "start"), unfinished=unfinished)
+    return ExtractedText(kind, _fields(said=text), time=timestamp(part, "start"), unfinished=unfinished)
 
 
-def _tool(part: Document, _: str) -> Extract:
+def _tool(part: Document, _: str) -> ExtractedText:
     state = as_object(part.get("state"))
-    given = as_object(state.get("input"))
+    inputs = as_object(state.get("input"))
     tool = _string(part.get("tool"))
-    paths = _touched(given, as_object(state.get("metadata")))
+    paths = _touched(inputs, as_object(state.get("metadata")))
     fields = _fields(
         tool=tool,
-        given="\n".join([_string(state.get("title")), *_leaves(given)]).strip(),
+        inputs="\n".join([_string(state.get("title")), *_leaves(inputs)]).strip(),
         output=_string(state.get("output")),
         error=_string(state.get("error")),
         paths=paths,
     )
     unfinished = state.get("status") in ("pending", "running")
-    return Extract("tool", fields, paths, tool, moment(state, "start"), unfinished)
+    return ExtractedText("tool", fields, paths, tool, timestamp(state, "start"), unfinished)
 
 
-def _file(part: Document, _: str) -> Extract:
+def _file(part: Document, _: str) -> ExtractedText:
     source = as_object(part.get("source"))
     path = _string(source.get("path"))
     url = _string(part.get("url"))
@@ -118,23 +130,23 @@ def _file(part: Document, _: str) -> Extract:
         path = unquote(urlsplit(url).path)
     name = _string(part.get("filename"))
     paths = (path,) if path else ()
-    return Extract("file", _fields(said="" if path else name, paths=paths), paths)
+    return ExtractedText("file", _fields(said="" if path else name, paths=paths), paths)
 
 
-def _patch(part: Document, _: str) -> Extract | None:
+def _patch(part: Document, _: str) -> ExtractedText | None:
     files = _strings(part.get("files"))
-    return Extract("patch", _fields(paths=files), files) if files else None
+    return ExtractedText("patch", _fields(paths=files), files) if files else None
 
 
-def _subtask(part: Document, _: str) -> Extract:
-    return Extract("subtask", _fields(said=_lines(part, "description", "prompt")))
+def _subtask(part: Document, _: str) -> ExtractedText:
+    return ExtractedText("subtask", _fields(said=_lines(part, "description", "prompt")))
 
 
-def _retry(part: Document, _: str) -> Extract:
-    return Extract("retry", _fields(error=_failure(part.get("error"))))
+def _retry(part: Document, _: str) -> ExtractedText:
+    return ExtractedText("retry", _fields(error=_failure(part.get("error"))))
 
 
-_TAKERS: dict[str, Callable[[Document, str], Extract | None]] = {
+_EXTRACTORS: dict[str, Callable[[Document, str], ExtractedText | None]] = {
     "text": _text,
     "reasoning": _text,
     "tool": _tool,
@@ -145,37 +157,36 @@ _TAKERS: dict[str, Callable[[Document, str], Extract | None]] = {
 }
 
 
-def _touched(given: Document, metadata: Document) -> tuple[str, ...]:
-    """The files a tool call was about."""
-    named = [_string(given.get(name)) for name in _PATH_INPUTS]
-    named += _PATCHED.findall(_string(given.get("patchText")) or _string(given.get("patch")))
+def _touched(inputs: Document, metadata: Document) -> tuple[str, ...]:
+    """Return the files that a tool call names."""
+    named = [_string(inputs.get(name)) for name in _PATH_INPUTS]
+    named += _PATCHED_FILE.findall(_string(inputs.get("patchText")) or _string(inputs.get("patch")))
     named.append(_string(metadata.get("filepath")))
-    for each in _list(metadata.get("files")):
-        named.append(_string(as_object(each).get("filePath")))
+    named += [_string(as_object(file).get("filePath")) for file in _list(metadata.get("files"))]
     return tuple(dict.fromkeys(name.strip() for name in named if name.strip()))
 
 
 def _failure(error: Any) -> str:
-    found = as_object(error)
-    data = as_object(found.get("data")) or found
-    return " ".join(filter(None, (_string(found.get("name")), _string(data.get("message"))))) if found else ""
+    fields = as_object(error)
+    data = as_object(fields.get("data")) or fields
+    return " ".join(filter(None, (_string(fields.get("name")), _string(data.get("message")))))
 
 
 def _leaves(value: Any, depth: int = 0) -> list[str]:
-    """Every text and number inside a value."""
+    """Return every text and number inside a value."""
     if isinstance(value, str):
         return [value]
-    if isinstance(value, dict) and depth < _DEEPEST:
-        return [leaf for each in cast("Document", value).values() for leaf in _leaves(each, depth + 1)]
-    if isinstance(value, list) and depth < _DEEPEST:
-        return [leaf for each in cast("list[Any]", value) for leaf in _leaves(each, depth + 1)]
+    if isinstance(value, dict) and depth < _MAX_DEPTH:
+        return [leaf for item in cast("Document", value).values() for leaf in _leaves(item, depth + 1)]
+    if isinstance(value, list) and depth < _MAX_DEPTH:
+        return [leaf for item in cast("list[Any]", value) for leaf in _leaves(item, depth + 1)]
     return [str(value)] if isinstance(value, (int, float)) and not isinstance(value, bool) else []
 
 
 def _fields(
-    said: str = "", tool: str = "", given: str = "", output: str = "", error: str = "", paths: tuple[str, ...] = ()
+    said: str = "", tool: str = "", inputs: str = "", output: str = "", error: str = "", paths: tuple[str, ...] = ()
 ) -> tuple[str, str, str, str, str, str]:
-    return said, tool, given, output, error, "\n".join(paths)
+    return said, tool, inputs, output, error, "\n".join(paths)
 
 
 def _lines(part: Document, *names: str) -> str:
@@ -183,7 +194,7 @@ def _lines(part: Document, *names: str) -> str:
 
 
 def _strings(value: Any) -> tuple[str, ...]:
-    return tuple(each for each in _list(value) if isinstance(each, str) and each)
+    return tuple(item for item in _list(value) if isinstance(item, str) and item)
 
 
 def _string(value: Any) -> str:

@@ -1,11 +1,11 @@
-"""What a text must hold for a pattern to be found in it, so that few texts need be read to look for the pattern."""
+"""Terms that a text must contain for a pattern to match, so that few texts have to be read."""
 
 from __future__ import annotations
 
 import re
 from typing import NamedTuple
 
-from .tokenizer import LONGEST
+from .tokenizer import MAX_WORD_LENGTH
 
 _TOKEN = re.compile("[A-Za-z0-9]+")
 _OPTIONAL = re.compile(r"[?*]|\{0?,|\{0\}")
@@ -16,55 +16,58 @@ _CONTROL = {"t": "\t", "n": "\n", "r": "\r", "f": "\f", "v": "\v", "a": "\a"}
 _SHORTEST = 2
 
 
-class Need(NamedTuple):
-    """Words that every match comes with. One of the two may be empty; both, if nothing is known."""
+class RequiredTerms(NamedTuple):
+    """Words that every match contains. One of the two may be empty; both, if nothing is known."""
 
     words: tuple[tuple[str, bool], ...]
-    """Whole words; with ``True``, the beginnings of words."""
+    """Whole words; with ``True``, prefixes of words."""
     inside: str
-    """Letters and digits that stand somewhere inside a word."""
+    """Letters and digits inside some word."""
 
 
-def need_of(literal: str) -> Need:
-    """What a text must hold for ``literal`` to be in it, wherever it begins and ends."""
+def required_terms(literal: str) -> RequiredTerms:
+    """Return the terms that a text with ``literal`` contains."""
     words: list[tuple[str, bool]] = []
     inside = ""
     for token in _TOKEN.finditer(literal):
         begins = _is_edge(literal, token.start() - 1)
         ends = _is_edge(literal, token.end())
         text = token[0].lower()
-        if len(text) > LONGEST:
+        if len(text) > MAX_WORD_LENGTH:
             continue
         if begins and (ends or len(text) >= _SHORTEST):
             words.append((text, not ends))
         elif len(text) > len(inside):
             inside = text
-    return Need(tuple(dict.fromkeys(words)), "" if words else inside)
+    return RequiredTerms(tuple(dict.fromkeys(words)), "" if words else inside)
 
 
-def needs_of_regex(pattern: str) -> list[Need] | None:
-    """What a text must hold for a regular expression to match: one of these; ``None`` if nothing is known.
+def terms_of_regex(pattern: str) -> list[RequiredTerms] | None:
+    """Return terms of which a text that a regular expression matches contains at least one; ``None`` if unknown.
 
-    On the safe side: what stands in groups, or may be left out, is not relied on.
+    Groups and optional elements are ignored: they do not have to match.
     """
-    if _OBSCURE.search(pattern):  # spaces that mean nothing, characters spelled by number: not what they seem
+    if _OBSCURE.search(pattern):  # verbose mode, characters given by number
         return None
     branches = _branches(pattern)
-    needs = [max((need_of(run) for run in branch), key=_strength, default=Need((), "")) for branch in branches]
-    return needs if all(need.words or len(need.inside) >= _SHORTEST for need in needs) else None
+    terms = [
+        max((required_terms(run) for run in branch), key=_strength, default=RequiredTerms((), ""))
+        for branch in branches
+    ]
+    return terms if all(term.words or len(term.inside) >= _SHORTEST for term in terms) else None
 
 
-def _strength(need: Need) -> int:
-    return 1_000 * len(need.words) + sum(len(word) for word, _ in need.words) + len(need.inside)
+def _strength(term: RequiredTerms) -> int:
+    return 1_000 * len(term.words) + sum(len(word) for word, _ in term.words) + len(term.inside)
 
 
 def _is_edge(text: str, at: int) -> bool:
-    """Whether a word ends at this place. At the ends of the text, and beside letters of other scripts, nobody knows."""
+    """Whether a word certainly ends here. At the ends of the text and beside other scripts it may go on."""
     return 0 <= at < len(text) and text[at].isascii() and not text[at].isalnum()
 
 
 def _branches(pattern: str) -> list[list[str]]:
-    """The runs of plain characters in each alternative of a regular expression, outside of groups."""
+    """Return the runs of plain characters in each alternative of a regular expression, outside of groups."""
     branches: list[list[str]] = [[""]]
     at = depth = 0
     while at < len(pattern):
@@ -86,8 +89,8 @@ def _branches(pattern: str) -> list[list[str]]:
 
 
 def _take(pattern: str, at: int, runs: list[str]) -> int:
-    """Take one element at the top level into the last of ``runs``; where the next one begins."""
-    if behind := _REPEATED.match(pattern, at):  # how often a class, a group or a character of any kind may come
+    """Add one top-level element to the last of ``runs``, and return where the next one begins."""
+    if behind := _REPEATED.match(pattern, at):  # repetition of a class, a group or any character
         runs.append("")
         return behind.end()
     character, end = pattern[at], at + 1

@@ -1,12 +1,12 @@
-"""What the user typed, as something the index can be asked.
+"""The query language, parsed into conditions for the full-text table and checks for texts.
 
 ``parse config``      both words, in any order
-``"parse config"``    one after the other; so does ``parse_config`` or ``parse.config``
-``pars*``             words that begin so
-``*arse*``            words that hold it, also at the beginning or the end
-``-config``           not this one; ``--config`` is a word like others, such as a program's option
+``"parse config"``    one after the other; the same as ``parse_config`` or ``parse.config``
+``pars*``             words with this prefix
+``*arse*``            words that contain this
+``-config``           without this word; ``--config`` is a word like any other, such as an option of a program
 
-Nothing that is typed is an error: what has no letters or digits is looked for as it stands.
+No query is an error: a text without letters or digits is searched for literally.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ import re
 from typing import TYPE_CHECKING, NamedTuple
 
 from ...errors import UsageError
-from . import tokenizer as words
-from .literals import Need, need_of, needs_of_regex
+from . import tokenizer
+from .literals import RequiredTerms, required_terms, terms_of_regex
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,117 +24,119 @@ if TYPE_CHECKING:
     Check = Callable[[str], bool]
 
 _ATOM = re.compile(r'(-(?!-))?(?:"([^"]*)(?:"(\*?)|$)|(\S+))')
-_MOST_WORDS = 200
+_MAX_WORDS = 200
 _GAP = r"[\W_]*"
 _BEGIN = r"(?<![^\W_])"
 _END = r"(?![^\W_])"
 
 
 class Atom(NamedTuple):
-    """One thing to look for."""
+    """A word or a phrase of a query."""
 
     text: str
     negated: bool = False
-    starts: bool = False
-    """Whether a word may begin before it: ``*arse``."""
-    goes_on: bool = False
-    """Whether a word may go on after it: ``pars*``."""
+    open_start: bool = False
+    """Whether it may be the end of a longer word: ``*arse``."""
+    open_end: bool = False
+    """Whether it may be the beginning of a longer word: ``pars*``."""
 
 
-class Question(NamedTuple):
-    """What to ask."""
+class ParsedQuery(NamedTuple):
+    """A query, ready to be run."""
 
     match: str = ""
-    """For FTS5; empty if nothing can be asked that way."""
-    unwanted: tuple[str, ...] = ()
-    """For FTS5: what must not be there."""
+    """An FTS5 expression; empty if there is none."""
+    excluded: tuple[str, ...] = ()
+    """FTS5 expressions that must not match."""
     inside: tuple[str, ...] = ()
-    """Each stands inside some word."""
-    either: tuple[Need, ...] = ()
-    """At least one of these is needed; empty if nothing is known."""
+    """Each is contained in some word."""
+    either: tuple[RequiredTerms, ...] = ()
+    """At least one of these is required; empty if nothing is known."""
     checks: tuple[Check, ...] = ()
-    """To be asked of each text, because the index cannot tell."""
+    """Checks of each text, for what the full-text table cannot decide."""
     patterns: tuple[re.Pattern[str], ...] = ()
-    """Where in a text to look for what was found, to show it."""
-    loosely: tuple[re.Pattern[str], ...] = ()
-    """The same, where the others see nothing."""
+    """Patterns of what to highlight in a text."""
+    loose_patterns: tuple[re.Pattern[str], ...] = ()
+    """Patterns for texts in which the others match nothing."""
 
 
-def words_question(text: str) -> Question:
-    """For words, phrases, beginnings and parts of words; for the text as it stands where it holds none."""
-    found = Question()
+def parse_words(text: str) -> ParsedQuery:
+    """Parse words, phrases, prefixes and parts of words; a text without any of them is searched for literally."""
+    parsed = ParsedQuery()
     for atom in parse(text):
-        found = _add(found, atom)
-    return found if found != Question() else text_question(text.strip())
+        parsed = _add(parsed, atom)
+    return parsed if parsed != ParsedQuery() else parse_text(text.strip())
 
 
-def text_question(text: str) -> Question:
-    """For a text as it stands, upper and lower case alike."""
-    return _exact(Question(), text) if text.strip() else Question()
+def parse_text(text: str) -> ParsedQuery:
+    """Parse a literal text; upper and lower case are the same."""
+    return _exact(ParsedQuery(), text) if text.strip() else ParsedQuery()
 
 
-def regex_question(pattern: str) -> Question:
-    """For a regular expression, upper and lower case alike unless it says ``(?-i:...)``."""
+def parse_regex(pattern: str) -> ParsedQuery:
+    """Parse a regular expression; case is ignored unless it says ``(?-i:...)``."""
     try:
         compiled = re.compile(pattern, re.IGNORECASE | re.MULTILINE)
     except (re.error, OverflowError, RecursionError) as error:
         raise UsageError(f"{pattern!r} is not a regular expression: {error}") from None
-    return Question(either=tuple(needs_of_regex(pattern) or ()), checks=(_holds(compiled),), patterns=(compiled,))
+    return ParsedQuery(either=tuple(terms_of_regex(pattern) or ()), checks=(_holds(compiled),), patterns=(compiled,))
 
 
 def parse(text: str) -> list[Atom]:
-    """The words and phrases in what was typed. Loose dots and dashes between words mean nothing."""
-    found: list[Atom] = []
-    for minus, phrase, star, word in _ATOM.findall(words.clean(text).replace("\0", " ")):
+    """Return the words and phrases of a query. Punctuation between words is ignored."""
+    atoms: list[Atom] = []
+    for minus, phrase, star, word in _ATOM.findall(tokenizer.clean(text).replace("\0", " ")):
         if phrase:
-            found.append(Atom(phrase, bool(minus), goes_on=bool(star)))
+            atoms.append(Atom(phrase, bool(minus), open_end=bool(star)))
         elif word and word != "AND":
-            found.append(_atom(word, word.strip("*") or word, bool(minus)))
-    lettered = [atom for atom in found if _is_word(atom.text) or " " in atom.text]
-    return (lettered or found)[:_MOST_WORDS]
+            atoms.append(_atom(word, word.strip("*") or word, bool(minus)))
+    lettered = [atom for atom in atoms if _is_word(atom.text) or " " in atom.text]
+    return (lettered or atoms)[:_MAX_WORDS]
 
 
 def _atom(word: str, plain: str, negated: bool) -> Atom:
     stars = plain != word
-    return Atom(plain, negated, starts=stars and word.startswith("*"), goes_on=stars and word.endswith("*"))
+    return Atom(plain, negated, open_start=stars and word.startswith("*"), open_end=stars and word.endswith("*"))
 
 
-def _add(found: Question, atom: Atom) -> Question:
+def _add(parsed: ParsedQuery, atom: Atom) -> ParsedQuery:
     if not _is_word(atom.text):
-        return _exact(found, atom.text, negated=atom.negated)
-    if atom.starts:
-        return _inside(found, atom)
+        return _exact(parsed, atom.text, negated=atom.negated)
+    if atom.open_start:
+        return _inside(parsed, atom)
     phrase = _phrase(atom)
     if atom.negated:
-        return found._replace(unwanted=(*found.unwanted, phrase))
-    match = f"{found.match} AND {phrase}" if found.match else phrase
+        return parsed._replace(excluded=(*parsed.excluded, phrase))
+    match = f"{parsed.match} AND {phrase}" if parsed.match else phrase
     strict, loose = _patterns(atom)
-    return found._replace(match=match, patterns=(*found.patterns, strict), loosely=(*found.loosely, loose))
+    return parsed._replace(
+        match=match, patterns=(*parsed.patterns, strict), loose_patterns=(*parsed.loose_patterns, loose)
+    )
 
 
-def _inside(found: Question, atom: Atom) -> Question:
+def _inside(parsed: ParsedQuery, atom: Atom) -> ParsedQuery:
     plain = atom.text.isascii() and atom.text.isalnum()
-    if not plain or atom.negated or not atom.goes_on:
-        return _exact(found, atom.text, negated=atom.negated, ends=not atom.goes_on)
+    if not plain or atom.negated or not atom.open_end:
+        return _exact(parsed, atom.text, negated=atom.negated, ends=not atom.open_end)
     pattern = re.compile(re.escape(atom.text), re.IGNORECASE)
-    return found._replace(inside=(*found.inside, atom.text.lower()), patterns=(*found.patterns, pattern))
+    return parsed._replace(inside=(*parsed.inside, atom.text.lower()), patterns=(*parsed.patterns, pattern))
 
 
-def _exact(found: Question, text: str, *, negated: bool = False, ends: bool = False) -> Question:
-    """Look for a text as it stands; the index narrows down where it can be."""
+def _exact(parsed: ParsedQuery, text: str, *, negated: bool = False, ends: bool = False) -> ParsedQuery:
+    """Add a literal text; the full-text table narrows down where it can be."""
     pattern = re.compile(re.escape(text) + (_END if ends else ""), re.IGNORECASE)
     if negated:
-        return found._replace(checks=(*found.checks, _lacks(pattern)))
-    need = need_of(text)
-    match = " AND ".join(filter(None, (found.match, match_of(need))))
-    inside = (*found.inside, need.inside) if len(need.inside) > 1 else found.inside
-    checks = (*found.checks, _holds(pattern))
-    return found._replace(match=match, inside=inside, checks=checks, patterns=(*found.patterns, pattern))
+        return parsed._replace(checks=(*parsed.checks, _lacks(pattern)))
+    terms = required_terms(text)
+    match = " AND ".join(filter(None, (parsed.match, match_of(terms))))
+    inside = (*parsed.inside, terms.inside) if len(terms.inside) > 1 else parsed.inside
+    checks = (*parsed.checks, _holds(pattern))
+    return parsed._replace(match=match, inside=inside, checks=checks, patterns=(*parsed.patterns, pattern))
 
 
-def match_of(need: Need) -> str:
-    """What to ask FTS5 for the words of a need."""
-    return " AND ".join(_quote(word) + (" *" if goes_on else "") for word, goes_on in need.words)
+def match_of(terms: RequiredTerms) -> str:
+    """Return the FTS5 expression for the words of required terms."""
+    return " AND ".join(_quote(word) + (" *" if open_end else "") for word, open_end in terms.words)
 
 
 def _holds(pattern: re.Pattern[str]) -> Check:
@@ -146,11 +148,11 @@ def _lacks(pattern: re.Pattern[str]) -> Check:
 
 
 def _phrase(atom: Atom) -> str:
-    folded = words.fold_query(atom.text)
-    goes_on = atom.goes_on or words.is_unspaced(folded.strip())
-    quoted = _quote(folded) + (" *" if goes_on else "")
-    humps = words.split(atom.text) if words.identifiers(atom.text) == [atom.text] else []
-    return f"({quoted} OR {_quote(' '.join(humps))}{' *' if goes_on else ''})" if humps else quoted
+    folded = tokenizer.fold_query(atom.text)
+    open_end = atom.open_end or tokenizer.is_unspaced(folded.strip())
+    quoted = _quote(folded) + (" *" if open_end else "")
+    humps = tokenizer.split(atom.text) if tokenizer.identifiers(atom.text) == [atom.text] else []
+    return f"({quoted} OR {_quote(' '.join(humps))}{' *' if open_end else ''})" if humps else quoted
 
 
 def _quote(text: str) -> str:
@@ -158,11 +160,11 @@ def _quote(text: str) -> str:
 
 
 def _patterns(atom: Atom) -> tuple[re.Pattern[str], re.Pattern[str]]:
-    """Where the words of an atom stand in a text: as whole words, and wherever they are seen."""
+    """Return the patterns of an atom: as whole words, and anywhere."""
     pieces = [piece for piece in re.split(r"[\W_]+", atom.text) if piece]
-    humps = [hump for piece in pieces for hump in (words.split(piece) if words.identifiers(piece) else [piece])]
+    humps = [hump for piece in pieces for hump in (tokenizer.split(piece) if tokenizer.identifiers(piece) else [piece])]
     loose = _GAP.join(map(re.escape, humps))
-    strict = f"{_BEGIN}{loose}" + ("" if atom.goes_on else _END) if atom.text.isascii() else loose
+    strict = f"{_BEGIN}{loose}" + ("" if atom.open_end else _END) if atom.text.isascii() else loose
     return re.compile(strict, re.IGNORECASE), re.compile(loose, re.IGNORECASE)
 
 

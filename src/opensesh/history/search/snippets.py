@@ -1,4 +1,4 @@
-"""The place in a text where something was found."""
+"""Snippets of texts around what was found."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 _WIDTH = 160
 _BEFORE = 40
-_MOST_PLACES = 200
+_MAX_MATCHES = 200
 _SPACE = re.compile(r"\s+")
 
 
@@ -19,16 +19,16 @@ class Snippet(NamedTuple):
 
     text: str
     marks: tuple[tuple[int, int], ...] = ()
-    """Where in it the words are that were looked for."""
+    """The spans of the matches."""
     field: str = ""
     """The field it is from."""
 
 
 def snippet(fields: Mapping[str, str], patterns: Sequence[re.Pattern[str]]) -> Snippet:
-    """The piece that shows most of what was looked for; the beginning of the first field if none of it can be seen."""
+    """Return the piece with most of the patterns; the beginning of the first field if none matches."""
     best: tuple[int, int, str, int] | None = None
     for number, (name, text) in enumerate(fields.items()):
-        for kinds, start in _places(text, patterns):
+        for kinds, start in _starts(text, patterns):
             rank = (kinds, -number, name, start)
             if best is None or rank[:2] > best[:2]:
                 best = rank
@@ -38,13 +38,15 @@ def snippet(fields: Mapping[str, str], patterns: Sequence[re.Pattern[str]]) -> S
     return _cut(fields[best[2]], best[3], patterns)._replace(field=best[2])
 
 
-def _places(text: str, patterns: Sequence[re.Pattern[str]]) -> Iterator[tuple[int, int]]:
-    """How many of the patterns are seen from each place on where one begins."""
-    found = sorted((match.start(), number) for number, pattern in enumerate(patterns) for match in _few(pattern, text))
-    for at, (start, _) in enumerate(found):
+def _starts(text: str, patterns: Sequence[re.Pattern[str]]) -> Iterator[tuple[int, int]]:
+    """Yield, for each match, how many of the patterns match within one snippet from there on, and its start."""
+    matches = sorted(
+        (match.start(), number) for number, pattern in enumerate(patterns) for match in _few(pattern, text)
+    )
+    for at, (start, _) in enumerate(matches):
         seen: set[int] = set()
-        for place, number in found[at : at + 50]:
-            if place >= start + _WIDTH - _BEFORE:
+        for position, number in matches[at : at + 50]:
+            if position >= start + _WIDTH - _BEFORE:
                 break
             seen.add(number)
         yield len(seen), start
@@ -52,7 +54,7 @@ def _places(text: str, patterns: Sequence[re.Pattern[str]]) -> Iterator[tuple[in
 
 def _few(pattern: re.Pattern[str], text: str) -> Iterator[re.Match[str]]:
     for number, match in enumerate(pattern.finditer(text)):
-        if number >= _MOST_PLACES:
+        if number >= _MAX_MATCHES:
             return
         yield match
 

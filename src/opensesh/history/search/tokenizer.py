@@ -1,30 +1,30 @@
-"""Text as the index knows it.
+"""Preparing texts for the full-text table.
 
-SQLite's ``unicode61`` makes words of letters and digits; everything else, the underscore too, stands between words, so
-``parse_config`` is found as a whole and by its parts. Two things it cannot do are done here before it sees a text:
+SQLite's ``unicode61`` makes words of letters and digits; everything else, including the underscore, separates words, so
+``parse_config`` is found as a whole and by its parts. Two things that it cannot do are done here first:
 
 * the parts of ``parseConfigFile`` are added behind the text, so that ``config`` finds it;
 * scripts written without spaces (Chinese, Japanese, Korean, Thai, ...) become overlapping pairs of characters. Pairs
   find a word of two characters, which trigrams cannot, and took 40 % less room and 20 % less time.
 
-Also the vocabulary: every word there is, by which words that *contain* something are found. It is made from the index
-when it is first needed, and kept up to date from then on.
+The vocabulary, a list of all words, is used to find words that *contain* something. It is built when it is first needed
+and kept up to date from then on.
 """
 
 from __future__ import annotations
 
 import re
 
-LONGEST = 128
+MAX_WORD_LENGTH = 128
 """Longer runs of letters and digits are data, not words."""
 
 BARRIER = "ǁ"
 """Stands between identifiers' parts, so that no phrase is found across two of them. A letter, and a very rare one."""
 
-_MOST_TEXT = 1_000_000
-"""Of a text longer than this, only so many characters are searched."""
+_MAX_CHARACTERS = 1_000_000
+"""Only so many characters of a text are searched."""
 
-_MOST_SEEN = 200_000
+_MAX_SEEN_WORDS = 200_000
 _UNSPACED = re.compile(
     "["
     "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff"  # Thai, Lao, Burmese, Khmer
@@ -36,24 +36,24 @@ _UNSPACED = re.compile(
 _SHAPE = bytes(85 if 65 <= c <= 90 else 108 if 97 <= c <= 122 or 48 <= c <= 57 else 32 for c in range(256))
 _LOWER = bytes(c + 32 if 65 <= c <= 90 else c if 97 <= c <= 122 or 48 <= c <= 57 or c > 127 else 32 for c in range(256))
 _RUNS = bytes(c > 127 or chr(c).isalnum() for c in range(256))
-_LONG_RUN = b"\1" * (LONGEST + 1)
+_LONG_RUN = b"\1" * (MAX_WORD_LENGTH + 1)
 _PARTS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z0-9]+")
-_DATA = re.compile(rf"[^\W_]{{{LONGEST + 1},}}")
+_DATA = re.compile(rf"[^\W_]{{{MAX_WORD_LENGTH + 1},}}")
 
 
-class Words:
-    """Prepares texts for the index; ``gathering``, it also gathers the words that are new in them."""
+class TextPreparer:
+    """Prepares texts; with ``collect_words``, it also collects the words that are new in them."""
 
-    def __init__(self, *, gathering: bool) -> None:
-        self._gathering = gathering
+    def __init__(self, *, collect_words: bool) -> None:
+        self._collect_words = collect_words
         self._seen: set[bytes] = set()
-        self._fresh: set[bytes] = set()
+        self._new: set[bytes] = set()
 
-    def take(self, text: str) -> str:
-        """``text`` as it goes into the index."""
+    def prepare(self, text: str) -> str:
+        """Return ``text`` as it goes into the full-text table."""
         if not text:
             return ""
-        text = clean(text[:_MOST_TEXT])
+        text = clean(text[:_MAX_CHARACTERS])
         data = text.encode()
         parts = [BARRIER + " " + " ".join(split(name)) for name in _identifiers(data)]
         if not text.isascii():
@@ -62,28 +62,28 @@ class Words:
         if _LONG_RUN in data.translate(_RUNS):
             text = _DATA.sub(" ", text)
             data = text.encode()
-        if self._gathering:
+        if self._collect_words:
             words = set(data.translate(_LOWER).split()) - self._seen
             self._seen |= words
-            self._fresh |= words
+            self._new |= words
         return f"{text} {' '.join(parts)}" if parts else text
 
-    def fresh(self) -> list[str]:
-        """The words not seen before, since this was last asked; call it now and then, to keep memory flat."""
-        found = [word.decode() for word in self._fresh]
-        self._fresh.clear()
-        if len(self._seen) > _MOST_SEEN:
+    def new_words(self) -> list[str]:
+        """Return the words that are new since the last call. Call it now and then: it also frees memory."""
+        new = [word.decode() for word in self._new]
+        self._new.clear()
+        if len(self._seen) > _MAX_SEEN_WORDS:
             self._seen.clear()
-        return found
+        return new
 
 
 def clean(text: str) -> str:
-    """``text`` as SQLite takes it: half characters become question marks."""
+    """Return ``text`` with unpaired surrogates, which SQLite refuses, replaced by question marks."""
     return text if text.isascii() else text.encode(errors="replace").decode()
 
 
 def fold(text: str) -> str:
-    """``text`` with what looks alike made the same, and pairs made of scripts without spaces."""
+    """Normalise ``text``, and split scripts without spaces into pairs of characters."""
     if text.isascii():
         return text
     from unicodedata import normalize
@@ -92,25 +92,25 @@ def fold(text: str) -> str:
 
 
 def fold_query(text: str) -> str:
-    """The same for what is looked for, whose end may be in the middle of a run of such a script."""
+    """Fold a query, which may end in the middle of a run of such a script."""
     folded = fold(text).rstrip()
     before, _, last = folded.rpartition(" ")
     return before if is_unspaced(last) and before[-1:] == last else folded
 
 
 def is_unspaced(text: str) -> bool:
-    """Whether ``text`` is all of a script without spaces."""
+    """Whether ``text`` consists of a script without spaces."""
     return bool(_UNSPACED.fullmatch(text))
 
 
 def identifiers(text: str) -> list[str]:
-    """The names with humps in ``text``, each once: ``parseConfigFile``, ``HTTPServer``."""
+    """Return the camel-case names in ``text``, each once: ``parseConfigFile``, ``HTTPServer``."""
     return _identifiers(clean(text).encode())
 
 
 def _identifiers(data: bytes) -> list[str]:
     shape = data.translate(_SHAPE)
-    found: dict[bytes, None] = {}
+    names: dict[bytes, None] = {}
     for hump in (b"lU", b"UUl"):
         at = shape.find(hump)
         while at >= 0:
@@ -118,14 +118,14 @@ def _identifiers(data: bytes) -> list[str]:
             end = shape.find(b" ", at)
             if end < 0:
                 end = len(shape)
-            if end - start <= LONGEST:
-                found[data[start:end]] = None
+            if end - start <= MAX_WORD_LENGTH:
+                names[data[start:end]] = None
             at = shape.find(hump, end)
-    return [name.decode() for name in found]
+    return [name.decode() for name in names]
 
 
 def split(name: str) -> list[str]:
-    """The parts of a name with humps."""
+    """Split a camel-case name."""
     return _PARTS.findall(name)
 
 

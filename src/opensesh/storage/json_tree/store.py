@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from ...records import Document
+    from ..protocol import ChangeFeed
 
     Report = Callable[[Damage], None]
 
@@ -58,6 +59,12 @@ class JsonTree:
     def place(self) -> str:
         """The folder."""
         return self.root
+
+    def change_feed(self) -> ChangeFeed:
+        """Return a feed that compares times and sizes of files."""
+        from .change_feed import JsonTreeFeed
+
+        return JsonTreeFeed(self.root)
 
     @property
     def locks(self) -> Locks:

@@ -2,6 +2,18 @@
 
 from __future__ import annotations
 
-from .store import OpencodeDB
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .store import OpencodeDB
 
 __all__ = ["OpencodeDB"]
+
+
+def __getattr__(name: str) -> type[OpencodeDB]:
+    # As in json_tree: change feeds are used without the store.
+    if name != "OpencodeDB":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from .store import OpencodeDB
+
+    return OpencodeDB

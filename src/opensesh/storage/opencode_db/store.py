@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from ...records import Document
+    from ..protocol import ChangeFeed
     from .rows import Row
     from .tables import Source
 
@@ -79,6 +80,12 @@ class OpencodeDB:
     def place(self) -> str:
         """The database file."""
         return self._file.path
+
+    def change_feed(self) -> ChangeFeed:
+        """Return a feed that compares counts and update times of rows."""
+        from .change_feed import OpencodeDBFeed
+
+        return OpencodeDBFeed(self.place)
 
     def locate(self, key: Key) -> str:
         """The table and row of a record."""

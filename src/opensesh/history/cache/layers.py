@@ -1,0 +1,193 @@
+"""Layers of the derived cache, and the sessions that each of them has to read again.
+
+A layer is what one kind of question needs: the texts for search, the usage for statistics. All layers share one file,
+one kind of change detection and one refresh; each is brought up to date only when it is asked for.
+"""
+
+from __future__ import annotations
+
+import os
+from itertools import chain
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from ...errors import StoreError
+from ...storage.change_feeds import fingerprint
+from ...storage.protocol import UNSTABLE, MessageState, SessionChanges, unreadable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Set as AbstractSet
+    from sqlite3 import Connection
+
+    from ...records import Document
+    from ...storage.protocol import ChangeFeed, StoredSession
+
+
+class LayerWriter(Protocol):
+    """Writes the rows of a layer during one refresh, inside the transaction of the caller."""
+
+    written: int
+    """Rows written since the last :meth:`flush`."""
+
+    def write_session(
+        self, session: str, head: StoredSession | None, feeds: Sequence[ChangeFeed], *, full: bool
+    ) -> None:
+        """Bring the rows of a session in line with the stores that have it."""
+        ...
+
+    def remove_session(self, session: str) -> None:
+        """Remove the rows of a session."""
+        ...
+
+    def flush(self) -> None:
+        """Write what was held back; the transaction is committed next."""
+        ...
+
+
+class Layer(Protocol):
+    """A part of the cache that is refreshed on its own."""
+
+    @property
+    def name(self) -> str:
+        """The name in the cache file."""
+        ...
+
+    @property
+    def oldest_first(self) -> bool:
+        """Whether sessions are written in the order of their last update."""
+        ...
+
+    def version(self) -> str:
+        """Return what the rows depend on besides the stores; with another version, they are made again."""
+        ...
+
+    def clear(self, db: Connection) -> None:
+        """Remove all rows."""
+        ...
+
+    def writer(self, db: Connection) -> LayerWriter:
+        """Return a writer for one refresh."""
+        ...
+
+    def unnoticed_changes(
+        self, db: Connection, feed: ChangeFeed, recent: Sequence[str], sessions: AbstractSet[str]
+    ) -> Iterable[str]:
+        """Return those of the ``sessions`` that changed although their fingerprints are the same."""
+        ...
+
+    def recheck_due(self, db: Connection) -> bool:
+        """Whether it is time to compare some sessions record by record."""
+        ...
+
+    def recheck_batch(self, db: Connection, feeds: Sequence[ChangeFeed]) -> list[str]:
+        """Compare some sessions record by record and return those that differ. Runs inside a transaction."""
+        ...
+
+
+class RefreshPlan(NamedTuple):
+    """What a refresh has to do."""
+
+    stores: Mapping[str, int]
+    """Fingerprints of the stores, by place."""
+    sessions: Mapping[str, Mapping[str, int]]
+    """For each changed session, the stores that have it and its fingerprints there."""
+    removed: Sequence[str]
+    """Stores that no longer exist."""
+    outdated: bool
+    """Whether a store has another fingerprint, although perhaps no session in it has changed."""
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing to write."""
+        return not (self.sessions or self.removed or self.outdated)
+
+
+def plan_refresh(
+    db: Connection, layer: Layer, feeds: Sequence[ChangeFeed], *, also: Iterable[str] = (), full: bool = False
+) -> RefreshPlan:
+    """Detect which sessions differ from what a layer knows, and add those named ``also``; with ``full``, all."""
+    rows = db.execute("SELECT id, place, fingerprint FROM source WHERE layer = ?", [layer.name])
+    sources = {place: (number, own) for number, place, own in rows}
+    before = {place: own for place, (_, own) in sources.items()}
+    stores: dict[str, int] = {}
+    sessions: list[tuple[str, Mapping[str, int]]] = []
+    differing = set(also)
+    recent: list[tuple[ChangeFeed, Sequence[str]]] = []
+    for feed in feeds:
+        number, own = sources.pop(feed.place, (0, UNSTABLE))
+        known: dict[str, int] = dict(db.execute("SELECT session, fingerprint FROM copy WHERE source = ?", [number]))
+        changes = _detect(feed, UNSTABLE if full else own, known, feeds)
+        current: Mapping[str, int] = known
+        if changes.removed or changes.changed:
+            removed = set(changes.removed)
+            current = {name: value for name, value in (known | dict(changes.changed)).items() if name not in removed}
+        stores[feed.place] = changes.fingerprint
+        sessions.append((feed.place, current))
+        recent.append((feed, changes.recent))
+        differing.update(changes.changed, changes.removed, current if full else ())
+    for number, _ in sources.values():
+        differing.update(name for (name,) in db.execute("SELECT session FROM copy WHERE source = ?", [number]))
+    for feed, names in recent:
+        # Of a session that was imported into another store, the copy left behind does not change any more.
+        own_sessions = next(current.keys() for place, current in sessions if place == feed.place)
+        others = [current for place, current in sessions if place != feed.place]
+        alone = set(own_sessions).difference(*others, differing)
+        differing.update(layer.unnoticed_changes(db, feed, [name for name in names if name in alone], alone))
+    where = {name: {place: current[name] for place, current in sessions if name in current} for name in differing}
+    outdated = any(before.get(place) != own for place, own in stores.items())
+    return RefreshPlan(stores, where, list(sources), outdated)
+
+
+def _detect(feed: ChangeFeed, before: int, known: Mapping[str, int], feeds: Sequence[ChangeFeed]) -> SessionChanges:
+    """Detect changes. A store that cannot be read keeps what is known of it, unless it is the only one."""
+    try:
+        return feed.detect_changes(before, known)
+    except StoreError as error:
+        # A data folder always has a feed of its tree, which need not exist.
+        if not any(os.path.exists(other.place) for other in feeds if other is not feed):
+            raise
+        feed.damage.append(unreadable(feed.place, error))
+        return SessionChanges(before, {})
+
+
+def feeds_with(db: Connection, layer: Layer, feeds: Sequence[ChangeFeed], session: str) -> list[ChangeFeed]:
+    """Return the feeds of the stores that have a session, as far as a layer knows."""
+    # A cross join keeps its order in SQLite: there are few stores, and the sessions of each are indexed.
+    sql = "SELECT s.place FROM source s CROSS JOIN copy c ON c.source = s.id WHERE s.layer = ? AND c.session = ?"
+    places = {place for (place,) in db.execute(sql, [layer.name, session])}
+    return [feed for feed in feeds if feed.place in places]
+
+
+def most_complete(kind: str, copies: Iterable[Document]) -> Document | None:
+    """Return the most complete of several copies of a record."""
+    records = list(copies)
+    if len(records) < 2:
+        return records[0] if records else None
+    from ...storage.merged import completeness_key
+
+    return max(records, key=lambda record: completeness_key((kind,), record))
+
+
+def merge_states(states: Sequence[Iterator[MessageState]]) -> Iterator[MessageState]:
+    """Merge the messages of a session that several stores have."""
+    if len(states) == 1:
+        yield from states[0]
+        return
+    from ...storage.merged import duplicate_messages, duplicate_parts
+
+    by_store = [{state.id: state for state in stream} for stream in states]
+    duplicates = duplicate_messages([known.keys() for known in by_store])
+    for name in dict.fromkeys(name for name in chain.from_iterable(by_store) if name not in duplicates):
+        copies = [known[name] for known in by_store if name in known]
+        parts: dict[str, list[int]] = {}
+        for state in copies:
+            for part, own in (state.parts or {}).items():
+                parts.setdefault(part, []).append(own)
+        for part in duplicate_parts(name, parts):
+            del parts[part]
+        merged = {part: _combine(own) for part, own in parts.items()}
+        yield MessageState(name, _combine([state.fingerprint for state in copies]), merged)
+
+
+def _combine(fingerprints: Sequence[int]) -> int:
+    return UNSTABLE if UNSTABLE in fingerprints else fingerprint(*fingerprints)

@@ -1,0 +1,274 @@
+"""Change feed of an OpenCode database.
+
+As long as its files have the same times and sizes, nothing has changed and the database is not even opened. Otherwise
+the number of messages and parts of each session and the times of their updates tell which sessions have changed, and
+the update times of their rows tell which rows have. OpenCode sets these times with every write.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import TYPE_CHECKING, Any
+from zlib import crc32
+
+from ...errors import InvalidKeyError, RecordError
+from ..change_feeds import SETTLE_NS, fingerprint, printable
+from ..keys import check_key, is_plain
+from ..protocol import UNSTABLE, Damage, MessageState, RawRecord, SessionChanges, StoredSession
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from sqlite3 import Connection
+
+    from ...records import Document
+    from ..protocol import Key
+    from .rows import Row
+    from .sqlite_reader import SqliteReader
+    from .tables import Source
+
+_BATCH_ROWS = 500
+
+
+class OpencodeDBFeed:
+    """See :class:`~opensesh.storage.protocol.ChangeFeed`. The database is opened when something must be read."""
+
+    persistent = True
+
+    def __init__(self, path: str) -> None:
+        self.place = printable(path)
+        self.damage: list[Damage] = []
+        self._path = path
+        self._file: SqliteReader | None = None
+        self._sources: dict[str, list[Source]] = {}
+        self._columns: dict[str, set[str]] = {}
+
+    def detect_changes(self, before: int, known: Mapping[str, int]) -> SessionChanges:
+        """Compare the files and, if they differ, the counts and times of each session."""
+        current = self._file_fingerprint()
+        if current == before and current != UNSTABLE:
+            return SessionChanges(current, {})
+        sessions: dict[str, int] = {}
+        with self._reader().snapshot() as connection:
+            counts = self._counts(connection)
+            for source in self._kinds(connection, "session"):
+                for name, times in self._session_times(connection, source):
+                    sessions[name] = fingerprint(*times, *counts.get(name, ()))
+        for name in counts.keys() - sessions.keys():  # messages without a session record count as well
+            if is_plain(name):
+                sessions[name] = fingerprint(*counts[name])
+        changed = {name: value for name, value in sessions.items() if known.get(name) != value}
+        return SessionChanges(current, changed, [name for name in known if name not in sessions])
+
+    def session(self, session_id: str) -> StoredSession | None:
+        """Read a session's record."""
+        for source in self._known("session"):
+            for row in self._rows(source, "t.id = ?", [session_id]):
+                for key, document in self._records(source, row):
+                    return StoredSession(key[1], document)
+        return None
+
+    def message_states(self, session_id: str, known: Mapping[str, int], *, full: bool) -> Iterator[MessageState]:
+        """Return the update times of all messages and parts."""
+        with self._reader().snapshot() as connection:
+            states = list(self._states(connection, session_id))
+        yield from states
+
+    def message_state(self, session_id: str, message_id: str, *, full: bool) -> MessageState | None:
+        """Return ``None``: ``detect_changes`` finds every change."""
+        return None
+
+    def messages(self, session_id: str, ids: Sequence[str] | None = None) -> Iterator[RawRecord]:
+        """Read messages."""
+        wanted = None if ids is None else set(ids)
+        named = None if ids is None else [(name, name) for name in ids]
+        for source, key, document in self._select("message", session_id, named):
+            if wanted is None or key[2] in wanted:
+                yield RawRecord(key[2], "", f"{self.place}#{source.kind}/{key[2]}", document)
+
+    def parts(self, session_id: str, ids: Sequence[tuple[str, str]]) -> Iterator[RawRecord]:
+        """Read parts by name."""
+        wanted = set(ids)
+        for source, key, document in self._select("part", session_id, ids):
+            if key[1:] in wanted:
+                yield RawRecord(key[2], key[1], f"{self.place}#{source.kind}/{key[2]}", document)
+
+    def message_parts(self, session_id: str, message_ids: Sequence[str]) -> Iterator[RawRecord]:
+        """Read all parts of some messages."""
+        wanted = set(message_ids)
+        for source, key, document in self._select("part", session_id, None, message_ids):
+            if key[1] in wanted:
+                yield RawRecord(key[2], key[1], f"{self.place}#{source.kind}/{key[2]}", document)
+
+    def part(self, session_id: str, message_id: str, part_id: str) -> Document | None:
+        """Read one part, or a message."""
+        records = (
+            self.parts(session_id, [(message_id, part_id)]) if part_id else self.messages(session_id, [message_id])
+        )
+        return next((record.document() for record in records), None)
+
+    def close(self) -> None:
+        """Close the database."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def _file_fingerprint(self) -> int:
+        newest = 0
+        numbers: list[int] = []
+        for path in (self._path, self._path + "-wal"):
+            try:
+                status = os.stat(path)
+            except OSError:
+                continue
+            if status.st_size:  # every reader may leave an empty write-ahead log
+                newest = max(newest, status.st_mtime_ns)
+                numbers += (status.st_mtime_ns, status.st_size)
+        return UNSTABLE if newest > time.time_ns() - SETTLE_NS else fingerprint(*numbers)
+
+    def _reader(self) -> SqliteReader:
+        if self._file is None:
+            from .sqlite_reader import SqliteReader
+
+            self._file = SqliteReader(self._path)
+        return self._file
+
+    def _kinds(self, connection: Connection, kind: str) -> list[Source]:
+        if not self._sources:
+            from .tables import read_layout, sources
+
+            self._columns = read_layout(connection, self.place)
+            self._sources = sources(self._columns)
+        return self._sources.get(kind, [])
+
+    def _known(self, kind: str) -> list[Source]:
+        with self._reader().snapshot() as connection:
+            return self._kinds(connection, kind)
+
+    def _counts(self, connection: Connection) -> dict[str, tuple[int, ...]]:
+        """Count the rows of each session in each table of messages and parts, with their update times."""
+        counts: dict[str, tuple[int, ...]] = {}
+        tables = {source.table for kind in ("message", "part") for source in self._kinds(connection, kind)}
+        for table in sorted(tables):
+            updated = self._updated(table)
+            words = ("SELECT session_id, count(*), total(", updated, "), max(", updated, ") FROM", table)
+            for name, count, total, newest in connection.execute(" ".join((*words, "GROUP BY session_id"))):
+                if isinstance(name, bytes):
+                    key = name.decode(errors="replace")
+                    counts[key] = (*counts.get(key, ()), count, int(total), _whole(newest))
+        return counts
+
+    def _session_times(self, connection: Connection, source: Source) -> Iterator[tuple[str, tuple[int, ...]]]:
+        columns = self._columns[source.table]
+        shown = ", ".join(name if name in columns else "NULL" for name in ("time_updated", "time_archived", "title"))
+        sql = ("SELECT t.id,", shown, "FROM", source.table, "t WHERE", source.where)
+        for name, updated, archived, title in connection.execute(" ".join(sql)):
+            plain = name.decode(errors="replace") if isinstance(name, bytes) else ""
+            if is_plain(plain):
+                yield plain, (_whole(updated), _whole(archived), crc32(title if isinstance(title, bytes) else b""))
+
+    def _states(self, connection: Connection, session: str) -> Iterator[MessageState]:
+        parts: dict[str, dict[str, int]] = {}
+        for source in self._kinds(connection, "part"):
+            if source.whole:
+                for message, name, updated in self._times(connection, source, "message_id", session):
+                    parts.setdefault(message, {})[name] = fingerprint(updated)
+        for source in self._kinds(connection, "message"):
+            if source.whole:
+                for name, _, updated in self._times(connection, source, "id", session):
+                    yield MessageState(name, fingerprint(updated), parts.get(name, {}))
+            else:
+                yield from self._states_v2(connection, source, session)
+
+    def _times(
+        self, connection: Connection, source: Source, owner: str, session: str
+    ) -> Iterator[tuple[str, str, int]]:
+        sql = (
+            "SELECT",
+            owner,
+            ", id,",
+            self._updated(source.table),
+            "FROM",
+            source.table,
+            "t WHERE session_id = ? AND",
+        )
+        for message, name, updated in connection.execute(" ".join((*sql, source.where)), [session]):
+            if isinstance(message, bytes) and isinstance(name, bytes):
+                yield message.decode(errors="replace"), name.decode(errors="replace"), _whole(updated)
+
+    def _states_v2(self, connection: Connection, source: Source, session: str) -> Iterator[MessageState]:
+        """Read the rows of 2.x: it keeps a message and its parts in one row."""
+        from .v2 import messages_of, read_row
+
+        for row in source.select(connection, f"t.session_id = ? AND {source.where}", [session]):
+            try:
+                for info, parts in messages_of(read_row(row)):
+                    updated = fingerprint(_whole(row["time_updated"]))
+                    yield MessageState(info["id"], updated, {part["id"]: updated for part in parts})
+            except (InvalidKeyError, RecordError) as error:
+                self.damage.append(self._damage(source, row, error))
+
+    def _updated(self, table: str) -> str:
+        return "time_updated" if "time_updated" in self._columns[table] else "time_created"
+
+    def _select(
+        self,
+        kind: str,
+        session: str,
+        ids: Sequence[tuple[str, str]] | None,
+        messages: Sequence[str] | None = None,
+    ) -> Iterator[tuple[Source, Key, Document]]:
+        """Read records of a session. A few ``ids`` (message, record) or ``messages`` narrow it down to their rows."""
+        from .v2 import row_id
+
+        for source in self._known(kind):
+            condition = "t.session_id = ?"
+            values = [session]
+            column, rows = "t.id", set[str]()
+            if ids is not None:
+                rows = {name if source.whole else row_id(message) for message, name in ids}
+            elif messages is not None:
+                column = "t.message_id" if source.whole else "t.id"
+                rows = {message if source.whole else row_id(message) for message in messages}
+            if 0 < len(rows) <= _BATCH_ROWS:
+                condition += f" AND {column} IN ({', '.join('?' * len(rows))})"
+                values += rows
+            for row in self._rows(source, condition, values):
+                for key, document in self._records(source, row):
+                    yield source, key, document
+
+    def _rows(self, source: Source, condition: str, values: Sequence[str]) -> Iterator[Row]:
+        """Rows by a condition, a batch at a time: no view of the database is held while the caller works on them."""
+        after = 0
+        while True:
+            with self._reader().snapshot() as connection:
+                where = f"{condition} AND t.rowid > {after} AND {source.where}"
+                sql = (
+                    "SELECT t.rowid FROM",
+                    source.table,
+                    "t WHERE",
+                    where,
+                    "ORDER BY t.rowid LIMIT",
+                    str(_BATCH_ROWS),
+                )
+                numbers = [number for (number,) in connection.execute(" ".join(sql), values)]
+                rows = list(source.select(connection, f"t.rowid IN ({', '.join(map(str, numbers))})", []))
+            yield from rows
+            if len(numbers) < _BATCH_ROWS:
+                return
+            after = numbers[-1]
+
+    def _records(self, source: Source, row: Row) -> Iterator[tuple[tuple[str, ...], Document]]:
+        try:
+            for key, value in source.records(row):
+                yield check_key(key), value
+        except (InvalidKeyError, RecordError) as error:
+            self.damage.append(self._damage(source, row, error))
+
+    def _damage(self, source: Source, row: Row, error: InvalidKeyError | RecordError) -> Damage:
+        reason = error.reason if isinstance(error, RecordError) else error.message
+        return Damage(f"{self.place}#{source.place(row)}", reason)
+
+
+def _whole(value: Any) -> int:
+    return int(value) if isinstance(value, (int, float)) else 0
