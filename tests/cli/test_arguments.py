@@ -60,7 +60,7 @@ def test_the_module_of_another_command_is_not_loaded(name: str) -> None:
     )
     done = subprocess.run([sys.executable, "-c", code, name], capture_output=True, text=True, check=True)
     own = f"opensesh.cli.{name.replace('-', '_')}_command"
-    shared = {"search": {"opensesh.cli.list_command"}, "export": {"opensesh.cli.stats_command"}}
+    shared = {"export": {"opensesh.cli.stats_command"}}
     assert {*done.stdout.split()} == {own} | shared.get(name, set())
 
 

@@ -38,7 +38,7 @@ def test_the_next_request_and_a_past_one_are_shown_for_people_and_programs(capfd
     shown = words(capfd, "show", "last", "--context")
     assert "step 3, the next" in shown
     assert "of 191,808 (" in shown
-    assert "the provider counted 909 after the step before" in shown
+    assert "the provider counted 909 after the previous step" in shown
     full = words(capfd, "show", "last", "--context", "--step", "2", "--full")
     assert "the provider counted 900" in full
     assert "tools                todowrite" in full
@@ -48,7 +48,7 @@ def test_the_next_request_and_a_past_one_are_shown_for_people_and_programs(capfd
         sum(found["parts"].values()) == found["tokens"]["estimated"] == sum(each["tokens"] for each in found["pieces"])
     )
     assert "there is no step 7" in words(capfd, "show", "last", "--context", "--step", "7", code=3)
-    assert "--step goes with --context" in words(capfd, "show", "last", "--step", "1", code=2)
+    assert "--step needs --context" in words(capfd, "show", "last", "--step", "1", code=2)
 
 
 @pytest.mark.parametrize("store", ["opencode-1.1.65", "opencode-1.18.33", "opencode-1.2", "id-wrap"])

@@ -38,9 +38,9 @@ def test_repairs_are_made_once_and_taken_back(terminal: Terminal, store: Path) -
     assert terminal.code == 3
     out = terminal.run("doctor", "--fix")
     assert "(fixed)" in out
-    assert "2 repaired, 2 files changed or put aside.\n" in out
+    assert "2 repaired, 2 files changed or quarantined.\n" in out
     undo = out.partition("opensesh doctor --undo ")[2].split()[0]
-    assert terminal.run("doctor", "--undo", undo) == "2 files put back.\n"
+    assert terminal.run("doctor", "--undo", undo) == "2 files restored.\n"
 
 
 def test_many_findings_of_a_kind_are_cut_short(terminal: Terminal, store: Path) -> None:
@@ -70,7 +70,7 @@ def test_a_database_alone_is_looked_at_and_never_touched(terminal: Terminal) -> 
 
 
 def test_an_empty_place_has_nothing_wrong_with_it(terminal: Terminal, tmp_path: Path) -> None:
-    assert "Nothing is wrong." in terminal.run("doctor", "--store", str(tmp_path))
+    assert "No problems found." in terminal.run("doctor", "--store", str(tmp_path))
 
 
 def test_a_remedy_stands_below_what_it_is_for(terminal: Terminal, sample: Sample) -> None:

@@ -122,7 +122,7 @@ def test_a_store_that_may_not_be_read_is_not_taken_for_an_empty_one(
 
     monkeypatch.setattr(os, "access", access)
     terminal.run(command, *READERS[command], "--store", "data")
-    assert f"{forbidden} may not be read" in helps(terminal, 5)
+    assert f"{forbidden} cannot be read" in helps(terminal, 5)
 
 
 @pytest.mark.parametrize("command", READERS)
@@ -169,7 +169,7 @@ def test_a_folder_that_is_gone_is_told_as_that(terminal: Terminal, command: str)
     os.chdir("gone")
     Path("../gone").rmdir()
     terminal.run(*command.split())
-    assert "is gone" in helps(terminal, 3)
+    assert "no longer exists" in helps(terminal, 3)
 
 
 def test_a_summary_that_cannot_be_made_is_one_line(terminal: Terminal) -> None:
@@ -196,7 +196,7 @@ def test_what_a_part_of_the_house_warns_of_is_a_line_and_no_trace(terminal: Term
 def test_an_option_without_a_command_is_named(terminal: Terminal, option: str) -> None:
     out = terminal.run(option)
     assert terminal.code == 2
-    assert f"{option} goes with a command" in (terminal.error or out)
+    assert f"{option} needs a command" in (terminal.error or out)
 
 
 def test_without_a_provider_one_is_told_how_to_get_one(terminal: Terminal) -> None:
@@ -210,7 +210,7 @@ def test_a_provider_that_cannot_be_reached_is_named_with_the_time_of_the_next_tr
     Path("opencode.json").write_text(json.dumps({"provider": {"near": wire}}))
     screen = Screen("run", "-m", "near/m", "hello", "--title", "Near")
     screen.until("http://127.0.0.1:9/v1/chat/completions could not be reached")
-    screen.until("try 2 at")
+    screen.until("attempt 2 at")
     screen.close()
     assert "Traceback" not in screen.text
 

@@ -29,21 +29,21 @@ def test_everything_is_exported_unless_something_is_named(terminal: Terminal, st
     assert len(terminal.run("export", PARENT, BUSY, "--children").splitlines()) == 3
     assert len(terminal.run("export", "--project", "eastore").splitlines()) == 13
     assert terminal.run("export", "--until", "2020-01-01") == ""
-    assert terminal.error == "No sessions fit.\n"
+    assert terminal.error == "No sessions match.\n"
 
 
 def test_what_was_left_out_and_why_is_told_beside_the_output(terminal: Terminal, store: Path, tmp_path: Path) -> None:
-    brief = "left out: tool calls (--tools summary), files (--format json)"
+    brief = "omitted: tool calls (--tools summary), files (--format json)"
     terminal.run("list")
     assert terminal.error == (
-        "11 sessions; left out: 1 subagent session (--children), 1 archived session (--archived).\n"
+        "11 sessions; not shown: 1 subagent session (--children), 1 archived session (--archived).\n"
     )
     assert terminal.run("export").count("\n") == 13
-    assert terminal.error == f"13 sessions; among them 1 subagent session, 1 archived session; {brief}.\n"
+    assert terminal.error == f"13 sessions; including 1 subagent session, 1 archived session; {brief}.\n"
     terminal.run("export", "--tools", "skip")
     assert "left out" not in terminal.error
     terminal.run("export", "--no-children", "--format", "json")
-    assert terminal.error == "12 sessions; among them 1 archived session; left out: 1 subagent session (--children).\n"
+    assert terminal.error == "12 sessions; among them 1 archived session; omitted: 1 subagent session (--children).\n"
     terminal.run("export", PARENT, "--tools", "summary")
     assert terminal.error == "1 session; left out: 1 subagent session (--children).\n"
     terminal.run("export", PARENT, "--children", "--format", "markdown")
@@ -62,7 +62,7 @@ def test_sessions_without_a_prompt_are_not_said_to_be_there_already(
     sample.session("nothing was asked")
     sample.talk()
     terminal.run("export", "--format", "prompts", "-o", str(tmp_path / "prompts.txt"))
-    told = f"1 session to {tmp_path / 'prompts.txt'}; left out: 1 session without a prompt.\n"
+    told = f"1 session to {tmp_path / 'prompts.txt'}; omitted: 1 session without a prompt.\n"
     assert terminal.error == told
 
 
@@ -147,7 +147,7 @@ def test_files_and_folders_are_told_of(terminal: Terminal, store: Path, tmp_path
     assert "0 sessions to" in terminal.error
     assert "12 were there already" in terminal.error
     terminal.run("export", "--format", "opencode", "--split", str(tmp_path / "files"))
-    assert "import.sh imports each in its own folder" in terminal.error
+    assert "import.sh imports each one in its own folder" in terminal.error
 
 
 def test_what_was_redacted_is_told_by_kind(terminal: Terminal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -167,7 +167,7 @@ def test_damage_is_told_and_the_rest_exported(terminal: Terminal, store: Path) -
     victim = next((store / "part").glob("*/*.json"))
     victim.write_bytes(b"{")
     assert len(terminal.run("export").splitlines()) == 13
-    assert "1 damaged record left out" in terminal.error
+    assert "1 damaged record skipped" in terminal.error
 
 
 def test_a_slow_reader_gets_every_byte(store: Path, tmp_path: Path) -> None:
@@ -229,7 +229,7 @@ def test_an_export_that_is_interrupted_says_how_to_go_on(
     monkeypatch.setattr(Export, "pieces", impatient)
     terminal.run("export", "-o", str(out))
     assert terminal.code == 130
-    assert terminal.error == "Interrupted. The same command goes on where this one stopped.\n"
+    assert terminal.error == "Interrupted. Run the same command again to continue.\n"
     assert not out.exists()
     monkeypatch.setattr(Export, "pieces", read)
     terminal.run("export", "-o", str(out))

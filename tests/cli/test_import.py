@@ -32,7 +32,7 @@ def test_what_was_exported_comes_back(terminal: Terminal, here: Path, tmp_path: 
     }  # the diffs, which an export does not hold
     assert terminal.json("import", str(out), tree)["counts"] == {"unchanged": 26}
     assert terminal.run("export", "--format", "json") == out.read_text()
-    assert terminal.run("import", tree) == "13 found: 13 unchanged.\n"
+    assert terminal.run("import", tree) == "13 sessions: 13 unchanged.\n"
 
 
 def test_an_export_comes_in_through_a_pipe(terminal: Terminal, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -42,8 +42,8 @@ def test_an_export_comes_in_through_a_pipe(terminal: Terminal, here: Path, monke
         monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(data)))
         return terminal.run("import", "-")
 
-    assert "13 found: 13 added." in piped(exported.encode())
-    assert piped(exported.encode()) == "13 found: 13 unchanged.\n"
+    assert "13 sessions: 13 added." in piped(exported.encode())
+    assert piped(exported.encode()) == "13 sessions: 13 unchanged.\n"
     assert terminal.run("export", "--format", "json") == exported
     for data, told in ((b"", "there is nothing on standard input"), (b"[1]", "standard input: no session.")):
         piped(data)
@@ -63,7 +63,7 @@ def test_one_file_of_several_that_cannot_be_brought_in_stops_none_of_the_others(
         terminal.run("export", name, "--format", "json", "-o", str(tmp_path / f"{name}.json"), "--store", store)
     (tmp_path / "cut.json").write_text('{\n  "info": {\n')
     files = [str(tmp_path / f"{name}.json") for name in (names[0], "cut", "nowhere", names[1])]
-    assert terminal.run("import", *files).endswith("2 found: 2 added.\n")
+    assert terminal.run("import", *files).endswith("2 sessions: 2 added.\n")
     assert terminal.code == 1
     for told in (f"{files[1]}: torn: it ends in the middle", f"{files[2]}: there is nothing at"):
         assert told in terminal.error
@@ -130,7 +130,7 @@ def test_folders_that_are_not_here_are_asked_for(
     session = sample.talk()
     (tmp_path / "shop").mkdir()
     asked = screen("import", str(tmp_path / "there"))
-    asked.until("/srv/dev/shop (1 session) is not here. Where is it now? [leave it] ")
+    asked.until("/srv/dev/shop (1 session) does not exist here. Where is it now? [leave it] ")
     asked.type(f"{tmp_path / 'shop'}\n")
     asked.until("1 added")
     assert asked.end() == 0
@@ -149,7 +149,7 @@ def test_what_cannot_be_brought_in_is_said_in_a_line(terminal: Terminal, here: P
     assert terminal.code == 1
     here.mkdir(parents=True)
     terminal.run("import", str(here))
-    assert (terminal.code, "is where sessions are brought in" in terminal.error) == (2, True)
+    assert (terminal.code, "is the store that sessions are imported into" in terminal.error) == (2, True)
 
 
 def test_a_database_is_never_brought_into(terminal: Terminal, tmp_path: Path) -> None:

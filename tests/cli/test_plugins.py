@@ -35,7 +35,7 @@ def test_plugins_lists_what_is_at_work_and_what_is_not_and_why(
         "mine  folder: ~/.config/opencode/plugin/mine.py",
         "  tools: tickets",
         "",
-        "Not at work:",
+        "Not used:",
         "  other.ts  folder: ~/.config/opencode/plugin/other.ts",
         "    it is not a Python file; OpenCode runs it, opensesh does not",
         "  broken  folder: ~/.config/opencode/plugin/broken.py",
@@ -43,7 +43,7 @@ def test_plugins_lists_what_is_at_work_and_what_is_not_and_why(
         "  theirs  folder: ~/work/.opencode/plugin/theirs.py",
         "    it came with the project, and nobody has trusted it",
         "",
-        "Look at those that are not trusted; then 'opensesh plugins --trust' has them used.",
+        "Look at the untrusted ones, then run 'opensesh plugins --trust' to use them.",
     ]
 
 
@@ -68,9 +68,9 @@ def test_trusting_lets_a_projects_plugins_run_until_that_is_taken_back(
     }
     assert run(["plugins", "--untrust"]) == 0
     out = capsys.readouterr().out
-    assert out.startswith("not trusted any more: ~/work/.opencode/plugin/theirs.py\n")
+    assert out.startswith("no longer trusted: ~/work/.opencode/plugin/theirs.py\n")
     assert run(["plugins", "--untrust"]) == 0
-    assert capsys.readouterr().out.startswith("None of them was trusted.")
+    assert capsys.readouterr().out.startswith("Nothing of this project was trusted.")
     assert run(["plugins", "--trust", "--untrust"]) == 2
 
 
@@ -79,7 +79,7 @@ def test_plugins_says_that_they_are_switched_off(
 ) -> None:
     monkeypatch.setenv("OPENCODE_DISABLE_PLUGINS", "true")
     assert run(["plugins"]) == 0
-    assert capsys.readouterr().out == "Plugins are switched off here, by OPENCODE_DISABLE_PLUGINS.\n"
+    assert capsys.readouterr().out == "Plugins are disabled by OPENCODE_DISABLE_PLUGINS.\n"
     assert run(["plugins", "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
     assert (told["off"], told["plugins"], told["skipped"]) == ("OPENCODE_DISABLE_PLUGINS", [], [])
@@ -109,12 +109,12 @@ def test_a_projects_servers_are_listed_and_trusted_like_its_plugins(
     Path("opencode.json").write_text(json.dumps({"mcp": {"box": {"command": ["no-such-program", "\x1b[2J"]}}}))
     assert run(["plugins"]) == 0
     assert capsys.readouterr().out.splitlines() == [
-        "No plugin is at work here.",
-        "Not at work:",
+        "No plugins are loaded here.",
+        "Not used:",
         "  box  MCP server: no-such-program '␛[2J', named by ~/work/opencode.json:1",
         "    it came with the project, and nobody has trusted it",
         "",
-        "Look at those that are not trusted; then 'opensesh plugins --trust' has them used.",
+        "Look at the untrusted ones, then run 'opensesh plugins --trust' to use them.",
     ]
     assert run(["plugins", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["skipped"] == [
@@ -142,14 +142,14 @@ def test_a_projects_servers_are_listed_and_trusted_like_its_plugins(
     assert run(["plugins", "--trust"]) == 0
     assert capsys.readouterr().out.splitlines() == [
         "trusted: MCP server box: no-such-program '␛[2J'",
-        "No plugin is at work here.",
+        "No plugins are loaded here.",
     ]
     assert run(["tools"]) == 1
     assert "MCP server box: failed: there is no program no-such-program" in capsys.readouterr().out
     assert run(["config", "mcp"]) == 0
     assert capsys.readouterr().err == ""
     assert run(["plugins", "--untrust"]) == 0
-    assert capsys.readouterr().out.startswith("not trusted any more: MCP server box: no-such-program")
+    assert capsys.readouterr().out.startswith("no longer trusted: MCP server box: no-such-program")
     Path("opencode.json").unlink()
     assert run(["plugins", "--trust"]) == 0
     assert capsys.readouterr().out.startswith("This project has nothing that needs trust.")

@@ -70,7 +70,7 @@ SAY
     assert "tokens in" in cost
     assert cost.startswith("$0.")
     session = shown(terminal)["info"]
-    assert hint == f"go on with: opensesh run --session {session['id']} ..."
+    assert hint == f"continue with: opensesh run --session {session['id']} ..."
     assert session["title"] == "Scripted title for session"
 
 
@@ -134,7 +134,7 @@ def test_an_interruption_while_only_the_title_is_missing_keeps_the_answer(screen
     time.sleep(0.3)
     seen.type("\x03")
     assert seen.end() == 0
-    assert "go on with: " in seen.text
+    assert "continue with: " in seen.text
 
 
 def test_json_is_one_event_a_line_and_the_result_at_the_end(terminal: Terminal) -> None:
@@ -175,10 +175,10 @@ def test_a_failure_is_a_result_too(terminal: Terminal) -> None:
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [
-        (["run"], 2, "nothing to do"),
-        (["run", "--session", "x", "--continue", "hello"], 2, "give one of them"),
-        (["run", "--session", "x", "--title", "y", "hello"], 2, "--title is for a new session"),
-        (["run", "--continue", "hello"], 3, "leave out --continue"),
+        (["run"], 2, "there is no prompt"),
+        (["run", "--session", "x", "--continue", "hello"], 2, "cannot be combined"),
+        (["run", "--session", "x", "--title", "y", "hello"], 2, "--title is for new sessions"),
+        (["run", "--continue", "hello"], 3, "without --continue"),
         (["run", "--session", "ses_nope", "hello"], 3, "no session is called"),
         (["run", "--dir", "nowhere", "hello"], 2, "no directory nowhere"),
         (["run", "--file", "nowhere", "-m", "scripted/prompt", "hello"], 2, "no file"),
@@ -218,7 +218,7 @@ def test_a_session_is_gone_on_with_where_it_worked(
     assert shown(terminal)["info"]["id"] == session["id"]
     (tmp_path / "there").rmdir()
     terminal.run("run", "--session", session["id"], "third")
-    assert (terminal.code, "is gone; --dir" in terminal.error) == (2, True)
+    assert (terminal.code, "does not exist" in terminal.error) == (2, True)
 
 
 def test_continue_takes_the_last_session_of_this_directory(terminal: Terminal, tmp_path: Path) -> None:
@@ -260,14 +260,14 @@ def test_a_session_that_runs_elsewhere_is_busy(terminal: Terminal) -> None:
 def test_where_nobody_can_be_asked_the_request_is_refused(terminal: Terminal, calc: Path) -> None:
     terminal.run("run", "-m", write_script(FIX), "fix it")
     assert terminal.code == 1
-    assert "! refused, since nobody can be asked: edit calc.py\n" in terminal.error
+    assert "! permission refused, because there is no terminal to ask at: edit calc.py\n" in terminal.error
     assert "--yes" in terminal.error
-    assert "stopped, since something was refused" in terminal.error
+    assert "stopped, because a permission was refused" in terminal.error
     assert "the user refused" not in terminal.error
     told = [line for line in terminal.error.splitlines() if "edit was not allowed for " in line]
     assert len(told) == 1
     assert told[0].endswith(
-        ': nobody could be asked; --yes allows everything; "permission" in opencode.json allows what you choose'
+        ': there is no terminal to ask the user at; --yes approves everything; "permission" in opencode.json approves what you choose'
     )
     assert "a - b" in calc.read_text()
 
@@ -308,7 +308,7 @@ def test_the_model_is_not_offered_questions_that_nobody_would_answer(terminal: T
 
 def test_the_terminal_shows_the_difference_and_takes_yes(screen: Callable[..., Screen], calc: Path) -> None:
     seen = screen("run", "-m", write_script(FIX), "fix", "it")
-    seen.until("y once, a always (edit *), n no, or say what to do instead\n  > ")
+    seen.until("y once, a always (edit *), n no, or type what to do instead\n  > ")
     assert "  -    return a - b\n  +    return a + b\n" in seen.text
     assert "\x1b[31m  -    return a - b" in seen.raw
     seen.type("x\n")
@@ -336,7 +336,7 @@ def test_no_and_the_end_of_input_stop_the_turn(screen: Callable[..., Screen], ca
     seen.until("instead\n  > ")
     seen.type(keys)
     assert seen.end() == 1
-    assert "stopped, since something was refused" in seen.text
+    assert "stopped, because a permission was refused" in seen.text
     assert "a - b" in calc.read_text()
 
 
@@ -414,7 +414,7 @@ def test_an_interruption_aborts_the_turn_and_keeps_what_was_said(
     seen.until("… bash sleep 30")
     seen.type("\x03")
     assert seen.end() == 130
-    assert "\nstopped\n" in seen.text
+    assert "\naborted\n" in seen.text
     answer = shown(terminal)["messages"][-1]
     assert answer["info"]["error"]["name"] == "MessageAbortedError"
     assert [part["state"]["status"] for part in answer["parts"] if part["type"] == "tool"] == ["error"]
@@ -436,7 +436,7 @@ def test_the_second_interruption_leaves_at_once(screen: Callable[..., Screen], t
         time.sleep(0.02)
     begun = time.monotonic()
     seen.type("\x03")
-    seen.until("stopping")
+    seen.until("aborting")
     seen.type("\x03")
     assert seen.end() == 130
     assert time.monotonic() - begun < 2.5
@@ -477,26 +477,26 @@ def test_a_narrow_terminal_gets_one_line_a_tool(screen: Callable[..., Screen]) -
 def test_a_try_that_broke_off_is_not_part_of_the_answer(screen: Callable[..., Screen], terminal: Terminal) -> None:
     model = write_script("SPLIT word\nSAY This is half an\nERROR reset\n---\nSAY This is all of it.")
     assert terminal.run("run", "-m", model, "go") == "This is all of it.\n"
-    assert "! The connection was reset\n  try 2 at " in terminal.error
+    assert "! The connection was reset\n  attempt 2 at " in terminal.error
     seen = screen("run", "-m", model, "go")
     assert seen.end() == 0
     assert "This is half an\n" in seen.text
-    assert "(this broke off, and does not count)" in seen.text
+    assert "(incomplete; discarded)" in seen.text
 
 
 def test_a_summary_for_the_model_is_no_answer(terminal: Terminal) -> None:
     summary = "SAY Goal: look. Done: looked, and nothing was found. Next: say so."
     look = 'CALL bash {"command": "echo looking"}\nUSAGE input=199000 output=10'
-    model = write_script(f"{look}\n---\n{summary}\n---\nSAY Nothing found.")
-    assert terminal.run("run", "-m", model, "look") == "Nothing found.\n"
-    assert "the conversation was summed up" in terminal.error
+    model = write_script(f"{look}\n---\n{summary}\n---\nSAY No matches.")
+    assert terminal.run("run", "-m", model, "look") == "No matches.\n"
+    assert "the conversation was compacted" in terminal.error
 
 
 def test_subagents_are_seen_at_work(terminal: Terminal) -> None:
     task = json.dumps({"description": "look around", "prompt": "Look.", "subagent_type": "explore"})
     look = 'CALL bash {"command": "echo inside", "description": "x"}'
-    model = write_script(f"CALL task {task}\n---\n{look}\n---\nSAY All quiet.\n---\nSAY Nothing found.")
-    assert terminal.run("run", "-m", model, "go") == "Nothing found.\n"
+    model = write_script(f"CALL task {task}\n---\n{look}\n---\nSAY All quiet.\n---\nSAY No matches.")
+    assert terminal.run("run", "-m", model, "go") == "No matches.\n"
     begun, inside, ended = [line for line in terminal.error.splitlines() if ">" in line]
     assert begun == "> task look around (@explore)"
     assert inside.startswith("  > bash echo inside  ")
@@ -610,7 +610,7 @@ def test_everything_is_not_what_a_planning_session_may_do_unseen(terminal: Termi
     model = write_script('CALL bash {"command":"touch new.txt","description":"x"}\n---\nSAY no')
     terminal.run("run", "--yes", "--agent", "plan", "-m", model, "go")
     assert not Path("new.txt").exists()
-    assert "while a session plans" in terminal.error
+    assert "in plan mode" in terminal.error
 
 
 def test_a_reverted_session_says_so_until_the_next_prompt_makes_it_final(terminal: Terminal) -> None:
@@ -622,7 +622,7 @@ def test_a_reverted_session_says_so_until_the_next_prompt_makes_it_final(termina
     terminal.run("session", "revert", session, "--yes")
     head = terminal.run("show", session).splitlines()[3]
     assert head == (
-        "reverted to before message 3: 2 messages from there on are hidden from the model; "
+        "reverted to before message 3: 2 messages hidden from the model; "
         f"'opensesh session unrevert {session}' brings back what was taken, the next prompt makes it final"
     )
     terminal.run("run", "-m", model, "-s", session, "three")
@@ -646,7 +646,7 @@ def test_what_a_final_revert_took_can_be_forked(terminal: Terminal) -> None:
     assert f"no revert of {session} has become final" in terminal.error
     terminal.run("session", "revert", session, "--yes")
     terminal.run("session", "fork", session, "--reverted")
-    assert f"'opensesh session unrevert {session}' brings back what it took" in terminal.error
+    assert f"'opensesh session unrevert {session}' " in terminal.error
     terminal.run("run", "-m", model, "-s", session, "three")
     fork = terminal.json("session", "fork", session, "--reverted")["id"]
     assert [prompts(terminal, each) for each in (session, fork)] == [["one", "three"], ["one", "two"]]

@@ -36,9 +36,9 @@ def test_hits_are_printed_by_session_with_their_place(terminal: Terminal, tree: 
     terminal.run("search", "gravel", "--limit", "1")
     assert terminal.error == "1 to 1 of 2 hits in 1 session; --offset 1 shows more.\n"
     terminal.run("search", "nothing-like-it")
-    assert (terminal.code, terminal.error) == (0, "Nothing found.\n")
+    assert (terminal.code, terminal.error) == (0, "No matches.\n")
     terminal.run("search", "rave")
-    assert terminal.error.startswith("No word is just that; these hold it. 2 hits")
+    assert terminal.error.startswith("No whole-word matches; showing partial matches. 2 hits")
 
 
 def test_a_session_has_one_head_though_its_hits_are_not_neighbours(terminal: Terminal, tree: Tree) -> None:
@@ -62,11 +62,11 @@ def test_what_begins_with_a_dash_is_found_or_the_way_to_find_it_told(terminal: T
 
     assert found("--", "--no-verify") == found("--text", "--", "-x") == [part]
     terminal.run("search", "-x")
-    assert (terminal.code, "Words that begin with a dash go behind '--'." in terminal.error) == (2, True)
+    assert (terminal.code, "Words that begin with a dash go after '--'." in terminal.error) == (2, True)
     terminal.run("search", "--", "-x")
     assert (terminal.code, "opensesh search --text -- -x\n" in terminal.error) == (2, True)
     terminal.run("search", "--without", "x")
-    assert (terminal.code, "says only what must not be there" in terminal.error) == (2, True)
+    assert (terminal.code, "contains only exclusions" in terminal.error) == (2, True)
 
 
 def test_words_and_options_may_stand_in_any_order(terminal: Terminal, tree: Tree) -> None:
@@ -134,12 +134,12 @@ def test_filters_and_modes_on_the_corpus(terminal: Terminal, monkeypatch: pytest
 def test_mistakes_are_told_in_a_line(terminal: Terminal, tree: Tree) -> None:
     tree.session(title="gravel")
     terminal.run("search")
-    assert (terminal.code, "what to look for?" in terminal.error) == (2, True)
+    assert (terminal.code, "nothing to search for" in terminal.error) == (2, True)
     terminal.run("search", "--regex", "(")
     assert (terminal.code, terminal.error.count("\n")) == (2, 1)
     for mode in ("--text", "--regex"):
         terminal.run("search", "x", mode, "--without", "y")
-        assert (terminal.code, "--without goes with words" in terminal.error) == (2, True)
+        assert (terminal.code, "--without needs words" in terminal.error) == (2, True)
     terminal.run("search", "x", "--in", "nowhere")
     assert (terminal.code, "'nowhere'" in terminal.error) == (2, True)
     terminal.run("search", "x", "--project", "qqqqqq")
@@ -165,7 +165,7 @@ def test_damage_is_told_and_costs_only_itself(terminal: Terminal, tree: Tree) ->
     torn = tree.path("part", message, "prt_torn")
     torn.write_bytes(b'{"type": "te')
     assert [hit["partID"] for hit in terminal.json("search", "gravel")["hits"]] == [part]
-    assert "1 damaged record left out" in terminal.error
+    assert "1 damaged record skipped" in terminal.error
     assert str(torn) in terminal.error
 
 
@@ -222,11 +222,11 @@ def test_list_says_how_many_more_may_belong(terminal: Terminal, tree: Tree) -> N
     tree.session(project="abc", directory="/srv/eastore")
     tree.session(directory="/mnt/old/eastore")
     terminal.run("list", "--project", "abc")
-    assert terminal.error == "1 session.\n1 more elsewhere may belong here, by folder or title.\n"
+    assert terminal.error == "1 session.\n1 more may belong to this project, by folder or title.\n"
     assert terminal.json("list", "--project", "abc")["elsewhere"] == 1
     terminal.run("list", "--project", "/srv/eastore/")
     assert (
-        "may belong here, by folder or title. 'opensesh list --project eastore' shows more of them." in terminal.error
+        "may belong to this project, by folder or title. 'opensesh list --project eastore' shows more of them." in terminal.error
     )
     assert "elsewhere" not in terminal.json("list")
 
@@ -235,7 +235,7 @@ def test_projects_whose_folder_is_gone_say_so(terminal: Terminal, tree: Tree, tm
     tree.project("abc", "/srv/never/there")
     tree.project("def", str(tmp_path))
     assert [each["missing"] for each in terminal.json("projects")["projects"]] == [True, False]
-    assert "/srv/never/there (gone)" in terminal.run("projects")
+    assert "/srv/never/there (missing)" in terminal.run("projects")
 
 
 def test_sessions_without_a_project_go_by_their_own_folder(terminal: Terminal, tree: Tree, tmp_path: Path) -> None:
@@ -276,7 +276,7 @@ def test_a_session_whose_record_is_lost_can_still_be_read(terminal: Terminal, tr
 def test_an_offset_behind_the_last_hit_says_how_many_there_are(terminal: Terminal, sample: Sample) -> None:
     sample.talk("gravel")
     terminal.run("search", "gravel", "--offset", "1000")
-    assert terminal.error == "There are no more: 1 hit in all, and --offset leaves out 1,000.\n"
+    assert terminal.error == "No more results: 1 hit in all, and --offset skips 1,000.\n"
 
 
 WITHOUT_ROOM = """
@@ -298,7 +298,7 @@ def test_history_is_found_where_nothing_can_be_written(terminal: Terminal, tree:
     done = subprocess.run(command, capture_output=True, check=True)
     assert json.loads(done.stdout)["total"] == 1 + indexed
     (told,) = done.stderr.decode().splitlines()
-    assert told.startswith("(the index cannot be kept and was made for this search alone: ")
+    assert told.startswith("(a temporary index was used, because it cannot be stored: ")
     for name in ("list", "stats"):
         shown = json.loads(subprocess.run([*command[:4], name, "--json"], capture_output=True, check=True).stdout)
         assert shown["total"]

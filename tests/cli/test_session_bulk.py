@@ -44,7 +44,7 @@ def test_sessions_are_removed_by_what_they_have_in_common_and_come_back(bulk: Bu
     assert done["sessions"] == [old["id"]]
     assert done["files"] == 1 + 4 + 8
     assert list(bulk.json("trash")["trash"][0]["sessions"].values()) == ["old"]
-    assert bulk.run("restore", "last") == "13 files put back.\n"
+    assert bulk.run("restore", "last") == "13 files restored.\n"
     assert contents(sample.root) == before
     assert bulk.json("trash")["trash"] == []
 
@@ -66,16 +66,16 @@ def test_a_session_to_move_without_a_folder_is_asked_where_to(bulk: Bulk, sample
 def test_nothing_is_removed_without_a_word(bulk: Bulk, sample: Sample) -> None:
     session = sample.talk()
     before = contents(sample.root)
-    assert "which sessions?" in bulk.refused("remove")
+    assert "name sessions" in bulk.refused("remove")
     assert "--dry-run to see" in bulk.refused("remove", "--before", "1m")
     assert "--dry-run to see" in bulk.refused("remove", session["id"])
     assert "not both" in bulk.refused("remove", session["id"], "--empty")
     for size in ("huge", "20KM", "1.5M"):
         assert "500K, 20M or 1G" in bulk.refused("remove", "--larger", size, "--yes")
-    assert "to which folder?" in bulk.refused("move")
+    assert "name the new folder" in bulk.refused("move")
     assert contents(sample.root) == before
     bulk.run("restore", "last")
-    assert (bulk.code, "nothing was removed" in bulk.error) == (3, True)
+    assert (bulk.code, "to undo" in bulk.error) == (3, True)
 
 
 def test_a_title_is_no_reason_to_remove(bulk: Bulk, sample: Sample) -> None:
@@ -88,7 +88,7 @@ def test_one_of_several_removed_sessions_comes_back_alone(bulk: Bulk, sample: Sa
     one, other = sample.talk("one"), sample.talk("other")
     before = contents(sample.root)
     bulk.run("remove", one["id"], other["id"], "--yes")
-    assert bulk.run("restore", one["id"]) == "13 files put back.\n"
+    assert bulk.run("restore", one["id"]) == "13 files restored.\n"
     assert {key[-1] for key in JsonTree(sample.root).list(("session",))} == {one["id"]}
     assert bulk.run("trash").count("ses_") == 1
     assert bulk.error == "1 session in the trash.\n"
@@ -104,7 +104,7 @@ def test_sessions_are_archived_and_taken_out_again(bulk: Bulk, sample: Sample) -
     before = contents(sample.root)
     done = bulk.json("archive", "--project", "shop", "--yes")
     assert set(done["sessions"]) == {one["id"], other["id"]}
-    assert "taken out of the archive: one" in bulk.run("archive", one["id"], "--undo")
+    assert "unarchived: one" in bulk.run("archive", one["id"], "--undo")
     tree = JsonTree(sample.root)
     assert "archived" not in tree.read(("session", "proj", one["id"]))["time"]
     assert set(bulk.json("remove", "--archived", "--dry-run")["sessions"]) == {other["id"]}
@@ -128,7 +128,7 @@ def test_sessions_move_with_their_folder_and_back(bulk: Bulk, sample: Sample, tm
     plan = bulk.json("move", "--from", str(old), "--dry-run", str(new))
     assert set(plan["sessions"]) == {root["id"], child["id"], below["id"], gone["id"]}
     assert contents(sample.root) == before
-    assert "Filed under another folder: 4 sessions, 4 files" in bulk.run("move", "--from", str(old), str(new), "--yes")
+    assert "Assigned to another folder: 4 sessions, 4 files" in bulk.run("move", "--from", str(old), str(new), "--yes")
     tree = JsonTree(sample.root)
     where = {key[-1]: (key[1], record["directory"]) for key, record in tree.scan(("session",))}
     assert where == {
@@ -139,7 +139,7 @@ def test_sessions_move_with_their_folder_and_back(bulk: Bulk, sample: Sample, tm
         other["id"]: ("proj", f"{old}er"),
     }
     assert bulk.json("move", "--from", str(new), str(new), "--yes")["sessions"] == []
-    assert bulk.run("restore", "last") == "4 files put back.\n"
+    assert bulk.run("restore", "last") == "4 files restored.\n"
     after = contents(sample.root)
     assert after.pop("project/global.json")
     assert after == before
@@ -159,7 +159,7 @@ def test_a_running_session_is_left_alone_and_said_so(bulk: Bulk, sample: Sample)
     with Leases(JsonTree(sample.root)).acquire(session["id"], "opensesh run"):
         bulk.run("remove", session["id"], "--yes")
     assert bulk.code == 4
-    assert "was left alone: being run by opensesh run" in bulk.error
+    assert "not changed: being run by opensesh run" in bulk.error
 
 
 def test_sessions_of_a_database_are_left_alone_and_told_of_together(bulk: Bulk, sample: Sample) -> None:
@@ -170,8 +170,8 @@ def test_sessions_of_a_database_are_left_alone_and_told_of_together(bulk: Bulk, 
     store = "--store", str(sample.root.parent)
     bulk.run("remove", "--before", "2030-01", "--yes", *store)
     assert bulk.code == 0
-    assert bulk.error.startswith("3 sessions were left alone: in a database of OpenCode's")
-    assert bulk.error.count("left alone") == 1
+    assert bulk.error.startswith("3 sessions not changed: in a database of OpenCode's")
+    assert bulk.error.count("not changed") == 1
     bulk.run("restore", here["id"], *store)
     left = bulk.json("remove", here["id"], *elsewhere, "--dry-run", *store)["left"]
     assert [each["sessionID"] for each in left] == elsewhere
@@ -201,7 +201,7 @@ def test_a_removed_session_that_a_database_has_too_says_so(bulk: Bulk, sample: S
     database.session(session["id"])
     database.close()
     bulk.run("remove", session["id"], "--yes", "--store", str(sample.root.parent))
-    assert "In a database of OpenCode's too, and still seen from there: 1 session." in bulk.error
+    assert "Also in an OpenCode database, and still listed from there: 1 session." in bulk.error
 
 
 def test_each_store_has_a_trash_of_its_own(bulk: Bulk, sample: Sample, tmp_path: Path) -> None:
@@ -222,25 +222,25 @@ def test_each_store_has_a_trash_of_its_own(bulk: Bulk, sample: Sample, tmp_path:
     assert bulk.json("trash", "--empty", "--yes")["trash"] == []
     bulk.run("restore", "last")
     assert bulk.code == 3
-    assert bulk.run("restore", there["id"], *through) == "13 files put back.\n"
+    assert bulk.run("restore", there["id"], *through) == "13 files restored.\n"
 
 
 def test_where_nothing_is_left_to_take_back_that_is_said(bulk: Bulk, sample: Sample) -> None:
     gone, session = sample.talk("gone"), sample.talk("one")
     before = contents(sample.root)
-    assert "is not archived, nothing to do: one" in bulk.run("archive", session["id"], "--undo")
+    assert "is not archived: one" in bulk.run("archive", session["id"], "--undo")
     assert bulk.code == 0
     assert bulk.json("archive", session["id"], "--undo")["sessions"] == []
     assert contents(sample.root) == before
     bulk.run("remove", gone["id"], "--yes")
     bulk.run("archive", session["id"])
     bulk.run("archive", session["id"], "--undo")
-    assert bulk.run("restore", "last") == "13 files put back.\n"
+    assert bulk.run("restore", "last") == "13 files restored.\n"
     assert bulk.run("restore", "last") == ""
-    assert (bulk.code, "nothing was removed" in bulk.error) == (3, True)
+    assert (bulk.code, "to undo" in bulk.error) == (3, True)
     undo = bulk.json("archive", session["id"])["undo"]
     bulk.run("archive", session["id"], "--undo")
-    assert bulk.run("restore", undo) == "There was nothing to put back.\n"
+    assert bulk.run("restore", undo) == "There was nothing to restore.\n"
     assert contents(sample.root) == before
 
 
@@ -249,9 +249,9 @@ def test_an_undo_file_without_a_line_is_passed_over(bulk: Bulk, sample: Sample) 
     bulk.run("archive", one["id"])
     undo = Path(bulk.json("remove", other["id"], "--yes")["undo"])
     undo.write_text(undo.read_text().splitlines()[0])
-    assert bulk.run("restore", "last") == "1 file put back.\n"
+    assert bulk.run("restore", "last") == "1 file restored.\n"
     assert bulk.run("restore", "last") == ""
-    assert (bulk.code, "nothing was removed" in bulk.error) == (3, True)
+    assert (bulk.code, "to undo" in bulk.error) == (3, True)
     assert len(list((undo.parent / "files").rglob("*.json"))) == 13
 
 

@@ -33,8 +33,8 @@ def test_rows_add_up_to_the_total_however_they_are_grouped(terminal: Terminal, s
 def test_the_table_names_its_prices_and_tells_of_forks(terminal: Terminal, store: Path) -> None:
     out = terminal.run("stats", "--utc")
     assert "2026-11-15    42  256.5K     950       0     5.7K        0  $0.7854    unknown" in out
-    assert "Re-priced by models.dev as of 2026-" in out
-    assert "Counted once, where they were made: 12 messages ($0.1065) that 2 forks copied." in out
+    assert "Re-priced with models.dev prices of 2026-" in out
+    assert "12 messages ($0.1065) copied by 2 forks: counted once." in out
     assert "Sun █" in out
     assert terminal.error == ""
 
@@ -63,7 +63,7 @@ def test_a_calendar_says_what_its_shades_mean(terminal: Terminal, sample: Sample
     sample.talk()
     drawn = terminal.run("stats").splitlines()
     assert [line[:3].strip() for line in drawn[1:8]] == ["Mon", "", "Wed", "", "Fri", "", "Sun"]
-    assert drawn[8:10] == ["A day each: · nothing  ░ ▒ ▓ █ the most", ""]
+    assert drawn[8:10] == ["Per day: · nothing  ░ ▒ ▓ █ the most", ""]
     assert "A day each" not in terminal.run("stats", "--by", "model")
 
 
@@ -101,7 +101,7 @@ def test_tools_are_counted_and_drawn(terminal: Terminal, store: Path) -> None:
     assert all(row["cost"] is None and row["tokens"] is None for row in answer["rows"])
     assert "bash       4      1" in terminal.run("stats", "--by", "tool")
     terminal.run("stats", "--by", "tool", "--until", "2020-01-01")
-    assert "No tool was called" in terminal.error
+    assert "No tool calls" in terminal.error
 
 
 def test_bars_are_drawn_smaller_rather_than_cut(screen: Callable[..., Screen], store: Path) -> None:
@@ -128,7 +128,7 @@ def test_time_and_project_choose_what_counts(terminal: Terminal, sample: Sample)
     assert terminal.json("stats", "--since", "2026-01-01T00:00:00+00:00")["total"]["cost"] == 1.0
     assert terminal.json("stats", "--project", "zzzz")["error"]["name"] == "NotFound"
     terminal.run("stats", "--until", "2020-01-01")
-    assert terminal.error == "Nothing was spent in that time.\n"
+    assert terminal.error == "No model calls in that time.\n"
 
 
 def test_sessions_outside_of_repositories_count_by_their_folder(terminal: Terminal, sample: Sample) -> None:
@@ -146,7 +146,7 @@ def test_damage_is_told_and_the_rest_is_counted(terminal: Terminal, sample: Samp
     session = sample.talk()
     sample.path("message", session["id"], sample.messages(session)[1]["id"]).write_bytes(b"{")
     assert terminal.json("stats")["total"]["cost"] == 0.25
-    assert "1 damaged record left out" in terminal.error
+    assert "1 damaged record skipped" in terminal.error
 
 
 def test_a_sessions_own_cost_stands_beside_that_with_its_subagents(terminal: Terminal, sample: Sample) -> None:
@@ -170,7 +170,7 @@ def test_bytes_are_told_by_session_tool_and_kind(terminal: Terminal, store: Path
     assert set(room["tools"]) == {"bash", "read", "edit", "write", "todowrite", "task"}
     out = terminal.run("stats", "--bytes", "--limit", "3")
     assert "WITH CHILDREN" in out
-    assert "subagents' sessions" in out
+    assert "subagent sessions" in out
 
 
 @pytest.mark.parametrize("columns", [20, 40, 80, 200])

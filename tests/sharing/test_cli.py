@@ -67,7 +67,7 @@ def test_a_session_goes_out_comes_back_equal_and_is_taken_down(
 
     again = terminal.json("session", "share", session["id"])
     assert (again["url"], again["new"], again["sent"]) == (url, False, 0)
-    assert "taken down" in terminal.run("session", "unshare", session["id"])
+    assert "was removed" in terminal.run("session", "unshare", session["id"])
     assert status(url) == 404
     assert terminal.run("session", "unshare", session["id"]) == ""
     assert terminal.code == 3
@@ -154,7 +154,7 @@ def test_a_share_is_down_when_its_session_is_gone_for_good(terminal: Terminal, s
     assert "Still shared" in terminal.error
     assert status(url) == 200
     terminal.run("session", "trash", "--empty", "--yes")
-    assert f"{url} was taken down" in terminal.error
+    assert f"{url} was removed" in terminal.error
     assert status(url) == 404
 
 
@@ -165,7 +165,7 @@ def test_the_share_of_a_session_in_the_trash_is_taken_down_and_made_anew_when_it
     url = terminal.run("session", "share", session["id"]).strip()
     shutil.rmtree(isolated / ".local" / "state" / "opensesh" / "shares")  # as if OpenCode had shared it
     terminal.run("session", "remove", session["id"], "--yes")
-    assert "taken down" in terminal.run("session", "unshare", session["id"])
+    assert "was removed" in terminal.run("session", "unshare", session["id"])
     assert status(url) == 404
     terminal.run("session", "restore", "last")
     again = terminal.json("session", "share", session["id"])
@@ -182,12 +182,12 @@ def test_a_share_outlives_neither_its_session_nor_a_server_that_was_down(
     terminal.run("session", "remove", names[0], "--yes")
     terminal.run("session", "trash", "--empty", "--yes")
     assert terminal.code == 0
-    assert "still stands" in terminal.error
+    assert "still exists" in terminal.error
     terminal.run("session", "unshare", names[1])
     assert terminal.code == 1
     assert "cannot be reached" in terminal.error
-    again = "noted, and tried again by the next 'opensesh run', or by 'opensesh session unshare --pending"
-    assert f"; the link still stands, is {again}" in terminal.error
+    again = "it is retried by the next 'opensesh run', or with 'opensesh session unshare --pending"
+    assert f"; the share still exists; {again}" in terminal.error
     Sessions(open_store(), resolve(".")).remove(names[2])
     told = terminal.run("doctor")
     assert all(url in told for url in urls.values())
@@ -195,15 +195,15 @@ def test_a_share_outlives_neither_its_session_nor_a_server_that_was_down(
     pending = terminal.json("session", "unshare", "--pending")
     assert pending["takenDown"] == 0
     assert terminal.code == 1
-    assert f"What still stands is {again}" in terminal.error
+    assert f"Removal failed; {again}" in terminal.error
 
     server.start()
-    assert "taken down" in terminal.run("session", "unshare", names[2][:-2])
+    assert "was removed" in terminal.run("session", "unshare", names[2][:-2])
     pending = terminal.json("session", "unshare", "--pending")
     assert pending["takenDown"] == 2
     assert {status(url) for url in urls.values()} == {404}
     assert list(revocations.waiting()) == []
-    assert "No share waits" in terminal.run("session", "unshare", "--pending")
+    assert "No shares are pending" in terminal.run("session", "unshare", "--pending")
     assert names[1] in terminal.run("list", "--json")
 
 
@@ -228,7 +228,7 @@ def test_a_share_that_waits_is_a_matter_of_its_own_store(
     terminal.run("session", "trash", "--empty", "--yes")
     assert "share" not in terminal.error
     assert "http" not in terminal.run("doctor")
-    assert "No share waits" in terminal.run("session", "unshare", "--pending")
+    assert "No shares are pending" in terminal.run("session", "unshare", "--pending")
     assert f"--pending --store {other}\n" in terminal.error
     told = terminal.run("doctor", *away)
     assert f"the session is gone, and {gone}" in told
@@ -242,7 +242,7 @@ def test_a_share_that_waits_is_a_matter_of_its_own_store(
 def test_a_share_is_taken_down_by_its_link(terminal: Terminal, sample: Sample, server: Server) -> None:
     session = sample.talk()
     url = terminal.run("session", "share", session["id"]).strip()
-    assert "taken down" in terminal.run("session", "unshare", url)
+    assert "was removed" in terminal.run("session", "unshare", url)
     assert status(url) == 404
 
 
@@ -257,7 +257,7 @@ def test_words_that_make_no_sense_are_told_so(terminal: Terminal, sample: Sample
     terminal.run("serve-share", "--host", "0.0.0.0")
     assert (terminal.code, "--allow-remote" in terminal.error) == (2, True)
     terminal.run("serve-share", "--port", "next")
-    assert "'next' is no number" in terminal.error
+    assert "'next' is not a number" in terminal.error
     terminal.run("serve-share", "--port", "99999")
     assert terminal.code == 2
     terminal.run("serve-share", "--port", str(server.port))
@@ -313,7 +313,7 @@ def test_runs_are_shared_where_the_user_says_so_and_not_where_a_project_does(
 ) -> None:
     Path("opencode.json").write_text('{"share": "auto"}')
     terminal.run("run", "-m", write_script("SAY hi"), "Hello")
-    assert "wants every session shared" in terminal.error
+    assert "sets \"share\"" in terminal.error
     assert "share" not in last(terminal)["info"]
     monkeypatch.setenv("OPENCODE_AUTO_SHARE", "1")
     terminal.run("run", "-m", write_script("SAY hi"), "Hello")

@@ -85,7 +85,7 @@ def test_the_diff_can_be_counted_and_read_by_programs(console: Console) -> None:
 def test_the_diff_of_a_folder_without_git_comes_from_the_tools(plain: Desk, capsys: pytest.CaptureFixture[str]) -> None:
     console = Console(plain, capsys)
     session = plain.session()
-    assert (console.diff(session), console.errors) == ("", "Nothing was changed.\n")
+    assert (console.diff(session), console.errors) == ("", "No files were changed.\n")
     plain.step(session, plain.prompt(session), creates("a.txt", "one\n"))
     assert "+one\n" in console.diff(session)
 
@@ -102,8 +102,8 @@ def test_when_the_snapshots_are_gone_what_was_stored_is_shown(console: Console) 
     ]
     desk.sessions.store.write(("session_diff", session), stored)
     assert "-old\n+new\n" in console.diff(session)
-    assert console.errors == "As it was stored when the session ran: its snapshots are gone.\n"
-    with pytest.raises(NotFoundError, match="nothing is stored of what it changed, and its snapshots are gone"):
+    assert console.errors == "These are the changes stored when the session ran: its snapshots are gone.\n"
+    with pytest.raises(NotFoundError, match="were not stored, and its snapshots are gone"):
         console.diff(session, "--message", prompt)
 
 
@@ -115,7 +115,7 @@ def test_when_the_folder_is_gone_what_was_stored_is_shown(console: Console) -> N
     shown = console.diff(session)
     assert console.errors == ""
     shutil.rmtree(desk.folder)
-    with pytest.raises(NotFoundError, match=r"nothing is stored of what it changed, and .* is not there any more"):
+    with pytest.raises(NotFoundError, match=r"were not stored, and .* does not exist any more"):
         console.diff(session)
     stored: list[dict[str, Any]] = [
         {"file": "a.txt", "before": "", "after": "1\n", "additions": 1, "deletions": 0, "status": "added"},
@@ -126,7 +126,7 @@ def test_when_the_folder_is_gone_what_was_stored_is_shown(console: Console) -> N
     shown = console.diff(session)
     assert "+1\n" in shown
     assert "+newer\n" in shown
-    assert console.errors == f"As it was stored when the session ran: {desk.folder} is not there any more.\n"
+    assert console.errors == f"These are the changes stored when the session ran: {desk.folder} does not exist any more.\n"
     assert json.loads(console.diff(session, "--json")) == stored
     assert console.diff(session, "--stat").splitlines()[-1] == "2 files, 2 lines added, 0 removed"
 
@@ -136,7 +136,7 @@ def test_when_the_folder_is_no_repository_any_more_what_was_stored_is_shown(cons
     session = desk.session()
     desk.step(session, desk.prompt(session), writes({"a.txt": "1\n"}))
     shutil.rmtree(desk.folder / ".git")
-    with pytest.raises(NotFoundError, match="nothing is stored of what it changed, and there are no snapshots outside"):
+    with pytest.raises(NotFoundError, match="were not stored, and there are no snapshots outside"):
         console.diff(session)
     stored = [{"file": "a.txt", "before": "", "after": "1\n", "additions": 1, "deletions": 0, "status": "added"}]
     desk.sessions.store.write(("session_diff", session), stored)
@@ -174,9 +174,9 @@ def test_going_back_prompt_by_prompt_and_forth_at_once(console: Console) -> None
     console.revert(session, "--yes")
     assert "a.txt" not in contents(console.desk.folder)
     assert console.desk.sessions.get(session).document["revert"]["messageID"] == first
-    with pytest.raises(NotFoundError, match=f"before its first prompt already; 'opensesh session unrevert {session}'"):
+    with pytest.raises(NotFoundError, match=f"before its first prompt; 'opensesh session unrevert {session}'"):
         console.revert(session, "--yes")
-    assert console.unrevert(session, "--yes") == f"{session} brought back: 2 files changed\n"
+    assert console.unrevert(session, "--yes") == f"{session} unreverted: 2 files changed\n"
     assert contents(console.desk.folder) == after
     with pytest.raises(NotFoundError, match="not reverted"):
         console.unrevert(session, "--yes")

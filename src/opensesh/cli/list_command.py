@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from ..records import Project, Session
     from .arguments import CommandParser
 
-NO_SESSIONS_HINT = "'opensesh run' creates one. If your sessions are in another place, name it with --store."
-
 
 def configure(parser: CommandParser) -> None:
     """Declare the arguments."""
@@ -95,7 +93,7 @@ def _project_name(session: Session, projects: dict[str, Project]) -> str:
 def _print_summary(overview: Overview, library: Library, options: Namespace) -> None:
     filtered = options.project or options.here or options.since or options.until
     if overview.total == 0 and not (filtered or overview.children or overview.archived):
-        print(f"There are no sessions in {library.store.place}.\n{NO_SESSIONS_HINT}", file=sys.stderr)
+        print(f"There are no sessions in {library.store.place}.\n{output.NO_SESSIONS_HINT}", file=sys.stderr)
         return
     shown = len(overview.sessions)
     if overview.total == 0:

@@ -23,6 +23,7 @@ _MIN_LAST_COLUMN = 12
 _MAX_BAR = 30
 _EIGHTHS = " ▏▎▍▌▋▊▉"
 _SHADES = "·░▒▓█"
+NO_SESSIONS_HINT = "'opensesh run' creates one. If your sessions are in another place, name it with --store."
 CALENDAR_LEGEND = "Per day: · nothing  ░ ▒ ▓ █ the most"
 _SHELL_FAILED = (126, 127)
 """Exit codes of a shell that could not start the pager."""

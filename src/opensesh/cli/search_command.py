@@ -22,8 +22,6 @@ from typing import TYPE_CHECKING
 
 from ..errors import UsageError
 from ..history.cache.derived_cache import DerivedCache
-from ..history.discovery import current_project
-from ..history.library import Library
 from ..history.search.query import parse
 from ..history.search.search_filters import Filters
 from ..history.search.text_layer import TEXT
@@ -32,7 +30,6 @@ from ..storage.locations import find_stores
 from ..text import pluralize
 from . import output
 from .arguments import PROJECT, TIMES, count, parse_time
-from .list_command import NO_SESSIONS_HINT
 from .terminal import Progress
 
 if TYPE_CHECKING:
@@ -114,14 +111,20 @@ def _check_query(text: str, mode: str, options: Namespace) -> None:
 
 
 def _filters(options: Namespace) -> Filters:
-    matches = None
-    if options.here:
-        matches = current_project(os.getcwd()).matches
-    elif options.project:
-        matches = Library(options.store).resolve_project(options.project).matches
+    matches, session_id = None, ""
+    if options.here or options.project or options.session:
+        from ..history.discovery import current_project  # these load msgspec
+        from ..history.library import Library
+
+        library = Library(options.store)
+        if options.here:
+            matches = current_project(os.getcwd()).matches
+        elif options.project:
+            matches = library.resolve_project(options.project).matches
+        session_id = library.session(options.session).id if options.session else ""
     return Filters(
         session_matches=matches,
-        session=Library(options.store).session(options.session).id if options.session else "",
+        session=session_id,
         since=parse_time(options.since, utc=options.utc),
         until=parse_time(options.until, utc=options.utc),
         role=options.role or "",
@@ -166,7 +169,7 @@ def _highlighted(snippet: Snippet) -> str:
 
 def _print_summary(results: Results, cache: DerivedCache, options: Namespace) -> None:
     if not results.total and not options.json and is_empty(cache):
-        print(f"There are no sessions in {cache.place}.\n{NO_SESSIONS_HINT}", file=sys.stderr)
+        print(f"There are no sessions in {cache.place}.\n{output.NO_SESSIONS_HINT}", file=sys.stderr)
     elif not options.json:
         print(_summary(results, options.offset), file=sys.stderr)
     if results.note:
@@ -181,7 +184,7 @@ def _summary(results: Results, offset: int) -> str:
     if not results.total:
         return "No matches."
     if not results.hits:
-        return f"No more results: there are {hits}, and --offset skips {offset:,}."
+        return f"No more results: {hits} in all, and --offset skips {offset:,}."
     last = offset + len(results.hits)
     where = f" in {pluralize(results.sessions, 'session')}" if results.sessions else ""
     some = f"{offset + 1:,} to {last:,} of " if len(results.hits) < results.total else ""
