@@ -45,7 +45,7 @@ def test_an_export_comes_in_through_a_pipe(terminal: Terminal, here: Path, monke
     assert "13 sessions: 13 added." in piped(exported.encode())
     assert piped(exported.encode()) == "13 sessions: 13 unchanged.\n"
     assert terminal.run("export", "--format", "json") == exported
-    for data, told in ((b"", "there is nothing on standard input"), (b"[1]", "standard input: no session.")):
+    for data, told in ((b"", "standard input is empty"), (b"[1]", "standard input: no session.")):
         piped(data)
         assert terminal.code == 2
         assert told in terminal.error

@@ -226,7 +226,8 @@ def test_list_says_how_many_more_may_belong(terminal: Terminal, tree: Tree) -> N
     assert terminal.json("list", "--project", "abc")["elsewhere"] == 1
     terminal.run("list", "--project", "/srv/eastore/")
     assert (
-        "may belong to this project, by folder or title. 'opensesh list --project eastore' shows more of them." in terminal.error
+        "may belong to this project, by folder or title. 'opensesh list --project eastore' shows more of them."
+        in terminal.error
     )
     assert "elsewhere" not in terminal.json("list")
 

@@ -176,7 +176,7 @@ def test_sessions_of_a_database_are_left_alone_and_told_of_together(bulk: Bulk, 
     left = bulk.json("remove", here["id"], *elsewhere, "--dry-run", *store)["left"]
     assert [each["sessionID"] for each in left] == elsewhere
     bulk.run("archive", elsewhere[0], *store)
-    assert bulk.error.startswith("ses_0 was left alone: in a database of OpenCode's")
+    assert bulk.error.startswith("ses_0 not changed: in a database of OpenCode's")
     assert bulk.code == 5
 
 

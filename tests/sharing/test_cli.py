@@ -313,7 +313,7 @@ def test_runs_are_shared_where_the_user_says_so_and_not_where_a_project_does(
 ) -> None:
     Path("opencode.json").write_text('{"share": "auto"}')
     terminal.run("run", "-m", write_script("SAY hi"), "Hello")
-    assert "sets \"share\"" in terminal.error
+    assert 'sets "share"' in terminal.error
     assert "share" not in last(terminal)["info"]
     monkeypatch.setenv("OPENCODE_AUTO_SHARE", "1")
     terminal.run("run", "-m", write_script("SAY hi"), "Hello")

@@ -17,7 +17,7 @@ from opensesh.sharing.share_service import ShareService, retry_delay_seconds
 from opensesh.storage import keys, paths, revocations
 from opensesh.storage.leases import Leases
 from opensesh.storage.locks import open_lock_file, try_lock_file
-from opensesh.storage.opencode_db import OpencodeDB
+from opensesh.storage.opencode_db.store import OpencodeDB
 
 from .stand import QUICK, Desk, Json, Stand, standing
 

@@ -17,8 +17,8 @@ import pytest
 
 from opensesh.errors import InvalidKeyError, NotFoundError, ReadOnlyStoreError, RecordError, StoreError
 from opensesh.records import Project, Session, read_message, read_part, view
-from opensesh.storage.opencode_db import OpencodeDB
 from opensesh.storage.opencode_db.sqlite_reader import SqliteReader, file_uri
+from opensesh.storage.opencode_db.store import OpencodeDB
 from opensesh.storage.opencode_db.tables import PAGE
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ import pytest
 from opensesh.errors import NotFoundError, RecordError, StoreError
 from opensesh.records import Session, in_order, parts_in_order, read_message, read_part, view
 from opensesh.storage.keys import check_key
-from opensesh.storage.opencode_db import OpencodeDB
+from opensesh.storage.opencode_db.store import OpencodeDB
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -14,7 +14,7 @@ from opensesh.errors import NotFoundError, ReadOnlyStoreError
 from opensesh.storage.json_tree import JsonTree
 from opensesh.storage.memory import Memory
 from opensesh.storage.merged import MergedStore
-from opensesh.storage.opencode_db import OpencodeDB
+from opensesh.storage.opencode_db.store import OpencodeDB
 from opensesh.testing import CONTRACTS, SEED, Contract, contracts_for, store_conformance
 
 if TYPE_CHECKING:

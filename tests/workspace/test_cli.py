@@ -126,7 +126,9 @@ def test_when_the_folder_is_gone_what_was_stored_is_shown(console: Console) -> N
     shown = console.diff(session)
     assert "+1\n" in shown
     assert "+newer\n" in shown
-    assert console.errors == f"These are the changes stored when the session ran: {desk.folder} does not exist any more.\n"
+    assert (
+        console.errors == f"These are the changes stored when the session ran: {desk.folder} does not exist any more.\n"
+    )
     assert json.loads(console.diff(session, "--json")) == stored
     assert console.diff(session, "--stat").splitlines()[-1] == "2 files, 2 lines added, 0 removed"
 
