@@ -169,41 +169,41 @@ def test_words_in_quotation_marks_stay_as_they_are_unless_they_are_json() -> Non
 @pytest.mark.parametrize(
     ("text", "line", "reason"),
     [
-        ("SAY a\nSING b", 2, "'SING b' begins with none of SAY, THINK"),
-        ("SAY a\n  b", 2, "'b' begins with none of"),
-        ("# c\nSAY", 2, "SAY: there are no words in it"),
-        ("SAY a\n---\n---\nSAY b", 3, "a turn without steps"),
-        ("SAY a\n---\n", 2, "a turn without steps"),
-        ("CALL", 1, "a call is written as CALL tool {json}"),
-        ("CALL read {", 1, "CALL: no JSON"),
-        ("CALL read [1]", 1, "a call is written as CALL tool {json}"),
+        ("SAY a\nSING b", 2, "'SING b' does not begin with one of SAY, THINK"),
+        ("SAY a\n  b", 2, "'b' does not begin with one of"),
+        ("# c\nSAY", 2, "SAY: the text is missing"),
+        ("SAY a\n---\n---\nSAY b", 3, "a turn needs steps"),
+        ("SAY a\n---\n", 2, "a turn needs steps"),
+        ("CALL", 1, "the form is CALL tool {json}"),
+        ("CALL read {", 1, "CALL: not JSON"),
+        ("CALL read [1]", 1, "the form is CALL tool {json}"),
         ("META 1", 1, "META: not a JSON object"),
-        ('META {"a": 1}', 1, "metadata stands under the provider's name"),
+        ('META {"a": 1}', 1, "metadata has the form"),
         ("SAY a\nUSAGE input=x", 2, "invalid literal"),
-        ("USAGE inputs=3", 1, "inputs is none of input, output"),
+        ("USAGE inputs=3", 1, "inputs is not one of input, output"),
         ("USAGE much", 1, "'much' is not of the form name=value"),
-        ("USAGE", 1, "usage is written as"),
+        ("USAGE", 1, "the form is USAGE"),
         ("USAGE input=-1", 1, "tokens cannot be negative"),
-        ("FINISH soon", 1, "'soon' is none of stop, length"),
-        ("ERROR bad", 1, "'bad' is no kind of failure"),
-        ("ERROR 200", 1, "200 is no status of a failure"),
-        ("ERROR rate-limit after=-1", 1, "a negative time"),
-        ("ERROR rate-limit form=weeks", 1, "form=weeks is none of"),
-        ("ERROR reset after=1", 1, "neither a status nor a time to wait"),
+        ("FINISH soon", 1, "'soon' is not one of stop, length"),
+        ("ERROR bad", 1, "'bad' is neither an HTTP status nor one of"),
+        ("ERROR 200", 1, "200 is not an error status"),
+        ("ERROR rate-limit after=-1", 1, "the wait must not be negative"),
+        ("ERROR rate-limit form=weeks", 1, "form=weeks is not one of"),
+        ("ERROR reset after=1", 1, "neither a status nor a wait"),
         ("WAIT long", 1, "could not convert"),
-        ("WAIT -1", 1, "-1.0 is no number of seconds"),
-        ("WAIT nan", 1, "nan is no number of seconds"),
+        ("WAIT -1", 1, "-1.0 is not a number of seconds"),
+        ("WAIT nan", 1, "nan is not a number of seconds"),
         ("SPLIT 0", 1, "at least one character"),
-        ("HANG 3", 1, "HANG stands alone"),
-        ("EXPECT nothing", 1, "'nothing' is none of last, system, tools"),
-        ("EXPECT last", 1, "there is nothing to expect"),
-        ("SAY a\nHANG\nSAY b", 3, "nothing can follow HANG"),
-        ("SAY a\nERROR auth\n\nSAY b", 4, "nothing can follow ERROR"),
-        ("FINISH stop\nSAY b", 2, "the answer ended with FINISH"),
-        ("USAGE 1\nUSAGE 2", 2, "once a turn is enough"),
-        ("SAY a\nTITLE b", 2, "it opens its turn"),
-        ("TITLE b\nCALL read {}", 2, "a title calls no tools"),
-        ("CALL a id=1 {}\nCALL b id=1 {}", 2, "the id 1 is taken"),
+        ("HANG 3", 1, "HANG takes no arguments"),
+        ("EXPECT nothing", 1, "'nothing' is not one of last, system, tools"),
+        ("EXPECT last", 1, "the text is missing"),
+        ("SAY a\nHANG\nSAY b", 3, "HANG ends the turn"),
+        ("SAY a\nERROR auth\n\nSAY b", 4, "ERROR ends the turn"),
+        ("FINISH stop\nSAY b", 2, "FINISH ended the answer"),
+        ("USAGE 1\nUSAGE 2", 2, "only one in a turn"),
+        ("SAY a\nTITLE b", 2, "it has to begin its turn"),
+        ("TITLE b\nCALL read {}", 2, "a title cannot call tools"),
+        ("CALL a id=1 {}\nCALL b id=1 {}", 2, "the id 1 is used"),
     ],
 )
 def test_a_bad_line_is_named(text: str, line: int, reason: str) -> None:
@@ -214,9 +214,9 @@ def test_a_bad_line_is_named(text: str, line: int, reason: str) -> None:
 
 
 def test_a_bad_step_is_named_by_its_turn_and_place() -> None:
-    with pytest.raises(InvalidScriptError, match=r"^turn 2, step 3: SAY: nothing can follow HANG"):
+    with pytest.raises(InvalidScriptError, match=r"^turn 2, step 3: SAY: HANG ends the turn"):
         script("one", ["two", Hang(), "three"])
-    with pytest.raises(InvalidScriptError, match=r"^turn 1, step 1: CALL: '' is no name of a tool"):
+    with pytest.raises(InvalidScriptError, match=r"^turn 1, step 1: CALL: '' is not a tool name"):
         script(CallTool(""))
     with pytest.raises(InvalidScriptError, match=r"^step 1: CALL: not JSON"):
         turn(CallTool("read", {"path": object()}))
@@ -224,7 +224,7 @@ def test_a_bad_step_is_named_by_its_turn_and_place() -> None:
         turn(CallTool("read", {}, ("{}",)))
     with pytest.raises(InvalidScriptError, match="holds a space"):
         turn(CallTool("read", {}, id="a b"))
-    with pytest.raises(InvalidScriptError, match="a turn without steps"):
+    with pytest.raises(InvalidScriptError, match="a turn needs steps"):
         turn()
 
 

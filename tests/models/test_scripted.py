@@ -59,7 +59,7 @@ from opensesh.testing.scripted import (
     prompt_usage,
     script,
 )
-from opensesh.testing.scripted.requests import chat_form
+from opensesh.testing.scripted.playback import chat_messages
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -251,7 +251,7 @@ async def test_running_out_of_script_names_the_call_and_shows_the_request() -> N
     assert isinstance(error, ScriptExhaustedError)
     assert error.number == 1
     assert not error.retryable
-    assert "call 1: the script has 1 turns, and all were used" in error.message
+    assert "call 1: all 1 turns of the script were used" in error.message
     assert "[user] please go on" in error.message
     with pytest.raises(AssertionError, match="call 1"):
         model.assert_complete()
@@ -260,7 +260,7 @@ async def test_running_out_of_script_names_the_call_and_shows_the_request() -> N
 async def test_leftover_turns_are_shown() -> None:
     model = ScriptedModel("SAY a\n---\nSAY b\n---\nTITLE c")
     await play(model)
-    with pytest.raises(AssertionError, match=r"after 1 calls, 2 turns were never asked for:\nSAY b\n---\nTITLE c"):
+    with pytest.raises(AssertionError, match=r"after 1 calls, 2 turns were not used:\nSAY b\n---\nTITLE c"):
         model.assert_complete()
     await play(model)
     await play(model, TITLE_REQUEST)
@@ -367,7 +367,7 @@ async def test_a_prompt_is_played_step_by_step() -> None:
     assert await play(model, request(prompt)) == events
 
     _, error = await error_of(model, request(prompt, answered, result, Assistant(content=(Text(text="Done."),))))
-    assert "all answers that the prompt scripts were given (2)" in error.message
+    assert "all 2 turns of the prompt were used" in error.message
     assert "add '---' and another turn" in error.message
 
 
@@ -398,7 +398,7 @@ async def test_a_prompt_that_is_no_script_is_repeated() -> None:
     assert await text_of(model, request("Sum it up.", tools=())) == f"{SUMMARY} "
     assert await text_of(model, TITLE_REQUEST) == TITLE
     _, error = await error_of(model, request("CALL read {"))
-    assert "the prompt is no script that can be played: line 1" in error.message
+    assert "the script in the prompt is invalid: line 1" in error.message
 
 
 async def test_only_the_part_of_a_prompt_that_is_a_script_is_played() -> None:
@@ -438,7 +438,7 @@ async def test_a_recorded_session_is_played_again_to_the_letter(corpus: Path) ->
 
 def test_recorded_requests_are_spelt_as_they_were(corpus: Path) -> None:
     for asked in recorded_requests(corpus):
-        assert chat_form(request(*recorded_turns(asked["messages"]))) == asked["messages"]
+        assert chat_messages(request(*recorded_turns(asked["messages"]))) == asked["messages"]
 
 
 def recorded_totals(corpus: Path) -> list[int]:

@@ -59,7 +59,7 @@ class AnthropicMessage:
     def __init__(self, body: dict[str, Any], call: ScriptedCall) -> None:
         usage = next((action.usage for action in call.actions if isinstance(action, FinishStep)), call.usage)
         self._message: dict[str, Any] = {
-            "id": f"msg_{call.mark}",
+            "id": f"msg_{call.id_prefix}",
             "type": "message",
             "role": "assistant",
             "model": str(body.get("model", "")),

@@ -55,7 +55,7 @@ class ChatCompletion:
 
     def __init__(self, body: dict[str, Any], call: ScriptedCall) -> None:
         self._model = str(body.get("model", ""))
-        self._id = f"chatcmpl-{call.mark}"
+        self._id = f"chatcmpl-{call.id_prefix}"
         self._calls: dict[str, int] = {}
         options: dict[str, Any] = body.get("stream_options") or {}
         self._usage_wanted: bool = options.get("include_usage", True)

@@ -1,4 +1,4 @@
-"""What a model is going to say, written down: the vocabulary of the scripted model, and its text form.
+"""The language of scripts for :class:`~opensesh.testing.scripted.ScriptedModel`.
 
 A script is a list of turns, each the answer to one model call; a turn is a list of steps::
 
@@ -15,33 +15,33 @@ A script is a list of turns, each the answer to one model call; a turn is a list
     ---
     TITLE Fixing the bug
 
-``SAY words``, ``THINK words``
-    Text and reasoning. One right after another of its kind goes on where that ended, to the letter.
+``SAY text``, ``THINK text``
+    Text and reasoning. Consecutive steps of one kind are joined without a separator.
 ``CALL tool {json}``
-    A tool call. Without the JSON, an indented block holds its arguments in fragments, one a line, which may well
-    be broken. ``id=...`` after the tool fixes the call's id.
+    A tool call. Without the JSON, an indented block contains the arguments in fragments, one a line, which may be
+    invalid. ``id=...`` after the tool sets the call's id.
 ``META {json}``
     Provider metadata of the text, reasoning or call before it; otherwise of the whole answer.
 ``USAGE input=9 output=4``
-    Tokens; also ``reasoning``, ``cache_read``, ``cache_write`` and ``total``. ``USAGE 9000`` is the usage of a
-    prompt of so many tokens by :func:`prompt_usage`.
+    Tokens; also ``reasoning``, ``cache_read``, ``cache_write`` and ``total``. ``USAGE 9000`` is the default usage of a
+    prompt with that many tokens.
 ``FINISH reason``
-    Why it ended, where that is not ``tool-calls`` after a call and ``stop`` otherwise.
+    The finish reason; the default is ``tool-calls`` after a call and ``stop`` otherwise.
 ``ERROR kind``
-    The call fails here, and the turn ends: one of :data:`KINDS`, or an HTTP status. ``after=2`` asks to wait
-    (``form=date`` and ``form=ms`` are the other ways to say it); also ``status=503`` and ``message="..."``.
+    The call fails here, and the turn ends: one of :data:`FAILURE_KINDS`, or an HTTP status. ``after=2`` asks to wait
+    (in the forms ``form=date`` and ``form=ms`` too); also ``status=503`` and ``message="..."``.
 ``WAIT 0.5``, ``HANG``
-    Seconds of silence; silence for ever.
+    Seconds of silence; silence until the caller cancels.
 ``SPLIT 3``, ``SPLIT word``
-    How much of what follows comes in one delta. Without it a step is one delta.
+    The size of the deltas that follow. Without it a step is one delta.
 ``DRIP 0.01``
-    Seconds before each delta that follows; on a wire, every frame then comes in two halves.
-``EXPECT last words``
-    What the request must hold: in its last message, in its ``system`` prompt, or as ``tools`` on offer.
-``TITLE words``
-    Opens a turn that answers a request for a title, whenever that comes, and no other.
+    Seconds before each delta that follows; over HTTP, every frame then comes in two halves.
+``EXPECT last text``
+    What the request must contain: in its last message, in its ``system`` prompt, or as ``tools``.
+``TITLE text``
+    Begins a turn that answers title requests, whenever they come, and no others.
 
-Words that begin or end with a space, or begin with a quotation mark, are written as a JSON string.
+Text that begins or ends with a space, or begins with a quotation mark, is written as a JSON string.
 ``str(script)`` is the text form and :meth:`Script.parse` reads it; :func:`turn` and :func:`script` build the same
 objects in Python.
 """
@@ -81,11 +81,11 @@ _SEPARATOR = "---"
 
 
 class InvalidScriptError(OpenseshError):
-    """A script that cannot be played: which line, or which step of which turn, and why. All count from 1."""
+    """The script is invalid: the reason, and the line, or the turn and step, counted from 1."""
 
     def __init__(self, reason: str, *, line: int = 0, turn: int = 0, step: int = 0) -> None:
-        places = (("line", line), ("turn", turn), ("step", step))
-        where = ", ".join(f"{name} {number}" for name, number in places if number)
+        position = (("line", line), ("turn", turn), ("step", step))
+        where = ", ".join(f"{name} {number}" for name, number in position if number)
         super().__init__(f"{where}: {reason}" if where else reason, line=line, turn=turn, step=step)
         self.reason = reason
         self.line = line
@@ -94,13 +94,13 @@ class InvalidScriptError(OpenseshError):
 
 
 class ScriptTurn(Struct, frozen=True):
-    """The answer to one model call. Raises :class:`InvalidScript` if it cannot be played."""
+    """The answer to one model call. Raises :class:`InvalidScriptError` if the steps do not fit together."""
 
     steps: tuple[ScriptStep, ...]
 
     def __post_init__(self) -> None:
         if not self.steps:
-            raise InvalidScriptError("a turn without steps; an empty answer is FINISH stop")
+            raise InvalidScriptError("a turn needs steps; an empty answer is FINISH stop")
         for number, step in enumerate(self.steps, start=1):
             problem = step.problem() or _misplaced(step, self.steps[: number - 1])
             if problem:
@@ -108,7 +108,7 @@ class ScriptTurn(Struct, frozen=True):
 
     @property
     def is_title(self) -> bool:
-        """Whether it answers requests for a title, and only those."""
+        """Whether it answers title requests, and only those."""
         return any(isinstance(step, Title) for step in self.steps)
 
     def __str__(self) -> str:
@@ -116,19 +116,19 @@ class ScriptTurn(Struct, frozen=True):
 
 
 class Script(Struct, frozen=True):
-    """What a model says, call by call. ``str(script)`` can be parsed again, and gives an equal script."""
+    """The answers of a model, call by call. Parsing ``str(script)`` gives an equal script."""
 
     turns: tuple[ScriptTurn, ...]
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Read the text form. Raises :class:`InvalidScript` with the line."""
+        """Parse the text form; raises :class:`InvalidScriptError` with the line."""
         lines = list(_scan(text, strict=True))
         return cls(tuple(_turn(group) for group in _groups(lines)) if lines else ())
 
     @classmethod
     def read(cls, path: Path) -> Self:
-        """Read a file that holds the text form."""
+        """Parse a file."""
         try:
             return cls.parse(path.read_text("utf-8"))
         except InvalidScriptError as error:
@@ -139,67 +139,76 @@ class Script(Struct, frozen=True):
 
 
 def turn(*steps: ScriptStep | str) -> ScriptTurn:
-    """One turn; a string is something to say."""
+    """Build a turn; a string is a :class:`Say` step."""
     return ScriptTurn(tuple(Say(step) if isinstance(step, str) else step for step in steps))
 
 
 def script(*turns: ScriptTurn | ScriptStep | str | Sequence[ScriptStep | str]) -> Script:
-    """A script. Each argument is one turn: made, as a sequence of steps, or as its only step."""
+    """Build a script. Each argument is a turn, a sequence of steps, or the only step of a turn."""
     built: list[ScriptTurn] = []
-    for number, given in enumerate(turns, start=1):
+    for number, item in enumerate(turns, start=1):
         try:
-            built.append(_as_turn(given))
+            if isinstance(item, ScriptTurn):
+                built.append(item)
+            elif isinstance(item, str) or not isinstance(item, Sequence):
+                built.append(turn(item))
+            else:
+                built.append(turn(*item))
         except InvalidScriptError as error:
             raise InvalidScriptError(error.reason, turn=number, step=error.step) from None
     return Script(tuple(built))
 
 
 def parse_prompt(text: str) -> list[list[ScriptTurn]]:
-    """The script inside a prompt: for each model call, the turns its attempts are answered with.
+    """Return the script in a prompt: for each model call, one turn for each attempt.
 
-    Lines that are not of a script are passed over, and there may be none. Words arrive one by one, each with the
-    space after it; a failure ends an attempt, and what follows answers the next one. Sessions recorded with
-    OpenCode were made by prompts of this kind, which also know ``SLOW 8`` (wait) and ``FAIL 429``.
+    Other lines are ignored, and there may be no script at all. Words arrive one by one, each with the space after it;
+    a failure ends an attempt, and what follows answers the next one. Sessions recorded with OpenCode were made by such
+    prompts, which also use ``SLOW 8`` (wait) and ``FAIL 429``.
     """
     groups = _groups(_scan(text, strict=False))
-    spoken = [group for group in groups if group[0].step is not None]
-    return [[_turn(attempt) for attempt in _attempts(group)] for group in spoken]
+    nonempty = [group for group in groups if group[0].step is not None]
+    return [[_turn(attempt) for attempt in _attempts(group)] for group in nonempty]
 
 
-class _Line(NamedTuple):
+class _ScriptLine(NamedTuple):
     number: int
     step: ScriptStep | None
-    """``None`` is the line between two turns."""
+    """``None``: a separator between turns."""
 
 
 _STEPS: dict[str, type[ScriptStep]] = {kind.keyword: kind for kind in get_args(ScriptStep)}
 _PARSERS = {keyword: kind.parse for keyword, kind in _STEPS.items()} | {"FAIL": Fail.recorded, "SLOW": Wait.parse}
 
 
-def _scan(text: str, *, strict: bool) -> Iterator[_Line]:
+def _scan(text: str, *, strict: bool) -> Iterator[_ScriptLine]:
     lines = text.replace("\r\n", "\n").split("\n")
     index = 0
     while index < len(lines):
         line = lines[index]
         index += 1
         number = index
-        found = _LINE.fullmatch(line)
+        match = _LINE.fullmatch(line)
         if line.rstrip() == _SEPARATOR:
-            yield _Line(number, None)
-        elif found and found[1] in _PARSERS:
-            keyword, rest = found[1], found[2] or ""
-            block, index = _block(lines, index) if _takes_block(keyword, rest) else (None, index)
-            yield _Line(number, _parse(keyword, rest, block, number))
+            yield _ScriptLine(number, None)
+        elif match and match[1] in _PARSERS:
+            keyword, rest = match[1], match[2] or ""
+            block = None
+            if "{" not in rest if keyword == "CALL" else not rest and keyword in ("SAY", "THINK", "TITLE"):
+                block, index = _indented_block(lines, index)
+            try:
+                step = _PARSERS[keyword](rest, block)
+            except ValueError as error:
+                raise InvalidScriptError(f"{keyword}: {error}", line=number) from None
+            yield _ScriptLine(number, step)
         elif strict and line.strip() and not line.startswith("#"):
-            raise InvalidScriptError(f"{line.strip()[:60]!r} begins with none of {', '.join(_STEPS)}", line=number)
+            raise InvalidScriptError(
+                f"{line.strip()[:60]!r} does not begin with one of {', '.join(_STEPS)}", line=number
+            )
 
 
-def _takes_block(keyword: str, rest: str) -> bool:
-    return "{" not in rest if keyword == "CALL" else not rest and keyword in ("SAY", "THINK", "TITLE")
-
-
-def _block(lines: list[str], start: int) -> tuple[str | None, int]:
-    """The indented lines from ``start`` on, and where they end."""
+def _indented_block(lines: list[str], start: int) -> tuple[str | None, int]:
+    """Return the text of the indented lines from ``start`` on, and where they end."""
     end = start
     while end < len(lines) and (not lines[end].strip() or lines[end][0] in " \t"):
         end += 1
@@ -208,16 +217,9 @@ def _block(lines: list[str], start: int) -> tuple[str | None, int]:
     return (unindent(lines[start:end]) if end > start else None), end
 
 
-def _parse(keyword: str, rest: str, block: str | None, number: int) -> ScriptStep:
-    try:
-        return _PARSERS[keyword](rest, block)
-    except ValueError as error:
-        raise InvalidScriptError(f"{keyword}: {error}", line=number) from None
-
-
-def _groups(lines: Iterable[_Line]) -> list[list[_Line]]:
-    """The lines of each turn; an empty turn is left as the line that ends it."""
-    groups: list[list[_Line]] = [[]]
+def _groups(lines: Iterable[_ScriptLine]) -> list[list[_ScriptLine]]:
+    """Return the lines of each turn; an empty turn keeps the line that ends it."""
+    groups: list[list[_ScriptLine]] = [[]]
     last = 0
     for line in lines:
         last = line.number
@@ -226,51 +228,45 @@ def _groups(lines: Iterable[_Line]) -> list[list[_Line]]:
             groups.append([])
         else:
             groups[-1].append(line)
-    groups[-1] = groups[-1] or [_Line(last, None)]
+    groups[-1] = groups[-1] or [_ScriptLine(last, None)]
     return groups
 
 
-def _turn(lines: list[_Line]) -> ScriptTurn:
+def _turn(lines: list[_ScriptLine]) -> ScriptTurn:
     try:
         return ScriptTurn(tuple(line.step for line in lines if line.step is not None))
     except InvalidScriptError as error:
         raise InvalidScriptError(error.reason, line=lines[max(0, error.step - 1)].number) from None
 
 
-def _attempts(lines: list[_Line]) -> list[list[_Line]]:
-    attempts: list[list[_Line]] = [[]]
+def _attempts(lines: list[_ScriptLine]) -> list[list[_ScriptLine]]:
+    attempts: list[list[_ScriptLine]] = [[]]
     for number, step in lines:
         if attempts[-1] and isinstance(attempts[-1][-1].step, Fail):
             attempts.append([])
         if not attempts[-1]:
-            attempts[-1].append(_Line(number, Split("word")))
-        spoken = type(step)(f"{step.text} ") if isinstance(step, Say | Think) else step
-        attempts[-1].append(_Line(number, spoken))
+            attempts[-1].append(_ScriptLine(number, Split("word")))
+        with_space = type(step)(f"{step.text} ") if isinstance(step, Say | Think) else step
+        attempts[-1].append(_ScriptLine(number, with_space))
     return attempts
 
 
-def _as_turn(given: ScriptTurn | ScriptStep | str | Sequence[ScriptStep | str]) -> ScriptTurn:
-    if isinstance(given, ScriptTurn):
-        return given
-    return turn(given) if isinstance(given, str) or not isinstance(given, Sequence) else turn(*given)
-
-
 def _misplaced(step: ScriptStep, before: Sequence[ScriptStep]) -> str:
-    """What is wrong with ``step`` coming after the steps ``before`` it, or nothing."""
+    """Return why ``step`` cannot follow the steps ``before`` it, or an empty string."""
     seen = {type(other) for other in before}
     match step:
         case _ if before and isinstance(before[-1], Fail | Hang):
-            problem = f"nothing can follow {before[-1].keyword}, which ends the turn"
+            problem = f"{before[-1].keyword} ends the turn, so no step can follow it"
         case ReportUsage() | FinishWith() if type(step) in seen:
-            problem = "once a turn is enough"
+            problem = "only one in a turn"
         case Title() if seen - {Expect, Split, Drip}:
-            problem = "it opens its turn"
+            problem = "it has to begin its turn"
         case CallTool() if Title in seen:
-            problem = "a title calls no tools"
+            problem = "a title cannot call tools"
         case CallTool() if step.id and any(isinstance(other, CallTool) and other.id == step.id for other in before):
-            problem = f"the id {step.id} is taken by an earlier call"
+            problem = f"the id {step.id} is used by an earlier call"
         case Say() | Think() | CallTool() if FinishWith in seen:
-            problem = "the answer ended with FINISH"
+            problem = "FINISH ended the answer"
         case _:
             problem = ""
     return problem

@@ -1,13 +1,25 @@
-"""From a turn of a script to what happens: events, pauses, and the error a failure stands for."""
+"""From a turn of a script to events, pauses and errors; and what a script needs to know of a request."""
 
 from __future__ import annotations
 
 import json
 import re
+from email.utils import formatdate
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from ...errors import ModelConnectionError, ModelError
 from ...models import failures
+from ...models.request import (
+    Assistant,
+    File,
+    Reasoning,
+    System,
+    Text,
+    ToolResults,
+    ToolUse,
+    ToolUseResult,
+    User,
+)
 from ...models.stream_events import (
     Finish,
     FinishReason,
@@ -27,26 +39,42 @@ from ...models.stream_events import (
     ToolInputStart,
     Usage,
 )
-from ...models.wire_helpers import tool_call
-from .steps import CallTool, Drip, Fail, FinishWith, Hang, Meta, ReportUsage, Say, ScriptStep, Split, Think, Title, Wait
+from ...models.wire_helpers import encode_json, tool_call
+from .steps import (
+    CallTool,
+    Drip,
+    Fail,
+    FinishWith,
+    Hang,
+    Meta,
+    ReportUsage,
+    Say,
+    ScriptStep,
+    Split,
+    Think,
+    Title,
+    Wait,
+    prompt_usage,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
+    from ...models.request import ModelMessage, Request
     from .language import ScriptTurn
     from .steps import FailureKind
 
 Action: TypeAlias = StreamEvent | Wait | Hang | Fail
 
-_BROKEN: dict[FailureKind, str] = {
+_CONNECTION_FAILURES: dict[FailureKind, str] = {
     "reset": "The connection was reset",
-    "malformed": "The stream held something that is no JSON object",
+    "malformed": "The stream contained something other than a JSON object",
     "torn": "The stream ended in the middle of a character",
 }
 
 
 class ErrorResponse(NamedTuple):
-    """A failure as a provider would put it into words."""
+    """The response of a provider to a call that fails."""
 
     status: int
     type: str
@@ -56,11 +84,11 @@ class ErrorResponse(NamedTuple):
 
     @property
     def body(self) -> dict[str, Any]:
-        """The error as OpenAI spells it."""
+        """The body in OpenAI's format."""
         return {"error": {"message": self.message, "type": self.type, "code": self.code}}
 
 
-_REFUSALS: dict[FailureKind, tuple[int, str, str, str]] = {
+_ERROR_RESPONSES: dict[FailureKind, tuple[int, str, str, str]] = {
     "auth": (401, "authentication_error", "invalid_api_key", "The key was not accepted"),
     "overflow": (
         400,
@@ -75,67 +103,72 @@ _REFUSALS: dict[FailureKind, tuple[int, str, str, str]] = {
 
 
 def error_response(fail: Fail, now: float) -> ErrorResponse | None:
-    """What the provider says, for failures that it puts into words; ``None`` for those of the wire."""
-    if fail.kind in _BROKEN:
+    """Return the response for a failure, or ``None`` for a failure of the connection."""
+    if fail.kind in _CONNECTION_FAILURES:
         return None
-    headers = _retry_headers(fail, now)
+    headers: dict[str, str] = {}
+    if fail.after is not None and fail.form == "date":
+        headers = {"retry-after": formatdate(now + fail.after, usegmt=True)}
+    elif fail.after is not None:
+        name, factor = ("retry-after-ms", 1000) if fail.form == "ms" else ("retry-after", 1)
+        headers = {name: f"{fail.after * factor:g}"}
     if fail.kind == "status":
-        # Every status has this type in recorded sessions, and the error's body is stored with them.
+        # In recorded sessions every status has this type, and the error's body is stored with them.
         status = fail.status or 500
         return ErrorResponse(status, "rate_limit_error", status, fail.message or "scripted failure", headers)
-    status, kind, code, message = _REFUSALS[fail.kind]
+    status, kind, code, message = _ERROR_RESPONSES[fail.kind]
     return ErrorResponse(fail.status or status, kind, code, fail.message or message, headers)
 
 
 def model_error(fail: Fail, now: float, *, begun: bool) -> ModelError:
-    """The error an adapter raises for ``fail``, before the answer began or in the middle of it."""
-    said = error_response(fail, now)
-    if said is None:
-        return ModelConnectionError(fail.message or _BROKEN[fail.kind], url="scripted:")
+    """Return the error that an adapter raises for ``fail``, before or after the answer began."""
+    response = error_response(fail, now)
+    if response is None:
+        return ModelConnectionError(fail.message or _CONNECTION_FAILURES[fail.kind], url="scripted:")
     if begun:
-        return failures.from_stream_error(said.body, url="scripted:")
-    return failures.from_response(said.status, said.headers, json.dumps(said.body), "scripted:")
+        return failures.from_stream_error(response.body, url="scripted:")
+    return failures.from_response(response.status, response.headers, json.dumps(response.body), "scripted:")
 
 
-def actions_of(turn: ScriptTurn, usage: Usage, mark: str) -> list[Action]:
-    """What happens in ``turn``. Ids of calls begin with ``call_`` and ``mark``; the rest are unique within the turn."""
-    score = _Score(mark)
+def actions_of(turn: ScriptTurn, usage: Usage, id_prefix: str) -> list[Action]:
+    """Return the actions of ``turn``. Ids of calls begin with ``call_`` and ``id_prefix``."""
+    builder = _ActionBuilder(id_prefix)
     for step, metadata in _with_metadata(turn.steps):
-        score.add(step, metadata)
+        builder.add(step, metadata)
     if not isinstance(turn.steps[-1], Fail | Hang):
-        score.close()
-        score.finish(turn, usage)
-    return score.actions
+        builder.close()
+        builder.finish(turn, usage)
+    return builder.actions
 
 
-class _Score:
-    """Writes down actions, step by step."""
+class _ActionBuilder:
+    """Collects the actions of a turn, step by step."""
 
-    def __init__(self, mark: str) -> None:
+    def __init__(self, id_prefix: str) -> None:
         self.actions: list[Action] = []
-        self._mark = mark
-        self._begun = False
+        self._id_prefix = id_prefix
+        self._started = False
         self._piece: tuple[type[TextEnd] | type[ReasoningEnd], str] | None = None
         self._pieces = 0
         self._calls = 0
         self._size: int | str | None = None
-        self._drip = 0.0
+        self._drip_seconds = 0.0
         self._metadata: Metadata = {}
 
     def add(self, step: ScriptStep, metadata: Metadata | None) -> None:
         match step:
             case Say() | Title():
-                self._words(step.text, metadata, TextStart, TextDelta, TextEnd)
+                self._add_text(step.text, metadata, TextStart, TextDelta, TextEnd)
             case Think():
-                self._words(step.text, metadata, ReasoningStart, ReasoningDelta, ReasoningEnd)
+                self._add_text(step.text, metadata, ReasoningStart, ReasoningDelta, ReasoningEnd)
             case CallTool():
-                self._call(step, metadata)
+                self._add_call(step, metadata)
             case Meta():
                 self._metadata = self._metadata | step.data
             case Split():
                 self._size = step.size
             case Drip():
-                self._drip = step.seconds
+                self._drip_seconds = step.seconds
             case Wait() | Hang() | Fail():
                 self.actions.append(step)
             case _:
@@ -148,7 +181,7 @@ class _Score:
             self._piece = None
 
     def finish(self, turn: ScriptTurn, usage: Usage) -> None:
-        self._begin()
+        self._start()
         usage = next((step.usage for step in turn.steps if isinstance(step, ReportUsage)), usage)
         reason: FinishReason = "tool-calls" if self._calls else "stop"
         for step in turn.steps:
@@ -156,12 +189,12 @@ class _Score:
         self.actions.append(FinishStep(reason=reason, usage=usage, metadata=self._metadata or None))
         self.actions.append(Finish(reason=reason, usage=usage))
 
-    def _begin(self) -> None:
-        if not self._begun:
-            self._begun = True
+    def _start(self) -> None:
+        if not self._started:
+            self._started = True
             self.actions += (Start(), StartStep())
 
-    def _words(
+    def _add_text(
         self,
         text: str,
         metadata: Metadata | None,
@@ -169,7 +202,7 @@ class _Score:
         delta: type[TextDelta] | type[ReasoningDelta],
         end: type[TextEnd] | type[ReasoningEnd],
     ) -> None:
-        self._begin()
+        self._start()
         if self._piece is None or self._piece[0] is not end:
             self.close()
             piece_id = f"{'text' if end is TextEnd else 'reasoning'}-{self._pieces}"
@@ -177,30 +210,30 @@ class _Score:
             self._piece = (end, piece_id)
             self.actions.append(start(id=piece_id))
         for chunk in _chunks(text, self._size):
-            self._delta(delta(id=self._piece[1], text=chunk))
+            self._add_delta(delta(id=self._piece[1], text=chunk))
         if metadata is not None:
             self.close(metadata)
 
-    def _call(self, step: CallTool, metadata: Metadata | None) -> None:
-        self._begin()
+    def _add_call(self, step: CallTool, metadata: Metadata | None) -> None:
+        self._start()
         self.close()
-        call_id = step.id or f"call_{self._mark}_{self._calls}"
+        call_id = step.id or f"call_{self._id_prefix}_{self._calls}"
         self._calls += 1
         self.actions.append(ToolInputStart(id=call_id, name=step.name))
         size = self._size if isinstance(self._size, int) else None
         for chunk in step.fragments or _chunks(step.arguments, size):
-            self._delta(ToolInputDelta(id=call_id, text=chunk))
+            self._add_delta(ToolInputDelta(id=call_id, text=chunk))
         self.actions.append(ToolInputEnd(id=call_id))
         self.actions.append(tool_call(call_id, step.name, step.arguments, metadata))
 
-    def _delta(self, delta: TextDelta | ReasoningDelta | ToolInputDelta) -> None:
-        if self._drip:
-            self.actions.append(Wait(self._drip))
+    def _add_delta(self, delta: TextDelta | ReasoningDelta | ToolInputDelta) -> None:
+        if self._drip_seconds:
+            self.actions.append(Wait(self._drip_seconds))
         self.actions.append(delta)
 
 
 def _with_metadata(steps: tuple[ScriptStep, ...]) -> Iterator[tuple[ScriptStep, Metadata | None]]:
-    """Each step with the metadata that belongs to it; metadata of the whole answer stays a step of its own."""
+    """Yield each step with its metadata; metadata of the whole answer stays a separate step."""
     previous: ScriptStep | None = None
     for step, following in zip(steps, (*steps[1:], None), strict=True):
         content = isinstance(step, Say | Think | CallTool | Title)
@@ -217,15 +250,96 @@ def _chunks(text: str, size: int | str | None) -> list[str]:
     return [text[start : start + size] for start in range(0, len(text), size)]
 
 
-def _retry_headers(fail: Fail, now: float) -> dict[str, str]:
-    if fail.after is None:
-        return {}
-    match fail.form:
-        case "seconds":
-            return {"retry-after": f"{fail.after:g}"}
-        case "ms":
-            return {"retry-after-ms": f"{fail.after * 1000:g}"}
-        case "date":
-            from email.utils import formatdate
+def is_title(request: Request) -> bool:
+    """Return whether ``request`` asks for a title: no tools, and a system prompt that begins with "title"."""
+    if request.tools:
+        return False
+    opening = next((message.text for message in request.messages if isinstance(message, System)), "")
+    return "title" in opening[:200].lower()
 
-            return {"retry-after": formatdate(now + fail.after, usegmt=True)}
+
+def chat_usage(request: Request) -> Usage:
+    """Return usage by the size of the request: a token is four characters of its messages in OpenAI's chat format."""
+    return prompt_usage(len(json.dumps(chat_messages(request))) // 4)
+
+
+def chat_messages(request: Request) -> list[dict[str, Any]]:
+    """Return the messages of ``request`` in the format of OpenAI's chat completions."""
+    return [converted for message in request.messages for converted in _chat_messages(message)]
+
+
+def request_tail(request: Request) -> str:
+    """Return the end of the last three messages, for error messages."""
+    shown = [f"  [{role_of(message)}] {text_of(message)[-400:]}" for message in request.messages[-3:]]
+    return "\n".join(shown) or "  (no messages)"
+
+
+def role_of(message: ModelMessage) -> str:
+    """Return the role of a message: ``system``, ``user``, ``assistant`` or ``tool``."""
+    return str(message.__struct_config__.tag)
+
+
+def text_of(message: ModelMessage) -> str:
+    """Return everything in a message as text."""
+    if isinstance(message, System):
+        return message.text
+    return "\n".join(map(_part_text, message.content))
+
+
+def _part_text(part: Text | File | Reasoning | ToolUse | ToolUseResult) -> str:
+    match part:
+        case Text() | Reasoning():
+            return part.text
+        case File():
+            return f"({part.mime} {part.filename or ''})"
+        case ToolUse():
+            return f"{part.name} {encode_json(part.input).decode()}"
+        case ToolUseResult():
+            return "\n".join(map(_part_text, part.output))
+
+
+def _chat_messages(message: ModelMessage) -> list[dict[str, Any]]:
+    match message:
+        case System():
+            return [{"role": "system", "content": message.text}]
+        case User():
+            return [{"role": "user", "content": _chat_content(message.content)}]
+        case Assistant():
+            return [_chat_answer(message)]
+        case ToolResults():
+            return [
+                {"role": "tool", "tool_call_id": result.id, "content": _part_text(result)} for result in message.content
+            ]
+
+
+def _chat_content(content: Sequence[Text | File]) -> str | list[dict[str, Any]]:
+    if len(content) == 1 and isinstance(content[0], Text):
+        return content[0].text
+    return [
+        {"type": "text", "text": part.text}
+        if isinstance(part, Text)
+        else {"type": "image_url", "image_url": {"url": part.url}}
+        for part in content
+    ]
+
+
+def _chat_answer(message: Assistant) -> dict[str, Any]:
+    parts = message.content
+    converted: dict[str, Any] = {
+        "role": "assistant",
+        "content": "".join(part.text for part in parts if isinstance(part, Text)),
+    }
+    reasoning = "".join(part.text for part in parts if isinstance(part, Reasoning))
+    if reasoning:
+        converted["reasoning_content"] = reasoning
+    calls = [part for part in parts if isinstance(part, ToolUse)]
+    if calls:
+        converted["tool_calls"] = [
+            {
+                "id": call.id,
+                "type": "function",
+                "function": {"name": call.name, "arguments": encode_json(call.input).decode()},
+            }
+            for call in calls
+        ]
+    return converted

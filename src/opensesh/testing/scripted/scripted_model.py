@@ -1,6 +1,6 @@
-"""A model that says what it was told to say: :class:`ScriptedModel`.
+"""A provider that plays a script: :class:`ScriptedModel`.
 
-It is a :class:`~opensesh.models.request.Provider` like any other, needs no network, and remembers what it was asked::
+It needs no network, and records the requests::
 
     model = ScriptedModel('CALL read {"filePath": "a.py"}\\n---\\nSAY Done.')
     ...  # run a session on it
@@ -12,6 +12,7 @@ It is a :class:`~opensesh.models.request.Provider` like any other, needs no netw
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import threading
 import time
@@ -22,80 +23,79 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self
 from ...errors import ModelError
 from ...models.model import SCRIPTED_PROMPT
 from ...models.request import Assistant, Request, System, Text, User
-from ...models.request import ModelMessage as Message
 from ...models.stream_events import Finish
 from ...models.wire_helpers import encode_json
 from .language import InvalidScriptError, Script, ScriptTurn, parse_prompt
-from .playback import Action, actions_of, model_error
-from .requests import chat_usage, ending, is_title, role_of, text_of
+from .playback import Action, actions_of, chat_usage, is_title, model_error, request_tail, role_of, text_of
 from .steps import Expect, Fail, Hang, Say, Split, Title, Wait, prompt_usage
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 
+    from ...models.request import ModelMessage
     from ...models.stream_events import StreamEvent, Usage
 
 TITLE = "Scripted title for session"
-"""What a request for a title is answered with where the script holds none."""
+"""The answer to a title request if the script has none."""
 
 SUMMARY = "Summary: we ran scripted steps. Next: continue."
-"""What a prompted model answers when it is offered no tools and the prompt is no script: a request to compact."""
+"""The answer of a prompted model to a request without tools and without a script: a request to compact."""
 
 
 class ScriptMismatchError(ModelError):
-    """A call that the script has no answer to. ``number`` counts calls from 0."""
+    """The script has no answer to a call. ``number`` counts calls from 0."""
 
     def __init__(self, number: int, reason: str, request: Request) -> None:
-        super().__init__(f"call {number}: {reason}. The request ended with:\n{ending(request)}")
+        super().__init__(f"call {number}: {reason}. The request ended with:\n{request_tail(request)}")
         self.number = number
 
 
 class ScriptExhaustedError(ScriptMismatchError):
-    """The model was asked once more than its script provides for."""
+    """There were more calls than the script has turns."""
 
 
 class UnmetExpectationError(ScriptMismatchError):
-    """The request was not what the script expects at this point."""
+    """The request does not contain what the script expects."""
 
 
 class ScriptedCall(NamedTuple):
-    """One call, and the turn that answers it."""
+    """One call and the turn that answers it."""
 
     number: int
-    """Counts from 0: an index into ``calls``, or into ``title_calls``."""
+    """Index into ``calls``, or into ``title_calls``."""
     request: Request
     turn: ScriptTurn
     usage: Usage
-    """What is reported if the turn does not say."""
-    mark: str
-    """What keeps the ids of this answer apart from those of every other."""
+    """The usage to report if the turn has none."""
+    id_prefix: str
+    """Keeps the ids of this answer apart from those of the others."""
     title: bool = False
 
     @property
     def actions(self) -> list[Action]:
-        """What happens, in order: events, pauses, and at most one failure, at the end."""
-        return actions_of(self.turn, self.usage, self.mark)
+        """The actions in order: events, pauses, and at most one failure, at the end."""
+        return actions_of(self.turn, self.usage, self.id_prefix)
 
 
-class _Source(Protocol):
-    """Where the next turn comes from."""
+class _TurnSource(Protocol):
+    """Provides the turns."""
 
     def take(self, request: Request, *, title: bool) -> tuple[ScriptTurn, str]:
-        """The turn that answers ``request``, and the mark for its ids. Raises ``LookupError`` where there is none."""
+        """Return the next turn and the prefix of its ids; raises ``LookupError`` if none is left."""
         ...
 
     def left(self) -> list[ScriptTurn]:
-        """What was not asked for."""
+        """Return the turns that were not used."""
         ...
 
 
 class ScriptedModel:
     """Plays a script: one turn for each call, in the order of the calls.
 
-    A request for a title is answered by the next ``TITLE`` turn, then by the last one again, and by :data:`TITLE`
-    where there is none; it uses up nothing else, since it comes whenever it comes. Calls may overlap, and come from
-    several threads. Sessions that run at the same time get a script each by way of ``sessions``: the first whose key
-    occurs in something the user said answers, unless ``route`` names the key; the main ``script`` answers the rest.
+    A title request is answered by the next ``TITLE`` turn, then by the last one again, and by :data:`TITLE` if there is
+    none; it uses no other turn, since it may come at any time. Calls may overlap, and come from several threads.
+    Concurrent sessions get a script each through ``sessions``: the first whose key occurs in a user message answers,
+    unless ``route`` returns the key; the main ``script`` answers the rest.
     """
 
     def __init__(
@@ -108,16 +108,17 @@ class ScriptedModel:
         sleep: Callable[[float], Awaitable[None]] | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """No script at all is :meth:`prompted`.
+        """Without a script it is :meth:`prompted`.
 
-        ``usage`` counts where a turn does not; without it every such call has a prompt of 1,000 tokens.
+        ``usage`` computes the usage of turns without ``USAGE``; the default is a prompt of 1,000 tokens.
         """
-        self._sources: dict[str, _Source] = {
-            key: _Queue(_as_script(own), f"s{index}_") for index, (key, own) in enumerate((sessions or {}).items())
+        self._sources: dict[str, _TurnSource] = {
+            key: _ScriptedTurns(_as_script(text), f"s{index}_")
+            for index, (key, text) in enumerate((sessions or {}).items())
         }
-        self._main: _Source = _Prompts() if script is None else _Queue(_as_script(script), "")
-        self._route = route or self._occurring
-        self._usage = usage or (chat_usage if script is None else _flat_usage)
+        self._main: _TurnSource = _PromptedTurns() if script is None else _ScriptedTurns(_as_script(script), "")
+        self._route = route or self._session_key
+        self._usage: Callable[[Request], Usage] = usage or (chat_usage if script is None else _fixed_usage)
         self._sleep = sleep
         self.clock = clock
         self._lock = threading.Lock()
@@ -128,57 +129,55 @@ class ScriptedModel:
 
     @classmethod
     def from_file(cls, path: str | Path, **options: Any) -> Self:
-        """Play the script in a file. ``options`` as for the constructor."""
+        """Play the script in a file. ``options`` are those of the constructor."""
         return cls(Script.read(Path(path)), **options)
 
     @classmethod
     def prompted(cls, **options: Any) -> Self:
-        """Play what the user says: the last prompt is the script, and the answers since then say how far it got.
+        """Play the last prompt as a script; the answers since then show how far it got.
 
-        Nothing is remembered between calls but failures, so it serves any number of sessions, and goes on where it was
-        after a restart. A prompt that is no script is answered with ``You said: ...``. Usage is counted by
-        :func:`~opensesh.testing.scripted.requests.chat_usage`.
+        It keeps no state but failures, so it serves any number of sessions and continues after a restart. A prompt that
+        is not a script is answered with ``You said: ...``. Usage depends on the size of the request.
         """
         return cls(None, **options)
 
     @classmethod
     def named(cls, name: str, **options: Any) -> Self:
-        """The model ``scripted/<name>`` of a configuration: ``prompt``, or the path of a script."""
+        """Return the model ``scripted/<name>`` of a configuration: ``prompt``, or the path of a script."""
         return cls.prompted(**options) if name == SCRIPTED_PROMPT else cls.from_file(name, **options)
 
     @property
     def is_prompted(self) -> bool:
-        """Whether prompts are its script."""
-        return isinstance(self._main, _Prompts)
+        """Whether it plays prompts."""
+        return isinstance(self._main, _PromptedTurns)
 
     @property
     def calls(self) -> tuple[ScriptedCall, ...]:
-        """Every call but those for titles, in order. The requests are those that were sent, not copies."""
+        """All calls except title requests, in order. The requests are the objects that were sent, not copies."""
         return tuple(self._calls)
 
     @property
     def title_calls(self) -> tuple[ScriptedCall, ...]:
-        """The calls for titles."""
+        """The title requests."""
         return tuple(self._titles)
 
     @property
     def dropped(self) -> tuple[int, ...]:
-        """The numbers of the calls whose answer was not read to its end."""
+        """The numbers of the calls whose answer was not read to the end."""
         return tuple(self._dropped)
 
     def model_text(self, number: int) -> str:
-        """Everything the model saw in a call, as text, a message after the other."""
+        """Return everything in the messages of a call, as text."""
         return "\n".join(f"[{role_of(message)}] {text_of(message)}" for message in self._calls[number].request.messages)
 
     def tools_offered(self, number: int) -> tuple[str, ...]:
-        """The names of the tools that were on offer in a call."""
+        """Return the names of the tools that were offered in a call."""
         return tuple(tool.name for tool in self._calls[number].request.tools)
 
     def prefix_digest(self, number: int, messages: int | None = None) -> str:
-        """A digest of the tools and the first ``messages`` messages of a call (all, without a number).
+        """Return a digest of the tools and the first ``messages`` messages of a call (default: all).
 
-        Two calls with equal digests share that prefix in a provider's cache. Where the cache points lie is not part of
-        it.
+        Two calls with equal digests share that prefix in a provider's cache. Cache points are not part of it.
         """
         request = self._calls[number].request
         digest = hashlib.sha256(encode_json(request.tools))
@@ -189,14 +188,14 @@ class ScriptedModel:
         return digest.hexdigest()
 
     def assert_complete(self) -> None:
-        """Fail if anything went against the script: a call too many, an expectation not met, turns never asked for."""
+        """Raise ``AssertionError`` after a call too many, an unmet expectation, or unused turns."""
         __tracebackhide__ = True
         if self._failures:
             raise AssertionError(str(self._failures[0])) from self._failures[0]
         left = [turn for source in (self._main, *self._sources.values()) for turn in source.left()]
         if left:
             shown = "\n---\n".join(map(str, left[:3]))
-            raise AssertionError(f"after {len(self._calls)} calls, {len(left)} turns were never asked for:\n{shown}")
+            raise AssertionError(f"after {len(self._calls)} calls, {len(left)} turns were not used:\n{shown}")
 
     def next_call(self, request: Request, usage: Usage | None = None) -> ScriptedCall:
         """Take the turn that answers ``request``, and record the call.
@@ -209,26 +208,26 @@ class ScriptedModel:
             number = len(record)
             source = self._sources.get(self._route(request) or "", self._main)
             try:
-                turn, mark = source.take(request, title=title)
+                turn, id_prefix = source.take(request, title=title)
             except LookupError as error:
-                raise self._note(ScriptExhaustedError(number, str(error.args[0]), request)) from None
-            call = ScriptedCall(number, request, turn, usage or self._usage(request), mark, title)
+                raise self._record_failure(ScriptExhaustedError(number, str(error.args[0]), request)) from None
+            call = ScriptedCall(number, request, turn, usage or self._usage(request), id_prefix, title)
             record.append(call)
             problem = _unmet(turn, request)
             if problem:
-                raise self._note(UnmetExpectationError(number, problem, request))
+                raise self._record_failure(UnmetExpectationError(number, problem, request))
         return call
 
     async def play(self, call: ScriptedCall) -> AsyncGenerator[StreamEvent | Fail, None]:
-        """Play the turn, pauses included. A failure comes as the step that asks for it, and is the end."""
+        """Play the turn with its pauses. A failure is yielded as its step, and ends the turn."""
         ended = False
         try:
             for action in call.actions:
                 match action:
                     case Wait():
-                        await self._pause(action.seconds)
+                        await (self._sleep or asyncio.sleep)(action.seconds)
                     case Hang():
-                        await _for_ever()
+                        await asyncio.Event().wait()
                     case _:
                         ended = isinstance(action, Finish | Fail)
                         yield action
@@ -237,7 +236,7 @@ class ScriptedModel:
                 self._dropped.append(call.number)
 
     async def stream(self, request: Request) -> AsyncGenerator[StreamEvent, None]:
-        """Answer ``request`` as the script says."""
+        """Answer ``request`` with the next turn."""
         begun = False
         async with aclosing(self.play(self.next_call(request))) as actions:
             async for action in actions:
@@ -246,59 +245,51 @@ class ScriptedModel:
                 begun = True
                 yield action
 
-    async def _pause(self, seconds: float) -> None:
-        if self._sleep is not None:
-            await self._sleep(seconds)
-            return
-        import asyncio
-
-        await asyncio.sleep(seconds)
-
-    def _note(self, error: ModelError) -> ModelError:
+    def _record_failure(self, error: ModelError) -> ModelError:
         self._failures.append(error)
         return error
 
-    def _occurring(self, request: Request) -> str | None:
+    def _session_key(self, request: Request) -> str | None:
         if not self._sources:
             return None
-        said = "\n".join(text_of(message) for message in request.messages if isinstance(message, User))
-        return next((key for key in self._sources if key in said), None)
+        prompts = "\n".join(text_of(message) for message in request.messages if isinstance(message, User))
+        return next((key for key in self._sources if key in prompts), None)
 
 
-class _Queue:
-    """Turns in the order of a script, titles apart."""
+class _ScriptedTurns:
+    """The turns of a script in order; titles are separate."""
 
-    def __init__(self, script: Script, mark: str) -> None:
+    def __init__(self, script: Script, id_prefix: str) -> None:
         self._turns = [turn for turn in script.turns if not turn.is_title]
         self._titles = [turn for turn in script.turns if turn.is_title]
-        self._mark = mark
+        self._id_prefix = id_prefix
         self._taken = 0
-        self._titled = 0
+        self._titles_taken = 0
 
     def take(self, request: Request, *, title: bool) -> tuple[ScriptTurn, str]:
         if title:
-            self._titled += 1
-            return self._title(), f"{self._mark}title{self._titled}"
+            self._titles_taken += 1
+            return self._title(), f"{self._id_prefix}title{self._titles_taken}"
         if self._taken == len(self._turns):
-            raise LookupError(f"the script has {len(self._turns)} turns, and all were used")
+            raise LookupError(f"all {len(self._turns)} turns of the script were used")
         self._taken += 1
-        return self._turns[self._taken - 1], f"{self._mark}{self._taken}"
+        return self._turns[self._taken - 1], f"{self._id_prefix}{self._taken}"
 
     def _title(self) -> ScriptTurn:
-        """The next title; then, since a session may be titled more than once, the last one again."""
-        if self._titled <= len(self._titles):
-            return self._titles[self._titled - 1]
+        """Return the next title; then, since a session may get several titles, the last one again."""
+        if self._titles_taken <= len(self._titles):
+            return self._titles[self._titles_taken - 1]
         last = self._titles[-1] if self._titles else None
         if last is None or isinstance(last.steps[-1], Fail | Hang):
             return ScriptTurn((Title(TITLE),))
         return last
 
     def left(self) -> list[ScriptTurn]:
-        return self._turns[self._taken :] + self._titles[self._titled :]
+        return self._turns[self._taken :] + self._titles[self._titles_taken :]
 
 
-class _Prompts:
-    """Turns that the last prompt spells out."""
+class _PromptedTurns:
+    """The turns in the last prompt."""
 
     def __init__(self) -> None:
         self._attempts: dict[bytes, int] = {}
@@ -309,21 +300,23 @@ class _Prompts:
         texts, since = _last_prompt(request)
         calls = _scripted_calls(texts)
         if not calls:
-            said = [text for text in texts if not text.lstrip().startswith("<system-reminder>")]  # which nobody typed
-            return _words("You said: " + "\n".join(said) if request.tools else SUMMARY), "0"
+            # A system reminder is not part of the prompt.
+            prompt = [text for text in texts if not text.lstrip().startswith("<system-reminder>")]
+            answer = "You said: " + "\n".join(prompt) if request.tools else SUMMARY
+            return ScriptTurn((Split("word"), Say(f"{answer} "))), "0"
         position = _position(since, calls)
         if position >= len(calls):
-            more = "after a CALL the model is asked again, so add '---' and another turn, such as 'SAY Done'"
-            raise LookupError(f"all answers that the prompt scripts were given ({len(calls)}); {more}")
+            hint = "after a CALL the model is called again, so add '---' and another turn, such as 'SAY Done'"
+            raise LookupError(f"all {len(calls)} turns of the prompt were used; {hint}")
         attempt = self._attempt(request, len(calls[position])) if len(calls[position]) > 1 else 0
-        mark = hashlib.sha256(encode_json((len(request.messages), texts, attempt))).hexdigest()[:10]
-        return calls[position][attempt], mark
+        id_prefix = hashlib.sha256(encode_json((len(request.messages), texts, attempt))).hexdigest()[:10]
+        return calls[position][attempt], id_prefix
 
     def left(self) -> list[ScriptTurn]:
         return []
 
     def _attempt(self, request: Request, attempts: int) -> int:
-        """Which attempt this is. After the last one the count begins anew."""
+        """Return the number of this attempt. After the last one the count starts again."""
         key = hashlib.sha256(encode_json(request.messages)).digest()
         attempt = self._attempts.pop(key, 0)
         if attempt + 1 < attempts:
@@ -332,19 +325,19 @@ class _Prompts:
 
 
 def _scripted_calls(texts: list[str]) -> list[list[ScriptTurn]]:
-    """The script in the first of ``texts`` that holds one."""
+    """Return the script in the first of ``texts`` that has one."""
     for text in texts:
         try:
             calls = parse_prompt(text)
         except InvalidScriptError as error:
-            raise LookupError(f"the prompt is no script that can be played: {error}") from None
+            raise LookupError(f"the script in the prompt is invalid: {error}") from None
         if calls:
             return calls
     return []
 
 
-def _last_prompt(request: Request) -> tuple[list[str], Sequence[Message]]:
-    """The texts of the last thing the user said, and what came after it."""
+def _last_prompt(request: Request) -> tuple[list[str], Sequence[ModelMessage]]:
+    """Return the texts of the last user message, and the messages after it."""
     messages = request.messages
     for index in range(len(messages) - 1, -1, -1):
         message = messages[index]
@@ -353,8 +346,8 @@ def _last_prompt(request: Request) -> tuple[list[str], Sequence[Message]]:
     return [], messages
 
 
-def _position(since: Sequence[Message], calls: list[list[ScriptTurn]]) -> int:
-    """How many answers were given. Words put into the model's mouth, at the very end, are none of them."""
+def _position(since: Sequence[ModelMessage], calls: list[list[ScriptTurn]]) -> int:
+    """Return how many answers were given; a prefilled answer at the end does not count."""
     count = sum(isinstance(message, Assistant) for message in since)
     last = since[-1] if since else None
     if not isinstance(last, Assistant) or count > len(calls):
@@ -363,26 +356,16 @@ def _position(since: Sequence[Message], calls: list[list[ScriptTurn]]) -> int:
     return count if scripted.strip() == text_of(last).strip() else count - 1
 
 
-def _words(text: str) -> ScriptTurn:
-    return ScriptTurn((Split("word"), Say(f"{text} ")))
+def _fixed_usage(request: Request) -> Usage:
+    return prompt_usage(1000)
 
 
 def _as_script(script: Script | str) -> Script:
     return Script.parse(script) if isinstance(script, str) else script
 
 
-def _flat_usage(request: Request) -> Usage:
-    return prompt_usage(1000)
-
-
-async def _for_ever() -> None:
-    import asyncio
-
-    await asyncio.Event().wait()
-
-
 def _unmet(turn: ScriptTurn, request: Request) -> str:
-    """The first expectation of ``turn`` that ``request`` does not meet, or nothing."""
+    """Return the first expectation of ``turn`` that ``request`` does not meet, or an empty string."""
     for step in turn.steps:
         if not isinstance(step, Expect):
             continue
@@ -390,7 +373,9 @@ def _unmet(turn: ScriptTurn, request: Request) -> str:
             case "last":
                 met = step.text in (text_of(request.messages[-1]) if request.messages else "")
             case "system":
-                met = step.text in "\n".join(text_of(one) for one in request.messages if isinstance(one, System))
+                met = step.text in "\n".join(
+                    text_of(message) for message in request.messages if isinstance(message, System)
+                )
             case "tools":
                 met = {tool.name for tool in request.tools}.issuperset(step.names)
         if not met:

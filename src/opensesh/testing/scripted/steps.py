@@ -18,7 +18,7 @@ FailureKind = Literal[
     "auth", "overflow", "rate-limit", "overloaded", "content-filter", "reset", "malformed", "torn", "status"
 ]
 FAILURE_KINDS: tuple[FailureKind, ...] = get_args(FailureKind)
-"""``reset`` breaks the connection, ``malformed`` sends what is no JSON, ``torn`` ends within a character."""
+"""``reset`` breaks the connection, ``malformed`` sends broken JSON, ``torn`` ends within a character."""
 
 FINISH_REASONS: tuple[FinishReason, ...] = get_args(FinishReason)
 
@@ -26,27 +26,27 @@ _CALL = re.compile(r"(?P<name>[^\s{]+)(?:\s+id=(?P<id>\S+))?(?:\s+(?P<json>\{.*)
 _OPTION = re.compile(r'\s*(\w+)=("(?:[^"\\]|\\.)*"|\S+)')
 
 
-class _Step(Struct, frozen=True):
-    """One thing a model does. ``str(step)`` is its text form."""
+class _StepBase(Struct, frozen=True):
+    """One action of a model. ``str(step)`` is its text form."""
 
     keyword: ClassVar[str] = ""
 
     @classmethod
     def parse(cls, rest: str, block: str | None) -> Self:
-        """The step written as the ``rest`` of its line and a ``block`` below it. Raises ``ValueError``."""
+        """Parse the ``rest`` of a line and the ``block`` below it; raises ``ValueError``."""
         if rest or block is not None:
-            raise ValueError(f"{cls.keyword} stands alone on its line")
+            raise ValueError(f"{cls.keyword} takes no arguments")
         return cls()
 
     def problem(self) -> str:
-        """What is wrong with it, or nothing."""
+        """Return what is wrong with it, or an empty string."""
         return ""
 
     def __str__(self) -> str:
         return self.keyword
 
 
-class _Words(_Step, frozen=True):
+class _TextStep(_StepBase, frozen=True):
     text: str
 
     @classmethod
@@ -54,7 +54,7 @@ class _Words(_Step, frozen=True):
         return cls(_unquote(rest) if block is None else block)
 
     def problem(self) -> str:
-        return "" if self.text else "there are no words in it"
+        return "" if self.text else "the text is missing"
 
     def __str__(self) -> str:
         block = [f"  {line}" if line else "" for line in self.text.split("\n")]
@@ -63,26 +63,26 @@ class _Words(_Step, frozen=True):
         return f"{self.keyword} {_quote(self.text)}"
 
 
-class Say(_Words, frozen=True):
+class Say(_TextStep, frozen=True):
     """Text."""
 
     keyword = "SAY"
 
 
-class Think(_Words, frozen=True):
+class Think(_TextStep, frozen=True):
     """Reasoning."""
 
     keyword = "THINK"
 
 
-class Title(_Words, frozen=True):
-    """Text, in answer to a request for a title."""
+class Title(_TextStep, frozen=True):
+    """Text of the answer to a title request."""
 
     keyword = "TITLE"
 
 
-class CallTool(_Step, frozen=True):
-    """A tool call: its ``input`` whole, or the ``fragments`` its arguments come in, which may be broken."""
+class CallTool(_StepBase, frozen=True):
+    """A tool call, with its ``input``, or with the ``fragments`` of its arguments, which may be invalid JSON."""
 
     keyword = "CALL"
 
@@ -93,27 +93,27 @@ class CallTool(_Step, frozen=True):
 
     @classmethod
     def parse(cls, rest: str, block: str | None) -> Self:
-        found = _CALL.fullmatch(rest)
-        if not found:
-            raise ValueError("a call is written as CALL tool {json}")
-        call_id = found["id"] or ""
+        match = _CALL.fullmatch(rest)
+        if not match:
+            raise ValueError("the form is CALL tool {json}")
+        call_id = match["id"] or ""
         if block is None:
-            return cls(found["name"], _object(found["json"] or "{}"), id=call_id)
-        return cls(found["name"], fragments=tuple(map(_unquote, block.split("\n"))), id=call_id)
+            return cls(match["name"], _object(match["json"] or "{}"), id=call_id)
+        return cls(match["name"], fragments=tuple(map(_unquote, block.split("\n"))), id=call_id)
 
     @property
     def arguments(self) -> str:
-        """The arguments as JSON text, or as what was meant to be it."""
+        """The arguments as JSON text, valid or not."""
         return "".join(self.fragments) or json.dumps(self.input or {}, ensure_ascii=False, separators=(",", ":"))
 
     def problem(self) -> str:
         if not re.fullmatch(r"[^\s{]+", self.name):
-            return f"{self.name!r} is no name of a tool"
+            return f"{self.name!r} is not a tool name"
         if self.input is not None and self.fragments:
-            return "a call has its input whole or in fragments, not both"
+            return "a call has either an input or fragments"
         if re.search(r"\s", self.id):
-            return f"{self.id!r} is no id: it holds a space"
-        return _not_json(self.input)
+            return f"the id {self.id!r} contains a space"
+        return _json_problem(self.input)
 
     def __str__(self) -> str:
         head = f"CALL {self.name} id={self.id}" if self.id else f"CALL {self.name}"
@@ -122,8 +122,8 @@ class CallTool(_Step, frozen=True):
         return f"{head} {json.dumps(self.input or {}, ensure_ascii=False)}"
 
 
-class Meta(_Step, frozen=True):
-    """What the provider wants back later, under the provider's name: ``{"anthropic": {"signature": "..."}}``."""
+class Meta(_StepBase, frozen=True):
+    """Provider metadata, under the provider's name: ``{"anthropic": {"signature": "..."}}``."""
 
     keyword = "META"
 
@@ -135,15 +135,15 @@ class Meta(_Step, frozen=True):
 
     def problem(self) -> str:
         if not all(isinstance(value, dict) for value in self.data.values()):
-            return 'metadata stands under the provider\'s name: {"anthropic": {...}}'
-        return _not_json(self.data)
+            return 'metadata has the form {"anthropic": {...}}'
+        return _json_problem(self.data)
 
     def __str__(self) -> str:
         return f"META {json.dumps(self.data, ensure_ascii=False)}"
 
 
-class ReportUsage(_Step, frozen=True, kw_only=True):
-    """What the call is said to have used, in buckets that do not overlap."""
+class ReportUsage(_StepBase, frozen=True, kw_only=True):
+    """The usage of the call, in buckets that do not overlap."""
 
     keyword = "USAGE"
 
@@ -160,7 +160,7 @@ class ReportUsage(_Step, frozen=True, kw_only=True):
             return cls.of(prompt_usage(int(rest)))
         counts = {name: int(value) for name, value in _options(rest, cls.__struct_fields__).items()}
         if not counts:
-            raise ValueError("usage is written as USAGE input=900 output=40")
+            raise ValueError("the form is USAGE input=900 output=40")
         return cls(**counts)
 
     @classmethod
@@ -170,7 +170,7 @@ class ReportUsage(_Step, frozen=True, kw_only=True):
 
     @property
     def usage(self) -> Usage:
-        """The same, as the vocabulary of events has it."""
+        """The usage as a stream event has it."""
         return Usage(**{name: getattr(self, name) for name in self.__struct_fields__})
 
     def problem(self) -> str:
@@ -179,13 +179,13 @@ class ReportUsage(_Step, frozen=True, kw_only=True):
 
     def __str__(self) -> str:
         counts = [(name, getattr(self, name)) for name in ("output", "reasoning", "cache_read", "cache_write")]
-        said = [("input", self.input), *((name, count) for name, count in counts if count)]
+        shown = [("input", self.input), *((name, count) for name, count in counts if count)]
         if self.total is not None:
-            said.append(("total", self.total))
-        return " ".join(("USAGE", *(f"{name}={count}" for name, count in said)))
+            shown.append(("total", self.total))
+        return " ".join(("USAGE", *(f"{name}={count}" for name, count in shown)))
 
 
-class FinishWith(_Step, frozen=True):
+class FinishWith(_StepBase, frozen=True):
     """Why the answer ended."""
 
     keyword = "FINISH"
@@ -197,14 +197,14 @@ class FinishWith(_Step, frozen=True):
         return cls(cast("FinishReason", rest))
 
     def problem(self) -> str:
-        return "" if self.reason in FINISH_REASONS else f"{self.reason!r} is none of {', '.join(FINISH_REASONS)}"
+        return "" if self.reason in FINISH_REASONS else f"{self.reason!r} is not one of {', '.join(FINISH_REASONS)}"
 
     def __str__(self) -> str:
         return f"FINISH {self.reason}"
 
 
-class Fail(_Step, frozen=True):
-    """The call fails, here. ``after`` is how many seconds the provider asks to wait, and ``form`` how it says it."""
+class Fail(_StepBase, frozen=True):
+    """The call fails here. ``after`` is the wait that the provider asks for, in seconds; ``form`` is its header."""
 
     keyword = "ERROR"
 
@@ -217,50 +217,49 @@ class Fail(_Step, frozen=True):
     @classmethod
     def parse(cls, rest: str, block: str | None) -> Self:
         kind, _, more = rest.partition(" ")
-        options = _options(more, ("after", "form", "status", "message"))
-        given: dict[str, Any] = dict(options)
+        options: dict[str, Any] = {**_options(more, ("after", "form", "status", "message"))}
         if kind.isdecimal():
-            kind, given["status"] = "status", kind
-        if "after" in given:
-            given["after"] = float(given["after"])
-        if "status" in given:
-            given["status"] = int(given["status"])
-        return cls(cast("FailureKind", kind), **given)
+            kind, options["status"] = "status", kind
+        if "after" in options:
+            options["after"] = float(options["after"])
+        if "status" in options:
+            options["status"] = int(options["status"])
+        return cls(cast("FailureKind", kind), **options)
 
     @classmethod
     def recorded(cls, rest: str, block: str | None) -> Self:
-        """``FAIL 429``, the way prompts in recorded sessions ask for a failure."""
+        """Parse ``FAIL 429``, the form in the prompts of recorded sessions."""
         if not rest.isdecimal():
-            raise ValueError("FAIL is followed by an HTTP status")
+            raise ValueError("the form is FAIL 429")
         return cls("status", 0.5, "ms", int(rest), "scripted failure")
 
     def problem(self) -> str:
         if self.kind not in FAILURE_KINDS:
-            return f"{self.kind!r} is no kind of failure; there are {', '.join(FAILURE_KINDS)} and HTTP statuses"
+            return f"{self.kind!r} is neither an HTTP status nor one of {', '.join(FAILURE_KINDS)}"
         if self.form not in ("seconds", "date", "ms"):
-            return f"form={self.form} is none of seconds, date, ms"
+            return f"form={self.form} is not one of seconds, date, ms"
         if self.after is not None and self.after < 0:
-            return "nobody can be asked to wait a negative time"
+            return "the wait must not be negative"
         if self.kind in ("reset", "malformed", "torn") and (self.after is not None or self.status is not None):
-            return f"a failure of the wire ({self.kind}) has neither a status nor a time to wait"
+            return f"a connection failure ({self.kind}) has neither a status nor a wait"
         if self.status is None:
             return "a status is missing" if self.kind == "status" else ""
-        return "" if 400 <= self.status <= 599 else f"{self.status} is no status of a failure (400 to 599)"
+        return "" if 400 <= self.status <= 599 else f"{self.status} is not an error status (400 to 599)"
 
     def __str__(self) -> str:
-        said = [f"ERROR {self.status}" if self.kind == "status" else f"ERROR {self.kind}"]
+        words = [f"ERROR {self.status}" if self.kind == "status" else f"ERROR {self.kind}"]
         if self.after is not None:
-            said.append(f"after={_number(self.after)}")
+            words.append(f"after={_number(self.after)}")
         if self.form != "seconds":
-            said.append(f"form={self.form}")
+            words.append(f"form={self.form}")
         if self.status is not None and self.kind != "status":
-            said.append(f"status={self.status}")
+            words.append(f"status={self.status}")
         if self.message:
-            said.append(f"message={json.dumps(self.message, ensure_ascii=False)}")
-        return " ".join(said)
+            words.append(f"message={json.dumps(self.message, ensure_ascii=False)}")
+        return " ".join(words)
 
 
-class _Seconds(_Step, frozen=True):
+class _SecondsStep(_StepBase, frozen=True):
     seconds: float
 
     @classmethod
@@ -268,32 +267,32 @@ class _Seconds(_Step, frozen=True):
         return cls(float(rest))
 
     def problem(self) -> str:
-        return "" if 0 <= self.seconds < float("inf") else f"{self.seconds} is no number of seconds"
+        return "" if 0 <= self.seconds < float("inf") else f"{self.seconds} is not a number of seconds"
 
     def __str__(self) -> str:
         return f"{self.keyword} {_number(self.seconds)}"
 
 
-class Wait(_Seconds, frozen=True):
-    """Silence for so long."""
+class Wait(_SecondsStep, frozen=True):
+    """Silence for a time."""
 
     keyword = "WAIT"
 
 
-class Drip(_Seconds, frozen=True):
-    """Silence for so long before each delta from here on."""
+class Drip(_SecondsStep, frozen=True):
+    """Silence before each delta from here on."""
 
     keyword = "DRIP"
 
 
-class Hang(_Step, frozen=True):
-    """Silence until the caller gives up."""
+class Hang(_StepBase, frozen=True):
+    """Silence until the caller cancels."""
 
     keyword = "HANG"
 
 
-class Split(_Step, frozen=True):
-    """How many characters of text, reasoning or arguments one delta holds from here on; or one word."""
+class Split(_StepBase, frozen=True):
+    """How many characters of text, reasoning or arguments a delta has from here on; or one word."""
 
     keyword = "SPLIT"
 
@@ -304,14 +303,14 @@ class Split(_Step, frozen=True):
         return cls("word" if rest == "word" else int(rest))
 
     def problem(self) -> str:
-        return "" if self.size == "word" or self.size >= 1 else "a delta holds at least one character"
+        return "" if self.size == "word" or self.size >= 1 else "a delta has at least one character"
 
     def __str__(self) -> str:
         return f"SPLIT {self.size}"
 
 
-class Expect(_Step, frozen=True):
-    """What the request must hold, or the call fails: words in ``last`` or ``system``, names in ``tools``."""
+class Expect(_StepBase, frozen=True):
+    """What the request must contain: text in ``last`` or ``system``, names in ``tools``."""
 
     keyword = "EXPECT"
 
@@ -330,8 +329,8 @@ class Expect(_Step, frozen=True):
 
     def problem(self) -> str:
         if self.where not in ("last", "system", "tools"):
-            return f"{self.where!r} is none of last, system, tools"
-        return "" if self.text else "there is nothing to expect"
+            return f"{self.where!r} is not one of last, system, tools"
+        return "" if self.text else "the text is missing"
 
     def __str__(self) -> str:
         return f"EXPECT {self.where} {_quote(self.text)}"
@@ -343,15 +342,13 @@ ScriptStep: TypeAlias = (
 
 
 def prompt_usage(tokens: int) -> Usage:
-    """The usage of a call whose prompt has so many ``tokens``, where a script does not say: 300 of them cached,
-    and 50 for the answer.
-    """
+    """Return the default usage for a prompt of ``tokens``: 300 of them cached, and 50 for the answer."""
     cached = min(300, tokens)
     return Usage(input=tokens - cached, output=50, cache_read=cached, total=tokens + 50)
 
 
 def unindent(lines: list[str]) -> str:
-    """The words in an indented block."""
+    """Return the text of an indented block."""
     return dedent("\n".join(lines)).strip("\n")
 
 
@@ -374,7 +371,7 @@ def _object(text: str) -> dict[str, Any]:
     try:
         value: object = json.loads(text)
     except ValueError as error:
-        raise ValueError(f"no JSON: {error}") from None
+        raise ValueError(f"not JSON: {error}") from None
     match value:
         case dict():
             return cast("dict[str, Any]", value)
@@ -382,7 +379,7 @@ def _object(text: str) -> dict[str, Any]:
             raise ValueError("not a JSON object")
 
 
-def _not_json(value: object) -> str:
+def _json_problem(value: object) -> str:
     try:
         json.dumps(value)
     except (TypeError, ValueError) as error:
@@ -393,13 +390,13 @@ def _not_json(value: object) -> str:
 def _options(text: str, known: Iterable[str]) -> dict[str, str]:
     options: dict[str, str] = {}
     position = 0
-    for found in _OPTION.finditer(text):
-        if found.start() != position:
+    for match in _OPTION.finditer(text):
+        if match.start() != position:
             break
-        if found[1] not in known:
-            raise ValueError(f"{found[1]} is none of {', '.join(known)}")
-        options[found[1]] = _unquote(found[2])
-        position = found.end()
+        if match[1] not in known:
+            raise ValueError(f"{match[1]} is not one of {', '.join(known)}")
+        options[match[1]] = _unquote(match[2])
+        position = match.end()
     if text[position:].strip():
         raise ValueError(f"{text[position:].strip()!r} is not of the form name=value")
     return options
