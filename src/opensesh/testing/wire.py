@@ -1,17 +1,16 @@
-"""A script over real HTTP: a server on the loopback address that speaks as OpenAI and as Anthropic do.
+"""Scripts over HTTP: a server on the loopback address with the APIs of OpenAI and Anthropic.
 
-``/v1/chat/completions`` and ``/v1/messages`` are answered by a :class:`~opensesh.testing.scripted.ScriptedModel`, in
-one piece or as a stream, and ``/v1/models`` names the model. It serves adapters, SDKs and whole programs::
+A :class:`~opensesh.testing.scripted.ScriptedModel` answers ``/v1/chat/completions`` and ``/v1/messages``, streaming or
+not, and ``/v1/models`` lists it. It serves adapters, SDKs and other programs::
 
     async with WireServer("SAY hello") as server:  # in this event loop
         ...
-    with WireServer() as server:  # in a thread, and the prompts are the script
+    with WireServer() as server:  # in a thread; prompts are scripts
         subprocess.run([...], env={"BASE_URL": server.base_url})
 
-A process of its own: ``python -m opensesh.testing.wire [SCRIPT] [--port N] [--record FILE]``, which prints its address.
-Failures are those of the script: a status with its headers before the answer began, an error event after that. The
-wire itself breaks for ``ERROR reset`` (the connection), ``ERROR malformed`` (a frame that is no JSON) and
-``ERROR torn`` (the stream ends within a character).
+As a program: ``python -m opensesh.testing.wire [SCRIPT] [--port N] [--record FILE]``; it prints its URL. A failure in
+the script becomes an error status before the answer began, and an error event after that. ``ERROR reset`` breaks the
+connection, ``ERROR malformed`` sends broken JSON, and ``ERROR torn`` ends the stream within a character.
 """
 
 from __future__ import annotations
@@ -37,62 +36,64 @@ if TYPE_CHECKING:
 
     from ..models.stream_events import StreamEvent
 
-_DIALECTS = (ChatCompletion, AnthropicMessage)
+_APIS = (ChatCompletion, AnthropicMessage)
 _RESET = struct.pack("ii", 1, 0)
-"""Linger for no time: closing then resets the connection."""
+"""SO_LINGER with a timeout of 0: closing resets the connection."""
 
 
 class WireRequest:
-    """A request that came in."""
+    """A request that the server received."""
 
     def __init__(self, path: str, headers: dict[str, str], body: dict[str, Any]) -> None:
         self.path = path
         self.headers = headers
-        """By their names in lower case."""
+        """Names are in lower case."""
         self.body = body
         self.title = False
-        """Whether it asked for a title."""
+        """Whether it is a title request."""
         self.dropped = False
-        """Whether the client left before the answer was complete."""
+        """Whether the client disconnected before the answer was complete."""
 
     @property
     def outline(self) -> dict[str, Any]:
-        """What matters for a comparison: the model, the conversation without system prompts, the names of the tools."""
-        said = [message for message in self.body.get("messages", []) if message["role"] not in ("system", "developer")]
+        """The parts to compare: model, messages without system prompts, and names of the tools."""
+        messages = [
+            message for message in self.body.get("messages", []) if message["role"] not in ("system", "developer")
+        ]
         tools = [tool.get("function", tool)["name"] for tool in self.body.get("tools") or ()]
-        return {"model": self.body.get("model"), "messages": said, "tools": tools}
+        return {"model": self.body.get("model"), "messages": messages, "tools": tools}
 
 
-Dialect = type[ChatCompletion] | type[AnthropicMessage]
+WireAPI = type[ChatCompletion] | type[AnthropicMessage]
 
 
-class _Incoming(NamedTuple):
+class _HTTPRequest(NamedTuple):
     method: str
     path: str
     headers: dict[str, str]
     content: bytes
 
 
-class _Gone(Exception):
+class _Disconnected(Exception):
     """The client closed the connection."""
 
 
 class WireServer:
-    """Serves a script, text or made, or a model that plays one; without one, every prompt is its own script."""
+    """Serves a script or a scripted model; without one, every prompt is its own script."""
 
     def __init__(
         self, script: Script | str | ScriptedModel | None = None, *, port: int = 0, record: Path | None = None
     ) -> None:
-        """``record`` is a file that gets a line of JSON for each request: its path and its body."""
+        """``record`` is a file to which path and body of each request are appended as a line of JSON."""
         self.model = script if isinstance(script, ScriptedModel) else ScriptedModel(script)
         self.requests: list[WireRequest] = []
         self._port = port
         self._record = record
-        self._arrived = threading.Condition()
+        self._received = threading.Condition()
         self._server: asyncio.Server | None = None
         self._connections: set[asyncio.Task[Any]] = set()
         self._thread: threading.Thread | None = None
-        self._leave: Future[None] = Future()
+        self._stop: Future[None] = Future()
 
     @property
     def port(self) -> int:
@@ -100,24 +101,24 @@ class WireServer:
 
     @property
     def url(self) -> str:
-        """``http://127.0.0.1:PORT``, which Anthropic's clients want."""
+        """``http://127.0.0.1:PORT``, for Anthropic's clients."""
         return f"http://127.0.0.1:{self._port}"
 
     @property
     def base_url(self) -> str:
-        """The same with ``/v1``, which OpenAI's clients want."""
+        """The URL with ``/v1``, for OpenAI's clients."""
         return f"{self.url}/v1"
 
     @property
     def conversation(self) -> list[WireRequest]:
-        """The requests that were not for titles."""
+        """The requests that are not title requests."""
         return [request for request in self.requests if not request.title]
 
     def wait_for(self, count: int, timeout: float = 30.0) -> None:
-        """Block until so many requests that are not for titles have come in. For threads; raises ``TimeoutError``."""
-        with self._arrived:
-            if not self._arrived.wait_for(lambda: len(self.conversation) >= count, timeout):
-                raise TimeoutError(f"{len(self.conversation)} of {count} requests came within {timeout:g} s")
+        """Block until ``count`` requests that are not title requests have arrived; raises ``TimeoutError``."""
+        with self._received:
+            if not self._received.wait_for(lambda: len(self.conversation) >= count, timeout):
+                raise TimeoutError(f"{len(self.conversation)} of {count} requests arrived within {timeout:g} s")
 
     async def __aenter__(self) -> Self:
         self._server = await asyncio.start_server(self._connected, "127.0.0.1", self._port)
@@ -136,14 +137,14 @@ class WireServer:
 
     def __enter__(self) -> Self:
         ready: Future[None] = Future()
-        self._leave = Future()
+        self._stop = Future()
         self._thread = threading.Thread(target=self._in_thread, args=(ready,), name="wire", daemon=True)
         self._thread.start()
         ready.result(timeout=30)
         return self
 
     def __exit__(self, *exc: object) -> None:
-        self._leave.set_result(None)
+        self._stop.set_result(None)
         if self._thread is not None:
             self._thread.join(timeout=30)
             self._thread = None
@@ -157,12 +158,12 @@ class WireServer:
     async def _serve(self, ready: Future[None]) -> None:
         async with self:
             ready.set_result(None)
-            await asyncio.wrap_future(self._leave)
+            await asyncio.wrap_future(self._stop)
 
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = cast("asyncio.Task[Any]", asyncio.current_task())
         self._connections.add(task)
-        # A connection ends by itself, by its client, or when the server stops: all three are the end, and no error.
+        # A connection ends by itself, by its client, or when the server stops; none of them is an error.
         ends = (ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError)
         with suppress(*ends):
             await self._serve_one(reader, writer)
@@ -172,60 +173,62 @@ class WireServer:
         self._connections.discard(task)
 
     async def _serve_one(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        incoming = await _read(reader)
+        received = await _read(reader)
         reply = _Reply(writer)
-        dialect = next((one for one in _DIALECTS if incoming.path.endswith(one.path)), None)
-        if incoming.method == "GET" and incoming.path.endswith("/models"):
-            await reply.whole(200, _models())
-        elif incoming.method != "POST" or dialect is None:
-            await reply.whole(404, {"error": {"message": f"nothing at {incoming.method} {incoming.path}"}})
+        api = next((one for one in _APIS if received.path.endswith(one.path)), None)
+        if received.method == "GET" and received.path.endswith("/models"):
+            await reply.send_json(200, _models())
+        elif received.method != "POST" or api is None:
+            await reply.send_json(404, {"error": {"message": f"unknown route {received.method} {received.path}"}})
         else:
             try:
-                request = WireRequest(incoming.path, incoming.headers, json.loads(incoming.content))
+                request = WireRequest(received.path, received.headers, json.loads(received.content))
             except ValueError as error:
-                refused = ErrorResponse(400, "invalid_request_error", "no_json", f"the request is no JSON: {error}", {})
-                await reply.whole(400, dialect.refuse(refused))
+                error_reply = ErrorResponse(
+                    400, "invalid_request_error", "no_json", f"the request is not JSON: {error}", {}
+                )
+                await reply.send_json(400, api.error_body(error_reply))
             else:
-                await self._attended(request, dialect, reader, reply)
+                await self._answer_while_connected(request, api, reader, reply)
 
-    async def _attended(
-        self, request: WireRequest, dialect: Dialect, reader: asyncio.StreamReader, reply: _Reply
+    async def _answer_while_connected(
+        self, request: WireRequest, api: WireAPI, reader: asyncio.StreamReader, reply: _Reply
     ) -> None:
-        """Answer for as long as the client is there."""
+        """Answer, but stop when the client disconnects."""
         try:
             async with asyncio.TaskGroup() as group:
-                watch = group.create_task(_until_gone(reader))
-                await self._answer(request, dialect, reply)
+                watch = group.create_task(_until_disconnected(reader))
+                await self._answer(request, api, reply)
                 watch.cancel()
-        except* _Gone:
+        except* _Disconnected:
             request.dropped = True
 
-    async def _answer(self, request: WireRequest, dialect: Dialect, reply: _Reply) -> None:
+    async def _answer(self, request: WireRequest, api: WireAPI, reply: _Reply) -> None:
         try:
-            usage = dialect.usage(request.body) if self.model.is_prompted else None
-            call = self.model.next_call(dialect.read(request.body), usage)
+            usage = api.usage(request.body) if self.model.is_prompted else None
+            call = self.model.next_call(api.read(request.body), usage)
         except (ModelError, LookupError, TypeError) as error:
-            self._arrive(request)
-            said = error.message if isinstance(error, ModelError) else f"the request cannot be read: {error!r}"
-            refused = ErrorResponse(400, "invalid_request_error", "out_of_script", said, {})
-            await reply.whole(400, dialect.refuse(refused))
+            self._add_request(request)
+            text = error.message if isinstance(error, ModelError) else f"the request cannot be read: {error!r}"
+            error_reply = ErrorResponse(400, "invalid_request_error", "out_of_script", text, {})
+            await reply.send_json(400, api.error_body(error_reply))
             return
         request.title = call.title
-        self._arrive(request)
-        answer = dialect(request.body, call)
+        self._add_request(request)
+        answer = api(request.body, call)
         if request.body.get("stream"):
             await self._stream(call, answer, reply)
         else:
-            await self._in_one_piece(call, answer, reply)
+            await self._send_complete(call, answer, reply)
 
-    def _arrive(self, request: WireRequest) -> None:
-        with self._arrived:
+    def _add_request(self, request: WireRequest) -> None:
+        with self._received:
             self.requests.append(request)
             if self._record is not None:
                 line = json.dumps({"path": request.path, "body": request.body}, ensure_ascii=False)
                 with self._record.open("a", encoding="utf-8") as file:
                     file.write(f"{line}\n")
-            self._arrived.notify_all()
+            self._received.notify_all()
 
     async def _stream(self, call: ScriptedCall, answer: ChatCompletion | AnthropicMessage, reply: _Reply) -> None:
         drip = next((step.seconds for step in call.turn.steps if isinstance(step, Drip)), 0.0)
@@ -238,7 +241,9 @@ class WireServer:
                     await reply.send(frame.encode(), drip)
         await reply.end()
 
-    async def _in_one_piece(self, call: ScriptedCall, answer: ChatCompletion | AnthropicMessage, reply: _Reply) -> None:
+    async def _send_complete(
+        self, call: ScriptedCall, answer: ChatCompletion | AnthropicMessage, reply: _Reply
+    ) -> None:
         events: list[StreamEvent] = []
         async with aclosing(self.model.play(call)) as actions:
             async for action in actions:
@@ -246,41 +251,41 @@ class WireServer:
                     await self._fail(action, answer, reply)
                     return
                 events.append(action)
-        await reply.whole(200, answer.whole(events))
+        await reply.send_json(200, answer.complete(events))
 
     async def _fail(self, fail: Fail, answer: ChatCompletion | AnthropicMessage, reply: _Reply) -> None:
-        said = error_response(fail, self.model.clock())
-        if said is None:
+        error = error_response(fail, self.model.clock())
+        if error is None:
             await self._break(fail, answer, reply)
         elif reply.begun:
-            await reply.send(answer.fault(said).encode())
+            await reply.send(answer.error_frame(error).encode())
             await reply.end()
         else:
-            await reply.whole(said.status, answer.refuse(said), said.headers)
+            await reply.send_json(error.status, answer.error_body(error), error.headers)
 
     async def _break(self, fail: Fail, answer: ChatCompletion | AnthropicMessage, reply: _Reply) -> None:
         if fail.kind == "reset":
             await reply.reset()
             return
-        await reply.send(b'data: {"choices": [{"del\n\n' if fail.kind == "malformed" else answer.cut("é"))
+        await reply.send(b'data: {"choices": [{"del\n\n' if fail.kind == "malformed" else answer.torn_frame("é"))
         await reply.end()
 
 
 class _Reply:
-    """Writes one response. Every connection serves one."""
+    """Writes the one response of a connection."""
 
     def __init__(self, writer: asyncio.StreamWriter) -> None:
         self._writer = writer
         self.begun = False
 
-    async def whole(self, status: int, body: dict[str, Any], headers: dict[str, str] | None = None) -> None:
+    async def send_json(self, status: int, body: dict[str, Any], headers: dict[str, str] | None = None) -> None:
         content = json.dumps(body).encode()
         self._head(status, {"content-type": "application/json", "content-length": str(len(content)), **(headers or {})})
         self._writer.write(content)
         await self._writer.drain()
 
     async def send(self, data: bytes, drip: float = 0.0) -> None:
-        """A part of a stream, in two halves if it is to drip."""
+        """Send a part of a stream, in two halves if ``drip`` is set."""
         if not self.begun:
             self._head(200, {"content-type": "text/event-stream", "transfer-encoding": "chunked"})
         cut = len(data) // 2 if drip else len(data)
@@ -295,7 +300,7 @@ class _Reply:
         await self._writer.drain()
 
     async def reset(self) -> None:
-        # What was sent must have been read by then: a reset takes away what still waits at the other end.
+        # The client must have read what was sent: a reset discards what is still in its buffer.
         await asyncio.sleep(0.05 if self.begun else 0)
         connection: socket.socket = self._writer.get_extra_info("socket")
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
@@ -311,25 +316,25 @@ class _Reply:
         self._writer.write("\r\n".join((*lines, "connection: close", "", "")).encode("latin-1"))
 
 
-async def _read(reader: asyncio.StreamReader) -> _Incoming:
+async def _read(reader: asyncio.StreamReader) -> _HTTPRequest:
     head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
     first, *lines = head.rstrip().split("\r\n")
     method, target, _ = first.split(" ")
     pairs = (line.partition(":") for line in lines)
     headers = {name.strip().lower(): value.strip() for name, _, value in pairs}
     content = await reader.readexactly(int(headers.get("content-length", "0")))
-    return _Incoming(method, target.partition("?")[0], headers, content)
+    return _HTTPRequest(method, target.partition("?")[0], headers, content)
 
 
-async def _until_gone(reader: asyncio.StreamReader) -> None:
+async def _until_disconnected(reader: asyncio.StreamReader) -> None:
     with suppress(ConnectionError):
         while await reader.read(1024):
             pass
-    raise _Gone
+    raise _Disconnected
 
 
 def _models() -> dict[str, Any]:
-    """The list of models, in OpenAI's words and in Anthropic's at once."""
+    """Return the list of models in the formats of OpenAI and Anthropic at once."""
     model = {
         "id": "scripted",
         "object": "model",
@@ -339,8 +344,7 @@ def _models() -> dict[str, Any]:
         "owned_by": "opensesh",
         "display_name": "Scripted",
     }
-    listed = {"first_id": "scripted", "last_id": "scripted", "has_more": False}
-    return {"object": "list", "data": [model], **listed}
+    return {"object": "list", "data": [model], "first_id": "scripted", "last_id": "scripted", "has_more": False}
 
 
 def main(arguments: Iterable[str] | None = None) -> None:
@@ -349,8 +353,8 @@ def main(arguments: Iterable[str] | None = None) -> None:
     from pathlib import Path
 
     parser = argparse.ArgumentParser(prog="python -m opensesh.testing.wire", description="Serve a script over HTTP.")
-    parser.add_argument("script", nargs="?", type=Path, help="a script; without one, every prompt is its own")
-    parser.add_argument("--port", type=int, default=0, help="default: a free one")
+    parser.add_argument("script", nargs="?", type=Path, help="a script file (default: every prompt is its own script)")
+    parser.add_argument("--port", type=int, default=0, help="port (default: a free one)")
     parser.add_argument("--record", type=Path, help="append each request to this file, as a line of JSON")
     options = parser.parse_args(None if arguments is None else list(arguments))
     model = ScriptedModel.prompted() if options.script is None else ScriptedModel.from_file(options.script)

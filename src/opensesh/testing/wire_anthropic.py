@@ -1,4 +1,4 @@
-"""Anthropic's messages, seen from the server: requests in, events of a scripted model out."""
+"""Server side of Anthropic's Messages API, for scripted models."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ _REASONS = {
 
 
 class AnthropicMessage:
-    """One answer in this dialect. Metadata under ``anthropic.signature`` becomes the signature of a thought."""
+    """One answer. Metadata under ``anthropic.signature`` becomes the signature of the reasoning."""
 
     path = "/messages"
 
@@ -66,13 +66,13 @@ class AnthropicMessage:
             "content": [],
             "stop_reason": None,
             "stop_sequence": None,
-            "usage": {**_spell_usage(usage), "output_tokens": 1},
+            "usage": {**_usage_fields(usage), "output_tokens": 1},
         }
         self._index = -1
 
     @staticmethod
     def read(body: dict[str, Any]) -> Request:
-        """The request that ``body`` spells."""
+        """Return the request in ``body``."""
         system = body.get("system") or ()
         blocks: list[Any] = [{"text": system}] if isinstance(system, str) else list(system)
         names: dict[str, str] = {}
@@ -98,16 +98,16 @@ class AnthropicMessage:
 
     @staticmethod
     def usage(body: dict[str, Any]) -> Usage | None:
-        """Nothing: the model counts."""
+        """Return ``None``: the model computes the usage."""
         return None
 
     @staticmethod
-    def refuse(refusal: ErrorResponse) -> dict[str, Any]:
-        """An error, as the body of an answer or as an event."""
-        return {"type": "error", "error": {"type": refusal.type, "message": refusal.message}}
+    def error_body(error: ErrorResponse) -> dict[str, Any]:
+        """Return the body of an error response or error event."""
+        return {"type": "error", "error": {"type": error.type, "message": error.message}}
 
     def frames(self, event: StreamEvent) -> Iterator[str]:
-        """The frames of the stream that ``event`` becomes."""
+        """Yield the stream frames for ``event``."""
         match event:
             case StartStep():
                 yield _frame("message_start", message=self._message)
@@ -127,22 +127,22 @@ class AnthropicMessage:
                 yield from self._close(event)
             case FinishStep():
                 reason = {"stop_reason": _REASONS.get(event.reason), "stop_sequence": None}
-                yield _frame("message_delta", delta=reason, usage=_spell_usage(event.usage))
+                yield _frame("message_delta", delta=reason, usage=_usage_fields(event.usage))
                 yield _frame("message_stop")
             case _:
                 pass
 
-    def fault(self, refusal: ErrorResponse) -> str:
-        """The frame of an error in the middle of a stream."""
-        return f"event: error\ndata: {json.dumps(self.refuse(refusal), ensure_ascii=False)}\n\n"
+    def error_frame(self, error: ErrorResponse) -> str:
+        """Return the frame of an error inside a stream."""
+        return f"event: error\ndata: {json.dumps(self.error_body(error), ensure_ascii=False)}\n\n"
 
-    def cut(self, text: str) -> bytes:
-        """A frame that ends in the middle of the last character of ``text``."""
+    def torn_frame(self, text: str) -> bytes:
+        """Return a frame that ends within the last character of ``text``."""
         frame = self._delta("text_delta", text=text).encode()
         return frame[: frame.index(text.encode()) + len(text.encode()) - 1]
 
-    def whole(self, events: Iterable[StreamEvent]) -> dict[str, Any]:
-        """The answer in one piece."""
+    def complete(self, events: Iterable[StreamEvent]) -> dict[str, Any]:
+        """Return the answer without streaming."""
         blocks: list[dict[str, Any]] = []
         answer = {**self._message, "content": blocks}
         for event in events:
@@ -160,7 +160,7 @@ class AnthropicMessage:
                 case ToolCall():
                     blocks.append({"type": "tool_use", "id": event.id, "name": event.name, "input": event.input})
                 case FinishStep():
-                    answer |= {"stop_reason": _REASONS.get(event.reason), "usage": _spell_usage(event.usage)}
+                    answer |= {"stop_reason": _REASONS.get(event.reason), "usage": _usage_fields(event.usage)}
                 case _:
                     pass
         return answer
@@ -186,7 +186,7 @@ def _signature(event: ReasoningEnd) -> str:
     return str((event.metadata or {}).get("anthropic", {}).get("signature", ""))
 
 
-def _spell_usage(usage: Usage) -> dict[str, Any]:
+def _usage_fields(usage: Usage) -> dict[str, Any]:
     return {
         "input_tokens": usage.input,
         "cache_creation_input_tokens": usage.cache_write,
@@ -203,11 +203,11 @@ def _read_message(message: dict[str, Any], names: dict[str, str]) -> Iterator[Mo
         yield Assistant(content=tuple(_read_answer(block) for block in blocks))
         return
     results = tuple(_read_result(block, names) for block in blocks if block["type"] == "tool_result")
-    said = tuple(_read_block(block) for block in blocks if block["type"] != "tool_result")
+    content = tuple(_read_block(block) for block in blocks if block["type"] != "tool_result")
     if results:
         yield ToolResults(content=results)
-    if said:
-        yield User(content=said)
+    if content:
+        yield User(content=content)
 
 
 def _read_answer(block: dict[str, Any]) -> Text | Reasoning | ToolUse:
@@ -226,8 +226,8 @@ def _read_answer(block: dict[str, Any]) -> Text | Reasoning | ToolUse:
 def _read_result(block: dict[str, Any], names: dict[str, str]) -> ToolUseResult:
     content = block.get("content") or ""
     output = (Text(text=content),) if isinstance(content, str) else tuple(map(_read_block, content))
-    call = block["tool_use_id"]
-    return ToolUseResult(id=call, name=names.get(call, ""), output=output, failed=block.get("is_error", False))
+    call_id = block["tool_use_id"]
+    return ToolUseResult(id=call_id, name=names.get(call_id, ""), output=output, failed=block.get("is_error", False))
 
 
 def _read_block(block: dict[str, Any]) -> Text | File:

@@ -1,4 +1,4 @@
-"""OpenAI's chat completions, seen from the server: requests in, events of a scripted model out."""
+"""Server side of OpenAI's chat completions API, for scripted models."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ _REASONS = {
 
 
 class ChatCompletion:
-    """One answer in this dialect."""
+    """One answer."""
 
     path = "/chat/completions"
 
@@ -58,20 +58,20 @@ class ChatCompletion:
         self._id = f"chatcmpl-{call.id_prefix}"
         self._calls: dict[str, int] = {}
         options: dict[str, Any] = body.get("stream_options") or {}
-        self._usage_wanted: bool = options.get("include_usage", True)
+        self._include_usage: bool = options.get("include_usage", True)
 
     @staticmethod
     def read(body: dict[str, Any]) -> Request:
-        """The request that ``body`` spells."""
+        """Return the request in ``body``."""
         names: dict[str, str] = {}
         messages: list[ModelMessage] = []
         for message in body.get("messages", []):
-            turn = _read_message(message, names)
+            converted = _read_message(message, names)
             previous = messages[-1] if messages else None
-            if isinstance(turn, ToolResults) and isinstance(previous, ToolResults):
-                messages[-1] = ToolResults(content=previous.content + turn.content)
+            if isinstance(converted, ToolResults) and isinstance(previous, ToolResults):
+                messages[-1] = ToolResults(content=previous.content + converted.content)
             else:
-                messages.append(turn)
+                messages.append(converted)
         return Request(
             model=Model(id=str(body.get("model", "")), provider_id="wire"),
             messages=tuple(messages),
@@ -83,37 +83,37 @@ class ChatCompletion:
 
     @staticmethod
     def usage(body: dict[str, Any]) -> Usage | None:
-        """What the size of ``body`` comes to."""
+        """Return the usage for the size of ``body``."""
         return prompt_usage(len(json.dumps(body.get("messages", []))) // 4)
 
     @staticmethod
-    def refuse(refusal: ErrorResponse) -> dict[str, Any]:
-        """An error, as the body of an answer or as an event."""
-        return refusal.body
+    def error_body(error: ErrorResponse) -> dict[str, Any]:
+        """Return the body of an error response or error event."""
+        return error.body
 
     def frames(self, event: StreamEvent) -> Iterator[str]:
-        """The frames of the stream that ``event`` becomes."""
+        """Yield the stream frames for ``event``."""
         delta = self._delta(event)
         if delta is not None:
             yield self._chunk([{"index": 0, "delta": delta, "finish_reason": None}])
         if isinstance(event, FinishStep):
             if event.reason in _REASONS:
                 yield self._chunk([{"index": 0, "delta": {}, "finish_reason": _REASONS[event.reason]}])
-            if self._usage_wanted:
-                yield self._chunk([], usage=_spell_usage(event.usage))
+            if self._include_usage:
+                yield self._chunk([], usage=_usage_fields(event.usage))
             yield "data: [DONE]\n\n"
 
-    def fault(self, refusal: ErrorResponse) -> str:
-        """The frame of an error in the middle of a stream."""
-        return _frame(self.refuse(refusal))
+    def error_frame(self, error: ErrorResponse) -> str:
+        """Return the frame of an error inside a stream."""
+        return _frame(self.error_body(error))
 
-    def cut(self, text: str) -> bytes:
-        """A frame that ends in the middle of the last character of ``text``."""
+    def torn_frame(self, text: str) -> bytes:
+        """Return a frame that ends within the last character of ``text``."""
         frame = self._chunk([{"index": 0, "delta": {"content": text}, "finish_reason": None}])
         return frame.encode()[: frame.encode().index(text.encode()) + len(text.encode()) - 1]
 
-    def whole(self, events: Iterable[StreamEvent]) -> dict[str, Any]:
-        """The answer in one piece."""
+    def complete(self, events: Iterable[StreamEvent]) -> dict[str, Any]:
+        """Return the answer without streaming."""
         message: dict[str, Any] = {"role": "assistant", "content": None}
         answer: dict[str, Any] = {"id": self._id, "object": "chat.completion", "created": 0, "model": self._model}
         for event in events:
@@ -129,7 +129,7 @@ class ChatCompletion:
                 case FinishStep():
                     reason = _REASONS.get(event.reason)
                     answer["choices"] = [{"index": 0, "message": message, "finish_reason": reason}]
-                    answer["usage"] = _spell_usage(event.usage)
+                    answer["usage"] = _usage_fields(event.usage)
                 case _:
                     pass
         return answer
@@ -160,7 +160,7 @@ def _frame(data: dict[str, Any]) -> str:
     return f"data: {json.dumps(data, ensure_ascii=False)}\n\n"
 
 
-def _spell_usage(usage: Usage) -> dict[str, Any]:
+def _usage_fields(usage: Usage) -> dict[str, Any]:
     prompt = usage.input + usage.cache_read + usage.cache_write
     completion = usage.output + usage.reasoning
     return {
