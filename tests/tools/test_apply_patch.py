@@ -63,7 +63,7 @@ async def test_a_patch_adds_updates_moves_and_deletes(bench: Bench) -> None:
 
 async def test_nothing_is_touched_if_anything_does_not_fit_or_is_refused(bench: Bench) -> None:
     bench.put("a", "one\n")
-    with pytest.raises(ToolFailedError, match="are not in"):
+    with pytest.raises(ToolFailedError, match="does not contain these lines"):
         await apply(bench, "*** Add File: new", "+x", "*** Update File: a", "@@", "-two", "+three")
     assert not bench.path("new").exists()
     bench.refuse["edit"] = PermissionDeniedError("no")
@@ -177,7 +177,7 @@ async def test_a_file_may_occur_twice(bench: Bench) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("junk", "no patch"),
+        ("junk", "Invalid patch"),
         (patch(), "empty"),
         (patch("something", "else"), "empty"),
         (patch("*** Delete File: missing"), "does not exist"),

@@ -60,12 +60,12 @@ def test_the_strictest_strategy_that_finds_one_place_decides() -> None:
 
 @pytest.mark.parametrize("old", ["        y = compute(x)", "y = compute(x)\nreturn y", "return  y"])
 def test_what_fits_several_places_changes_none(old: str) -> None:
-    with pytest.raises(ToolFailedError, match="more than one place"):
+    with pytest.raises(ToolFailedError, match="more than one part"):
         replace(TEXT, old, "NEW")
 
 
 def test_every_place_can_be_changed() -> None:
-    assert replace(TEXT, "return y", "return z", every=True).count("return z") == 2
+    assert replace(TEXT, "return y", "return z", replace_all=True).count("return z") == 2
 
 
 @pytest.mark.parametrize("old", ["nowhere", "begin\nnothing like it\nat all\nend", "", "\t\t"])

@@ -13,7 +13,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from opensesh.tools import file_search as search
-from opensesh.tools.ripgrep import packaged, ripgrep
+from opensesh.tools.file_search import packaged_ripgrep, ripgrep
 
 LETTERS = "abA1_é漢 -.()[]{}*+?|^$\\"
 NAMES = st.sampled_from(
@@ -42,13 +42,13 @@ def project(files: dict[str, tuple[list[str], str]], ignored: list[str]) -> Gene
         yield directory
 
 
-def test_the_packaged_program_is_found_although_it_is_not_on_the_path(
+def test_the_packaged_ripgrep_program_is_found_although_it_is_not_on_the_path(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     found = ripgrep()
     assert found is not None, "the development dependencies hold it"
-    assert found == packaged()
+    assert found == packaged_ripgrep()
     said = subprocess.run([found, "--version"], capture_output=True, text=True, check=True).stdout
     assert said.startswith("ripgrep ")
 
@@ -79,7 +79,7 @@ def test_with_ripgrep_and_without_it_the_same_is_found(
     with project(files, ignored) as directory, pytest.MonkeyPatch.context() as patch:
         patch.setattr(search, "ripgrep", lambda: None)
         plain, scanned = asyncio.run(both(directory))
-        for program in {ripgrep(), packaged()}:
+        for program in {ripgrep(), packaged_ripgrep()}:
             patch.setattr(search, "ripgrep", lambda program=program: program)
             listed, found = asyncio.run(both(directory))
             assert listed == plain

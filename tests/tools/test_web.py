@@ -10,10 +10,9 @@ import msgspec
 import pytest
 
 from opensesh.errors import PermissionDeniedError, ToolFailedError
-from opensesh.tools.codesearch import CodeSearchTool
 from opensesh.tools.html_to_text import to_markdown, to_text
 from opensesh.tools.webfetch import WebFetchTool
-from opensesh.tools.websearch import WebSearchTool
+from opensesh.tools.websearch import CodeSearchTool, WebSearchTool
 
 from .bench import Bench
 

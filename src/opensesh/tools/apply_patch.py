@@ -12,14 +12,14 @@ from ..errors import ToolFailedError
 from . import diff, patch_text
 from . import path_access as paths
 from .arguments import Arguments
-from .text_files import TextFile, look, must_still_be
+from .file_types import TextFile, ensure_unchanged, load_text_if_exists
 from .tool import BuiltinTool, Context, ToolOutput
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
-Kind = Literal["add", "update", "delete", "move"]
+ChangeKind = Literal["add", "update", "delete", "move"]
 
 
 class ApplyPatchArguments(Arguments, frozen=True):
@@ -29,19 +29,19 @@ class ApplyPatchArguments(Arguments, frozen=True):
 
 
 class FileChange(Struct, frozen=True, kw_only=True):
-    """What is to happen to one file."""
+    """A planned change of one file."""
 
-    kind: Kind
+    kind: ChangeKind
     path: str
     target: str
-    """Where it will be; the same as ``path`` unless it moves."""
+    """The path afterwards; the same as ``path`` unless the file moves."""
     before: TextFile
     after: TextFile
     difference: diff.Diff
 
 
 class ApplyPatchTool(BuiltinTool[ApplyPatchArguments]):
-    """Adds, updates, moves and deletes. The whole patch is checked, and asked for, before anything is touched."""
+    """Adds, updates, moves and deletes files. Checks and asks for the whole patch before it changes anything."""
 
     id = "apply_patch"
     parameters = ApplyPatchArguments
@@ -51,40 +51,43 @@ class ApplyPatchTool(BuiltinTool[ApplyPatchArguments]):
         hunks = patch_text.parse(args.patch_text)
         if not hunks:
             raise ToolFailedError("The patch is empty: it names no file to add, update or delete")
-        touched = _touched(ctx, hunks)
-        for path in touched:
+        names: list[str] = []
+        for hunk in hunks:
+            names.append(hunk.path)
+            if isinstance(hunk, patch_text.UpdateHunk) and hunk.move_to:
+                names.append(hunk.move_to)
+        affected = list(dict.fromkeys(paths.absolute(ctx, name) for name in names))
+        for path in affected:
             await paths.ask_if_outside(ctx, path)
-        async with ctx.files.lock(*touched):
-            _must_differ(touched)
-            found = {path: look(path) for path in touched}
-            steps = await asyncio.to_thread(_planned, ctx, hunks, dict(found))
-            whole = "".join(f"{step.difference.text}\n" for step in steps)
-            described = [_described(ctx, step) for step in steps]
-            sources = [paths.relative(ctx, step.path) for step in steps]
+        async with ctx.files.lock(*affected):
+            _require_distinct(affected)
+            before = {path: load_text_if_exists(path) for path in affected}
+            changes = await asyncio.to_thread(_plan, ctx, hunks, dict(before))
+            whole = "".join(f"{change.difference.text}\n" for change in changes)
+            described = [_metadata(ctx, change) for change in changes]
+            sources = [paths.relative(ctx, change.path) for change in changes]
             metadata: dict[str, Any] = {"filepath": ", ".join(sources), "diff": whole, "files": described}
-            await paths.ask_edit(ctx, touched, metadata)
-            await ctx.before_write(_becoming(steps))
-            for path, before in found.items():
-                must_still_be(path, before)
-            _carry_out_all(ctx, steps)
-        listed = [f"{_letter(step)} {paths.relative(ctx, step.target)}" for step in steps]
-        output = "\n".join(["Success. Updated the following files:", *listed])
+            await paths.ask_edit(ctx, affected, metadata)
+            contents: dict[str, bytes | None] = {}
+            for change in changes:
+                if change.kind in ("delete", "move"):
+                    contents[change.path] = None
+                if change.kind != "delete":
+                    contents[change.target] = change.after.data
+            await ctx.before_write(contents)
+            for path, text in before.items():
+                ensure_unchanged(path, text)
+            _apply(ctx, changes)
+        letters = {"add": "A", "delete": "D"}
+        lines = [f"{letters.get(change.kind, 'M')} {paths.relative(ctx, change.target)}" for change in changes]
+        output = "\n".join(["Success. Updated the following files:", *lines])
         return ToolOutput(output, output, {"diff": whole, "files": described, "diagnostics": {}})
 
 
-def _touched(ctx: Context, hunks: Sequence[patch_text.Hunk]) -> list[str]:
-    named: list[str] = []
-    for hunk in hunks:
-        named.append(hunk.path)
-        if isinstance(hunk, patch_text.Update) and hunk.move_to:
-            named.append(hunk.move_to)
-    return list(dict.fromkeys(paths.absolute(ctx, path) for path in named))
-
-
-def _must_differ(named: Sequence[str]) -> None:
-    """One file under two names, by a link for instance, would be changed as if it were two, and one change be lost."""
+def _require_distinct(names: Sequence[str]) -> None:
+    """Refuse two names for one file, through a link for instance: one of the two changes would be lost."""
     seen: dict[tuple[int, int], str] = {}
-    for path in named:
+    for path in names:
         if os.path.exists(path):
             file = os.stat(path)
             first = seen.setdefault((file.st_dev, file.st_ino), path)
@@ -94,132 +97,109 @@ def _must_differ(named: Sequence[str]) -> None:
                 )
 
 
-def _planned(ctx: Context, hunks: Sequence[patch_text.Hunk], state: dict[str, TextFile | None]) -> list[FileChange]:
-    """Every step with its result. ``state`` is what the files hold, and is brought forward step by step."""
-    return [_step(ctx, hunk, state) for hunk in hunks]
+def _plan(ctx: Context, hunks: Sequence[patch_text.Hunk], state: dict[str, TextFile | None]) -> list[FileChange]:
+    """Return the change that each hunk makes. ``state`` holds the files' contents and is updated hunk by hunk."""
+    changes: list[FileChange] = []
+    for hunk in hunks:
+        path = target = paths.absolute(ctx, hunk.path)
+        kind: ChangeKind
+        match hunk:
+            case patch_text.AddHunk():
+                _require_free(path, state)
+                content = hunk.content if not hunk.content or hunk.content.endswith("\n") else f"{hunk.content}\n"
+                kind, before, after = "add", TextFile(), TextFile(text=content)
+                state[path] = after
+            case patch_text.DeleteHunk():
+                before = _require_existing(path, state)
+                kind, after = "delete", before.with_text("")
+                state[path] = None
+            case patch_text.UpdateHunk():
+                before = _require_existing(path, state)
+                after = _updated(path, before, hunk.chunks)
+                target = paths.absolute(ctx, hunk.move_to) if hunk.move_to else path
+                if target != path:
+                    _require_free(target, state)
+                kind = "update" if target == path else "move"
+                state[path], state[target] = None, after
+        difference = diff.compare(path, before.shown, after.shown)
+        change = FileChange(kind=kind, path=path, target=target, before=before, after=after, difference=difference)
+        changes.append(change)
+    return changes
 
 
-def _step(ctx: Context, hunk: patch_text.Hunk, state: dict[str, TextFile | None]) -> FileChange:
-    path = paths.absolute(ctx, hunk.path)
-    match hunk:
-        case patch_text.Add():
-            _must_be_free(path, state)
-            content = hunk.content if not hunk.content or hunk.content.endswith("\n") else f"{hunk.content}\n"
-            after = state[path] = TextFile(text=content)
-            return _made("add", (path, path), TextFile(), after)
-        case patch_text.Delete():
-            before = _must_exist(path, state)
-            state[path] = None
-            return _made("delete", (path, path), before, before.saying(""))
-        case patch_text.Update():
-            before = _must_exist(path, state)
-            after = _updated(path, before, hunk.chunks)
-            target = paths.absolute(ctx, hunk.move_to) if hunk.move_to else path
-            if target != path:
-                _must_be_free(target, state)
-            state[path], state[target] = None, after
-            return _made("update" if target == path else "move", (path, target), before, after)
-
-
-def _must_be_free(path: str, state: dict[str, TextFile | None]) -> None:
+def _require_free(path: str, state: dict[str, TextFile | None]) -> None:
     if state[path] is not None:
         raise ToolFailedError(
             f"The patch would write a new file over {path}, which exists; update it instead", path=path
         )
-    above = os.path.dirname(path)
-    while state[above] is None if above in state else not os.path.lexists(above):
-        above = os.path.dirname(above)
-    if above in state or not os.path.isdir(above):
-        raise ToolFailedError(f"The patch would write {path}, but {above} is not a directory", path=path)
+    parent = os.path.dirname(path)
+    while state[parent] is None if parent in state else not os.path.lexists(parent):
+        parent = os.path.dirname(parent)
+    if parent in state or not os.path.isdir(parent):
+        raise ToolFailedError(f"The patch would write {path}, but {parent} is not a directory", path=path)
 
 
-def _must_exist(path: str, state: dict[str, TextFile | None]) -> TextFile:
-    found = state[path]
-    if found is None:
-        raise ToolFailedError(f"The patch is about {path}, which does not exist", path=path)
-    return found
+def _require_existing(path: str, state: dict[str, TextFile | None]) -> TextFile:
+    existing = state[path]
+    if existing is None:
+        raise ToolFailedError(f"The patch changes {path}, which does not exist", path=path)
+    return existing
 
 
 def _updated(path: str, before: TextFile, chunks: Sequence[patch_text.Chunk]) -> TextFile:
-    """Lines that stay keep their own ends; those that come get the ends that the file has, and the last always one."""
+    """Apply chunks. Unchanged lines keep their endings; new ones get the file's, and the last line always has one."""
     if not chunks:
         return before
     lines = before.text.split("\n")
-    tail = "\r" if before.ending == "\r\n" else ""
+    carriage_return = "\r" if before.line_ending == "\r\n" else ""
     if lines[-1] == "":
         lines.pop()
     else:
-        lines[-1] += tail
+        lines[-1] += carriage_return
     bare = [line.removesuffix("\r") for line in lines]
-    changed = patch_text.apply(path, bare, chunks)
-    return before.saying("".join(f"{line}\n" for line in _endings(bare, changed, lines, tail)))
-
-
-def _endings(old: list[str], new: list[str], raw: list[str], tail: str) -> list[str]:
+    patched = patch_text.apply(path, bare, chunks)
     result: list[str] = []
-    at = 0
-    for change in diff.changes(old, new):
-        result += raw[at : change.start]
-        result += [line + tail for line in new[change.new_start : change.new_end]]
-        at = change.end
-    return result + raw[at:]
+    position = 0
+    for change in diff.changes(bare, patched):
+        result += lines[position : change.start]
+        result += [line + carriage_return for line in patched[change.new_start : change.new_end]]
+        position = change.end
+    result += lines[position:]
+    return before.with_text("".join(f"{line}\n" for line in result))
 
 
-def _made(kind: Kind, places: tuple[str, str], before: TextFile, after: TextFile) -> FileChange:
-    path, target = places
-    difference = diff.compare(path, before.shown, after.shown)
-    return FileChange(kind=kind, path=path, target=target, before=before, after=after, difference=difference)
-
-
-def _described(ctx: Context, step: FileChange) -> dict[str, Any]:
-    described: dict[str, Any] = {
-        "filePath": step.path,
-        "relativePath": paths.relative(ctx, step.target),
-        "type": step.kind,
-        "diff": step.difference.text,
-        "before": step.before.shown,
-        "after": step.after.shown,
-        "additions": step.difference.additions,
-        "deletions": step.difference.deletions,
+def _metadata(ctx: Context, change: FileChange) -> dict[str, Any]:
+    metadata: dict[str, Any] = {
+        "filePath": change.path,
+        "relativePath": paths.relative(ctx, change.target),
+        "type": change.kind,
+        "diff": change.difference.text,
+        "before": change.before.shown,
+        "after": change.after.shown,
+        "additions": change.difference.additions,
+        "deletions": change.difference.deletions,
     }
-    return described | ({"movePath": step.target} if step.kind == "move" else {})
+    return metadata | ({"movePath": change.target} if change.kind == "move" else {})
 
 
-def _becoming(steps: Sequence[FileChange]) -> dict[str, bytes | None]:
-    """What the files will hold after all steps."""
-    becoming: dict[str, bytes | None] = {}
-    for step in steps:
-        if step.kind in ("delete", "move"):
-            becoming[step.path] = None
-        if step.kind != "delete":
-            becoming[step.target] = step.after.data
-    return becoming
-
-
-def _letter(step: FileChange) -> str:
-    return {"add": "A", "delete": "D"}.get(step.kind, "M")
-
-
-def _carry_out_all(ctx: Context, steps: Sequence[FileChange]) -> None:
-    for number, step in enumerate(steps):
+def _apply(ctx: Context, changes: Sequence[FileChange]) -> None:
+    for number, change in enumerate(changes):
         try:
-            _carry_out(ctx, step)
+            if change.kind != "delete":
+                change.after.save(change.target)
+                ctx.files.note(change.target)
+                ctx.after_write(change.target)
+            if change.kind in ("delete", "move"):
+                _delete(change.path)
+                ctx.files.forget(change.path)
+                ctx.after_write(change.path)
         except ToolFailedError as error:
-            done = ", ".join(paths.relative(ctx, each.target) for each in steps[:number]) or "nothing"
+            done = ", ".join(paths.relative(ctx, applied.target) for applied in changes[:number]) or "nothing"
             raise ToolFailedError(f"{error.message}. The patch was not applied further; done before: {done}") from error
 
 
-def _carry_out(ctx: Context, step: FileChange) -> None:
-    if step.kind != "delete":
-        step.after.save(step.target)
-        ctx.files.note(step.target)
-        ctx.after_write(step.target)
-    if step.kind in ("delete", "move"):
-        try:
-            os.unlink(step.path)
-        except OSError as error:
-            raise ToolFailedError(
-                f"{step.path} cannot be deleted: {error.strerror or error}", path=step.path
-            ) from error
-        ctx.files.forget(step.path)
-        ctx.after_write(step.path)
+def _delete(path: str) -> None:
+    try:
+        os.unlink(path)
+    except OSError as error:
+        raise ToolFailedError(f"{path} cannot be deleted: {error.strerror or error}", path=path) from error

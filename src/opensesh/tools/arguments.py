@@ -1,7 +1,8 @@
-"""The arguments of a tool: from a struct to a JSON schema, and from what a model wrote to the struct.
+"""Arguments of a tool: JSON schema from a struct, and struct from what a model wrote.
 
-Models make mistakes that are plain enough to mend: a number in quotes, ``null`` for "not given", a list written as JSON
-text, ``file_path`` for ``filePath``. Anything else is told to the model, with what was wrong and what would be right.
+Some mistakes of models are certain enough to repair: a number in quotes, ``null`` for an omitted argument, a list
+written as JSON text, ``file_path`` for ``filePath``. The repair depends on the schema of the one tool, which general
+JSON repair libraries do not look at. Every other mistake is reported to the model, with what would be valid.
 """
 
 from __future__ import annotations
@@ -20,13 +21,13 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 Positive = Annotated[int, Meta(ge=1)]
-"""A count that starts at one."""
+"""A number that starts at one."""
 
-_PLACE = r" - at `\$\.?([^`]*)`$"
+_LOCATION = r" - at `\$\.?([^`]*)`$"
 _EXPECTED = r"Expected `(.+?)`, got `(.+?)`"
 _MISSING = r"Object missing required field `(.+?)`"
 _LIMIT = r"Expected `(.+?)` (>=|<=|>|<|of length >=|of length <=) (\S+)"
-_NAMES = {
+_TYPE_NAMES = {
     "str": "a string",
     "int": "a whole number",
     "float": "a number",
@@ -35,11 +36,10 @@ _NAMES = {
     "object": "an object",
     "null": "nothing",
 }
-_NOT_GIVEN = ("undefined", "null")
 
 
 class Arguments(Struct, frozen=True, kw_only=True, rename="camel"):
-    """Base of all arguments. Names are spelled as OpenCode spells them: ``file_path`` is ``filePath`` to the model."""
+    """Base class of arguments. The model sees OpenCode's spelling: ``file_path`` is ``filePath``."""
 
 
 A = TypeVar("A", bound=Struct)
@@ -47,23 +47,28 @@ A = TypeVar("A", bound=Struct)
 
 @cache
 def schema_of(kind: type[Struct]) -> dict[str, Any]:
-    """The JSON schema of ``kind``, every reference inlined. Optional fields are simply not required; none is null."""
-    whole = msgspec.json.schema(kind)
-    schema = _inline(whole, whole.get("$defs", {}))
-    return cast("dict[str, Any]", schema)
+    """Return the JSON schema of ``kind`` without references. Optional fields are not required, and never null."""
+    schema = msgspec.json.schema(kind)
+    return cast("dict[str, Any]", _inline(schema, schema.get("$defs", {})))
 
 
 def decode(tool: str, kind: type[A], arguments: Mapping[str, Any]) -> A:
-    """What the model wrote, as a ``kind`` with its defaults applied; or :class:`InvalidArgumentsError`, for the
-    model."""
+    """Convert the model's arguments to ``kind``, with defaults applied.
+
+    Raises :class:`InvalidArgumentsError` with a message for the model.
+    """
     schema = schema_of(kind)
     try:
-        return msgspec.convert(_mend(dict(arguments), schema), kind, strict=False)
+        return msgspec.convert(_repair(dict(arguments), schema), kind, strict=False)
     except msgspec.ValidationError as error:
         problem = _explain(str(error))
+    described = [
+        f"`{name}` ({field.get('type', 'anything')}{'' if name in schema['required'] else ', optional'})"
+        for name, field in schema["properties"].items()
+    ]
     raise InvalidArgumentsError(
-        f"The {tool} tool was called with invalid arguments: {problem}. It takes {_signature(schema)}. "
-        "Call it again with arguments that fit.",
+        f"The {tool} tool was called with invalid arguments: {problem}. It takes "
+        f"{', '.join(described) or 'no arguments'}. Call it again with valid arguments.",
         tool=tool,
     )
 
@@ -76,20 +81,23 @@ def _inline(node: Any, definitions: dict[str, Any]) -> Any:
     fields = cast("dict[str, Any]", node)
     if "$ref" in fields:
         target = definitions[fields["$ref"].rpartition("/")[2]]
-        # A struct's own docstring is for programmers; what the model reads is the field's description.
+        # A struct's docstring is for programmers; the model reads the field's description.
         bare = {key: value for key, value in target.items() if key not in ("title", "description")}
         beside = {key: value for key, value in fields.items() if key not in ("$ref", "$defs", "default")}
         return _inline({**beside, **bare}, definitions)
-    inlined = {key: _inline(value, definitions) for key, value in fields.items() if key != "$defs"}
-    return _closed(_without_null(inlined))
+    inlined = _without_null({key: _inline(value, definitions) for key, value in fields.items() if key != "$defs"})
+    if inlined.get("type") == "object" and "properties" in inlined:
+        inlined.setdefault("required", [])
+        inlined["additionalProperties"] = False
+    return inlined
 
 
 def _without_null(node: dict[str, Any]) -> dict[str, Any]:
     choices: list[Any] | None = node.get("anyOf")
     if choices and {"type": "null"} in choices:
-        left = [choice for choice in choices if choice != {"type": "null"}]
+        others = [choice for choice in choices if choice != {"type": "null"}]
         node = {key: value for key, value in node.items() if key != "anyOf"}
-        node |= left[0] if len(left) == 1 else {"anyOf": left}
+        node |= others[0] if len(others) == 1 else {"anyOf": others}
     if "default" in node and node["default"] is None:
         del node["default"]
     if "enum" in node and "type" not in node and all(isinstance(item, str) for item in node["enum"]):
@@ -97,85 +105,67 @@ def _without_null(node: dict[str, Any]) -> dict[str, Any]:
     return node
 
 
-def _closed(node: dict[str, Any]) -> dict[str, Any]:
-    if node.get("type") == "object" and "properties" in node:
-        node.setdefault("required", [])
-        node["additionalProperties"] = False
-    return node
-
-
-def _mend(arguments: dict[str, Any], schema: dict[str, Any]) -> dict[str, Any]:
+def _repair(arguments: dict[str, Any], schema: dict[str, Any]) -> dict[str, Any]:
     properties: dict[str, dict[str, Any]] = schema["properties"]
     required: list[str] = schema["required"]
-    spelled = {_plain(name): name for name in properties}
-    mended: dict[str, Any] = {}
-    for given, value in arguments.items():
-        name = given if given in properties else spelled.get(_plain(given), given)
-        if name != given and name in arguments:
+    by_spelling = {_folded(name): name for name in properties}
+    repaired: dict[str, Any] = {}
+    for written, value in arguments.items():
+        name = written if written in properties else by_spelling.get(_folded(written), written)
+        if name != written and name in arguments:
             continue
-        if name not in required and (value is None or value in _NOT_GIVEN):
+        if name not in required and (value is None or value in ("undefined", "null")):
             continue
-        mended[name] = _mend_value(value, properties.get(name, {}))
-    return mended
+        repaired[name] = _repair_value(value, properties.get(name, {}))
+    return repaired
 
 
-def _mend_value(value: Any, schema: dict[str, Any]) -> Any:
-    if not isinstance(value, str):
-        return whole(value)
-    wanted = {"array": list, "object": dict}.get(schema.get("type", ""))
-    if wanted is not None:
-        try:
-            read = loads(value.encode("utf-8", "surrogatepass"))
-        except RecordError:
-            return value
-        return cast("Any", read) if isinstance(read, wanted) else value
-    return whole(value)
+def _folded(name: str) -> str:
+    return name.replace("_", "").replace("-", "").lower()
 
 
-def whole(value: Any) -> Any:
-    """``value`` without half characters, which no file and no record can hold."""
+def _repair_value(value: Any, schema: dict[str, Any]) -> Any:
+    container = {"array": list, "object": dict}.get(schema.get("type", ""))
+    if container is None or not isinstance(value, str):
+        return without_surrogates(value)
+    try:
+        decoded = loads(value.encode("utf-8", "surrogatepass"))
+    except RecordError:
+        return value
+    return cast("Any", decoded) if isinstance(decoded, container) else value
+
+
+def without_surrogates(value: Any) -> Any:
+    """Return ``value`` with lone surrogates replaced: neither files nor records can hold them."""
     match value:
         case str():
-            return value if value.isascii() else _whole_text(value)
+            if value.isascii():
+                return value
+            from ..models.sse import replace_surrogates
+
+            return replace_surrogates(value)
         case list():
-            return [whole(item) for item in cast("list[Any]", value)]
+            return [without_surrogates(item) for item in cast("list[Any]", value)]
         case dict():
-            return {key: whole(item) for key, item in cast("dict[str, Any]", value).items()}
+            return {key: without_surrogates(item) for key, item in cast("dict[str, Any]", value).items()}
         case _:
             return value
 
 
-def _whole_text(text: str) -> str:
-    from ..models.sse import replace_surrogates
-
-    return replace_surrogates(text)
-
-
-def _plain(name: str) -> str:
-    return name.replace("_", "").replace("-", "").lower()
-
-
 def _explain(error: str) -> str:
-    place = re.search(_PLACE, error)
-    what = error[: place.start()] if place else error
-    where = f"`{place[1]}`" if place and place[1] else "the input"
+    """Translate a message of msgspec for the model."""
+    location = re.search(_LOCATION, error)
+    what = error[: location.start()] if location else error
+    where = f"`{location[1]}`" if location and location[1] else "the input"
     if missing := re.match(_MISSING, what):
-        inside = f" in {where}" if place and place[1] else ""
+        inside = f" in {where}" if location and location[1] else ""
         return f"`{missing[1]}`{inside} is required, and missing"
-    if found := re.match(_EXPECTED, what):
-        return f"{where} should be {_named(found[1])}, not {_named(found[2])}"
+    if types := re.match(_EXPECTED, what):
+        return f"{where} should be {_type_names(types[1])}, not {_type_names(types[2])}"
     if limit := re.match(_LIMIT, what):
-        return f"{where} should be {_named(limit[1])} {limit[2]} {limit[3]}"
+        return f"{where} should be {_type_names(limit[1])} {limit[2]} {limit[3]}"
     return f"{where}: {what}"
 
 
-def _named(types: str) -> str:
-    return " or ".join(_NAMES.get(name, name) for name in types.split(" | ") if name != "null" or types == "null")
-
-
-def _signature(schema: dict[str, Any]) -> str:
-    def shown(name: str, field: dict[str, Any]) -> str:
-        optional = "" if name in schema["required"] else ", optional"
-        return f"`{name}` ({field.get('type', 'anything')}{optional})"
-
-    return ", ".join(shown(name, field) for name, field in schema["properties"].items()) or "no arguments"
+def _type_names(types: str) -> str:
+    return " or ".join(_TYPE_NAMES.get(name, name) for name in types.split(" | ") if name != "null" or types == "null")

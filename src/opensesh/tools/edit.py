@@ -1,10 +1,10 @@
-"""Change a piece of a file."""
+"""Edit a part of a file, or write a whole one."""
 
 from __future__ import annotations
 
 import asyncio
 import os
-from typing import Annotated
+from typing import Annotated, Any
 
 from msgspec import Meta
 
@@ -12,13 +12,13 @@ from ..errors import ToolFailedError
 from . import diff
 from . import path_access as paths
 from .arguments import Arguments
+from .file_types import TextFile, ensure_unchanged, load_text, load_text_if_exists
 from .replace import replace
-from .text_files import TextFile, load, must_still_be
 from .tool import BuiltinTool, Context, ToolOutput
 
 
 class EditArguments(Arguments, frozen=True):
-    """What to change, in which file."""
+    """The file and the replacement."""
 
     file_path: Annotated[str, Meta(description="The absolute path of the file")]
     old_string: Annotated[str, Meta(description="The text to replace, exactly as the file has it")]
@@ -27,66 +27,84 @@ class EditArguments(Arguments, frozen=True):
 
 
 class EditTool(BuiltinTool[EditArguments]):
-    """One replacement; all else in the file stays, byte for byte, its mark and its line ends included."""
+    """Replaces one text. Everything else in the file stays, byte for byte, with byte order mark and line endings."""
 
     id = "edit"
     parameters = EditArguments
 
     async def execute(self, args: EditArguments, ctx: Context) -> ToolOutput:
-        """Find the piece, ask with the difference shown, and write."""
+        """Find the text, ask with the difference shown, and write."""
         if args.old_string == args.new_string:
             raise ToolFailedError("oldString and newString are the same, so there is nothing to change")
         path = paths.absolute(ctx, args.file_path)
         await paths.ask_if_outside(ctx, path)
         async with ctx.files.lock(path):
-            before = _before(args, ctx, path)
-            after = await asyncio.to_thread(_after, before or TextFile(), args)
-            return await _write(ctx, path, before, after)
+            before: TextFile | None = None
+            if args.old_string:
+                before = load_text(path)
+                ctx.files.check(path)
+                old, new = before.with_line_endings(args.old_string), before.with_line_endings(args.new_string)
+                text = await asyncio.to_thread(replace, before.text, old, new, replace_all=args.replace_all)
+                after = before.with_text(text)
+            elif os.path.exists(path):
+                raise ToolFailedError(
+                    f"oldString is empty, which creates a file, but {path} exists. Give the text to replace, or use "
+                    "write to replace the whole file.",
+                    path=path,
+                )
+            else:
+                after = TextFile(text=args.new_string)
+            difference = await change_file(ctx, path, before, after)
+            shown, written = before.shown if before else "", load_text(path)
+            if written.text != after.text:  # a subscriber of the change event has formatted the file
+                difference = await asyncio.to_thread(diff.compare, path, shown, written.shown)
+            metadata = {
+                "diagnostics": {},
+                "diff": difference.text,
+                "filediff": diff.file_diff(path, shown, written.shown, difference),
+            }
+            return ToolOutput(paths.relative(ctx, path), "Edit applied successfully.", metadata)
 
 
-def _before(args: EditArguments, ctx: Context, path: str) -> TextFile | None:
-    if args.old_string:
-        before = load(path)
-        ctx.files.check(path)
-        return before
-    if os.path.exists(path):
-        raise ToolFailedError(
-            f"oldString is empty, which makes a new file, but {path} exists. Give the text to replace, or use write to "
-            "replace the whole file.",
-            path=path,
-        )
-    return None
+class WriteArguments(Arguments, frozen=True):
+    """The file and its content."""
+
+    content: Annotated[str, Meta(description="All that the file should hold")]
+    file_path: Annotated[str, Meta(description="The absolute path of the file")]
 
 
-def _after(before: TextFile, args: EditArguments) -> TextFile:
-    if not args.old_string:
-        return before.saying(args.new_string)
-    old, new = before.adapt(args.old_string), before.adapt(args.new_string)
-    return before.saying(replace(before.text, old, new, every=args.replace_all))
+class WriteTool(BuiltinTool[WriteArguments]):
+    """Creates a file, or replaces the text of one that the session has read."""
 
+    id = "write"
+    parameters = WriteArguments
 
-async def _write(ctx: Context, path: str, before: TextFile | None, after: TextFile) -> ToolOutput:
-    difference = await change_file(ctx, path, before, after)
-    shown, written = before.shown if before else "", load(path)
-    if written.text != after.text:  # whoever heard of the change has formatted it
-        difference = await asyncio.to_thread(diff.compare, path, shown, written.shown)
-    metadata = {
-        "diagnostics": {},
-        "diff": difference.text,
-        "filediff": diff.file_diff(path, shown, written.shown, difference),
-    }
-    return ToolOutput(paths.relative(ctx, path), "Edit applied successfully.", metadata)
+    async def execute(self, args: WriteArguments, ctx: Context) -> ToolOutput:
+        """Ask with the difference shown, and write. An existing byte order mark is kept."""
+        path = paths.absolute(ctx, args.file_path)
+        await paths.ask_if_outside(ctx, path)
+        async with ctx.files.lock(path):
+            existing = load_text_if_exists(path)
+            if existing is not None:
+                ctx.files.check(path)
+            before = existing or TextFile()
+            after = before.with_text(args.content.removeprefix("\ufeff") if before.bom else args.content)
+            await change_file(ctx, path, existing, after)
+        metadata: dict[str, Any] = {"diagnostics": {}, "filepath": path, "exists": existing is not None}
+        return ToolOutput(paths.relative(ctx, path), "Wrote file successfully.", metadata)
 
 
 async def change_file(ctx: Context, path: str, before: TextFile | None, after: TextFile) -> diff.Diff:
-    """Ask with the difference shown, and write; that difference. A file that is no longer as it was ``before`` is
-    :class:`ToolFailedError`."""
+    """Ask with the difference shown, write the file, and return the difference.
+
+    Raises :class:`ToolFailedError` if the file no longer equals ``before`` when the user has answered.
+    """
     difference = await asyncio.to_thread(diff.compare, path, before.shown if before else "", after.shown)
     await paths.ask_edit(ctx, [path], {"filepath": path, "diff": difference.text})
     await ctx.before_write({path: after.data})
-    must_still_be(path, before)
+    ensure_unchanged(path, before)
     after.save(path)
     ctx.files.note(path)
     ctx.after_write(path)
-    ctx.files.note(path)
+    ctx.files.note(path)  # again: a subscriber may have formatted the file
     return difference

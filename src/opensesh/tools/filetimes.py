@@ -1,7 +1,7 @@
-"""What a session has seen of the files it is about to change.
+"""Read-before-write checks: the state in which a session last saw each file.
 
-A model that writes over a file it has not read, or that has changed since, destroys what it does not know of. So the
-tools note the state of each file they read or write, and refuse to overwrite one that is in another state.
+A model that overwrites a file it has not read, or that has changed since, destroys content it does not know about. The
+tools record the state of each file they read or write, and refuse to overwrite a file in another state.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 
 
 class FileLocks:
-    """One lock a file, for all the sessions that share this object."""
+    """One lock per file, for all sessions that share this object."""
 
     def __init__(self) -> None:
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     def of(self, path: str) -> asyncio.Lock:
-        """The lock of the file at ``path``, by whatever name."""
+        """Return the lock of a file; all names of one file have the same lock."""
         key = os.path.realpath(path)
         lock = self._locks.get(key)
         if lock is None:
@@ -34,16 +34,16 @@ class FileLocks:
 
 
 class FileTimes:
-    """The files of one session, each in the state in which the session last read or wrote it."""
+    """Modification time and size of the files of one session, as the session last read or wrote them."""
 
     def __init__(self, *, locks: FileLocks | None = None, required: bool = True) -> None:
-        """``locks`` should be shared by the sessions of a process. With ``required=False``, nothing is refused."""
+        """``locks`` should be shared by the sessions of a process. ``required=False`` disables the checks."""
         self._locks = locks or FileLocks()
         self._required = required
         self._seen: dict[str, tuple[int, int]] = {}
 
     def note(self, path: str) -> None:
-        """The file was read or written just now."""
+        """Record that the file was just read or written."""
         state = _state(path)
         if state is None:
             self.forget(path)
@@ -51,7 +51,7 @@ class FileTimes:
             self._seen[os.path.realpath(path)] = state
 
     def forget(self, path: str) -> None:
-        """The file is gone."""
+        """Record that the file was deleted."""
         self._seen.pop(os.path.realpath(path), None)
 
     def check(self, path: str) -> None:
@@ -70,17 +70,16 @@ class FileTimes:
 
     @asynccontextmanager
     async def lock(self, *paths: str) -> AsyncGenerator[None]:
-        """Keep every other tool call from changing these files meanwhile."""
+        """Keep other tool calls from changing these files inside the ``with`` block."""
         locks = {id(lock): lock for lock in map(self._locks.of, paths)}
-        keyed = sorted(locks.values(), key=id)  # one order for all, so that no two wait for each other
-        taken: list[asyncio.Lock] = []
+        acquired: list[asyncio.Lock] = []
         try:
-            for lock in keyed:
+            for lock in sorted(locks.values(), key=id):  # one order for all callers prevents a deadlock
                 await lock.acquire()
-                taken.append(lock)
+                acquired.append(lock)
             yield
         finally:
-            for lock in reversed(taken):
+            for lock in reversed(acquired):
                 lock.release()
 
 

@@ -10,16 +10,16 @@ from msgspec import Meta
 
 from ..config import globs
 from ..errors import ToolFailedError
-from . import file_search as search
+from . import file_search
 from . import path_access as paths
 from .arguments import Arguments
 from .tool import BuiltinTool, Context, ToolOutput
 
-MOST = 100
+MAX_FILES = 100
 
 
 class GlobArguments(Arguments, frozen=True):
-    """What to look for, and where."""
+    """The pattern and the directory."""
 
     pattern: Annotated[str, Meta(description="The pattern, such as **/*.py or src/**/*.{ts,tsx}")]
     path: Annotated[
@@ -28,13 +28,13 @@ class GlobArguments(Arguments, frozen=True):
 
 
 class GlobTool(BuiltinTool[GlobArguments]):
-    """The files that fit a pattern, newest first."""
+    """Returns the files that match a pattern, newest first."""
 
     id = "glob"
     parameters = GlobArguments
 
     async def execute(self, args: GlobArguments, ctx: Context) -> ToolOutput:
-        """Ask, and look."""
+        """Ask, and search."""
         await ctx.ask("glob", [args.pattern], always=["*"], metadata={"pattern": args.pattern, "path": args.path})
         directory, pattern = paths.absolute(ctx, args.path or "."), args.pattern
         if os.path.isabs(os.path.expanduser(pattern)):
@@ -43,12 +43,14 @@ class GlobTool(BuiltinTool[GlobArguments]):
         await paths.ask_if_outside(ctx, directory, "directory")
         if not os.path.isdir(directory):
             raise ToolFailedError(f"{directory} is not a directory")
-        listed = await search.files(directory)
-        fitting = [os.path.join(directory, name) for name in listed if globs.matches(pattern, name)]
-        found = await asyncio.to_thread(search.newest_first, fitting)
-        lines = found[:MOST] or ["No files found"]
-        if len(found) > MOST:
-            lines += ["", f"(Only the newest {MOST} of {len(found)} files are shown. Narrow the pattern or the path.)"]
-        metadata = {"count": min(len(found), MOST), "truncated": len(found) > MOST}
+        names = await file_search.files(directory)
+        matching = [os.path.join(directory, name) for name in names if globs.matches(pattern, name)]
+        newest = await asyncio.to_thread(file_search.newest_first, matching)
+        lines = newest[:MAX_FILES] or ["No files found"]
+        truncated = len(newest) > MAX_FILES
+        if truncated:
+            note = f"(Only the newest {MAX_FILES} of {len(newest)} files are shown. Narrow the pattern or the path.)"
+            lines += ["", note]
         title = paths.relative(ctx, directory)
+        metadata = {"count": min(len(newest), MAX_FILES), "truncated": truncated}
         return ToolOutput("" if title == "." else title, "\n".join(lines), metadata)

@@ -1,14 +1,16 @@
-"""Which tools there are, and which of them a model is offered."""
+"""The tool registry: the built-in tools, and which tools a model is offered."""
 
 from __future__ import annotations
 
 import logging
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from ..models.request import ToolSpec
+from .arguments import Arguments
+from .tool import BuiltinTool, Context, ToolOutput
 from .truncation import MAX_BYTES, MAX_LINES
 
 if TYPE_CHECKING:
@@ -22,23 +24,23 @@ _EXA = frozenset(("websearch", "codesearch"))
 
 
 class Features(Struct, frozen=True, kw_only=True):
-    """What is switched on. The defaults are those of OpenCode without flags or settings."""
+    """Optional tools. The defaults are those of OpenCode without flags or settings."""
 
     question: bool = True
-    """A client is there that can show questions."""
+    """A client that can show questions is connected."""
     plan: bool = False
-    """The model may ask to begin and to end planning."""
+    """The model may propose to enter and to leave plan mode."""
     batch: bool = False
     recall: bool = False
-    """The model may look up what is not in view any more. OpenCode has no such tool."""
+    """The model may search history that it no longer sees. OpenCode has no such tool."""
     exa: bool = False
-    """Searching the web by way of Exa; for the provider ``opencode`` it is on in any case."""
+    """Web search through Exa; always on for the provider ``opencode``."""
     bash_timeout_ms: float | None = None
-    """For commands about which the model says nothing, if not what the tool itself has."""
+    """Default timeout of commands; ``None`` for the tool's own default."""
 
 
 class CatalogEntry(Struct, frozen=True):
-    """An agent or a skill, as a description lists it."""
+    """An agent or a skill, as a tool description lists it."""
 
     name: str
     description: str
@@ -46,33 +48,38 @@ class CatalogEntry(Struct, frozen=True):
 
 
 class DescriptionVariables(Struct, frozen=True, kw_only=True):
-    """What descriptions may speak of, by the names of the fields: ``{{directory}}`` and so on."""
+    """Values for the placeholders in tool descriptions, by the names of the fields: ``{{directory}}`` and so on."""
 
     directory: str = "."
     agents: tuple[CatalogEntry, ...] = ()
-    """Those that this agent may give tasks to."""
+    """Agents that this agent may start as subagents."""
     skills: tuple[CatalogEntry, ...] = ()
-    """Those that this agent may load."""
+    """Skills that this agent may load."""
     max_lines: int = MAX_LINES
     max_bytes: int = MAX_BYTES
 
     def fill(self, description: str) -> str:
-        """``description`` with its placeholders filled in; those that are not ours stay."""
+        """Return ``description`` with its placeholders filled in; unknown placeholders stay."""
+        skills = (
+            f"  <skill>\n    <name>{skill.name}</name>\n    <description>{skill.description}</description>\n"
+            f"    <location>{skill.location}</location>\n  </skill>"
+            for skill in self.skills
+        )
         values = {
             "directory": self.directory,
             "agents": "\n".join(f"- {agent.name}: {agent.description}" for agent in self.agents) or "(none)",
-            "skills": "\n".join(_skill(skill) for skill in self.skills) or "(none)",
+            "skills": "\n".join(skills) or "(none)",
             "max_lines": str(self.max_lines),
             "max_bytes": str(self.max_bytes),
         }
-        return _PLACEHOLDER.sub(lambda found: values.get(found[1], found[0]), description)
+        return _PLACEHOLDER.sub(lambda match: values.get(match[1], match[0]), description)
 
 
 class Registry:
     """Tools by name, in the order in which they are offered."""
 
     def __init__(self, tools: Iterable[Tool]) -> None:
-        """Of two tools of one name the later counts, in the place of the first."""
+        """Of two tools with one name the later wins, at the position of the first."""
         self._tools: dict[str, Tool] = {}
         for tool in tools:
             self.add(tool)
@@ -82,62 +89,62 @@ class Registry:
     def standard(
         cls, features: Features | None = None, custom: Iterable[Tool] = (), outside: Iterable[Tool] = ()
     ) -> Registry:
-        """OpenCode's tools as ``features`` has them, one's own, and then those from outside (of installed packages, of
-        MCP servers), which take the place of no other."""
+        """Return the built-in tools selected by ``features``, the ``custom`` ones, and those from ``outside``.
+
+        Tools from outside (installed packages, MCP servers) never replace another tool of the same name.
+        """
         features = features or Features()
         registry = cls((*builtin(features), *custom))
         for tool in outside:
             if registry._tools.setdefault(tool.id, tool) is not tool:
-                log.warning("a tool from outside is left out: there is one called %s already", tool.id)
+                log.warning("ignoring an installed or MCP tool: the name %s is taken", tool.id)
         registry._exa = features.exa
         return registry
 
     def add(self, tool: Tool) -> None:
-        """One more, or another of the same name."""
+        """Add a tool, or replace the one of the same name."""
         self._tools[tool.id] = tool
 
     def get(self, name: str) -> Tool | None:
-        """The tool of that name; of that name in lower case, if a model shouted."""
+        """Return the tool of that name; models sometimes write it in another case."""
         return self._tools.get(name) or self._tools.get(name.lower())
 
     @property
     def names(self) -> Sequence[str]:
-        """All of them."""
+        """The names of all tools."""
         return list(self._tools)
 
     def offered(self, model_id: str, provider_id: str = "", *, hidden: Collection[str] = ()) -> list[Tool]:
-        """The tools for a model, without those ``hidden`` (by permission rules, or by the user for one prompt).
+        """Return the tools for a model, without those ``hidden`` by permission rules or by the user for one prompt.
 
-        Models that were trained on patches get ``apply_patch``, all others ``edit`` and ``write``.
+        Models trained on patches get ``apply_patch``, all others ``edit`` and ``write``.
         """
-        left_out = {"invalid", *hidden, *(("edit", "write") if uses_apply_patch(model_id) else ("apply_patch",))}
+        excluded = {"invalid", *hidden, *(("edit", "write") if uses_apply_patch(model_id) else ("apply_patch",))}
         if provider_id != "opencode" and not self._exa:
-            left_out |= _EXA
-        return [tool for name, tool in self._tools.items() if name not in left_out]
+            excluded |= _EXA
+        return [tool for name, tool in self._tools.items() if name not in excluded]
 
 
 def uses_apply_patch(model_id: str) -> bool:
-    """Whether a model changes files by patch: the GPTs since 5, but not the open ones."""
+    """Return whether a model changes files by patch: the GPT models since 5, except the open ones."""
     return "gpt-" in model_id and "oss" not in model_id and "gpt-4" not in model_id
 
 
-def to_spec(tool: Tool, surroundings: DescriptionVariables) -> ToolSpec:
-    """``tool`` as a request to a model has it."""
-    return ToolSpec(name=tool.id, description=surroundings.fill(tool.description), parameters=tool.schema)
+def to_spec(tool: Tool, variables: DescriptionVariables) -> ToolSpec:
+    """Return ``tool`` in the form that a model request contains."""
+    return ToolSpec(name=tool.id, description=variables.fill(tool.description), parameters=tool.schema)
 
 
 def builtin(features: Features) -> list[Tool]:
-    """OpenCode's tools in OpenCode's order, those that are switched on."""
+    """Return OpenCode's tools that ``features`` switches on, in OpenCode's order."""
+    # Not at the top: a caller that needs only the names above should not load every tool.
     from .apply_patch import ApplyPatchTool
-    from .bash import TIMEOUT_MS, BashTool
+    from .bash import DEFAULT_TIMEOUT_MS, BashTool
     from .batch import BatchTool
-    from .codesearch import CodeSearchTool
-    from .edit import EditTool
+    from .edit import EditTool, WriteTool
     from .glob import GlobTool
     from .grep import GrepTool
-    from .invalid import InvalidTool
-    from .plan_enter import PlanEnterTool
-    from .plan_exit import PlanExitTool
+    from .plan_mode import PlanEnterTool, PlanExitTool
     from .question import QuestionTool
     from .read import ReadTool
     from .recall import RecallTool
@@ -145,37 +152,32 @@ def builtin(features: Features) -> list[Tool]:
     from .task import TaskTool
     from .todowrite import TodoWriteTool
     from .webfetch import WebFetchTool
-    from .websearch import WebSearchTool
-    from .write import WriteTool
+    from .websearch import CodeSearchTool, WebSearchTool
 
-    bash = BashTool(timeout_ms=features.bash_timeout_ms or TIMEOUT_MS)
+    bash = BashTool(timeout_ms=features.bash_timeout_ms or DEFAULT_TIMEOUT_MS)
     tools: list[Tool] = [InvalidTool()]
     tools += [QuestionTool()] if features.question else []
-    tools += [
-        bash,
-        ReadTool(),
-        GlobTool(),
-        GrepTool(),
-        EditTool(),
-        WriteTool(),
-        TaskTool(),
-        WebFetchTool(),
-        TodoWriteTool(),
-    ]
-    tools += [WebSearchTool(), CodeSearchTool(), SkillTool(), ApplyPatchTool()]
+    tools += [bash, ReadTool(), GlobTool(), GrepTool(), EditTool(), WriteTool(), TaskTool(), WebFetchTool()]
+    tools += [TodoWriteTool(), WebSearchTool(), CodeSearchTool(), SkillTool(), ApplyPatchTool()]
     tools += [BatchTool()] if features.batch else []
     tools += [PlanExitTool(), PlanEnterTool()] if features.plan else []
     tools += [RecallTool()] if features.recall else []
     return tools
 
 
-def _skill(skill: CatalogEntry) -> str:
-    return "\n".join(
-        [
-            "  <skill>",
-            f"    <name>{skill.name}</name>",
-            f"    <description>{skill.description}</description>",
-            f"    <location>{skill.location}</location>",
-            "  </skill>",
-        ]
-    )
+class InvalidCallArguments(Arguments, frozen=True):
+    """The call, and why it was invalid."""
+
+    tool: Annotated[str, Meta(description="The tool that was meant")]
+    error: Annotated[str, Meta(description="Why it was not called")]
+
+
+class InvalidTool(BuiltinTool[InvalidCallArguments]):
+    """Answers calls of unknown tools. Never offered to a model."""
+
+    id = "invalid"
+    parameters = InvalidCallArguments
+
+    async def execute(self, args: InvalidCallArguments, ctx: Context) -> ToolOutput:
+        """Return the reason."""
+        return ToolOutput("Invalid Tool", f"The call of {args.tool!r} could not be made: {args.error}")

@@ -1,4 +1,4 @@
-"""Long outputs: what the model gets to see of them, and the file that holds the whole."""
+"""Truncation of long outputs: what the model sees, and the file with the whole."""
 
 from __future__ import annotations
 
@@ -21,80 +21,80 @@ MAX_BYTES = 51_200
 
 
 class OutputPreview(Struct, frozen=True):
-    """What is left of an output."""
+    """An output, truncated if it was too long."""
 
     text: str
     truncated: bool
     path: str | None = None
-    """Where the whole is, if this is not all."""
+    """The file with the whole output, if it was truncated."""
 
 
 class Fit(Struct, frozen=True):
-    """As much of a text as there is room for."""
+    """As much of a text as the limits allow."""
 
     text: str
     lines: int
     size: int
     """In bytes."""
     by_size: bool
-    """Whether it was the bytes that ran out, rather than the lines."""
+    """Whether the limit of bytes applied, rather than that of lines."""
 
 
 class Outputs(Struct, frozen=True, kw_only=True):
-    """Where long outputs are kept, and how long is too long."""
+    """Limits for outputs, and the directory where long ones are saved."""
 
     directory: str
-    """``tool-output`` in the data folder; made when it is first needed."""
+    """``tool-output`` in the data folder; created when it is first needed."""
     max_lines: int = MAX_LINES
     max_bytes: int = MAX_BYTES
     delegate: bool = False
-    """Whether the agent can hand the reading of a long output to another."""
+    """Whether the agent can let a subagent read a long output."""
 
     def shorten(self, text: str, keep: Literal["head", "tail"] = "head") -> OutputPreview:
-        """``text`` itself if it is short enough; otherwise its whole first (or last) lines, and where the rest is."""
+        """Return ``text`` if it is short enough; otherwise its first (or last) lines and the path of the whole."""
         lines = text.split("\n")
-        size = len(text) if text.isascii() else len(_bytes(text))
+        size = len(text) if text.isascii() else len(_encode(text))
         if len(lines) <= self.max_lines and size <= self.max_bytes:
             return OutputPreview(text, truncated=False)
         fit = self.fit(lines, keep)
         cut = f"{size - fit.size} bytes" if fit.by_size else f"{len(lines) - fit.lines} lines"
-        path = self._save(_bytes(text))
-        return OutputPreview(self.notice(fit.text, cut, path, keep), truncated=True, path=path)
-
-    def _save(self, data: bytes) -> str | None:
+        path: str | None = None
         try:
             path, file = self.new_file()
             with BufferedWriter(file) as whole:
-                whole.write(data)
+                whole.write(_encode(text))
         except OSError as error:
-            log.warning("a long output could not be kept: %s", error)
-            return None
-        return path
+            log.warning("cannot save a long output: %s", error)
+            path = None
+        return OutputPreview(self.notice(fit.text, cut, path, keep), truncated=True, path=path)
 
     def fit(self, lines: Sequence[str], keep: Literal["head", "tail"]) -> Fit:
-        """As many whole lines from one end as there is room for; of a line longer than all the room, a piece."""
+        """Return as many whole lines from one end as fit; of a single line that is too long, a piece."""
         ordered = lines[: self.max_lines] if keep == "head" else lines[: -self.max_lines - 1 : -1]
         kept: list[str] = []
         size = 0
         for line in ordered:
-            more = len(_bytes(line)) + (1 if kept else 0)
-            if size + more > self.max_bytes:
+            added = len(_encode(line)) + (1 if kept else 0)
+            if size + added > self.max_bytes:
                 break
             kept.append(line)
-            size += more
+            size += added
         by_size = len(kept) < len(ordered)
         if by_size and not any(kept):
-            kept.append(_piece(ordered[len(kept)], self.max_bytes - size - (1 if kept else 0), keep))
+            line = _encode(ordered[len(kept)])
+            remaining = max(self.max_bytes - size - (1 if kept else 0), 0)
+            piece = line[:remaining] if keep == "head" else line[len(line) - remaining :]
+            kept.append(piece.decode("utf-8", "ignore"))  # cuts between characters
         text = "\n".join(kept if keep == "head" else reversed(kept))
-        return Fit(text, len(kept), len(_bytes(text)), by_size=by_size)
+        return Fit(text, len(kept), len(_encode(text)), by_size=by_size)
 
     def notice(self, kept: str, cut: str, path: str | None, keep: Literal["head", "tail"]) -> str:
-        """What is kept, with a word of what was ``cut`` and of where the whole is, if it could be kept at all."""
+        """Return the kept text with a notice: how much was cut, and where the whole output is."""
         if path is None:
             where = "The rest is lost: it could not be written to a file."
         elif self.delegate:
             where = (
-                f"The whole output is in {path}\nLet an explore agent look through that file (task tool, with grep and "
+                f"The whole output is in {path}\nLet an explore agent search that file (task tool, with grep and "
                 "read); reading all of it here would fill the context again."
             )
         else:
@@ -103,22 +103,11 @@ class Outputs(Struct, frozen=True, kw_only=True):
         return f"{kept}\n\n{note}" if keep == "head" else f"{note}\n\n{kept}"
 
     def new_file(self) -> tuple[str, FileIO]:
-        """A new file for an output, and its name. Its owner alone can read it: a command may print anything."""
+        """Create a file for an output and return its path. Only its owner can read it: a command may print secrets."""
         os.makedirs(self.directory, mode=0o700, exist_ok=True)
         path = os.path.join(self.directory, ids.ascending("tool"))
-        return path, FileIO(path, "x", opener=_private)
+        return path, FileIO(path, "x", opener=lambda name, flags: os.open(name, flags, 0o600))
 
 
-def _private(path: str, flags: int) -> int:
-    return os.open(path, flags, 0o600)
-
-
-def _piece(line: str, size: int, keep: Literal["head", "tail"]) -> str:
-    """As much of a long line as fits, cut between characters."""
-    raw = _bytes(line)
-    cut = raw[: max(size, 0)] if keep == "head" else raw[len(raw) - max(size, 0) :]
-    return cut.decode("utf-8", "ignore")
-
-
-def _bytes(text: str) -> bytes:
+def _encode(text: str) -> bytes:
     return text.encode("utf-8", "replace")

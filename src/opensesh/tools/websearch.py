@@ -1,21 +1,29 @@
-"""Search the web."""
+"""Search the web, and search for code, through Exa's MCP server over HTTP."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Literal
+import asyncio
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
+import msgspec
 from msgspec import Meta
 
-from . import exa
+from ..errors import ToolFailedError
+from ..models.sse import SSESplitter
+from ..records import as_list, as_object
 from .arguments import Arguments, Positive
 from .tool import BuiltinTool, Context, ToolOutput
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     import httpx2
+
+EXA_URL = "https://mcp.exa.ai/mcp"
 
 
 class WebSearchArguments(Arguments, frozen=True):
-    """What to search for."""
+    """The query and how to search."""
 
     query: Annotated[str, Meta(description="What to search for")]
     num_results: Annotated[Positive, Meta(description="How many results to return (default 8)")] = 8
@@ -34,24 +42,99 @@ class WebSearchArguments(Arguments, frozen=True):
 
 
 class WebSearchTool(BuiltinTool[WebSearchArguments]):
-    """By way of Exa."""
+    """Searches the web."""
 
     id = "websearch"
     parameters = WebSearchArguments
 
     def __init__(self, *, transport: httpx2.AsyncBaseTransport | None = None) -> None:
-        """``transport`` in place of the network, for tests."""
+        """``transport`` replaces the network in tests."""
         self._transport = transport
 
     async def execute(self, args: WebSearchArguments, ctx: Context) -> ToolOutput:
         """Ask, and search."""
-        query = {
+        query: dict[str, Any] = {
             "query": args.query,
             "type": args.type,
             "numResults": args.num_results,
             "livecrawl": args.livecrawl,
         }
-        limit = {} if args.context_max_characters is None else {"contextMaxCharacters": args.context_max_characters}
-        await ctx.ask("websearch", [args.query], always=["*"], metadata={**query, **limit})
-        text = await exa.call("web_search_exa", {**query, **limit}, seconds=25, transport=self._transport)
+        if args.context_max_characters is not None:
+            query["contextMaxCharacters"] = args.context_max_characters
+        await ctx.ask("websearch", [args.query], always=["*"], metadata=query)
+        text = await _call_exa("web_search_exa", query, timeout_seconds=25, transport=self._transport)
         return ToolOutput(f"Web search: {args.query}", text or "No search results found. Try another query.")
+
+
+class CodeSearchArguments(Arguments, frozen=True):
+    """The query and the size of the result."""
+
+    query: Annotated[str, Meta(description="A library, interface or problem, with the words that narrow it down")]
+    tokens_num: Annotated[
+        int, Meta(description="How much to return, in tokens: 1000 to 50000 (default 5000)", ge=1000, le=50_000)
+    ] = 5000
+
+
+class CodeSearchTool(BuiltinTool[CodeSearchArguments]):
+    """Searches for code and documentation."""
+
+    id = "codesearch"
+    parameters = CodeSearchArguments
+
+    def __init__(self, *, transport: httpx2.AsyncBaseTransport | None = None) -> None:
+        """``transport`` replaces the network in tests."""
+        self._transport = transport
+
+    async def execute(self, args: CodeSearchArguments, ctx: Context) -> ToolOutput:
+        """Ask, and search."""
+        query = {"query": args.query, "tokensNum": args.tokens_num}
+        await ctx.ask("codesearch", [args.query], always=["*"], metadata=query)
+        text = await _call_exa("get_code_context_exa", query, timeout_seconds=30, transport=self._transport)
+        return ToolOutput(f"Code search: {args.query}", text or "Nothing was found. Try other words.")
+
+
+async def _call_exa(
+    tool: str,
+    arguments: Mapping[str, Any],
+    *,
+    timeout_seconds: float,
+    transport: httpx2.AsyncBaseTransport | None = None,
+) -> str:
+    """Return the text that Exa's ``tool`` answers; empty if it found nothing. One request, so the MCP SDK is not
+    used."""
+    import httpx2  # takes long to import
+
+    request = {
+        "jsonrpc": "2.0",
+        "id": 1,
+        "method": "tools/call",
+        "params": {"name": tool, "arguments": dict(arguments)},
+    }
+    headers = {"accept": "application/json, text/event-stream"}
+    try:
+        async with (
+            asyncio.timeout(timeout_seconds),
+            httpx2.AsyncClient(transport=transport, timeout=timeout_seconds) as client,
+        ):
+            response = await client.post(EXA_URL, json=request, headers=headers)
+    except TimeoutError:
+        raise ToolFailedError(f"The search took longer than {timeout_seconds:g} s") from None
+    except httpx2.HTTPError as error:
+        raise ToolFailedError(f"The search service could not be reached: {error or type(error).__name__}") from error
+    if not response.is_success:
+        raise ToolFailedError(f"The search service answered {response.status_code}: {response.text[:500]}")
+    splitter = SSESplitter()
+    body = response.content
+    messages = [event.data for event in (*splitter.feed(body), *splitter.close())] or [body.decode("utf-8", "replace")]
+    for message in messages:
+        try:
+            fields = msgspec.json.decode(message, type=dict[str, Any])
+        except (msgspec.MsgspecError, RecursionError):
+            continue
+        if "error" in fields:
+            raise ToolFailedError(f"The search service reported an error: {fields['error']}")
+        for content in as_list((as_object(fields.get("result")) or {}).get("content")) or []:
+            text = (as_object(content) or {}).get("text")
+            if isinstance(text, str):
+                return text
+    return ""

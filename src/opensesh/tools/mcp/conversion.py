@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Struct
 
 from ...errors import ToolFailedError
-from ..arguments import whole
+from ..arguments import without_surrogates
 from ..tool import ToolOutput, attachment
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ class McpTool:
 
     async def run(self, arguments: Mapping[str, Any], ctx: Context) -> ToolOutput:
         """Ask for the permission of the tool's own name, and have the server do it."""
-        given: dict[str, Any] = whole(dict(arguments))
+        given: dict[str, Any] = without_surrogates(dict(arguments))
         await ctx.ask(self.id, ["*"], always=["*"], metadata=given)
 
         async def progress(words: str) -> None:
@@ -85,7 +85,7 @@ def tool_key(server: str, tool: str) -> str:
 
 def usable_schema(schema: Mapping[str, Any]) -> dict[str, Any]:
     """``schema`` as one of an object that takes what it names and nothing else, whatever the server made of it."""
-    fields: dict[str, Any] = whole(dict(schema))
+    fields: dict[str, Any] = without_surrogates(dict(schema))
     properties, required = fields.get("properties"), fields.get("required")
     fields |= {"type": "object", "properties": properties if isinstance(properties, dict) else {}}
     if not isinstance(required, list):
@@ -119,7 +119,7 @@ def output(result: CallToolResult, ctx: Context) -> ToolOutput:
         files += [file] if file is not None else []
     if not result.content and result.structured_content is not None:
         texts.append(msgspec.json.encode(result.structured_content).decode())
-    said = whole("\n\n".join(texts))
+    said = without_surrogates("\n\n".join(texts))
     if result.is_error:
         raise ToolFailedError(said or "the tool failed, and did not say why")
     # How long an output may be is for us to say, and the rest of what is left out is the protocol's own.
