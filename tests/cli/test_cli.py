@@ -14,7 +14,7 @@ import pytest
 from opensesh import __version__
 from opensesh.cli.main import COMMANDS
 from opensesh.storage.json_tree import JsonTree
-from opensesh.storage.leases import Leases
+from opensesh.storage.leases import leases_of
 
 from ..history.sample_tree import Sample
 from .running import Terminal
@@ -244,7 +244,7 @@ def test_fork_rename_archive_and_remove(terminal: Terminal, store: Path) -> None
 
 def test_a_running_session_is_not_removed(terminal: Terminal, store: Path) -> None:
     session = terminal.json("show", "last")["info"]["id"]
-    with Leases(JsonTree(store)).acquire(session, "opensesh run"):
+    with leases_of(JsonTree(store)).acquire(session, "opensesh run"):
         terminal.run("session", "remove", session, "--yes")
     assert terminal.code == 4
     assert f"opensesh run (pid {os.getpid()}" in terminal.error

@@ -107,7 +107,7 @@ def test_a_database_is_nothing_to_bring_sessions_into(terminal: Terminal, tmp_pa
     database = shutil.copy(FIXTURES / "opencode-1.2" / "opencode.db", tmp_path)
     terminal.run("import", str(FIXTURES / "opencode-1.1.65" / "storage"), "--store", str(database))
     assert terminal.code == 5
-    assert "is only read, as every database of OpenCode's; name a folder with --store" in terminal.error
+    assert "has no JSON tree; name a folder with --store" in terminal.error
 
 
 def test_a_folder_without_a_session_says_so(terminal: Terminal, here: Path, tmp_path: Path) -> None:

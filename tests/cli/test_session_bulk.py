@@ -5,8 +5,9 @@ from pathlib import Path
 import pytest
 
 from opensesh.storage import open_store, paths
-from opensesh.storage.json_tree.store import JsonTree, tree_name
-from opensesh.storage.leases import Leases
+from opensesh.storage.json_tree import JsonTree
+from opensesh.storage.leases import leases_of
+from opensesh.storage.paths import digest
 
 from ..history.sample_tree import DAY, Sample, contents
 from ..history.shelf import Database
@@ -156,7 +157,7 @@ def test_a_named_session_moves_to_the_project_of_the_folder(bulk: Bulk, sample: 
 
 def test_a_running_session_is_left_alone_and_said_so(bulk: Bulk, sample: Sample) -> None:
     session = sample.talk()
-    with Leases(JsonTree(sample.root)).acquire(session["id"], "opensesh run"):
+    with leases_of(JsonTree(sample.root)).acquire(session["id"], "opensesh run"):
         bulk.run("remove", session["id"], "--yes")
     assert bulk.code == 4
     assert "not changed: being run by opensesh run" in bulk.error
@@ -170,13 +171,13 @@ def test_sessions_of_a_database_are_left_alone_and_told_of_together(bulk: Bulk, 
     store = "--store", str(sample.root.parent)
     bulk.run("remove", "--before", "2030-01", "--yes", *store)
     assert bulk.code == 0
-    assert bulk.error.startswith("3 sessions not changed: in a database of OpenCode's")
+    assert bulk.error.startswith("3 sessions not changed: in a database of OpenCode")
     assert bulk.error.count("not changed") == 1
     bulk.run("restore", here["id"], *store)
     left = bulk.json("remove", here["id"], *elsewhere, "--dry-run", *store)["left"]
     assert [each["sessionID"] for each in left] == elsewhere
     bulk.run("archive", elsewhere[0], *store)
-    assert bulk.error.startswith("ses_0 not changed: in a database of OpenCode's")
+    assert bulk.error.startswith("ses_0 not changed: in a database of OpenCode")
     assert bulk.code == 5
 
 
@@ -259,7 +260,7 @@ def test_the_doctor_takes_back_a_remove_with_all_that_went_along(
     bulk: Bulk, terminal: Terminal, sample: Sample
 ) -> None:
     session = sample.talk()
-    journal = Path(paths.state(), "reverts", tree_name(str(sample.root)), session["id"])
+    journal = Path(paths.state(), "reverts", digest(str(sample.root.resolve())), session["id"])
     journal.mkdir(parents=True)
     (journal / "x.json").write_text("{}")
     undo = bulk.json("remove", session["id"], "--yes")["undo"]

@@ -17,7 +17,7 @@ from opensesh.engine.pruning import is_pruned
 from opensesh.engine.retry import RetryPolicy
 from opensesh.records import Rule
 from opensesh.storage.json_tree import JsonTree
-from opensesh.storage.leases import Leases
+from opensesh.storage.leases import leases_of
 from opensesh.storage.memory import Memory
 from opensesh.storage.protocol import Key
 
@@ -116,7 +116,7 @@ async def test_a_run_can_be_aborted_at_any_moment(script: str, moment: Moment) -
         assert on.engine.runtime.permissions.pending == []
         assert on.engine.runtime.questions.pending == []
         assert len(on.told(events.SessionIdle)) == len({e.session_id for e in on.told(events.SessionIdle)})
-        assert Leases(on.store).holder(on.session) is None
+        assert leases_of(on.store).holder(on.session) is None
         assert await on.engine.resume(on.session) is None
         if moment is not at_once:
             assert (await on.ask("Once more.")).kind == "answered"
@@ -160,7 +160,7 @@ async def test_the_child_of_an_aborted_session_is_aborted_too() -> None:
         last = on.messages(child.id)[-1]
         assert last.info["error"]["name"] == "MessageAbortedError"
         assert [part["text"] for part in last.parts if part["type"] == "text"] == ["child words"]
-        assert Leases(on.store).holder(child.id) is None
+        assert leases_of(on.store).holder(child.id) is None
 
 
 async def test_cancelling_the_one_who_waits_aborts_the_run_and_waits_for_its_end() -> None:
@@ -183,7 +183,7 @@ async def test_cancelling_while_the_prompt_is_being_stored_leaves_no_lease_behin
         waiting.cancel()
         with pytest.raises(asyncio.CancelledError):
             await waiting
-        assert Leases(on.store).holder(on.session) is None
+        assert leases_of(on.store).holder(on.session) is None
         assert (await on.ask("Again.")).kind == "answered"
         on.assert_sound()
 

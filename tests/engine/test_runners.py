@@ -13,7 +13,7 @@ import pytest
 
 from opensesh.engine.engine import open_engine
 from opensesh.records import loads
-from opensesh.storage.leases import Leases
+from opensesh.storage.leases import leases_of
 from opensesh.storage.protocol import Damage, StoredMessage
 from opensesh.testing.scripted import ScriptedModel
 
@@ -63,10 +63,10 @@ async def test_the_session_of_a_runner_that_died_is_taken_over_at_once(home: Pat
     while not [p for m in store.messages(session.id) for p in m.parts if p.get("text") == "holding"]:
         time.sleep(0.01)
     first.kill()
-    assert [name for name, _ in Leases(store).abandoned()] == [session.id]
+    assert [name for name, _ in leases_of(store).abandoned()] == [session.id]
     fate = processes.start(runners.knock, str(home), session.id).wait()
     assert fate.reports == [{"outcome": "answered"}]
-    assert Leases(store).abandoned() == []
+    assert leases_of(store).abandoned() == []
     hold, cut_off, knock, answer = store.messages(session.id)
     assert cut_off.info["parentID"] == hold.info["id"]
     assert cut_off.info["finish"] == "unknown"

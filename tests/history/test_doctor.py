@@ -15,10 +15,10 @@ from opensesh.history.library import Library
 from opensesh.history.maintenance.comparison import StoreContents, compare_stores
 from opensesh.history.maintenance.doctor import Diagnosis, diagnose, repair
 from opensesh.history.stats.usage_stats import statistics
+from opensesh.sessions.undo import Change, perform, take_back
 from opensesh.storage import open_store, paths
 from opensesh.storage.json_tree import JsonTree
-from opensesh.storage.json_tree.undo import Change, perform, take_back
-from opensesh.storage.leases import Leases
+from opensesh.storage.leases import FileLeases
 
 from .sample_tree import Json, Sample, contents
 
@@ -260,7 +260,7 @@ def test_what_will_never_finish_is_brought_to_an_end(sample: Sample) -> None:
     old(path)
     old(sample.path("part", last["id"], current["id"]))
     assert len(look(sample)["stale"]) == 3
-    with Leases(JsonTree(sample.root)).acquire(session["id"], "opensesh run"):
+    with FileLeases.of(JsonTree(sample.root)).acquire(session["id"], "opensesh run"):
         assert "stale" not in look(sample)
     found = repair(JsonTree(sample.root))
     assert len(kinds(found)["stale"]) == 3
@@ -275,9 +275,9 @@ def test_what_will_never_finish_is_brought_to_an_end(sample: Sample) -> None:
 
 def test_the_lease_of_a_dead_runner_is_given_back(sample: Sample) -> None:
     session = healthy(sample)
-    leases = Leases(JsonTree(sample.root))
+    leases = FileLeases.of(JsonTree(sample.root))
     lease = leases.acquire(session["id"], "opensesh run")
-    lease.leave_to_parent()
+    lease.close_in_child()
     assert set(look(sample)) == {"lease"}
     repair(JsonTree(sample.root))
     assert leases.abandoned() == []
@@ -636,7 +636,7 @@ def test_changes_that_fail_half_way_say_how_to_take_back_what_was_done(sample: S
         sample.write(("x", name), name)
     before = contents(sample.root)
     changes = [Change(path="x/a.json", aside=True), Change(path="x/b.json", to="x/c.json/b.json")]
-    with pytest.raises(WriteError, match="can be taken back: ") as raised:
+    with pytest.raises(WriteError, match="can be undone: ") as raised:
         perform(JsonTree(sample.root), "doctor", changes)
     assert contents(sample.root) != before
     assert take_back(raised.value.data["undo"]).restored == 1
@@ -653,8 +653,8 @@ def test_changes_that_cannot_be_noted_leave_no_trace(sample: Sample) -> None:
 
 def test_a_lease_that_somebody_took_over_meanwhile_is_theirs(sample: Sample) -> None:
     session = healthy(sample)
-    leases = Leases(JsonTree(sample.root))
-    leases.acquire(session["id"], "opensesh run").leave_to_parent()
+    leases = FileLeases.of(JsonTree(sample.root))
+    leases.acquire(session["id"], "opensesh run").close_in_child()
     [finding] = diagnose(JsonTree(sample.root)).findings
     assert finding.act is not None
     with leases.acquire(session["id"], "another"):

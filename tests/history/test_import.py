@@ -24,7 +24,7 @@ from opensesh.history.import_export.merging import Relation, compare, normalise_
 from opensesh.history.stats.usage_stats import statistics
 from opensesh.storage import open_store
 from opensesh.storage.json_tree import JsonTree
-from opensesh.storage.leases import Leases
+from opensesh.storage.leases import leases_of
 from opensesh.storage.protocol import Damage, StoredMessage
 
 from .generations import Generations
@@ -283,7 +283,7 @@ def test_a_session_that_runs_here_is_left_alone(there: Sample, here: Path) -> No
     session = there.talk()
     bring(there.root, here)
     there.prompt(session, "more")
-    with Leases(JsonTree(here)).acquire(session["id"], "opensesh run"):
+    with leases_of(JsonTree(here)).acquire(session["id"], "opensesh run"):
         [done] = bring(there.root, here)
     assert done.act == "skipped"
     assert "opensesh run" in done.reason

@@ -11,7 +11,7 @@ from opensesh.records import Session, view
 from opensesh.sessions import moving, trash
 from opensesh.storage import open_store, revocations
 from opensesh.storage.json_tree import JsonTree
-from opensesh.storage.leases import Leases
+from opensesh.storage.leases import leases_of
 from opensesh.storage.memory import Memory
 
 from .sample_tree import Json, Sample, contents
@@ -71,17 +71,16 @@ def test_a_share_is_revoked_only_when_the_trash_is_emptied(sample: Sample) -> No
 def test_a_running_session_and_one_in_a_database_are_left_alone(sample: Sample) -> None:
     running = sample.talk("running")
     tree = JsonTree(sample.root)
-    with Leases(tree).acquire(running["id"], "opensesh run"):
+    with leases_of(tree).acquire(running["id"], "opensesh run"):
         done = trash.remove(tree, [session(running)])
     assert done.sessions == []
     assert "opensesh run" in done.left[0].reason
     assert done.undo == ""
     elsewhere = session({"id": "ses_db", "time": {"created": 1}, "projectID": "x"})
     assert "database" in trash.remove(tree, [elsewhere]).left[0].reason
-    with pytest.raises(StoreError, match="only read"):
+    with pytest.raises(StoreError, match="read-only"):
         trash.remove(open_store(str(FIXTURES / "opencode-1.2" / "opencode.db")), [elsewhere])
-    with pytest.raises(StoreError):
-        trash.remove(Memory(), [elsewhere])
+    assert trash.remove(Memory(), [elsewhere]).sessions == []
 
 
 def test_archiving_is_taken_back_unless_the_session_went_on(sample: Sample) -> None:

@@ -15,7 +15,7 @@ from opensesh.sharing.client import ShareServer, server_of
 from opensesh.sharing.items import ShareItem, assemble
 from opensesh.sharing.share_service import ShareService, retry_delay_seconds
 from opensesh.storage import keys, paths, revocations
-from opensesh.storage.leases import Leases
+from opensesh.storage.leases import leases_of
 from opensesh.storage.locks import open_lock_file, try_lock_file
 from opensesh.storage.opencode_db.store import OpencodeDB
 
@@ -293,7 +293,7 @@ async def test_what_still_grows_waits_while_the_session_runs(desk: Desk, stand: 
     answer = desk.sample.answer(session, "done")
     growing = desk.sample.part(answer, type="text", text="sk-ant-ap", time={"start": 1})
     async with desk.publisher() as publisher:
-        with Leases(desk.sessions.store).acquire(session["id"], "a test"):
+        with leases_of(desk.sessions.store).acquire(session["id"], "a test"):
             shared = await publisher.share(session["id"])
         assert growing["id"] not in json.dumps(stand.syncs)
         await publisher.share(session["id"])

@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 import tempfile
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,9 +22,9 @@ from opensesh.testing.samples import WRAP, Scribe
 from ..harness import CRASH_EXIT_CODE, CrashingDisk, FullDisk, ProcessGroup, sweep
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Generator, Iterator
 
-    from opensesh.storage.protocol import Damage, Key
+    from opensesh.storage.protocol import Batch, Damage, Key
 
     from ..harness import Report
 
@@ -63,6 +64,28 @@ class Telling(JsonTree):
         self._tell(["will", list(key), None])
         super().remove(key)
         self._tell(["did"])
+
+    @contextmanager
+    def batch(self) -> Generator[Any]:
+        with super().batch() as batch:
+            yield TellingBatch(batch, self._tell)
+        self._tell(["did"])
+
+
+class TellingBatch:
+    """Reports every operation of a batch before it is staged."""
+
+    def __init__(self, batch: Batch, tell: Report) -> None:
+        self._batch = batch
+        self._tell = tell
+
+    def write(self, key: Key, value: Any) -> None:
+        self._tell(["will also", list(key), value])
+        self._batch.write(key, value)
+
+    def remove(self, key: Key) -> None:
+        self._tell(["will also", list(key), None])
+        self._batch.remove(key)
 
 
 def live(store: JsonTree, tell: Report, prompts: tuple[str, ...]) -> None:
@@ -113,12 +136,16 @@ def check(folder: str, said: list[Any], died_at: str) -> None:
         assert found.get(key) == acknowledged.get(key), f"{key} is not as it was acknowledged"
     for key, value in pending.items():
         assert found.get(key) in (acknowledged.get(key), value), f"{key} is neither the old record nor the new one"
+    applied = [found.get(key) == value for key, value in pending.items() if acknowledged.get(key) != value]
+    assert applied == sorted(applied, reverse=True), "a later operation of a batch is applied before an earlier one"
     for key, value in found.items():
         assert Path(store.locate(key)).read_bytes() == dumps(value), f"{key} is not whole"
     if not died_at:
         assert not litter(folder)
-    assert len(litter(folder)) <= 1
-    check_sessions(Sessions(store, PLACE), dict(event for event in said if event[0] not in ("will", "did")))
+    assert len(litter(folder)) <= max(1, sum(value is not None for value in pending.values()))
+    check_sessions(
+        Sessions(store, PLACE), dict(event for event in said if event[0] not in ("will", "will also", "did"))
+    )
 
 
 def check_sessions(sessions: Sessions, events: dict[str, Any]) -> None:
@@ -154,6 +181,8 @@ def stored_according_to(said: list[Any]) -> tuple[dict[Key, Any], dict[Key, Any]
         match event:
             case ["will", key, value]:
                 pending = {tuple(key): value}
+            case ["will also", key, value]:
+                pending[tuple(key)] = value
             case ["did"]:
                 acknowledged |= pending
                 pending = {}

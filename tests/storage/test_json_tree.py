@@ -14,7 +14,8 @@ from opensesh import ids
 from opensesh.errors import InvalidKeyError, NotFoundError, RecordError, StoreError
 from opensesh.records import dumps
 from opensesh.storage import open_store, open_tree, paths
-from opensesh.storage.json_tree.store import JsonTree, read_file
+from opensesh.storage.disk import read_file
+from opensesh.storage.json_tree import JsonTree
 from opensesh.testing.samples import WRAP, Scribe
 
 if TYPE_CHECKING:
@@ -485,7 +486,7 @@ def test_open_store_finds_the_tree_in_a_data_folder_or_as_itself(tmp_path: Path)
 
 @pytest.mark.parametrize("place", ["postgresql://host/db", "sqlite://x"])
 def test_an_address_that_no_store_answers_to_is_named(place: str) -> None:
-    with pytest.raises(StoreError, match="there is no store for"):
+    with pytest.raises(StoreError, match="no store is registered for"):
         open_store(place)
 
 

@@ -22,9 +22,8 @@ from opensesh import ids
 from opensesh.errors import BusyError, InvalidKeyError, WriteError
 from opensesh.storage import paths
 from opensesh.storage.json_tree import JsonTree
-from opensesh.storage.leases import HEARTBEAT_MS, Holder, Leases
+from opensesh.storage.leases import HEARTBEAT_MS, FileLeases, Holder
 from opensesh.storage.locks import open_lock_file, try_lock_file
-from opensesh.storage.memory import Memory
 
 from ..harness import ProcessGroup
 
@@ -37,8 +36,8 @@ SESSION = "ses_1e08b2c3fffe0000000000000Az9"
 
 
 @pytest.fixture
-def leases(tmp_path: Path) -> Leases:
-    return Leases(Memory(), folder=str(tmp_path / "leases"))
+def leases(tmp_path: Path) -> FileLeases:
+    return FileLeases(str(tmp_path / "leases"))
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +47,7 @@ def processes() -> Iterator[ProcessGroup]:
 
 
 def run(tell: Report, folder: str, owner: str) -> None:
-    lease = Leases(Memory(), folder=folder).acquire(SESSION, owner)
+    lease = FileLeases(folder).acquire(SESSION, owner)
     tell(msgspec.to_builtins(lease.holder))
     tell(msgspec.to_builtins(lease.previous))
     time.sleep(60)
@@ -56,7 +55,7 @@ def run(tell: Report, folder: str, owner: str) -> None:
 
 def try_to_run(tell: Report, folder: str) -> None:
     try:
-        Leases(Memory(), folder=folder).acquire(SESSION, "second").release()
+        FileLeases(folder).acquire(SESSION, "second").release()
     except BusyError as error:
         tell([str(error), error.data])
     else:
@@ -64,11 +63,11 @@ def try_to_run(tell: Report, folder: str) -> None:
 
 
 def run_with_a_child(tell: Report, folder: str, how: str) -> None:
-    lease = Leases(Memory(), folder=folder).acquire(SESSION, "parent")
+    lease = FileLeases(folder).acquire(SESSION, "parent")
     if how == "fork":
         pid = os.fork()
         if not pid:
-            lease.beat()
+            lease.heartbeat()
             lease.release()
             os.fstat(1)  # is still there: what the child let go of was no other file
             time.sleep(60)
@@ -79,7 +78,7 @@ def run_with_a_child(tell: Report, folder: str, how: str) -> None:
     time.sleep(60)
 
 
-def test_a_session_has_one_runner(leases: Leases) -> None:
+def test_a_session_has_one_runner(leases: FileLeases) -> None:
     with leases.acquire(SESSION, "first") as lease:
         assert lease.session_id == SESSION
         assert leases.holder(SESSION) == lease.holder
@@ -92,13 +91,13 @@ def test_a_session_has_one_runner(leases: Leases) -> None:
         assert lease.holder.owner == "third"
 
 
-def test_a_session_nobody_ever_ran_has_no_holder(leases: Leases) -> None:
+def test_a_session_nobody_ever_ran_has_no_holder(leases: FileLeases) -> None:
     assert leases.holder(SESSION) is None
     assert leases.abandoned() == []
     assert not os.path.exists(leases.folder)
 
 
-def test_busy_says_who_it_is(leases: Leases, processes: ProcessGroup) -> None:
+def test_busy_says_who_it_is(leases: FileLeases, processes: ProcessGroup) -> None:
     runner = processes.start(run, leases.folder, "opensesh serve")
     holder, _ = runner.wait_for(2)
     with pytest.raises(BusyError) as busy:
@@ -111,7 +110,7 @@ def test_busy_says_who_it_is(leases: Leases, processes: ProcessGroup) -> None:
     runner.kill()
 
 
-def test_another_process_is_told_too(leases: Leases, processes: ProcessGroup) -> None:
+def test_another_process_is_told_too(leases: FileLeases, processes: ProcessGroup) -> None:
     with leases.acquire(SESSION, "the tests"):
         ((text, data),) = processes.start(try_to_run, leases.folder).wait().reports
         assert f"the tests (pid {os.getpid()} on " in text
@@ -119,7 +118,9 @@ def test_another_process_is_told_too(leases: Leases, processes: ProcessGroup) ->
     assert processes.start(try_to_run, leases.folder).wait().reports == ["acquired"]
 
 
-def test_the_lease_of_a_killed_runner_is_free_at_once_and_tells_of_it(leases: Leases, processes: ProcessGroup) -> None:
+def test_the_lease_of_a_killed_runner_is_free_at_once_and_tells_of_it(
+    leases: FileLeases, processes: ProcessGroup
+) -> None:
     runner = processes.start(run, leases.folder, "opensesh run")
     holder, previous = runner.wait_for(2)
     assert previous is None
@@ -135,7 +136,7 @@ def test_the_lease_of_a_killed_runner_is_free_at_once_and_tells_of_it(leases: Le
         assert lease.previous is None
 
 
-def test_one_dead_runner_after_the_other_is_seen_by_the_next(leases: Leases, processes: ProcessGroup) -> None:
+def test_one_dead_runner_after_the_other_is_seen_by_the_next(leases: FileLeases, processes: ProcessGroup) -> None:
     last = ""
     for name in ("first", "second with a long name" * 100, "third"):
         runner = processes.start(run, leases.folder, name)
@@ -147,7 +148,7 @@ def test_one_dead_runner_after_the_other_is_seen_by_the_next(leases: Leases, pro
 
 
 @pytest.mark.parametrize("how", ["fork", "exec"])
-def test_a_child_of_the_runner_does_not_keep_the_lease(leases: Leases, processes: ProcessGroup, how: str) -> None:
+def test_a_child_of_the_runner_does_not_keep_the_lease(leases: FileLeases, processes: ProcessGroup, how: str) -> None:
     runner = processes.start(run_with_a_child, leases.folder, how)
     (orphan,) = runner.wait_for()
     try:
@@ -164,11 +165,11 @@ def test_a_child_of_the_runner_does_not_keep_the_lease(leases: Leases, processes
         os.kill(orphan, 9)
 
 
-def test_a_beat_is_seen_by_others(leases: Leases) -> None:
+def test_a_beat_is_seen_by_others(leases: FileLeases) -> None:
     with leases.acquire(SESSION, "runner") as lease:
         first = lease.holder
         time.sleep(0.005)
-        lease.beat()
+        lease.heartbeat()
         seen = leases.holder(SESSION)
         assert seen == lease.holder
         assert seen is not None
@@ -186,17 +187,17 @@ def test_a_silent_runner_is_called_stuck() -> None:
     assert str(stuck) == "opensesh run (pid 7 on box), silent for 60 s"
 
 
-def test_letting_go_twice_or_beating_afterwards_is_no_error(leases: Leases) -> None:
+def test_letting_go_twice_or_beating_afterwards_is_no_error(leases: FileLeases) -> None:
     lease = leases.acquire(SESSION, "first")
     lease.release()
     with leases.acquire(SESSION, "second") as other:
         lease.release()
-        lease.beat()
+        lease.heartbeat()
         assert leases.holder(SESSION) == other.holder
     lease.release()
 
 
-def test_letting_go_waits_for_a_beat_of_another_thread(leases: Leases, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_letting_go_waits_for_a_beat_of_another_thread(leases: FileLeases, monkeypatch: pytest.MonkeyPatch) -> None:
     lease = leases.acquire(SESSION, "runner")
     files: list[tuple[int, int]] = []
 
@@ -208,9 +209,9 @@ def test_letting_go_waits_for_a_beat_of_another_thread(leases: Leases, monkeypat
         found = os.fstat(descriptor)
         files.append((found.st_dev, found.st_ino))
 
-    monkeypatch.setattr("opensesh.storage.leases._inscribe", inscribe)
+    monkeypatch.setattr("opensesh.storage.leases._write_holder", inscribe)
     with ThreadPoolExecutor(1) as pool:
-        lease.beat()
+        lease.heartbeat()
     expected = os.stat(os.path.join(leases.folder, SESSION))
     assert files == [(expected.st_dev, expected.st_ino)]
     assert leases.holder(SESSION) is None
@@ -219,7 +220,7 @@ def test_letting_go_waits_for_a_beat_of_another_thread(leases: Leases, monkeypat
 def let_go_in_a_child_of_a_beat(tell: Report, folder: str) -> None:
     """Fork while another thread is in the middle of a beat, and let go in the child."""
     warnings.simplefilter("ignore", DeprecationWarning)  # newer versions of Python warn of just this
-    lease = Leases(Memory(), folder=folder).acquire(SESSION, "parent")
+    lease = FileLeases(folder).acquire(SESSION, "parent")
     beating, done = threading.Event(), threading.Event()
 
     def write(descriptor: int, data: bytes) -> int:
@@ -229,7 +230,7 @@ def let_go_in_a_child_of_a_beat(tell: Report, folder: str) -> None:
 
     with pytest.MonkeyPatch.context() as patched, ThreadPoolExecutor(1) as pool:
         patched.setattr(os, "write", write)
-        pool.submit(lease.beat)
+        pool.submit(lease.heartbeat)
         beating.wait(20)
         pid = os.fork()
         if not pid:
@@ -241,25 +242,25 @@ def let_go_in_a_child_of_a_beat(tell: Report, folder: str) -> None:
     tell(status)
 
 
-def test_a_child_that_is_made_during_a_beat_can_let_go(leases: Leases, processes: ProcessGroup) -> None:
+def test_a_child_that_is_made_during_a_beat_can_let_go(leases: FileLeases, processes: ProcessGroup) -> None:
     assert processes.start(let_go_in_a_child_of_a_beat, leases.folder).wait_for() == [0]
 
 
-def test_a_beat_that_the_disk_refuses_ends_nothing(leases: Leases, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_beat_that_the_disk_refuses_ends_nothing(leases: FileLeases, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(descriptor: int, data: bytes) -> int:
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with leases.acquire(SESSION, "runner") as lease:
         with monkeypatch.context() as patched:
             patched.setattr(os, "write", refuse)
-            lease.beat()
+            lease.heartbeat()
         seen = leases.holder(SESSION)
         assert seen is not None
         assert seen.owner == "runner"
 
 
 @pytest.mark.skipif(not os.path.isdir("/dev/fd"), reason="counts what the system lists there")
-def test_who_is_told_that_a_session_is_busy_keeps_nothing_open(leases: Leases) -> None:
+def test_who_is_told_that_a_session_is_busy_keeps_nothing_open(leases: FileLeases) -> None:
     with leases.acquire(SESSION, "first"):
         before = len(os.listdir("/dev/fd"))
         for _ in range(3):
@@ -268,7 +269,7 @@ def test_who_is_told_that_a_session_is_busy_keeps_nothing_open(leases: Leases) -
         assert len(os.listdir("/dev/fd")) == before
 
 
-def test_one_who_asks_is_not_taken_for_a_runner_by_another_who_asks(leases: Leases) -> None:
+def test_one_who_asks_is_not_taken_for_a_runner_by_another_who_asks(leases: FileLeases) -> None:
     path = Path(leases.folder) / SESSION
     with leases.acquire(SESSION, "first"):
         inscribed = path.read_bytes()
@@ -281,7 +282,7 @@ def test_one_who_asks_is_not_taken_for_a_runner_by_another_who_asks(leases: Leas
         os.close(asking)
 
 
-def test_asking_who_runs_a_session_never_looks_like_running_it(leases: Leases) -> None:
+def test_asking_who_runs_a_session_never_looks_like_running_it(leases: FileLeases) -> None:
     leases.acquire(SESSION, "once").release()
     stop = threading.Event()
 
@@ -299,7 +300,7 @@ def test_asking_who_runs_a_session_never_looks_like_running_it(leases: Leases) -
             each.result(10)
 
 
-def test_those_who_ask_at_the_same_time_agree_that_nobody_is_there(leases: Leases, processes: ProcessGroup) -> None:
+def test_those_who_ask_at_the_same_time_agree_that_nobody_is_there(leases: FileLeases, processes: ProcessGroup) -> None:
     runner = processes.start(run, leases.folder, "dead soon")
     runner.wait_for(2)
     runner.kill()
@@ -311,24 +312,24 @@ def test_those_who_ask_at_the_same_time_agree_that_nobody_is_there(leases: Lease
 def test_a_lease_that_cannot_be_inscribed_is_not_held(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
     with pytest.raises(WriteError):
-        Leases(Memory(), folder=str(tmp_path / "file" / "leases")).acquire(SESSION, "x")
+        FileLeases(str(tmp_path / "file" / "leases")).acquire(SESSION, "x")
 
 
 def test_a_lease_for_which_there_is_no_room_can_be_taken_once_there_is(
-    leases: Leases, monkeypatch: pytest.MonkeyPatch
+    leases: FileLeases, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(descriptor: int, holder: Holder) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     with monkeypatch.context() as patched:
-        patched.setattr("opensesh.storage.leases._inscribe", full)
+        patched.setattr("opensesh.storage.leases._write_holder", full)
         with pytest.raises(WriteError) as caught:
             leases.acquire(SESSION, "x")
     assert caught.value.data == {"path": os.path.join(leases.folder, SESSION), "errno": errno.ENOSPC}
     leases.acquire(SESSION, "x").release()
 
 
-def test_a_lease_that_was_let_go_of_is_forgotten(leases: Leases) -> None:
+def test_a_lease_that_was_let_go_of_is_forgotten(leases: FileLeases) -> None:
     lease = leases.acquire(SESSION, "x")
     remembered = weakref.ref(lease)
     lease.release()
@@ -337,21 +338,21 @@ def test_a_lease_that_was_let_go_of_is_forgotten(leases: Leases) -> None:
     assert remembered() is None
 
 
-def test_a_runner_without_an_inscription_is_someone(leases: Leases) -> None:
+def test_a_runner_that_left_no_holder_is_another_process(leases: FileLeases) -> None:
     with leases.acquire(SESSION, "x"):
         (Path(leases.folder) / SESSION).write_bytes(b"")
-        with pytest.raises(BusyError, match="is being run by someone else") as busy:
+        with pytest.raises(BusyError, match="is being run by another process") as busy:
             leases.acquire(SESSION, "y")
         assert busy.value.data == {"session": SESSION, "holder": None}
 
 
-def test_a_name_that_could_leave_the_folder_is_refused(leases: Leases) -> None:
+def test_a_name_that_could_leave_the_folder_is_refused(leases: FileLeases) -> None:
     for name in ("../x", "", "a/b", "con"):
         with pytest.raises(InvalidKeyError):
             leases.acquire(name, "x")
 
 
-def test_what_is_no_inscription_is_overlooked(leases: Leases) -> None:
+def test_what_is_no_inscription_is_overlooked(leases: FileLeases) -> None:
     leases.acquire(SESSION, "x").release()
     for name, data in ((".DS_Store", b"\0\1"), ("ses_torn", b'{"owner": "x", "ho'), ("ses_nul", b"\0" * 513)):
         (Path(leases.folder) / name).write_bytes(data)
@@ -363,8 +364,8 @@ def test_what_is_no_inscription_is_overlooked(leases: Leases) -> None:
 
 def test_leases_lie_outside_of_the_store_and_are_shared_by_all_ways_to_it(tmp_path: Path) -> None:
     tree = JsonTree(tmp_path / "storage")
-    with Leases(tree).acquire(SESSION, "x") as lease:
-        assert Leases(JsonTree(tmp_path / "nowhere" / ".." / "storage")).holder(SESSION) == lease.holder
-        assert Leases(JsonTree(tmp_path / "other")).holder(SESSION) is None
+    with FileLeases.of(tree).acquire(SESSION, "x") as lease:
+        assert FileLeases.of(JsonTree(tmp_path / "nowhere" / ".." / "storage")).holder(SESSION) == lease.holder
+        assert FileLeases.of(JsonTree(tmp_path / "other")).holder(SESSION) is None
     assert not (tmp_path / "storage").exists()
-    assert Path(Leases(tree).folder).parent == Path(paths.state()) / "leases"
+    assert Path(FileLeases.of(tree).folder).parent == Path(paths.state()) / "leases"

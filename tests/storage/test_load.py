@@ -11,9 +11,8 @@ from opensesh.project import ProjectLocation
 from opensesh.sessions import Sessions
 from opensesh.storage.json_tree import JsonTree
 from opensesh.storage.json_tree.migrations import migrate
-from opensesh.storage.leases import Leases
+from opensesh.storage.leases import FileLeases
 from opensesh.storage.locks import Locks
-from opensesh.storage.memory import Memory
 
 from ..harness import ProcessGroup
 
@@ -138,7 +137,7 @@ def test_processes_that_keep_sessions_in_one_tree_see_each_others_whole(
 
 
 def run_in_turns(tell: Report, number: int, folder: str, rounds: int) -> None:
-    leases = Leases(Memory(), folder=os.path.join(folder, "leases"))
+    leases = FileLeases(os.path.join(folder, "leases"))
     marker = os.path.join(folder, "running")
     refused = 0
     for _ in range(rounds):
@@ -166,7 +165,7 @@ def test_processes_that_want_one_session_never_run_it_at_the_same_time(
 
 
 def run_and_die(tell: Report, folder: str) -> None:
-    leases = Leases(Memory(), folder=os.path.join(folder, "leases"))
+    leases = FileLeases(os.path.join(folder, "leases"))
     lease = leases.acquire("ses_shared", "mortal")
     tell([lease.holder.pid, lease.previous and lease.previous.pid])
     os._exit(9)

@@ -59,9 +59,9 @@ def of_kind(locks: Locks, kind: str) -> AbstractContextManager[None]:
         case "shared":
             return locks.shared("name")
         case "everything":
-            return locks.everything()
+            return locks.exclusive_store_lock()
         case _:
-            return locks.anything()
+            return locks.shared_store_lock()
 
 
 def waits(
@@ -113,7 +113,7 @@ def test_who_waits_for_whom_between_processes_and_death_lets_go(
     assert waiter.wait_for(seconds=10) == ["holding"]
     waiter.kill()
     holder.kill()
-    with locks.everything(), locks.exclusive("name"):
+    with locks.exclusive_store_lock(), locks.exclusive("name"):
         pass
 
 
@@ -141,9 +141,9 @@ def test_the_same_name_in_two_stores_is_two_locks(tmp_path: Path) -> None:
 
 
 def test_an_exception_inside_lets_go(locks: Locks) -> None:
-    with pytest.raises(ValueError, match="inside"), locks.everything(), locks.exclusive("name"):
+    with pytest.raises(ValueError, match="inside"), locks.exclusive_store_lock(), locks.exclusive("name"):
         raise ValueError("inside")
-    assert not waits(locks.anything, lambda: locks.exclusive("name"))
+    assert not waits(locks.shared_store_lock, lambda: locks.exclusive("name"))
 
 
 def test_any_number_of_names_needs_a_bounded_number_of_files(locks: Locks) -> None:
@@ -177,7 +177,7 @@ def test_a_place_without_room_for_locks_is_a_refused_write(tmp_path: Path) -> No
 
 @pytest.mark.skipif(sys.platform == "win32", reason="modes are something else there")
 def test_lock_files_and_their_folder_are_the_owners_alone(locks: Locks) -> None:
-    with locks.everything():
+    with locks.exclusive_store_lock():
         pass
     assert stat.S_IMODE(os.stat(locks.folder).st_mode) == 0o700
     assert stat.S_IMODE(os.stat(os.path.join(locks.folder, "all")).st_mode) == 0o600
@@ -190,7 +190,7 @@ def test_a_file_system_without_locks_is_named(locks: Locks, monkeypatch: pytest.
 
     monkeypatch.setattr("fcntl.flock", refuse)
     with pytest.raises(StoreError, match=r"all: this file system has no locks to offer: No locks available$"):
-        locks.everything().__enter__()
+        locks.exclusive_store_lock().__enter__()
 
 
 def test_a_lock_that_is_taken_is_not_waited_for_by_who_only_tries(locks: Locks) -> None:
@@ -214,14 +214,14 @@ def test_whoever_wants_everything_gets_it_in_the_end(locks: Locks) -> None:
 
     def work(_: Any) -> None:
         while not done.is_set():
-            with locks.anything():
+            with locks.shared_store_lock():
                 time.sleep(0.001)
             time.sleep(0.001)
 
     with ThreadPoolExecutor(3) as pool:
         others = [pool.submit(work, number) for number in range(3)]
         started = time.monotonic()
-        with locks.everything():
+        with locks.exclusive_store_lock():
             elapsed = time.monotonic() - started
         done.set()
         for each in others:

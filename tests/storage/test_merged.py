@@ -8,8 +8,8 @@ import pytest
 from opensesh.errors import NotFoundError, RecordError
 from opensesh.storage.json_tree import JsonTree
 from opensesh.storage.memory import Memory
-from opensesh.storage.merged import MergedStore, store_paths
-from opensesh.storage.protocol import Damage
+from opensesh.storage.merged import MergedStore
+from opensesh.storage.protocol import Damage, store_ids
 
 SESSION = ("session", "global", "ses_x")
 
@@ -136,12 +136,12 @@ def test_what_only_a_later_store_has_and_cannot_read_is_told_of_there(tree: Json
 def test_stores_are_known_by_where_they_are_the_one_that_is_written_first(tree: JsonTree, tmp_path: Path) -> None:
     (tmp_path / "alias").symlink_to(tmp_path)
     second = JsonTree(tmp_path / "alias" / "second")
-    assert store_paths(MergedStore(str(tmp_path), [tree, second])) == [
+    assert store_ids(MergedStore(str(tmp_path), [tree, second])) == [
         tree.place,
         str(tmp_path / "second"),
         str(tmp_path),
     ]
-    assert store_paths(tree) == [tree.place]
+    assert store_ids(tree) == [tree.place]
 
 
 def test_messages_of_all_stores_come_together_by_time(union: MergedStore, tree: JsonTree, old: Memory) -> None:

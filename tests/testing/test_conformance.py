@@ -204,15 +204,18 @@ class Trusting(JsonTree):
 
 
 class Waiting(Memory):
+    _busy = False
+
     def update(self, key: Key, edit: Callable[[Any], None]) -> Any:
-        with self._lock:
-            value = self.read(key)
-            edit(value)
-            self._records[key] = json.dumps(value).encode()
+        self._busy = True
+        value = self.read(key)
+        edit(value)
+        self._records[key] = json.dumps(value).encode()
+        self._busy = False
         return value
 
     def write(self, key: Key, value: Any) -> None:
-        if self._lock.locked():
+        if self._busy:
             threading.Event().wait(60)
         super().write(key, value)
 

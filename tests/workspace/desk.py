@@ -13,7 +13,7 @@ from opensesh.project import ProjectLocation, resolve
 from opensesh.records import Document
 from opensesh.sessions import Sessions
 from opensesh.storage.disk import Disk
-from opensesh.storage.json_tree.store import JsonTree
+from opensesh.storage.json_tree import JsonTree
 from opensesh.storage.protocol import Store, StoredMessage
 from opensesh.workspace import Patch, Reverts, Snapshots
 

@@ -12,7 +12,7 @@ from opensesh import ids
 from opensesh.errors import BusyError, NotFoundError, ReadOnlyStoreError, RevertConflictError, SnapshotError, WriteError
 from opensesh.records import Document, dumps
 from opensesh.storage.disk import Disk
-from opensesh.storage.leases import Leases
+from opensesh.storage.leases import FileLeases
 from opensesh.storage.memory import Memory
 from opensesh.storage.protocol import Key
 from opensesh.workspace import Reverts
@@ -459,7 +459,7 @@ def test_a_session_of_another_checkout_is_not_played_out_here(desk: Desk, tmp_pa
 
 def test_a_session_that_someone_runs_is_busy(desk: Desk) -> None:
     session, _, second = two_turns(desk)
-    leases = Leases(desk.sessions.store, folder=str(desk.home / "leases"))
+    leases = FileLeases(str(desk.home / "leases"))
     reverts = Reverts(desk.sessions, desk.snapshots, leases=leases, state=str(desk.home / "state"))
     with leases.acquire(session, "someone"):
         with pytest.raises(BusyError):

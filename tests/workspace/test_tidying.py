@@ -11,9 +11,10 @@ from opensesh.cli.main import run
 from opensesh.errors import SnapshotError
 from opensesh.sessions import trash
 from opensesh.storage import paths
-from opensesh.storage.json_tree.store import JsonTree, tree_name
+from opensesh.storage.json_tree import JsonTree
 from opensesh.storage.memory import Memory
 from opensesh.storage.merged import MergedStore
+from opensesh.storage.paths import digest
 from opensesh.workspace import Originals, data_folder, disk_use, tidy_in_background, tidy_store
 from opensesh.workspace import tidying as module
 
@@ -155,7 +156,7 @@ def test_a_removed_session_takes_its_revert_along_and_brings_it_back(desk: Desk,
     desk.reverts.revert(session, third)
     desk.reverts.cleanup(session)
     desk.reverts.revert(session, second)
-    places = [state / kind / tree_name(desk.sessions.store.place) / session for kind in ("reverts", "trash")]
+    places = [state / kind / digest(desk.sessions.store.id) / session for kind in ("reverts", "trash")]
     assert all(place.is_dir() for place in places)
 
     bulk = trash.remove(desk.sessions.store, [desk.sessions.get(session)])
@@ -181,7 +182,7 @@ def test_journals_of_sessions_that_are_gone_for_good_are_dropped_after_a_week(de
         desk.step(each, prompt, writes({each: "1"}))
         desk.reverts.revert(each, prompt)
     desk.sessions.remove(other)
-    above = state / "reverts" / tree_name(desk.sessions.store.place)
+    above = state / "reverts" / digest(desk.sessions.store.id)
     tidy_store(desk.sessions)
     assert {path.name for path in above.iterdir()} == {session, other}
     older(above, 8)

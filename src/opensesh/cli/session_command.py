@@ -146,10 +146,10 @@ def _compact(sessions: Sessions, session: Session, *, undo: bool) -> tuple[Sessi
 
     from ..engine import compaction
     from ..engine.engine import open_engine
-    from ..storage.leases import Leases
+    from ..storage.leases import leases_of
 
     if undo:
-        holder = Leases(sessions.store).holder(session.id)
+        holder = leases_of(sessions.store).holder(session.id)
         if holder is not None:
             raise BusyError(f"session {session.id} is being run by {holder}. Stop it first.", session=session.id)
         if not compaction.undo_compaction(sessions, session.id):

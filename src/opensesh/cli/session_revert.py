@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ..errors import NotFoundError
 from ..history.library import Library
-from ..storage.leases import Leases
+from ..storage.leases import leases_of
 from ..text import pluralize
 from ..workspace import Reverts
 from . import output
@@ -30,7 +30,7 @@ _MARKS = {"restore": "~", "create": "+", "delete": "-", "keep": "="}
 def run(options: Namespace, sessions: Sessions) -> int:
     """Show what would happen, ask, and revert or unrevert."""
     session = Library(store=sessions.store).session(options.session).record
-    reverts = Reverts(sessions, snapshots_of(sessions, session), leases=Leases(sessions.store))
+    reverts = Reverts(sessions, snapshots_of(sessions, session), leases=leases_of(sessions.store))
     if reverts.recover(session.id):
         session = sessions.get(session.id)
     if options.action == "revert":

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from argparse import Namespace
 
     from ..sessions import Sessions
-    from ..storage.json_tree.undo import Undone
+    from ..sessions.undo import Undone
     from ..storage.protocol import Store
 
 _SESSIONS_SHOWN = 8
@@ -49,12 +49,12 @@ def print_restored(result: Undone, options: Namespace) -> int:
 def _restore(store: Store, word: str) -> Undone:
     if word == "last":
         for undo in trash.changes_made(store):
-            result = trash.restore(undo)
+            result = trash.restore(undo, store=store)
             if result.restored or result.left:  # else it has been undone by other means
                 return result
         raise NotFoundError("there is no remove, archive or move to undo")
     if os.path.exists(word) or os.sep in word:
-        return trash.restore(os.path.expanduser(word))
+        return trash.restore(os.path.expanduser(word), store=store)
     undo_files = {name: item.undo for item in trash.contents(store) for name in item.titles if name.startswith(word)}
     if not undo_files:
         for item in trash.contents():
@@ -66,7 +66,7 @@ def _restore(store: Store, word: str) -> Undone:
     if len(undo_files) > 1:
         raise NotFoundError(f"several sessions in the trash begin with {word!r}. 'opensesh session trash' lists them.")
     ((name, undo),) = undo_files.items()
-    return trash.restore(undo, name)
+    return trash.restore(undo, name, store=store)
 
 
 def _trash(options: Namespace, sessions: Sessions) -> int:

@@ -300,11 +300,11 @@ class Engine:
         return await self._reverting(session_id, "unrevert", session_id, force=force)
 
     async def _reverting(self, session_id: str, method: str, *args: Any, **options: Any) -> RevertResult:
-        from ..storage.leases import Leases
+        from ..storage.leases import leases_of
         from ..workspace import Reverts
 
         def change() -> RevertResult:
-            leases = Leases(self.sessions.store)
+            leases = leases_of(self.sessions.store)
             reverts = Reverts(self.sessions, self.runtime.snapshots, publish=self.runtime.publish, leases=leases)
             return getattr(reverts, method)(*args, **options)
 

@@ -13,7 +13,7 @@ from weakref import WeakValueDictionary
 
 from ..errors import BusyError, UsageError
 from ..records import as_object
-from ..storage.leases import HEARTBEAT_MS, Lease, Leases
+from ..storage.leases import HEARTBEAT_MS, leases_of
 from ..tools.filetimes import FileLocks, FileTimes
 from .budget import accounting
 from .loop import Loop, Outcome
@@ -27,7 +27,7 @@ from .window import visible
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Generator
 
-    from ..storage.protocol import StoredMessage
+    from ..storage.protocol import Lease, StoredMessage
     from ..workspace import Reverts
     from .components import Runtime
 
@@ -82,7 +82,7 @@ class Runs:
         """They work in tasks of ``group``."""
         self._runtime = runtime
         self._group = group
-        self._leases = Leases(runtime.sessions.store)
+        self._leases = leases_of(runtime.sessions.store)
         self._runs: dict[str, Run] = {}
         self._opening: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._files: dict[str, FileTimes] = {}
@@ -237,7 +237,7 @@ class Runs:
         while True:
             await asyncio.sleep(HEARTBEAT_MS / 1000)
             for run in list(self._runs.values()):
-                await asyncio.to_thread(run.lease.beat)
+                await asyncio.to_thread(run.lease.heartbeat)
 
 
 def _is_gone(busy: BusyError) -> bool:

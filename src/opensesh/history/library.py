@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ..errors import NotFoundError, RecordError
 from ..records import Project, Session, as_object, order, side_calls, view
 from ..storage import find_stores, open_store
-from ..storage.protocol import Damage, Key, Store
+from ..storage.protocol import CompositeStore, Damage, Key, Store
 from . import discovery
 from .discovery import ProjectFilter
 
@@ -269,9 +269,7 @@ class Library:
 
     def stores_with(self, key: Key) -> list[Store]:
         """The stores that have a copy of a record."""
-        from ..storage.merged import MergedStore
-
-        return self.store.stores_with(key) if isinstance(self.store, MergedStore) else [self.store]
+        return self.store.stores_with(key) if isinstance(self.store, CompositeStore) else [self.store]
 
     # -- projects ------------------------------------------------------------------------------------------------------
 

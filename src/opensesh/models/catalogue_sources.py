@@ -16,7 +16,7 @@ from ..errors import ModelConnectionError, ModelError, RecordError
 from ..flags import Flags
 from ..records import loads_object
 from ..storage import paths
-from ..storage.disk import Disk, content
+from ..storage.disk import Disk, read_or_empty
 from ..storage.protocol import Damage
 from ..text import error_text
 
@@ -194,7 +194,7 @@ def _store(path: str, data: bytes, etag: str, url: str) -> bool:
         raise ModelError(
             f"{url} did not send a catalogue: {error.reason}. The catalogue is unchanged.", url=url
         ) from None
-    changed = content(path) != data
+    changed = read_or_empty(path) != data
     disk = Disk(durable=False)
     disk.remove(_etag_file(path))
     disk.replace(path, data)
@@ -241,12 +241,12 @@ def _split(data: bytes, path: str) -> dict[str, Raw]:
 
 def _etag(path: str) -> str:
     """Return the ETag of our copy, if that copy is still readable; otherwise it has to be fetched again."""
-    data = content(path)
+    data = read_or_empty(path)
     try:
         _split(data, path)
     except RecordError:
         return ""
-    return content(_etag_file(path)).decode("ascii", "ignore").strip()
+    return read_or_empty(_etag_file(path)).decode("ascii", "ignore").strip()
 
 
 def _etag_file(path: str) -> str:

@@ -1,4 +1,4 @@
-"""Filing sessions under another folder: the folder was moved or renamed, or they were begun in the wrong one."""
+"""Filing sessions under another folder: it was moved or renamed, or they were started in the wrong one."""
 
 from __future__ import annotations
 
@@ -7,54 +7,56 @@ from typing import TYPE_CHECKING
 
 from ..project import register, resolve
 from ..records import as_object, as_whole, codec, dumps
-from ..storage.json_tree.store import read_file
-from ..storage.json_tree.undo import Change
-from .trash import Bulk, change_records, free, record_paths, with_children, writable_tree
+from .trash import Bulk, available, change_records, record_paths, with_descendants, writable_store
+from .undo import Change, record_files
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from ..project import ProjectLocation
     from ..records import Session
-    from ..storage.json_tree import JsonTree
     from ..storage.protocol import Store
+    from .undo import RecordFiles
 
 
 def move(store: Store, sessions: Sequence[Session], folder: str, *, base: str = "", dry_run: bool = False) -> Bulk:
-    """File sessions, and all below them, under ``folder`` and the project it belongs to.
+    """File sessions and their descendants under ``folder`` and its project.
 
-    With ``base``, the folder that became ``folder``, a session that worked below it is filed under the same folder
-    below the new one, if there is one. What was said and done keeps the paths it had.
+    ``base`` is the old path of ``folder``: a session that worked below it is filed under the same subfolder of the new
+    one, if that exists. Paths inside messages stay as they are.
     """
-    tree = writable_tree(store)
-    wanted = with_children(store, sessions)
-    places = {where: resolve(where) for where in {_below(folder, each.directory, base) for each in wanted}}
+    target = writable_store(store)
+    family = with_descendants(store, sessions)
+    directories = {session.id: _new_directory(folder, session.directory, base) for session in family}
+    locations = {directory: resolve(directory) for directory in set(directories.values())}
     if not dry_run:
-        for place in places.values():
-            register(tree, place)  # before anything is looked for: it takes in what was begun before the first commit
-    filed = record_paths(tree)
-    chosen, left = free(tree, wanted, filed)
+        for location in locations.values():
+            # Before the records are listed, because it adopts sessions that are older than the first commit.
+            register(target, location)
+    filed = record_paths(target)
+    chosen, skipped = available(target, family, filed)
+    records = record_files(target)
     changes: list[Change] = []
     moved: list[Session] = []
     for session in chosen:
-        made = list(_changes(tree, filed[session.id], places[_below(folder, session.directory, base)]))
-        moved += [session] if made else []
-        changes += made
-    return change_records(tree, "move", moved, left, changes, dry_run=dry_run)
+        own = list(_changes(records, filed[session.id], locations[directories[session.id]]))
+        moved += [session] if own else []
+        changes += own
+    return change_records(target, "move", moved, skipped, changes, dry_run=dry_run)
 
 
-def _changes(tree: JsonTree, paths: Sequence[str], place: ProjectLocation) -> Iterator[Change]:
-    """What files the newest of a session's records where it belongs, and puts the others aside."""
-    copies = {path: codec.loads_object(read_file(os.path.join(tree.root, path)), path) for path in paths}
-    path = max(paths, key=lambda each: as_whole((as_object(copies[each].get("time")) or {}).get("updated")))
-    yield from (Change(path=each, aside=True) for each in paths if each != path)
-    after = copies[path] | {"projectID": place.id, "directory": place.directory}
-    there = os.path.join("session", place.id, os.path.basename(path))
-    if after != copies[path] or there != path:
-        yield Change(path=path, data=dumps(after), to=there if there != path else "")
+def _changes(records: RecordFiles, paths: Sequence[str], location: ProjectLocation) -> Iterator[Change]:
+    """File the newest of a session's records at the location, and move the others away."""
+    copies = {path: codec.loads_object(records.read(path), path) for path in paths}
+    newest = max(paths, key=lambda path: as_whole((as_object(copies[path].get("time")) or {}).get("updated")))
+    yield from (Change(path=path, aside=True) for path in paths if path != newest)
+    after = copies[newest] | {"projectID": location.id, "directory": location.directory}
+    new_path = os.path.join("session", location.id, os.path.basename(newest))
+    if after != copies[newest] or new_path != newest:
+        yield Change(path=newest, data=dumps(after), to=new_path if new_path != newest else "")
 
 
-def _below(folder: str, directory: str, base: str) -> str:
+def _new_directory(folder: str, directory: str, base: str) -> str:
     if base and directory.startswith(os.path.join(base, "")):
         same = os.path.join(folder, os.path.relpath(directory, base))
         return same if os.path.isdir(same) else folder

@@ -1,22 +1,26 @@
-"""Removing and putting away many sessions at once, with a look before and a way back.
+"""Removing and archiving many sessions at once, with a dry run and an undo.
 
-What is removed goes to the trash under the state folder, one folder a time, and comes back with :func:`restore` as
-it was, to the byte. Emptying the trash is what deletes. A share that its session took along is noted to be revoked
-only then: until then the session may come back.
+Removed sessions go to the trash below the state folder, one folder an operation, and :func:`restore` brings them back
+byte for byte. Emptying the trash deletes them. The share of a removed session is recorded for revocation only then:
+until then the session may be restored.
 """
 
 from __future__ import annotations
 
 import os
 import shutil
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from .. import ids
 from ..errors import ReadOnlyStoreError, RecordError
 from ..records import Session, Share, as_object, codec, dumps, view
 from ..storage import paths, revocations
-from ..storage.json_tree.store import JsonTree, read_file, tree_name
-from ..storage.json_tree.undo import (
+from ..storage.disk import read_file
+from ..storage.json_tree import JsonTree
+from ..storage.leases import leases_of
+from ..storage.paths import digest
+from ..storage.protocol import Damage, FileTree, ignore_damage, member_stores, store_ids
+from .undo import (
     FILES,
     UNDO_FILE,
     Change,
@@ -26,37 +30,35 @@ from ..storage.json_tree.undo import (
     files_changed,
     perform,
     read_undo_file,
+    record_files,
+    record_path,
     take_back,
     undo_files,
 )
-from ..storage.keys import PER_SESSION
-from ..storage.leases import Leases
-from ..storage.merged import MergedStore, store_paths
-from ..storage.protocol import Damage
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Iterator, Sequence
 
     from ..storage.protocol import Store
 
-IN_DATABASE = "in a database of OpenCode's, which is never written here; do it in OpenCode"
-"""Why a session was left alone that is not in the tree."""
+IN_DATABASE = "in a database of OpenCode, which opensesh only reads; use OpenCode"
+"""Why a session was skipped that is not in the writable store."""
 _JOURNALS = ("reverts", "trash")
-"""What the state folder has of a session, by store and session."""
+"""The folders below the state folder that have one folder a store and session."""
 _JOURNALS_KEPT = "beside"
-"""Where they are kept while the session is in the trash, in the folder of its undo file."""
+"""The subfolder of a trash folder that these are moved to with their session."""
 
 
 class Bulk(NamedTuple):
-    """What was done, or would be."""
+    """The result of an operation on many sessions, or of its dry run."""
 
     sessions: list[Session]
     files: int
     bytes: int
     left: list[Damage]
-    """Sessions that were left alone, and why."""
+    """Sessions that were skipped, and why."""
     undo: str = ""
-    """The undo file; empty for a dry run, and when there was nothing to do."""
+    """The undo file; empty for a dry run, and if nothing was done."""
 
 
 class Trashed(NamedTuple):
@@ -67,212 +69,200 @@ class Trashed(NamedTuple):
 
     @property
     def titles(self) -> dict[str, str]:
-        """What it still holds: titles by session."""
-        held = as_object(self.header.about.get("sessions")) or {}
-        here = record_paths(JsonTree(os.path.join(os.path.dirname(self.undo), FILES)))
-        return {name: str(title) for name, title in held.items() if name in here}
+        """The titles of the sessions that are still in it, by id."""
+        titles = as_object(self.header.about.get("sessions")) or {}
+        present = record_paths(JsonTree(os.path.join(os.path.dirname(self.undo), FILES)))
+        return {name: str(title) for name, title in titles.items() if name in present}
 
 
-def writable_tree(store: Store) -> JsonTree:
-    """The JSON tree that a store writes to; sessions of a database are never removed from here."""
-    for each in store.members if isinstance(store, MergedStore) else (store,):
-        if isinstance(each, JsonTree):
-            return each
+def writable_store(store: Store) -> Store:
+    """Return the store that a store writes to: itself, or its first writable member."""
+    for member in member_stores(store):
+        if member.writable:
+            return member
     raise ReadOnlyStoreError(
-        f"{store.place} is only read, as every database of OpenCode's; name a folder with --store", place=store.place
+        f"{store.place} is read-only, as every database of OpenCode's; name a folder with --store", place=store.place
     )
 
 
+def writable_tree(store: Store) -> FileTree:
+    """Return the writable JSON tree of a store, for maintenance that works on files."""
+    for member in member_stores(store):
+        if isinstance(member, FileTree) and member.writable:
+            return member
+    raise ReadOnlyStoreError(f"{store.place} has no JSON tree; name a folder with --store", place=store.place)
+
+
 def remove(store: Store, sessions: Sequence[Session], *, dry_run: bool = False) -> Bulk:
-    """Move sessions, with everything below them and all they hold, to the trash."""
-    tree = writable_tree(store)
-    filed = record_paths(tree)
-    chosen, left = free(tree, with_children(store, sessions), filed)
-    files = [path for each in chosen for path in (*session_files(tree, each.id), *filed[each.id])]
-    size = sum(os.lstat(os.path.join(tree.root, path)).st_size for path in files)
+    """Move sessions, with their descendants and everything that belongs to them, to the trash."""
+    target = writable_store(store)
+    filed = record_paths(target)
+    chosen, skipped = available(target, with_descendants(store, sessions), filed)
+    records = record_files(target)
+    files = [path for session in chosen for path in (*records.session_paths(session.id), *filed[session.id])]
+    size = sum(map(records.size, files))
     if dry_run:
-        return Bulk(chosen, len(files), size, left)
-    changes = [Change(path=path, aside=True) for path in files]
-    about = {"sessions": {each.id: each.title for each in chosen}}
-    undo = perform(tree, "remove", changes, about)
-    for each in chosen:
-        _take_along(tree, each.id, os.path.dirname(undo))
-    return Bulk(chosen, len(files), size, left, undo)
+        return Bulk(chosen, len(files), size, skipped)
+    undo = perform(target, "remove", [Change(path=path, aside=True) for path in files], _titles(chosen))
+    for session in chosen:
+        _move_journals(os.path.dirname(undo), session.id, target.id, back=False)
+    return Bulk(chosen, len(files), size, skipped, undo)
 
 
 def archive(store: Store, sessions: Sequence[Session], *, dry_run: bool = False) -> Bulk:
-    """Put sessions away, out of the lists; those that are put away already are left as they are."""
-    tree = writable_tree(store)
-    filed = record_paths(tree)
-    chosen, left = free(tree, [each for each in sessions if not each.archived], filed)
+    """Archive sessions; those that are archived already stay as they are."""
+    target = writable_store(store)
+    filed = record_paths(target)
+    chosen, skipped = available(target, [session for session in sessions if not session.archived], filed)
+    records = record_files(target)
     changes: list[Change] = []
     for path in (path for session in chosen for path in filed[session.id]):
-        document = codec.loads_object(read_file(os.path.join(tree.root, path)), path)
+        document = codec.loads_object(records.read(path), path)
         document["time"] = (as_object(document.get("time")) or {}) | {"archived": ids.now_ms()}
         changes.append(Change(path=path, data=dumps(document)))
-    return change_records(tree, "archive", chosen, left, changes, dry_run=dry_run)
+    return change_records(target, "archive", chosen, skipped, changes, dry_run=dry_run)
 
 
 def change_records(
-    tree: JsonTree, what: str, sessions: list[Session], left: list[Damage], changes: list[Change], *, dry_run: bool
+    store: Store, what: str, sessions: list[Session], skipped: list[Damage], changes: list[Change], *, dry_run: bool
 ) -> Bulk:
-    """Make changes to the records of sessions, unless it is a dry run; what that comes to."""
+    """Apply changes to the records of sessions, unless it is a dry run, and return the result."""
     size = sum(len(change.data or b"") for change in changes)
-    about = {"sessions": {each.id: each.title for each in sessions}}
-    undo = "" if dry_run else perform(tree, what, changes, about)
-    return Bulk(sessions, files_changed(changes), size, left, undo)
+    undo = "" if dry_run else perform(store, what, changes, _titles(sessions))
+    return Bulk(sessions, files_changed(changes), size, skipped, undo)
 
 
 def contents(store: Store | None = None) -> list[Trashed]:
-    """What is in the trash, oldest first: what was removed from a store, or from any."""
+    """Return what is in the trash, oldest first: what was removed from a store, or from any."""
     return [Trashed(path, header) for path, header in _undo_files("remove", store)]
 
 
 def changes_made(store: Store) -> list[str]:
-    """The undo files of what was removed, archived or moved in a store and is not undone, the newest first."""
-    every = [each for what in ("remove", "archive", "move") for each in _undo_files(what, store)]
-    return [path for path, _ in sorted(every, key=lambda each: each[1].time, reverse=True)]
+    """Return the undo files of removals, archivings and moves in a store that are not undone, newest first."""
+    files = [file for what in ("remove", "archive", "move") for file in _undo_files(what, store)]
+    return [path for path, _ in sorted(files, key=lambda file: file[1].time, reverse=True)]
 
 
-def restore(undo: str, session: str = "") -> Undone:
-    """Bring back what an undo file tells of; of what was removed, ``session`` alone if it is given."""
+def restore(undo: str, session: str = "", *, store: Store | None = None) -> Undone:
+    """Undo the changes in an undo file; of a removal, only those of ``session`` if it is given.
+
+    ``store`` is needed for a store that cannot be opened by its id, such as one in memory.
+    """
     folder = os.path.dirname(os.path.join(undo, "") if os.path.isdir(undo) else undo)
-    for name in [session] if session else _names_in(os.path.join(folder, _JOURNALS_KEPT)):
-        _bring_along(folder, name)
+    kept = os.path.join(folder, _JOURNALS_KEPT)
+    names = [session] if session else sorted(os.listdir(kept)) if os.path.isdir(kept) else []
+    if names:
+        header, _ = read_undo_file(os.path.join(folder, UNDO_FILE))
+        root = os.path.realpath(header.root) if os.path.isabs(header.root) else header.root
+        for name in names:
+            _move_journals(folder, name, root, back=True)
     if not session:
-        return take_back(undo)
-    kept = JsonTree(os.path.join(folder, FILES))
-    return take_back(undo, {*record_paths(kept)[session], *session_files(kept, session)})
+        return take_back(undo, store=store)
+    tree = JsonTree(os.path.join(folder, FILES))
+    only = {*record_paths(tree)[session], *record_files(tree).session_paths(session)}
+    return take_back(undo, only, store=store)
 
 
 def empty(store: Store, before: int | None = None) -> list[Trashed]:
-    """Delete what was removed from a store for good, or what was before a moment; what that was."""
-    gone = [each for each in contents(store) if before is None or each.header.time < before]
-    for each in gone:
-        folder = os.path.dirname(each.undo)
+    """Delete for good what was removed from a store, all of it or before that time, and return what it was."""
+    deleted = [trashed for trashed in contents(store) if before is None or trashed.header.time < before]
+    for trashed in deleted:
+        folder = os.path.dirname(trashed.undo)
         for session, share in _shares(os.path.join(folder, FILES)):
-            revocations.note(session, share, store=each.header.root, why="removed")
+            revocations.note(session, share, store=trashed.header.root, why="removed")
         discard(folder)
-    return gone
+    return deleted
 
 
 def shares() -> dict[str, tuple[Share, str]]:
-    """The shares of sessions in the trash, which still stand: by session, the live one of each, and its tree."""
-    folders = [(os.path.join(os.path.dirname(each.undo), FILES), each.header.root) for each in contents()]
-    found = [(session, (share, root)) for folder, root in folders for session, share in _shares(folder)]
-    return {session: held for session, held in found[::-1] if held[0].secret}
-
-
-def _undo_files(what: str, store: Store | None) -> list[tuple[str, Header]]:
-    every = undo_files(what)
-    if store is None:
-        return list(every)
-    known = store_paths(store)
-    return [(path, header) for path, header in every if os.path.realpath(header.root) in known]
-
-
-def _take_along(tree: JsonTree, session: str, folder: str) -> None:
-    """Move what we keep of a session beside the tree to where the session went: its revert, what was taken out."""
-    for kind in _JOURNALS:
-        place = os.path.join(paths.state(), kind, tree_name(tree.root), session)
-        if os.path.isdir(place):
-            aside = os.path.join(folder, _JOURNALS_KEPT, session, kind)
-            os.makedirs(os.path.dirname(aside), mode=0o700, exist_ok=True)
-            shutil.move(place, aside)
-
-
-def _bring_along(folder: str, session: str) -> None:
-    """Move it back to where it was, unless something new is there."""
-    header, _ = read_undo_file(os.path.join(folder, UNDO_FILE))
-    for kind in _JOURNALS:
-        aside = os.path.join(folder, _JOURNALS_KEPT, session, kind)
-        place = os.path.join(paths.state(), kind, tree_name(header.root), session)
-        if os.path.isdir(aside) and not os.path.exists(place):
-            os.makedirs(os.path.dirname(place), mode=0o700, exist_ok=True)
-            shutil.move(aside, place)
-
-
-def _names_in(folder: str) -> list[str]:
-    return sorted(os.listdir(folder)) if os.path.isdir(folder) else []
-
-
-def session_files(tree: JsonTree, session: str) -> Iterator[str]:
-    """Every file that belongs to a session but its own record, by its path below the root."""
-    messages = os.path.join("message", session)
-    for name in _names(tree, messages):
-        if name.endswith(".json"):
-            parts = os.path.join("part", name[:-5])
-            yield from (os.path.join(parts, each) for each in _names(tree, parts))
-        yield os.path.join(messages, name)
-    for kind in PER_SESSION:
-        path = os.path.join(kind, f"{session}.json")
-        if os.path.lexists(os.path.join(tree.root, path)):
-            yield path
-
-
-def record_paths(tree: JsonTree) -> dict[str, list[str]]:
-    """Where the record of each session in the tree is, below the root. A session that is filed under two projects, as
-    a move leaves it that was cut short, has two."""
-    found: dict[str, list[str]] = {}
-    for key in tree.list(("session",)):
-        found.setdefault(key[-1], []).append(os.path.relpath(tree.locate(key), tree.root))
+    """Return the shares of sessions in the trash, which are still online, and their stores, by session."""
+    found: dict[str, tuple[Share, str]] = {}
+    for trashed in reversed(contents()):
+        for session, share in reversed(list(_shares(os.path.join(os.path.dirname(trashed.undo), FILES)))):
+            if share.secret:
+                found[session] = (share, trashed.header.root)
     return found
 
 
-def _names(tree: JsonTree, folder: str) -> list[str]:
-    try:
-        return sorted(os.listdir(os.path.join(tree.root, folder)))
-    except (FileNotFoundError, NotADirectoryError):
-        return []
+def record_paths(store: Store) -> dict[str, list[str]]:
+    """Return the paths of each session's records.
+
+    A session that is filed under two projects, as an interrupted move leaves it, has two.
+    """
+    paths_by_session: dict[str, list[str]] = {}
+    for key in store.list(("session",)):
+        paths_by_session.setdefault(key[-1], []).append(record_path(key))
+    return paths_by_session
 
 
-def with_children(store: Store, sessions: Iterable[Session]) -> list[Session]:
-    """Sessions, and all below them."""
-    below: dict[str, list[Session]] = {}
-    for _, value in store.scan(("session",), report=_overlook):
+def with_descendants(store: Store, sessions: Iterable[Session]) -> list[Session]:
+    """Return sessions and all their descendants."""
+    children: dict[str, list[Session]] = {}
+    for _, value in store.scan(("session",), report=ignore_damage):
         try:
             session = view(value, Session)
         except RecordError:
             continue
         if session.parent_id:
-            below.setdefault(session.parent_id, []).append(session)
-    found: dict[str, Session] = {}
-    waiting = list(sessions)[::-1]
-    while waiting:
-        session = waiting.pop()
-        if session.id not in found:
-            found[session.id] = session
-            waiting += below.get(session.id, [])
-    return list(found.values())
+            children.setdefault(session.parent_id, []).append(session)
+    family: dict[str, Session] = {}
+    pending = list(sessions)[::-1]
+    while pending:
+        session = pending.pop()
+        if session.id not in family:
+            family[session.id] = session
+            pending += children.get(session.id, [])
+    return list(family.values())
 
 
-def free(tree: JsonTree, sessions: Iterable[Session], filed: Container[str]) -> tuple[list[Session], list[Damage]]:
-    """Those that are in the tree and that nobody runs; and the others, with the reason."""
-    leases = Leases(tree)
+def available(store: Store, sessions: Iterable[Session], filed: Container[str]) -> tuple[list[Session], list[Damage]]:
+    """Separate the sessions that are in the store and not running from the others, with the reason."""
+    leases = leases_of(store)
     chosen: list[Session] = []
-    left: list[Damage] = []
+    skipped: list[Damage] = []
     for session in sessions:
         holder = leases.holder(session.id)
         if session.id not in filed:
-            left.append(Damage(session.id, IN_DATABASE))
+            skipped.append(Damage(session.id, IN_DATABASE))
         elif holder is not None:
-            left.append(Damage(session.id, f"being run by {holder}"))
+            skipped.append(Damage(session.id, f"being run by {holder}"))
         else:
             chosen.append(session)
-    return chosen, left
+    return chosen, skipped
+
+
+def _titles(sessions: Iterable[Session]) -> dict[str, dict[str, str]]:
+    return {"sessions": {session.id: session.title for session in sessions}}
+
+
+def _undo_files(what: str, store: Store | None) -> list[tuple[str, Header]]:
+    if store is None:
+        return list(undo_files(what))
+    known = store_ids(store)
+    return [
+        (path, header)
+        for path, header in undo_files(what)
+        if header.root in known or os.path.realpath(header.root) in known
+    ]
+
+
+def _move_journals(folder: str, session: str, store_id: str, *, back: bool) -> None:
+    """Move what the state folder has of a session to the trash folder, or back unless something new is there."""
+    for kind in _JOURNALS:
+        journal = os.path.join(paths.state(), kind, digest(store_id), session)
+        kept = os.path.join(folder, _JOURNALS_KEPT, session, kind)
+        source, target = (kept, journal) if back else (journal, kept)
+        if os.path.isdir(source) and not os.path.exists(target):
+            os.makedirs(os.path.dirname(target), mode=0o700, exist_ok=True)
+            shutil.move(source, target)
 
 
 def _shares(folder: str) -> Iterator[tuple[str, Share]]:
     for kind in ("session_share", "share"):
-        above = os.path.join(folder, kind)
-        for name in sorted(os.listdir(above)) if os.path.isdir(above) else ():
-            path = os.path.join(above, name)
+        parent = os.path.join(folder, kind)
+        for name in sorted(os.listdir(parent)) if os.path.isdir(parent) else ():
+            path = os.path.join(parent, name)
             try:
-                value: Any = codec.loads_object(read_file(path), path)
-                yield name.removesuffix(".json"), view(value, Share, path)
+                yield name.removesuffix(".json"), view(codec.loads_object(read_file(path), path), Share, path)
             except (OSError, RecordError):
                 continue
-
-
-def _overlook(_: Damage) -> None:
-    """A session that cannot be read has no children that can be told."""

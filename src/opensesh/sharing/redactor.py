@@ -15,7 +15,7 @@ from ..errors import RecordError
 from ..history.import_export.redaction import Redactor
 from ..records import as_list, as_object, loads
 from ..storage import paths
-from ..storage.json_tree.store import read_file
+from ..storage.disk import read_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping

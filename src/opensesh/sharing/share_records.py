@@ -14,8 +14,7 @@ from msgspec import Struct
 
 from ..records import Share, view
 from ..storage import paths
-from ..storage.disk import Disk
-from ..storage.json_tree.store import read_file
+from ..storage.disk import Disk, read_file
 from ..storage.keys import check_key
 
 if TYPE_CHECKING:

@@ -18,9 +18,9 @@ from ..errors import BusyError, NotFoundError, OpenseshError, ReadOnlyStoreError
 from ..records import Share, as_object, view
 from ..retry import RetryPolicy
 from ..storage import keys, paths, revocations
-from ..storage.leases import Leases
+from ..storage.leases import leases_of
 from ..storage.locks import open_lock_file, try_lock_file
-from ..storage.merged import store_paths
+from ..storage.protocol import store_ids
 from . import share_records as journal
 from .channel import Channel
 from .client import ShareServer, server_of
@@ -253,7 +253,7 @@ class ShareService:
             self.sessions.store.write(keys.share(session_id), share.document)
             self.sessions.update(session_id, lambda info: info.update(share={"url": share.url}), touch=False)
         except BaseException:
-            revocations.note(session_id, share, store=store_paths(self.sessions.store)[0])  # nobody would know of it
+            revocations.note(session_id, share, store=store_ids(self.sessions.store)[0])  # nobody would know of it
             raise
 
     def _note_to_go(self, session_id: str, share: Share) -> None:
@@ -262,13 +262,13 @@ class ShareService:
             return
         standing, store = journal.find(session_id), self.sessions.store
         elsewhere = standing.store if standing is not None and standing.id == share.id else ""
-        made_in = store_paths(store)[0] if elsewhere in ("", store.place) else elsewhere
+        made_in = store_ids(store)[0] if elsewhere in ("", store.place) else elsewhere
         revocations.note(session_id, share, store=made_in, why="unshared")
 
     def _everything(self, session_id: str, running: bool) -> tuple[list[ShareItem], list[str]]:
         """All there is of a session, and the keys of what is left out while it runs, since more of it is to come."""
         found = list(everything(self.sessions, session_id))
-        if not running and Leases(self.sessions.store).holder(session_id) is None:
+        if not running and leases_of(self.sessions.store).holder(session_id) is None:
             return found, []
         growing = {item.key for item in found if item.type == "part" and is_growing(item.data)}
         return [item for item in found if item.key not in growing], list(growing)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 from zlib import adler32, crc32
 
 from ..errors import NotFoundError, RecordError
-from .protocol import ChangeFeedProvider, Damage, MessageState, RawRecord, SessionChanges, StoredSession
+from .protocol import ChangeFeedProvider, Damage, MessageState, RawRecord, SessionChanges, StoredSession, member_stores
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -48,10 +48,10 @@ def feeds_at(locations: StoreLocations) -> list[ChangeFeed]:
 
 def feeds_of(store: Store) -> list[ChangeFeed]:
     """Return the feeds of a store, or of its members; stores that offer none are scanned."""
-    from .merged import MergedStore
-
-    members = store.members if isinstance(store, MergedStore) else (store,)
-    return [member.change_feed() if isinstance(member, ChangeFeedProvider) else ScanFeed(member) for member in members]
+    return [
+        member.change_feed() if isinstance(member, ChangeFeedProvider) else ScanFeed(member)
+        for member in member_stores(store)
+    ]
 
 
 class ScanFeed:

@@ -1,4 +1,4 @@
-"""The few things a store asks of a disk, in one place so that tests can make a disk fail or a process die at each."""
+"""The atomic file writer, and reading files."""
 
 from __future__ import annotations
 
@@ -14,31 +14,36 @@ if TYPE_CHECKING:
     Data = bytes | Iterable[bytes]
 
 _NO_FOLDER_SYNC = (errno.EINVAL, errno.ENOTSUP, errno.EACCES, errno.EPERM)
-_PATIENCE = 100
+_MAX_ATTEMPTS = 100
+_MAX_RECORD_BYTES = 1 << 29
 
 
 class Disk:
-    """Writes files so that a reader sees the old one or the new one, whole, whatever happens in between."""
+    """Writes files atomically: a reader sees the old file or the new one, whatever happens in between.
+
+    Every file that must not be seen half-written is written through here. The methods at the end are single operating
+    system operations, which tests override to make a disk fail or a process die at each of them.
+    """
 
     def __init__(self, *, durable: bool = True) -> None:
         self.durable = durable
-        """Whether a write that returned survives a power cut; without, only the death of the process."""
+        """Whether a write that returned survives a power cut, or only the death of the process."""
 
     def replace(self, path: str, data: Data) -> None:
-        """Put ``data``, whole or in pieces, at ``path``, through a dot-named neighbour that everyone else overlooks."""
-        temporary = self.set_aside(path, data)
+        """Put ``data``, as one piece or several, at ``path``, through a temporary file beside it."""
+        temporary = self.stage(path, data)
         try:
-            self.rename(temporary, path)
-            if self.durable:
-                self.sync_folder(os.path.dirname(path))
-        except BaseException as error:
+            self.move_into_place(temporary, path)
+            self.sync_name(path)
+        except BaseException:
             self.discard(temporary)
-            if isinstance(error, OSError):
-                raise write_failed(path, error) from error
             raise
 
-    def set_aside(self, path: str, data: Data) -> str:
-        """Write the neighbour of ``path`` alone, ready to be renamed; where it is. A refused one leaves no trace."""
+    def stage(self, path: str, data: Data) -> str:
+        """Write a temporary file beside ``path``, ready to be renamed, and return where it is.
+
+        Its name begins with a dot, which keeps it out of every listing. If the write fails, no file is left.
+        """
         folder, name = os.path.split(path)
         temporary = os.path.join(folder, f".{name}.{os.getpid()}.{os.urandom(4).hex()}.tmp")
         try:
@@ -50,8 +55,23 @@ class Disk:
             raise
         return temporary
 
+    def move_into_place(self, temporary: str, path: str) -> None:
+        """Rename a staged file to ``path``. :meth:`sync_name` makes that survive a power cut."""
+        try:
+            self.rename(temporary, path)
+        except OSError as error:
+            raise write_failed(path, error) from error
+
+    def sync_name(self, path: str) -> None:
+        """Make every rename in the folder of ``path`` survive a power cut, if this disk is durable."""
+        if self.durable:
+            try:
+                self.sync_folder(os.path.dirname(path))
+            except OSError as error:
+                raise write_failed(path, error) from error
+
     def fill(self, descriptor: int, data: Data) -> None:
-        """Write a new file to its end, and close it."""
+        """Write all of a new file, and close it."""
         try:
             for piece in (data,) if isinstance(data, bytes) else data:
                 self.write(descriptor, piece)
@@ -61,32 +81,32 @@ class Disk:
             os.close(descriptor)
 
     def discard(self, temporary: str) -> None:
-        """Remove what was set aside, if it is still there."""
+        """Remove a staged file, if it is still there."""
         try:
             self.unlink(temporary)
         except OSError:
             return
 
     def remove(self, path: str) -> None:
-        """Remove a file; one that is not there is no error."""
+        """Remove a file. A missing file is not an error."""
         try:
             self.unlink(path)
             if self.durable:
                 self.sync_folder(os.path.dirname(path))
         except FileNotFoundError:
-            return  # the file; or its folder, which whoever removed the last of its neighbours took away
+            return  # the file, or its folder, which the process that removed the last file in it has removed
         except OSError as error:
             raise write_failed(path, error) from error
 
     def remove_empty(self, folder: str) -> None:
-        """Remove a folder if nothing is left in it."""
+        """Remove a folder if it is empty."""
         try:
             self.remove_folder(folder)
         except OSError:
             return
 
     def make_folder(self, folder: str) -> None:
-        """Make ``folder`` and those above it, for the owner alone; the names survive a power cut too."""
+        """Create ``folder`` and its parents, readable by the owner only. The names survive a power cut too."""
         if os.path.isdir(folder):
             return
         above = os.path.dirname(folder)
@@ -101,28 +121,38 @@ class Disk:
         except OSError as error:
             raise write_failed(folder, error) from error
 
-    # -- what all of the above is made of ------------------------------------------------------------------------------
+    def _open_in_folder(self, path: str) -> int:
+        """Create a file, and its folder if necessary."""
+        # Another process may remove the folder, which it found empty, before the file is in it: hence the retries.
+        for _ in range(_MAX_ATTEMPTS):
+            try:
+                return self.open_new(path)
+            except FileNotFoundError:
+                self.make_folder(os.path.dirname(path))
+        return self.open_new(path)
+
+    # -- single operations ------------------------------------------------------------------------------------
 
     def open_new(self, path: str) -> int:
-        """A descriptor for a new file that only the owner may read."""
+        """Create a file that only the owner may read, and return its descriptor."""
         return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o600)
 
     def write(self, descriptor: int, data: bytes) -> None:
-        """All of ``data``, however many calls it takes."""
+        """Write all of ``data``, in as many calls as it takes."""
         view = memoryview(data)
         while view:
             view = view[os.write(descriptor, view) :]
 
     def sync(self, descriptor: int) -> None:
-        """Wait until the file's bytes are on the disk."""
+        """Wait until the file's bytes are on disk."""
         os.fsync(descriptor)
 
     def rename(self, old: str, new: str) -> None:
-        """Give ``old`` the name ``new``, in one step."""
+        """Rename ``old`` to ``new``, replacing it atomically."""
         os.replace(old, new)
 
     def sync_folder(self, folder: str) -> None:
-        """Wait until the folder's names are on the disk, where the platform knows how."""
+        """Wait until the folder's names are on disk, where the platform supports that."""
         if os.name == "nt":
             return
         try:
@@ -136,41 +166,51 @@ class Disk:
                 raise
 
     def unlink(self, path: str) -> None:
-        """Take a file's name away."""
+        """Remove a file."""
         os.unlink(path)
 
     def new_folder(self, folder: str) -> None:
-        """Make one folder, for the owner alone."""
+        """Create one folder, readable by the owner only."""
         os.mkdir(folder, 0o700)
 
     def remove_folder(self, folder: str) -> None:
-        """Remove one folder, which must be empty."""
+        """Remove one empty folder."""
         os.rmdir(folder)
-
-    def _open_in_folder(self, path: str) -> int:
-        """A new file in a folder that is made if need be: again, if someone who found it empty took it away."""
-        for _ in range(_PATIENCE):
-            try:
-                return self.open_new(path)
-            except FileNotFoundError:
-                self.make_folder(os.path.dirname(path))
-        return self.open_new(path)
 
 
 def write_failed(path: str, error: OSError) -> WriteError:
-    """The error for a refused write: what it means for the one who asked for it."""
+    """Return the error for a write that the operating system refused."""
     match error.errno:
         case errno.ENOSPC | errno.EDQUOT:
-            said = f"{path}: the disk is full; what was stored before is unharmed. Free some space and try again."
+            message = f"{path}: the disk is full; what was stored before is unharmed. Free some space and try again."
         case errno.EROFS | errno.EACCES | errno.EPERM:
-            said = f"{path}: not allowed to write here ({error.strerror}). Check the owner and mode of the folder."
+            message = f"{path}: not allowed to write here ({error.strerror}). Check the owner and mode of the folder."
         case _:
-            said = f"{path}: could not be written: {error.strerror or error}"
-    return WriteError(said, path=path, errno=error.errno)
+            message = f"{path}: could not be written: {error.strerror or error}"
+    return WriteError(message, path=path, errno=error.errno)
 
 
-def content(path: str) -> bytes:
-    """What is in a file; nothing if it cannot be read."""
+def read_file(path: str) -> bytes:
+    """Return a file's bytes, in as few system calls as possible. A file that is too large for a record raises."""
+    # O_NONBLOCK: a named pipe with the name of a record must not block a listing.
+    descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0))
+    try:
+        size = os.fstat(descriptor).st_size
+        if size > _MAX_RECORD_BYTES:
+            raise OSError(errno.EFBIG, f"{size:,} bytes are too many for a record", path)
+        data = os.read(descriptor, size + 1)
+        if len(data) == size:
+            return data
+        chunks = [data]
+        while chunk := os.read(descriptor, 1 << 20):
+            chunks.append(chunk)
+        return b"".join(chunks)
+    finally:
+        os.close(descriptor)
+
+
+def read_or_empty(path: str) -> bytes:
+    """Return the content of a file of any size; nothing if it cannot be read."""
     try:
         with open(path, "rb") as file:
             return file.read()

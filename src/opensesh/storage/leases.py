@@ -1,8 +1,9 @@
-"""A lease a session: one runner at a time, whatever the number of processes.
+"""Leases of sessions: at most one runner a session.
 
-Holding the lease is holding an operating-system lock on a small file outside of the store, so the lease of a process
-that dies is free at once and cannot be held by two. The file also says who holds it: owner, host, pid, since when,
-and a heart-beat. Those are for people, and for telling a runner that is stuck from one that works.
+:class:`FileLeases` are for stores of one host. Holding a lease is holding an operating-system lock on a small file
+outside of the store, so the lease of a process that dies is free at once and cannot be held twice. The file also
+contains the :class:`Holder`, for error messages and to distinguish a runner that hangs from one that works.
+:class:`ProcessLeases` are for stores that do not outlive the process.
 """
 
 from __future__ import annotations
@@ -18,36 +19,40 @@ import msgspec
 from .. import ids
 from ..errors import BusyError
 from . import paths
-from .disk import write_failed
-from .json_tree.store import read_file, tree_name
+from .disk import read_file, write_failed
 from .keys import check_key
 from .locks import open_lock_file, try_lock_file
+from .protocol import LeaseProvider
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from types import TracebackType
 
-    from .protocol import Store
+    from .protocol import Leases, Store
 
 HEARTBEAT_MS = 5_000
-"""How often a runner should call :meth:`Lease.beat`."""
+"""How often a runner should call :meth:`Lease.heartbeat`."""
 _STALE_MS = 6 * HEARTBEAT_MS
+_LOCK_ATTEMPTS = 10
+_LOCK_RETRY_SECONDS = 0.005
+_HOLDER_BYTES = 512
 
 
 class Holder(msgspec.Struct, frozen=True, kw_only=True):
-    """Who runs a session."""
+    """The runner of a session."""
 
     owner: str
     """What the runner calls itself: ``opensesh run``, ``opensesh serve``."""
     host: str
     pid: int
     started: int
-    """When the lease was taken, in milliseconds."""
+    """When the lease was acquired, in milliseconds."""
     beat: int
-    """The last sign of life."""
+    """The last heartbeat, in milliseconds."""
 
     @property
     def stuck(self) -> bool:
-        """Alive, for the lock is held, but silent for longer than any healthy runner is."""
+        """Whether the runner is alive, for it holds the lock, but has missed several heartbeats."""
         return ids.now_ms() - self.beat > _STALE_MS
 
     def __str__(self) -> str:
@@ -55,48 +60,105 @@ class Holder(msgspec.Struct, frozen=True, kw_only=True):
         return f"{self.owner} (pid {self.pid} on {self.host}){f', silent for {silence} s' if self.stuck else ''}"
 
 
-class Lease:
-    """The right to run one session, until :meth:`release` or the end of the ``with`` block."""
+def leases_of(store: Store) -> Leases:
+    """Return the leases of a store: its own, or file leases of this host if it does not provide any."""
+    return store.leases() if isinstance(store, LeaseProvider) else FileLeases.of(store)
+
+
+class FileLeases:
+    """Leases held with file locks by processes of this host, in ``folder``."""
+
+    def __init__(self, folder: str) -> None:
+        self.folder = folder
+
+    @classmethod
+    def of(cls, store: Store) -> FileLeases:
+        """Return the leases of a store, in the state folder."""
+        return cls(os.path.join(paths.state(), "leases", paths.digest(store.id)))
+
+    def acquire(self, session_id: str, owner: str) -> FileLease:
+        """Become the session's runner, or raise :class:`BusyError`. A dead runner's lease is taken over."""
+        path = self._file(session_id)
+        descriptor = open_lock_file(path)
+        if not _try_lock_with_retry(descriptor):
+            os.close(descriptor)
+            raise _busy(session_id, self.holder(session_id))
+        previous = _read_holder(path)
+        holder = _new_holder(owner)
+        try:
+            _write_holder(descriptor, holder)
+        except OSError as error:
+            os.close(descriptor)
+            raise write_failed(path, error) from error
+        return FileLease(session_id, descriptor, holder, previous)
+
+    def holder(self, session_id: str) -> Holder | None:
+        """Return who runs the session now, or ``None``."""
+        path = self._file(session_id)
+        if not os.path.exists(path):
+            return None
+        descriptor = open_lock_file(path)
+        try:
+            return None if try_lock_file(descriptor, shared=True) else _read_holder(path)
+        finally:
+            os.close(descriptor)
+
+    def abandoned(self) -> list[tuple[str, Holder]]:
+        """Return the sessions whose runner died before it released the lease."""
+        try:
+            names = sorted(os.listdir(self.folder))
+        except FileNotFoundError:
+            return []
+        holders = [(name, _read_holder(os.path.join(self.folder, name))) for name in names]
+        return [(name, holder) for name, holder in holders if holder and self.holder(name) is None]
+
+    def _file(self, session_id: str) -> str:
+        return os.path.join(self.folder, *check_key((session_id,)))
+
+
+class FileLease:
+    """A lease of :class:`FileLeases`, until :meth:`release` or the end of the ``with`` block."""
 
     def __init__(self, session_id: str, descriptor: int, holder: Holder, previous: Holder | None) -> None:
         self.session_id = session_id
         self.holder = holder
         self.previous = previous
-        """Who held it last and never let go: a runner that died, whose work may need to be taken up."""
+        """The holder that died without a release, if there was one: its work may need recovery."""
         self._descriptor = descriptor
-        self._turn = threading.Lock()
-        _held.add(self)
+        self._lock = threading.Lock()
+        _open_leases.add(self)
 
-    def beat(self) -> None:
-        """Give a sign of life. One that the disk refuses, or that comes after the release, is left out."""
-        # The turn keeps a beat from another thread off a descriptor whose number the system has given to another file.
-        with self._turn:
+    def heartbeat(self) -> None:
+        """Record that the runner is alive. A failure, or a call after the release, is ignored."""
+        # Without the lock, a release in another thread could close the descriptor, whose number the system may already
+        # have given to another file.
+        with self._lock:
             if self._descriptor >= 0:
                 self.holder = msgspec.structs.replace(self.holder, beat=ids.now_ms())
                 try:
-                    _inscribe(self._descriptor, self.holder)
+                    _write_holder(self._descriptor, self.holder)
                 except OSError:
                     return
 
     def release(self) -> None:
-        """Let go. Doing it twice is no error."""
-        with self._turn:
+        """Give the lease up. Releasing twice is not an error."""
+        with self._lock:
             if self._descriptor >= 0:
                 descriptor, self._descriptor = self._descriptor, -1
-                _held.discard(self)
+                _open_leases.discard(self)
                 try:
                     os.ftruncate(descriptor, 0)
                 finally:
                     os.close(descriptor)
 
-    def leave_to_parent(self) -> None:
-        """In a forked child: the lease is the parent's, and must not outlive it here."""
-        self._turn = threading.Lock()
+    def close_in_child(self) -> None:
+        """Close the descriptor in a forked child: the lease belongs to the parent and must not outlive it here."""
+        self._lock = threading.Lock()
         if self._descriptor >= 0:
             descriptor, self._descriptor = self._descriptor, -1
             os.close(descriptor)
 
-    def __enter__(self) -> Lease:
+    def __enter__(self) -> FileLease:
         return self
 
     def __exit__(
@@ -105,86 +167,99 @@ class Lease:
         self.release()
 
 
-class Leases:
-    """The leases of one store's sessions."""
+class ProcessLeases:
+    """Leases between the threads and tasks of one process."""
 
-    def __init__(self, store: Store, *, folder: str | None = None) -> None:
-        self.folder = folder or os.path.join(paths.state(), "leases", tree_name(store.place))
+    def __init__(self) -> None:
+        self._held: dict[str, ProcessLease] = {}
+        self._lock = threading.Lock()
 
-    def acquire(self, session_id: str, owner: str) -> Lease:
-        """Become the session's runner, or :class:`BusyError` with who is. A dead runner's lease is taken over."""
-        descriptor = open_lock_file(self._file(session_id))
-        if not _patiently(descriptor):
-            os.close(descriptor)
-            holder = self.holder(session_id)
-            raise BusyError(
-                f"session {session_id} is being run by {holder or 'someone else'}. Wait for it, or stop it first.",
-                session=session_id,
-                holder=msgspec.to_builtins(holder),
-            )
-        now = ids.now_ms()
-        path = self._file(session_id)
-        previous = _inscription(path)
-        holder = Holder(owner=owner, host=socket.gethostname(), pid=os.getpid(), started=now, beat=now)
-        try:
-            _inscribe(descriptor, holder)
-        except OSError as error:
-            os.close(descriptor)
-            raise write_failed(path, error) from error
-        return Lease(session_id, descriptor, holder, previous)
+    def acquire(self, session_id: str, owner: str) -> ProcessLease:
+        """Become the session's runner, or raise :class:`BusyError`."""
+        check_key((session_id,))
+        with self._lock:
+            if (held := self._held.get(session_id)) is not None:
+                raise _busy(session_id, held.holder)
+            lease = self._held[session_id] = ProcessLease(session_id, _new_holder(owner), self._release)
+            return lease
 
     def holder(self, session_id: str) -> Holder | None:
-        """Who runs the session at this moment; ``None`` when nobody does."""
-        path = self._file(session_id)
-        if not os.path.exists(path):
-            return None
-        descriptor = open_lock_file(path)
-        try:
-            return None if try_lock_file(descriptor, shared=True) else _inscription(path)
-        finally:
-            os.close(descriptor)
+        """Return who runs the session now, or ``None``."""
+        held = self._held.get(session_id)
+        return held.holder if held is not None else None
 
     def abandoned(self) -> list[tuple[str, Holder]]:
-        """Sessions whose runner died before it let go."""
-        try:
-            names = sorted(os.listdir(self.folder))
-        except FileNotFoundError:
-            return []
-        found = [(name, _inscription(os.path.join(self.folder, name))) for name in names]
-        return [(name, holder) for name, holder in found if holder and self.holder(name) is None]
+        """Return nothing: a runner cannot die without the process."""
+        return []
 
-    def _file(self, session_id: str) -> str:
-        return os.path.join(self.folder, *check_key((session_id,)))
+    def _release(self, lease: ProcessLease) -> None:
+        with self._lock:
+            if self._held.get(lease.session_id) is lease:
+                del self._held[lease.session_id]
 
 
-_held: set[Lease] = set()
+class ProcessLease:
+    """A lease of :class:`ProcessLeases`."""
+
+    previous: Holder | None = None
+
+    def __init__(self, session_id: str, holder: Holder, release: Callable[[ProcessLease], None]) -> None:
+        self.session_id = session_id
+        self.holder = holder
+        self._release = release
+
+    def heartbeat(self) -> None:
+        """Record that the runner is alive."""
+        self.holder = msgspec.structs.replace(self.holder, beat=ids.now_ms())
+
+    def release(self) -> None:
+        """Give the lease up. Releasing twice is not an error."""
+        self._release(self)
+
+    def __enter__(self) -> ProcessLease:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.release()
 
 
-def _after_fork() -> None:
-    for lease in tuple(_held):
-        lease.leave_to_parent()
-
+_open_leases: set[FileLease] = set()
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
+    os.register_at_fork(after_in_child=lambda: [lease.close_in_child() for lease in tuple(_open_leases)])
 
 
-def _patiently(descriptor: int) -> bool:
-    # Whoever only asks who the holder is has the lock for an instant; that must not look like a runner.
-    for _ in range(10):
+def _new_holder(owner: str) -> Holder:
+    now = ids.now_ms()
+    return Holder(owner=owner, host=socket.gethostname(), pid=os.getpid(), started=now, beat=now)
+
+
+def _busy(session_id: str, holder: Holder | None) -> BusyError:
+    return BusyError(
+        f"session {session_id} is being run by {holder or 'another process'}. Wait for it, or stop it first.",
+        session=session_id,
+        holder=msgspec.to_builtins(holder),
+    )
+
+
+def _try_lock_with_retry(descriptor: int) -> bool:
+    # FileLeases.holder() takes the lock for a moment, which must not look like a runner.
+    for _ in range(_LOCK_ATTEMPTS):
         if try_lock_file(descriptor):
             return True
-        time.sleep(0.005)
+        time.sleep(_LOCK_RETRY_SECONDS)
     return False
 
 
-def _inscribe(descriptor: int, holder: Holder) -> None:
+def _write_holder(descriptor: int, holder: Holder) -> None:
     data = msgspec.json.encode(holder)
     os.lseek(descriptor, 0, os.SEEK_SET)
-    os.ftruncate(descriptor, os.write(descriptor, data.ljust(512) + b"\n"))
+    os.ftruncate(descriptor, os.write(descriptor, data.ljust(_HOLDER_BYTES) + b"\n"))
 
 
-def _inscription(path: str) -> Holder | None:
+def _read_holder(path: str) -> Holder | None:
     try:
         return msgspec.json.decode(read_file(path), type=Holder)
     except (OSError, msgspec.MsgspecError):

@@ -1,4 +1,4 @@
-"""Which stores are at a place, told by names alone: nothing is opened, and little is imported."""
+"""Which stores are at a place, judged by names alone: nothing is opened, and little is imported."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 _TREE_FOLDERS = ("project", "session", "message", "part", "migration")
-_DATABASE = r"opencode(-[A-Za-z0-9._-]+)\.db"
+_CHANNEL_DATABASE = r"opencode(-[A-Za-z0-9._-]+)\.db"
 _COPY = r"(?i)[-._](backup|bak|copy|old|orig|save|saved|tmp)([-._]|\d|$)"
 
 
 class StoreLocations:
-    """What is at a place."""
+    """The paths of the stores at a place."""
 
     __slots__ = ("databases", "place", "tree")
 
@@ -26,53 +26,52 @@ class StoreLocations:
         self.place = place
         """Absolute."""
         self.tree = tree
-        """The root of the JSON tree; it need not exist yet. ``None`` where the place is a database."""
+        """The root of the JSON tree; it need not exist yet. ``None`` if the place is a database."""
         self.databases = databases
 
 
 def find_stores(place: str | None = None) -> StoreLocations:
-    """The stores at ``place``: a storage folder, an OpenCode data folder, or a database file.
+    """Find the stores at ``place``: a storage folder, an OpenCode data folder, or a database file.
 
-    A data folder (the default is OpenCode's own) holds the JSON tree and every database that is found in it.
+    A data folder (the default is OpenCode's own) has the JSON tree and every database that is in it.
     """
-    place = place or os.environ.get("OPENSESH_STORE") or paths.data()
+    place = place or default_place()
     if "://" in place:
-        scheme = place.partition("://")[0]
-        raise StoreError(f"there is no store for {scheme}:// addresses; give a folder or an opencode.db", place=place)
+        raise StoreError(f"{place} is not a path", place=place)
     place = os.path.abspath(os.path.expanduser(place))
     if os.path.isfile(place):
         return StoreLocations(place, None, (place,))
-    if _is_tree(place):
+    has_storage = os.path.isdir(os.path.join(place, "storage"))
+    if not has_storage and any(os.path.exists(os.path.join(place, name)) for name in _TREE_FOLDERS):
         return StoreLocations(place, place, ())
     return StoreLocations(place, os.path.join(place, "storage"), tuple(databases(place)))
 
 
-def databases(folder: str | os.PathLike[str], environment: Mapping[str, str] = os.environ) -> list[str]:
-    """The databases that OpenCode keeps in its data folder: the released program's first, then those of other channels.
+def default_place() -> str:
+    """Return the place that is used if none is named: ``OPENSESH_STORE``, or OpenCode's data folder."""
+    return os.environ.get("OPENSESH_STORE") or paths.data()
 
-    ``OPENCODE_DB`` names the one to use instead, as it does for OpenCode. Copies that people make are not counted.
+
+def databases(folder: str | os.PathLike[str], environment: Mapping[str, str] = os.environ) -> list[str]:
+    """Return OpenCode's databases in a data folder: the released program's first, then those of other channels.
+
+    ``OPENCODE_DB`` names the one to use instead, as it does for OpenCode. Copies that users make are left out.
     """
     named = Flags(environment).text("DB")
     if named and named != ":memory:":
         path = os.path.join(folder, named)
         return [path] if os.path.isfile(path) else []
     try:
-        named_so = [name for name in os.listdir(folder) if name.startswith("opencode") and name.endswith(".db")]
+        names = [name for name in os.listdir(folder) if name.startswith("opencode") and name.endswith(".db")]
     except OSError:
         return []
-    names = sorted(named_so, key=lambda name: (name != "opencode.db", name))
-    found = [name for name in names if name == "opencode.db" or _is_of_a_channel(name)]
-    return [path for name in found if os.path.isfile(path := os.path.join(folder, name))]
+    names.sort(key=lambda name: (name != "opencode.db", name))
+    chosen = [name for name in names if name == "opencode.db" or _is_of_a_channel(name)]
+    return [path for name in chosen if os.path.isfile(path := os.path.join(folder, name))]
 
 
 def _is_of_a_channel(name: str) -> bool:
-    import re  # most have the released program's alone, and nobody wants to wait for this
+    import re  # at start-up, only for the few who have more than the released program's database
 
-    match = re.fullmatch(_DATABASE, name)
+    match = re.fullmatch(_CHANNEL_DATABASE, name)
     return match is not None and not re.search(_COPY, match[1])
-
-
-def _is_tree(place: str) -> bool:
-    if os.path.isdir(os.path.join(place, "storage")):
-        return False
-    return any(os.path.exists(os.path.join(place, name)) for name in _TREE_FOLDERS)

@@ -42,14 +42,14 @@ class Locks:
             yield
 
     @contextmanager
-    def everything(self) -> Generator[None]:
+    def exclusive_store_lock(self) -> Generator[None]:
         """Alone with the whole store: waits for all who hold anything in it, and keeps newcomers out."""
         with self._hold("all", shared=False):
             yield
 
     @contextmanager
-    def anything(self) -> Generator[None]:
-        """At work somewhere in the store; keeps :meth:`everything` waiting."""
+    def shared_store_lock(self) -> Generator[None]:
+        """At work somewhere in the store; keeps :meth:`exclusive_store_lock` waiting."""
         with self._hold("all", shared=True):
             yield
 

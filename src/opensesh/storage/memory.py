@@ -1,7 +1,9 @@
-"""A store that lasts as long as the process: for tests, and for sessions nobody wants to keep."""
+"""A store that lasts as long as the process: for tests, and for sessions that need not be kept."""
 
 from __future__ import annotations
 
+import logging
+import os
 import threading
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -9,31 +11,42 @@ from typing import TYPE_CHECKING, Any
 from ..errors import NotFoundError, RecordError, StoreError
 from ..records import codec, order
 from .keys import check_key
-from .protocol import Damage, Key, StoredMessage, log_damage
+from .leases import ProcessLeases
+from .protocol import Damage, Key, RecordChange, StoredMessage, log_damage
+from .queries import newest_first
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Sequence
 
     from ..records import Document
-    from .protocol import ChangeFeed
+    from .protocol import ChangeFeed, Leases
+    from .queries import SessionQuery
 
     Report = Callable[[Damage], None]
+    Subscriber = Callable[[Sequence[RecordChange]], None]
+
+_log = logging.getLogger("opensesh.storage")
 
 
 class Memory:
-    """Keeps the encoded bytes of each record, so that no caller shares a value with another."""
+    """Keeps the encoded bytes of each record, so that no caller shares a value with another.
+
+    Each operation is atomic, and so is a batch. The store implements every optional capability.
+    """
+
+    writable = True
+    place = ":memory:"
+    """Not a place that can be opened again."""
 
     def __init__(self) -> None:
+        self.id = f"memory:{os.urandom(8).hex()}"
         self._records: dict[Key, bytes] = {}
-        self._lock = threading.Lock()
-        self._editing = threading.local()
+        self._lock = threading.RLock()
+        self._updating = False
+        self._leases = ProcessLeases()
+        self._subscribers: list[Subscriber] = []
         self._version = 0
         """Counts the changes."""
-
-    @property
-    def place(self) -> str:
-        """Nowhere one could point ``--store`` at."""
-        return ":memory:"
 
     def change_feed(self) -> ChangeFeed:
         """Return a feed that scans the records whenever one of them was written or removed."""
@@ -42,65 +55,122 @@ class Memory:
         return ScanFeed(self, lambda: self._version)
 
     def locate(self, key: Key) -> str:
-        """A name for a record, for messages to people."""
+        """Return a name for a record, for messages to users."""
         return ":memory:/" + "/".join(key)
 
     def read(self, key: Key) -> Any:
-        """The record, or :class:`NotFoundError`."""
-        data = self._records.get(check_key(key))
+        """Return the record, or raise :class:`NotFoundError`."""
+        with self._lock:
+            data = self._records.get(check_key(key))
         if data is None:
             raise NotFoundError(f"nothing is stored at {self.locate(key)}", key=list(key))
         return codec.loads(data, self.locate(key))
 
     def write(self, key: Key, value: Any) -> None:
-        """Store ``value``, whatever was there before."""
-        check_key(key)
-        data = codec.dumps(value)
-        with self._alone():
-            self._records[key] = data
+        """Store ``value`` in place of the current record, if there is one."""
+        with self.batch() as batch:
+            batch.write(key, value)
 
     def update(self, key: Key, edit: Callable[[Any], None]) -> Any:
-        """Read, edit and store, alone with the store."""
-        with self._alone():
-            value = self.read(key)
-            edit(value)
-            self._records[key] = codec.dumps(value)
+        """Read, edit and store, while every other operation waits."""
+        with self._lock:
+            with self._exclusive():
+                value = self.read(key)
+                edit(value)
+                self._records[key] = codec.dumps(value)
+            self._notify([RecordChange(key, removed=False, own=True)])
         return value
 
     def remove(self, key: Key) -> None:
-        """Forget the record."""
-        with self._alone():
-            self._records.pop(check_key(key), None)
+        """Remove the record. A missing record is not an error."""
+        with self.batch() as batch:
+            batch.remove(key)
 
     def list(self, prefix: Key = ()) -> Sequence[Key]:
-        """The keys below ``prefix``, sorted."""
+        """Return the keys below ``prefix``, sorted."""
         if prefix:
             check_key(prefix)
         depth = len(prefix)
-        return sorted(key for key in self._records.copy() if len(key) > depth and key[:depth] == prefix)
+        with self._lock:
+            return sorted(key for key in self._records if len(key) > depth and key[:depth] == prefix)
 
     def scan(self, prefix: Key, *, report: Report = log_damage) -> Iterator[tuple[Key, Any]]:
-        """Every record below ``prefix``, in key order; what this store wrote it can read, so nothing is reported."""
+        """Iterate over the records below ``prefix``, in key order. None of them can be damaged."""
         for key in self.list(prefix):
             try:
                 yield key, self.read(key)
             except NotFoundError:
-                continue
+                continue  # removed meanwhile
 
     def messages(self, session_id: str, *, last: int = 0, report: Report = log_damage) -> Sequence[StoredMessage]:
-        """A session's messages with their parts, oldest first; with ``last``, only that many of the newest."""
-        found: list[tuple[order.Position, str, Document]] = []
-        for name, info in self._objects(("message", session_id), report):
-            try:
-                found.append((order.position(info, self.locate(("message", session_id, name))), name, info))
-            except RecordError as error:
-                report(Damage(error.path, f"{error.place}: {error.reason}"))
-        found.sort(key=lambda each: each[0])
-        return [StoredMessage(info, self._parts(name, info, report)) for _, name, info in found[-last:]]
+        """Return a session's messages with their parts, oldest first; with ``last``, only the newest."""
+        positions: list[tuple[order.Position, str, Document]] = []
+        messages: list[StoredMessage] = []
+        with self._lock:
+            for name, info in self._objects(("message", session_id), report):
+                try:
+                    path = self.locate(("message", session_id, name))
+                    positions.append((order.position(info, path), name, info))
+                except RecordError as error:
+                    report(Damage(error.path, f"{error.place}: {error.reason}"))
+            positions.sort(key=lambda entry: entry[0])
+            for _, name, info in positions[-last:]:
+                parts = dict(self._objects(("part", name), report))
+                names = order.names_in_order(parts, order.created(info))
+                messages.append(StoredMessage(info, [parts[name] for name in names]))
+        return messages
 
-    def _parts(self, message: str, info: Document, report: Report) -> list[Document]:
-        parts = dict(self._objects(("part", message), report))
-        return [parts[name] for name in order.names_in_order(parts, order.created(info))]
+    @contextmanager
+    def batch(self) -> Generator[_MemoryBatch]:
+        """Collect writes and removals, and apply all of them at once at the end of the block."""
+        batch = _MemoryBatch()
+        yield batch
+        with self._lock:
+            with self._exclusive():
+                for key, data in batch.operations:
+                    if data is None:
+                        self._records.pop(key, None)
+                    else:
+                        self._records[key] = data
+            # Still under the lock: subscribers receive the changes of a record in their order.
+            self._notify([RecordChange(key, removed=data is None, own=True) for key, data in batch.operations])
+
+    def close(self) -> None:
+        """Do nothing: the records stay until the object is collected."""
+
+    # -- capabilities --------------------------------------------------------------------------------------------------
+
+    def leases(self) -> Leases:
+        """Return leases between the threads of this process."""
+        return self._leases
+
+    def query_sessions(self, query: SessionQuery, *, report: Report = log_damage) -> list[tuple[Key, Document]]:
+        """Return the selected sessions, newest first."""
+        with self._lock:
+            sessions = [(key, record) for key, record in self.scan(("session",)) if query.matches(record)]
+        sessions.sort(key=newest_first)
+        return sessions[: query.limit or None]
+
+    def count_sessions(self, query: SessionQuery) -> int:
+        """Return how many sessions are selected, ignoring the limit."""
+        return len(self.query_sessions(query._replace(limit=0)))
+
+    def subscribe(self, callback: Subscriber) -> Callable[[], None]:
+        """Call ``callback`` after every change, in the thread that made it, until the returned function is called."""
+        self._subscribers.append(callback)
+
+        def unsubscribe() -> None:
+            if callback in self._subscribers:
+                self._subscribers.remove(callback)
+
+        return unsubscribe
+
+    def _notify(self, changes: Sequence[RecordChange]) -> None:
+        for subscriber in tuple(self._subscribers) if changes else ():
+            try:
+                subscriber(changes)
+            except Exception:
+                _log.exception("a subscriber to the changes of %s failed", self.id)
 
     def _objects(self, prefix: Key, report: Report) -> Iterator[tuple[str, Document]]:
         for key, value in self.scan(prefix, report=report):
@@ -111,13 +181,26 @@ class Memory:
                 yield key[-1], document
 
     @contextmanager
-    def _alone(self) -> Generator[None]:
-        if getattr(self._editing, "now", False):
-            raise StoreError("a store was called from inside its own update; that would wait forever")
+    def _exclusive(self) -> Generator[None]:
         with self._lock:
-            self._editing.now = True
+            if self._updating:  # by this thread: any other waits for the lock
+                raise StoreError("a store was called from inside its own update; that would wait forever")
+            self._updating = True
             try:
                 yield
             finally:
-                self._editing.now = False
+                self._updating = False
                 self._version += 1
+
+
+class _MemoryBatch:
+    """The operations of a batch: the bytes of each record to write, ``None`` for one to remove."""
+
+    def __init__(self) -> None:
+        self.operations: list[tuple[Key, bytes | None]] = []
+
+    def write(self, key: Key, value: Any) -> None:
+        self.operations.append((check_key(key), codec.dumps(value)))
+
+    def remove(self, key: Key) -> None:
+        self.operations.append((check_key(key), None))

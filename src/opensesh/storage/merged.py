@@ -1,122 +1,197 @@
-"""Several stores as one: what a data folder holds after years of OpenCode, one generation beside the other.
+"""Several stores as one: the generations of storage that a data folder holds after years of OpenCode.
 
-A record that is in several stores is seen once, and the fullest copy counts, record by record: of a session the one
-updated last, of a message the one that was finished, of a part the one that holds more. A message's parts are those of
-all stores together. OpenCode 2.x keeps a message as one row, of which parts are made as it is read, and of a compaction
-a second message; where another store has them under the names that 1.x gave them, those count alone. Writes go where
-the record is; new records go to the first store.
+A record that is in several stores is returned once. The most complete copy wins, record by record: the session updated
+last, the message that was finished, the part with more content. A message has the parts of all stores together.
+OpenCode 2.x stores a message as one row, from which parts are derived on reading, and for a compaction a second
+message; where another store has these under the ids that 1.x gave them, the derived ones are dropped. A write goes to
+the store that has the record; a new record goes to the first store.
 """
 
 from __future__ import annotations
 
 import os
+from contextlib import contextmanager
 from heapq import merge
 from itertools import chain, groupby
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from ..errors import NotFoundError, RecordError
-from ..records import as_object, order
-from .keys import SUMMARY, is_made_part
-from .protocol import Damage, Key, Store, StoredMessage, log_damage
+from ..records import as_object, as_whole, codec, order
+from .keys import SUMMARY, check_key, is_made_part
+from .protocol import Damage, Key, LeaseProvider, LiveEvents, SessionQueries, Store, StoredMessage, log_damage
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
     from collections.abc import Set as AbstractSet
 
     from ..records import Document
+    from .protocol import RecordChange
+    from .queries import SessionQuery
 
     Report = Callable[[Damage], None]
-
-_ENDED = ("completed", "error")
-
-
-def store_paths(store: Store) -> list[str]:
-    """The real paths that a store is known by; the first is where new records go."""
-    members = store.members if isinstance(store, MergedStore) else ()
-    return [os.path.realpath(each.place) for each in (*members, store)]
+    Copies = list[tuple[Store, Any]]
+    """The copies of one record, with the stores that they are in."""
 
 
 class MergedStore:
-    """The stores of one data folder, the writable one first."""
+    """The stores of one data folder, the writable one first.
+
+    A batch is applied member by member, in the order of its operations: it is atomic if the member that it concerns is.
+    Leases are those of the first member that provides leases. Queries and live events are offered if every member
+    offers them.
+    """
 
     def __init__(self, place: str, members: Sequence[Store]) -> None:
-        self._place = place
+        self.place = place
+        """The data folder."""
         self.members = tuple(members)
+        # Capabilities are attributes of the object, so that isinstance() finds only what the members offer.
+        providers = [member for member in members if isinstance(member, LeaseProvider)]
+        if providers:
+            self.leases = providers[0].leases
+        if all(isinstance(member, SessionQueries) for member in members):
+            self.query_sessions = self._query_sessions
+            self.count_sessions = self._count_sessions
+        if all(isinstance(member, LiveEvents) for member in members):
+            self.subscribe = self._subscribe
 
     @property
-    def place(self) -> str:
-        """The data folder."""
-        return self._place
+    def id(self) -> str:
+        """The real path of the data folder."""
+        return os.path.realpath(self.place)
+
+    @property
+    def writable(self) -> bool:
+        """Whether a member can be written. Records in a member that cannot be written stay read-only."""
+        return any(member.writable for member in self.members)
 
     def locate(self, key: Key) -> str:
-        """The place of the record in the store that answers for it."""
+        """Return where the copy is that :meth:`read` returns."""
         copies, damaged = self._copies(key)
-        store = most_complete(key, copies)[0] if copies else (damaged or self.members)[0]
+        store = _most_complete(key, copies)[0] if copies else (damaged or self.members)[0]
         return store.locate(key)
 
     def store_for_write(self, key: Key) -> Store:
-        """The store that a write of this key goes to; the first one for a new record."""
+        """Return the member that a write of this key goes to; the first one for a new record."""
         copies, damaged = self._copies(key)
         if copies and key[0] == "session":
-            return most_complete(key, copies)[0]
+            return _most_complete(key, copies)[0]
         return copies[0][0] if copies else (damaged or self.members)[0]
 
     def stores_with(self, key: Key) -> list[Store]:
-        """Every store that has a readable copy of the record."""
+        """Return every member that has a readable copy of the record."""
         return [store for store, _ in self._copies(key)[0]]
 
     def read(self, key: Key) -> Any:
-        """The record, or :class:`NotFoundError`."""
+        """Return the most complete copy of the record, or raise :class:`NotFoundError`."""
         copies, damaged = self._copies(key)
-        return most_complete(key, copies)[1] if copies else (damaged or self.members)[0].read(key)
+        return _most_complete(key, copies)[1] if copies else (damaged or self.members)[0].read(key)
 
     def write(self, key: Key, value: Any) -> None:
         """Store ``value`` where the record is, or in the first store."""
         self.store_for_write(key).write(key, value)
 
     def update(self, key: Key, edit: Callable[[Any], None]) -> Any:
-        """Read, edit and store, in the store that holds the record."""
+        """Read, edit and store, in the member that has the record."""
         return self.store_for_write(key).update(key, edit)
 
     def remove(self, key: Key) -> None:
-        """Forget the record in the store that holds it."""
+        """Remove the record from the member that has it."""
         self.store_for_write(key).remove(key)
 
     def list(self, prefix: Key = ()) -> Sequence[Key]:
-        """The keys below ``prefix``, of all stores."""
-        found = (_from(store, ((key, None) for key in store.list(prefix))) for store in self.members)
-        return [key for key, _ in _once(merge(*found, key=_key))]
+        """Return the keys below ``prefix``, of all stores."""
+        streams = (_with_store(store, ((key, None) for key in store.list(prefix))) for store in self.members)
+        return [key for key, _ in _grouped(merge(*streams, key=_key))]
 
     def scan(self, prefix: Key, *, report: Report = log_damage) -> Iterator[tuple[Key, Any]]:
-        """Every readable record below ``prefix``; a session once, even if two stores file it under different
-        projects."""
+        """Iterate over every readable record below ``prefix``.
+
+        A session is returned once, even if two stores file it under different projects.
+        """
         for _, key, value in self.origins(prefix, report=report):
             yield key, value
 
     def origins(self, prefix: Key, *, report: Report = log_damage) -> Iterator[tuple[Store, Key, Any]]:
-        """The same, with the store that each record comes from."""
-        filed = self._filed_twice(prefix)
-        streams = (_from(store, store.scan(prefix, report=report)) for store in self.members)
-        for key, copies in _once(merge(*streams, key=_key)):
-            if filed.get(key[-1], key) == key or key[0] != "session":
-                store, value = most_complete(key, copies)
+        """Scan, and return the store of each record as well."""
+        preferred = self._preferred_keys() if prefix[:1] in ((), ("session",)) else {}
+        streams = (_with_store(store, store.scan(prefix, report=report)) for store in self.members)
+        for key, copies in _grouped(merge(*streams, key=_key)):
+            if key[0] != "session" or preferred.get(key[-1], key) == key:
+                store, value = _most_complete(key, copies)
                 yield store, key, value
 
     def messages(self, session_id: str, *, last: int = 0, report: Report = log_damage) -> Sequence[StoredMessage]:
-        """A session's messages from all stores together, oldest first."""
-        held = [store.messages(session_id, last=last, report=report) for store in self.members]
-        if sum(map(bool, held)) <= 1:
-            return next(filter(None, held), ())
-        spare = duplicate_messages([{str(message.info.get("id")) for message in messages} for messages in held])
-        found: dict[str, list[StoredMessage]] = {}
-        for message in chain.from_iterable(held):
-            found.setdefault(str(message.info.get("id")), []).append(message)
-        united = (_merge_copies(name, copies) for name, copies in found.items() if name not in spare)
-        return sorted(united, key=lambda message: order.position(message.info))[-last:]
+        """Return a session's messages from all stores together, oldest first."""
+        by_store = [store.messages(session_id, last=last, report=report) for store in self.members]
+        if sum(map(bool, by_store)) <= 1:
+            return next(filter(None, by_store), ())
+        duplicates = duplicate_messages([{str(message.info.get("id")) for message in store} for store in by_store])
+        copies: dict[str, list[StoredMessage]] = {}
+        for message in chain.from_iterable(by_store):
+            copies.setdefault(str(message.info.get("id")), []).append(message)
+        merged = (_merge_copies(name, same) for name, same in copies.items() if name not in duplicates)
+        return sorted(merged, key=lambda message: order.position(message.info))[-last:]
 
-    def _copies(self, key: Key) -> tuple[list[tuple[Store, Any]], list[Store]]:
-        """The stores that can read the record, with what they read; and those that have it and cannot."""
-        readable: list[tuple[Store, Any]] = []
+    @contextmanager
+    def batch(self) -> Generator[_MergedBatch]:
+        """Collect writes and removals, and apply each in the member that has the record."""
+        batch = _MergedBatch()
+        yield batch
+        operations = [(self.store_for_write(key), key, write) for key, write in batch.operations]
+        for store, group in groupby(operations, key=lambda operation: operation[0]):
+            with store.batch() as member_batch:
+                for _, key, write in group:
+                    if write is None:
+                        member_batch.remove(key)
+                    else:
+                        member_batch.write(key, write[0])
+
+    def close(self) -> None:
+        """Close every member."""
+        for member in self.members:
+            member.close()
+
+    # -- capabilities --------------------------------------------------------------------------------------------------
+
+    def _query_sessions(self, query: SessionQuery, *, report: Report = log_damage) -> Sequence[tuple[Key, Document]]:
+        from .queries import newest_first
+
+        shared = self._shared_sessions()
+        # The copies of a shared session differ, so it is judged here, by its most complete copy. The members may return
+        # all of them within their limit.
+        wide = query._replace(limit=query.limit + len(shared)) if query.limit else query
+        members = cast("Sequence[SessionQueries]", self.members)
+        results = [
+            entry
+            for member in members
+            for entry in member.query_sessions(wide, report=report)
+            if entry[0][-1] not in shared
+        ]
+        results += [(key, record) for key, record, _ in shared.values() if query.matches(record)]
+        return sorted(results, key=newest_first)[: query.limit or None]
+
+    def _count_sessions(self, query: SessionQuery) -> int:
+        shared = self._shared_sessions()
+        total = sum(member.count_sessions(query) for member in cast("Sequence[SessionQueries]", self.members))
+        for _, record, copies in shared.values():
+            total += int(query.matches(record)) - sum(map(query.matches, copies))
+        return total
+
+    def _subscribe(self, callback: Callable[[Sequence[RecordChange]], None]) -> Callable[[], None]:
+        stops = [member.subscribe(callback) for member in cast("Sequence[LiveEvents]", self.members)]
+
+        def unsubscribe() -> None:
+            for stop in stops:
+                stop()
+
+        return unsubscribe
+
+    # -- copies --------------------------------------------------------------------------------------------------------
+
+    def _copies(self, key: Key) -> tuple[Copies, list[Store]]:
+        """Return the copies of a record that can be read, and the stores whose copy cannot."""
+        readable: Copies = []
         damaged: list[Store] = []
         for store in self.members:
             try:
@@ -127,59 +202,94 @@ class MergedStore:
                 damaged.append(store)
         return readable, damaged
 
-    def _filed_twice(self, prefix: Key) -> dict[str, Key]:
-        """For each session that is filed under several projects, the key that counts."""
-        if prefix[:1] not in ((), ("session",)):
-            return {}
-        keys: dict[str, set[Key]] = {}
+    def _session_keys(self) -> dict[str, list[Key]]:
+        """Return the keys of each session, one for every store that it is in."""
+        keys: dict[str, list[Key]] = {}
         for store in self.members:
-            for key in store.list(("session",)):  # of every project: which one it is filed under is the question
-                keys.setdefault(key[-1], set()).add(key)
+            for key in store.list(("session",)):
+                keys.setdefault(key[-1], []).append(key)
+        return keys
+
+    def _shared_sessions(self) -> dict[str, tuple[Key, Document, list[Document]]]:
+        """Return the sessions that are in several stores: the key and record that count, and all copies."""
+        shared: dict[str, tuple[Key, Document, list[Document]]] = {}
+        for name, keys in self._session_keys().items():
+            if len(keys) > 1:
+                key = self._newest(keys)
+                copies = [value for each in set(keys) for _, value in self._copies(each)[0]]
+                if copies:
+                    shared[name] = key, _most_complete(key, self._copies(key)[0])[1], copies
+        return shared
+
+    def _preferred_keys(self) -> dict[str, Key]:
+        """Return which key counts, for each session that is filed under several projects."""
+        keys = {name: set(filed) for name, filed in self._session_keys().items()}
         return {name: self._newest(filed) for name, filed in keys.items() if len(filed) > 1}
 
     def _newest(self, keys: Iterable[Key]) -> Key:
         def rank(key: Key) -> tuple[int, int]:
-            """When it was updated; of two such, the one in an earlier store counts, where a move is written."""
+            # By the last update; of two equal ones the copy in the earlier store, which is where a move is written.
             copies = self._copies(key)[0]
             return max(
                 ((completeness_key(key, value)[0], -self.members.index(store)) for store, value in copies),
                 default=(-1, 0),
             )
 
-        return max(sorted(keys), key=rank)
+        return max(sorted(set(keys)), key=rank)
+
+
+class _MergedBatch:
+    """The operations of a batch: the value of each record to write, in a tuple; ``None`` for one to remove."""
+
+    def __init__(self) -> None:
+        self.operations: list[tuple[Key, tuple[Any] | None]] = []
+
+    def write(self, key: Key, value: Any) -> None:
+        self.operations.append((check_key(key), (codec.loads(codec.dumps(value)),)))
+
+    def remove(self, key: Key) -> None:
+        self.operations.append((check_key(key), None))
 
 
 def completeness_key(key: Key, value: Any) -> tuple[int, ...]:
-    """How much a copy of a record holds, to compare with another copy of the same one."""
+    """Return a sort key for the copies of one record: the most complete copy is the largest."""
     record = as_object(value) or {}
     time = as_object(record.get("time")) or {}
     match key[0]:
         case "session":
-            return (_number(time.get("updated")) or _number(time.get("created")),)
+            return (as_whole(time.get("updated")) or as_whole(time.get("created")),)
         case "message":
             return int("completed" in time or "error" in record), len(record)
         case "part":
             state = as_object(record.get("state")) or {}
-            ended = state.get("status") in _ENDED or "end" in time
-            return int(ended), int(state.get("status") == "running"), _length(record) + _length(state)
+            ended = state.get("status") in ("completed", "error") or "end" in time
+            texts = (source.get(name) for source in (record, state) for name in ("text", "output", "error"))
+            length = sum(len(text) for text in texts if isinstance(text, str))
+            return int(ended), int(state.get("status") == "running"), length
         case _:
             return (0,)
 
 
-def duplicate_messages(held: Sequence[AbstractSet[str]]) -> set[str]:
-    """Of a session's messages as several stores name them, those made of a compaction that another store has as 1.x
-    kept it: its summary is there under a name of its own."""
-    made = {name for names in held for name in names if name.endswith(SUMMARY)}
-    return {name for name in made if any(name.removesuffix(SUMMARY) in each and name not in each for each in held)}
+def duplicate_messages(ids_by_store: Sequence[AbstractSet[str]]) -> set[str]:
+    """Return the ids of messages derived from a compaction of 2.x that another store has as 1.x stored it.
+
+    Its summary is there under an id of its own.
+    """
+    derived = {name for names in ids_by_store for name in names if name.endswith(SUMMARY)}
+    return {
+        name
+        for name in derived
+        if any(name.removesuffix(SUMMARY) in names and name not in names for names in ids_by_store)
+    }
 
 
-def duplicate_parts(message: str, names: Collection[str]) -> set[str]:
-    """Of a message's parts as all stores name them, those made of what others have under names of their own."""
-    made = {name for name in names if is_made_part(name, message)}
-    return made if len(made) < len(names) else set()
+def duplicate_parts(message_id: str, part_ids: Collection[str]) -> set[str]:
+    """Return the ids of a message's derived parts, if another store has the parts under ids of their own."""
+    derived = {name for name in part_ids if is_made_part(name, message_id)}
+    return derived if len(derived) < len(part_ids) else set()
 
 
-def most_complete(key: Key, copies: Sequence[tuple[Store, Any]]) -> tuple[Store, Any]:
+def _most_complete(key: Key, copies: Copies) -> tuple[Store, Any]:
     return max(copies, key=lambda copy: completeness_key(key, copy[1])) if len(copies) > 1 else copies[0]
 
 
@@ -197,47 +307,38 @@ def _merge_copies(message_id: str, copies: Sequence[StoredMessage]) -> StoredMes
     return StoredMessage(info, order.parts_in_order(parts.values(), order.created(info)))
 
 
-def _from(store: Store, records: Iterator[tuple[Key, Any]]) -> Iterator[tuple[Key, Store, Any]]:
+def _with_store(store: Store, records: Iterator[tuple[Key, Any]]) -> Iterator[tuple[Key, Store, Any]]:
     for key, value in records:
         yield key, store, value
 
 
-def _once(found: Iterable[tuple[Key, Store, Any]]) -> Iterator[tuple[Key, list[tuple[Store, Any]]]]:
-    """Each key with its copies, of records in key order; without those that are told under another name."""
-    for _, group in groupby(found, key=_together):
+def _key(entry: tuple[Key, Store, Any]) -> Key:
+    return entry[0]
+
+
+def _grouped(entries: Iterable[tuple[Key, Store, Any]]) -> Iterator[tuple[Key, Copies]]:
+    """Group records, which come in key order, by key, and drop duplicates under other ids."""
+
+    def neighbourhood(entry: tuple[Key, Store, Any]) -> Key:
+        # Records that must be seen together: a message's parts, and the two messages of a compaction, which sort so.
+        key = entry[0]
+        return key[:2] if key[0] == "part" else (*key[:-1], key[-1].removesuffix(SUMMARY))
+
+    for _, group in groupby(entries, key=neighbourhood):
         records = list(group)
-        spare = _spare(records)
+        duplicates = _duplicates(records)
         for key, copies in groupby(records, key=_key):
-            if key[-1] not in spare:
+            if key[-1] not in duplicates:
                 yield key, [(store, value) for _, store, value in copies]
 
 
-def _together(found: tuple[Key, Store, Any]) -> Key:
-    """What a record is looked at with: a message's parts, and the two messages of a compaction, which sort so."""
-    key = found[0]
-    return key[:2] if key[0] == "part" else (*key[:-1], key[-1].removesuffix(SUMMARY))
-
-
-def _spare(records: Sequence[tuple[Key, Store, Any]]) -> set[str]:
+def _duplicates(records: Sequence[tuple[Key, Store, Any]]) -> set[str]:
     first = records[0][0]
     if first[0] == "part":
         return duplicate_parts(first[1], {key[-1] for key, _, _ in records})
     if first[0] != "message" or len(records) == 1:
         return set()
-    held: dict[int, set[str]] = {}
+    by_store: dict[int, set[str]] = {}
     for key, store, _ in records:
-        held.setdefault(id(store), set()).add(key[-1])
-    return duplicate_messages(list(held.values()))
-
-
-def _key(found: tuple[Key, Store, Any]) -> Key:
-    return found[0]
-
-
-def _length(record: Document) -> int:
-    """How much text it holds; a part's in ``text``, a tool's in its state."""
-    return sum(len(text) for name in ("text", "output", "error") if isinstance(text := record.get(name), str))
-
-
-def _number(value: Any) -> int:
-    return value if isinstance(value, int) else 0
+        by_store.setdefault(id(store), set()).add(key[-1])
+    return duplicate_messages(list(by_store.values()))

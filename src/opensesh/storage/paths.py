@@ -62,3 +62,10 @@ def xdg(kind: str, name: str, environ: Mapping[str, str] | None = None, base: st
     variable, default = _FOLDERS[kind]
     place = (os.environ if environ is None else environ).get(variable)
     return os.path.join(place or os.path.join(base or home(), *default.split("/")), name)
+
+
+def digest(text: str) -> str:
+    """Return a short name for a store's id or a real path, to name files and folders of state that belongs to it."""
+    from hashlib import blake2b
+
+    return blake2b(text.encode(errors="surrogateescape"), digest_size=8).hexdigest()

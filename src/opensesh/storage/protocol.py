@@ -1,4 +1,15 @@
-"""The Store protocol: what every place that keeps records promises."""
+"""The contract of a store, and the protocols of its optional capabilities.
+
+Every store implements :class:`Store`. What only some stores can do is a protocol of its own, asked for with
+``isinstance(store, SessionQueries)``, never by the class of the store:
+
+* :class:`LeaseProvider`: who runs a session,
+* :class:`SessionQueries`: filter, order and limit sessions without reading every record,
+* :class:`ChangeFeedProvider`: which records changed since a cache was written,
+* :class:`LiveEvents`: changes made by other users of the store,
+* :class:`FileTree`: one file a record, for maintenance that works on files,
+* :class:`CompositeStore`: several stores as one; :func:`member_stores` returns the stores it consists of.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +17,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
+    from contextlib import AbstractContextManager
+    from types import TracebackType
 
     from ..errors import StoreError
     from ..records import Document
+    from .leases import Holder
+    from .locks import Locks
+    from .queries import SessionQuery
 
 Key = tuple[str, ...]
 """``("message", sessionID, messageID)`` and the like. See :mod:`opensesh.storage.keys`."""
@@ -22,7 +38,7 @@ class Damage(NamedTuple):
 
 
 def unreadable(place: str, error: StoreError) -> Damage:
-    """That a store cannot be read at all, as damage at its place."""
+    """Return the damage that stands for a whole store that cannot be opened."""
     return Damage(place, error.message.removeprefix(f"{place}: "))
 
 
@@ -34,84 +50,281 @@ class StoredMessage(NamedTuple):
 
 
 def log_damage(damage: Damage) -> None:
-    """The default way to hear of damage: a warning in the log."""
+    """Log a warning: the default for every ``report`` argument."""
     import logging
 
     logging.getLogger("opensesh.storage").warning("%s: %s", damage.path, damage.reason)
 
 
+def ignore_damage(_: Damage) -> None:
+    """Do nothing: the ``report`` argument of callers that cannot do anything about damage."""
+
+
+class Batch(Protocol):
+    """Writes and removals that are applied together. See :meth:`Store.batch`."""
+
+    def write(self, key: Key, value: Any) -> None:
+        """Store ``value`` when the batch is applied. It is encoded now; later changes to it have no effect."""
+        ...
+
+    def remove(self, key: Key) -> None:
+        """Remove the record when the batch is applied. A missing record is not an error."""
+        ...
+
+
 class Store(Protocol):
-    """A place that keeps records by key. All of it is synchronous; the engine calls it from a thread.
+    """Keeps records by key. All methods are synchronous; the engine calls them from threads.
 
-    **Values** are JSON: usually an object, an array for ``session_diff`` and ``todo``. What a caller passes in or gets
-    back is the caller's own: a store keeps no reference to it. Keys and order inside objects are kept, and so are
-    fields that nobody here knows.
+    **Values** are JSON: usually an object, an array for ``session_diff`` and ``todo``. A store keeps no reference to a
+    value that was passed in or returned. Fields, known or unknown, and their order are preserved.
 
-    **Order.** ``list`` and ``scan`` answer in key order (code points). That is *not* the order of time; ``messages``
-    is.
+    **Order.** ``list`` and ``scan`` return records in key order (code points). That is *not* chronological order;
+    ``messages`` is chronological.
 
-    **Atomicity.** ``write`` and ``update`` replace a record whole. Whoever reads at the same time, in any thread or
-    process, sees the old record or the new one, never a mixture. ``update`` excludes every other ``update`` and
-    ``write`` of that key, so nothing is lost between its read and its write. Nothing is promised across two keys.
+    **Atomicity.** ``write`` and ``update`` replace a whole record. A concurrent reader, in any thread or process, sees
+    the old record or the new one, never a mixture. ``update`` excludes every other ``update`` and ``write`` of that
+    key, so nothing is lost between its read and its write. Only :meth:`batch` says anything about several keys.
 
-    **Durability.** When a write returns, the record survives the death of the process; and, unless the store was opened
-    with relaxed durability, of the machine. A write that raises has changed nothing.
+    **Durability.** When a write returns, the record survives the death of the process and, unless the store was opened
+    with relaxed durability, a power cut. A write that raises has changed nothing.
 
-    **Cancellation.** No operation waits for another party except for a lock, which is held for one operation at a time.
-    An exception out of ``edit`` leaves the record as it was. Threads cannot be cancelled: an engine that gives up
-    waiting must expect the write to happen.
+    **Cancellation.** No operation waits for anything except a lock, which is held for one operation at a time. An
+    exception raised by ``edit`` leaves the record as it was. Threads cannot be cancelled: a caller that stops waiting
+    must expect the write to happen.
 
     **Damage.** ``read`` and ``update`` raise :class:`~opensesh.errors.RecordError` for a record that cannot be read.
-    ``scan`` and ``messages`` go on without it and say so to ``report``. No store ever deletes or rewrites such a
-    record by itself.
+    ``scan`` and ``messages`` skip it and pass it to ``report``. No store deletes or rewrites such a record on its own.
     """
 
     @property
+    def id(self) -> str:
+        """Text that identifies the store: the same for every object that opens it, in any process and directory.
+
+        State that is kept beside a store (locks, leases, caches, journals) is keyed by it. For a store at a path it is
+        the real path.
+        """
+        ...
+
+    @property
     def place(self) -> str:
-        """Where this is, as one would pass it to ``--store``."""
+        """Where the store is, as a user would pass it to ``--store``."""
+        ...
+
+    @property
+    def writable(self) -> bool:
+        """Whether records can be written. Otherwise every write raises :class:`~opensesh.errors.ReadOnlyStoreError`."""
         ...
 
     def locate(self, key: Key) -> str:
-        """Where that record is (or would be), for messages to people."""
+        """Return where the record is (or would be), for messages to users."""
         ...
 
     def read(self, key: Key) -> Any:
-        """The record, or :class:`~opensesh.errors.NotFoundError`."""
+        """Return the record, or raise :class:`~opensesh.errors.NotFoundError`."""
         ...
 
     def write(self, key: Key, value: Any) -> None:
-        """Store ``value``, whatever was there before."""
+        """Store ``value`` in place of the current record, if there is one."""
         ...
 
     def update(self, key: Key, edit: Callable[[Any], None]) -> Any:
-        """Read, let ``edit`` change the value in place, store it, return it.
+        """Read the record, let ``edit`` change it in place, store it and return it.
 
-        ``edit`` runs under the lock of that key and must not call the store. A missing record is
+        ``edit`` runs under the lock of that key and must not call the store. A missing record raises
         :class:`~opensesh.errors.NotFoundError`: nothing is created.
         """
         ...
 
     def remove(self, key: Key) -> None:
-        """Forget the record. Removing what is not there is no error."""
+        """Remove the record. A missing record is not an error."""
         ...
 
     def list(self, prefix: Key = ()) -> Sequence[Key]:
-        """The keys below ``prefix``, sorted; empty if there are none."""
+        """Return the keys below ``prefix``, sorted; an empty sequence if there are none."""
         ...
 
     def scan(self, prefix: Key, *, report: Callable[[Damage], None] = log_damage) -> Iterator[tuple[Key, Any]]:
-        """Every readable record below ``prefix``, in key order, read as it is asked for."""
+        """Iterate over every readable record below ``prefix``, in key order, reading lazily."""
         ...
 
     def messages(
         self, session_id: str, *, last: int = 0, report: Callable[[Damage], None] = log_damage
     ) -> Sequence[StoredMessage]:
-        """A session's messages with their parts, oldest first; with ``last``, only that many of the newest.
+        """Return a session's messages with their parts, oldest first; with ``last``, only that many of the newest.
 
         Reading the last few does not read the rest. A session that does not exist has no messages.
         """
         ...
 
+    def batch(self) -> AbstractContextManager[Batch]:
+        """Collect writes and removals, and apply them together at the end of the ``with`` block.
+
+        Nothing is applied if the block raises, or if a value cannot be encoded or staged. Operations are applied in
+        the order of the calls. A store that can (memory, a database) applies all of them atomically. Any other store
+        promises that readers, and a store after a crash, see the first operations of the batch without the later
+        ones, never the reverse: a caller therefore writes parts before their message, and messages before their
+        session. A read inside the block does not see the batch.
+        """
+        ...
+
+    def close(self) -> None:
+        """Release connections and files. Closing twice is not an error; any other use after closing is one."""
+        ...
+
+
+# -- optional capabilities ---------------------------------------------------------------------------------------------
+
+
+@runtime_checkable
+class CompositeStore(Store, Protocol):
+    """Several stores as one. A record may be in more than one of them."""
+
+    @property
+    def members(self) -> Sequence[Store]:
+        """The stores. New records go to the first."""
+        ...
+
+    def store_for_write(self, key: Key) -> Store:
+        """Return the member that a write of this key goes to."""
+        ...
+
+    def stores_with(self, key: Key) -> list[Store]:
+        """Return every member that has a readable copy of the record."""
+        ...
+
+
+def member_stores(store: Store) -> list[Store]:
+    """Return the stores that a store consists of: its members' members and so on, or only itself."""
+    if isinstance(store, CompositeStore):
+        return [leaf for member in store.members for leaf in member_stores(member)]
+    return [store]
+
+
+def store_ids(store: Store) -> list[str]:
+    """Return the ids that a store is known by: those of its members, then its own. New records go to the first."""
+    members = member_stores(store)
+    return [member.id for member in members] if members == [store] else [*(each.id for each in members), store.id]
+
+
+class Lease(Protocol):
+    """The right to run one session, until :meth:`release` or the end of the ``with`` block."""
+
+    session_id: str
+    holder: Holder
+    previous: Holder | None
+    """The holder that died without a release, if there was one: its work may need recovery."""
+
+    def heartbeat(self) -> None:
+        """Record that the runner is alive. A failure, or a call after the release, is ignored."""
+        ...
+
+    def release(self) -> None:
+        """Give the lease up. Releasing twice is not an error."""
+        ...
+
+    def __enter__(self) -> Lease: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+
+class Leases(Protocol):
+    """The leases of a store's sessions."""
+
+    def acquire(self, session_id: str, owner: str) -> Lease:
+        """Become the session's runner, or raise :class:`~opensesh.errors.BusyError` naming the current one.
+
+        The lease of a runner that died is taken over at once; :attr:`Lease.previous` is then that runner.
+        """
+        ...
+
+    def holder(self, session_id: str) -> Holder | None:
+        """Return who runs the session now, or ``None``."""
+        ...
+
+    def abandoned(self) -> list[tuple[str, Holder]]:
+        """Return the sessions whose runner died before it released the lease."""
+        ...
+
+
+@runtime_checkable
+class LeaseProvider(Protocol):
+    """A store that decides who runs a session.
+
+    At most one lease of a session is held at any time, among all users of the store that the store can reach: threads
+    of one process for :class:`~opensesh.storage.memory.Memory`, processes of one host for the JSON tree. A lease ends
+    with its holder's process. Two objects that open the same store share their leases. For other stores, use
+    :func:`opensesh.storage.leases.leases_of`.
+    """
+
+    def leases(self) -> Leases:
+        """Return the leases of this store."""
+        ...
+
+
+@runtime_checkable
+class SessionQueries(Protocol):
+    """A store that filters, orders and limits sessions itself.
+
+    Results equal those of a ``scan`` of ``("session",)`` filtered with
+    :meth:`SessionQuery.matches() <opensesh.storage.queries.SessionQuery.matches>`: newest update first, then by id.
+    Records that cannot be read are reported and do not count towards the limit. The cost depends on the number of
+    results, not on the number of sessions, as far as the store has an index for the query.
+    """
+
+    def query_sessions(
+        self, query: SessionQuery, *, report: Callable[[Damage], None] = log_damage
+    ) -> Sequence[tuple[Key, Document]]:
+        """Return the selected sessions, newest first."""
+        ...
+
+    def count_sessions(self, query: SessionQuery) -> int:
+        """Return how many sessions are selected, ignoring the limit. Unreadable records may be counted."""
+        ...
+
+
+class RecordChange(NamedTuple):
+    """A record that was written or removed."""
+
+    key: Key
+    removed: bool
+    own: bool
+    """Whether the change was made through this store object, rather than by another user of the store."""
+
+
+@runtime_checkable
+class LiveEvents(Protocol):
+    """A store that reports changes while they happen, including those of other processes.
+
+    Every change that is applied after :meth:`subscribe` returned is reported once, after it can be read. The changes
+    of one record are reported in their order, and those of a batch in one call where the store applies it atomically.
+    The callback runs in a thread of the store's choice and must return quickly; it may read from the store but not
+    write to it. An exception that it raises is logged and does not affect the write. Changes of before the
+    subscription, and those missed while no subscription existed, are not reported.
+    """
+
+    def subscribe(self, callback: Callable[[Sequence[RecordChange]], None]) -> Callable[[], None]:
+        """Call ``callback`` for every change from now on, until the returned function is called."""
+        ...
+
+
+@runtime_checkable
+class FileTree(Store, Protocol):
+    """A store that keeps each record in the file ``<root>/<key>.json``, so that maintenance can work on files."""
+
+    @property
+    def root(self) -> str:
+        """The folder, absolute."""
+        ...
+
+    @property
+    def locks(self) -> Locks:
+        """The locks that writers of the tree take."""
+        ...
+
+
+# -- change feeds ------------------------------------------------------------------------------------------------------
 
 UNSTABLE = 0
 """The fingerprint of a record that changed so recently that its next change could leave the same fingerprint."""

@@ -13,11 +13,9 @@ from ..errors import RecordError
 from ..records import as_object, codec, view
 from ..records.session import Share
 from . import paths
-from .disk import Disk
-from .json_tree.store import read_file
+from .disk import Disk, read_file
 from .keys import check_key
-from .merged import store_paths
-from .protocol import Damage, log_damage
+from .protocol import Damage, log_damage, store_ids
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -100,7 +98,7 @@ def _unheard(damage: Damage) -> None:
 
 def _concerns(share: Share, store: Store) -> bool:
     made_in = store_of(share)
-    return not os.path.exists(made_in) or os.path.realpath(made_in) in store_paths(store)
+    return not os.path.exists(made_in) or os.path.realpath(made_in) in store_ids(store)
 
 
 def _noted(share: Share, name: str) -> str:

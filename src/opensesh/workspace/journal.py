@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Literal
 from msgspec import MsgspecError, Struct, convert, to_builtins
 
 from ..storage import paths
-from ..storage.disk import Disk
-from ..storage.json_tree.store import read_file, tree_name
+from ..storage.disk import Disk, read_file
 from ..storage.keys import check_key
+from ..storage.paths import digest
 from .files import FileState, blob_id, read_file_or_link
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ class RevertJournal:
     """The journal of one session."""
 
     def __init__(self, store: Store, session_id: str, *, state: str | None = None, disk: Disk | None = None) -> None:
-        name = tree_name(store.place)
+        name = digest(store.id)
         self.folder = os.path.join(state or paths.state(), "reverts", name, *check_key((session_id,)))
         self._disk = disk or Disk()
 

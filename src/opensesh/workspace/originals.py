@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ..errors import OpenseshError
 from ..records import EXTENSION_KEY, as_list, as_object
 from ..storage import paths
-from ..storage.disk import Disk
-from ..storage.json_tree.store import read_file, tree_name
+from ..storage.disk import Disk, read_file
+from ..storage.paths import digest
 from .files import ABSENT, FILE, LINK, PROGRAM, FileState, blob_id, file_state, read_file_or_link
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ class Originals:
     a content is written whole or not at all, and never changes."""
 
     def __init__(self, store: Store, *, state: str | None = None, max_file_bytes: int = MAX_FILE_BYTES) -> None:
-        self.folder = os.path.join(state or paths.state(), "kept", tree_name(store.place))
+        self.folder = os.path.join(state or paths.state(), "kept", digest(store.id))
         self.max_file_bytes = max_file_bytes
         # The file that is about to be written over is not on the disk for good either.
         self._disk = Disk(durable=False)

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ..errors import SnapshotError
 from ..storage import paths
-from ..storage.disk import Disk, content
-from ..storage.json_tree.store import tree_name
+from ..storage.disk import Disk, read_or_empty
 from ..storage.locks import Locks
+from ..storage.paths import digest
 from .git import SECONDS, Git, split, surroundings
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ class Repository:
         self.place = place
         self.store = os.path.join(data or paths.data(), "snapshot", place.id)
         home = os.path.join(state or paths.state(), "snapshots", place.id)
-        self.bench = os.path.join(home, tree_name(place.directory))
+        self.bench = os.path.join(home, digest(os.path.realpath(place.directory)))
         self.locks = Locks(os.path.join(home, "locks"))
         self.disk = Disk(durable=False)
         self._facts: RepoSettings | None = None
@@ -144,7 +144,7 @@ class Repository:
         git.run("config", "core.autocrlf", "false")
 
     def _check_format(self) -> None:
-        if b"objectformat" in content(os.path.join(self.store, "config")).lower():
+        if b"objectformat" in read_or_empty(os.path.join(self.store, "config")).lower():
             raise SnapshotError(f"{self.store} is kept in a format other than SHA-1")
 
     def _borrow(self, objects: str) -> None:
@@ -169,11 +169,11 @@ class Repository:
 
     def refresh_rules(self) -> bool:
         """Ignore what the user's repository ignores by a list that is not checked in; whether that has changed."""
-        return self._put("info/exclude", content(self.facts.exclude))
+        return self._put("info/exclude", read_or_empty(self.facts.exclude))
 
     def _put(self, name: str, data: bytes) -> bool:
         path = os.path.join(self.bench, *name.split("/"))
-        if os.path.exists(path) and content(path) == data:
+        if os.path.exists(path) and read_or_empty(path) == data:
             return False
         self.disk.replace(path, data)
         return True
@@ -186,7 +186,7 @@ def data_folder(store: Store) -> str:
         return os.path.dirname(store.place)
     if os.path.isdir(os.path.join(store.place, "storage")):
         return store.place
-    return os.path.join(paths.state(), "stores", tree_name(store.place))
+    return os.path.join(paths.state(), "stores", digest(store.id))
 
 
 def facts_of(sandbox: str) -> RepoSettings:
@@ -222,4 +222,4 @@ def _quoted(path: str) -> str:
 
 
 def _lines(path: str) -> list[str]:
-    return [os.fsdecode(line) for line in content(path).split(b"\n") if line]
+    return [os.fsdecode(line) for line in read_or_empty(path).split(b"\n") if line]

@@ -21,8 +21,7 @@ if TYPE_CHECKING:
 
     from ..events import Event, Publish
     from ..sessions import Sessions
-    from ..storage.leases import Leases
-    from ..storage.protocol import StoredMessage
+    from ..storage.protocol import Leases, StoredMessage
     from .snapshots import Snapshots
 
 __all__ = ["RevertPreview", "RevertResult", "Reverts"]

@@ -17,7 +17,8 @@ from ..errors import NotFoundError, OpenseshError, RecordError, SnapshotError
 from ..project import GLOBAL, ProjectLocation
 from ..records import as_object
 from ..storage import paths
-from ..storage.json_tree.store import JsonTree, tree_name
+from ..storage.json_tree import JsonTree
+from ..storage.paths import digest
 from .git import split
 from .originals import Originals, contents_in
 from .repository import PINS, Repository, data_folder
@@ -59,7 +60,7 @@ class TidyResult(NamedTuple):
 
 def disk_use(store: Store, *, state: str | None = None) -> DiskUse:
     """What is taken now."""
-    name = tree_name(store.place)
+    name = digest(store.id)
     state = state or paths.state()
     journals = sum(folder_size(os.path.join(state, kind, name)) for kind in ("reverts", "trash"))
     return DiskUse(
@@ -176,7 +177,7 @@ def _drop_journals(store: Store, known: set[str], state: str | None, days: int) 
     """Those of sessions that are gone for good."""
     oldest = time.time() - days * _DAY
     for kind in ("reverts", "trash"):
-        above = os.path.join(state or paths.state(), kind, tree_name(store.place))
+        above = os.path.join(state or paths.state(), kind, digest(store.id))
         for name in os.listdir(above) if os.path.isdir(above) else ():
             folder = os.path.join(above, name)
             if name.startswith("ses") and name not in known and os.stat(folder).st_mtime < oldest:

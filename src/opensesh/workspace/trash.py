@@ -11,9 +11,9 @@ from .. import ids
 from ..errors import NotFoundError, RecordError
 from ..records import as_list, as_object, dumps, loads_object, order
 from ..storage import paths
-from ..storage.disk import Disk
-from ..storage.json_tree.store import read_file, tree_name
+from ..storage.disk import Disk, read_file
 from ..storage.keys import check_key
+from ..storage.paths import digest
 from ..storage.protocol import StoredMessage
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ class RevertTrash:
 
     def __init__(self, sessions: Sessions, *, state: str | None = None, disk: Disk | None = None) -> None:
         self._sessions = sessions
-        self._folder = os.path.join(state or paths.state(), "trash", tree_name(sessions.store.place))
+        self._folder = os.path.join(state or paths.state(), "trash", digest(sessions.store.id))
         self._disk = disk or Disk()
 
     def throw(self, session_id: str, revert: Document, messages: Sequence[StoredMessage]) -> str:

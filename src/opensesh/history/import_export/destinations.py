@@ -12,7 +12,7 @@ import msgspec
 
 from ...errors import ExportError, NotFoundError, RecordError, UsageError
 from ...records import dumps_compact, loads
-from ...storage.json_tree.store import read_file
+from ...storage.disk import read_file
 from ..formats.html_page import IndexEntry, index_page
 
 if TYPE_CHECKING:

@@ -16,8 +16,8 @@ from ...records import as_object, as_whole
 from ...storage import keys
 from ...storage.json_tree import JsonTree
 from ...storage.keys import GLOBAL
-from ...storage.leases import Leases
-from ...storage.protocol import Damage, Key, StoredMessage, log_damage
+from ...storage.leases import leases_of
+from ...storage.protocol import Damage, FileTree, Key, StoredMessage, log_damage
 from .import_sources import PathMap, SourceSession
 from .merging import Relation, as_fork, compare, normalise_2x_copies
 
@@ -48,7 +48,7 @@ class Importer:
 
     def __init__(
         self,
-        tree: JsonTree,
+        tree: FileTree,
         *,
         paths: PathMap | None = None,
         dry_run: bool = False,
@@ -59,7 +59,7 @@ class Importer:
         self._paths = paths or PathMap()
         self._dry_run = dry_run
         self._report = report
-        self._leases = Leases(tree)
+        self._leases = leases_of(tree)
         self._homes = {key[-1]: key for key in tree.list(("session",))}
 
     def take(self, sessions: Iterable[SourceSession]) -> list[ImportResult]:

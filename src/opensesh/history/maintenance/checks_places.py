@@ -10,21 +10,21 @@ from typing import TYPE_CHECKING
 
 from ...errors import BusyError
 from ...project import other_ids, resolve
+from ...sessions.undo import Change
 from ...storage.json_tree.migrations import LAYOUT, pending, version
-from ...storage.json_tree.undo import Change
 from ...storage.keys import GLOBAL
-from ...storage.leases import Leases
+from ...storage.leases import FileLeases
 from ...text import pluralize
 from .findings import Finding
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ...storage.json_tree import JsonTree
+    from ...storage.protocol import FileTree
     from .inventory import Inventory
 
 
-def check_places(tree: JsonTree, found: Inventory) -> Iterator[Finding]:
+def check_places(tree: FileTree, found: Inventory) -> Iterator[Finding]:
     """Everything that is wrong around a tree's records."""
     yield from _leases(tree)
     yield from _leftovers(found)
@@ -34,9 +34,9 @@ def check_places(tree: JsonTree, found: Inventory) -> Iterator[Finding]:
     yield from _migration(tree)
 
 
-def running(tree: JsonTree, found: Inventory) -> frozenset[str]:
+def running(tree: FileTree, found: Inventory) -> frozenset[str]:
     """The sessions that somebody runs at this moment."""
-    leases = Leases(tree)
+    leases = FileLeases.of(tree)
     names = {item.name for item in found.of("session")}
     try:
         held = names & set(os.listdir(leases.folder))
@@ -45,8 +45,8 @@ def running(tree: JsonTree, found: Inventory) -> frozenset[str]:
     return frozenset(name for name in held if leases.holder(name) is not None)
 
 
-def _leases(tree: JsonTree) -> Iterator[Finding]:
-    leases = Leases(tree)
+def _leases(tree: FileTree) -> Iterator[Finding]:
+    leases = FileLeases.of(tree)
     for session, holder in leases.abandoned():
 
         def let_go(session: str = session) -> None:
@@ -124,7 +124,7 @@ def _folders(found: Inventory) -> Iterator[Finding]:
             yield Finding("folder", folder, f"{count} worked here, and it is gone", "note", remedy=remedy)
 
 
-def _migration(tree: JsonTree) -> Iterator[Finding]:
+def _migration(tree: FileTree) -> Iterator[Finding]:
     if pending(tree):
         text = f"layout {version(tree)} of {LAYOUT}: written by an older OpenCode, and never brought forward"
         yield Finding("migration", tree.root, text, "odd", remedy="opensesh doctor --migrate brings it forward")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ...ids import now_ms
 from ...records import Document, as_object, as_whole, dumps
-from ...storage.json_tree.undo import Change
+from ...sessions.undo import Change
 from ...storage.keys import PER_SESSION, is_plain
 from ...text import pluralize
 from .findings import Finding
@@ -18,7 +18,7 @@ from .rebuilding import make_fit, rebuilt_message, rebuilt_session
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
-    from ...storage.json_tree import JsonTree
+    from ...storage.protocol import FileTree
     from .inventory import Inventory, InventoryItem
 
 _DAY_MS = 86_400_000
@@ -26,7 +26,7 @@ INTERRUPTED = "Tool execution was interrupted: the program ended while it ran"
 _PREFIX = {"session": "ses", "message": "msg", "part": "prt"}
 
 
-def check_records(tree: JsonTree, found: Inventory, running: frozenset[str]) -> Iterator[Finding]:
+def check_records(tree: FileTree, found: Inventory, running: frozenset[str]) -> Iterator[Finding]:
     """Everything that is wrong with single records. Sessions in ``running`` are at work, and unfinished by right."""
     messages = _made_again(tree, found)
     speaking: Counter[str] = Counter([*found.owners.values(), *(str(info["sessionID"]) for info in messages.values())])
@@ -40,7 +40,7 @@ def check_records(tree: JsonTree, found: Inventory, running: frozenset[str]) -> 
     yield from _stale(found, running)
 
 
-def _made_again(tree: JsonTree, found: Inventory) -> dict[str, Document]:
+def _made_again(tree: FileTree, found: Inventory) -> dict[str, Document]:
     """The torn messages of which no other copy is left, made again from their parts, by name."""
     made: dict[str, Document] = {}
     for path, _ in found.torn:
@@ -55,7 +55,7 @@ def _made_again(tree: JsonTree, found: Inventory) -> dict[str, Document]:
 
 
 def _torn(
-    tree: JsonTree, found: Inventory, messages: Mapping[str, Document], speaking: Mapping[str, int]
+    tree: FileTree, found: Inventory, messages: Mapping[str, Document], speaking: Mapping[str, int]
 ) -> Iterator[Finding]:
     """What cannot be read is put aside; a session or message is made again from what it holds. ``speaking`` are the
     sessions that have messages, or will have."""
@@ -113,7 +113,7 @@ def _duplicates(found: Inventory) -> Iterator[Finding]:
 
 
 def _orphans(
-    tree: JsonTree, found: Inventory, messages: Mapping[str, Document], speaking: Mapping[str, int]
+    tree: FileTree, found: Inventory, messages: Mapping[str, Document], speaking: Mapping[str, int]
 ) -> Iterator[Finding]:
     """What belongs to something that is not there. Nothing is taken to be gone that may be in a folder that cannot be
     listed."""
@@ -138,13 +138,13 @@ def _orphans(
                 yield Finding("orphan", item.path, text, "odd", [Change(path=item.path, aside=True)])
 
 
-def _true_names(tree: JsonTree, found: Inventory, kind: str) -> set[str]:
+def _true_names(tree: FileTree, found: Inventory, kind: str) -> set[str]:
     """What records will be called that are filed under another name than their own."""
     called = {str(item.says.get("id", "")): item for item in found.of(kind)}
     return {own for own, item in called.items() if own != item.name and _is_its_name(tree, item, own)}
 
 
-def _without_session(tree: JsonTree, session: str, count: int, messages: Iterable[Document]) -> Finding:
+def _without_session(tree: FileTree, session: str, count: int, messages: Iterable[Document]) -> Finding:
     """Messages without a session are what is left when its record is lost: a new record makes them a session again."""
     record = rebuilt_session(tree, session, messages)
     place = os.path.join("session", str(record["projectID"]), f"{session}.json")
@@ -152,13 +152,13 @@ def _without_session(tree: JsonTree, session: str, count: int, messages: Iterabl
     return Finding("orphan", os.path.join("message", session), text, "damage", [Change(path=place, data=dumps(record))])
 
 
-def _aside(tree: JsonTree, kind: str, folder: str) -> list[Change]:
+def _aside(tree: FileTree, kind: str, folder: str) -> list[Change]:
     above = os.path.join(tree.root, kind, folder)
     names = sorted(os.listdir(above)) if os.path.isdir(above) else []
     return [Change(path=os.path.join(kind, folder, name), aside=True) for name in names]
 
 
-def _misplaced(tree: JsonTree, found: Inventory) -> Iterator[Finding]:
+def _misplaced(tree: FileTree, found: Inventory) -> Iterator[Finding]:
     """Where a record is filed is what counts; what it says of itself is brought in line with that."""
     superseded = {item.path for item, _ in found.superseded}
     for kind in ("session", "message", "part", "project"):
@@ -169,7 +169,7 @@ def _misplaced(tree: JsonTree, found: Inventory) -> Iterator[Finding]:
                 yield _brought_in_line(tree, item, wrong, taken)
 
 
-def _taken(tree: JsonTree, found: Inventory, kind: str) -> set[str]:
+def _taken(tree: FileTree, found: Inventory, kind: str) -> set[str]:
     """The names of a kind's records that are their own, as far as others call themselves so."""
     strays = [item for item in found.of(kind) if item.says.get("id") != item.name]
     paths = {item.path for item in strays}
@@ -202,7 +202,7 @@ def _differs(item: InventoryItem, name: str, right: str) -> bool:
     return item.says.get(name) != right and not (name == "projectID" and name not in item.says)
 
 
-def _brought_in_line(tree: JsonTree, item: InventoryItem, wrong: dict[str, str], taken: set[str]) -> Finding:
+def _brought_in_line(tree: FileTree, item: InventoryItem, wrong: dict[str, str], taken: set[str]) -> Finding:
     """``taken`` are the names that others of its kind have, or will have; the one it gets here is added."""
     own = str(item.says.get("id", ""))
     place = os.path.join(os.path.dirname(item.path), f"{own}.json")
@@ -226,7 +226,7 @@ def _brought_in_line(tree: JsonTree, item: InventoryItem, wrong: dict[str, str],
     return Finding("misplaced", item.path, "; ".join(texts), "odd", changes, edit=correct if right else None)
 
 
-def _is_its_name(tree: JsonTree, item: InventoryItem, own: str) -> bool:
+def _is_its_name(tree: FileTree, item: InventoryItem, own: str) -> bool:
     """Whether what a record calls itself is what others know it by: then it is the file that has the wrong name."""
     prefix = _PREFIX.get(item.kind)
     if prefix is None or not own.startswith(prefix) or not is_plain(own):
@@ -237,7 +237,7 @@ def _is_its_name(tree: JsonTree, item: InventoryItem, own: str) -> bool:
     return _has_folder(tree, below, own) and not _has_folder(tree, below, item.name)
 
 
-def _has_folder(tree: JsonTree, kind: str, name: str) -> bool:
+def _has_folder(tree: FileTree, kind: str, name: str) -> bool:
     return os.path.isdir(os.path.join(tree.root, kind, name))
 
 

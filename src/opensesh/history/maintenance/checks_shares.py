@@ -7,7 +7,7 @@ import shlex
 from typing import TYPE_CHECKING
 
 from ...storage import find_stores, revocations
-from ...storage.merged import store_paths
+from ...storage.protocol import store_ids
 from .findings import Finding
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ _WHY = {"removed": "the session is gone", "unshared": "it was to be unshared"}
 def remedy(store: Store) -> str:
     """The command that takes down what waits in a store."""
     usual = find_stores()
-    home = store_paths(store)[0]
+    home = store_ids(store)[0]
     if os.path.realpath(usual.tree or usual.place) == home:
         return "opensesh session unshare --pending"
     return f"opensesh session unshare --pending --store {shlex.quote(home)}"

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from ...errors import RecordError
 from ...records import Document, as_list, as_object, dumps_compact, loads_object
-from ...storage.json_tree.store import JsonTree, read_file
-from ...storage.merged import MergedStore
-from ...storage.protocol import Damage, log_damage
+from ...storage.disk import read_file
+from ...storage.protocol import Damage, FileTree, log_damage, member_stores
 from ...workspace.tidying import folder_size
 from ..stats.ledger import SessionInfo
 from ..stats.ledger_reading import session_info
@@ -112,21 +111,22 @@ class StoreDiskUsage:
 
 def measure(store: Store, *, report: Report = log_damage) -> list[StoreDiskUsage]:
     """What each of a store's members takes. A tree is measured by its files, a database by the records in it."""
-    if isinstance(store, MergedStore):
-        return [usage for member in store.members for usage in measure(member, report=report)]
+    members = member_stores(store)
+    if members != [store]:
+        return [usage for member in members for usage in measure(member, report=report)]
     usage = StoreDiskUsage(store.place)
     owners: dict[str, str] = {}
-    found = _files(store) if isinstance(store, JsonTree) else _values(store, report)
+    found = _files(store) if isinstance(store, FileTree) else _values(store, report)
     for key, size, look in found:
         _count(usage, key, size, look, owners)
     _add_up_children(usage)
-    if isinstance(store, JsonTree):
+    if isinstance(store, FileTree):
         data = os.path.dirname(store.root)
         usage.beside = {name: size for name in _BESIDE if (size := folder_size(os.path.join(data, name)))}
     return [usage]
 
 
-def _files(tree: JsonTree) -> Iterator[tuple[Key, int, Callable[[], Document]]]:
+def _files(tree: FileTree) -> Iterator[tuple[Key, int, Callable[[], Document]]]:
     """Every record in a tree: sessions first, messages before parts, so that owners are known."""
     kinds = ("session", "message", "part")
     others = sorted(name for name, _ in folders(tree.root) if name not in kinds)
@@ -139,7 +139,7 @@ def _files(tree: JsonTree) -> Iterator[tuple[Key, int, Callable[[], Document]]]:
         yield key, size, lambda path=path, size=size, kind=key[0]: _glimpse(path, size, kind)
 
 
-def _keys(tree: JsonTree, kind: str) -> Iterator[Key]:
+def _keys(tree: FileTree, kind: str) -> Iterator[Key]:
     """The keys of a kind, a folder at a time: there may be very many."""
     above = os.path.join(tree.root, kind)
     yield from ((kind, name[:-5]) for name in sorted(records(above)))

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, NamedTuple
 from ...errors import RecordError
 from ...records import dumps, loads_object
 from ...sessions.trash import writable_tree
-from ...storage.json_tree.store import JsonTree, read_file
-from ...storage.json_tree.undo import Change, files_changed, perform
-from ...storage.merged import MergedStore
+from ...sessions.undo import Change, files_changed, perform
+from ...storage.disk import read_file
+from ...storage.protocol import FileTree, member_stores
 from .checks_places import check_places, running
 from .checks_records import check_records
 from .checks_shares import check_shares
@@ -67,8 +67,8 @@ def diagnose(store: Store, *, unread: Sequence[Damage] = (), step: Step = lambda
     """Look at everything, change nothing. ``unread`` are stores of the place that could not be opened."""
     stores: list[StoreContents] = []
     findings = [Finding("database", path, reason, "damage", remedy=_WITHOUT_IT) for path, reason in unread]
-    for member in store.members if isinstance(store, MergedStore) else (store,):
-        if not isinstance(member, JsonTree):
+    for member in member_stores(store):
+        if not isinstance(member, FileTree):
             stores.append(store_contents(member))
             continue
         found = take_inventory(member, step)
@@ -96,7 +96,7 @@ def repair(store: Store, *, unread: Sequence[Damage] = (), step: Step = lambda c
     return diagnosis._replace(fixed=True)
 
 
-def _plan(tree: JsonTree, findings: Sequence[Finding]) -> list[Change]:
+def _plan(tree: FileTree, findings: Sequence[Finding]) -> list[Change]:
     """All repairs as changes: permissions first, then what records say, then what is put aside, renamed or made anew.
 
     What is put aside need not be corrected before, and is put aside once.
@@ -119,7 +119,7 @@ def _plan(tree: JsonTree, findings: Sequence[Finding]) -> list[Change]:
     return [*modes, *corrected, *(change for change in moved.values() if not (change.to and change.path in done))]
 
 
-def _edited(tree: JsonTree, path: str, findings: Sequence[Finding]) -> bytes | None:
+def _edited(tree: FileTree, path: str, findings: Sequence[Finding]) -> bytes | None:
     try:
         record = loads_object(read_file(os.path.join(tree.root, path)), path)
     except (OSError, RecordError):

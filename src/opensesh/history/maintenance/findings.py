@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from ...records import Document
-    from ...storage.json_tree.undo import Change
+    from ...sessions.undo import Change
 
 Level = Literal["damage", "odd", "note"]
 """``damage``: something cannot be read or reached; ``odd``: it should not be so; ``note``: worth knowing, no fault."""

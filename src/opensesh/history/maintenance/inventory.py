@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ...errors import RecordError
 from ...records import Document, as_object, as_whole, loads
-from ...storage.json_tree.store import JsonTree, read_file
+from ...storage.disk import read_file
 from ...storage.keys import PER_SESSION, is_plain
 from .rebuilding import make_fit, misfit
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+    from ...storage.protocol import FileTree
 
     Step = Callable[[int], None]
 
@@ -100,7 +102,7 @@ class Inventory:
                     continue
 
 
-def take_inventory(tree: JsonTree, step: Step) -> Inventory:
+def take_inventory(tree: FileTree, step: Step) -> Inventory:
     """Read every record of a tree once. ``step`` hears how many it has been."""
     found = Inventory(tree.root)
     _look_at(found, tree.root, "", is_folder=True)

@@ -13,18 +13,20 @@ from ... import ids
 from ...errors import InvalidIDError, RecordError
 from ...records import Document, Project, Session, as_object, as_whole, loads_object, order, view
 from ...sessions.slugs import new_slug
-from ...storage.json_tree.store import JsonTree, read_file
+from ...storage.disk import read_file
 from ...storage.keys import GLOBAL
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
+
+    from ...storage.protocol import FileTree
 
 _MODELS = {"step-start", "step-finish", "tool", "reasoning", "patch"}
 _UNKNOWN = "unknown"
 _VIEWS = {"session": Session, "project": Project}
 
 
-def rebuilt_session(tree: JsonTree, session: str, rebuilt: Iterable[Document], project: str = "") -> Document:
+def rebuilt_session(tree: FileTree, session: str, rebuilt: Iterable[Document], project: str = "") -> Document:
     """The record of a session whose messages are left, or ``rebuilt``; what nobody remembers is said to be unknown."""
     infos = [*_records(tree, os.path.join("message", session)), *rebuilt]
     times = [moment for info in infos if (moment := as_whole((as_object(info.get("time")) or {}).get("created")))]
@@ -42,7 +44,7 @@ def rebuilt_session(tree: JsonTree, session: str, rebuilt: Iterable[Document], p
     }
 
 
-def rebuilt_message(tree: JsonTree, session: str, message: str) -> Document | None:
+def rebuilt_message(tree: FileTree, session: str, message: str) -> Document | None:
     """A message whose parts are left, with the cost and tokens that they remember; ``None`` if none are."""
     parts = list(_records(tree, os.path.join("part", message)))
     if not parts:
@@ -105,13 +107,13 @@ def make_fit(record: Document, kind: str, name: str, changed: int) -> bool:
 _NO_TOKENS: Document = {"input": 0, "output": 0, "reasoning": 0, "cache": {"read": 0, "write": 0}}
 
 
-def _neighbour(tree: JsonTree, session: str) -> Document:
+def _neighbour(tree: FileTree, session: str) -> Document:
     """An answer of the same session, for what all of them have in common; or any message of it."""
     infos = list(_records(tree, os.path.join("message", session)))
     return next((info for info in infos if info.get("role") == "assistant"), infos[0] if infos else {})
 
 
-def _records(tree: JsonTree, folder: str) -> Iterator[Document]:
+def _records(tree: FileTree, folder: str) -> Iterator[Document]:
     above = os.path.join(tree.root, folder)
     for name in sorted(os.listdir(above)) if os.path.isdir(above) else ():
         if name.endswith(".json") and name[0] != ".":
@@ -121,7 +123,7 @@ def _records(tree: JsonTree, folder: str) -> Iterator[Document]:
                 continue
 
 
-def _project_of(tree: JsonTree, root: str) -> str:
+def _project_of(tree: FileTree, root: str) -> str:
     for key, value in tree.scan(("project",), report=lambda damage: None):
         if root != "/" and (as_object(value) or {}).get("worktree") == root:
             return key[-1]

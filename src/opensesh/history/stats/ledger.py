@@ -15,7 +15,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...errors import StoreError
-from ...storage.protocol import Damage, log_damage, unreadable
+from ...storage.protocol import Damage, FileTree, log_damage, member_stores, unreadable
 from .accounts import SessionUsage, UsageBucket, UsageEntry, in_time
 from .cache_files import cache_file, database_marks, load, mark, save, settled
 from .packed import Packed, pack, unpack
@@ -127,15 +127,11 @@ def open_ledger(
     store: Store, *, repricer: Repricer | None = None, fresh: bool = False, report: Report = log_damage
 ) -> Ledger:
     """The ledger of ``store``, up to date. With a ``repricer`` of your own, or ``fresh``, the cache is left alone."""
-    from ...storage.json_tree import JsonTree
-    from ...storage.merged import MergedStore
-
-    members = store.members if isinstance(store, MergedStore) else (store,)
     ledgers = [
         _TreeMaker(member.root, repricer, fresh=fresh).ledger(report)
-        if isinstance(member, JsonTree)
+        if isinstance(member, FileTree)
         else _StoreMaker(member.place, repricer, fresh=fresh, store=member).ledger(report)
-        for member in members
+        for member in member_stores(store)
     ]
     return _together(store.place, ledgers)
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ...errors import RecordError
 from ...records import Document, as_object, as_whole, codec
 from ...storage import open_store
-from ...storage.json_tree.store import read_file
+from ...storage.disk import read_file
 from ...storage.protocol import Damage
 from .accounts import UsageEntry, account
 from .cache_files import mark

@@ -13,7 +13,7 @@ import msgspec
 from ...records import Document, as_object
 from ...records.view import View
 from ...storage import open_store
-from ...storage.json_tree.store import read_file
+from ...storage.disk import read_file
 from .cache_files import cache_file, database_marks, load, mark, save, settled
 from .forks import copies
 from .tree_folders import records

@@ -15,10 +15,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ... import ids
 from ...errors import InvalidKeyError, MigrationError, NotFoundError, OpenseshError, RecordError, StoreTooNewError
 from ...records import as_list, as_object, codec
-from ..disk import Disk
+from ..disk import Disk, read_file
 from ..keys import GLOBAL, check_key
-from ..protocol import Damage
-from .store import JsonTree, read_file
+from ..protocol import Damage, FileTree
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -38,7 +37,7 @@ class Outcome(NamedTuple):
     """Files that were left where they are, each with the reason."""
 
 
-def version(tree: JsonTree) -> int:
+def version(tree: FileTree) -> int:
     """How many steps the tree has behind it; 0 for one that never counted."""
     try:
         text = read_file(_counter(tree)).decode().strip().strip('"')
@@ -47,7 +46,7 @@ def version(tree: JsonTree) -> int:
     return int(text[:9]) if text.isdecimal() else 0
 
 
-def pending(tree: JsonTree) -> bool:
+def pending(tree: FileTree) -> bool:
     """Whether the tree holds anything that a migration would change."""
     if os.path.exists(_counter(tree)):
         return version(tree) < LAYOUT
@@ -56,12 +55,12 @@ def pending(tree: JsonTree) -> bool:
     return os.path.isdir(_old_projects(tree)) or any(_diffs(session) is not None for _, session in sessions)
 
 
-def migrate(tree: JsonTree, identify: Callable[[str], str], *, disk: Disk | None = None) -> Outcome:
+def migrate(tree: FileTree, identify: Callable[[str], str], *, disk: Disk | None = None) -> Outcome:
     """Take the steps that are missing. ``identify`` gives the project id of a worktree, ``global`` if it has none.
 
     Waits until nobody else works on the tree, and keeps them out meanwhile.
     """
-    with tree.locks.everything():
+    with tree.locks.exclusive_store_lock():
         taken = version(tree)
         if taken > LAYOUT:
             raise StoreTooNewError(
@@ -87,7 +86,7 @@ def migrate(tree: JsonTree, identify: Callable[[str], str], *, disk: Disk | None
 class _Work:
     """One migration under way: what it has set aside, what it has put in place, and how to take that back."""
 
-    def __init__(self, tree: JsonTree, disk: Disk) -> None:
+    def __init__(self, tree: FileTree, disk: Disk) -> None:
         self.tree = tree
         self.disk = disk
         self.written = 0
@@ -104,14 +103,14 @@ class _Work:
         if present and not over:
             return read_file(present) == data
         self._folders.add(os.path.dirname(path))
-        self._aside[path] = self.disk.set_aside(path, data)
+        self._aside[path] = self.disk.stage(path, data)
         return True
 
     def settle(self, steps: int) -> None:
         """The step is complete: put everything in place, make it durable, and count it."""
         counter = _counter(self.tree)
         self.written += len(self._aside)
-        self._aside[counter] = self.disk.set_aside(counter, str(steps).encode())
+        self._aside[counter] = self.disk.stage(counter, str(steps).encode())
         self._sync()
         for path, temporary in self._aside.items():
             if path == counter:
@@ -248,11 +247,11 @@ def _count(diff: dict[str, Any], field: str) -> int:
     return number if isinstance(number, int) else 0
 
 
-def _counter(tree: JsonTree) -> str:
+def _counter(tree: FileTree) -> str:
     return os.path.join(tree.root, "migration")
 
 
-def _old_projects(tree: JsonTree) -> str:
+def _old_projects(tree: FileTree) -> str:
     return os.path.join(os.path.dirname(tree.root), "project")
 
 

@@ -2,26 +2,27 @@
 
 from __future__ import annotations
 
-import errno
 import heapq
 import os
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal
 
 from ... import ids
 from ...errors import NotFoundError, RecordError
 from ...records import codec, order
 from .. import paths
-from ..disk import Disk
+from ..disk import Disk, read_file
 from ..keys import check_key, is_plain
 from ..locks import Locks
-from ..protocol import Damage, Key, StoredMessage, log_damage
+from ..protocol import Damage, Key, StoredMessage, ignore_damage, log_damage
 from .listings import Listings
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Generator, Iterator, Sequence
+    from contextlib import AbstractContextManager
 
     from ...records import Document
-    from ..protocol import ChangeFeed
+    from ..protocol import ChangeFeed, Leases
 
     Report = Callable[[Damage], None]
 
@@ -29,18 +30,21 @@ _SUFFIX = ".json"
 _MARGIN = 8
 _SLACK_MS = 2_000
 _DAY_MS = 86_400_000
-_LARGEST = 1 << 29
 _ABSENT = object()
 
 
 class JsonTree:
-    """The default store, shared with OpenCode up to 1.1.65. See :class:`~opensesh.storage.protocol.Store` for what it
-    promises.
+    """The default store, shared with OpenCode up to 1.1.65. See :class:`~opensesh.storage.protocol.Store`.
 
     Readers take no lock: a file is replaced whole. Writers of one key exclude each other through a lock file outside
-    of the tree, between threads and between processes. OpenCode itself takes part in none of this; what it writes in
-    place may be seen torn while it writes, and is then reported as damage and readable a moment later.
+    of the tree, between threads and between processes. OpenCode does not take these locks; a file that it is writing
+    in place may be read half-written, and is then reported as damage and readable a moment later.
+
+    A batch first writes every new record to a temporary file, so that a full disk or a bad value changes nothing, and
+    then renames and removes in order. See :meth:`batch`.
     """
+
+    writable = True
 
     def __init__(
         self,
@@ -53,7 +57,7 @@ class JsonTree:
         self.root = os.path.abspath(root)
         self._disk = disk or Disk(durable=durability == "full")
         self._listings = Listings()
-        self._given_locks = locks
+        self._locks = locks
 
     @property
     def place(self) -> str:
@@ -67,46 +71,84 @@ class JsonTree:
         return JsonTreeFeed(self.root)
 
     @property
+    def id(self) -> str:
+        """The real path of the folder."""
+        return os.path.realpath(self.root)
+
+    @property
     def locks(self) -> Locks:
-        """The tree's locks, made when first needed: who only reads needs none."""
-        if self._given_locks is None:
-            self._given_locks = Locks(os.path.join(paths.state(), "locks", tree_name(self.root)))
-        return self._given_locks
+        """The tree's locks, created when first needed: reading needs none."""
+        if self._locks is None:
+            self._locks = Locks(os.path.join(paths.state(), "locks", paths.digest(self.id)))
+        return self._locks
+
+    def leases(self) -> Leases:
+        """Return leases that are held with file locks, by one process of this host at a time."""
+        from ..leases import FileLeases
+
+        return FileLeases.of(self)
+
+    def close(self) -> None:
+        """Do nothing: no file stays open between operations."""
 
     def locate(self, key: Key) -> str:
-        """The file of a record."""
+        """Return the file of a record."""
         return os.path.join(self.root, *check_key(key)) + _SUFFIX
 
     def read(self, key: Key) -> Any:
-        """The record, or :class:`NotFoundError`."""
+        """Return the record, or raise :class:`NotFoundError`."""
         return self._read(self.locate(key))
 
     def write(self, key: Key, value: Any) -> None:
-        """Store ``value``, whatever was there before."""
+        """Store ``value`` in place of the current record, if there is one."""
         path, data = self.locate(key), codec.dumps_in_chunks(value)
-        with self.locks.anything(), self.locks.exclusive("/".join(key)):
+        with self._lock(key):
             self._disk.replace(path, data)
 
     def update(self, key: Key, edit: Callable[[Any], None]) -> Any:
         """Read, edit and store under the key's lock. ``edit`` must not call the store."""
         path = self.locate(key)
-        with self.locks.anything(), self.locks.exclusive("/".join(key)):
+        with self._lock(key):
             value = self._read(path)
             edit(value)
             self._disk.replace(path, codec.dumps_in_chunks(value))
         return value
 
     def remove(self, key: Key) -> None:
-        """Remove the file, and its folder once nothing is left in it."""
+        """Remove the file, and its folder if that is now empty."""
+        self.locate(key)  # checks the key, before the lock is named after it
+        with self._lock(key):
+            self._remove(key)
+
+    @contextmanager
+    def batch(self) -> Generator[_TreeBatch]:
+        """Stage writes as temporary files, then apply them and the removals in order. Not atomic.
+
+        If the block raises, or a value cannot be staged, no record changes. After a crash or a refused rename, the
+        first operations are applied and the later ones are not. Before the batch moves on to another folder, the names
+        in the last one are synced: a message is never on disk without the parts that were written before it.
+        """
+        batch = _TreeBatch(self, self._disk)
+        try:
+            yield batch
+            batch.apply(self._lock, self._remove)
+        finally:
+            batch.discard()
+
+    def _remove(self, key: Key) -> None:
         path = self.locate(key)
-        with self.locks.anything(), self.locks.exclusive("/".join(key)):
-            self._disk.remove(path)
-            if len(key) > 2:
-                self._disk.remove_empty(os.path.dirname(path))
+        self._disk.remove(path)
+        if len(key) > 2:
+            self._disk.remove_empty(os.path.dirname(path))
+
+    @contextmanager
+    def _lock(self, key: Key) -> Generator[None]:
+        with self.locks.shared_store_lock(), self.locks.exclusive("/".join(key)):
+            yield
 
     def list(self, prefix: Key = ()) -> Sequence[Key]:
-        """The keys below ``prefix``, sorted."""
-        return sorted(_keys_below(self._folder(prefix), prefix, _overlook))
+        """Return the keys below ``prefix``, sorted."""
+        return sorted(_keys_below(self._folder(prefix), prefix, ignore_damage))
 
     def scan(self, prefix: Key, *, report: Report = log_damage) -> Iterator[tuple[Key, Any]]:
         """Every readable record below ``prefix``, in key order."""
@@ -156,7 +198,7 @@ class JsonTree:
         looked_at = [entry[:-5] for entry in (first, *top) if entry.endswith(_SUFFIX)]
         if not _minted(looked_at):
             return None
-        found = self._infos(folder, looked_at, _overlook)
+        found = self._infos(folder, looked_at, ignore_damage)
         if [name for name, _ in found] != looked_at or _by_another_clock([info for _, info in found]):
             return None
         return found[-last:]
@@ -201,30 +243,47 @@ class JsonTree:
             raise RecordError(f"cannot be read: {error.strerror or error}", path=path) from None
 
 
-def read_file(path: str) -> bytes:
-    """A small file's bytes, in as few calls as it takes."""
-    # A pipe that someone gave the name of a record must not keep a listing waiting.
-    descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0))
-    try:
-        size = os.fstat(descriptor).st_size
-        if size > _LARGEST:
-            raise OSError(errno.EFBIG, f"{size:,} bytes are too many for a record", path)
-        data = os.read(descriptor, size + 1)
-        if len(data) == size:
-            return data
-        chunks = [data]
-        while chunk := os.read(descriptor, 1 << 20):
-            chunks.append(chunk)
-        return b"".join(chunks)
-    finally:
-        os.close(descriptor)
+class _TreeBatch:
+    """The operations of a batch: the temporary file of each record to write, ``None`` for one to remove."""
 
+    def __init__(self, tree: JsonTree, disk: Disk) -> None:
+        self._tree = tree
+        self._disk = disk
+        self._staged: list[tuple[Key, str | None]] = []
 
-def tree_name(root: str) -> str:
-    """A short name for a tree, the same for all who open it, by whatever path."""
-    from hashlib import blake2b
+    def write(self, key: Key, value: Any) -> None:
+        """Write the record to a temporary file beside its own."""
+        path = self._tree.locate(key)
+        self._staged.append((key, self._disk.stage(path, codec.dumps_in_chunks(value))))
 
-    return blake2b(os.path.realpath(root).encode(errors="surrogateescape"), digest_size=8).hexdigest()
+    def remove(self, key: Key) -> None:
+        """Note the removal."""
+        self._tree.locate(key)  # checks the key
+        self._staged.append((key, None))
+
+    def apply(self, lock: Callable[[Key], AbstractContextManager[None]], remove: Callable[[Key], None]) -> None:
+        """Carry the operations out, in order."""
+        unsynced = ""
+        for position, (key, temporary) in enumerate(self._staged):
+            path = self._tree.locate(key)
+            if unsynced and os.path.dirname(unsynced) != os.path.dirname(path):
+                self._disk.sync_name(unsynced)
+                unsynced = ""
+            with lock(key):
+                if temporary is None:
+                    remove(key)  # which syncs the folder
+                else:
+                    self._disk.move_into_place(temporary, path)
+                    self._staged[position] = (key, None)
+            unsynced = "" if temporary is None else path
+        if unsynced:
+            self._disk.sync_name(unsynced)
+
+    def discard(self) -> None:
+        """Remove the temporary files that were not used."""
+        for _, temporary in self._staged:
+            if temporary is not None:
+                self._disk.discard(temporary)
 
 
 def _names(folder: str, report: Report) -> list[str]:
@@ -288,7 +347,3 @@ def _belongs(name: str, path: str, report: Report) -> bool:
         return True
     report(Damage(path, "the name is not one of a record"))
     return False
-
-
-def _overlook(_: Damage) -> None:
-    """A list of keys has nobody to tell; whoever looks at a few first hears of it from the look at all."""

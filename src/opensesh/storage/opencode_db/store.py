@@ -14,6 +14,7 @@ from ...records.codec import dumps_compact
 from ..keys import check_key, is_plain
 from ..locations import databases
 from ..protocol import Damage, Key, StoredMessage, log_damage
+from ..queries import newest_first
 from .sqlite_reader import SqliteReader
 from .tables import DEPTH, PAGE, read_layout, sources
 from .v2 import messages_of, read_row
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
     from ...records import Document
     from ..protocol import ChangeFeed
+    from ..queries import SessionQuery
     from .rows import Row
     from .tables import Source
 
@@ -74,12 +76,17 @@ class OpencodeDB:
         """Let go of the database. Closing twice is no error."""
         self._file.close()
 
-    is_read_only = True
+    writable = False
 
     @property
     def place(self) -> str:
         """The database file."""
         return self._file.path
+
+    @property
+    def id(self) -> str:
+        """The real path of the database file."""
+        return os.path.realpath(self._file.path)
 
     def change_feed(self) -> ChangeFeed:
         """Return a feed that compares counts and update times of rows."""
@@ -120,6 +127,10 @@ class OpencodeDB:
         """Always :class:`ReadOnlyStoreError`."""
         self._refuse()
 
+    def batch(self) -> NoReturn:
+        """Always :class:`ReadOnlyStoreError`."""
+        self._refuse()
+
     def list(self, prefix: Key = ()) -> Sequence[Key]:
         """The keys below ``prefix``, sorted."""
         with self._reading() as (connection, known):
@@ -155,6 +166,38 @@ class OpencodeDB:
         for each in damage:
             report(each)
         return found
+
+    def query_sessions(self, query: SessionQuery, *, report: Report = log_damage) -> list[tuple[Key, Document]]:
+        """Return the selected sessions, newest first."""
+        sessions: list[tuple[Key, Document]] = []
+        damage: Damages = []
+        with self._reading() as (connection, known):
+            for source in known.get("session", []):
+                condition, values = source.session_filter(query)
+                rows = source.select(connection, condition, values, f"{source.updated} DESC, t.id")
+                count = 0
+                with closing(rows):
+                    for row in rows:
+                        if query.limit and count >= query.limit:
+                            break
+                        matches = [
+                            (key, record)
+                            for key, record in self._records(source, row, damage.append)
+                            if query.matches(record)
+                        ]
+                        sessions += matches
+                        count += len(matches)
+        for each in damage:
+            report(each)
+        sessions.sort(key=newest_first)
+        return sessions[: query.limit or None]
+
+    def count_sessions(self, query: SessionQuery) -> int:
+        """Return how many sessions are selected, ignoring the limit. Unreadable ones are counted."""
+        with self._reading() as (connection, known):
+            return sum(
+                source.count_rows(connection, *source.session_filter(query)) for source in known.get("session", [])
+            )
 
     def _infos(self, source: Source, newest: Iterator[Row], last: int, report: Report) -> Documents:
         """The ``last`` messages of 1.x. Rows of one moment are all looked at: their names may not tell their order."""

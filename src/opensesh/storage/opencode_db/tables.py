@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from sqlite3 import Connection
 
     from ..protocol import Key
+    from ..queries import SessionQuery
     from .rows import Row
 
     Layout = dict[str, set[str]]
@@ -87,9 +88,7 @@ class Source(NamedTuple):
         values = self.address(prefix)
         return self.select(connection, self._under(values), values, order)
 
-    def select(
-        self, connection: Connection, condition: str, values: Sequence[str | bytes], order: str = ""
-    ) -> Generator[Row]:
+    def select(self, connection: Connection, condition: str, values: Sequence[Any], order: str = "") -> Generator[Row]:
         """Rows by a condition of the caller's, read as they are asked for."""
         words = ("SELECT", ", ".join(self.columns.values()), "FROM", self.table, "t", self.joins, "WHERE", condition)
         sql = " ".join((*words, "ORDER BY", order) if order else words)
@@ -118,6 +117,35 @@ class Source(NamedTuple):
         words = ("SELECT", self._keys, "FROM", self.table, "t WHERE", self._under(values), "ORDER BY", self._keys)
         for found in connection.execute(" ".join(words), values):
             yield (self.kind, *(each.decode(errors="replace") for each in found))
+
+    def count_rows(self, connection: Connection, condition: str, values: Sequence[Any]) -> int:
+        """Return how many rows fulfil a condition."""
+        words = ("SELECT count(*) FROM", self.table, "t", self.joins, "WHERE", condition)
+        (number,) = connection.execute(" ".join(words), values).fetchone()
+        return number
+
+    @property
+    def updated(self) -> str:
+        """When a session was last updated, as SQL; when it was created, in rows that do not say."""
+        return f"coalesce(nullif({self.columns['time_updated']}, 0), t.time_created)"
+
+    def session_filter(self, query: SessionQuery) -> tuple[str, list[Any]]:
+        """Return the condition that selects sessions, as SQL, and its values."""
+        conditions, values = [self._under(())], list[Any]()
+        if query.projects is not None:
+            conditions.append(f"t.project_id IN ({', '.join('?' * len(query.projects))})")
+            values += sorted(query.projects)
+        if not query.children:
+            conditions.append(f"{self.columns['parent_id']} IS NULL")
+        if not query.archived:
+            conditions.append(f"{self.columns['time_archived']} IS NULL")
+        if query.since:
+            conditions.append(f"{self.updated} >= ?")
+            values.append(query.since)
+        if query.until:
+            conditions.append(f"{self.updated} < ?")
+            values.append(query.until)
+        return " AND ".join(conditions), values
 
     def mark(self, row: Row) -> tuple[bytes, ...]:
         """Where :meth:`page` goes on after this row."""

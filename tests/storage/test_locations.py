@@ -52,8 +52,8 @@ def test_a_tree_is_known_by_any_of_its_folders(tmp_path: Path, name: str) -> Non
     assert find_stores(str(tmp_path)).tree == str(tmp_path / "storage")
 
 
-def test_an_address_of_a_server_is_refused_in_words() -> None:
-    with pytest.raises(StoreError, match="no store for postgresql:// addresses") as caught:
+def test_a_url_is_not_a_path() -> None:
+    with pytest.raises(StoreError, match="is not a path") as caught:
         find_stores("postgresql://me@host/db")
     assert caught.value.data == {"place": "postgresql://me@host/db"}
 

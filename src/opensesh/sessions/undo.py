@@ -1,0 +1,498 @@
+"""Changes to many records of a store that can be undone.
+
+Every change is recorded, and every file that will be replaced or moved away is kept, in a folder of its own below the
+state folder, before the first record is touched. ``undo.jsonl`` in that folder is the undo file: its first line says
+what was done and why, each other line is one change. Undoing reads it from the end and skips records that have been
+changed again since; it can be interrupted and repeated.
+
+Records are named by their path in the JSON tree, ``session/<project>/<id>.json``, for every kind of store.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import time
+from contextlib import contextmanager
+from hashlib import sha256
+from typing import TYPE_CHECKING, Any, Protocol
+
+from msgspec import Struct, json
+
+from ..errors import NotFoundError, RecordError, StoreError, WriteError
+from ..records import codec
+from ..storage import paths
+from ..storage.disk import Disk, read_file, write_failed
+from ..storage.json_tree import JsonTree
+from ..storage.keys import PER_SESSION
+from ..storage.protocol import Damage, FileTree, Key, Store, member_stores
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Generator, Iterable, Iterator, Sequence
+    from contextlib import AbstractContextManager
+
+UNDO_FILE = "undo.jsonl"
+_FORMAT = "opensesh-undo-1"
+FILES = "files"
+"""The subfolder for records that were moved away, by their path in the store."""
+_BEFORE = "before"
+"""The subfolder for copies of records that were replaced."""
+_FOLDERS = {"doctor": "quarantine", "remove": "trash", "archive": "archived", "move": "moved"}
+
+
+class Change(Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """One change. ``path`` is relative to the root of the store."""
+
+    path: str
+    aside: bool = False
+    """Move the record away, and keep it."""
+    data: bytes | None = None
+    """Replace the content; the old content is kept."""
+    to: str = ""
+    """Rename to this path, with the new content if there is one."""
+    mode: int | None = None
+    """Set these file permissions."""
+
+
+class _Line(Struct, omit_defaults=True, kw_only=True):
+    path: str
+    kept: str = ""
+    to: str = ""
+    after: str = ""
+    mode: int | None = None
+
+
+class Header(Struct, kw_only=True):
+    """The first line of an undo file."""
+
+    format: str = _FORMAT
+    root: str
+    """The store that was changed: the root of a tree, or the id of another store."""
+    what: str
+    """``doctor``, ``remove``, ``archive`` or ``move``."""
+    time: int
+    """In milliseconds."""
+    about: dict[str, Any] = {}
+    """A description for users: titles by session."""
+
+
+class Undone(Struct, kw_only=True):
+    """The result of an undo."""
+
+    restored: int = 0
+    """Files that are as they were before, counted as by :func:`files_changed`."""
+    left: list[Damage] = []
+    """What could not be undone, and why; it is still in the folder."""
+
+
+# -- records as files --------------------------------------------------------------------------------------------------
+
+
+class RecordFiles(Protocol):
+    """The records of a store as files. A missing record raises :class:`FileNotFoundError`."""
+
+    root: str
+
+    def lock(self) -> AbstractContextManager[None]: ...
+    def locate(self, path: str) -> str: ...
+    def session_paths(self, session_id: str) -> Iterator[str]: ...
+    def exists(self, path: str) -> bool: ...
+    def size(self, path: str) -> int: ...
+    def read(self, path: str) -> bytes: ...
+    def replace(self, path: str, data: bytes) -> None: ...
+    def remove(self, path: str) -> None: ...
+    def rename(self, path: str, to: str) -> None: ...
+    def move_out(self, path: str, file: str) -> None: ...
+    def move_in(self, file: str, path: str) -> None: ...
+
+
+def record_files(store: Store) -> RecordFiles:
+    """Return the records of a store as files: the files themselves if it is a tree."""
+    return TreeFiles(store) if isinstance(store, FileTree) else StoreFiles(store)
+
+
+def record_path(key: Key) -> str:
+    """Return the path of a record, relative to the root of its store."""
+    return os.path.join(*key) + ".json"
+
+
+class TreeFiles:
+    """The files of a JSON tree, including those that are not valid records."""
+
+    def __init__(self, tree: FileTree) -> None:
+        self.root = tree.root
+        self._tree = tree
+        self._disk = Disk()
+
+    @contextmanager
+    def lock(self) -> Generator[None]:
+        """Exclude every other writer of the tree."""
+        with self._tree.locks.exclusive_store_lock():
+            yield
+
+    def locate(self, path: str) -> str:
+        """Return the absolute path."""
+        return os.path.join(self.root, path)
+
+    def session_paths(self, session_id: str) -> Iterator[str]:
+        """Iterate over every file that belongs to a session, except its own record."""
+        messages = os.path.join("message", session_id)
+        for name in self._names(messages):
+            if name.endswith(".json"):
+                parts = os.path.join("part", name[:-5])
+                yield from (os.path.join(parts, part) for part in self._names(parts))
+            yield os.path.join(messages, name)
+        for kind in PER_SESSION:
+            path = record_path((kind, session_id))
+            if self.exists(path):
+                yield path
+
+    def exists(self, path: str) -> bool:
+        """Return whether there is a file."""
+        return os.path.lexists(self.locate(path))
+
+    def size(self, path: str) -> int:
+        """Return the size in bytes."""
+        return os.lstat(self.locate(path)).st_size
+
+    def read(self, path: str) -> bytes:
+        """Return the content."""
+        return read_file(self.locate(path))
+
+    def replace(self, path: str, data: bytes) -> None:
+        """Replace the content, or create the file."""
+        self._disk.replace(self.locate(path), data)
+
+    def remove(self, path: str) -> None:
+        """Remove the file."""
+        self._disk.remove(self.locate(path))
+
+    def rename(self, path: str, to: str) -> None:
+        """Rename a file within the tree."""
+        self._move(self.locate(path), self.locate(to))
+        self._remove_empty_folder(path)
+
+    def move_out(self, path: str, file: str) -> None:
+        """Move a file of the tree elsewhere."""
+        self._move(self.locate(path), file)
+        self._remove_empty_folder(path)
+
+    def move_in(self, file: str, path: str) -> None:
+        """Move a file into the tree."""
+        self._move(file, self.locate(path))
+
+    def _move(self, old: str, new: str) -> None:
+        self._disk.make_folder(os.path.dirname(new))
+        try:
+            os.rename(old, new)
+        except OSError as error:
+            if error.errno != errno.EXDEV:  # another file system: copy
+                raise
+            if os.path.islink(old) or os.path.isdir(old):
+                shutil.move(old, new)
+                return
+            self._disk.replace(new, read_file(old))
+            shutil.copystat(old, new)
+            os.unlink(old)
+
+    def _remove_empty_folder(self, path: str) -> None:
+        """Remove the folder of the last record in it, as the tree itself does; but no folder of a kind."""
+        if os.path.dirname(os.path.dirname(path)):
+            self._disk.remove_empty(os.path.dirname(self.locate(path)))
+
+    def _names(self, folder: str) -> list[str]:
+        try:
+            return sorted(os.listdir(self.locate(folder)))
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+
+
+class StoreFiles:
+    """The records of a store that is not a tree, as if each were a file."""
+
+    def __init__(self, store: Store) -> None:
+        self.root = store.id
+        self._store = store
+        self._disk = Disk()
+
+    @contextmanager
+    def lock(self) -> Generator[None]:
+        """Take no lock: each record is changed atomically, as by any other writer."""
+        yield
+
+    def locate(self, path: str) -> str:
+        """Return where the record is, for messages."""
+        return self._store.locate(_key(path))
+
+    def session_paths(self, session_id: str) -> Iterator[str]:
+        """Iterate over every record that belongs to a session, except its own."""
+        for message in self._store.list(("message", session_id)):
+            yield from map(record_path, self._store.list(("part", message[-1])))
+            yield record_path(message)
+        for kind in PER_SESSION:
+            if self.exists(path := record_path((kind, session_id))):
+                yield path
+
+    def exists(self, path: str) -> bool:
+        """Return whether there is a record."""
+        try:
+            self._store.read(_key(path))
+        except NotFoundError:
+            return False
+        except RecordError:
+            pass  # damaged, but there
+        return True
+
+    def size(self, path: str) -> int:
+        """Return the size of the record in the tree's encoding."""
+        return len(self.read(path))
+
+    def read(self, path: str) -> bytes:
+        """Return the record in the tree's encoding."""
+        try:
+            return codec.dumps(self._store.read(_key(path)))
+        except NotFoundError:
+            raise FileNotFoundError(errno.ENOENT, "no such record", path) from None
+
+    def replace(self, path: str, data: bytes) -> None:
+        """Replace the record, or create it."""
+        self._store.write(_key(path), codec.loads(data, path))
+
+    def remove(self, path: str) -> None:
+        """Remove the record."""
+        self._store.remove(_key(path))
+
+    def rename(self, path: str, to: str) -> None:
+        """Store a record under another key."""
+        data = self.read(path)
+        with self._store.batch() as batch:
+            batch.write(_key(to), codec.loads(data, path))
+            batch.remove(_key(path))
+
+    def move_out(self, path: str, file: str) -> None:
+        """Write a record to a file, and remove it from the store."""
+        self._disk.replace(file, self.read(path))
+        self.remove(path)
+
+    def move_in(self, file: str, path: str) -> None:
+        """Store the record in a file, and remove the file."""
+        self.replace(path, read_file(file))
+        os.unlink(file)
+
+
+def _key(path: str) -> Key:
+    return tuple(path.removesuffix(".json").split(os.sep))
+
+
+# -- changes -----------------------------------------------------------------------------------------------------------
+
+
+def files_changed(changes: Iterable[Change]) -> int:
+    """Return how many files a list of changes concerns; one that is changed twice, or also renamed, counts once."""
+    return len({change.path for change in changes})
+
+
+def perform(store: Store, what: str, changes: Sequence[Change], about: dict[str, Any] | None = None) -> str:
+    """Apply changes to a store and return the undo file. Nothing is created if there are no changes."""
+    if not changes:
+        return ""
+    records, disk = record_files(store), Disk()
+    stamp = time.strftime("%Y%m%d-%H%M%S", time.gmtime())
+    folder = os.path.join(paths.state(), _FOLDERS.get(what, what), f"{stamp}-{os.urandom(3).hex()}")
+    disk.make_folder(folder)
+    undo_file = os.path.join(folder, UNDO_FILE)
+    with records.lock():
+        try:
+            moved_away: set[str] = set()
+            lines = [_prepare(records, folder, change, disk, moved_away) for change in changes]
+            header = Header(root=records.root, what=what, time=time.time_ns() // 1_000_000, about=about or {})
+            disk.replace(undo_file, b"".join(json.encode(line) + b"\n" for line in (header, *lines)))
+        except BaseException:
+            shutil.rmtree(folder, ignore_errors=True)  # nothing was changed yet
+            raise
+        try:
+            for change, line in zip(changes, lines, strict=True):
+                _apply(records, folder, change, line)
+        except WriteError as error:
+            message = f"{error} The changes before that can be undone: {undo_file}"
+            raise WriteError(message, **error.data, undo=undo_file) from error
+    return undo_file
+
+
+def take_back(undo_file: str, only: Collection[str] = (), *, store: Store | None = None) -> Undone:
+    """Undo the changes in an undo file (or its folder), or those to ``only`` these paths.
+
+    An undo that was interrupted can be repeated. The folder is removed when nothing is left to undo. ``store`` is
+    needed for a store that cannot be opened by its id, such as one in memory.
+    """
+    if os.path.isdir(undo_file):
+        undo_file = os.path.join(undo_file, UNDO_FILE)
+    header, lines = read_undo_file(undo_file)
+    folder = os.path.dirname(os.path.abspath(undo_file))
+    records = record_files(_store_of(header, store))
+    outcome = Undone()
+    restored: set[str] = set()
+    with records.lock():
+        for line in reversed(lines):
+            if only and line.path not in only:
+                continue
+            try:
+                if _undo(records, folder, line):
+                    restored.add(line.path)
+            except _ChangedSinceError as error:
+                outcome.left.append(Damage(records.locate(line.path), str(error)))
+            except OSError as error:
+                raise write_failed(line.path, error) from error
+    outcome.restored = len(restored)
+    if not outcome.left and _is_spent(folder, lines):
+        discard(folder)
+    return outcome
+
+
+def read_undo_file(path: str) -> tuple[Header, list[_Line]]:
+    """Read an undo file; raise :class:`RecordError` for any other file."""
+    try:
+        first, *rest = read_file(path).splitlines()
+        header = json.decode(first, type=Header)
+        lines = [json.decode(line, type=_Line) for line in rest]
+    except FileNotFoundError:
+        raise NotFoundError(f"there is no undo file at {path}; it may be undone already", path=path) from None
+    except (OSError, ValueError) as error:
+        raise RecordError(f"not an undo file: {error}", path=path) from None
+    if header.format != _FORMAT:
+        raise RecordError(f"an undo file of another version: {header.format}", path=path)
+    for name in (name for line in lines for name in (line.path, line.kept, line.to)):
+        if os.path.isabs(name) or ".." in name.split(os.sep):
+            raise RecordError(f"not an undo file: {name} is outside of the store", path=path)
+    return header, lines
+
+
+def undo_files(what: str) -> Iterator[tuple[str, Header]]:
+    """Iterate over the undo files of one kind, oldest first."""
+    parent = os.path.join(paths.state(), _FOLDERS.get(what, what))
+    for name in sorted(os.listdir(parent)) if os.path.isdir(parent) else ():
+        try:
+            path = os.path.join(parent, name, UNDO_FILE)
+            yield path, read_undo_file(path)[0]
+        except (NotFoundError, RecordError):
+            continue
+
+
+def discard(folder: str) -> None:
+    """Delete the folder of an undo file for good."""
+    shutil.rmtree(folder)
+
+
+class _ChangedSinceError(Exception):
+    """The record is not as the change left it."""
+
+
+def _store_of(header: Header, store: Store | None) -> Store:
+    for member in member_stores(store) if store is not None else ():
+        if member.id in (header.root, os.path.realpath(header.root)):
+            return member
+    if not os.path.isabs(header.root):
+        raise StoreError(f"the store {header.root} is not open", place=header.root)
+    return JsonTree(header.root)
+
+
+def _prepare(records: RecordFiles, folder: str, change: Change, disk: Disk, moved_away: set[str]) -> _Line:
+    """Return the line that undoes a change, and keep a copy of what it will replace.
+
+    ``moved_away`` are the paths that earlier changes of the list will have moved away by then.
+    """
+    line = _Line(path=change.path, to=change.to)
+    if change.mode is not None:
+        path = records.locate(change.path)
+        line.mode = os.stat(path).st_mode & 0o7777 if os.path.exists(path) else None
+    elif change.aside:
+        line.kept = os.path.join(FILES, change.path)
+        moved_away.add(change.path)
+    elif change.data is not None:
+        line.after = sha256(change.data).hexdigest()
+        if change.path not in moved_away and (before := _content(records, change.path)) is not None:
+            line.kept = os.path.join(_BEFORE, change.path)
+            disk.replace(os.path.join(folder, line.kept), before)
+    return line
+
+
+def _apply(records: RecordFiles, folder: str, change: Change, line: _Line) -> None:
+    try:
+        if change.mode is not None:
+            os.chmod(records.locate(change.path), change.mode)
+        elif change.aside:
+            records.move_out(change.path, os.path.join(folder, line.kept))
+        elif not (change.to and records.exists(change.to)):
+            if change.data is not None:
+                records.replace(change.path, change.data)
+            if change.to:
+                records.rename(change.path, change.to)
+    except FileNotFoundError:
+        return  # removed meanwhile by another process
+    except OSError as error:
+        raise write_failed(records.locate(change.path), error) from error
+
+
+def _undo(records: RecordFiles, folder: str, line: _Line) -> bool:
+    """Undo one change; return whether anything was restored."""
+    if line.mode is not None:
+        path = records.locate(line.path)
+        if not os.path.exists(path):
+            return False
+        os.chmod(path, line.mode)
+        return True
+    if line.after:
+        return _undo_content(records, os.path.join(folder, line.kept) if line.kept else "", line)
+    kept = os.path.join(folder, line.kept)
+    if not (records.exists(line.to) if line.to else line.kept and os.path.lexists(kept)):
+        return False  # never applied, or undone already
+    if records.exists(line.path):
+        raise _ChangedSinceError("something else is there now")
+    if line.to:
+        records.rename(line.to, line.path)
+    else:
+        records.move_in(kept, line.path)
+    return True
+
+
+def _undo_content(records: RecordFiles, kept: str, line: _Line) -> bool:
+    if kept and not os.path.exists(kept):
+        return False
+    renamed = bool(line.to) and line.to != line.path and not records.exists(line.path)
+    now = _content(records, line.to if renamed else line.path)
+    before = read_file(kept) if kept else None
+    if now == before and not renamed:
+        return False
+    if now is None or sha256(now).hexdigest() != line.after:
+        raise _ChangedSinceError("it has been changed since")
+    if renamed:
+        records.rename(line.to, line.path)
+    if before is None:
+        records.remove(line.path)
+    else:
+        records.replace(line.path, before)
+    return True
+
+
+def _content(records: RecordFiles, path: str) -> bytes | None:
+    try:
+        return records.read(path)
+    except FileNotFoundError:
+        return None
+
+
+def _is_spent(folder: str, lines: Iterable[_Line]) -> bool:
+    """Return whether a folder is below the state folder and keeps nothing that exists nowhere else.
+
+    An undo file may have been copied to any folder, and lines of it removed.
+    """
+    if os.path.dirname(os.path.dirname(os.path.realpath(folder))) != os.path.realpath(paths.state()):
+        return False
+    copies = {line.kept for line in lines if line.after}
+    return not any(
+        os.path.relpath(os.path.join(base, name), folder) not in copies
+        for kept in (FILES, _BEFORE)
+        for base, _, names in os.walk(os.path.join(folder, kept))
+        for name in names
+    )

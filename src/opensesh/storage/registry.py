@@ -1,0 +1,91 @@
+"""Opening stores: a path, or a URL whose scheme a plugin package has registered.
+
+A package registers a scheme with an entry point in the group ``opensesh.stores``::
+
+    [project.entry-points."opensesh.stores"]
+    postgres = "my_package.stores:open_postgres"
+
+The entry point is called with the whole URL and returns a :class:`~opensesh.storage.protocol.Store`.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from ..errors import StoreError
+from .locations import default_place, find_stores
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from .json_tree import JsonTree
+    from .protocol import Damage, Store
+
+ENTRY_POINT_GROUP = "opensesh.stores"
+
+
+def open_store(place: str | None = None, *, report: Callable[[Damage], None] | None = None) -> Store:
+    """Open the store at ``place``: a storage folder, an OpenCode data folder, a database file, or a URL.
+
+    A data folder (the default is OpenCode's own) opens as everything that is in it: the JSON tree and every database.
+    If one of these cannot be read, :class:`~opensesh.errors.StoreError` is raised, because a writer must not miss
+    records. With ``report``, for readers, it is reported and left out, as long as another one can be opened.
+    """
+    place = place or default_place()
+    if "://" in place:
+        return _open_url(place)
+    locations = find_stores(place)
+    if not locations.databases:
+        return open_tree(locations.tree or locations.place)
+    from .opencode_db import OpencodeDB  # loads SQLite, which a folder without a database does not need
+
+    if locations.tree is None:
+        return OpencodeDB(locations.place)
+    from .merged import MergedStore
+    from .protocol import unreadable
+
+    opened: list[Store] = []
+    failed: list[tuple[str, StoreError]] = []
+    for path in locations.databases:
+        try:
+            opened.append(OpencodeDB(path))
+        except StoreError as error:
+            failed.append((path, error))
+    if failed and not (opened or os.path.isdir(locations.tree)):
+        raise failed[0][1]
+    for path, error in failed:
+        if report is None:
+            raise StoreError(
+                f"{error.message.removesuffix('.')}; to continue without it, use --store {locations.tree}", path=path
+            )
+        report(unreadable(path, error))
+    return MergedStore(locations.place, [open_tree(locations.tree), *opened])
+
+
+def open_tree(root: str) -> JsonTree:
+    """Open the JSON tree at ``root``, which need not exist yet."""
+    from .json_tree import JsonTree
+
+    return JsonTree(root)
+
+
+def _open_url(url: str) -> Store:
+    from importlib.metadata import entry_points
+
+    scheme = url.partition("://")[0]
+    registered = entry_points(group=ENTRY_POINT_GROUP)
+    for entry_point in registered:
+        if entry_point.name == scheme:
+            try:
+                return entry_point.load()(url)
+            except (ImportError, AttributeError) as error:
+                raise StoreError(
+                    f"the store for {scheme}:// URLs cannot be loaded from {entry_point.value}: {error}", place=url
+                ) from error
+    known = ", ".join(sorted(f"{name}://" for name in registered.names))
+    raise StoreError(
+        f"no store is registered for {scheme}:// URLs{f' (registered: {known})' if known else ''}; "
+        "use a folder or an opencode.db file",
+        place=url,
+    )
