@@ -144,7 +144,7 @@ def test_yaml_means_what_it_means_elsewhere(yaml: str, value: Any) -> None:
         ("p:\n  x: a: b", 3, 7, "quotes"),
         ("p:\n  x: 1\n   y: 2", 4, 5, "quotes"),
         ('p:\n  x: "a\\q"', 3, 8, "escape"),
-        ('p:\n  x: "\\UFFFFFFFF"', 3, 7, "no character"),
+        ('p:\n  x: "\\UFFFFFFFF"', 3, 7, "not a character"),
         pytest.param("p:\n  x: " + "[" * 5000, 2, 1, "too deeply", id="deep"),
         ("p:\n  x: - a", 3, 6, "line below"),
         ("p:\n  x: | text", 3, 6, "lines below"),

@@ -31,7 +31,7 @@ from ..records import Document, as_object
 from . import globs
 from .config import Config, Layer, Merge, file_url, finish, normalise
 from .schema import AgentConfig, CommandConfig, ConfigSettings
-from .source import Folders, Source, folders, text_of, upward
+from .source import Folders, Source, folders, read_text, upward
 from .validation import check, unknown_keys
 
 if TYPE_CHECKING:
@@ -130,7 +130,7 @@ class _Reader:
         from .jsonc import decode
 
         path = os.path.join(self.folders.data, "auth.json")
-        entries = as_object(decode(text_of(path) or "", path).value) or {}
+        entries = as_object(decode(read_text(path) or "", path).value) or {}
         for url, value in entries.items():
             entry = as_object(value) or {}
             if entry.get("type") == "wellknown":
@@ -146,7 +146,7 @@ class _Reader:
         self.merge = below
 
     def _toml(self, path: str) -> None:
-        text = text_of(path)
+        text = read_text(path)
         if text is None:
             return
         import tomllib
@@ -199,7 +199,7 @@ class _Reader:
             self.merge.add(Layer(Source(path, ""), {"plugin": [file_url(path)]}))
 
     def _file(self, path: str) -> bool:
-        text = text_of(path)
+        text = read_text(path)
         if text is not None:
             self._text(text, path, os.path.dirname(path))
         return text is not None

@@ -98,7 +98,7 @@ def read_limited(path: str) -> bytes:
     return found
 
 
-def text_of(path: str) -> str | None:
+def read_text(path: str) -> str | None:
     """The text of a file; ``None`` if there is none, and :class:`ConfigError` if it cannot be read or is no text."""
     try:
         return read_limited(path).decode()
