@@ -622,15 +622,15 @@ def test_a_reverted_session_says_so_until_the_next_prompt_makes_it_final(termina
     assert head.startswith("reverted to before message 3: 2 messages hidden from the model; ")
     assert f"'opensesh session unrevert {session}'" in head
     terminal.run("run", "-m", model, "-s", session, "three")
-    (line,) = [each for each in terminal.error.splitlines() if "put aside" in each]
-    said, _, rest = line.partition(", in ")
-    assert said == f"! the revert of {session} is final: put aside 2 messages"
+    (line,) = [each for each in terminal.error.splitlines() if "is final" in each]
+    said, _, rest = line.partition(" to ")
+    assert said == f"! the revert of {session} is final: moved 2 messages"
     path, how = rest.split(" ", 1)
-    assert how == f"('opensesh session fork {session} --reverted' makes a session of what was)"
+    assert how == f"('opensesh session fork {session} --reverted' creates a session with them)"
     assert [each["info"]["role"] for each in json.loads(Path(path).read_text())["messages"]] == ["user", "assistant"]
     assert "reverted" not in terminal.run("show", session)
     terminal.run("run", "-m", model, "-s", session, "four")
-    assert "put aside" not in terminal.error
+    assert "is final" not in terminal.error
 
 
 def test_what_a_final_revert_took_can_be_forked(terminal: Terminal) -> None:
@@ -639,7 +639,7 @@ def test_what_a_final_revert_took_can_be_forked(terminal: Terminal) -> None:
     session = shown(terminal)["info"]["id"]
     terminal.run("run", "-m", model, "-s", session, "two")
     terminal.run("session", "fork", session, "--reverted")
-    assert f"no revert of {session} has become final" in terminal.error
+    assert f"no revert of {session} is final" in terminal.error
     terminal.run("session", "revert", session, "--yes")
     terminal.run("session", "fork", session, "--reverted")
     assert f"'opensesh session unrevert {session}'" in terminal.error

@@ -48,9 +48,9 @@ def test_what_a_revert_hides_is_gone_after_the_next_prompt_and_kept_in_the_trash
     assert not list(desk.sessions.store.list(("part", second)))
     assert contents(desk.folder)["a"] == "1"
 
-    (thrown,) = trash_of(desk).thrown(session)
-    assert thrown.revert["messageID"] == second
-    assert [each.info["id"] for each in thrown.messages] == gone
+    (trashed,) = trash_of(desk).of_session(session)
+    assert trashed.revert["messageID"] == second
+    assert [each.info["id"] for each in trashed.messages] == gone
     after = desk.prompt(session)
     assert shaped(trash_of(desk).history_before(session)) == whole
     assert shape(desk, session)[-1][0] == after
@@ -116,7 +116,7 @@ def test_an_interrupted_cleaning_can_be_run_again(desk: Desk) -> None:
     whole = shape(desk, session)
     desk.reverts.revert(session, second)
     hidden = desk.history(session)[1:]
-    trash_of(desk).throw(session, desk.sessions.get(session).document["revert"], hidden)
+    trash_of(desk).add_messages(session, desk.sessions.get(session).document["revert"], hidden)
     desk.sessions.remove_message(session, hidden[-1].info["id"])
     assert desk.sessions.get(session).revert == Revert(
         message_id=second,
@@ -136,8 +136,8 @@ def test_contents_that_only_the_journal_had_go_to_the_trash_too(plain: Desk) -> 
     plain.reverts.revert(session, prompt)
     assert contents(plain.folder) == {}
     plain.reverts.cleanup(session)
-    (thrown,) = trash_of(plain).thrown(session)
-    kept = [path for path in Path(thrown.folder).rglob("*") if path.is_file()]
+    (trashed,) = trash_of(plain).of_session(session)
+    kept = [path for path in Path(trashed.folder).rglob("*") if path.is_file()]
     assert any(path.read_text() == "precious\n" for path in kept)
 
 
@@ -148,11 +148,11 @@ def test_the_trash_is_emptied_only_of_what_is_old(desk: Desk) -> None:
     desk.reverts.cleanup(session)
     trash = trash_of(desk)
     assert trash.empty(days=30) == 0
-    (thrown,) = trash.thrown(session)
-    old = os.path.join(os.path.dirname(thrown.folder), "1700000000000")
-    os.rename(thrown.folder, old)
+    (trashed,) = trash.of_session(session)
+    old = os.path.join(os.path.dirname(trashed.folder), "1700000000000")
+    os.rename(trashed.folder, old)
     assert trash.empty(days=30) == 1
-    assert trash.thrown(session) == []
+    assert trash.of_session(session) == []
 
 
 def test_after_cleaning_the_session_goes_on_and_can_be_reverted_again(desk: Desk) -> None:

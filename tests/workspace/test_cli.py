@@ -222,7 +222,7 @@ def test_without_a_terminal_nothing_is_reverted_without_confirmation(
 def test_a_conflict_is_named_and_can_be_forced(console: Console) -> None:
     session, _, _ = story(console.desk)
     write(console.desk.folder, {"a.txt": "mine\n"})
-    with pytest.raises(RevertConflictError, match=r"a\.txt .*--force goes on"):
+    with pytest.raises(RevertConflictError, match=r"a\.txt .*--force overwrites"):
         console.revert(session, "--yes")
     console.revert(session, "--yes", "--force")
     assert contents(console.desk.folder)["a.txt"] == "1\n"
@@ -235,12 +235,12 @@ def test_what_is_forced_over_after_a_revert_is_kept_and_named(console: Console) 
     console.revert(session, "--yes")
     assert console.errors == ""
     write(console.desk.folder, {"a.txt": "mine\n", "src/main.py": "not the session's\n"})
-    with pytest.raises(RevertConflictError, match="--force goes on"):
+    with pytest.raises(RevertConflictError, match="--force overwrites"):
         console.revert(session, first, "--yes")
     console.revert(session, first, "--yes", "--force")
     assert kept_by(console) == {"a.txt": "mine\n"}
     write(console.desk.folder, {"a.txt": "mine again\n"})
-    with pytest.raises(RevertConflictError, match="--force goes on"):
+    with pytest.raises(RevertConflictError, match="--force overwrites"):
         console.unrevert(session, "--yes")
     done = json.loads(console.unrevert(session, "--yes", "--force", "--json"))
     assert kept_by(console) == {"a.txt": "mine again\n"} == contents(Path(done["kept"]))

@@ -6,7 +6,7 @@ import pytest
 
 from opensesh.errors import SnapshotError
 from opensesh.workspace import diffs
-from opensesh.workspace.edits import line_counts
+from opensesh.workspace.diffs import line_counts
 
 from .desk import Desk, git, write
 
@@ -82,18 +82,17 @@ def test_of_a_very_large_text_only_the_counts_are_kept(desk: Desk) -> None:
     assert small["after"] == "line\n"
 
 
-def test_all_texts_of_one_list_share_a_limit(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(diffs, "LARGEST_TOTAL", 25)
+def test_all_texts_of_one_list_share_a_limit(desk: Desk) -> None:
     before = snapshot(desk)
     write(desk.folder, {f"{number}.txt": "0123456789" for number in range(4)})
-    found = desk.snapshots.diff(before, snapshot(desk))
+    found = diffs.file_diffs(desk.snapshots.repository.reader(), before, snapshot(desk), max_total_bytes=25)
     assert [bool(diff["after"]) for diff in found] == [True, True, False, False]
 
 
 def test_submodules_are_not_files(desk: Desk) -> None:
     link = "160000 commit 0123456789012345678901234567890123456789\tmodule\0"
-    with_module = desk.snapshots.git.run("mktree", "-z", given=link.encode()).decode().strip()
-    empty = desk.snapshots.git.run("mktree", "-z", given=b"").decode().strip()
+    with_module = desk.snapshots.git.run("mktree", "-z", stdin=link.encode()).decode().strip()
+    empty = desk.snapshots.git.run("mktree", "-z", stdin=b"").decode().strip()
     assert desk.snapshots.diff(empty, with_module) == []
     assert desk.snapshots.changed(with_module, empty).files == ()
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from opensesh.storage.protocol import StoredMessage
 from opensesh.workspace import RevertTrash, Snapshots, tidy_snapshots
-from opensesh.workspace.summary import snapshots_in
+from opensesh.workspace.diffs import snapshots_in
 
 from .desk import Desk, git, new_repository, since, write, writes
 
@@ -56,18 +56,18 @@ def test_sessions_name_the_snapshots_they_may_want(desk: Desk) -> None:
     revert = desk.reverts.revert(session, prompt).session.document["revert"]
     assert snapshots_in(revert, desk.history(session)) == named | {revert["snapshot"]}
     trash = RevertTrash(desk.sessions, state=str(desk.home / "state"))
-    assert trash.everything() == []
+    assert trash.of_all_sessions() == []
     desk.reverts.cleanup(session)
     assert snapshots_in({}, desk.history(session)) == set()
-    (thrown,) = trash.everything()
-    assert snapshots_in(thrown.revert, thrown.messages) == named | {revert["snapshot"]}
+    (trashed,) = trash.of_all_sessions()
+    assert snapshots_in(trashed.revert, trashed.messages) == named | {revert["snapshot"]}
 
 
 def test_a_file_in_the_trash_that_is_not_ours_costs_only_itself(desk: Desk) -> None:
     trash = RevertTrash(desk.sessions, state=str(desk.home / "state"))
-    folder = Path(trash.throw(desk.session(), {}, []))
+    folder = Path(trash.add_messages(desk.session(), {}, []))
     (folder / "messages.json").write_text('{"messages": [{}, {"info": 3, "parts": 4}, {"info": {}, "parts": [5]}]}')
-    assert [each.messages for each in trash.everything()] == [[StoredMessage({}, [])]]
+    assert [each.messages for each in trash.of_all_sessions()] == [[StoredMessage({}, [])]]
 
 
 def test_what_no_session_names_goes_after_a_week_and_its_room_is_given_back(desk: Desk) -> None:

@@ -182,7 +182,7 @@ def test_what_someone_wrote_between_two_steps_is_not_lost_unseen(desk: Desk) -> 
     desk.step(session, prompt, writes({"README.md": "session\n"}))
     write(desk.folder, {"README.md": "session\nuser\n"})
     desk.step(session, prompt, writes({"README.md": "session\nuser\nsession\n"}))
-    with pytest.raises(RevertConflictError, match="while the session went on"):
+    with pytest.raises(RevertConflictError, match="outside the session while it ran"):
         desk.reverts.revert(session, prompt)
     desk.reverts.revert(session, prompt, force=True)
     assert contents(desk.folder) == START
@@ -215,7 +215,7 @@ def test_a_step_that_was_broken_off_is_taken_back_unless_someone_wrote_later(des
     os.utime(desk.folder / "README.md", (long_ago, long_ago))
     assert desk.reverts.preview(session, prompt).plan.conflicts == []
     os.utime(desk.folder / "README.md")
-    with pytest.raises(RevertConflictError, match="after the session was done"):
+    with pytest.raises(RevertConflictError, match="after the session changed it"):
         desk.reverts.revert(session, prompt)
 
 
@@ -363,7 +363,7 @@ def test_nothing_is_written_through_a_link_or_outside_of_the_project(desk: Desk,
     prompt = desk.prompt(session)
     message = desk.step(session, prompt, deletes("src/main.py"))
     outside = [str(elsewhere / "x"), str(desk.folder / "../elsewhere/x"), str(desk.folder / ".git/config"), "x"]
-    empty = desk.snapshots.git.run("mktree", "-z", given=b"").decode().strip()
+    empty = desk.snapshots.git.run("mktree", "-z", stdin=b"").decode().strip()
     desk.part(session, message, {"type": "patch", "hash": empty, "files": outside})
     (desk.folder / "src").rmdir()
     (desk.folder / "src").symlink_to(elsewhere, target_is_directory=True)
@@ -398,7 +398,7 @@ def test_a_file_that_was_only_ignored_before_is_not_deleted(desk: Desk) -> None:
     desk.step(session, prompt, writes({"README.md": "2\n"}))
     done = desk.reverts.revert(session, message)
     assert (desk.folder / "old.env").read_text() == "KEY=1"
-    assert [(each.name, each.reason[:22]) for each in done.left_alone] == [("old.env", "it was there before, b")]
+    assert [(each.name, each.reason[:22]) for each in done.left_alone] == [("old.env", "it existed before but ")]
 
 
 def test_what_the_snapshots_do_not_see_comes_back_from_the_tools_own_records(desk: Desk) -> None:
@@ -584,9 +584,7 @@ def test_a_file_that_may_not_be_written_keeps_nothing_else_from_going_back(
     desk = Desk(tmp_path / "home", folder, disk=Refusing(name, errno.EACCES))
     session, first, _ = two_turns(desk)
     done = desk.reverts.revert(session, first)
-    assert [(each.name, each.reason) for each in done.left_alone] == [
-        (name, "it may not be written: Permission denied")
-    ]
+    assert [(each.name, each.reason) for each in done.left_alone] == [(name, "it cannot be written: Permission denied")]
     assert contents(folder) == START | left
     desk.reverts.unrevert(session)
     assert contents(folder) == AFTER_TWO

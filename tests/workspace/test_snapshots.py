@@ -16,7 +16,7 @@ from opensesh.errors import SnapshotError
 from opensesh.project import ProjectLocation, resolve
 from opensesh.workspace import SnapshotLimits, Snapshots
 from opensesh.workspace.files import FileState
-from opensesh.workspace.git import Git, surroundings
+from opensesh.workspace.git import Git, git_environment
 from opensesh.workspace.snapshots import MEBIBYTE
 
 from .desk import Desk, git, new_repository, since, write
@@ -306,7 +306,7 @@ def test_repositories_within_are_left_out_with_a_note(desk: Desk, tmp_path: Path
     first = tree(desk)
     assert names(desk, first) == {"README.md", "src/main.py", ".gitmodules"}
     assert desk.snapshots.note is not None
-    assert "4 that are repositories of their own" in desk.snapshots.note
+    assert "4 nested repositories" in desk.snapshots.note
     write(desk.folder, {"module/README.md": "x", "nested/new": "x", "unborn/x": "x", "linked/x": "x"})
     assert since(desk.snapshots, first).files == ()
 
@@ -444,7 +444,7 @@ def test_a_record_cannot_slip_git_an_option(desk: Desk, tmp_path: Path) -> None:
     write(desk.folder, {"README.md": "2"})
     assert desk.snapshots.changed(trap, tree(desk)).files == ()
     for compare in (desk.snapshots.diff, desk.snapshots.text):
-        with pytest.raises(SnapshotError, match="not the name"):
+        with pytest.raises(SnapshotError, match="not the id"):
             compare(first, trap)
     with desk.snapshots.objects() as objects:
         assert objects.state(trap, "x") is None
@@ -527,8 +527,8 @@ def test_many_at_once_on_one_checkout_agree(desk: Desk) -> None:
 
 
 def test_a_git_that_hangs_is_ended(desk: Desk) -> None:
-    patient = Git(str(desk.folder), surroundings(), seconds=0.2)
-    process = patient.start("cat-file", "--batch", feed=True)
+    patient = Git(str(desk.folder), git_environment(), timeout_seconds=0.2)
+    process = patient.start("cat-file", "--batch", pipe_stdin=True)
     start = time.perf_counter()
     with pytest.raises(Exception, match="did not end"):
         patient.finish(subprocess.Popen(["sleep", "30"], stdout=subprocess.PIPE, stderr=subprocess.PIPE))
@@ -561,4 +561,4 @@ def test_a_directory_that_is_gone_costs_the_snapshot_and_leaves_no_git_behind(tm
         assert desk.snapshots.track() is None
         gc.collect()
     assert [str(each.message) for each in heard] == []
-    assert f"there is no folder {repository / 'below'}" in str(desk.snapshots.note)
+    assert f"{repository / 'below'} does not exist" in str(desk.snapshots.note)

@@ -7,7 +7,7 @@ from opensesh.records.message import UserMessage
 from opensesh.storage import keys
 from opensesh.storage.json_tree import JsonTree
 from opensesh.storage.protocol import StoredMessage
-from opensesh.workspace import history_diffs, snapshot_range, summarize, totals, turn
+from opensesh.workspace import history_diffs, snapshot_range, summarize, totals, turn_messages
 
 from .desk import Desk, call, creates, edits, write, writes
 
@@ -37,7 +37,7 @@ def test_a_turn_is_a_prompt_and_what_answers_it() -> None:
         message("a2", parent="u2"),
         message("late", parent="u1"),
     ]
-    assert [each.info["id"] for each in turn(history, "u1")] == ["u1", "a1", "late"]
+    assert [each.info["id"] for each in turn_messages(history, "u1")] == ["u1", "a1", "late"]
 
 
 def test_totals_add_up() -> None:

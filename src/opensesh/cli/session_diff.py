@@ -14,7 +14,7 @@ from ..records import as_list, as_object
 from ..storage import keys
 from ..text import pluralize
 from ..tools.diff import compare
-from ..workspace import Originals, Snapshots, data_folder, history_diffs, snapshot_range, turn
+from ..workspace import Originals, Snapshots, data_folder, history_diffs, snapshot_range, turn_messages
 from . import output
 from .terminal import escape_control
 
@@ -42,7 +42,7 @@ def run(options: Namespace, sessions: Sessions) -> int:
     session = Library(store=sessions.store).session(options.session).record
     messages = list(sessions.messages(session.id))
     if options.message is not None:
-        messages = turn(messages, options.message)
+        messages = turn_messages(messages, options.message)
         if not messages:
             raise NotFoundError(f"session {session.id} has no message {options.message}", id=options.message)
     changes = _changes(sessions, session, messages, whole=options.message is None)

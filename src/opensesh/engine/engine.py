@@ -313,11 +313,11 @@ class Engine:
 
     async def diff(self, session_id: str, message_id: str | None = None) -> list[Document]:
         """Return the file changes of a session, or of one prompt and its answers."""
-        from ..workspace import Originals, history_diffs, turn
+        from ..workspace import Originals, history_diffs, turn_messages
 
         def read() -> list[Document]:
             messages = self.sessions.messages(session_id)
-            stretch = turn(messages, message_id) if message_id is not None else messages
+            stretch = turn_messages(messages, message_id) if message_id is not None else messages
             return history_diffs(stretch, self.runtime.snapshots, Originals(self.sessions.store))
 
         return await run_in_thread_uncancellable(read)

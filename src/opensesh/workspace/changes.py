@@ -1,143 +1,324 @@
-"""What a session did to files from a point on: by its steps' snapshots, and by its tools' own records for the rest."""
+"""What a session did to files: by the snapshots of its steps and, for the rest, by what its tools recorded.
+
+``edit``, ``write`` and ``apply_patch`` (and OpenCode's ``multiedit``) leave in their part which file they changed and
+what it held before and after. Our tools record the ids of kept contents, exact to the byte; OpenCode's record texts,
+and not what ``write`` overwrote. Of what a shell command changed, at best the names are known.
+"""
 
 from __future__ import annotations
 
+import codecs
 import os
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 from unicodedata import normalize
 
 from ..records import as_list, as_object
-from .edits import RecordedEdit, accounts_for_all, is_unwatched, of_call
-from .files import FileState, blob_id
+from .files import ABSENT, FileState, blob_id
+from .originals import recorded_writes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from ..records import Document
     from ..storage.protocol import StoredMessage
-    from .edits import Children
     from .files import ProjectFolder
     from .git import SnapshotObjects
-    from .originals import Originals
+    from .originals import FileWrite, Originals
     from .revert_plan import RevertPoint
 
+    ChildMessages = Callable[[str], Sequence[StoredMessage]]
+    """Returns the messages of a subagent's session."""
+
 Known = FileState | str | None
-"""A file in a snapshot, a text that a tool recorded, or nothing known."""
+"""What is known of a file: its state, a text that a tool recorded, or nothing."""
+
+_EDITING = frozenset(("apply_patch", "edit", "multiedit", "write"))
+_READING = frozenset(
+    """
+    batch codesearch glob grep invalid list lsp plan_enter plan_exit question read recall skill StructuredOutput
+    todoread todowrite webfetch websearch
+    """.split()
+)
+"""Tools that change no file. The calls that a batch makes have parts of their own."""
+_REPLACEMENT_CHARACTER = "\ufffd"
+_BYTE_ORDER_MARKS = (
+    (codecs.BOM_UTF8, "utf-8"),
+    (codecs.BOM_UTF16_LE, "utf-16-le"),
+    (codecs.BOM_UTF16_BE, "utf-16-be"),
+)
+
+
+class RecordedEdit(NamedTuple):
+    """A file before and after a tool call. ``ABSENT`` is no file, ``None`` is not recorded."""
+
+    path: str
+    before: Known
+    after: Known
+    by_command: bool = False
+    """Whether a shell command changed it, so that its content before is unknown."""
 
 
 class FileChange(NamedTuple):
-    """One file before and after a step, or a tool call."""
+    """A file before and after a step, or a tool call."""
 
     name: str
     before: Known
     after: Known
     began: int
-    """When the message that did it was begun, in milliseconds."""
+    """When the message that changed it began, in milliseconds."""
     ended: int
-    """When it was done."""
+    """When that message ended."""
     in_snapshot: bool = False
-    """Whether a patch part lists it, so that the snapshot before knows the file."""
+    """Whether a patch part lists it, so that the snapshot before the step has the file's state."""
     by_command: bool = False
-    """Whether a command did it that nobody watched closely."""
+    """Whether a shell command changed it outside of any snapshot."""
     rules_changed: bool = False
-    """Whether the step also changed what is ignored, so that a file may only seem to be new."""
+    """Whether the step also changed a .gitignore, so that a file may only seem to be new."""
+
+
+class FileHistory(NamedTuple):
+    """All changes of one file, as one."""
+
+    before: Known
+    """Before the first change."""
+    after: Known
+    """After the last change."""
+    interrupted: bool
+    """Whether something else changed it between two changes of the session."""
+    first: FileChange
+    last: FileChange
+
+
+# -- tool calls --------------------------------------------------------------------------------------------------------
+
+
+def call_edits(part: Document, originals: Originals | None = None) -> list[RecordedEdit]:
+    """Return the edits that a tool call recorded, in order.
+
+    A call that did not complete counts only if it recorded its writes before it made them.
+    """
+    state = as_object(part.get("state")) or {}
+    if part.get("type") != "tool":
+        return []
+    metadata = as_object(state.get("metadata")) or {}
+    edits = _text_edits(part, state, metadata) if state.get("status") == "completed" else []
+    writes = recorded_writes(metadata)
+    if writes is None:
+        return edits
+    by_path = {edit.path: edit for edit in reversed(edits)}
+    return [_exact_edit(write, by_path.get(write.file), originals) for write in writes]
+
+
+def is_unwatched(part: Document) -> bool:
+    """Return whether a tool call may have changed files that it did not record."""
+    state = as_object(part.get("state")) or {}
+    metadata = as_object(state.get("metadata")) or {}
+    return part.get("type") == "tool" and part.get("tool") == "bash" and recorded_writes(metadata) is None
+
+
+def accounts_for_all(part: Document) -> bool:
+    """Return whether a tool call can have changed no file but those that :func:`call_edits` returns."""
+    state = as_object(part.get("state")) or {}
+    if part.get("tool") in _READING:
+        return True
+    is_known = state.get("status") == "completed" or recorded_writes(as_object(state.get("metadata")) or {}) is not None
+    return part.get("tool") in _EDITING and is_known
+
+
+def call_and_child_edits(
+    part: Document, children: ChildMessages | None, originals: Originals | None = None
+) -> Iterator[RecordedEdit]:
+    """Yield the edits of a tool call and, for a ``task`` call, those of the subagent."""
+    yield from call_edits(part, originals)
+    state = as_object(part.get("state")) or {}
+    child = (as_object(state.get("metadata")) or {}).get("sessionId")
+    if part.get("tool") != "task" or children is None or not isinstance(child, str):
+        return
+    time = as_object(state.get("time")) or {}
+    start, end = time.get("start", 0), time.get("end") or float("inf")
+    for message in children(child):
+        # A subagent's session can be continued by a later call; only what it did for this one belongs to it.
+        if start <= message.info["time"]["created"] <= end:
+            for child_part in message.parts:
+                yield from call_and_child_edits(child_part, children, originals)
+
+
+def encode_like(text: str, sample: bytes) -> bytes | None:
+    """Encode ``text`` as the file with the content ``sample`` is; ``None`` if the recorded text is not exact."""
+    if _REPLACEMENT_CHARACTER in text:
+        return None
+    for mark, encoding in _BYTE_ORDER_MARKS:
+        if sample.startswith(mark):
+            return mark + text.removeprefix("\ufeff").encode(encoding, "surrogatepass")
+    try:
+        return text.encode()
+    except UnicodeEncodeError:
+        return None
+
+
+def _exact_edit(write: FileWrite, edit: RecordedEdit | None, originals: Originals | None) -> RecordedEdit:
+    """Combine the recorded ids of contents with the recorded text, which serves where a content is gone."""
+    by_command = write.before is None and edit is None
+    gone = write.before is None or (write.before.oid and (originals is None or not originals.has(write.before.oid)))
+    before = edit.before if edit is not None and gone else write.before
+    after = edit.after if edit is not None and write.after is None else write.after
+    return RecordedEdit(write.file, before, after, by_command)
+
+
+def _text_edits(part: Document, state: Document, metadata: Document) -> list[RecordedEdit]:
+    arguments = as_object(state.get("input")) or {}
+    match part.get("tool"):
+        case "edit":
+            return _edited(metadata, arguments)
+        case "multiedit":
+            results = [as_object(result) or {} for result in as_list(metadata.get("results")) or []]
+            return [edit for result in results for edit in _edited(result, {})]
+        case "write":
+            return _written(metadata, _text(arguments.get("content")))
+        case "apply_patch":
+            return [edit for file in as_list(metadata.get("files")) or [] for edit in _patched(as_object(file) or {})]
+        case _:
+            return []
+
+
+def _edited(metadata: Document, arguments: Document) -> list[RecordedEdit]:
+    diff = as_object(metadata.get("filediff")) or {}
+    path, before, after = diff.get("file"), diff.get("before"), diff.get("after")
+    if not isinstance(path, str):
+        return []
+    # An edit that replaces the empty string creates the file.
+    return [RecordedEdit(path, ABSENT if arguments.get("oldString") == "" else _text(before), _text(after))]
+
+
+def _written(metadata: Document, content: str | None) -> list[RecordedEdit]:
+    path, with_texts = metadata.get("filepath"), _edited(metadata, {})
+    if not isinstance(path, str):
+        return with_texts
+    if metadata.get("exists") is False:
+        return [RecordedEdit(path, ABSENT, content)]
+    return with_texts or [RecordedEdit(path, None, content)]
+
+
+def _patched(file: Document) -> list[RecordedEdit]:
+    path, target = file.get("filePath"), file.get("movePath")
+    before, after = _text(file.get("before")), _text(file.get("after"))
+    if not isinstance(path, str):
+        return []
+    match file.get("type"):
+        case "add":
+            return [RecordedEdit(path, ABSENT, after)]
+        case "delete":
+            return [RecordedEdit(path, before, ABSENT)]
+        case "move" if isinstance(target, str):
+            return [RecordedEdit(path, before, ABSENT), RecordedEdit(target, ABSENT, after)]
+        case _:
+            return [RecordedEdit(path, before, after)]
+
+
+def _text(value: Any) -> str | None:
+    return value if isinstance(value, str) else None
+
+
+# -- steps -------------------------------------------------------------------------------------------------------------
 
 
 class ChangeCollector:
-    """Goes through a history and tells what happened to files."""
+    """Collects the changes to files from a session's history."""
 
     def __init__(
         self,
         folder: ProjectFolder,
         objects: SnapshotObjects | None,
-        children: Children | None = None,
+        children: ChildMessages | None = None,
         originals: Originals | None = None,
     ) -> None:
-        """Without ``objects`` there are no snapshots to look into; without ``children``, no subagents; without
-        ``originals``, only texts that tools recorded."""
+        """Without ``objects``, snapshots are not used; without ``children``, subagents are left out; without
+        ``originals``, only recorded texts are used."""
         self._folder = folder
         self._objects = objects
         self._children = children
         self._originals = originals
         self.outside: list[str] = []
-        """Files that were changed but are not in the session's folder."""
+        """Changed files that are not in the session's folder."""
         self.unwatched: list[str] = []
-        """Commands of which nobody knows what they changed."""
+        """Shell commands whose changes are unknown."""
 
     def since(self, history: Sequence[StoredMessage], point: RevertPoint) -> Iterator[FileChange]:
-        """Every change at or after the point, in order."""
-        for place, message in enumerate(history[point.message :]):
+        """Yield every change at or after ``point``, in order."""
+        for number, message in enumerate(history[point.message :]):
             if message.info.get("role") == "assistant":
                 self._folder.check(message.info)
-                yield from self._of_message(message, point.part if place == 0 else 0)
+                yield from self._message_changes(message, point.part if number == 0 else 0)
 
-    def _of_message(self, message: StoredMessage, start: int) -> Iterator[FileChange]:
-        self.unwatched += self._unwatched_in(message, start)
-        made: list[RecordedEdit] = []
+    def _message_changes(self, message: StoredMessage, start: int) -> Iterator[FileChange]:
+        self.unwatched += self._unwatched_commands(message, start)
+        edits: list[RecordedEdit] = []
         for number, part in enumerate(message.parts):
             if number < start:
                 continue
             if part.get("type") == "patch":
-                yield from self._of_step(message, number, start, made)
-                made = []
+                yield from self._step_changes(message, number, start, edits)
+                edits = []
             else:
-                made += self._edits([part], message.info)
-        yield from _recorded(message, made)
+                edits += self._edits([part], message.info)
+        yield from _recorded_changes(message, edits)
 
-    def _unwatched_in(self, message: StoredMessage, start: int) -> Iterator[str]:
-        """The commands that ran without a snapshot on both sides: there was none, or nobody came to take the second."""
-        cut_off, has_snapshot = _cut_off(message), False
+    def _unwatched_commands(self, message: StoredMessage, start: int) -> Iterator[str]:
+        """Yield the commands that ran without a snapshot on both sides: none was taken, or the process died first."""
+        step_start = _last_index(message.parts, "step-start")
+        ended = any(part.get("type") in ("step-finish", "patch") for part in message.parts[step_start:])
+        unfinished = len(message.parts) if ended or "error" in message.info else step_start
+        has_snapshot = False
         for number, part in enumerate(message.parts):
             if part.get("type") == "step-start":
                 has_snapshot = self._objects is not None and bool(part.get("snapshot"))
-            elif number >= start and (not has_snapshot or number > cut_off) and is_unwatched(part):
-                yield str(_given(part).get("command", ""))
+            elif number >= start and (not has_snapshot or number > unfinished) and is_unwatched(part):
+                arguments = as_object((as_object(part.get("state")) or {}).get("input")) or {}
+                yield str(arguments.get("command", ""))
 
-    def _of_step(
-        self, message: StoredMessage, number: int, start: int, made: list[RecordedEdit]
+    def _step_changes(
+        self, message: StoredMessage, number: int, start: int, edits: list[RecordedEdit]
     ) -> Iterator[FileChange]:
-        """What a patch part lists; its tools are looked at for files it does not know, and for half a step."""
+        """Yield what a patch part lists. Tool calls account for files it does not list, and for a partly kept step."""
         parts, patch = message.parts, message.parts[number]
-        began = _last(parts[:number], "step-start")
-        kept = self._edits(parts[began:start], message.info) if began < start else []
-        whole = not any(part.get("type") == "tool" for part in parts[began:start])
-        names = self._names(patch, message.info)
-        if all(accounts_for_all(part) for part in parts[began:number] if part.get("type") == "tool"):
-            names = self._told_of(names, parts[began:number], [*kept, *made])
+        step_start = _last_index(parts[:number], "step-start")
+        kept = self._edits(parts[step_start:start], message.info) if step_start < start else []
+        whole = not any(part.get("type") == "tool" for part in parts[step_start:start])
+        files = [str(file) for file in as_list(patch.get("files")) or []]
+        names = dict.fromkeys(name for file in files if (name := self._name(file, message.info)) is not None)
+        if all(accounts_for_all(part) for part in parts[step_start:number] if part.get("type") == "tool"):
+            names = self._recorded_only(names, parts[step_start:number], [*kept, *edits])
         after = _snapshot_after(parts[:number])
         rules_changed = any(os.path.basename(name) == ".gitignore" for name in names)
         for name in names:
-            left = self._in(after, name) if after else _last_text(made, name)
-            first = next((edit.before for edit in made if edit.path == name), None)
+            left = self._state_in(after, name) if after else _last_text(edits, name)
+            first = next((edit.before for edit in edits if edit.path == name), None)
             if not whole and first is None and left is not None and same(_last_text(kept, name), left):
-                continue  # it happened before the point
-            before = self._in(patch.get("hash"), name) if whole or first is None else first
+                continue  # changed before the point
+            before = self._state_in(patch.get("hash"), name) if whole or first is None else first
             change = _change(message, name, before, left)
             yield change._replace(in_snapshot=True, rules_changed=rules_changed)
-        yield from _recorded(message, [edit for edit in made if edit.path not in names])
+        yield from _recorded_changes(message, [edit for edit in edits if edit.path not in names])
 
     def _edits(self, parts: Iterable[Document], info: Document) -> list[RecordedEdit]:
-        """The edits of these parts, by name instead of path."""
-        found: list[RecordedEdit] = []
+        """Return the edits of tool calls, with names relative to the folder instead of paths."""
+        edits: list[RecordedEdit] = []
         for part in parts:
-            for edit in of_call(part, self._children, self._originals):
+            for edit in call_and_child_edits(part, self._children, self._originals):
                 name = self._name(edit.path, info)
                 if name is not None:
-                    found.append(edit._replace(path=name))
-        return found
+                    edits.append(edit._replace(path=name))
+        return edits
 
-    def _names(self, patch: Document, info: Document) -> dict[str, None]:
-        files = [str(file) for file in as_list(patch.get("files")) or []]
-        return dict.fromkeys(name for file in files if (name := self._name(file, info)) is not None)
-
-    def _told_of(
+    def _recorded_only(
         self, names: dict[str, None], parts: Sequence[Document], edits: Sequence[RecordedEdit]
     ) -> dict[str, None]:
-        """The files that calls have on record as theirs. Whatever else has changed meanwhile, the user has changed."""
-        paths = [edit.path for part in parts for edit in of_call(part, self._children, self._originals)]
-        told = {_alike(edit.path) for edit in edits} | {_alike(os.path.realpath(path)) for path in paths}
-        real = {name: _alike(os.path.realpath(self._folder.path(name))) for name in names}
-        return {name: None for name in names if _alike(name) in told or real[name] in told}
+        """Keep the files that tool calls recorded; any other file that changed meanwhile, the user has changed."""
+        all_edits = (edit for part in parts for edit in call_and_child_edits(part, self._children, self._originals))
+        recorded = {_comparable(edit.path) for edit in edits}
+        recorded |= {_comparable(os.path.realpath(edit.path)) for edit in all_edits}
+        real = {name: _comparable(os.path.realpath(self._folder.path(name))) for name in names}
+        return {name: None for name in names if _comparable(name) in recorded or real[name] in recorded}
 
     def _name(self, path: str, info: Document) -> str | None:
         name = self._folder.name(path, info)
@@ -145,97 +326,71 @@ class ChangeCollector:
             self.outside.append(path)
         return name
 
-    def _in(self, tree: object, name: str) -> FileState | None:
+    def _state_in(self, tree: object, name: str) -> FileState | None:
         if self._objects is None or not isinstance(tree, str):
             return None
         return self._objects.state(tree, name)
 
 
-def _alike(path: str) -> str:
-    """A path as a disk may compare it that knows neither case nor how a letter is put together."""
+def file_histories(changes: Iterable[FileChange]) -> dict[str, FileHistory]:
+    """Combine the changes of each file."""
+    histories: dict[str, FileHistory] = {}
+    for change in changes:
+        history = histories.get(change.name)
+        if history is None:
+            histories[change.name] = FileHistory(change.before, change.after, False, change, change)
+        else:
+            known = history.after is not None and change.before is not None
+            interrupted = history.interrupted or (known and not same(history.after, change.before))
+            histories[change.name] = FileHistory(history.before, change.after, interrupted, history.first, change)
+    return histories
+
+
+def same(one: Known, other: Known) -> bool:
+    """Return whether two accounts of a file agree. A text is compared by its bytes in UTF-8."""
+    if one is None or other is None:
+        return False
+    first, second = (
+        FileState(blob_id(known.encode("utf-8", "surrogatepass"))) if isinstance(known, str) else known
+        for known in (one, other)
+    )
+    return first.fits(second)
+
+
+def _comparable(path: str) -> str:
+    """Normalise a path for disks that ignore case or the composition of characters."""
     return normalize("NFC", path).casefold()
 
 
-def _cut_off(message: StoredMessage) -> int:
-    """Where a step begins whose process died before it could note what had changed; beyond the end if none did."""
-    began = _last(message.parts, "step-start")
-    ended = any(part.get("type") in ("step-finish", "patch") for part in message.parts[began:])
-    return len(message.parts) if ended or "error" in message.info else began
-
-
-def _given(part: Document) -> Document:
-    return as_object((as_object(part.get("state")) or {}).get("input")) or {}
-
-
-def _recorded(message: StoredMessage, made: Sequence[RecordedEdit]) -> Iterator[FileChange]:
-    """What tools say they did. A command beside which a tool changed a file is not the one who did."""
-    said = {edit.path for edit in made if not edit.by_command}
-    for edit in made:
+def _recorded_changes(message: StoredMessage, edits: Sequence[RecordedEdit]) -> Iterator[FileChange]:
+    """Yield the recorded edits. A file that both a tool and a concurrent command changed counts for the tool."""
+    by_tools = {edit.path for edit in edits if not edit.by_command}
+    for edit in edits:
         if not edit.by_command:
             yield _change(message, edit.path, edit.before, edit.after)
-        elif edit.path not in said:
+        elif edit.path not in by_tools:
             yield _change(message, edit.path, edit.before, edit.after)._replace(by_command=True)
 
 
 def _change(message: StoredMessage, name: str, before: Known, after: Known) -> FileChange:
     time = as_object(message.info.get("time")) or {}
     began = int(time.get("created") or 0)
-    # A step that nobody brought to an end was at work at least as long as its tools were.
-    ended = int(time.get("completed") or max([began, *_times(message.parts)]))
-    return FileChange(name, before, after, began, ended)
+    call_times = [
+        as_object((as_object(part.get("state")) or {}).get("time")) or {} for part in message.parts
+    ]  # a message that was never completed lasted at least as long as its tool calls
+    ended = time.get("completed") or max(
+        [began, *(int(call.get("end") or call.get("start") or 0) for call in call_times)]
+    )
+    return FileChange(name, before, after, began, int(ended))
 
 
-def _times(parts: Sequence[Document]) -> Iterator[int]:
-    for part in parts:
-        time = as_object((as_object(part.get("state")) or {}).get("time")) or {}
-        yield int(time.get("end") or time.get("start") or 0)
-
-
-class FileHistory(NamedTuple):
-    """All that happened to one file."""
-
-    before: Known
-    """Before the first change."""
-    after: Known
-    """After the last one."""
-    interrupted: bool
-    """Whether someone else changed it between two changes of the session's own."""
-    first: FileChange
-    last: FileChange
-
-
-def stories(changes: Iterable[FileChange]) -> dict[str, FileHistory]:
-    """The changes of each file as one."""
-    told: dict[str, FileHistory] = {}
-    for change in changes:
-        story = told.get(change.name)
-        if story is None:
-            told[change.name] = FileHistory(change.before, change.after, False, change, change)
-        else:
-            known = story.after is not None and change.before is not None
-            interrupted = story.interrupted or (known and not same(story.after, change.before))
-            told[change.name] = FileHistory(story.before, change.after, interrupted, story.first, change)
-    return told
-
-
-def same(one: Known, other: Known) -> bool:
-    """Whether two accounts of a file agree. A text is compared by its bytes in UTF-8."""
-    if one is None or other is None:
-        return False
-    return _named(one).fits(_named(other))
-
-
-def _named(known: FileState | str) -> FileState:
-    return FileState(blob_id(known.encode("utf-8", "surrogatepass"))) if isinstance(known, str) else known
-
-
-def _last(parts: Sequence[Document], kind: str) -> int:
-    """Where the last part of a kind is; the beginning if there is none."""
+def _last_index(parts: Sequence[Document], kind: str) -> int:
+    """Return the index of the last part of a type; 0 if there is none."""
     return max((number for number, part in enumerate(parts) if part.get("type") == kind), default=0)
 
 
 def _snapshot_after(parts: Sequence[Document]) -> str | None:
-    """The snapshot at the end of the step that the last of these parts belongs to; none if it was broken off."""
+    """Return the snapshot at the end of the step that the last of ``parts`` belongs to; ``None`` if it was aborted."""
     for part in reversed(parts):
         match part.get("type"):
             case "step-finish":

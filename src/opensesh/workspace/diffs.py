@@ -1,127 +1,349 @@
-"""What differs between two snapshots: by name, with both texts as OpenCode keeps them, and as a unified diff."""
+"""What changed between two snapshots, or in a part of a session's history, and the summaries that record it."""
 
 from __future__ import annotations
 
+import logging
 import re
 from typing import TYPE_CHECKING, NamedTuple
 
-from ..errors import SnapshotError
+from .. import events
+from ..errors import NotFoundError, SnapshotError
+from ..records import EXTENSION_KEY, as_object
+from ..storage import keys
+from .changes import call_edits
+from .files import ABSENT, FileState, ProjectFolder
 from .git import SnapshotObjects, split
+from .originals import Originals
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Callable, Collection, Sequence
 
-    from ..records import Document
+    from ..events import Publish
+    from ..project import ProjectLocation
+    from ..records import Document, Session
+    from ..sessions import Sessions
+    from ..storage.protocol import StoredMessage
+    from .changes import Known
     from .git import Git
+    from .snapshots import Snapshots
 
-LARGEST_TEXT = 1 << 20
-"""Of a file larger than this, the counts are kept but not the texts: they would be stored once a step."""
-LARGEST_TOTAL = 8 << 20
+log = logging.getLogger("opensesh.workspace")
+MAX_TEXT_BYTES = 1 << 20
+"""Of a larger file only the line counts are kept, not the texts: they would be stored once a step."""
+MAX_TOTAL_BYTES = 8 << 20
 """The same for all texts of one list together."""
-
+_MAX_COMPARISONS = 200_000_000
 _STATUS = {"A": "added", "D": "deleted"}
-_NOTHING = "0" * 40
-_NAME = re.compile(r"[0-9a-f]{40}")
+_NO_BLOB = "0" * 40
+_TREE_ID = re.compile(r"[0-9a-f]{40}")
 
 
 class ChangedFile(NamedTuple):
-    """One file that differs."""
+    """A file that differs between two snapshots."""
 
     name: str
     """Relative to the checkout."""
     letter: str
-    """A, D, M or T, as git writes it."""
+    """A, D, M or T, as git prints it."""
     before: str
-    """The name of the content; zeros for none."""
+    """The id of the content; zeros for none."""
     after: str
     additions: int | None = None
-    """``None`` for a file that is no text."""
+    """``None`` for a binary file."""
     deletions: int | None = None
 
 
-def changes(git: Git, before: str, after: str, scope: str = ".") -> list[ChangedFile]:
-    """The files that differ, in git's order."""
-    return _raw(_compare(git, before, after, scope, "--raw"))[0]
+class SnapshotRange(NamedTuple):
+    """The snapshots before and after a part of a history."""
+
+    before: str
+    after: str
 
 
-def counted(git: Git, before: str, after: str, scope: str = ".") -> list[ChangedFile]:
-    """The files that differ, and by how many lines."""
-    found, rest = _raw(_compare(git, before, after, scope, "--raw", "--numstat"))
-    counts = dict(map(_count, rest))
-    return [each._replace(additions=lines[0], deletions=lines[1]) for each in found if (lines := counts[each.name])]
+# -- two snapshots -----------------------------------------------------------------------------------------------------
 
 
-def file_diffs(git: Git, before: str, after: str, scope: str = ".", *, without: Collection[str] = ()) -> list[Document]:
-    """The files that differ, as OpenCode 1.1.65 keeps them: full texts, empty for a file that is none."""
-    found = [each for each in counted(git, before, after, scope) if each.name not in without]
-    wanted = [oid for each in found if each.additions is not None for oid in (each.before, each.after)]
-    sizes = _sizes(git, [oid for oid in dict.fromkeys(wanted) if oid != _NOTHING])
-    room = LARGEST_TOTAL
-    listed: list[Document] = []
+def changed_files(git: Git, before: str, after: str, scope: str = ".") -> list[ChangedFile]:
+    """Return the files that differ, in git's order."""
+    return _parse_raw(_diff_tree(git, before, after, scope, "--raw"))[0]
+
+
+def counted_files(git: Git, before: str, after: str, scope: str = ".") -> list[ChangedFile]:
+    """Return the files that differ, with the number of added and deleted lines."""
+    files, rest = _parse_raw(_diff_tree(git, before, after, scope, "--raw", "--numstat"))
+    counts: dict[str, tuple[int | None, ...]] = {}
+    for line in rest:
+        *numbers, name = line.split("\t", 2)
+        counts[name] = tuple(None if number == "-" else int(number) for number in numbers)
+    return [file._replace(additions=counts[file.name][0], deletions=counts[file.name][1]) for file in files]
+
+
+def file_diffs(
+    git: Git,
+    before: str,
+    after: str,
+    scope: str = ".",
+    *,
+    without: Collection[str] = (),
+    max_total_bytes: int = MAX_TOTAL_BYTES,
+) -> list[Document]:
+    """Return the files that differ as OpenCode 1.1.65 stores them: with both texts, empty for binary files."""
+    files = [file for file in counted_files(git, before, after, scope) if file.name not in without]
+    oids = [oid for file in files if file.additions is not None for oid in (file.before, file.after)]
+    sizes = _blob_sizes(git, [oid for oid in dict.fromkeys(oids) if oid != _NO_BLOB])
+    bytes_left = max_total_bytes
+    diffs: list[Document] = []
     with SnapshotObjects(git) as objects:
-        for each in found:
-            size = sizes.get(each.before, 0) + sizes.get(each.after, 0)
-            fits = each.additions is not None and size <= min(LARGEST_TEXT, room)
-            room -= size if fits else 0
-            listed.append(
+        for file in files:
+            size = sizes.get(file.before, 0) + sizes.get(file.after, 0)
+            fits = file.additions is not None and size <= min(MAX_TEXT_BYTES, bytes_left)
+            bytes_left -= size if fits else 0
+            diffs.append(
                 {
-                    "file": each.name,
-                    "before": _text(objects, each.before) if fits else "",
-                    "after": _text(objects, each.after) if fits else "",
-                    "additions": each.additions or 0,
-                    "deletions": each.deletions or 0,
-                    "status": _STATUS.get(each.letter, "modified"),
+                    "file": file.name,
+                    "before": _blob_text(objects, file.before) if fits else "",
+                    "after": _blob_text(objects, file.after) if fits else "",
+                    "additions": file.additions or 0,
+                    "deletions": file.deletions or 0,
+                    "status": _STATUS.get(file.letter, "modified"),
                 }
             )
-    return listed
+    return diffs
 
 
-def unified(git: Git, before: str, after: str, scope: str = ".") -> str:
-    """The difference as git shows it to people, renames and all; without the last line's end."""
+def unified_diff(git: Git, before: str, after: str, scope: str = ".") -> str:
+    """Return the difference as ``git diff`` shows it, with renames, without the last line break."""
     options = ("--no-ext-diff", "--no-textconv", "--no-color", "--ignore-submodules=all")
     return git.run("diff", *options, _tree(before), _tree(after), "--", scope).decode("utf-8", "replace").strip()
 
 
-def _compare(git: Git, before: str, after: str, scope: str, *shape: str) -> list[str]:
-    options = ("-r", "-z", "--no-renames", "--ignore-submodules=all", "--no-ext-diff", *shape)
+def _diff_tree(git: Git, before: str, after: str, scope: str, *formats: str) -> list[str]:
+    options = ("-r", "-z", "--no-renames", "--ignore-submodules=all", "--no-ext-diff", *formats)
     return split(git.run("diff-tree", *options, _tree(before), _tree(after), "--", scope))
 
 
 def _tree(name: str) -> str:
-    """``name``, if it can be that of a snapshot; a record may say anything, options of git's among it."""
-    if _NAME.fullmatch(name) is None:
-        raise SnapshotError(f"{name!r:.60} is not the name of a snapshot")
+    """Return ``name`` if it can be a snapshot's id. A stored record may hold anything, even an option of git's."""
+    if _TREE_ID.fullmatch(name) is None:
+        raise SnapshotError(f"{name!r:.60} is not the id of a snapshot")
     return name
 
 
-def _raw(words: Sequence[str]) -> tuple[list[ChangedFile], Sequence[str]]:
-    """What is written as ``:mode mode oid oid letter`` and a name; and the words after that."""
-    found: list[ChangedFile] = []
-    place = 0
-    while place < len(words) and words[place].startswith(":"):
-        _, _, before, after, letter = words[place].split(" ")
-        found.append(ChangedFile(words[place + 1], letter[0], before, after))
-        place += 2
-    return found, words[place:]
+def _parse_raw(words: Sequence[str]) -> tuple[list[ChangedFile], Sequence[str]]:
+    """Parse pairs of ``:mode mode oid oid letter`` and a name; also return the words after them."""
+    files: list[ChangedFile] = []
+    at = 0
+    while at < len(words) and words[at].startswith(":"):
+        _, _, before, after, letter = words[at].split(" ")
+        files.append(ChangedFile(words[at + 1], letter[0], before, after))
+        at += 2
+    return files, words[at:]
 
 
-def _count(word: str) -> tuple[str, tuple[int | None, int | None]]:
-    additions, deletions, name = word.split("\t", 2)
-    return name, (_number(additions), _number(deletions))
-
-
-def _number(text: str) -> int | None:
-    return None if text == "-" else int(text)
-
-
-def _sizes(git: Git, oids: Sequence[str]) -> dict[str, int]:
+def _blob_sizes(git: Git, oids: Sequence[str]) -> dict[str, int]:
     if not oids:
         return {}
-    printed = git.run("cat-file", "--batch-check", given="".join(f"{oid}\n" for oid in oids).encode())
-    lines = (line.split() for line in printed.decode().splitlines())
+    output = git.run("cat-file", "--batch-check", stdin="".join(f"{oid}\n" for oid in oids).encode())
+    lines = (line.split() for line in output.decode().splitlines())
     return {line[0]: int(line[2]) for line in lines if len(line) == 3}
 
 
-def _text(objects: SnapshotObjects, oid: str) -> str:
-    data = objects.content(oid) if oid != _NOTHING else b""
+def _blob_text(objects: SnapshotObjects, oid: str) -> str:
+    data = objects.content(oid) if oid != _NO_BLOB else b""
     return (data or b"").decode("utf-8", "replace")
+
+
+# -- a part of a history -----------------------------------------------------------------------------------------------
+
+
+def snapshot_range(messages: Sequence[StoredMessage]) -> SnapshotRange | None:
+    """Return the first snapshot before a step and the last one after a step; ``None`` if either is missing."""
+    before = after = ""
+    for message in messages:
+        for part in message.parts:
+            snapshot = part.get("snapshot")
+            if not isinstance(snapshot, str) or not snapshot:
+                continue
+            if part.get("type") == "step-start" and not before:
+                before = snapshot
+            elif part.get("type") == "step-finish":
+                after = snapshot
+    return SnapshotRange(before, after) if before and after else None
+
+
+def turn_messages(messages: Sequence[StoredMessage], prompt_id: str) -> list[StoredMessage]:
+    """Return a prompt and the assistant messages that answer it."""
+    return [
+        message
+        for message in messages
+        if message.info.get("id") == prompt_id
+        or (message.info.get("role") == "assistant" and message.info.get("parentID") == prompt_id)
+    ]
+
+
+def snapshots_in(revert: Document, messages: Sequence[StoredMessage]) -> set[str]:
+    """Return every snapshot that messages, and a revert of them, refer to."""
+    records = [revert, *(part for message in messages for part in message.parts)]
+    values = (record.get(field) for record in records for field in ("snapshot", "hash"))
+    return {value for value in values if isinstance(value, str)}
+
+
+def totals(diffs: Sequence[Document]) -> Document:
+    """Return a session's ``summary``: the totals of its diffs."""
+    return {
+        "additions": sum(diff.get("additions", 0) for diff in diffs),
+        "deletions": sum(diff.get("deletions", 0) for diff in diffs),
+        "files": len(diffs),
+    }
+
+
+def history_diffs(
+    messages: Sequence[StoredMessage], snapshots: Snapshots, originals: Originals | None = None
+) -> list[Document]:
+    """Return the files that a part of a history changed.
+
+    From the snapshots before and after it; where there are none, from what the tools recorded and, with
+    ``originals``, from the contents that were kept.
+    """
+    ends = snapshot_range(messages)
+    if ends is None or not snapshots.readable:
+        return recorded_diffs(messages, snapshots.location, originals)
+    return snapshots.diff(*ends)
+
+
+def history_diffs_or_empty(
+    messages: Sequence[StoredMessage], snapshots: Snapshots, originals: Originals | None = None
+) -> list[Document]:
+    """Return :func:`history_diffs`, or an empty list if a snapshot is no longer there."""
+    try:
+        return history_diffs(messages, snapshots, originals)
+    except SnapshotError as error:
+        log.info("%s", error)
+        return []
+
+
+def recorded_diffs(
+    messages: Sequence[StoredMessage], location: ProjectLocation, originals: Originals | None = None
+) -> list[Document]:
+    """Return the files that tools recorded as changed, from the first change to the last, as OpenCode stores them."""
+    folder = ProjectFolder(location)
+    ends: dict[str, tuple[Known, Known]] = {}
+    for message in messages:
+        for part in message.parts:
+            state = as_object(part.get("state")) or {}
+            metadata = dict(as_object(state.get("metadata")) or {})
+            metadata.pop(EXTENSION_KEY, None)  # without our exact record, OpenCode's texts remain
+            texts = {edit.path: edit.after for edit in call_edits(part | {"state": state | {"metadata": metadata}})}
+            for edit in call_edits(part, originals):
+                name = folder.name(edit.path, message.info)
+                if name is not None and not edit.by_command:
+                    first, _ = ends.get(name, (_readable(edit.before, originals), None))
+                    ends[name] = (first, texts.get(edit.path, edit.after))
+    return [_recorded_diff(name, *both) for name, both in sorted(ends.items()) if both[0] != both[1]]
+
+
+def _readable(known: Known, originals: Originals | None) -> Known:
+    """Return the text of a kept content instead of its state."""
+    if not isinstance(known, FileState) or not known.oid:
+        return known
+    data = originals.content(known.oid) if originals is not None else None
+    return data.decode("utf-8", "replace") if data is not None else None
+
+
+def _recorded_diff(name: str, before: Known, after: Known) -> Document:
+    old, new = (text if isinstance(text, str) else "" for text in (before, after))
+    additions, deletions = line_counts(old, new)
+    fits = len(old) + len(new) <= MAX_TEXT_BYTES
+    return {
+        "file": name,
+        "before": old if fits else "",
+        "after": new if fits else "",
+        "additions": additions,
+        "deletions": deletions,
+        "status": "added" if before is ABSENT else "deleted" if after is ABSENT else "modified",
+    }
+
+
+def line_counts(before: str, after: str) -> tuple[int, int]:
+    """Return how many lines were added and deleted, counted as git does."""
+    from rapidfuzz.distance import LCSseq  # most commands need no diff
+
+    old, new = _git_lines(before), _git_lines(after)
+    start = _common_prefix(old, new)
+    end = _common_prefix(old[start:][::-1], new[start:][::-1])
+    old, new = old[start : len(old) - end], new[start : len(new) - end]
+    if len(old) * len(new) > _MAX_COMPARISONS:
+        return len(new), len(old)
+    numbers: dict[str, int] = {}
+    first, second = ([numbers.setdefault(line, len(numbers)) for line in lines] for lines in (old, new))
+    common = LCSseq.similarity(first, second)
+    return len(new) - common, len(old) - common
+
+
+def _git_lines(text: str) -> list[str]:
+    """Split into lines as git does: at line feeds only, which belong to their line."""
+    *lines, last = text.split("\n")
+    return [f"{line}\n" for line in lines] + ([last] if last else [])
+
+
+def _common_prefix(old: Sequence[str], new: Sequence[str]) -> int:
+    count = 0
+    for one, other in zip(old, new, strict=False):
+        if one != other:
+            break
+        count += 1
+    return count
+
+
+# -- summaries ---------------------------------------------------------------------------------------------------------
+
+
+def summarize(
+    sessions: Sessions,
+    snapshots: Snapshots,
+    session_id: str,
+    *prompt_ids: str,
+    publish: Publish,
+    messages: Sequence[StoredMessage] | None = None,
+) -> list[Document]:
+    """Store and publish what the session changed, and what each of the prompts changed; return the session's diffs.
+
+    Called at the end of every step. A caller that has the ``messages`` passes them, which saves reading them again. If
+    a snapshot is gone, the list of files is empty.
+    """
+    messages = sessions.messages(session_id) if messages is None else messages
+    originals = Originals(sessions.store)
+    diffs = history_diffs_or_empty(messages, snapshots, originals)
+    record_summary(sessions, session_id, diffs, publish=publish)
+    for prompt_id in prompt_ids:
+        turn_diffs = history_diffs_or_empty(turn_messages(messages, prompt_id), snapshots, originals)
+
+        def edit(info: Document, diffs: list[Document] = turn_diffs) -> None:
+            info["summary"] = (as_object(info.get("summary")) or {}) | {"diffs": diffs}
+
+        try:
+            info = sessions.store.update(keys.message(session_id, prompt_id), edit)
+        except NotFoundError:
+            continue  # the prompt was reverted meanwhile
+        publish(events.MessageUpdated(info=info))
+    return diffs
+
+
+def record_summary(
+    sessions: Sessions,
+    session_id: str,
+    diffs: list[Document],
+    *,
+    publish: Publish,
+    change: Callable[[Document], object] | None = None,
+) -> Session:
+    """Store and publish a session's diffs and their totals; ``change`` edits the session's record in the same write."""
+    sessions.store.write(keys.diff(session_id), diffs)
+    publish(events.SessionDiff(session_id=session_id, diff=diffs))
+
+    def edit(info: Document) -> None:
+        if change is not None:
+            change(info)
+        info["summary"] = totals(diffs)
+
+    return sessions.update(session_id, edit)

@@ -1,4 +1,4 @@
-"""What is at a place in the work tree: nothing, a file or a link, known by the name that git gives its content."""
+"""Files of a work tree: their state by git's blob id, and safe reading, writing and deleting."""
 
 from __future__ import annotations
 
@@ -14,37 +14,35 @@ from ..records import as_object
 from ..storage.disk import Disk, write_failed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from ..project import ProjectLocation
     from ..records import Document
 
 log = logging.getLogger("opensesh.workspace")
-FILE, PROGRAM, LINK = "100644", "100755", "120000"
-_FOLDER, _OTHER = "040000", "000000"
-_PIECE = 1 << 20
+FILE, EXECUTABLE, LINK = "100644", "100755", "120000"
+_FOLDER, _UNREADABLE = "040000", "000000"
+_CHUNK_BYTES = 1 << 20
 
 
 class FileState(NamedTuple):
-    """A file as it is, was or should be."""
+    """The state of a file: now, before or as planned."""
 
     oid: str = ""
-    """The name of its content; empty where there is no file."""
+    """Git's blob id of its content; empty if there is no file."""
     mode: str = ""
-    """What kind of file, as git writes it; empty if that does not matter."""
+    """Git's file mode; empty if it does not matter."""
 
     def fits(self, other: FileState) -> bool:
-        """Whether the two are the same, as far as both say."""
+        """Return whether both are the same, as far as both are known."""
         return self.oid == other.oid and (self.mode == other.mode or not self.mode or not other.mode)
 
     @property
     def obstacle(self) -> str:
-        """Why there is nothing here that could be kept or written over; empty for a file, a link, or nothing."""
-        return {_FOLDER: "a folder is in its place", _OTHER: "it cannot be read"}.get(self.mode, "")
+        """Why this cannot be kept or overwritten; empty for a file, a link, or nothing."""
+        return {_FOLDER: "a folder is in its place", _UNREADABLE: "it cannot be read"}.get(self.mode, "")
 
     @property
     def is_folder(self) -> bool:
-        """Whether this is a folder."""
+        """Whether it is a folder."""
         return self.mode == _FOLDER
 
 
@@ -52,17 +50,17 @@ ABSENT = FileState()
 
 
 def blob_id(data: bytes) -> str:
-    """The name that git gives to a file with this content."""
+    """Return the id that git gives to this content."""
     return sha1(b"blob %d\0" % len(data) + data, usedforsecurity=False).hexdigest()
 
 
 def read_file_or_link(path: str) -> bytes:
-    """The content of a file, or what a link says; empty where neither is, or none that can be read."""
+    """Return the content of a file, or the target of a link; empty if there is neither, or it cannot be read."""
     try:
-        found = os.lstat(path).st_mode
-        if stat.S_ISLNK(found):
+        mode = os.lstat(path).st_mode
+        if stat.S_ISLNK(mode):
             return os.fsencode(os.readlink(path))
-        if not stat.S_ISREG(found):  # to open a pipe is to wait for its other end
+        if not stat.S_ISREG(mode):  # opening a named pipe would block
             return b""
         with open(path, "rb") as file:
             return file.read()
@@ -71,72 +69,72 @@ def read_file_or_link(path: str) -> bytes:
 
 
 def file_state(path: str, *, modes: bool = True) -> FileState:
-    """What is at ``path`` now. ``modes`` is whether the disk knows which files may be executed."""
+    """Return the state of ``path`` now. ``modes`` is whether the disk supports the executable bit."""
     try:
-        found = os.lstat(path)
-        if stat.S_ISDIR(found.st_mode):
+        info = os.lstat(path)
+        if stat.S_ISDIR(info.st_mode):
             return FileState("folder", _FOLDER)
-        if stat.S_ISLNK(found.st_mode):
+        if stat.S_ISLNK(info.st_mode):
             return FileState(blob_id(os.fsencode(os.readlink(path))), LINK)
-        if stat.S_ISREG(found.st_mode):
-            return FileState(_name_of_file(path), (PROGRAM if found.st_mode & 0o100 else FILE) if modes else "")
+        if stat.S_ISREG(info.st_mode):
+            return FileState(_blob_id_of_file(path), (EXECUTABLE if info.st_mode & 0o100 else FILE) if modes else "")
     except (FileNotFoundError, NotADirectoryError):
         return ABSENT
     except OSError as error:
         log.info("%s: %s", path, error.strerror)
-    return FileState("other", _OTHER)
+    return FileState("other", _UNREADABLE)
 
 
-def _name_of_file(path: str) -> str:
-    """:func:`blob_id` what a file holds, however large it is."""
+def _blob_id_of_file(path: str) -> str:
+    # In chunks: a file may be larger than memory.
     with open(path, "rb") as file:
         digest = sha1(b"blob %d\0" % os.fstat(file.fileno()).st_size, usedforsecurity=False)
-        while piece := file.read(_PIECE):
-            digest.update(piece)
+        while chunk := file.read(_CHUNK_BYTES):
+            digest.update(chunk)
     return digest.hexdigest()
 
 
 def is_reachable(root: str, name: str) -> bool:
-    """Whether ``name`` leads to a place below ``root`` without going through a link."""
+    """Return whether ``name`` is a path below ``root`` that leads through no link and not into ``.git``."""
     if not name or os.path.isabs(name) or ".." in name.split("/") or ".git" in name.casefold().split("/"):
         return False
-    return not any(os.path.islink(os.path.join(root, above)) for above in _above(name))
+    return not any(os.path.islink(os.path.join(root, parent)) for parent in _parents(name))
 
 
 def write_file(disk: Disk, path: str, state: FileState, data: bytes) -> None:
-    """Make the file at ``path`` be ``state``, whose content is ``data``: the old file or the new one, never half."""
-    temporary = temp_path_for(path, state)
+    """Write a file atomically, with the mode of ``state``. Its folders are created."""
+    temp_path = temp_path_for(path, state)
     try:
         _make_folder(disk, os.path.dirname(path))
-        disk.discard(temporary)
+        disk.discard(temp_path)
         if state.mode == LINK:
-            os.symlink(os.fsdecode(data), temporary)
+            os.symlink(os.fsdecode(data), temp_path)
         else:
-            disk.fill(disk.open_new(temporary), data)
-            os.chmod(temporary, _permissions(path, state))
-        disk.rename(temporary, path)
+            disk.fill(disk.open_new(temp_path), data)
+            os.chmod(temp_path, _permissions(path, state))
+        disk.rename(temp_path, path)
     except OSError as error:
-        disk.discard(temporary)
+        disk.discard(temp_path)
         raise write_failed(path, error) from error
 
 
 def temp_path_for(path: str, state: FileState) -> str:
-    """Where a file is before it is whole: the same each time, so that what a dead process left can be found."""
+    """Return where a file is written before it is renamed: always the same, so that leftovers can be found."""
     return os.path.join(os.path.dirname(path), f".{state.oid}.opensesh")
 
 
 def delete_file(disk: Disk, root: str, name: str, *, keep: str) -> None:
-    """Remove the file, and the folders above it that hold nothing any more; but not the folder ``keep``."""
+    """Delete a file, and the folders above it that are empty then, but not the folder ``keep``."""
     disk.remove(os.path.join(root, name))
-    for above in reversed(list(_above(name))):
-        folder = os.path.join(root, above)
+    for parent in reversed(_parents(name)):
+        folder = os.path.join(root, parent)
         if os.path.realpath(folder) == os.path.realpath(keep):
             return
         disk.remove_empty(folder)
 
 
 def _make_folder(disk: Disk, folder: str) -> None:
-    """Make a folder as the user would: our own are for the owner alone, a project's are not."""
+    """Create a folder with the user's usual permissions (those that ``Disk`` creates are private)."""
     if os.path.isdir(folder):
         return
     _make_folder(disk, os.path.dirname(folder))
@@ -145,50 +143,51 @@ def _make_folder(disk: Disk, folder: str) -> None:
     os.chmod(folder, inherited | 0o777 & ~_umask())
 
 
-def _above(name: str) -> Iterator[str]:
-    """The folders on the way to ``name``, the outermost first."""
+def _parents(name: str) -> list[str]:
+    """Return the folders above ``name``, the outermost first."""
     steps = name.split("/")[:-1]
-    for count in range(1, len(steps) + 1):
-        yield "/".join(steps[:count])
+    return ["/".join(steps[:count]) for count in range(1, len(steps) + 1)]
 
 
 def _permissions(path: str, state: FileState) -> int:
-    """Those of the file that is there, or of a new one; whether it may be executed, as ``state`` says."""
+    """Return the permissions of the existing file, or of a new one, with the executable bit of ``state``."""
     try:
-        found = os.lstat(path).st_mode
+        mode = os.lstat(path).st_mode
     except OSError:
-        found = 0
-    permissions = stat.S_IMODE(found) if stat.S_ISREG(found) else 0o666 & ~_umask()
-    if state.mode == PROGRAM:
+        mode = 0
+    permissions = stat.S_IMODE(mode) if stat.S_ISREG(mode) else 0o666 & ~_umask()
+    if state.mode == EXECUTABLE:
         return permissions | (permissions & 0o444) >> 2
     return permissions & ~0o111 if state.mode == FILE else permissions
 
 
 @cache
 def _umask() -> int:
-    # It can only be read by setting it; once is enough, and for that moment it is the strictest.
+    # It can only be read by setting it. That is done once, with the strictest mask for that moment.
     mask = os.umask(0o077)
     os.umask(mask)
     return mask
 
 
 class ProjectFolder:
-    """The folder of one place. What lies outside of it is never touched."""
+    """The folder whose files a session may change: the checkout or, outside of git, the directory. Names are relative
+    to it; nothing outside is ever touched."""
 
-    def __init__(self, place: ProjectLocation) -> None:
-        self.root = place.sandbox if place.vcs == "git" and place.sandbox != os.sep else place.directory
-        self.directory = place.directory
-        """Where the session works. Whatever goes, this folder stays."""
-        self._known: dict[str, bool] = {}
+    def __init__(self, location: ProjectLocation) -> None:
+        is_checkout = location.vcs == "git" and location.sandbox != os.sep
+        self.root = location.sandbox if is_checkout else location.directory
+        self.directory = location.directory
+        """Where the session works. This folder is never deleted."""
+        self._is_root: dict[str, bool] = {}
 
     def path(self, name: str) -> str:
-        """Where ``name`` is."""
+        """Return the absolute path of ``name``."""
         return os.path.join(self.root, name)
 
     def name(self, path: str, info: Document) -> str | None:
-        """A path that the message ``info`` recorded, relative to the folder; ``None`` if it is outside of it.
+        """Return a path that the message ``info`` recorded, relative to the folder; ``None`` if it is outside.
 
-        A project that has moved since is found where it is now.
+        A project that was moved since is found at its new location.
         """
         base = self._base(info)
         roots = (self.root, base) if self._is_here(base) or not os.path.isdir(base) else (self.root,)
@@ -200,16 +199,16 @@ class ProjectFolder:
         return None
 
     def check(self, info: Document) -> None:
-        """Refuse a message of a session that worked in another checkout, which is still there."""
+        """Raise :class:`SnapshotError` for a message of a session that ran in another checkout that still exists."""
         base = self._base(info)
         if not self._is_here(base) and not base.startswith(self.root + os.sep) and os.path.isdir(base):
-            raise SnapshotError(f"the session worked in {base}, not in {self.root}; go there to revert it", path=base)
+            raise SnapshotError(f"the session ran in {base}, not in {self.root}; revert it there", path=base)
 
     def _is_here(self, base: str) -> bool:
-        """Whether a folder is this one, perhaps by another name."""
-        if base not in self._known:
-            self._known[base] = base == self.root or (os.path.isdir(base) and os.path.samefile(base, self.root))
-        return self._known[base]
+        """Return whether a path is this folder, perhaps under another name."""
+        if base not in self._is_root:
+            self._is_root[base] = base == self.root or (os.path.isdir(base) and os.path.samefile(base, self.root))
+        return self._is_root[base]
 
     def _base(self, info: Document) -> str:
         path = as_object(info.get("path")) or {}

@@ -1,4 +1,4 @@
-"""Runs git so that nothing of the user's own settings, hooks or surroundings takes part."""
+"""Runs git isolated from the user's own settings, hooks and environment, and reads objects from snapshots."""
 
 from __future__ import annotations
 
@@ -13,8 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from types import TracebackType
 
-SECONDS = 300.0
-"""After so long a git that has not answered is ended."""
+TIMEOUT_SECONDS = 300.0
 
 _SETTINGS = {
     "core.autocrlf": "false",
@@ -30,7 +29,7 @@ _SETTINGS = {
     "maintenance.auto": "false",
 }
 _COMMAND = ("git", *(word for name, value in _SETTINGS.items() for word in ("-c", f"{name}={value}")))
-_ALONE = {
+_ISOLATED = {
     "GIT_CONFIG_GLOBAL": os.devnull,
     "GIT_CONFIG_SYSTEM": os.devnull,
     "GIT_CONFIG_NOSYSTEM": "1",
@@ -46,76 +45,78 @@ _ALWAYS = {
 }
 
 
-def surroundings(*, alone: bool = True, **variables: str) -> dict[str, str]:
-    """An environment for git: without any ``GIT_`` variable that a hook or a shell may have left, then ``variables``.
+def git_environment(*, isolated: bool = True, **variables: str) -> dict[str, str]:
+    """Return an environment for git: without inherited ``GIT_`` variables (of a hook, say), plus ``variables``.
 
-    ``alone`` keeps the user's and the system's configuration out as well.
+    ``isolated`` keeps out the user's and the system's configuration as well.
     """
-    kept = {name: value for name, value in os.environ.items() if not name.upper().startswith("GIT_")}
-    return kept | _ALWAYS | (_ALONE if alone else {}) | variables
+    inherited = {name: value for name, value in os.environ.items() if not name.upper().startswith("GIT_")}
+    return inherited | _ALWAYS | (_ISOLATED if isolated else {}) | variables
 
 
 class Git:
     """git in one folder, with one environment."""
 
-    def __init__(self, folder: str, environment: Mapping[str, str], *, seconds: float = SECONDS) -> None:
+    def __init__(
+        self, folder: str, environment: Mapping[str, str], *, timeout_seconds: float = TIMEOUT_SECONDS
+    ) -> None:
         self.folder = folder
         self.environment = dict(environment)
-        self._seconds = seconds
+        self._timeout_seconds = timeout_seconds
 
-    def run(self, *arguments: str, given: bytes | None = None) -> bytes:
-        """What git prints; :class:`SnapshotError` with what it complained of, if it does not succeed."""
-        return self.finish(self.start(*arguments, feed=given is not None), given)
+    def run(self, *arguments: str, stdin: bytes | None = None) -> bytes:
+        """Run git and return its output. Raises :class:`SnapshotError` with its error output if it fails."""
+        return self.finish(self.start(*arguments, pipe_stdin=stdin is not None), stdin)
 
     def line(self, *arguments: str) -> str:
-        """The one line that git prints."""
+        """Run git and return the one line that it prints."""
         return os.fsdecode(self.run(*arguments)).rstrip("\n")
 
-    def names(self, *arguments: str, given: bytes | None = None) -> list[str]:
-        """What git prints, taken apart at its NULs."""
-        return split(self.run(*arguments, given=given))
+    def names(self, *arguments: str, stdin: bytes | None = None) -> list[str]:
+        """Run git and return its output, split at NUL characters."""
+        return split(self.run(*arguments, stdin=stdin))
 
-    def start(self, *arguments: str, feed: bool = False) -> subprocess.Popen[bytes]:
-        """A git at work; :meth:`finish` waits for it."""
+    def start(self, *arguments: str, pipe_stdin: bool = False) -> subprocess.Popen[bytes]:
+        """Start git; :meth:`finish` waits for it."""
         try:
             return subprocess.Popen(
                 [*_COMMAND, *arguments],
                 cwd=self.folder,
                 env=self.environment,
-                stdin=subprocess.PIPE if feed else subprocess.DEVNULL,
+                stdin=subprocess.PIPE if pipe_stdin else subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
             )
         except FileNotFoundError:
-            missing = "git is not installed" if os.path.isdir(self.folder) else f"there is no folder {self.folder}"
+            missing = "git is not installed" if os.path.isdir(self.folder) else f"{self.folder} does not exist"
             raise SnapshotError(missing) from None
         except OSError as error:
             raise SnapshotError(f"git cannot be run in {self.folder}: {error.strerror or error}") from error
 
-    def finish(self, process: subprocess.Popen[bytes], given: bytes | None = None) -> bytes:
-        """What it printed, once it is done."""
+    def finish(self, process: subprocess.Popen[bytes], stdin: bytes | None = None) -> bytes:
+        """Wait for a git process and return its output."""
         with process:
             try:
-                printed, said = process.communicate(given, timeout=self._seconds)
+                output, errors = process.communicate(stdin, timeout=self._timeout_seconds)
             except subprocess.TimeoutExpired:
                 process.kill()
-                raise SnapshotError(f"git did not end within {self._seconds:g} s: {_shown(process)}") from None
+                raise SnapshotError(f"git did not end within {self._timeout_seconds:g} s: {_shown(process)}") from None
             except BaseException:
                 process.kill()
                 raise
         if process.returncode:
-            reason = said.decode("utf-8", "replace").strip() or f"exit status {process.returncode}"
+            reason = errors.decode("utf-8", "replace").strip() or f"exit status {process.returncode}"
             raise SnapshotError(f"{_shown(process)}: {reason}", status=process.returncode)
-        return printed
+        return output
 
 
-def split(printed: bytes) -> list[str]:
-    """Names that git printed with ``-z``; bytes that are no text are carried along."""
-    return [os.fsdecode(name) for name in printed.split(b"\0")[:-1]]
+def split(output: bytes) -> list[str]:
+    """Split names that git printed with ``-z``. Bytes that are not UTF-8 become surrogates."""
+    return [os.fsdecode(name) for name in output.split(b"\0")[:-1]]
 
 
 def join(names: Iterable[str]) -> bytes:
-    """Names as git takes them with ``-z``."""
+    """Join names as git reads them with ``-z``."""
     return b"".join(os.fsencode(name) + b"\0" for name in names)
 
 
@@ -128,10 +129,10 @@ _TREE = "40000"
 
 
 class SnapshotObjects:
-    """Answers questions about snapshots, from git's store, until the end of the ``with`` block."""
+    """Reads files from snapshots through one ``git cat-file --batch``, until the end of the ``with`` block."""
 
     def __init__(self, git: Git, *, empty: bool = False) -> None:
-        """``empty`` is a store that nobody has made yet: git would refuse to look into it."""
+        """``empty`` means that the repository does not exist yet, so that git must not be started."""
         self._git = git
         self._empty = empty
         self._process: subprocess.Popen[bytes] | None = None
@@ -146,67 +147,67 @@ class SnapshotObjects:
         self.close()
 
     def close(self) -> None:
-        """Let git go."""
+        """End the git process."""
         if self._process is not None:
             self._process.communicate()
             self._process = None
 
     def state(self, tree: str, name: str) -> FileState | None:
-        """The file called ``name`` in a snapshot; ``None`` if the snapshot cannot tell any more."""
+        """Return the state of a file in a snapshot; ``None`` if the snapshot is no longer complete."""
         *above, last = name.encode("utf-8", "surrogateescape").split(b"/")
         for step in above:
             entries = self._tree(tree)
             if entries is None:
                 return None
-            found = entries.get(step, ABSENT)
-            if found.mode != _TREE:
+            entry = entries.get(step, ABSENT)
+            if entry.mode != _TREE:
                 return ABSENT
-            tree = found.oid
+            tree = entry.oid
         entries = self._tree(tree)
         if entries is None:
             return None
-        found = entries.get(last, ABSENT)
-        return ABSENT if found.mode == _TREE else found
+        entry = entries.get(last, ABSENT)
+        return ABSENT if entry.mode == _TREE else entry
 
     def content(self, oid: str) -> bytes | None:
-        """What a file holds; ``None`` if the store has lost it."""
-        found = self._read(oid)
-        return found[1] if found is not None and found[0] == b"blob" else None
+        """Return the content of a blob; ``None`` if the repository does not have it."""
+        git_object = self._read(oid)
+        return git_object[1] if git_object is not None and git_object[0] == b"blob" else None
 
     def _tree(self, oid: str) -> dict[bytes, FileState] | None:
         if oid not in self._trees:
-            found = self._read(oid)
-            self._trees[oid] = _entries(found[1]) if found is not None and found[0] == b"tree" else None
+            git_object = self._read(oid)
+            self._trees[oid] = _entries(git_object[1]) if git_object is not None and git_object[0] == b"tree" else None
         return self._trees[oid]
 
     def _read(self, oid: str) -> tuple[bytes, bytes] | None:
-        """The kind and the bytes of an object."""
+        """Return the type and the bytes of an object."""
         if self._empty or not oid.isalnum() or not oid.isascii():
             return None
         if self._process is None:
-            self._process = self._git.start("cat-file", "--batch", feed=True)
-        asking, answering = self._process.stdin, self._process.stdout
-        if asking is None or answering is None:
-            raise SnapshotError("git cannot be talked to")
+            self._process = self._git.start("cat-file", "--batch", pipe_stdin=True)
+        requests, replies = self._process.stdin, self._process.stdout
+        if requests is None or replies is None:
+            raise SnapshotError("git was started without pipes")
         try:
-            asking.write(oid.encode() + b"\n")
-            asking.flush()
+            requests.write(oid.encode() + b"\n")
+            requests.flush()
         except OSError as error:
-            raise SnapshotError("git ended in the middle of a conversation") from error
-        head = answering.readline().split()
+            raise SnapshotError("git ended unexpectedly") from error
+        head = replies.readline().split()
         if len(head) != 3:
             return None
-        data = answering.read(int(head[2]))
-        answering.read(1)
+        data = replies.read(int(head[2]))
+        replies.read(1)
         return head[1], data
 
 
 def _entries(data: bytes) -> dict[bytes, FileState]:
     entries: dict[bytes, FileState] = {}
-    place = 0
-    while place < len(data):
-        space = data.index(b" ", place)
+    at = 0
+    while at < len(data):
+        space = data.index(b" ", at)
         end = data.index(b"\0", space)
-        entries[data[space + 1 : end]] = FileState(data[end + 1 : end + 21].hex(), data[place:space].decode())
-        place = end + 21
+        entries[data[space + 1 : end]] = FileState(data[end + 1 : end + 21].hex(), data[at:space].decode())
+        at = end + 21
     return entries

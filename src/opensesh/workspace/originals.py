@@ -1,8 +1,8 @@
-"""What tools wrote over, kept byte for byte: so that going back needs no version control.
+"""Copies of files that tools overwrite, so that a revert does not need git; and a watch on files that commands change.
 
-Before a tool changes a file, what the file holds is put aside below our state folder, under the name that git would
-give it. The tool's own record then says which file, what it held and what it holds; those few words travel with the
-session, the contents stay on this machine. A content is stored once, however many calls name it.
+Before a tool changes a file, its content is kept below our state folder under the id that git would give it. The tool
+call records the file's name and both ids. These records move with the session; the contents stay on this machine. A
+content is stored once, however many calls refer to it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ..records import EXTENSION_KEY, as_list, as_object
 from ..storage import paths
 from ..storage.disk import Disk, read_file
 from ..storage.paths import digest
-from .files import ABSENT, FILE, LINK, PROGRAM, FileState, blob_id, file_state, read_file_or_link
+from .files import ABSENT, EXECUTABLE, FILE, LINK, FileState, blob_id, file_state, read_file_or_link
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -32,67 +32,71 @@ if TYPE_CHECKING:
 log = logging.getLogger("opensesh.workspace")
 MAX_FILE_BYTES = 64 << 20
 """A larger file is not kept; a revert then reports it as lost."""
-_DAY = 86_400
-_KEPT = re.compile(r"(100644|100755|120000|) ?([0-9a-f]{40})")
+_DAY_SECONDS = 86_400
+_SPELLED_STATE = re.compile(r"(100644|100755|120000|) ?([0-9a-f]{40})")
 
 
 class FileWrite(NamedTuple):
-    """One file that a call changed. ``None`` is what nobody knows."""
+    """A file that a tool call changed. ``None`` is an unknown state."""
 
     file: str
-    """By absolute path."""
+    """The absolute path."""
     before: FileState | None
     after: FileState | None
 
     @property
     def document(self) -> Document:
-        """As a tool's metadata has it."""
+        """As it is stored in the metadata of a tool call."""
         return {"file": self.file, "before": _spelled(self.before), "after": _spelled(self.after)}
 
 
 def recorded_writes(metadata: Document) -> list[FileWrite] | None:
-    """The files that a call changed, by its own account; ``None`` if it gave none."""
+    """Return the files that a tool call recorded as changed; ``None`` if it recorded nothing."""
     own = as_object(metadata.get(EXTENSION_KEY)) or {}
     listed = as_list(own.get("writes"))
     if listed is None:
         return None
-    found = [each for each in map(as_object, listed) if each is not None and isinstance(each.get("file"), str)]
-    return [FileWrite(each["file"], _state(each.get("before")), _state(each.get("after"))) for each in found]
+    entries = [entry for entry in map(as_object, listed) if entry is not None and isinstance(entry.get("file"), str)]
+    return [FileWrite(entry["file"], _state(entry.get("before")), _state(entry.get("after"))) for entry in entries]
 
 
 class Originals:
-    """The contents that were put aside for the sessions of one store. Safe to use from several threads and processes:
-    a content is written whole or not at all, and never changes."""
+    """Kept contents of the sessions of one store. Safe for several threads and processes: a content is written
+    atomically and never changes."""
 
     def __init__(self, store: Store, *, state: str | None = None, max_file_bytes: int = MAX_FILE_BYTES) -> None:
         self.folder = os.path.join(state or paths.state(), "kept", digest(store.id))
         self.max_file_bytes = max_file_bytes
-        # The file that is about to be written over is not on the disk for good either.
+        # Not synced: the file that is about to be overwritten is not either.
         self._disk = Disk(durable=False)
 
     def put(self, path: str) -> FileState | None:
-        """Put aside what is at ``path``; its state, or ``None`` if it could not be kept."""
+        """Keep the content of ``path``. Returns its state, or ``None`` if it could not be kept."""
         try:
             if os.path.lexists(path) and os.lstat(path).st_size > self.max_file_bytes:
                 return None
-            found = file_state(path)
-            if found.obstacle or not found.oid:
-                return found if not found.oid else None
+            state = file_state(path)
+            if state.obstacle or not state.oid:
+                return state if not state.oid else None
             data = read_file_or_link(path)
-            if blob_id(data) != found.oid:
-                return None
-            self._add(found.oid, data)
+            if blob_id(data) != state.oid:
+                return None  # changed meanwhile
+            file = self._file(state.oid)
+            try:
+                os.utime(file)  # in use again, so it is no longer old
+            except FileNotFoundError:
+                self._disk.replace(file, zlib.compress(data, 1))
         except (OSError, OpenseshError) as error:
-            log.warning("%s is written over without a copy: %s", path, error)
+            log.warning("%s is overwritten without a copy: %s", path, error)
             return None
-        return found
+        return state
 
     def has(self, oid: str) -> bool:
-        """Whether a content is here."""
+        """Return whether a content is kept."""
         return os.path.exists(self._file(oid))
 
     def content(self, oid: str) -> bytes | None:
-        """A content, if it is here and whole."""
+        """Return a content, unless it is missing or damaged."""
         try:
             data = zlib.decompress(read_file(self._file(oid)))
         except (OSError, zlib.error):
@@ -100,48 +104,42 @@ class Originals:
         return data if blob_id(data) == oid else None
 
     def size(self) -> int:
-        """The bytes that all of it takes."""
-        return sum(each.stat().st_size for each in self._files())
+        """Return the total size in bytes."""
+        return sum(entry.stat().st_size for entry in self._files())
 
-    def drop(self, wanted: Collection[str], *, days: int) -> int:
-        """Remove what is older than ``days`` and not ``wanted``; how many bytes that were."""
-        oldest = time.time() - days * _DAY
+    def drop(self, referenced: Collection[str], *, days: int) -> int:
+        """Delete contents older than ``days`` that are not ``referenced``; returns the bytes freed."""
+        oldest = time.time() - days * _DAY_SECONDS
         freed = 0
-        for each in self._files():
-            found = each.stat()
-            if found.st_mtime < oldest and os.path.basename(os.path.dirname(each.path)) + each.name not in wanted:
-                self._disk.remove(each.path)
-                freed += found.st_size
+        for entry in self._files():
+            info = entry.stat()
+            oid = os.path.basename(os.path.dirname(entry.path)) + entry.name
+            if info.st_mtime < oldest and oid not in referenced:
+                self._disk.remove(entry.path)
+                freed += info.st_size
         return freed
-
-    def _add(self, oid: str, data: bytes) -> None:
-        path = self._file(oid)
-        try:
-            os.utime(path)  # it is wanted anew, and so is no longer old
-        except FileNotFoundError:
-            self._disk.replace(path, zlib.compress(data, 1))
 
     def _files(self) -> Iterator[os.DirEntry[str]]:
         for folder in _entries(self.folder):
-            yield from (each for each in _entries(folder.path) if not each.name.startswith("."))
+            yield from (entry for entry in _entries(folder.path) if not entry.name.startswith("."))
 
     def _file(self, oid: str) -> str:
         return os.path.join(self.folder, oid[:2], oid[2:])
 
 
 def contents_in(parts: Iterable[Document]) -> set[str]:
-    """Every content that tool calls name as what they wrote over."""
-    found: set[str] = set()
+    """Return the ids of all contents that tool calls recorded as overwritten."""
+    oids: set[str] = set()
     for part in parts:
         metadata = as_object((as_object(part.get("state")) or {}).get("metadata")) or {}
-        found.update(each.before.oid for each in recorded_writes(metadata) or () if each.before is not None)
-    return found - {""}
+        oids.update(write.before.oid for write in recorded_writes(metadata) or () if write.before is not None)
+    return oids - {""}
 
 
 def _entries(folder: str) -> list[os.DirEntry[str]]:
     try:
-        with os.scandir(folder) as found:
-            return list(found)
+        with os.scandir(folder) as entries:
+            return list(entries)
     except FileNotFoundError:
         return []
 
@@ -153,21 +151,21 @@ def _spelled(state: FileState | None) -> str | None:
 def _state(spelled: Any) -> FileState | None:
     if spelled == "":
         return ABSENT
-    match = _KEPT.fullmatch(spelled) if isinstance(spelled, str) else None
-    return FileState(match[2], match[1]) if match is not None and match[1] in ("", FILE, PROGRAM, LINK) else None
+    match = _SPELLED_STATE.fullmatch(spelled) if isinstance(spelled, str) else None
+    return FileState(match[2], match[1]) if match is not None and match[1] in ("", FILE, EXECUTABLE, LINK) else None
 
 
 MAX_WATCHED_FILES = 20_000
-LONGEST = 0.5
-"""Seconds. A folder that takes longer to look at, or has more files, is not looked at for the sake of a command."""
-_LARGEST = 8 << 20
-_MOST_CHANGED = 500
+_MAX_LISTING_SECONDS = 0.5
+"""A folder that takes longer to list, or has more files, is not watched."""
+_MAX_HASHED_BYTES = 8 << 20
+_MAX_CHANGED_FILES = 500
 
 
 def file_stats(root: str, *, max_files: int = MAX_WATCHED_FILES) -> Mapping[str, Stat] | None:
-    """The files below ``root`` and what shows that one has changed; ``None`` if they are too many."""
-    found: dict[str, Stat] = {}
-    deadline = time.monotonic() + LONGEST
+    """Return time, size, inode and mode of all files below ``root``; ``None`` if there are too many."""
+    stats: dict[str, Stat] = {}
+    deadline = time.monotonic() + _MAX_LISTING_SECONDS
     folders = [root]
     while folders:
         try:
@@ -177,31 +175,31 @@ def file_stats(root: str, *, max_files: int = MAX_WATCHED_FILES) -> Mapping[str,
                         if entry.name != ".git":
                             folders.append(entry.path)
                     else:
-                        found[entry.path] = _stat(entry)
+                        stats[entry.path] = _stat(entry)
         except OSError:
-            continue  # gone by now, or not ours to read
-        if len(found) > max_files or time.monotonic() > deadline:
+            continue  # deleted meanwhile, or not readable
+        if len(stats) > max_files or time.monotonic() > deadline:
             return None
-    return found
+    return stats
 
 
 def changed_since(
     root: str, before: Mapping[str, Stat] | None, *, max_files: int = MAX_WATCHED_FILES
 ) -> list[FileWrite] | None:
-    """The files below ``root`` that are not as they were; ``None`` if that cannot be told.
+    """Return the files below ``root`` that changed; ``None`` if that is unknown.
 
-    What they held before is known of none, for nobody looked into them.
+    Their content before is unknown, because only their stats were recorded.
     """
     after = file_stats(root, max_files=max_files) if before is not None else None
     if before is None or after is None:
         return None
     changed = sorted(path for path in before.keys() | after.keys() if before.get(path) != after.get(path))
-    return [_write(path) for path in changed] if len(changed) <= _MOST_CHANGED else None
+    return [_write(path) for path in changed] if len(changed) <= _MAX_CHANGED_FILES else None
 
 
 def _write(path: str) -> FileWrite:
     try:
-        small = os.lstat(path).st_size <= _LARGEST
+        small = os.lstat(path).st_size <= _MAX_HASHED_BYTES
     except OSError:
         small = True
     state = file_state(path) if small else None
@@ -210,7 +208,7 @@ def _write(path: str) -> FileWrite:
 
 def _stat(entry: os.DirEntry[str]) -> Stat:
     try:
-        found = entry.stat(follow_symlinks=False)
+        info = entry.stat(follow_symlinks=False)
     except OSError:
         return ()
-    return found.st_mtime_ns, found.st_size, found.st_ino, found.st_mode
+    return info.st_mtime_ns, info.st_size, info.st_ino, info.st_mode

@@ -1,9 +1,9 @@
-"""The repository that snapshots are kept in, and what we keep beside it.
+"""The git repository that holds snapshots, and our working folder for it.
 
-Two folders take part. The *store* is OpenCode's, ``<data>/snapshot/<projectID>``: the trees and files of all snapshots,
-so that OpenCode can go back to ours and we to its. The *bench* is ours, one for each checkout, below the state folder:
-the index we work with, and settings that make git keep every file byte for byte. Nothing there is needed to go back to
-a snapshot, and no index is shared with OpenCode or with another checkout.
+Two folders are used. The *store* is OpenCode's, ``<data>/snapshot/<projectID>``: the trees and files of all snapshots,
+so that OpenCode can restore ours and we can restore its. The *work dir* is ours, one for each checkout, below the
+state folder: the index, and settings that make git keep every file byte for byte. Nothing in it is needed to restore a
+snapshot, and no index is shared with OpenCode or with another checkout.
 """
 
 from __future__ import annotations
@@ -16,90 +16,92 @@ from ..storage import paths
 from ..storage.disk import Disk, read_or_empty
 from ..storage.locks import Locks
 from ..storage.paths import digest
-from .git import SECONDS, Git, split, surroundings
+from .git import TIMEOUT_SECONDS, Git, git_environment, split
 
 if TYPE_CHECKING:
     from ..project import ProjectLocation
     from ..storage.protocol import Store
 
 PINS = "refs/opensesh"
-"""Where the store keeps what must not be tidied away: ``<day>/<tree>``."""
+"""References that keep snapshots from being garbage-collected: ``<day>/<tree>``."""
 
 _RAW = b"* -text !eol !filter !ident !working-tree-encoding\n"
-"""Above all that a project's own attributes say: no file is converted on its way in or out."""
-_CARRIED = ("filemode", "ignorecase", "symlinks", "precomposeunicode")
-"""What git found out about the disk when the user's repository was made."""
+"""Takes precedence over the project's own attributes: no file is converted on its way in or out."""
+_DISK_SETTINGS = ("filemode", "ignorecase", "symlinks", "precomposeunicode")
+"""Settings in which git recorded the properties of the disk when the user's repository was created."""
 _SIZES = ("size", "size-pack", "size-garbage")
 
 
 class RepoSettings(NamedTuple):
-    """What matters of the user's own repository."""
+    """Settings of the user's own repository that snapshots depend on."""
 
     objects: str = ""
-    """Where it keeps its files, if ours can be found there too."""
+    """Its object folder, if it uses the same format as ours."""
     exclude: str = ""
-    """Its list of ignored files that is not checked in."""
+    """Its ``info/exclude``, which is not checked in."""
     excludes_file: str = ""
-    """The user's list of ignored files for all repositories, if the configuration names one."""
+    """The user's ``core.excludesFile``, if set."""
     disk: tuple[tuple[str, str], ...] = ()
 
 
 class Repository:
-    """Snapshots of one checkout: where they are kept, and git set up to work on them."""
+    """The snapshot repository of one checkout."""
 
-    def __init__(self, place: ProjectLocation, *, data: str | None = None, state: str | None = None) -> None:
-        self.place = place
-        self.store = os.path.join(data or paths.data(), "snapshot", place.id)
-        home = os.path.join(state or paths.state(), "snapshots", place.id)
-        self.bench = os.path.join(home, digest(os.path.realpath(place.directory)))
+    def __init__(self, location: ProjectLocation, *, data: str | None = None, state: str | None = None) -> None:
+        self.location = location
+        self.store = os.path.join(data or paths.data(), "snapshot", location.id)
+        home = os.path.join(state or paths.state(), "snapshots", location.id)
+        self.work_dir = os.path.join(home, digest(os.path.realpath(location.directory)))
         self.locks = Locks(os.path.join(home, "locks"))
         self.disk = Disk(durable=False)
-        self._facts: RepoSettings | None = None
+        self._settings: RepoSettings | None = None
 
     @property
-    def facts(self) -> RepoSettings:
-        """What matters of the user's own repository, as it was when first asked for."""
-        if self._facts is None:
-            self._facts = facts_of(self.place.sandbox)
-        return self._facts
+    def settings(self) -> RepoSettings:
+        """The settings of the user's own repository, read once."""
+        if self._settings is None:
+            self._settings = repo_settings(self.location.sandbox)
+        return self._settings
 
     @property
     def index(self) -> str:
-        """What git knows of the files from the last time it looked."""
-        return os.path.join(self.bench, "index")
+        """The path of our git index."""
+        return os.path.join(self.work_dir, "index")
 
     def prepare(self) -> Git:
-        """Git on the bench, with the store to write to. What is missing is made."""
+        """Create what is missing, and return git for :meth:`git`."""
         with self.locks.exclusive("store"):
             self._make_store()
-            self._borrow(self.facts.objects)
-        self._make_bench(self.facts)
+            self._add_alternates(self.settings.objects)
+        self._make_work_dir()
         return self.git()
 
     def git(self) -> Git:
-        """Git on the bench as it is."""
-        environment = surroundings(
-            GIT_DIR=self.bench,
-            GIT_WORK_TREE=self.place.sandbox,
+        """Return git with our index and the store's objects."""
+        environment = git_environment(
+            GIT_DIR=self.work_dir,
+            GIT_WORK_TREE=self.location.sandbox,
             GIT_OBJECT_DIRECTORY=os.path.join(self.store, "objects"),
         )
-        return Git(self.place.sandbox, environment)
+        return Git(self.location.sandbox, environment)
 
     def reader(self) -> Git:
-        """Git to look into the store with; it makes nothing, and finds nothing where there is no store."""
-        environment = surroundings(GIT_DIR=self.store, GIT_WORK_TREE=self.place.sandbox)
-        if self.facts.objects:
-            # The store may know the user's repository only where it was before it moved.
-            environment["GIT_ALTERNATE_OBJECT_DIRECTORIES"] = _quoted(self.facts.objects)
-        return Git(self.place.sandbox, environment)
+        """Return git for reading the store. It creates nothing, and finds nothing if there is no store."""
+        environment = git_environment(GIT_DIR=self.store, GIT_WORK_TREE=self.location.sandbox)
+        if self.settings.objects:
+            # The store may have recorded the user's repository under a path that it has moved from.
+            environment["GIT_ALTERNATE_OBJECT_DIRECTORIES"] = _quoted(self.settings.objects)
+        return Git(self.location.sandbox, environment)
 
-    def store_git(self, *, seconds: float = SECONDS) -> Git:
-        """Git on the store itself, for its references and its size."""
-        # The store names the checkout it was made for, and git does nothing at all once the folder above that is gone.
-        return Git(self.store, surroundings(GIT_DIR=self.store, GIT_WORK_TREE=self.store), seconds=seconds)
+    def store_git(self, *, timeout_seconds: float = TIMEOUT_SECONDS) -> Git:
+        """Return git for the store itself: its references and its size."""
+        # The store's config names a work tree, and git refuses to work once the parent of that folder is gone.
+        return Git(
+            self.store, git_environment(GIT_DIR=self.store, GIT_WORK_TREE=self.store), timeout_seconds=timeout_seconds
+        )
 
     def size(self) -> int:
-        """The bytes that the project's snapshots take. What the user's own repository holds is not among them."""
+        """Return the size of the project's snapshots in bytes, without the user's own repository."""
         if not os.path.isdir(self.store):
             return 0
         lines = self.store_git().run("count-objects", "-v").decode().splitlines()
@@ -107,72 +109,69 @@ class Repository:
         return sum(int(counts.get(name, 0)) for name in _SIZES) * 1024
 
     def pin(self, tree: str, day: int) -> None:
-        """Keep a snapshot from being tidied away, by OpenCode or by us; the day says since when."""
+        """Protect a snapshot from garbage collection, by OpenCode or by us, from ``day`` (since 1970) on."""
         self.store_git().run("update-ref", f"{PINS}/{day}/{tree}", tree)
 
     def index_lock(self) -> Locks:
-        """Held while the index is in use."""
-        return Locks(os.path.join(self.bench, "locks"))
+        """Return the lock that is held while the index is in use."""
+        return Locks(os.path.join(self.work_dir, "locks"))
 
     def trusts_modes(self) -> bool:
-        """Whether the disk knows which files may be executed."""
-        return os.name != "nt" and ("filemode", "false") not in self.facts.disk
+        """Return whether the disk supports the executable bit."""
+        return os.name != "nt" and ("filemode", "false") not in self.settings.disk
 
     def drop_index(self) -> None:
-        """Forget what git knows of the files; the next look is a long one."""
+        """Delete the index. The next snapshot reads all files again."""
         self.disk.remove(self.index)
 
     def drop_stale_lock(self) -> None:
-        """A lock in the index's name, found by the one who holds ours, is that of a git that died."""
+        """Delete git's lock file. Whoever holds our lock knows that the git process that left it is dead."""
         self.disk.remove(f"{self.index}.lock")
 
     def _make_store(self) -> None:
-        """As OpenCode makes it, under another name until it is whole: OpenCode takes any folder for a finished one."""
+        """Create the store as OpenCode does, under a temporary name: OpenCode takes any folder for complete."""
         if os.path.exists(os.path.join(self.store, "HEAD")):
-            self._check_format()
+            if b"objectformat" in read_or_empty(os.path.join(self.store, "config")).lower():
+                raise SnapshotError(f"{self.store} does not use SHA-1 object names")
         elif os.path.isdir(self.store):
             self._initialise(self.store)
         else:
-            unfinished = os.path.join(os.path.dirname(self.store), f".{self.place.id}.{os.getpid()}")
+            unfinished = os.path.join(os.path.dirname(self.store), f".{self.location.id}.{os.getpid()}")
             os.makedirs(unfinished, exist_ok=True)
             self._initialise(unfinished)
             os.rename(unfinished, self.store)
 
     def _initialise(self, folder: str) -> None:
-        git = Git(folder, surroundings(GIT_DIR=folder, GIT_WORK_TREE=self.place.sandbox))
+        git = Git(folder, git_environment(GIT_DIR=folder, GIT_WORK_TREE=self.location.sandbox))
         git.run("init", "--quiet", "--template=", "--object-format=sha1")
         git.run("config", "core.autocrlf", "false")
 
-    def _check_format(self) -> None:
-        if b"objectformat" in read_or_empty(os.path.join(self.store, "config")).lower():
-            raise SnapshotError(f"{self.store} is kept in a format other than SHA-1")
-
-    def _borrow(self, objects: str) -> None:
-        """Have git look into the user's repository before it stores a file again."""
+    def _add_alternates(self, objects: str) -> None:
+        """Let git use the objects of the user's repository instead of storing them again."""
         if not objects or "\n" in objects:
             return
         path = os.path.join(self.store, "objects", "info", "alternates")
-        known = _lines(path)
+        known = [os.fsdecode(line) for line in read_or_empty(path).split(b"\n") if line]
         if objects not in known:
             self.disk.replace(path, b"".join(os.fsencode(line) + b"\n" for line in (*known, objects)))
 
-    def _make_bench(self, facts: RepoSettings) -> None:
-        settings = [("repositoryformatversion", "0"), ("bare", "false"), *facts.disk]
-        if facts.excludes_file:
-            settings.append(("excludesfile", _quoted(facts.excludes_file)))
+    def _make_work_dir(self) -> None:
+        settings = [("repositoryformatversion", "0"), ("bare", "false"), *self.settings.disk]
+        if self.settings.excludes_file:
+            settings.append(("excludesfile", _quoted(self.settings.excludes_file)))
         config = "[core]\n" + "".join(f"\t{name} = {value}\n" for name, value in settings)
-        self.disk.make_folder(os.path.join(self.bench, "refs"))
+        self.disk.make_folder(os.path.join(self.work_dir, "refs"))
         self._put("HEAD", b"ref: refs/heads/none\n")
         self._put("config", os.fsencode(config))
         self._put("info/attributes", _RAW)
         self.refresh_rules()
 
     def refresh_rules(self) -> bool:
-        """Ignore what the user's repository ignores by a list that is not checked in; whether that has changed."""
-        return self._put("info/exclude", read_or_empty(self.facts.exclude))
+        """Copy ``info/exclude`` of the user's repository; returns whether it has changed."""
+        return self._put("info/exclude", read_or_empty(self.settings.exclude))
 
     def _put(self, name: str, data: bytes) -> bool:
-        path = os.path.join(self.bench, *name.split("/"))
+        path = os.path.join(self.work_dir, *name.split("/"))
         if os.path.exists(path) and read_or_empty(path) == data:
             return False
         self.disk.replace(path, data)
@@ -180,8 +179,11 @@ class Repository:
 
 
 def data_folder(store: Store) -> str:
-    """The data folder that a store belongs to. One that belongs to none has a folder of its own among our state: in
-    that of another store, whoever tidies up there would take its snapshots for forgotten ones."""
+    """Return the data folder that a store belongs to.
+
+    A store outside any data folder gets a folder below our state folder: in the folder of another store, tidying would
+    delete its snapshots as unreferenced.
+    """
     if os.path.basename(store.place) == "storage" or os.path.isfile(store.place):
         return os.path.dirname(store.place)
     if os.path.isdir(os.path.join(store.place, "storage")):
@@ -189,16 +191,16 @@ def data_folder(store: Store) -> str:
     return os.path.join(paths.state(), "stores", digest(store.id))
 
 
-def facts_of(sandbox: str) -> RepoSettings:
-    """Look at the user's repository, without touching it. One that git will not look at has no facts."""
-    git = Git(sandbox, surroundings(alone=False))
+def repo_settings(sandbox: str) -> RepoSettings:
+    """Read the settings of the user's repository; empty if git refuses to read it."""
+    git = Git(sandbox, git_environment(isolated=False))
     try:
         shown = git.run("rev-parse", "--show-object-format", "--git-path", "objects", "--git-path", "info/exclude")
     except SnapshotError:
         return RepoSettings()
     kind, objects, exclude = (os.fsdecode(line) for line in shown.split(b"\n")[:3])
-    settings = _settings(git)
-    disk = tuple((name, settings[name]) for name in _CARRIED if settings.get(name) in ("true", "false"))
+    settings = _core_settings(git)
+    disk = tuple((name, settings[name]) for name in _DISK_SETTINGS if settings.get(name) in ("true", "false"))
     return RepoSettings(
         objects=os.path.abspath(os.path.join(sandbox, objects)) if kind == "sha1" else "",
         exclude=os.path.abspath(os.path.join(sandbox, exclude)),
@@ -207,8 +209,8 @@ def facts_of(sandbox: str) -> RepoSettings:
     )
 
 
-def _settings(git: Git) -> dict[str, str]:
-    """The user's ``core.*`` settings, the last of each."""
+def _core_settings(git: Git) -> dict[str, str]:
+    """Return the user's ``core.*`` settings; of several values, the last."""
     try:
         shown = split(git.run("config", "-z", "--get-regexp", r"^core\."))
     except SnapshotError:
@@ -219,7 +221,3 @@ def _settings(git: Git) -> dict[str, str]:
 
 def _quoted(path: str) -> str:
     return '"' + path.replace("\\", "\\\\").replace('"', '\\"') + '"'
-
-
-def _lines(path: str) -> list[str]:
-    return [os.fsdecode(line) for line in read_or_empty(path).split(b"\n") if line]

@@ -1,34 +1,85 @@
-"""Going back in a session, and forth again: its messages and the files it changed.
+"""Revert and unrevert: go back to before a message, with the files that were changed since, and undo that.
 
-A revert hides everything from a message (or a part of one) on, and puts the files that were changed since back to what
-they were. It stands until it is undone, moved to another point, or made final by the next prompt. No other file is
-touched, and none that someone else has changed in the meantime unless the caller insists.
+A revert hides everything from a message (or a part of one) on, and restores the files that the session changed since.
+It stays in effect until it is undone, moved to another point, or committed by the next prompt. No other file is
+touched, and no file that was changed outside the session unless the caller forces it.
 """
 
 from __future__ import annotations
 
+import errno
+import logging
+import os
 from contextlib import nullcontext
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
+from ..errors import SnapshotError, WriteError
+from ..records import as_list, as_object
 from ..storage.disk import Disk
-from .journal import RevertJournal
-from .reversal import RevertDeps, RevertOperation, RevertPreview, RevertResult
-from .revert_plan import RevertPlan, find_point, recorded_point
+from .changes import ChangeCollector, file_histories
+from .diffs import history_diffs_or_empty, record_summary
+from .files import ProjectFolder, delete_file, file_state, read_file_or_link, temp_path_for, write_file
+from .originals import Originals
+from .revert_journal import MESSAGES_FILE, FileContents, JournalEntry, JournalRecord, RevertJournal, RevertTrash
+from .revert_plan import PlannedFile, RevertedFile, RevertPlan, RevertPlanner, find_point, message_index, recorded_point
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from contextlib import AbstractContextManager
+    from types import TracebackType
 
     from ..events import Event, Publish
+    from ..records import Document, Session
     from ..sessions import Sessions
     from ..storage.protocol import Leases, StoredMessage
+    from .revert_plan import RevertPoint
     from .snapshots import Snapshots
 
-__all__ = ["RevertPreview", "RevertResult", "Reverts"]
+log = logging.getLogger("opensesh.workspace")
+_PERMANENT_ERRORS = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENAMETOOLONG, errno.ETXTBSY)
+"""Errors that trying again does not solve. Such a file is left alone, so that it does not block all others."""
+
+
+class RevertPreview(NamedTuple):
+    """What a revert, or the undoing of one, would do."""
+
+    session_id: str
+    revert: Document | None
+    """The point, as the session's record will store it; ``None`` when a revert is undone."""
+    hidden: tuple[str, ...]
+    """The ids of the messages that will be hidden; the first may stay in part."""
+    plan: RevertPlan
+    outside: tuple[str, ...] = ()
+    """Files that the session changed outside its project. They are left alone."""
+    unwatched: tuple[str, ...] = ()
+    """Shell commands whose changes are unknown and stay."""
+
+    @property
+    def document(self) -> Document:
+        """For JSON output."""
+        return {
+            "sessionID": self.session_id,
+            "revert": self.revert,
+            "messages": list(self.hidden),
+            "files": [file.document for file in self.plan.files],
+            "outside": list(self.outside),
+            "commands": list(self.unwatched),
+        }
+
+
+class RevertResult(NamedTuple):
+    """What a revert did."""
+
+    session: Session
+    preview: RevertPreview
+    left_alone: tuple[PlannedFile, ...] = ()
+    """Files that could not be restored, with the reason."""
+    kept: str = ""
+    """The folder with copies of files that were overwritten by force; empty if there are none."""
 
 
 class Reverts:
-    """Reverts of the sessions of one place. Synchronous; whoever runs an event loop calls it from a thread."""
+    """Reverts of the sessions of one project. Synchronous: call it from a thread if an event loop runs."""
 
     def __init__(
         self,
@@ -40,90 +91,337 @@ class Reverts:
         disk: Disk | None = None,
         state: str | None = None,
     ) -> None:
-        """With ``leases``, a session that someone runs is :class:`~opensesh.errors.BusyError`; a caller who runs it
-        himself
-        passes none."""
-        self._tools = RevertDeps(sessions, snapshots, publish or _nobody, disk or Disk(), state)
+        """With ``leases``, a session that is being run raises :class:`~opensesh.errors.BusyError`. A caller that runs
+        the session itself passes none."""
+        self.sessions = sessions
+        self.snapshots = snapshots
+        self.publish: Publish = publish or _ignore_event
+        self.disk = disk or Disk()
+        self.state = state
         self._leases = leases
 
     def preview(self, session_id: str, message_id: str, part_id: str | None = None) -> RevertPreview:
-        """What :meth:`revert` would do. Touches nothing."""
-        with RevertOperation(self._tools, session_id) as reversal:
-            return reversal.back(find_point(reversal.history, message_id, part_id))
+        """Return what :meth:`revert` would do. Changes nothing."""
+        with _RevertOperation(self, session_id) as operation:
+            return operation.plan_revert(find_point(operation.history, message_id, part_id))
 
     def preview_unrevert(self, session_id: str) -> RevertPreview:
-        """What :meth:`unrevert` would do. Touches nothing."""
-        with RevertOperation(self._tools, session_id) as reversal:
-            return reversal.forth()
+        """Return what :meth:`unrevert` would do. Changes nothing."""
+        with _RevertOperation(self, session_id) as operation:
+            return operation.plan_unrevert()
 
     def revert(
         self, session_id: str, message_id: str, part_id: str | None = None, *, force: bool = False, files: bool = True
     ) -> RevertResult:
-        """Go back to before a message, or a part of one. From a revert that stands this moves on, in either direction.
+        """Go back to before a message, or a part of one. A session that is already reverted moves to the new point.
 
-        Raises :class:`~opensesh.errors.RevertConflictError`, and touches nothing, when someone else changed one of
-        the files;
-        ``force`` goes on all the same: what they held is then part of what can be brought back. Without ``files`` only
-        the conversation goes back; a revert that took files along goes on doing so.
+        Raises :class:`~opensesh.errors.RevertConflictError`, and changes nothing, if a file was changed outside the
+        session; ``force`` overwrites it, and what it held can be restored. Without ``files`` only the conversation is
+        reverted, unless a revert that changed files is in effect.
         """
-        with self._owned(session_id), RevertOperation(self._tools, session_id) as reversal:
-            reversal.recover()
-            preview = reversal.back(find_point(reversal.history, message_id, part_id))
-            if not files and not reversal.took_files:
-                return RevertResult(reversal.mark(preview), preview._replace(plan=RevertPlan()))
+        with self._leased(session_id), _RevertOperation(self, session_id) as operation:
+            operation.recover()
+            preview = operation.plan_revert(find_point(operation.history, message_id, part_id))
+            if not files and not operation.reverted_files():
+                session = self.sessions.update(session_id, lambda info: info.update(revert=preview.revert or {}))
+                return RevertResult(session, preview._replace(plan=RevertPlan()))
             if not force:
                 preview.plan.refuse_conflicts()
-            return reversal.carry_out(preview)
+            return operation.apply(preview)
 
     def unrevert(self, session_id: str, *, force: bool = False) -> RevertResult:
-        """Undo a revert: the messages and the files are back. A session that is not reverted stays as it is.
+        """Undo a revert: restore messages and files. A session that is not reverted stays as it is.
 
         Raises :class:`~opensesh.errors.RevertConflictError` as :meth:`revert` does.
         """
-        with self._owned(session_id), RevertOperation(self._tools, session_id) as reversal:
-            reversal.recover()
-            preview = reversal.forth()
-            if reversal.session.revert is None:
-                return RevertResult(reversal.session, preview)
+        with self._leased(session_id), _RevertOperation(self, session_id) as operation:
+            operation.recover()
+            preview = operation.plan_unrevert()
+            if operation.session.revert is None:
+                return RevertResult(operation.session, preview)
             if not force:
                 preview.plan.refuse_conflicts()
-            return reversal.carry_out(preview)
+            return operation.apply(preview)
 
     def recover(self, session_id: str) -> bool:
-        """Finish what a process that died had begun; whether there was anything.
+        """Complete a revert that a dead process began; returns whether there was one.
 
-        Whoever runs the session calls this first.
+        A runner of the session calls this first.
         """
         if self._journal(session_id).next is None:
             return False
-        with self._owned(session_id), RevertOperation(self._tools, session_id) as reversal:
-            return reversal.recover()
+        with self._leased(session_id), _RevertOperation(self, session_id) as operation:
+            return operation.recover()
 
     def remaining(self, session_id: str) -> Sequence[StoredMessage]:
-        """A session's messages without those that a revert hides, if one stands: what :meth:`cleanup` would leave."""
-        standing = self._tools.sessions.get(session_id).revert
-        history = self._tools.sessions.messages(session_id)
-        point = recorded_point(history, standing) if standing is not None else None
+        """Return a session's messages without those that a revert hides: what :meth:`cleanup` would leave."""
+        revert = self.sessions.get(session_id).revert
+        history = self.sessions.messages(session_id)
+        point = recorded_point(history, revert) if revert is not None else None
         return history if point is None else point.before(history)
 
     def cleanup(self, session_id: str) -> list[str]:
-        """Make a revert final, as the next prompt does: what it hides is moved to the trash. The messages' ids.
+        """Commit a revert, as the next prompt does: move what it hides to the trash. Returns the ids of the messages.
 
-        For whoever runs the session. Interrupted, it can be run again. Costs next to nothing where there is no revert.
+        For the runner of the session. Can be repeated after an interruption. Cheap if there is no revert.
         """
-        standing = self._tools.sessions.get(session_id).revert
-        if standing is None and self._journal(session_id).next is None:
+        if self.sessions.get(session_id).revert is None and self._journal(session_id).next is None:
             return []
-        with RevertOperation(self._tools, session_id) as reversal:
-            reversal.recover()
-            return reversal.make_final()
+        with _RevertOperation(self, session_id) as operation:
+            operation.recover()
+            return operation.commit()
 
     def _journal(self, session_id: str) -> RevertJournal:
-        return RevertJournal(self._tools.sessions.store, session_id, state=self._tools.state, disk=self._tools.disk)
+        return RevertJournal(self.sessions.store, session_id, state=self.state, disk=self.disk)
 
-    def _owned(self, session_id: str) -> AbstractContextManager[object]:
+    def _leased(self, session_id: str) -> AbstractContextManager[object]:
         return self._leases.acquire(session_id, "opensesh revert") if self._leases is not None else nullcontext()
 
 
-def _nobody(_: Event) -> None:
-    """Without a bus there is nobody to tell."""
+class _RevertOperation:
+    """One revert, unrevert or commit of a session, until the end of the ``with`` block."""
+
+    def __init__(self, reverts: Reverts, session_id: str) -> None:
+        sessions, snapshots, state, disk = reverts.sessions, reverts.snapshots, reverts.state, reverts.disk
+        self._publish = reverts.publish
+        self._disk = disk
+        self._sessions = sessions
+        self._snapshots = snapshots
+        self._folder = ProjectFolder(snapshots.location)
+        self._journal = RevertJournal(sessions.store, session_id, state=state, disk=disk)
+        has_snapshots = snapshots.readable and os.path.isdir(snapshots.repository.store)
+        self._objects = snapshots.objects() if has_snapshots else None
+        self._originals = Originals(sessions.store, state=state)
+        self._trash = RevertTrash(sessions, state=state, disk=disk)
+        self._contents = FileContents(self._objects, self._journal, self._originals)
+        self._modes = snapshots.repository.trusts_modes() if snapshots.readable else os.name != "nt"
+        self._planner = RevertPlanner(self._folder, self._contents, modes=self._modes)
+        self.session = sessions.get(session_id)
+        self.history: Sequence[StoredMessage] = sessions.messages(session_id)
+
+    def __enter__(self) -> _RevertOperation:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._objects is not None:
+            self._objects.close()
+
+    # -- planning ------------------------------------------------------------------------------------------------------
+
+    def plan_revert(self, point: RevertPoint) -> RevertPreview:
+        """Plan to go back to ``point``."""
+        collector = self._collector()
+        plan = self._planner.plan_revert(collector.since(self.history, point), self.reverted_files())
+        hidden = tuple(str(message.info["id"]) for message in self.history[point.message :])
+        outside, unwatched = tuple(collector.outside), tuple(collector.unwatched)
+        return RevertPreview(self.session.id, point.record(self.history), hidden, plan, outside, unwatched)
+
+    def plan_unrevert(self) -> RevertPreview:
+        """Plan to undo the revert that is in effect."""
+        return RevertPreview(self.session.id, None, (), self._planner.plan_unrevert(self.reverted_files()))
+
+    def reverted_files(self) -> Mapping[str, RevertedFile]:
+        """Return what the revert that is in effect did: from our journal or, if OpenCode did it, reconstructed."""
+        revert, standing = self.session.revert, self._journal.standing
+        if standing is not None and standing.matches(revert):
+            return {entry.name: RevertedFile(entry.origin, entry.becomes) for entry in standing.files}
+        point = recorded_point(self.history, revert) if revert is not None else None
+        if revert is None or revert.snapshot is None or point is None or self._objects is None:
+            return {}
+        changes = [change for change in self._collector().since(self.history, point) if change.in_snapshot]
+        reverted: dict[str, RevertedFile] = {}
+        for name, history in file_histories(changes).items():
+            origin = self._objects.state(revert.snapshot, name)
+            becomes = self._planner.resolve(history.before, self._folder.path(name))
+            if origin is not None and becomes is not None:
+                reverted[name] = RevertedFile(origin, becomes)
+        return reverted
+
+    def _collector(self) -> ChangeCollector:
+        return ChangeCollector(self._folder, self._objects, self._sessions.messages, self._originals)
+
+    # -- applying ------------------------------------------------------------------------------------------------------
+
+    def apply(self, preview: RevertPreview) -> RevertResult:
+        """Carry out a plan: write the journal, then the session's record, then the files."""
+        record = self._journal_record(preview)
+        # An unrevert restores only what was there before the revert, so what is overwritten by force is copied.
+        overwritten = {
+            file.name: read_file_or_link(self._folder.path(file.name))
+            for file in preview.plan.conflicts
+            if file.was.oid
+        }
+        kept = self._trash.add_files(self.session.id, overwritten) if overwritten else ""
+        self._journal.begin(record, self._contents, self._folder.root)
+        if record.kind == "revert":
+            # From now on every reader of the session, OpenCode included, knows which snapshot has everything.
+            self._sessions.update(self.session.id, lambda info: info.update(revert=record.document))
+        missed = self._change_files(record)
+        return RevertResult(self._finish(record), preview, (*preview.plan.lost, *missed), kept)
+
+    def recover(self) -> bool:
+        """Complete what was begun; returns whether there was anything."""
+        record = self._journal.next
+        if record is None:
+            return False
+        if record.matches(self.session.revert):
+            self._change_files(record)
+            self.session = self._finish(record)
+        elif record.kind == "unrevert" and self.session.revert is None:
+            self._journal.clear()
+        else:
+            self._journal.abandon()  # the session's record was not written yet, so no file was changed
+        return True
+
+    def _journal_record(self, preview: RevertPreview) -> JournalRecord:
+        files = tuple(
+            JournalEntry(name=file.name, was=file.was, becomes=file.becomes, origin=file.origin)
+            for file in preview.plan.files
+            if file.verdict != "lost"
+        )
+        revert = self.session.revert
+        if preview.revert is None and revert is not None:
+            return JournalRecord(
+                kind="unrevert",
+                message_id=revert.message_id,
+                part_id=revert.part_id,
+                snapshot=revert.snapshot,
+                files=files,
+            )
+        point = preview.revert or {}
+        snapshot = revert.snapshot if revert is not None and revert.snapshot else self._snapshots.track()
+        return JournalRecord(
+            kind="revert",
+            message_id=point["messageID"],
+            part_id=point.get("partID"),
+            snapshot=snapshot,
+            files=files,
+        )
+
+    def _change_files(self, record: JournalRecord) -> list[PlannedFile]:
+        """Bring every file to its new state; returns those that could not be changed."""
+        missed: list[PlannedFile] = []
+        # Deletions first: a folder may replace a file, and a file a folder.
+        for entry in sorted(record.files, key=lambda entry: bool(entry.becomes.oid)):
+            path = self._folder.path(entry.name)
+            now = file_state(path, modes=self._modes)
+            if now.fits(entry.becomes):
+                continue
+            data = self._contents.get(entry.becomes.oid) if entry.becomes.oid else b""
+            if data is None:
+                refusal = "its content is gone"
+            elif not now.fits(entry.was):
+                refusal = "changed at this very moment"
+            else:
+                refusal = self._change_file(entry, data)
+            if refusal:
+                self._disk.discard(temp_path_for(path, entry.becomes))
+                missed.append(PlannedFile(entry.name, "lost", now, now, entry.origin, refusal))
+        return missed
+
+    def _change_file(self, entry: JournalEntry, data: bytes) -> str:
+        """Write or delete one file; returns the reason if that is not permitted."""
+        try:
+            if entry.becomes.oid:
+                write_file(self._disk, self._folder.path(entry.name), entry.becomes, data)
+            else:
+                delete_file(self._disk, self._folder.root, entry.name, keep=self._folder.directory)
+        except WriteError as error:
+            if error.data.get("errno") not in _PERMANENT_ERRORS:
+                raise
+            return f"it cannot be written: {os.strerror(error.data['errno'])}"
+        return ""
+
+    def _finish(self, record: JournalRecord) -> Session:
+        """Update the session's record and summary after the files are changed."""
+        if record.kind == "unrevert":
+            session = self._summarize(self.history, lambda info: info.pop("revert", None))
+            self._journal.clear()
+            return session
+        document = record.document
+        if record.snapshot:
+            document["diff"] = self._diff_since(record.snapshot)
+        hidden = self.history[message_index(self.history, record.message_id) :]
+        session = self._summarize(hidden, lambda info: info.update(revert=document))
+        self._journal.finish()
+        return session
+
+    def _diff_since(self, snapshot: str) -> str:
+        """Return the diff that clients show; empty if it cannot be made."""
+        try:
+            now = self._snapshots.track()
+            return self._snapshots.text(snapshot, now) if now else ""
+        except SnapshotError as error:
+            log.warning("%s", error)
+            return ""
+
+    def _summarize(self, messages: Sequence[StoredMessage], change: Callable[[Document], object]) -> Session:
+        diffs = history_diffs_or_empty(messages, self._snapshots, self._originals)
+        return record_summary(self._sessions, self.session.id, diffs, change=change, publish=self._publish)
+
+    # -- committing ----------------------------------------------------------------------------------------------------
+
+    def commit(self) -> list[str]:
+        """Remove what the revert hides; returns the ids of the removed messages."""
+        revert = self.session.revert
+        if revert is None:
+            return []
+        point = recorded_point(self.history, revert)
+        hidden = point.after(self.history) if point is not None else []
+        removed: list[str] = []
+        if hidden:
+            folder = self._trash.add_messages(self.session.id, self.session.document["revert"], hidden)
+            removed = self._remove(hidden, keep_first=bool(point and point.part))
+            self._journal.move_to(folder)
+            log.warning(
+                "the revert of %s is final: moved %d message%s to %s "
+                "('opensesh session fork %s --reverted' creates a session with them)",
+                self.session.id,
+                len(hidden),
+                "" if len(hidden) == 1 else "s",
+                os.path.join(folder, MESSAGES_FILE),
+                self.session.id,
+            )
+        self._update_session(hidden)
+        self._journal.clear()
+        return removed
+
+    def _update_session(self, hidden: Sequence[StoredMessage]) -> None:
+        """Derive the todo list and the summary from the messages that are left, and drop the revert."""
+        rest = self._sessions.messages(self.session.id)
+        if _last_todos(hidden) is not None:
+            self._sessions.set_todos(self.session.id, _last_todos(rest) or [])
+        if "summary" in self.session.document:
+            self._summarize(rest, lambda info: info.pop("revert", None))
+        else:
+            self._sessions.update(self.session.id, lambda info: info.pop("revert", None))
+
+    def _remove(self, hidden: Sequence[StoredMessage], *, keep_first: bool) -> list[str]:
+        # The last first: as long as the first message is there, an interrupted commit can be repeated.
+        removed: list[str] = []
+        for number, message in reversed(list(enumerate(hidden))):
+            message_id = str(message.info["id"])
+            if number == 0 and keep_first:
+                for part in reversed(message.parts):
+                    self._sessions.remove_part(self.session.id, message_id, part["id"])
+            else:
+                self._sessions.remove_message(self.session.id, message_id)
+                removed.append(message_id)
+        return removed[::-1]
+
+
+def _last_todos(messages: Sequence[StoredMessage]) -> list[Document] | None:
+    """Return the todo list that was written last; ``None`` if there is none."""
+    for message in reversed(messages):
+        for part in reversed(message.parts):
+            state = as_object(part.get("state")) or {}
+            todos = as_list((as_object(state.get("metadata")) or {}).get("todos"))
+            if part.get("tool") == "todowrite" and state.get("status") == "completed" and todos is not None:
+                return [todo for todo in map(as_object, todos) if todo is not None]
+    return None
+
+
+def _ignore_event(event: Event) -> None:
+    """Without a bus, events are dropped."""

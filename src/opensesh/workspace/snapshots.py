@@ -1,8 +1,7 @@
-"""Snapshots of the files a session works on: taken beside the user's repository, never in it.
+"""Snapshots of the files a session works on, stored outside the user's repository.
 
-A snapshot is a git tree: the files below the project's directory as they are on disk, byte for byte. What the project
-ignores is left out, and so are large files that git does not track and repositories within the repository. Links are
-kept as links. Folders are known by the files in them, so an empty one is not.
+A snapshot is a git tree: the files below the project's directory, byte for byte. Ignored files are left out, and so are
+large files that git does not track and nested repositories. Links are stored as links. Empty folders are not stored.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from ..errors import OpenseshError, SnapshotError
 from ..storage import paths
 from . import diffs
-from .git import Git, SnapshotObjects, join, split, surroundings
+from .git import Git, SnapshotObjects, git_environment, join, split
 from .repository import Repository
 
 if TYPE_CHECKING:
@@ -29,10 +28,11 @@ if TYPE_CHECKING:
     from ..records import Document
 
 log = logging.getLogger("opensesh.workspace")
-_DAY = 86_400
-_REMEMBERED = 256
-_CLOCK = 0.1
-"""Seconds by which a disk's clock may be behind."""
+_DAY_SECONDS = 86_400
+_MAX_REMEMBERED = 256
+_CLOCK_TOLERANCE_SECONDS = 0.1
+"""How far a disk's clock may be behind."""
+_MAX_ARGUMENT_CHARACTERS = 50_000
 
 
 class Patch(NamedTuple):
@@ -40,20 +40,20 @@ class Patch(NamedTuple):
 
     hash: str
     files: tuple[str, ...] = ()
-    """By absolute path."""
+    """Absolute paths."""
 
 
 class _Taken(NamedTuple):
-    """What a snapshot could not hold, for as long as this process remembers."""
+    """What this process remembers of a snapshot it took: when, and which files were too large for it."""
 
     moment: float
     large: frozenset[str]
 
 
 class PendingSnapshot:
-    """A snapshot being taken, in a thread of its own: begin it early, await it when the first tool is about to run.
+    """A snapshot that is being taken in a thread: begin it early, await it before the first tool runs.
 
-    Its tree is ``None`` if there is none: snapshots are off, the attempt failed, or nobody had the patience.
+    The result is ``None`` if there is no snapshot: they are off, the attempt failed, or it took too long.
     """
 
     def __init__(self, future: Future[str | None] | None) -> None:
@@ -61,13 +61,13 @@ class PendingSnapshot:
 
     @property
     def done(self) -> bool:
-        """Whether awaiting it takes no time."""
+        """Whether awaiting it returns at once."""
         return self._future is None or self._future.done()
 
-    async def result(self, seconds: float | None = None) -> str | None:
-        """The snapshot; ``None`` after so many seconds, and from then on: files may have changed under it.
+    async def result(self, timeout_seconds: float | None = None) -> str | None:
+        """Return the snapshot; ``None`` after ``timeout_seconds``, and from then on, because files may have changed.
 
-        A caller that is cancelled leaves the snapshot to whoever else awaits it.
+        Cancelling a caller does not cancel the snapshot.
         """
         if self._future is None:
             return None
@@ -75,9 +75,9 @@ class PendingSnapshot:
 
         waiting = asyncio.wrap_future(self._future)
         try:
-            return await asyncio.wait_for(asyncio.shield(waiting), seconds)
+            return await asyncio.wait_for(asyncio.shield(waiting), timeout_seconds)
         except TimeoutError:
-            log.warning("a snapshot took longer than %g s; going on without", seconds)
+            log.warning("a snapshot took longer than %g s; continuing without it", timeout_seconds)
             self._future = None
             return None
 
@@ -86,41 +86,41 @@ class PendingSnapshot:
 
 
 class Snapshots:
-    """The snapshots of one place. Safe to use from several threads and, on one checkout, from several processes.
+    """The snapshots of one project. Safe for several threads and, on one checkout, for several processes.
 
-    Where there can be none (no repository, no git, turned off), every method answers as if nothing ever changed, and
-    :attr:`note` says why.
+    Where there can be none (no repository, no git, turned off), all methods behave as if nothing ever changed, and
+    :attr:`note` gives the reason.
     """
 
     def __init__(
         self,
-        place: ProjectLocation,
+        location: ProjectLocation,
         *,
         data: str | None = None,
         state: str | None = None,
         limits: SnapshotLimits | None = None,
         enabled: bool = True,
     ) -> None:
-        """``data`` is OpenCode's data folder, ``state`` our own state folder; ``enabled`` the user's wish."""
-        self.place = place
-        self.repository = Repository(place, data=data, state=state)
+        """``data`` is OpenCode's data folder, ``state`` our state folder; ``enabled`` is the user's setting."""
+        self.location = location
+        self.repository = Repository(location, data=data, state=state)
         self.limits = limits or SnapshotLimits()
-        self.note = _why_not(place)
-        """Why there are none, or what the last one leaves out; ``None`` if all is well."""
+        self.note = _unavailable_reason(location)
+        """Why there are none, or what the last one leaves out; ``None`` if nothing is wrong."""
         self.readable = self.note is None
-        """Whether snapshots that were taken can be looked into."""
+        """Whether existing snapshots can be read."""
         self.enabled = self.readable and enabled
-        """Whether new ones are taken."""
+        """Whether new snapshots are taken."""
         if self.readable and not enabled:
             self.note = "snapshots are turned off"
-        self._turn = threading.RLock()
-        self._hiring = threading.Lock()
+        self._lock = threading.RLock()
+        self._executor_lock = threading.Lock()
         self._git: Git | None = None
         self._last: tuple[object, str] | None = None
         self._taken: OrderedDict[str, _Taken] = OrderedDict()
         self._ignored: set[str] = set()
         self._pinned: set[tuple[int, str]] = set()
-        self._worker: ThreadPoolExecutor | None = None
+        self._executor: ThreadPoolExecutor | None = None
 
     # -- taking --------------------------------------------------------------------------------------------------------
 
@@ -128,19 +128,19 @@ class Snapshots:
         """Start taking a snapshot and return at once."""
         if not self.enabled:
             return PendingSnapshot(None)
-        with self._hiring:
-            if self._worker is None:
+        with self._executor_lock:
+            if self._executor is None:
                 from concurrent.futures import ThreadPoolExecutor
 
-                self._worker = ThreadPoolExecutor(1, "opensesh-snapshot")
-            return PendingSnapshot(self._worker.submit(self.track))
+                self._executor = ThreadPoolExecutor(1, "opensesh-snapshot")
+            return PendingSnapshot(self._executor.submit(self.track))
 
     def track(self) -> str | None:
-        """Take a snapshot; its tree, or ``None`` and a :attr:`note`. Never raises for what git or the disk refuse."""
+        """Take a snapshot and return its tree; on any failure of git or the disk, ``None`` and a :attr:`note`."""
         if not self.enabled:
             return None
         try:
-            with self._turn:
+            with self._lock:
                 return self._take()
         except (OpenseshError, OSError) as error:
             self.note = f"no snapshot was taken: {error}"
@@ -148,33 +148,32 @@ class Snapshots:
             return None
 
     def close(self) -> None:
-        """Wait for what was begun."""
-        with self._hiring:
-            worker, self._worker = self._worker, None
-        if worker is not None:
-            worker.shutdown()
+        """Wait for snapshots that were begun."""
+        with self._executor_lock:
+            executor, self._executor = self._executor, None
+        if executor is not None:
+            executor.shutdown()
 
     # -- comparing -----------------------------------------------------------------------------------------------------
 
     def changed(self, before: str, after: str) -> Patch:
-        """The files that differ between two snapshots; none if one of them is no longer there.
+        """Return the files that differ between two snapshots; none if either no longer exists.
 
-        A file that the first snapshot could not see, though it was there, does not count: to go back to that snapshot
-        would be to delete it.
+        A file that existed but was left out of the first snapshot is not listed: reverting would delete it.
         """
         if before == after or not self.readable:
             return Patch(before)
         try:
-            found = diffs.changes(self.repository.reader(), before, after, self.scope)
+            files = diffs.changed_files(self.repository.reader(), before, after, self.scope)
         except SnapshotError as error:
             log.warning("%s", error)
             return Patch(before)
-        unseen = self._unseen(before, after, found)
-        names = [each.name for each in found if each.name not in unseen]
-        return Patch(before, tuple(os.path.join(self.place.sandbox, name) for name in names))
+        unseen = self._unseen(before, after, files)
+        names = [file.name for file in files if file.name not in unseen]
+        return Patch(before, tuple(os.path.join(self.location.sandbox, name) for name in names))
 
     def diff(self, before: str, after: str) -> list[Document]:
-        """The files that differ between two snapshots, with both texts, as OpenCode keeps them."""
+        """Return the files that differ between two snapshots, with both texts, as OpenCode stores them."""
         if before == after or not self.readable:
             return []
         return diffs.file_diffs(
@@ -182,27 +181,27 @@ class Snapshots:
         )
 
     def text(self, before: str, after: str) -> str:
-        """The difference between two snapshots as a unified diff."""
+        """Return the difference between two snapshots as a unified diff."""
         if before == after or not self.readable:
             return ""
-        return diffs.unified(self.repository.reader(), before, after, self.scope)
+        return diffs.unified_diff(self.repository.reader(), before, after, self.scope)
 
     def objects(self) -> SnapshotObjects:
-        """A look into the snapshots."""
+        """Return a reader for the content of snapshots."""
         return SnapshotObjects(self.repository.reader(), empty=not os.path.isdir(self.repository.store))
 
     @property
     def git(self) -> Git:
-        """Git on our bench, set up when first needed."""
-        with self._turn:
+        """Git with our index, set up on first use."""
+        with self._lock:
             if self._git is None:
                 self._git = self.repository.prepare()
             return self._git
 
     @property
     def scope(self) -> str:
-        """The directory, relative to the checkout: ``.`` for all of it."""
-        directory, sandbox = os.path.realpath(self.place.directory), os.path.realpath(self.place.sandbox)
+        """The directory relative to the checkout; ``.`` for all of it."""
+        directory, sandbox = os.path.realpath(self.location.directory), os.path.realpath(self.location.sandbox)
         return os.path.relpath(directory, sandbox).replace(os.sep, "/")
 
     # -- inside --------------------------------------------------------------------------------------------------------
@@ -211,7 +210,13 @@ class Snapshots:
         first = self._git is None
         git = self.git
         if first:
-            self._refuse_over_quota()
+            size = self.repository.size()
+            if size > self.limits.store:
+                self.enabled = False
+                raise SnapshotError(
+                    f"the snapshots of this project take {size / 1e9:.1f} GB of at most {self.limits.store / 1e9:.1f} "
+                    "GB; 'opensesh doctor --tidy' deletes those that no session needs"
+                )
         moment = time.time()
         with self.repository.index_lock().exclusive("index"):
             self.repository.drop_stale_lock()
@@ -222,95 +227,81 @@ class Snapshots:
                 if "status" not in error.data:
                     raise
                 # Git failed: the index may be damaged, or name files that the user's repository has dropped since.
-                log.info("the index is made anew: %s", error)
+                log.info("the index is rebuilt: %s", error)
                 self.repository.drop_index()
                 tree, scan = self._tree(git, first=True)
-        self._pin(tree, int(moment) // _DAY)
+        pin = (int(moment) // _DAY_SECONDS, tree)
+        if pin not in self._pinned:
+            self.repository.pin(tree, pin[0])
+            self._pinned.add(pin)
         self._ignored = (self._ignored | set(scan.ignored)).difference(scan.changed)
-        self._remember(tree, _Taken(moment, frozenset(scan.large)))
+        self._taken[tree] = _Taken(moment, frozenset(scan.large))
+        self._taken.move_to_end(tree)
+        while len(self._taken) > _MAX_REMEMBERED:
+            self._taken.popitem(last=False)
         self.note = _left_out(scan, self.limits)
         return tree
 
     def _tree(self, git: Git, *, first: bool) -> tuple[str, WorkTreeScan]:
-        scan = scan_work_tree(git, self.place, self.limits, first=first)
-        if scan.changed or scan.gone or self._last is None or self._last[0] != self._mark():
-            update_index(git, scan, self.place.sandbox)
+        scan = scan_work_tree(git, self.location, self.limits, first=first)
+        if scan.changed or scan.gone or self._last is None or self._last[0] != self._index_mark():
+            update_index(git, scan, self.location.sandbox)
             tree = git.line("write-tree")
-            self._last = (self._mark(), tree)
+            self._last = (self._index_mark(), tree)
         return self._last[1], scan
 
-    def _mark(self) -> object:
-        """Tells whether the index is the one this process left."""
+    def _index_mark(self) -> object:
+        """Return a value that changes when another process writes the index."""
         try:
-            found = os.stat(self.repository.index)
+            info = os.stat(self.repository.index)
         except FileNotFoundError:
             return None
-        return found.st_mtime_ns, found.st_size, found.st_ino
-
-    def _pin(self, tree: str, day: int) -> None:
-        if (day, tree) not in self._pinned:
-            self.repository.pin(tree, day)
-            self._pinned.add((day, tree))
-
-    def _remember(self, tree: str, taken: _Taken) -> None:
-        self._taken[tree] = taken
-        self._taken.move_to_end(tree)
-        while len(self._taken) > _REMEMBERED:
-            self._taken.popitem(last=False)
+        return info.st_mtime_ns, info.st_size, info.st_ino
 
     def _left_out(self, before: str, after: str) -> set[str]:
-        """Files that are on disk but not in one of the snapshots, as far as this process knows: they are too large, or
-        ignored by now."""
+        """Return files that exist but were left out of a snapshot, as far as this process knows: too large, or ignored
+        since."""
         large = {name for tree in (before, after) if tree in self._taken for name in self._taken[tree].large}
         return large | self._ignored
 
-    def _unseen(self, before: str, after: str, found: Sequence[diffs.ChangedFile]) -> set[str]:
+    def _unseen(self, before: str, after: str, files: Sequence[diffs.ChangedFile]) -> set[str]:
         unseen = self._left_out(before, after)
         taken = self._taken.get(before)
-        if taken and any(os.path.basename(each.name) == ".gitignore" for each in found):
-            added = [each.name for each in found if each.letter == "A"]
-            unseen.update(name for name in added if self._older(name, taken.moment))
+        if taken and any(os.path.basename(file.name) == ".gitignore" for file in files):
+            added = [file.name for file in files if file.letter == "A"]
+            unseen.update(name for name in added if self._is_older(name, taken.moment))
         return unseen
 
-    def _older(self, name: str, moment: float) -> bool:
+    def _is_older(self, name: str, moment: float) -> bool:
         try:
-            return os.lstat(os.path.join(self.place.sandbox, name)).st_mtime < moment - _CLOCK
+            return os.lstat(os.path.join(self.location.sandbox, name)).st_mtime < moment - _CLOCK_TOLERANCE_SECONDS
         except OSError:
             return False
 
-    def _refuse_over_quota(self) -> None:
-        size = self.repository.size()
-        if size > self.limits.store:
-            self.enabled = False
-            raise SnapshotError(
-                f"the snapshots of this project take {size / 1e9:.1f} GB, more than the {self.limits.store / 1e9:.1f} "
-                "GB they may; 'opensesh doctor --tidy' gives back what no session needs any more"
-            )
 
-
-def _why_not(place: ProjectLocation) -> str | None:
+def _unavailable_reason(location: ProjectLocation) -> str | None:
     from shutil import which
 
-    if place.vcs != "git" or not os.path.lexists(os.path.join(place.sandbox, ".git")):
+    if location.vcs != "git" or not os.path.lexists(os.path.join(location.sandbox, ".git")):
         return "there are no snapshots outside of a git repository"
     if which("git") is None:
         return "there are no snapshots without git, which is not installed"
-    if os.path.realpath(place.sandbox) in (os.path.realpath(paths.home()), os.path.realpath(os.sep)):
-        return f"there are no snapshots of a whole home folder or disk ({place.sandbox})"
+    if os.path.realpath(location.sandbox) in (os.path.realpath(paths.home()), os.path.realpath(os.sep)):
+        return f"there are no snapshots of a whole home folder or disk ({location.sandbox})"
     return None
 
 
 def _left_out(scan: WorkTreeScan, limits: SnapshotLimits) -> str | None:
-    said: list[str] = []
+    groups: list[str] = []
     if scan.large:
         size = limits.file / (1 << 20)
-        said.append(f"{len(scan.large)} over {size:g} MiB that git does not track ({_few(scan.large)})")
+        groups.append(f"{len(scan.large)} over {size:g} MiB that git does not track ({_first_names(scan.large)})")
     if scan.nested:
-        said.append(f"{len(scan.nested)} that are repositories of their own ({_few(scan.nested)})")
-    return f"not in the snapshots: {'; '.join(said)}" if said else None
+        groups.append(f"{len(scan.nested)} nested repositories ({_first_names(scan.nested)})")
+    return f"not in the snapshots: {'; '.join(groups)}" if groups else None
 
 
-def _few(names: Sequence[str]) -> str:
+def _first_names(names: Sequence[str]) -> str:
     return ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")
 
 
@@ -318,7 +309,7 @@ MEBIBYTE = 1 << 20
 
 
 class SnapshotLimits(NamedTuple):
-    """How much is too much, in bytes."""
+    """Limits in bytes, unless another unit is given."""
 
     file: int = 2 * MEBIBYTE
     """A larger file is left out, unless the user's own repository has it."""
@@ -331,33 +322,38 @@ class SnapshotLimits(NamedTuple):
 
 
 class WorkTreeScan(NamedTuple):
-    """What is to be noted in the index, by names relative to the checkout."""
+    """How the files differ from the index, by names relative to the checkout."""
 
     changed: Sequence[str]
     gone: Sequence[str]
     large: Sequence[str]
     """Left out because of their size."""
     nested: Sequence[str]
-    """Left out because they are repositories of their own."""
+    """Left out because they are nested repositories."""
     ignored: Sequence[str]
-    """Left out from now on; also among those that are gone."""
+    """Left out from now on; also listed in ``gone``."""
 
 
-def scan_work_tree(git: Git, place: ProjectLocation, limits: SnapshotLimits, *, first: bool) -> WorkTreeScan:
-    """Compare the folder with the index. ``first`` has it also find files that are ignored by now."""
-    finding = Git(place.directory, git.environment).start("ls-files", "-z", "-o", "--exclude-standard", "--full-name")
+def scan_work_tree(git: Git, location: ProjectLocation, limits: SnapshotLimits, *, first: bool) -> WorkTreeScan:
+    """Compare the folder with the index, in two concurrent git processes. ``first`` also finds files ignored since."""
+    untracked = Git(location.directory, git.environment).start(
+        "ls-files", "-z", "-o", "--exclude-standard", "--full-name"
+    )
     try:
-        noticed = git.run("diff-files", "-z", "--name-status", "--no-renames", "--ignore-submodules=all")
-        modified, gone = _modified(noticed)
+        statuses = split(git.run("diff-files", "-z", "--name-status", "--no-renames", "--ignore-submodules=all"))
+        pairs = list(zip(statuses[::2], statuses[1::2], strict=True))
+        modified = [name for letter, name in pairs if letter != "D"]
+        gone = [name for letter, name in pairs if letter == "D"]
     finally:
-        found = git.finish(finding)
-    others = split(found)
+        output = git.finish(untracked)
+    others = split(output)
     ignored: list[str] = []
     if first or any(os.path.basename(name) == ".gitignore" for name in (*modified, *gone, *others)):
         ignored = git.names("ls-files", "-z", "-c", "-i", "--exclude-standard")
-    sizes = _sizes(place.sandbox, [name for name in (*modified, *others) if not name.endswith("/")])
-    large = _too_large(place, sizes, limits)
-    _refuse_too_much(place, {name: sizes[name] for name in others if name in sizes and name not in large}, limits)
+    sizes = _sizes(location.sandbox, [name for name in (*modified, *others) if not name.endswith("/")])
+    large = {name for name, size in sizes.items() if size > limits.file}
+    large -= tracked_files(location.sandbox, large)
+    _check_new_size(location, {name: sizes[name] for name in others if name in sizes and name not in large}, limits)
     left_out = large.union(ignored)
     return WorkTreeScan(
         changed=[name for name in sizes if name not in left_out],
@@ -369,72 +365,57 @@ def scan_work_tree(git: Git, place: ProjectLocation, limits: SnapshotLimits, *, 
 
 
 def update_index(git: Git, scan: WorkTreeScan, sandbox: str) -> None:
-    """Bring the index up to date."""
+    """Record the scanned changes in the index."""
     if scan.gone:
-        git.run("update-index", "-z", "--force-remove", "--stdin", given=join(scan.gone))
+        git.run("update-index", "-z", "--force-remove", "--stdin", stdin=join(scan.gone))
     if not scan.changed:
         return
     try:
         _add(git, scan.changed)
     except SnapshotError:
-        # A file that we may not read costs only itself.
-        readable = [name for name in scan.changed if _readable(os.path.join(sandbox, name))]
+        # An unreadable file is left out, without failing the snapshot.
+        paths_by_name = {name: os.path.join(sandbox, name) for name in scan.changed}
+        readable = [name for name, path in paths_by_name.items() if os.path.islink(path) or os.access(path, os.R_OK)]
         if len(readable) == len(scan.changed):
             raise
         _add(git, readable)
 
 
-def tracked(sandbox: str, names: Iterable[str]) -> set[str]:
-    """Those of ``names`` that the user's own repository has."""
-    wanted = set(names)
-    if not wanted:
+def tracked_files(sandbox: str, names: Iterable[str]) -> set[str]:
+    """Return those of ``names`` that the user's own repository tracks."""
+    candidates = set(names)
+    if not candidates:
         return set()
-    git = Git(sandbox, surroundings(alone=False))
-    few = sorted(wanted) if sum(map(len, wanted)) < 50_000 else []
+    git = Git(sandbox, git_environment(isolated=False))
+    arguments = sorted(candidates) if sum(map(len, candidates)) < _MAX_ARGUMENT_CHARACTERS else []
     try:
-        return wanted.intersection(git.names("ls-files", "-z", "--", *few))
+        return candidates.intersection(git.names("ls-files", "-z", "--", *arguments))
     except SnapshotError:
         return set()
 
 
 def _add(git: Git, names: Sequence[str]) -> None:
-    git.run("update-index", "--add", "--remove", "--replace", "-z", "--stdin", given=join(names))
-
-
-def _modified(printed: bytes) -> tuple[list[str], list[str]]:
-    words = split(printed)
-    pairs = list(zip(words[::2], words[1::2], strict=True))
-    changed = [name for letter, name in pairs if letter != "D"]
-    return changed, [name for letter, name in pairs if letter == "D"]
+    git.run("update-index", "--add", "--remove", "--replace", "-z", "--stdin", stdin=join(names))
 
 
 def _sizes(sandbox: str, names: Iterable[str]) -> dict[str, int]:
-    """How large each file is; those that are gone by now are left out."""
+    """Return the size of each file; deleted ones are left out."""
     sizes: dict[str, int] = {}
     for name in names:
         try:
-            found = os.lstat(os.path.join(sandbox, name))
+            info = os.lstat(os.path.join(sandbox, name))
         except OSError:
             continue
-        sizes[name] = found.st_size if stat.S_ISREG(found.st_mode) else 0
+        sizes[name] = info.st_size if stat.S_ISREG(info.st_mode) else 0
     return sizes
 
 
-def _too_large(place: ProjectLocation, sizes: dict[str, int], limits: SnapshotLimits) -> set[str]:
-    large = {name for name, size in sizes.items() if size > limits.file}
-    return large - tracked(place.sandbox, large)
-
-
-def _refuse_too_much(place: ProjectLocation, sizes: dict[str, int], limits: SnapshotLimits) -> None:
+def _check_new_size(location: ProjectLocation, sizes: dict[str, int], limits: SnapshotLimits) -> None:
     if sum(sizes.values()) <= limits.new:
         return
-    total = sum(sizes[name] for name in sizes.keys() - tracked(place.sandbox, sizes))
+    total = sum(sizes[name] for name in sizes.keys() - tracked_files(location.sandbox, sizes))
     if total > limits.new:
         raise SnapshotError(
-            f"{total / 1e9:.1f} GB of new files in {place.directory} that git does not track are too much for a "
-            "snapshot; have .gitignore name what need not be kept"
+            f"{total / 1e9:.1f} GB of new files in {location.directory} that git does not track are too much for a "
+            "snapshot; list what need not be stored in .gitignore"
         )
-
-
-def _readable(path: str) -> bool:
-    return os.path.islink(path) or os.access(path, os.R_OK)

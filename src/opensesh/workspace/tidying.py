@@ -1,7 +1,10 @@
-"""Giving back the room of what no session can want any more: snapshots, contents put aside, journals of sessions gone.
+"""Deletes what sessions no longer refer to: snapshots, kept contents, journals of deleted sessions.
 
-Nothing that a session names goes, nor what one in the trash names: it may come back. What is dropped has lain unnamed
-for a week. Runs in the background at most once a day, and whenever someone asks for it.
+Nothing that a session refers to is deleted, nor what a session in the trash refers to, because it may be restored.
+What is deleted has been unreferenced for a week. Runs in the background at most once a day, or on request.
+
+Every snapshot that we take is pinned, so that OpenCode's hourly cleanup does not delete it while a session may still
+be reverted to it. Pins that no session refers to end after a week; git then deletes what nothing else needs.
 """
 
 from __future__ import annotations
@@ -19,11 +22,11 @@ from ..records import as_object
 from ..storage import paths
 from ..storage.json_tree import JsonTree
 from ..storage.paths import digest
+from .diffs import snapshots_in
 from .git import split
 from .originals import Originals, contents_in
 from .repository import PINS, Repository, data_folder
-from .summary import snapshots_in
-from .trash import RevertTrash
+from .revert_journal import RevertTrash
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
@@ -34,158 +37,66 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("opensesh.workspace")
 KEEP_DAYS = 7
-_DAY = 86_400
+_DAY_SECONDS = 86_400
+_HOUR_SECONDS = 3_600
 
 
 class DiskUse(NamedTuple):
-    """The bytes that are taken beside the sessions themselves."""
+    """Bytes used besides the sessions themselves."""
 
     snapshots: int
     kept: int
-    """What tools wrote over."""
+    """Contents that tools overwrote."""
     journals: int
-    """Reverts that stand, and messages that were taken out."""
+    """Reverts in effect, and messages that committed reverts removed."""
 
 
 class TidyResult(NamedTuple):
-    """What was given back."""
+    """What :func:`tidy_store` deleted."""
 
     before: DiskUse
     after: DiskUse
     snapshots: int
-    """How many were let go."""
+    """How many snapshots were unpinned."""
     notes: tuple[str, ...] = ()
-    """Why no more could be done."""
+    """Why not more could be deleted."""
 
 
-def disk_use(store: Store, *, state: str | None = None) -> DiskUse:
-    """What is taken now."""
-    name = digest(store.id)
-    state = state or paths.state()
-    journals = sum(folder_size(os.path.join(state, kind, name)) for kind in ("reverts", "trash"))
-    return DiskUse(
-        folder_size(os.path.join(data_folder(store), "snapshot")), Originals(store, state=state).size(), journals
-    )
+class SnapshotTidyResult(NamedTuple):
+    """What :func:`tidy_snapshots` deleted."""
+
+    before: int
+    """Bytes."""
+    after: int
+    dropped: int
+    """How many snapshots were unpinned."""
+    note: str | None = None
+    """Why not more could be deleted, if so."""
 
 
-def tidy_store(
-    sessions: Sessions, *, project: str | None = None, state: str | None = None, days: int = KEEP_DAYS
-) -> TidyResult:
-    """Give back what can be, of one project's snapshots or of all."""
-    store = sessions.store
-    before = disk_use(store, state=state)
-    named = _named(sessions, state)
-    dropped, notes = 0, list[str]()
-    for repository in _repositories(store, project, state):
-        done = tidy_snapshots(repository, named.snapshots, days=days)
-        dropped += done.dropped
-        notes += [done.note] if done.note else []
-    Originals(store, state=state).drop(named.contents, days=days)
-    _drop_journals(store, named.sessions, state, days)
-    return TidyResult(before, disk_use(store, state=state), dropped, tuple(notes))
+class _References(NamedTuple):
+    """What sessions refer to."""
 
-
-def tidy_in_background(sessions: Sessions, *, state: str | None = None) -> threading.Thread | None:
-    """See to it that this project is tidied once a day; the thread that does, if it is time.
-
-    Returns at once. The thread ends with the process, and whatever it did not get to is done another day.
-    """
-    stamp = os.path.join(state or paths.state(), "tidied", sessions.location.id)
-    try:
-        is_time = time.time() - os.stat(stamp).st_mtime > _DAY
-    except FileNotFoundError:
-        is_time = None  # nothing can be a week old where nobody has been yet
-    if is_time is False or not _stamped(stamp) or is_time is None:
-        return None
-    thread = threading.Thread(target=_quietly, args=(sessions, state), name="opensesh-tidying", daemon=True)
-    thread.start()
-    return thread
-
-
-def _stamped(stamp: str) -> bool:
-    """Say that it is seen to, for whoever comes next."""
-    try:
-        os.makedirs(os.path.dirname(stamp), mode=0o700, exist_ok=True)
-        with open(stamp, "ab"):
-            os.utime(stamp)
-    except OSError:
-        return False
-    return True
-
-
-def _quietly(sessions: Sessions, state: str | None) -> None:
-    try:
-        done = tidy_store(sessions, project=sessions.location.id, state=state)
-        log.info("tidied up: %d snapshots let go, %d bytes before, %d after", done.snapshots, *map(sum, done[:2]))
-    except (OpenseshError, OSError) as error:
-        log.info("not tidied up: %s", error)
-
-
-class _Named(NamedTuple):
     sessions: set[str]
     snapshots: set[str]
     contents: set[str]
 
-    def note(self, revert: Document, messages: Sequence[StoredMessage]) -> None:
+    def add(self, revert: Document, messages: Sequence[StoredMessage]) -> None:
         self.snapshots.update(snapshots_in(revert, messages))
         self.contents.update(contents_in(part for message in messages for part in message.parts))
 
 
-def _named(sessions: Sessions, state: str | None) -> _Named:
-    """All that someone may still ask for."""
-    named = _Named(set(), set(), set())
-    for thrown in RevertTrash(sessions, state=state).everything():
-        named.note(thrown.revert, thrown.messages)
-    for store in (sessions.store, *_removed(state)):
-        known = {key[-1]: key for key in store.list(("session",))}
-        # A session whose record is damaged or gone may be mended yet; its messages are what it has done.
-        for session_id in known.keys() | {key[1] for key in store.list(("message",))}:
-            named.sessions.add(session_id)
-            revert = _revert(store, known.get(session_id))
-            named.note(revert, store.messages(session_id, report=lambda damage: None))
-    return named
-
-
-def _revert(store: Store, key: Key | None) -> Document:
-    """What a session's record says of its revert, if there is a record that can be read."""
-    try:
-        info = as_object(store.read(key)) if key is not None else None
-    except (NotFoundError, RecordError):
-        return {}
-    return as_object((info or {}).get("revert")) or {}
-
-
-def _removed(state: str | None) -> Iterator[Store]:
-    """Sessions that were removed and can be restored: each folder of the trash has a tree of them."""
-    above = os.path.join(state or paths.state(), "trash")
-    for name in sorted(os.listdir(above)) if os.path.isdir(above) else ():
-        folder = os.path.join(above, name, "files")
-        if os.path.isdir(folder):
-            yield JsonTree(folder)
-
-
-def _repositories(store: Store, project: str | None, state: str | None) -> Iterator[Repository]:
-    data = data_folder(store)
-    above = os.path.join(data, "snapshot")
-    for name in sorted(os.listdir(above)) if os.path.isdir(above) else ():
-        folder = os.path.join(above, name)
-        if project in (None, name) and os.path.exists(os.path.join(folder, "HEAD")):
-            yield Repository(ProjectLocation(folder, name or GLOBAL, folder, folder, "git"), data=data, state=state)
-
-
-def _drop_journals(store: Store, known: set[str], state: str | None, days: int) -> None:
-    """Those of sessions that are gone for good."""
-    oldest = time.time() - days * _DAY
-    for kind in ("reverts", "trash"):
-        above = os.path.join(state or paths.state(), kind, digest(store.id))
-        for name in os.listdir(above) if os.path.isdir(above) else ():
-            folder = os.path.join(above, name)
-            if name.startswith("ses") and name not in known and os.stat(folder).st_mtime < oldest:
-                shutil.rmtree(folder, ignore_errors=True)
+def disk_use(store: Store, *, state: str | None = None) -> DiskUse:
+    """Return the bytes in use now."""
+    name = digest(store.id)
+    state = state or paths.state()
+    journals = sum(folder_size(os.path.join(state, kind, name)) for kind in ("reverts", "trash"))
+    snapshots = folder_size(os.path.join(data_folder(store), "snapshot"))
+    return DiskUse(snapshots, Originals(store, state=state).size(), journals)
 
 
 def folder_size(folder: str) -> int:
-    """The bytes of all files below a folder."""
+    """Return the bytes of all files below a folder."""
     total = 0
     for base, _, names in os.walk(folder):
         for name in names:
@@ -196,65 +107,102 @@ def folder_size(folder: str) -> int:
     return total
 
 
-_HOUR = 3_600
+def tidy_store(
+    sessions: Sessions, *, project: str | None = None, state: str | None = None, days: int = KEEP_DAYS
+) -> TidyResult:
+    """Delete what is unreferenced, of one project's snapshots or of all."""
+    store = sessions.store
+    before = disk_use(store, state=state)
+    references = _references(sessions, state)
+    dropped, notes = 0, list[str]()
+    for repository in _repositories(store, project, state):
+        result = tidy_snapshots(repository, references.snapshots, days=days)
+        dropped += result.dropped
+        notes += [result.note] if result.note else []
+    Originals(store, state=state).drop(references.contents, days=days)
+    _drop_journals(store, references.sessions, state, days)
+    return TidyResult(before, disk_use(store, state=state), dropped, tuple(notes))
 
 
-class SnapshotTidyResult(NamedTuple):
-    """What tidying up has done."""
+def tidy_in_background(sessions: Sessions, *, state: str | None = None) -> threading.Thread | None:
+    """Tidy this project in a daemon thread, at most once a day; returns the thread, if one was started.
 
-    before: int
-    """Bytes."""
-    after: int
-    dropped: int
-    """How many snapshots were let go."""
-    note: str | None = None
-    """Why no more could be done, if so."""
+    Returns at once. If the process ends first, the rest is done another day.
+    """
+    stamp = os.path.join(state or paths.state(), "tidied", sessions.location.id)
+    try:
+        is_due = time.time() - os.stat(stamp).st_mtime > _DAY_SECONDS
+    except FileNotFoundError:
+        is_due = None  # the first time, when nothing can be a week old
+    if is_due is False:
+        return None
+    try:
+        # Stamped before the work begins, so that other processes do not start it too.
+        os.makedirs(os.path.dirname(stamp), mode=0o700, exist_ok=True)
+        with open(stamp, "ab"):
+            os.utime(stamp)
+    except OSError:
+        return None
+    if is_due is None:
+        return None
+
+    def run() -> None:
+        try:
+            done = tidy_store(sessions, project=sessions.location.id, state=state)
+            log.info("tidied: %d snapshots dropped, %d bytes before, %d after", done.snapshots, *map(sum, done[:2]))
+        except (OpenseshError, OSError) as error:
+            log.info("not tidied: %s", error)
+
+    thread = threading.Thread(target=run, name="opensesh-tidying", daemon=True)
+    thread.start()
+    return thread
 
 
-def tidy_snapshots(repository: Repository, wanted: Collection[str], *, days: int = KEEP_DAYS) -> SnapshotTidyResult:
-    """Let go of snapshots older than ``days`` that are not ``wanted``, and give back their room.
+def tidy_snapshots(repository: Repository, referenced: Collection[str], *, days: int = KEEP_DAYS) -> SnapshotTidyResult:
+    """Delete snapshots older than ``days`` that are not ``referenced``.
 
-    Git needs the room twice while it packs anew; where the disk does not have it, only loose files are dropped.
+    Git needs the space twice while it repacks; where the disk does not have it, only loose objects are deleted.
     """
     if not os.path.isdir(repository.store):
         return SnapshotTidyResult(0, 0, 0)
     before = repository.size()
     with repository.locks.exclusive("store"):
-        _forget_moved(repository)
-    oldest = int(time.time()) // _DAY - days
-    dropped = _unpin(repository, [ref for ref, day, tree in _pins(repository) if day <= oldest and tree not in wanted])
-    _drop_leftovers(repository)
-    note = _collect(repository, before, days)
-    return SnapshotTidyResult(before, repository.size(), dropped, note)
+        _drop_missing_alternates(repository)
+    oldest = int(time.time()) // _DAY_SECONDS - days
+    expired = [ref for ref, day, tree in _pins(repository) if day <= oldest and tree not in referenced]
+    _unpin(repository, expired)
+    _drop_temporary_packs(repository)
+    note = _collect_garbage(repository, before, days)
+    return SnapshotTidyResult(before, repository.size(), len(expired), note)
 
 
-def _collect(repository: Repository, size: int, days: int) -> str | None:
-    git = repository.store_git(seconds=_HOUR)
+def _collect_garbage(repository: Repository, size: int, days: int) -> str | None:
+    git = repository.store_git(timeout_seconds=_HOUR_SECONDS)
     expiry = f"{days}.days.ago"
     if shutil.disk_usage(repository.store).free < 2 * size:
         git.run("prune", f"--expire={expiry}")
-        return "the disk is too full to pack the snapshots; only loose files were dropped"
+        return "the disk is too full to repack the snapshots; only loose objects were deleted"
     try:
         git.run("gc", "--quiet", f"--prune={expiry}")
     except SnapshotError as error:
-        # A pin whose files the user's own repository has dropped keeps git from tidying anything.
-        broken = [ref for ref, _, tree in _pins(repository) if not _is_whole(repository, tree)]
+        # A pinned snapshot with objects that the user's repository has deleted makes git gc fail altogether.
+        broken = [ref for ref, _, tree in _pins(repository) if not _is_complete(repository, tree)]
         if not broken:
             return str(error)
         _unpin(repository, broken)
         git.run("gc", "--quiet", f"--prune={expiry}")
-        return f"{len(broken)} snapshots are no longer complete: the user's repository has dropped files of theirs"
+        return f"{len(broken)} snapshots are no longer complete: the user's repository has deleted files of theirs"
     return None
 
 
 def _pins(repository: Repository) -> list[tuple[str, int, str]]:
-    """Each pin, the day it was made, and the snapshot it holds."""
+    """Return each pin with its day and its snapshot."""
     names = split(repository.store_git().run("for-each-ref", "--format=%(refname)%00", PINS))
     refs = [name.strip() for name in names]
     return [(ref, int(ref.split("/")[2]), ref.split("/")[3]) for ref in refs]
 
 
-def _is_whole(repository: Repository, tree: str) -> bool:
+def _is_complete(repository: Repository, tree: str) -> bool:
     try:
         repository.store_git().run("rev-list", "--objects", "--quiet", tree)
     except SnapshotError:
@@ -262,28 +210,27 @@ def _is_whole(repository: Repository, tree: str) -> bool:
     return True
 
 
-def _unpin(repository: Repository, refs: list[str]) -> int:
+def _unpin(repository: Repository, refs: list[str]) -> None:
     if refs:
         commands = "".join(f"delete {ref}\n" for ref in refs)
-        repository.store_git().run("update-ref", "--stdin", given=commands.encode())
-    return len(refs)
+        repository.store_git().run("update-ref", "--stdin", stdin=commands.encode())
 
 
-def _forget_moved(repository: Repository) -> None:
-    """Repositories that files were borrowed from and that are gone need not be looked for."""
+def _drop_missing_alternates(repository: Repository) -> None:
+    """Remove repositories that no longer exist from the store's alternates."""
     path = os.path.join(repository.store, "objects", "info", "alternates")
     try:
         with open(path, "rb") as file:
             lines = file.read().splitlines(keepends=True)
     except FileNotFoundError:
         return
-    kept = [line for line in lines if os.path.isdir(line.rstrip(b"\n"))]
-    if kept != lines:
-        repository.disk.replace(path, b"".join(kept))
+    existing = [line for line in lines if os.path.isdir(line.rstrip(b"\n"))]
+    if existing != lines:
+        repository.disk.replace(path, b"".join(existing))
 
 
-def _drop_leftovers(repository: Repository) -> None:
-    """What a git that was ended while it packed has left; OpenCode's can be large."""
+def _drop_temporary_packs(repository: Repository) -> None:
+    """Delete what an interrupted ``git gc`` left; after OpenCode's it can be large."""
     folder = os.path.join(repository.store, "objects", "pack")
     try:
         names = [name for name in os.listdir(folder) if name.startswith("tmp_")]
@@ -292,7 +239,58 @@ def _drop_leftovers(repository: Repository) -> None:
     for name in names:
         path = os.path.join(folder, name)
         try:
-            if time.time() - os.stat(path).st_mtime > _HOUR:
+            if time.time() - os.stat(path).st_mtime > _HOUR_SECONDS:
                 os.unlink(path)
         except OSError as error:
             log.info("%s: %s", path, error.strerror)
+
+
+def _references(sessions: Sessions, state: str | None) -> _References:
+    references = _References(set(), set(), set())
+    for trashed in RevertTrash(sessions, state=state).of_all_sessions():
+        references.add(trashed.revert, trashed.messages)
+    for store in (sessions.store, *_trashed_stores(state)):
+        keys = {key[-1]: key for key in store.list(("session",))}
+        # A session whose record is damaged or missing may be repaired, so its messages count too.
+        for session_id in keys.keys() | {key[1] for key in store.list(("message",))}:
+            references.sessions.add(session_id)
+            revert = _read_revert(store, keys.get(session_id))
+            references.add(revert, store.messages(session_id, report=lambda damage: None))
+    return references
+
+
+def _read_revert(store: Store, key: Key | None) -> Document:
+    try:
+        info = as_object(store.read(key)) if key is not None else None
+    except (NotFoundError, RecordError):
+        return {}
+    return as_object((info or {}).get("revert")) or {}
+
+
+def _trashed_stores(state: str | None) -> Iterator[Store]:
+    """Yield the stores of removed sessions that can be restored: one in each folder of the trash."""
+    trash = os.path.join(state or paths.state(), "trash")
+    for name in sorted(os.listdir(trash)) if os.path.isdir(trash) else ():
+        folder = os.path.join(trash, name, "files")
+        if os.path.isdir(folder):
+            yield JsonTree(folder)
+
+
+def _repositories(store: Store, project: str | None, state: str | None) -> Iterator[Repository]:
+    data = data_folder(store)
+    snapshots = os.path.join(data, "snapshot")
+    for name in sorted(os.listdir(snapshots)) if os.path.isdir(snapshots) else ():
+        folder = os.path.join(snapshots, name)
+        if project in (None, name) and os.path.exists(os.path.join(folder, "HEAD")):
+            yield Repository(ProjectLocation(folder, name or GLOBAL, folder, folder, "git"), data=data, state=state)
+
+
+def _drop_journals(store: Store, session_ids: set[str], state: str | None, days: int) -> None:
+    """Delete journals and trash of sessions that no longer exist."""
+    oldest = time.time() - days * _DAY_SECONDS
+    for kind in ("reverts", "trash"):
+        parent = os.path.join(state or paths.state(), kind, digest(store.id))
+        for name in os.listdir(parent) if os.path.isdir(parent) else ():
+            folder = os.path.join(parent, name)
+            if name.startswith("ses") and name not in session_ids and os.stat(folder).st_mtime < oldest:
+                shutil.rmtree(folder, ignore_errors=True)
