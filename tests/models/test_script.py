@@ -220,9 +220,9 @@ def test_a_bad_step_is_named_by_its_turn_and_place() -> None:
         script(CallTool(""))
     with pytest.raises(InvalidScriptError, match=r"^step 1: CALL: not JSON"):
         turn(CallTool("read", {"path": object()}))
-    with pytest.raises(InvalidScriptError, match="whole or in fragments"):
+    with pytest.raises(InvalidScriptError, match="either an input or fragments"):
         turn(CallTool("read", {}, ("{}",)))
-    with pytest.raises(InvalidScriptError, match="holds a space"):
+    with pytest.raises(InvalidScriptError, match="contains a space"):
         turn(CallTool("read", {}, id="a b"))
     with pytest.raises(InvalidScriptError, match="a turn needs steps"):
         turn()

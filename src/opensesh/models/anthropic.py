@@ -110,7 +110,8 @@ class AnthropicReader(SSEReader):
         self._usage: dict[str, Any] = {}
         self._stop: dict[str, Any] = {}
 
-    def _convert(self, wire: dict[str, Any], name: str) -> list[StreamEvent]:
+    def convert(self, wire: dict[str, Any], name: str) -> list[StreamEvent]:
+        """Return the stream events for one event."""
         match wire.get("type"):
             case "content_block_delta":
                 return self._delta(self._blocks[wire["index"]], wire["delta"])
@@ -193,7 +194,8 @@ class AnthropicReader(SSEReader):
             case _:
                 return []
 
-    def _final_events(self) -> list[StreamEvent]:
+    def final_events(self) -> list[StreamEvent]:
+        """Close what is open, and report reason and usage."""
         events = [event for index in list(self._blocks) for event in self._close(index)]
         reason = _REASONS.get(self._stop.get("stop_reason") or "", "unknown")
         usage = _token_usage(self._usage)

@@ -10,7 +10,7 @@ from .request import Assistant, File, Reasoning, Request, System, Text, ToolResu
 from .wire_helpers import inline_data, nested, object_field, unsupported_file_note
 
 if TYPE_CHECKING:
-    from .request import ModelMessage, ToolSpec
+    from .request import ModelMessage
 
 Block: TypeAlias = dict[str, Any]
 
@@ -35,7 +35,14 @@ def request_body(request: Request) -> dict[str, Any]:
         out["system"] = system
     out["messages"] = messages
     if request.tools:
-        out["tools"] = [_tool(tool) for tool in request.tools]
+        out["tools"] = [
+            {
+                "name": tool.name,
+                **({"description": tool.description} if tool.description else {}),
+                "input_schema": {**tool.parameters, "type": "object"},
+            }
+            for tool in request.tools
+        ]
         choice: Block = {"type": {"auto": "auto", "required": "any", "none": "none"}[request.tool_choice]}
         if request.options.get("disableParallelToolUse") and request.tool_choice != "none":
             choice["disable_parallel_tool_use"] = True
@@ -90,11 +97,6 @@ def thinking_budget(option: Block, answer: int, limit: int, *, default: int = 0)
     both = min(answer + budget, limit or answer + budget)
     budget = min(budget, both - 1)
     return (budget, both) if budget >= MIN_THINKING_TOKENS else None
-
-
-def _tool(tool: ToolSpec) -> Block:
-    description = {"description": tool.description} if tool.description else {}
-    return {"name": tool.name, **description, "input_schema": {**tool.parameters, "type": "object"}}
 
 
 def _conversation(history: tuple[ModelMessage, ...]) -> tuple[list[Block], list[Block]]:

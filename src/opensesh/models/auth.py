@@ -164,33 +164,34 @@ class Keyring:
 
     def credential(self, provider: ProviderInfo) -> Credential | None:
         """Return the credential to use, or ``None``. Expired tokens are skipped."""
-        return next((found for found in self.credentials(provider) if not found.expired()), None)
+        return next((one for one in self.credentials(provider) if not one.expired()), None)
 
     def credentials(self, provider: ProviderInfo) -> tuple[Credential, ...]:
         """Return all credentials for a provider, in order of preference, including expired ones."""
-        return tuple(self._candidates(provider))
-
-    def _candidates(self, provider: ProviderInfo) -> Iterator[Credential]:
         entries = self._stored()
+        credentials: list[Credential] = []
         if provider.id in self._granted:
-            yield self._granted[provider.id]
+            credentials.append(self._granted[provider.id])
         key = self._option(provider.id, "apiKey")
         if isinstance(key, str) and key:
             source = KeySource("config", f"provider.{provider.id}.options.apiKey in the configuration")
-            yield Credential(provider_id=provider.id, source=source, secret=Secret(key))
-        yield from self._from_file(provider, entries.get(provider.id))
-        yield from self._from_environment(provider, entries)
+            credentials.append(Credential(provider_id=provider.id, source=source, secret=Secret(key)))
+        credentials += self._from_file(provider, entries.get(provider.id))
+        credentials += self._from_environment(provider, entries)
         if provider.id == "amazon-bedrock" and self._option(provider.id, "profile"):
             source = KeySource("config", f"provider.{provider.id}.options.profile in the configuration")
-            yield Credential(provider_id=provider.id, kind="ambient", source=source)
+            credentials.append(Credential(provider_id=provider.id, kind="ambient", source=source))
         # A provider of the user's own without key variables, or one on this machine, needs no key.
         url = self._option(provider.id, "baseURL") or provider.api_url
         if provider.configured and (not provider.env or is_local_url(str(url))):
             source = KeySource("none", f"no key needed (provider.{provider.id} in the configuration)")
-            yield Credential(provider_id=provider.id, kind="none", source=source)
+            credentials.append(Credential(provider_id=provider.id, kind="none", source=source))
         if provider.id in _PUBLIC_KEYS:
             source = KeySource("public", "public key, for free models only")
-            yield Credential(provider_id=provider.id, source=source, secret=Secret(_PUBLIC_KEYS[provider.id]))
+            credentials.append(
+                Credential(provider_id=provider.id, source=source, secret=Secret(_PUBLIC_KEYS[provider.id]))
+            )
+        return tuple(credentials)
 
     def _from_file(self, provider: ProviderInfo, entry: _AuthEntry | None) -> Iterator[Credential]:
         source = KeySource("auth.json", self._path)

@@ -177,9 +177,10 @@ class BedrockReader(AnswerReader[bytes]):
             if message.headers.get(":message-type", "event") != "event":
                 raise self._failure(message)
             data = message.payload.decode("utf-8", "replace")
-            yield from self._read_json(data, str(message.headers.get(":event-type")))
+            yield from self.read_json(data, str(message.headers.get(":event-type")))
 
-    def _convert(self, wire: dict[str, Any], name: str) -> list[StreamEvent]:
+    def convert(self, wire: dict[str, Any], name: str) -> list[StreamEvent]:
+        """Return the stream events for one message."""
         match name:
             case "contentBlockDelta":
                 return self._delta(wire["contentBlockIndex"], wire["delta"])
@@ -251,7 +252,8 @@ class BedrockReader(AnswerReader[bytes]):
             case _:
                 return []
 
-    def _final_events(self) -> list[StreamEvent]:
+    def final_events(self) -> list[StreamEvent]:
+        """Close what is open, and report reason and usage."""
         events = [event for index in list(self._blocks) for event in self._close(index)]
         reason = _REASONS.get(self._reason, "unknown")
         # Cached input is counted apart from the rest; thinking is part of the output.

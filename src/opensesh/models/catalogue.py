@@ -126,7 +126,13 @@ class Catalogue:
             self.provider(provider_id)
             model = self.known(provider_id, model_id)
             if model is None:
-                raise self._no_model(provider_id, model_id)
+                ref = f"{provider_id}/{model_id}"
+                problem = self._config.problems.get(ref)
+                if problem:
+                    raise ModelNotFoundError(f"{ref} cannot be used, its settings are invalid: {problem}")
+                near = [f"{provider_id}/{name}" for name in _closest(model_id, self.models(provider_id))]
+                message = f"{provider_id} has no model {model_id!r}.{_did_you_mean(near)}"
+                raise ModelNotFoundError(message, suggestions=near)
             exclusion = self._config.model_exclusion(provider_id, model_id)
             if exclusion:
                 raise ModelNotFoundError(f"{model.ref} may not be used: {exclusion}.")
@@ -235,14 +241,6 @@ class Catalogue:
         if problem:
             return ModelNotFoundError(f"provider.{provider_id} in the configuration is invalid: {problem}")
         return ModelNotFoundError(f"there is no provider {provider_id!r}.{_did_you_mean(near)}", suggestions=near)
-
-    def _no_model(self, provider_id: str, model_id: str) -> ModelNotFoundError:
-        ref = f"{provider_id}/{model_id}"
-        problem = self._config.problems.get(ref)
-        if problem:
-            return ModelNotFoundError(f"{ref} cannot be used, its settings are invalid: {problem}")
-        near = [f"{provider_id}/{name}" for name in _closest(model_id, self.models(provider_id))]
-        return ModelNotFoundError(f"{provider_id} has no model {model_id!r}.{_did_you_mean(near)}", suggestions=near)
 
     def _similar_refs(self, provider_id: str, model_id: str) -> list[str]:
         """Return the same or the most similar model of providers with similar names."""

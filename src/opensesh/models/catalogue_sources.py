@@ -167,24 +167,20 @@ def refresh_copy(environ: Mapping[str, str] | None = None, client: httpx2.Client
 def _fetch(url: str, etag: str, client: httpx2.Client | None) -> httpx2.Response:
     import httpx2  # loaded only when the catalogue is refreshed
 
-    session = client or _new_client()
+    from .transport import proxy_errors, ssl_context
+
+    own = None
     try:
-        return session.get(url, headers={"if-none-match": etag} if etag else {}, follow_redirects=True)
+        if client is None:
+            with proxy_errors():
+                client = own = httpx2.Client(verify=ssl_context(), timeout=httpx2.Timeout(30.0, connect=10.0))
+        return client.get(url, headers={"if-none-match": etag} if etag else {}, follow_redirects=True)
     except (httpx2.HTTPError, httpx2.InvalidURL) as error:
         message = f"{url} could not be reached: {error_text(error)}. The catalogue is unchanged."
         raise ModelConnectionError(message, url=url) from error
     finally:
-        if client is None:
-            session.close()
-
-
-def _new_client() -> httpx2.Client:
-    import httpx2
-
-    from .transport import proxy_errors, ssl_context
-
-    with proxy_errors():
-        return httpx2.Client(verify=ssl_context(), timeout=httpx2.Timeout(30.0, connect=10.0))
+        if own is not None:
+            own.close()
 
 
 def _store(path: str, data: bytes, etag: str, url: str) -> bool:

@@ -16,7 +16,7 @@ from ..storage import paths
 from .model import SCRIPTED_PROVIDER
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping
 
     from .auth import Credential, Keyring
     from .catalogue import Catalogue
@@ -88,7 +88,8 @@ def small_model(catalogue: Catalogue, keyring: Keyring, config: Mapping[str, Any
     available = {info.id: info for info in available_providers(catalogue, keyring)}
     if provider_id in available:
         models = catalogue.models(provider_id)
-        for word in _small_names(provider_id):
+        words = _SMALL_COPILOT if provider_id.startswith("github-copilot") else _SMALL
+        for word in ("gpt-5-nano",) if provider_id.startswith("opencode") else words:
             matching = [name for name in models if word in name]
             if provider_id == "amazon-bedrock":
                 matching = _in_region(matching, available[provider_id].text("region"))
@@ -141,12 +142,6 @@ def _key_rank(credential: Credential) -> int:
     if from_cloud or credential.source.name in _MULTI_PURPOSE_VARIABLES:
         return len(_KEY_ORDER)
     return _KEY_ORDER.index(credential.source.kind)
-
-
-def _small_names(provider_id: str) -> Sequence[str]:
-    if provider_id.startswith("opencode"):
-        return ("gpt-5-nano",)
-    return _SMALL_COPILOT if provider_id.startswith("github-copilot") else _SMALL
 
 
 def _in_region(names: list[str], region: str | None) -> list[str]:

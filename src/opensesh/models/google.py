@@ -122,7 +122,8 @@ class GoogleReader(SSEReader):
             return []
         return super().close()
 
-    def _convert(self, wire: dict[str, Any], name: str) -> list[StreamEvent]:
+    def convert(self, wire: dict[str, Any], name: str) -> list[StreamEvent]:
+        """Return the stream events for one chunk."""
         if wire.get("error"):
             raise failures.from_stream_error(wire, self.provider_id, self.url)
         self._usage = object_field(wire, "usageMetadata") or self._usage
@@ -172,7 +173,8 @@ class GoogleReader(SSEReader):
         self._pieces.end(out, _signed(self._signature))
         self._signature = None
 
-    def _final_events(self) -> list[StreamEvent]:
+    def final_events(self) -> list[StreamEvent]:
+        """Close what is open, and report reason and usage."""
         out: list[StreamEvent] = []
         self._end_piece(out)
         reason = _REASONS.get(self._finish_reason, "unknown")

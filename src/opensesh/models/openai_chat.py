@@ -99,10 +99,11 @@ class OpenAIChatReader(SSEReader):
         """Return the events that ``item`` brings; ``[DONE]`` ends the answer, with or without a reason."""
         if item.data.startswith("[DONE]"):
             self.complete = True
-            return self._after_start(self.close())
+            return self.after_start(self.close())
         return super().read(item)
 
-    def _convert(self, wire: dict[str, Any], name: str) -> list[StreamEvent]:
+    def convert(self, wire: dict[str, Any], name: str) -> list[StreamEvent]:
+        """Return the stream events for one chunk."""
         choices = wire.get("choices")
         choice: dict[str, Any] = choices[0] if choices else {}
         # An error comes as a chunk of its own, or in place of a choice.
@@ -159,7 +160,8 @@ class OpenAIChatReader(SSEReader):
             metadata = {"openrouter": {"reasoning_details": details}} if details else None
         self._pieces.end(out, metadata)
 
-    def _final_events(self) -> list[StreamEvent]:
+    def final_events(self) -> list[StreamEvent]:
+        """Close what is open, and report reason and usage."""
         out: list[StreamEvent] = []
         self._end_piece(out)
         self._calls.finish(out)
@@ -203,7 +205,12 @@ class _CallAssembler:
         if index is None and not wire_id:
             call = self.calls[-1] if self.calls else None
         if call is None or (name and call.is_followed_by(wire_id, name, text)):
-            call = self._begin(wire_id, out)
+            for earlier in self.calls:
+                if earlier.has_all_arguments():
+                    earlier.finish(out)
+            used_ids = {call.id for call in self.calls}
+            call = _StreamedCall(wire_id if wire_id and wire_id not in used_ids else self._new_call_id())
+            self.calls.append(call)
         self._by_key[key] = call
         call.wire_id = call.wire_id or wire_id
         call.name = call.name or name
@@ -215,15 +222,6 @@ class _CallAssembler:
         """Complete every open call, even if its arguments are broken."""
         for call in self.calls:
             call.finish(out)
-
-    def _begin(self, wire_id: str, out: list[StreamEvent]) -> _StreamedCall:
-        for earlier in self.calls:
-            if earlier.has_all_arguments():
-                earlier.finish(out)
-        used_ids = {call.id for call in self.calls}
-        call = _StreamedCall(wire_id if wire_id and wire_id not in used_ids else self._new_call_id())
-        self.calls.append(call)
-        return call
 
 
 class _StreamedCall:

@@ -122,15 +122,15 @@ def merge_reasoning_details(details: Iterable[dict[str, Any]]) -> Details:
             runs[-1].append(detail)
         else:
             runs.append([detail])
-    return [_joined_details(run) for run in runs]
-
-
-def _joined_details(run: Details) -> dict[str, Any]:
-    if len(run) == 1:
-        return run[0]
-    field = _STREAMED_FIELDS[run[0]["type"]]
-    whole = {key: value for detail in run for key, value in detail.items() if value is not None}
-    return {**whole, field: "".join(detail.get(field) or "" for detail in run)}
+    joined: Details = []
+    for run in runs:
+        if len(run) > 1:
+            field = _STREAMED_FIELDS[run[0]["type"]]
+            whole = {key: value for detail in run for key, value in detail.items() if value is not None}
+            joined.append({**whole, field: "".join(detail.get(field) or "" for detail in run)})
+        else:
+            joined.append(run[0])
+    return joined
 
 
 def _tool(tool: ToolSpec, model: Model) -> dict[str, Any]:

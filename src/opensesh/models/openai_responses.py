@@ -83,7 +83,8 @@ class OpenAIResponsesReader(SSEReader):
             return self.close()
         return super().read(item)
 
-    def _convert(self, wire: Document, name: str) -> list[StreamEvent]:
+    def convert(self, wire: Document, name: str) -> list[StreamEvent]:
+        """Return the stream events for one event."""
         kind = wire.get("type") or name
         if kind in ("error", "response.failed") or wire.get("error"):
             raise failures.from_stream_error(wire, self.provider_id, self.url)
@@ -147,7 +148,8 @@ class OpenAIResponsesReader(SSEReader):
     def _reasoning_item(self, wire: Document, item_id: str) -> _ReasoningItem:
         return self._reasoning.find(wire, item_id) or self._reasoning.add(wire, item_id, _ReasoningItem(item_id))
 
-    def _final_events(self) -> list[StreamEvent]:
+    def final_events(self) -> list[StreamEvent]:
+        """Close what is open, and report reason and usage."""
         out: list[StreamEvent] = []
         for item in (*self._reasoning.items, *self._messages.items, *self._calls.items):
             item.close({}, out)

@@ -9,7 +9,7 @@ from .request import Assistant, File, Reasoning, System, Text, ToolResults, Tool
 from .wire_helpers import inline_data, joined_text, nested, unsupported_file_note, write_arguments
 
 if TYPE_CHECKING:
-    from .request import ModelMessage, Request, ToolUseResult
+    from .request import ModelMessage, Request
 
 InputItem = dict[str, Any]
 
@@ -84,7 +84,16 @@ def _items(message: ModelMessage, role: str, *, store: bool) -> list[InputItem]:
         case Assistant():
             return _assistant(message, store=store)
         case ToolResults():
-            return [_result(result) for result in message.content]
+            return [
+                {
+                    "type": "function_call_output",
+                    "call_id": result.id,
+                    "output": joined_text(result.output)
+                    if all(isinstance(part, Text) for part in result.output)
+                    else [_part(part) for part in result.output],
+                }
+                for result in message.content
+            ]
 
 
 def _part(part: Text | File) -> InputItem:
@@ -102,12 +111,6 @@ def _part(part: Text | File) -> InputItem:
     return {"type": "input_file", "filename": part.filename or "file.pdf", "file_data": url}
 
 
-def _result(result: ToolUseResult) -> InputItem:
-    only_text = all(isinstance(part, Text) for part in result.output)
-    output = joined_text(result.output) if only_text else [_part(part) for part in result.output]
-    return {"type": "function_call_output", "call_id": result.id, "output": output}
-
-
 def _assistant(message: Assistant, *, store: bool) -> list[InputItem]:
     items: list[InputItem] = []
     reasoning: dict[str, InputItem] = {}
@@ -118,7 +121,11 @@ def _assistant(message: Assistant, *, store: bool) -> list[InputItem]:
         match part:
             case Text():
                 phase = {"phase": metadata["phase"]} if metadata.get("phase") else {}
-                items.append({"role": "assistant", **_text(part.text, named), **phase})
+                content: InputItem = {"content": part.text}
+                if named:  # a stored item has its text in parts
+                    parts: list[InputItem] = [{"type": "output_text", "text": part.text, "annotations": []}]
+                    content = {"type": "message", **named, "status": "completed", "content": parts}
+                items.append({"role": "assistant", **content, **phase})
             case ToolUse():
                 arguments = write_arguments(part.input)
                 call = {"call_id": part.id, "name": part.name, "arguments": arguments}
@@ -134,14 +141,6 @@ def _assistant(message: Assistant, *, store: bool) -> list[InputItem]:
         for item in items
         if store or item.get("encrypted_content") != ""
     ]
-
-
-def _text(text: str, named: InputItem) -> InputItem:
-    """Return the content of an answer; a stored item has it in parts."""
-    if not named:
-        return {"content": text}
-    content: list[InputItem] = [{"type": "output_text", "text": text, "annotations": []}]
-    return {"type": "message", **named, "status": "completed", "content": content}
 
 
 def _add_reasoning(

@@ -135,7 +135,12 @@ def variants(model: Model, controls: Iterable[Mapping[str, Any]] | None = None) 
     """
     if not model.capabilities.reasoning or _sdk(model) in _SDKS_WITHOUT_VARIANTS:
         return {}
-    return _inferred_variants(model) if controls is None else _catalogued_variants(model, tuple(controls))
+    if controls is None:
+        return _inferred_variants(model)
+    kinds = {control.get("type"): control for control in controls}
+    efforts = [effort for effort in kinds.get("effort", {}).get("values") or () if isinstance(effort, str)]
+    by_budget = "budget_tokens" in kinds and (not efforts or _uses_claude_options(model))
+    return _budget_variants(model) if by_budget else _effort_variants(model, efforts)
 
 
 def with_configured(generated: Variants, configured: Mapping[str, Mapping[str, Any]]) -> Variants:
@@ -186,13 +191,6 @@ def _gpt5_options(model: Model, session_id: str) -> Options:
             "reasoningSummary": "auto",
         }
     return result
-
-
-def _catalogued_variants(model: Model, controls: tuple[Mapping[str, Any], ...]) -> Variants:
-    kinds = {control.get("type"): control for control in controls}
-    efforts = [effort for effort in kinds.get("effort", {}).get("values") or () if isinstance(effort, str)]
-    by_budget = "budget_tokens" in kinds and (not efforts or _uses_claude_options(model))
-    return _budget_variants(model) if by_budget else _effort_variants(model, efforts)
 
 
 def _inferred_variants(model: Model) -> Variants:

@@ -90,7 +90,7 @@ def stored(amount: Decimal | None) -> float:
 
 
 def tokens(usage: Usage) -> Tokens:
-    """Return usage as it is stored. No bucket is negative, whatever the provider reported."""
+    """Return usage as it is stored. No bucket is negative, even if the provider reports one."""
     return Tokens(
         total=None if usage.total is None else max(usage.total, 0),
         input=max(usage.input, 0),

@@ -35,7 +35,12 @@ class SSESplitter:
     def feed(self, chunk: bytes) -> list[ServerSentEvent]:
         """Return the events that ``chunk`` completes."""
         if self._cr or b"\r" in chunk:
-            chunk = self._normalize_newlines(chunk)
+            if self._cr and chunk[:1] == b"\n":
+                chunk = chunk[1:]  # second half of a CRLF that was split between two chunks
+                self._cr = False
+            if chunk:
+                self._cr = chunk[-1:] == b"\r"
+            chunk = chunk.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
         pending = self._pending
         if b"\n\n" not in chunk and not (chunk[:1] == b"\n" and pending and pending[-1][-1:] == b"\n"):
             # Chunks are joined only when an event is complete: an event of many chunks costs no more than its size.
@@ -53,14 +58,6 @@ class SSESplitter:
         rest = b"".join(self._pending)
         self._pending = []
         return self._parse([rest]) if rest else []
-
-    def _normalize_newlines(self, chunk: bytes) -> bytes:
-        if self._cr and chunk[:1] == b"\n":
-            chunk = chunk[1:]  # second half of a CRLF that was split between two chunks
-            self._cr = False
-        if chunk:
-            self._cr = chunk[-1:] == b"\r"
-        return chunk.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
 
     def _parse(self, blocks: list[bytes]) -> list[ServerSentEvent]:
         if not self._started and blocks:

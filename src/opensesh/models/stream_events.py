@@ -12,6 +12,7 @@ pieces may overlap. A tool call begins with ``tool-input-start``, may stream its
 
 from __future__ import annotations
 
+import re
 from typing import Any, Literal, TypeAlias
 
 from msgspec import Struct
@@ -20,11 +21,13 @@ Metadata = dict[str, Any]
 FinishReason = Literal["stop", "length", "content-filter", "tool-calls", "error", "other", "unknown"]
 
 
-def _kebab(name: str) -> str:
-    return "".join(f"-{letter.lower()}" if letter.isupper() else letter for letter in name).lstrip("-")
-
-
-class _Event(Struct, frozen=True, tag_field="type", tag=_kebab, omit_defaults=True):
+class _Event(
+    Struct,
+    frozen=True,
+    tag_field="type",
+    tag=lambda name: re.sub(r"(?<!^)([A-Z])", r"-\1", name).lower(),
+    omit_defaults=True,
+):
     """Base class of the events."""
 
 

@@ -62,24 +62,26 @@ class AnswerReader(Generic[WireT]):
         if not self.complete:
             raise failures.broken_off(self.url)
         self.finished = True
-        return self._final_events()
+        return self.final_events()
 
-    def _convert(self, wire: dict[str, Any], name: str) -> list[StreamEvent]:
+    def convert(self, wire: dict[str, Any], name: str) -> list[StreamEvent]:
         """Return the events for the JSON object of one wire event."""
         raise NotImplementedError
 
-    def _final_events(self) -> list[StreamEvent]:
+    def final_events(self) -> list[StreamEvent]:
         """Close what is open, and report reason and usage."""
         raise NotImplementedError
 
-    def _read_json(self, data: str, name: str) -> list[StreamEvent]:
+    def read_json(self, data: str, name: str) -> list[StreamEvent]:
+        """Decode ``data`` and convert it."""
         wire = json_payload(data, self.url)
         try:
-            return self._after_start(self._convert(wire, name))
+            return self.after_start(self.convert(wire, name))
         except (AttributeError, LookupError, TypeError, ValueError) as error:
             raise failures.unreadable(data, self.url) from error
 
-    def _after_start(self, events: list[StreamEvent]) -> list[StreamEvent]:
+    def after_start(self, events: list[StreamEvent]) -> list[StreamEvent]:
+        """Put the start events before the first ``events``."""
         if self._started:
             return events
         self._started = True
@@ -91,7 +93,7 @@ class SSEReader(AnswerReader[ServerSentEvent]):
 
     def read(self, item: ServerSentEvent) -> list[StreamEvent]:
         """Return the events that ``item`` brings."""
-        return self._read_json(item.data, item.event)
+        return self.read_json(item.data, item.event)
 
 
 async def read_answer(
