@@ -8,9 +8,9 @@ import pytest
 from opensesh import events
 from opensesh.engine.prompt import Prompt
 from opensesh.engine.titles import is_provisional, provisional_title
+from opensesh.history.cache.derived_cache import DerivedCache
 from opensesh.history.library import session_totals
-from opensesh.history.stats.ledger import open_ledger
-from opensesh.history.stats.repricing import Repricer
+from opensesh.history.stats.usage_layer import UsageTable
 from opensesh.storage.json_tree import JsonTree
 from opensesh.storage.protocol import StoredMessage
 from opensesh.testing.scripted import ScriptedModel
@@ -140,10 +140,10 @@ async def test_what_a_title_cost_is_counted_once_in_every_sum(tmp_path: Any) -> 
     answer = on.messages()[1].info["cost"]
     assert float(session_totals(store, on.session, print).cost) == pytest.approx(answer + call["cost"])
     on.engine.sessions.fork(on.session)
-    for fresh in (open_ledger(store, repricer=Repricer()), open_ledger(store), open_ledger(store)):
-        sums = [cell for cell in fresh.accounts[on.session].cells if cell.agent == "title"]
-        assert len(sums) == 1
-        assert sums[0].sums[:4] == (0, 0, 200, 10)
+    for temporary in (True, False, False):
+        usage = UsageTable(DerivedCache(store=store, temporary=temporary))
+        [bucket] = [bucket for bucket in usage.buckets(on.session) if bucket.agent == "title"]
+        assert list(bucket.sums[:4]) == [0, 0, 200, 10]
 
 
 async def test_a_title_that_came_to_nothing_is_paid_for_too() -> None:

@@ -4,9 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from opensesh.history.stats.forks import copies
-from opensesh.history.stats.ledger import open_ledger
+from opensesh.history.cache.derived_cache import DerivedCache
+from opensesh.history.stats.forks import copied_messages
 from opensesh.history.stats.results import Statistics
+from opensesh.history.stats.usage_layer import UsageTable
 from opensesh.history.stats.usage_stats import UsageFilter, statistics
 from opensesh.project import ProjectLocation
 from opensesh.sessions import Sessions
@@ -133,7 +134,7 @@ def test_forks_made_by_opensesh_are_known_too(sample: Sample) -> None:
     "place", ["opencode-1.1.65/storage", "opencode-1.18.33/opencode.db", "opencode-1.2/opencode.db"]
 )
 def test_the_forks_that_real_opencode_made_are_known(place: str) -> None:
-    ledger = open_ledger(open_store(str(FIXTURES / place)), fresh=True)
-    found = copies(ledger)
+    usage = UsageTable(DerivedCache(store=open_store(str(FIXTURES / place)), temporary=True))
+    found = copied_messages(usage)
     assert sorted(len(positions) for positions in found.values()) == [5, 7]
-    assert {ledger.facts[session].title for session in found} == {"Scripted title for session (fork #1)"}
+    assert {usage.infos[session].title for session in found} == {"Scripted title for session (fork #1)"}

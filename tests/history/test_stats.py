@@ -8,11 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from opensesh.history.stats.ledger import SessionInfo, open_ledger
+from opensesh.history.cache.derived_cache import DerivedCache
 from opensesh.history.stats.results import Statistics, StatsRow
+from opensesh.history.stats.session_info import SessionInfo
 from opensesh.history.stats.tool_stats import by_tool
-from opensesh.history.stats.usage_stats import UsageFilter, statistics, summed
-from opensesh.storage import open_store
+from opensesh.history.stats.usage_layer import UsageTable
+from opensesh.history.stats.usage_stats import UsageFilter, add_up, statistics
+from opensesh.storage import Store, open_store
 from opensesh.storage.json_tree import JsonTree
 from opensesh.storage.memory import Memory
 from opensesh.storage.protocol import Damage
@@ -20,6 +22,10 @@ from opensesh.storage.protocol import Damage
 from .sample_tree import DAY, START, Sample
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
+
+
+def usage_of(store: Store, *, fresh: bool = False) -> UsageTable:
+    return UsageTable(DerivedCache(store=store, temporary=fresh))
 
 
 def rows(found: Statistics) -> dict[str, StatsRow]:
@@ -308,7 +314,7 @@ def test_a_cache_that_is_damaged_or_cannot_be_written_is_no_reason_to_fail(sampl
     age(sample.root)
     store = JsonTree(sample.root)
     expected = statistics(store).document()
-    [cache] = (isolated / ".cache" / "opensesh" / "ledger").iterdir()
+    [cache] = (isolated / ".cache" / "opensesh").glob("index-*.db")
     for junk in (b"", b"\x00" * 100, cache.read_bytes()[:50]):
         cache.write_bytes(junk)
         assert statistics(store).document() == expected
@@ -338,7 +344,7 @@ def test_tools_are_counted_with_errors_and_time_and_copies_once(sample: Sample) 
     age(sample.root)
     store = JsonTree(sample.root)
     for _ in range(2):
-        found = {row.calls.tool: row.document() for row in by_tool(open_ledger(store), UsageFilter())}
+        found = {row.calls.tool: row.document() for row in by_tool(usage_of(store), UsageFilter())}
         assert {tool: (row["calls"], row["errors"], row["open"]) for tool, row in found.items()} == {
             "bash": (2, 0, 0),
             "read": (1, 1, 0),
@@ -346,24 +352,24 @@ def test_tools_are_counted_with_errors_and_time_and_copies_once(sample: Sample) 
         }
         assert (found["bash"]["seconds"], found["bash"]["characters"], found["bash"]["cost"]) == (0.4, 8, None)
     late = UsageFilter(since=second["time"]["created"])
-    assert {row.calls.tool for row in by_tool(open_ledger(store), late)} == {"bash", "edit"}
+    assert {row.calls.tool for row in by_tool(usage_of(store), late)} == {"bash", "edit"}
     sample.tool(first, "write")
-    assert "write" in {row.calls.tool for row in by_tool(open_ledger(store), UsageFilter())}
+    assert "write" in {row.calls.tool for row in by_tool(usage_of(store), UsageFilter())}
 
 
 def test_tools_of_a_database_are_those_of_the_tree_it_was_made_from() -> None:
-    tree = open_ledger(open_store(str(FIXTURES / "opencode-1.1.65" / "storage")), fresh=True)
-    database = open_ledger(open_store(str(FIXTURES / "opencode-1.2" / "opencode.db")), fresh=True)
-    expected = [row.document() for row in by_tool(tree, UsageFilter(), fresh=True)]
-    assert [row.document() for row in by_tool(database, UsageFilter(), fresh=True)] == expected
+    tree = usage_of(open_store(str(FIXTURES / "opencode-1.1.65" / "storage")), fresh=True)
+    database = usage_of(open_store(str(FIXTURES / "opencode-1.2" / "opencode.db")), fresh=True)
+    expected = [row.document() for row in by_tool(tree, UsageFilter())]
+    assert [row.document() for row in by_tool(database, UsageFilter())] == expected
     assert expected[0]["calls"] == 4
 
 
-def test_a_ledger_can_be_summed_in_several_ways(sample: Sample) -> None:
+def test_usage_can_be_added_up_in_several_ways(sample: Sample) -> None:
     sample.talk()
-    ledger = open_ledger(JsonTree(sample.root))
+    usage = usage_of(JsonTree(sample.root))
     assert (
-        summed(ledger, "day", UsageFilter()).total.document() == summed(ledger, "agent", UsageFilter()).total.document()
+        add_up(usage, "day", UsageFilter()).total.document() == add_up(usage, "agent", UsageFilter()).total.document()
     )
 
 
@@ -371,20 +377,19 @@ def test_tools_of_a_message_that_does_not_say_when_are_counted() -> None:
     store = Memory()
     store.write(("message", "ses_1", "msg_1"), {"role": "assistant", "time": {"created": "yesterday"}})
     store.write(("part", "msg_1", "prt_1"), {"type": "tool", "tool": "bash", "state": {"status": "completed"}})
-    [row] = by_tool(open_ledger(store, report=lambda damage: None), UsageFilter())
+    [row] = by_tool(usage_of(store), UsageFilter())
     assert (row.calls.tool, row.calls.calls) == ("bash", 1)
 
 
-def test_what_tools_did_is_written_to_the_cache_once(sample: Sample, isolated: Path) -> None:
+def test_tool_calls_are_not_read_again_while_nothing_changes(sample: Sample) -> None:
     session = sample.talk()
-    sample.tool(sample.messages(session)[1])
+    answer = sample.messages(session)[1]
+    sample.tool(answer)
     age(sample.root)
-    ledger = open_ledger(JsonTree(sample.root))
-    by_tool(ledger, UsageFilter())
-    [cache] = (isolated / ".cache" / "opensesh" / "tools").iterdir()
-    os.utime(cache, (1, 1))
-    assert [row.calls.calls for row in by_tool(ledger, UsageFilter())] == [1]
-    assert cache.stat().st_mtime == 1
+    assert [row.calls.calls for row in by_tool(usage_of(JsonTree(sample.root)), UsageFilter())] == [1]
+    shutil.rmtree(sample.root / "part" / answer["id"])
+    assert [row.calls.calls for row in by_tool(usage_of(JsonTree(sample.root)), UsageFilter())] == [1]
+    assert by_tool(usage_of(JsonTree(sample.root), fresh=True), UsageFilter()) == []
 
 
 @pytest.mark.parametrize("cost", [True, "much", None, [], 1e400])

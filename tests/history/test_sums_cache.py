@@ -14,13 +14,13 @@ from typing import Any, Literal
 import pytest
 
 import opensesh
-from opensesh.history.stats.ledger import ledger_at
-from opensesh.history.stats.repricing import table_mark
+from opensesh.history.cache.derived_cache import DerivedCache
+from opensesh.history.stats import usage_layer
+from opensesh.history.stats.repricing import table_fingerprint
 from opensesh.history.stats.results import restored
-from opensesh.history.stats.sums_cache import SumsCache
-from opensesh.history.stats.usage_stats import UsageFilter, summed
+from opensesh.history.stats.usage_layer import UsageTable
+from opensesh.history.stats.usage_stats import UsageFilter, add_up, cached_statistics
 from opensesh.storage.locations import find_stores
-from opensesh.storage.protocol import Damage
 
 from .sample_tree import DAY, Sample
 
@@ -63,28 +63,31 @@ def place_of(sample: Sample) -> str:
     return str(sample.root.parent)
 
 
-def told(place: str, by: By = "day", *, utc: bool = True) -> tuple[dict[str, Any], bool]:
-    """The sums as the command tells them, and whether they were kept from the last time."""
-    cache = SumsCache(find_stores(place), by, utc=utc)
-    known = cache.load()
-    if known is not None:
-        return known[0].document(), True
-    damage: list[Damage] = []
-    ledger = ledger_at(find_stores(place), report=damage.append)
-    answer = summed(ledger, by, UsageFilter(), utc=utc)
-    cache.save(answer, ledger.watched, damage)
-    return answer.document(), False
+def result_of(place: str, by: By = "day", *, utc: bool = True) -> tuple[dict[str, Any], bool]:
+    """The sums as the command prints them, and whether they were stored the last time."""
+    cache = DerivedCache(find_stores(place))
+    result, _, was_stored = cached_statistics(cache, by, utc=utc)
+    cache.close()
+    return result.document(), was_stored
+
+
+def damage_in(place: str) -> list[str]:
+    cache = DerivedCache(find_stores(place))
+    _, damage, _ = cached_statistics(cache, "day", utc=True)
+    cache.close()
+    return [path for path, _ in damage]
 
 
 def counted(place: str, by: By = "day", *, utc: bool = True) -> dict[str, Any]:
-    """The sums from everything, read anew."""
-    return summed(ledger_at(find_stores(place), fresh=True), by, UsageFilter(), utc=utc).document()
+    """The sums from everything, read again."""
+    cache = DerivedCache(find_stores(place), temporary=True)
+    return add_up(UsageTable(cache), by, UsageFilter(), utc=utc).document()
 
 
 @pytest.mark.parametrize("by", GROUPS)
 def test_sums_are_kept_and_read_back_as_they_were(sample: Sample, by: By) -> None:
-    first = told(place_of(sample), by)
-    second = told(place_of(sample), by)
+    first = result_of(place_of(sample), by)
+    second = result_of(place_of(sample), by)
     assert (first[1], second[1]) == (False, True)
     assert first[0] == second[0] == counted(place_of(sample), by)
     assert first[0]["copied"]["messages"] == 4
@@ -92,9 +95,9 @@ def test_sums_are_kept_and_read_back_as_they_were(sample: Sample, by: By) -> Non
 
 def test_groups_and_zones_are_kept_apart(sample: Sample) -> None:
     for by in GROUPS:
-        told(place_of(sample), by)
-    assert all(told(place_of(sample), by)[0]["by"] == by for by in GROUPS)
-    assert not told(place_of(sample), "day", utc=False)[1]
+        result_of(place_of(sample), by)
+    assert all(result_of(place_of(sample), by)[0]["by"] == by for by in GROUPS)
+    assert not result_of(place_of(sample), "day", utc=False)[1]
 
 
 def first(sample: Sample) -> Path:
@@ -156,16 +159,16 @@ def tear_a_session(sample: Sample) -> None:
 )
 @pytest.mark.parametrize("by", ["project", "session"])
 def test_whatever_changes_is_in_the_next_answer(sample: Sample, by: By, change: Callable[[Sample], None]) -> None:
-    before = told(place_of(sample), by)[0]
-    assert told(place_of(sample), by)[1]
+    before = result_of(place_of(sample), by)[0]
+    assert result_of(place_of(sample), by)[1]
     change(sample)
-    after, was_kept = told(place_of(sample), by)
+    after, was_kept = result_of(place_of(sample), by)
     assert not was_kept
     assert after == counted(place_of(sample), by)
     assert after != before or (by == "project" and change is rename)
     settle(sample.root.parent)
-    told(place_of(sample), by)
-    again, was_kept = told(place_of(sample), by)
+    result_of(place_of(sample), by)
+    again, was_kept = result_of(place_of(sample), by)
     assert was_kept
     assert again == after
 
@@ -176,13 +179,13 @@ def test_an_answer_that_ends_in_place_is_counted(sample: Sample) -> None:
     del running["time"]["completed"]
     path = sample.write(("message", session["id"], running["id"]), running)
     settle(sample.root.parent)
-    before = told(place_of(sample))[0]["total"]["cost"]
-    assert told(place_of(sample))[1]
+    before = result_of(place_of(sample))[0]["total"]["cost"]
+    assert result_of(place_of(sample))[1]
     changed = path.parent.stat().st_mtime_ns
     running["time"]["completed"], running["cost"] = sample.clock, 8
     path.write_text(json.dumps(running))
     assert path.parent.stat().st_mtime_ns == changed
-    after, was_kept = told(place_of(sample))
+    after, was_kept = result_of(place_of(sample))
     assert not was_kept
     assert after["total"]["cost"] == before + 8
 
@@ -192,30 +195,28 @@ def test_damage_is_told_again_and_forgotten_when_it_is_repaired(sample: Sample) 
     whole = path.read_bytes()
     path.write_bytes(whole[:40])
     settle(sample.root.parent)
-    told(place_of(sample))
-    known = SumsCache(find_stores(place_of(sample)), "day", utc=True).load()
-    assert known is not None
-    assert [where for where, _ in known[1]] == [str(path)]
+    for _ in range(2):
+        assert damage_in(place_of(sample)) == [str(path)]
     path.write_bytes(whole)
-    assert SumsCache(find_stores(place_of(sample)), "day", utc=True).load() is None
+    assert damage_in(place_of(sample)) == []
 
 
 def test_what_was_written_just_now_is_not_relied_on(sample: Sample) -> None:
     sample.talk("new")
-    assert [told(place_of(sample))[1] for _ in range(3)] == [False] * 3
+    assert [result_of(place_of(sample))[1] for _ in range(3)] == [False] * 3
 
 
 def test_a_time_to_come_is_not_relied_on(sample: Sample) -> None:
     path = next((sample.root / "message").iterdir())
     os.utime(path, (time.time() + 3600, time.time() + 3600))
-    assert [told(place_of(sample))[1] for _ in range(2)] == [False] * 2
+    assert [result_of(place_of(sample))[1] for _ in range(2)] == [False] * 2
 
 
-def test_a_folder_that_cannot_be_looked_at_in_full_is_not_relied_on(sample: Sample) -> None:
+def test_files_that_cannot_be_looked_at_do_no_harm(sample: Sample) -> None:
     expected = counted(place_of(sample))
     for folder in ("session/proj", "message"):
         (sample.root / folder / "ses_gone.json").symlink_to("nowhere")
-        assert [told(place_of(sample)) for _ in range(2)] == [(expected, False)] * 2
+        assert result_of(place_of(sample))[0] == expected
         (sample.root / folder / "ses_gone.json").unlink()
 
 
@@ -226,15 +227,15 @@ def test_strange_files_between_the_folders_do_no_harm(sample: Sample) -> None:
             (sample.root / folder / name).write_text("x")
     (sample.root / "session" / "loop").symlink_to(".")
     settle(sample.root.parent)
-    assert [told(place_of(sample)) for _ in range(2)] == [(expected, False), (expected, True)]
+    assert [result_of(place_of(sample)) for _ in range(2)] == [(expected, False), (expected, True)]
 
 
 @pytest.mark.parametrize("variable", ["XDG_CACHE_HOME", "OPENCODE_MODELS_PATH"])
 def test_another_price_table_makes_other_sums(
     sample: Sample, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variable: str
 ) -> None:
-    assert not told(place_of(sample))[1]
-    assert told(place_of(sample))[1]
+    assert not result_of(place_of(sample))[1]
+    assert result_of(place_of(sample))[1]
     table = tmp_path / "models.json"
     if variable == "XDG_CACHE_HOME":
         table = Path.home() / ".cache" / "opencode" / "models.json"
@@ -244,21 +245,21 @@ def test_another_price_table_makes_other_sums(
     name = "claude-sonnet-4-5"
     model = {"id": name, "name": "x", "cost": {"input": 1, "output": 1}}
     table.write_text(json.dumps({"anthropic": {"id": "anthropic", "name": "x", "models": {name: model}}}))
-    after, was_kept = told(place_of(sample))
+    after, was_kept = result_of(place_of(sample))
     assert not was_kept
     assert after == counted(place_of(sample))
 
 
 def test_the_price_table_of_the_package_is_among_what_is_looked_at() -> None:
     table = Path(opensesh.__file__).parent / "models" / "data" / "models.zip"
-    assert (str(table), table.stat().st_mtime_ns, table.stat().st_size) in table_mark()
+    assert (str(table), table.stat().st_mtime_ns, table.stat().st_size) in table_fingerprint()
 
 
 def test_another_version_of_the_program_adds_up_for_itself(sample: Sample, monkeypatch: pytest.MonkeyPatch) -> None:
-    told(place_of(sample))
-    assert told(place_of(sample))[1]
-    monkeypatch.setattr("opensesh.history.stats.sums_cache.__version__", "0.0.0")
-    assert not told(place_of(sample))[1]
+    result_of(place_of(sample))
+    assert result_of(place_of(sample))[1]
+    monkeypatch.setattr(usage_layer, "__version__", "0.0.0")
+    assert not result_of(place_of(sample))[1]
 
 
 @pytest.mark.parametrize("by", ["day", "month"])
@@ -270,15 +271,15 @@ def test_days_and_months_are_those_of_the_zone_one_is_in_now(
     sample.answer(session, cost=1)
     settle(sample.root.parent)
     zone("UTC")
-    first = told(place_of(sample), by, utc=False)[0]
-    assert told(place_of(sample), by, utc=False)[1]
+    first = result_of(place_of(sample), by, utc=False)[0]
+    assert result_of(place_of(sample), by, utc=False)[1]
     zone("Asia/Tokyo")
-    second, was_kept = told(place_of(sample), by, utc=False)
+    second, was_kept = result_of(place_of(sample), by, utc=False)
     assert not was_kept
     assert second != first
     assert second == counted(place_of(sample), by, utc=False)
     zone("UTC")
-    assert told(place_of(sample), by, utc=False)[0] == first
+    assert result_of(place_of(sample), by, utc=False)[0] == first
 
 
 def test_a_database_beside_the_tree_is_looked_at_too(tmp_path: Path) -> None:
@@ -286,65 +287,60 @@ def test_a_database_beside_the_tree_is_looked_at_too(tmp_path: Path) -> None:
     shutil.copytree(FIXTURES / "opencode-1.1.65" / "storage", data / "storage")
     shutil.copy(FIXTURES / "opencode-1.2" / "opencode.db", data / "opencode.db")
     settle(tmp_path)
-    first = told(str(data), "session")
-    assert told(str(data), "session") == (first[0], True)
+    first = result_of(str(data), "session")
+    assert result_of(str(data), "session") == (first[0], True)
     with sqlite3.connect(data / "opencode.db") as database:
         database.execute("UPDATE session SET title = 'changed', time_updated = time_updated + 1")
     database.close()
-    second, was_kept = told(str(data), "session")
+    second, was_kept = result_of(str(data), "session")
     assert not was_kept
     assert second != first[0]
     shutil.copy(FIXTURES / "opencode-1.18.33" / "opencode.db", data / "opencode-dev.db")
-    assert not told(str(data), "session")[1]
+    assert not result_of(str(data), "session")[1]
 
 
 def test_a_database_alone_is_kept_too(tmp_path: Path) -> None:
     place = str(shutil.copy(FIXTURES / "opencode-1.18.33" / "opencode.db", tmp_path / "opencode.db"))
     settle(tmp_path)
-    first = told(place)
-    assert told(place) == (first[0], True)
+    first = result_of(place)
+    assert result_of(place) == (first[0], True)
     settle(tmp_path)
-    assert not told(place)[1]
+    assert not result_of(place)[1]
 
 
-def test_sums_of_another_store_are_never_told(sample: Sample, tmp_path: Path) -> None:
-    told(place_of(sample))
-    [cache] = (Path.home() / ".cache" / "opensesh" / "sums-day-utc").iterdir()
-    before = cache.read_bytes()
+def test_sums_of_another_store_are_never_used(sample: Sample, tmp_path: Path) -> None:
+    first = DerivedCache(find_stores(place_of(sample))).path
+    result_of(place_of(sample))
     other = shutil.copytree(sample.root.parent, tmp_path / "other")
-    told(str(other))
-    for path in cache.parent.iterdir():
-        path.write_bytes(before)
     shutil.rmtree(other / "storage" / "message")
-    assert told(str(other))[0]["rows"] == []
+    shutil.copy(first, DerivedCache(find_stores(str(other))).path)
+    assert result_of(str(other))[0]["rows"] == []
 
 
-@pytest.mark.parametrize("junk", [b"", b"\x00" * 200, b"opensesh\x01"])
-def test_what_was_kept_and_is_damaged_is_made_anew(sample: Sample, junk: bytes) -> None:
-    first = told(place_of(sample))[0]
-    [cache] = (Path.home() / ".cache" / "opensesh" / "sums-day-utc").iterdir()
-    for content in (junk, cache.read_bytes()[:-20]):
-        cache.write_bytes(content)
-        assert told(place_of(sample)) == (first, False)
-    assert told(place_of(sample)) == (first, True)
+@pytest.mark.parametrize("junk", [b"", b"\x00" * 200, b"SQLite format 3\x00" + b"x" * 5000])
+def test_a_damaged_cache_is_made_again(sample: Sample, junk: bytes) -> None:
+    first = result_of(place_of(sample))[0]
+    Path(DerivedCache(find_stores(place_of(sample))).path).write_bytes(junk)
+    assert result_of(place_of(sample)) == (first, False)
+    assert result_of(place_of(sample)) == (first, True)
 
 
 def test_an_empty_place_has_empty_sums(tmp_path: Path) -> None:
     for _ in range(2):
-        answer, _ = told(str(tmp_path))
+        answer, _ = result_of(str(tmp_path))
         assert (answer["rows"], answer["total"]["messages"]) == ([], 0)
 
 
 def test_sums_in_their_plain_form_are_the_same(sample: Sample) -> None:
     for by in GROUPS:
-        answer = summed(ledger_at(find_stores(place_of(sample))), by, UsageFilter())
-        assert restored(answer.plain).document() == answer.document()
+        result = add_up(UsageTable(DerivedCache(find_stores(place_of(sample)))), by, UsageFilter())
+        assert restored(json.loads(json.dumps(result.plain))).document() == result.document()
 
 
 def test_kept_sums_are_told_without_loading_what_counts_them(sample: Sample) -> None:
     code = (
         "import sys; from opensesh.cli.main import run; run(['stats', '--store', sys.argv[1]]);"
-        "print(sorted({'typing', 're', 'datetime', 'msgspec', 'opensesh.history.stats.ledger'} & sys.modules.keys()))"
+        "print(sorted({'msgspec', 'opensesh.history.stats.usage_writer'} & sys.modules.keys()))"
     )
     words = [sys.executable, "-I", "-S", "-c", f"import sys; sys.path[:0] = {sys.path!r}; {code}", place_of(sample)]
     printed = [subprocess.run(words, capture_output=True, text=True, check=True).stdout for _ in range(2)]

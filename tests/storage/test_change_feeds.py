@@ -110,8 +110,9 @@ def test_fingerprints_that_end_with_the_process_are_not_persistent() -> None:
 
 def test_several_stores_offer_the_feeds_of_each(tmp_path: Path) -> None:
     tree = JsonTree(tmp_path / "storage")
-    store = MergedStore(str(tmp_path), [tree, Memory()])
-    assert [feed.place for feed in feeds_of(store)] == [str(tree.root), ":memory:"]
+    memory = Memory()
+    store = MergedStore(str(tmp_path), [tree, memory])
+    assert [feed.place for feed in feeds_of(store)] == [str(tree.root), memory.id]
     assert isinstance(tree, ChangeFeedProvider)
     assert not isinstance(Plain(tree), ChangeFeedProvider)
 

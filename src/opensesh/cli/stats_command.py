@@ -12,10 +12,11 @@ import sys
 from typing import TYPE_CHECKING
 
 from ..errors import UsageError
+from ..history.cache.derived_cache import DerivedCache
 from ..history.stats.money import dollars
 from ..history.stats.results import UNKNOWN
-from ..history.stats.sums_cache import SumsCache
-from ..loading import load_msgspec
+from ..history.stats.usage_layer import UsageTable
+from ..history.stats.usage_stats import UsageFilter, add_up, cached_statistics
 from ..storage.locations import find_stores
 from ..text import pluralize
 from . import output
@@ -27,11 +28,9 @@ if TYPE_CHECKING:
 
     from ..history.library import Library
     from ..history.maintenance.disk_usage import StoreDiskUsage, UsageTotal
-    from ..history.stats.figures import UsageTotals
-    from ..history.stats.ledger import Ledger, SessionInfo
     from ..history.stats.results import Statistics, StatsRow
-    from ..history.stats.usage_stats import UsageFilter
-    from ..storage.locations import StoreLocations
+    from ..history.stats.session_info import SessionInfo
+    from ..history.stats.usage import UsageTotals
     from ..storage.protocol import Damage
     from .arguments import CommandParser
 
@@ -69,59 +68,41 @@ def run(options: Namespace) -> int:
                 "--bytes measures whole stores; of the other options, only --limit can be combined with it"
             )
         return _print_disk_usage(options)
-    locations = find_stores(options.store)
-    if options.by == "tool" or options.fresh or options.since or options.until or options.project:
-        damage = _print_computed(locations, options)
-    else:
-        damage = _print_cached(locations, options)
-    output.report_damage(damage)
+    cache = DerivedCache(find_stores(options.store), temporary=options.fresh)
+    try:
+        if options.by == "tool" or options.fresh or options.since or options.until or options.project:
+            damage = _print_computed(cache, options)
+        else:
+            statistics, damage, _ = cached_statistics(cache, options.by, utc=options.utc)
+            _print(statistics, options)
+        output.report_damage(damage)
+    finally:
+        cache.close()
     return 0
 
 
-def _print_cached(locations: StoreLocations, options: Namespace) -> Sequence[tuple[str, str]]:
-    """Print the sums of everything, which are cached until something changes; return what could not be read."""
-    cache = SumsCache(locations, options.by, utc=options.utc)
-    cached = cache.load()
-    if cached is not None:
-        _print(cached[0], options)
-        return cached[1]
-    load_msgspec()
-    from ..history.stats.ledger import ledger_at  # loads msgspec
-    from ..history.stats.usage_stats import UsageFilter, summed
-
-    damage: list[Damage] = []
-    ledger = ledger_at(locations, report=damage.append)
-    statistics = summed(ledger, options.by, UsageFilter(), utc=options.utc)
-    cache.save(statistics, ledger.watched, damage)
-    _print(statistics, options)
-    return damage
-
-
-def _print_computed(locations: StoreLocations, options: Namespace) -> Sequence[tuple[str, str]]:
+def _print_computed(cache: DerivedCache, options: Namespace) -> Sequence[Damage]:
     """Print the sums of the calls that the options select; return what could not be read."""
-    from ..history.library import Library  # these load msgspec
-    from ..history.stats.ledger import ledger_at
-    from ..history.stats.usage_stats import UsageFilter, summed
-
-    damage: list[Damage] = []
-    choice = UsageFilter(
+    usage_filter = UsageFilter(
         since=parse_time(options.since, utc=options.utc) if options.since else None,
         until=parse_time(options.until, utc=options.utc) if options.until else None,
     )
     if options.project:
-        choice = choice._replace(session=in_project(Library(options.store), options.project))
-    ledger = ledger_at(locations, fresh=options.fresh, report=damage.append)
+        from ..history.library import Library  # loads msgspec
+
+        usage_filter = usage_filter._replace(session=in_project(Library(options.store), options.project))
+    usage = UsageTable(cache)
     if options.by == "tool":
-        _print_tools(ledger, choice, options)
+        _print_tools(usage, usage_filter, options)
     else:
-        _print(summed(ledger, options.by, choice, utc=options.utc), options)
-    return damage
+        _print(add_up(usage, options.by, usage_filter, utc=options.utc), options)
+    return usage.damage
 
 
 def in_project(library: Library, name: str) -> Callable[[SessionInfo | None], bool]:
     """Return a test for the sessions of the project that ``name`` means."""
     project = library.resolve_project(name)
-    return lambda facts: facts is not None and project.matches(facts.project, facts.directory, facts.title)
+    return lambda info: info is not None and project.matches(info.project, info.directory, info.title)
 
 
 def _print(statistics: Statistics, options: Namespace) -> None:
@@ -267,10 +248,10 @@ def _print_csv(statistics: Statistics) -> None:
 # -- tools and disk usage ----------------------------------------------------------------------------------------------
 
 
-def _print_tools(ledger: Ledger, choice: UsageFilter, options: Namespace) -> None:
-    from ..history.stats.tool_stats import by_tool  # only for --by tool
+def _print_tools(usage: UsageTable, usage_filter: UsageFilter, options: Namespace) -> None:
+    from ..history.stats.tool_stats import by_tool  # loads msgspec; only for --by tool
 
-    documents = [row.document() for row in by_tool(ledger, choice, fresh=options.fresh)]
+    documents = [row.document() for row in by_tool(usage, usage_filter)]
     if options.json:
         output.print_json({"by": "tool", "rows": documents})
         return

@@ -65,10 +65,9 @@ class DerivedCache:
             place = os.path.realpath(locations.place)
             self.feeds = list(feeds_at(locations) if feeds is None else feeds)
         elif store is not None:
-            place = store.place
+            place = store.id
             self.feeds = feeds_of(store)
             temporary = temporary or not all(feed.persistent for feed in self.feeds)
-            place = os.path.realpath(place) if os.path.exists(place) else place
         else:
             raise TypeError("either locations or a store is needed")
         self.place = printable(place)
@@ -118,7 +117,7 @@ class DerivedCache:
         with self._turns:
             return self._rebuild_if_corrupt(lambda: self._query(layer, question))
 
-    def write(self, change: Callable[[Connection], None], *, wait: bool = True) -> bool:
+    def write(self, change: Callable[[Connection], object], *, wait: bool = True) -> bool:
         """Let ``change`` write to the cache in one transaction; without ``wait``, only if no other process writes."""
 
         def act() -> bool:

@@ -11,9 +11,8 @@ from ...records import Document, as_list, as_object, dumps_compact, loads_object
 from ...storage.disk import read_file
 from ...storage.protocol import Damage, FileTree, log_damage, member_stores
 from ...workspace.tidying import folder_size
-from ..stats.ledger import SessionInfo
-from ..stats.ledger_reading import session_info
-from ..stats.tree_folders import folders, records
+from ..stats.session_info import SessionInfo, session_info
+from .tree_folders import folders, records
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

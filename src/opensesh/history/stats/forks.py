@@ -1,10 +1,9 @@
-"""Which messages are copies, so that every model call is billed once.
+"""Detecting messages that forks copied, so that every model call is counted once.
 
-A fork is a session of its own that begins with a copy of another's messages. The copies have identifiers of their own,
-but keep their moments, tokens and costs. What gives a fork away is that it holds messages older than itself; that its
-title counts forks, or that its record names where it came from (as in 2.x). A message is taken for a copy only if its
-session is such a one *and* another session holds the like of it; it is billed to the session that made it or, when that
-is gone, to the oldest that still has it.
+A fork is a session that begins with copies of another session's messages. The copies have other ids but the same times,
+tokens and costs. A session may be a fork if it has messages older than itself, if its title counts forks, or if its
+record names the original (2.x). A message is taken for a copy only if its session may be a fork *and* another session
+has an equal message; it is counted in the session that made it or, if that is gone, in the oldest that has it.
 """
 
 from __future__ import annotations
@@ -12,74 +11,65 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, NamedTuple
 
-from .accounts import numbers
-
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable
 
-    from .accounts import UsageEntry
-    from .ledger import Ledger, SessionInfo
+    from .session_info import SessionInfo
+    from .usage_layer import UsageTable
 
 _TITLE = re.compile(r".+ \(fork #\d+\)", re.ASCII | re.DOTALL)
 
-_MADE, _MADE_SINCE, _UNCLEAR, _INHERITED = range(4)
+_MADE_HERE, _MADE_SINCE_FORK, _UNCLEAR, _COPIED = range(4)
 
 
-class Holder(NamedTuple):
-    """A session that holds a message of some fingerprint; the least of several is the one that pays."""
+class MessageCopy(NamedTuple):
+    """One of several equal messages; the least of them is the one that counts."""
 
     rank: int
-    """From made here for certain to inherited for certain."""
+    """From certainly made here to certainly copied."""
     created: int
     session: str
     position: int
     """Of the message, in the session's entries."""
 
 
-def is_suspect(facts: SessionInfo | None, first: int) -> bool:
-    """Whether a session whose earliest message is of ``first`` may be a fork."""
-    if facts is None:
+def may_be_fork(info: SessionInfo | None, first: int) -> bool:
+    """Whether a session whose first message is of the time ``first`` may be a fork."""
+    if info is None:
         return False
-    return bool(facts.fork or first < facts.created or (facts.title[-1:] == ")" and _TITLE.fullmatch(facts.title)))
+    return bool(info.fork or first < info.created or (info.title[-1:] == ")" and _TITLE.fullmatch(info.title)))
 
 
-def copies(ledger: Ledger) -> dict[str, set[int]]:
-    """The messages that are not to be billed, as positions in each session's entries."""
-    suspects = {
-        session: ledger.facts[session]
-        for session, account in ledger.accounts.items()
-        if is_suspect(ledger.facts.get(session), account.first)
+def copied_messages(usage: UsageTable) -> dict[str, set[int]]:
+    """Return the messages that are copies, as positions in the entries of each session."""
+    forks = {
+        session: usage.infos[session]
+        for session in usage.sessions
+        if may_be_fork(usage.infos.get(session), usage.first(session))
     }
-    if not suspects:
+    if not forks:
         return {}
-    entries = {session: ledger.entries(session) for session in suspects}
-    found: dict[str, set[int]] = {}
-    for holders in _holders(ledger, suspects, entries).values():
-        payer = min(holders)
-        for holder in holders:
-            if holder.session != payer.session and holder.rank >= _UNCLEAR:
-                found.setdefault(holder.session, set()).add(holder.position)
-    return found
+    copies: dict[int, list[MessageCopy]] = {}
+    for session, info in forks.items():
+        entries = usage.entries(session)
+        has_older = bool(entries) and entries[0].created < info.created
+        for position, entry in enumerate(entries):
+            rank = _MADE_SINCE_FORK if has_older else _UNCLEAR
+            if entry.created < info.created:
+                rank = _COPIED
+            copies.setdefault(entry.fingerprint, []).append(MessageCopy(rank, info.created, session, position))
+    for session, fingerprints in usage.fingerprints():
+        if session not in forks:
+            for fingerprint in copies.keys() & set(fingerprints):
+                copies[fingerprint].append(MessageCopy(_MADE_HERE, usage.first(session), session, -1))
+    return _without_originals(copies.values())
 
 
-def _holders(
-    ledger: Ledger, suspects: Mapping[str, SessionInfo], entries: Mapping[str, list[UsageEntry]]
-) -> dict[int, list[Holder]]:
-    holders: dict[int, list[Holder]] = {}
-    for session, facts in suspects.items():
-        inherits = bool(entries[session]) and entries[session][0].created < facts.created
-        for position, entry in enumerate(entries[session]):
-            rank = _rank(entry, facts, inherits=inherits)
-            holders.setdefault(entry.fingerprint, []).append(Holder(rank, facts.created, session, position))
-    wanted = holders.keys()
-    for session, account in ledger.accounts.items():
-        if session not in suspects:
-            for fingerprint in wanted & set(numbers(account.fingerprints)):
-                holders[fingerprint].append(Holder(_MADE, account.first, session, -1))
-    return holders
-
-
-def _rank(entry: UsageEntry, facts: SessionInfo, *, inherits: bool) -> int:
-    if entry.created < facts.created:
-        return _INHERITED
-    return _MADE_SINCE if inherits else _UNCLEAR
+def _without_originals(groups: Iterable[list[MessageCopy]]) -> dict[str, set[int]]:
+    copied: dict[str, set[int]] = {}
+    for equal in groups:
+        original = min(equal)
+        for copy in equal:
+            if copy.session != original.session and copy.rank >= _UNCLEAR:
+                copied.setdefault(copy.session, set()).add(copy.position)
+    return copied

@@ -1,4 +1,4 @@
-"""Amounts of money as whole numbers, so that a sum is exact and does not depend on the order of its terms."""
+"""Amounts of money as integers, so that sums are exact and do not depend on the order of addition."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ if TYPE_CHECKING:
     from decimal import Decimal
 
 DOLLAR = 10**15
-"""How many of our units a US dollar has; finer than any price a token has had."""
+"""Units in a US dollar; finer than the price of any token."""
 
 
 def dollars(amount: int) -> float:
-    """The number closest to so many units."""
+    """Convert units to US dollars."""
     return amount / DOLLAR
 
 
 def units(amount: float | Decimal) -> int:
-    """An amount in US dollars, as its shortest decimal form says it. What is no number is nothing."""
+    """Convert US dollars to units, exactly by their shortest decimal form. Not-a-number and infinity are 0."""
     if not amount or amount is True:
         return 0
     if isinstance(amount, float):
         whole, _, fraction = repr(amount).partition(".")
         if fraction.isdecimal() and len(fraction) <= 15 and whole.isdecimal():
-            return int(whole + fraction.ljust(15, "0"))  # as below, and several times as fast
+            return int(whole + fraction.ljust(15, "0"))  # the same result as below, several times as fast
     from decimal import ROUND_HALF_UP, Decimal
 
     exact = amount if isinstance(amount, Decimal) else Decimal(repr(amount))

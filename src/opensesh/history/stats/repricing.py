@@ -1,4 +1,4 @@
-"""What the same tokens would cost by today's price table, which is named and dated."""
+"""Pricing tokens by the current price table, which has a name and a date."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ if TYPE_CHECKING:
     Used = tuple[int, int, int, int, int]
 
 
-class Prices:
-    """Which price table was used."""
+class PriceTable:
+    """The name and date of a price table."""
 
     __slots__ = ("date", "label")
 
     def __init__(self, label: str, date: str) -> None:
         self.label = label
         self.date = date
-        """The day of the data, ``2026-09-28``; empty if there was no table."""
+        """The date of the data, ``2026-09-28``; empty if there is no table."""
 
     @property
     def plain(self) -> tuple[str, str]:
-        """Both, in the order they are given."""
+        """Both values as a tuple."""
         return self.label, self.date
 
 
 class Repricer:
-    """Prices model calls by one table, which is read when first needed."""
+    """Prices model calls by one table, which is read when it is first needed."""
 
     def __init__(self, catalogue: Catalogue | None = None) -> None:
         self._catalogue = catalogue
@@ -40,20 +40,20 @@ class Repricer:
         self._plain: dict[tuple[str, str], Used | None] = {}
 
     @property
-    def prices(self) -> Prices:
-        """Which table this is."""
-        return Prices(*self._opened().origin)
+    def prices(self) -> PriceTable:
+        """The table."""
+        return PriceTable(*self._opened().origin)
 
     def cost(self, provider: str, model: str, used: Used, total: float | None = None) -> int | None:
-        """What a call costs, in units; ``None`` if the table has no price for some of its tokens.
+        """Return the cost of a call in units; ``None`` if the table has no price for some of its tokens.
 
-        ``used`` are fresh input, output, reasoning, and what was read from and written to the cache; ``total`` is what
-        the provider said it was in all.
+        ``used`` are the tokens of input, output, reasoning, cache read and cache write; ``total`` is the number of all
+        tokens that the provider reported.
         """
         key = provider, model
         if key not in self._known:
-            found = self._opened().known(provider, model)
-            self._known[key] = found.price if found else None
+            known_model = self._opened().known(provider, model)
+            self._known[key] = known_model.price if known_model else None
             self._plain[key] = _per_token(self._known[key])
         price, plain = self._known[key], self._plain[key]
         if price is None:
@@ -61,7 +61,7 @@ class Repricer:
         fresh, output, reasoning, read, write = used
         output = _without_reasoning(used, total)
         if plain is not None and min(used) >= 0:
-            # Every price is known and none depends on the size of the call: the same sum, without decimals.
+            # Every price is known and none depends on the size of the call: no decimals are needed.
             return fresh * plain[0] + output * plain[1] + reasoning * plain[2] + read * plain[3] + write * plain[4]
         return _charged(price, (fresh, output, reasoning, read, write))
 
@@ -73,24 +73,24 @@ class Repricer:
         return self._catalogue
 
 
-def table_mark() -> list[tuple[str, int, int]]:
-    """Changes whenever the table that a :class:`Repricer` would use may have changed; cheap to ask for."""
+def table_fingerprint() -> list[tuple[str, int, int]]:
+    """Return times and sizes of all files that a price table may come from. It does not read them."""
     package = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
     ours = os.path.join(package, "models", "data", "models.zip")
     copies = [os.path.join(folder, "models.json") for folder in (paths.cache(), paths.opencode_cache())]
     named = Flags().models_path or ""
-    marks: list[tuple[str, int, int]] = []
+    files: list[tuple[str, int, int]] = []
     for path in (ours, *copies, named):
         try:
-            found = os.stat(path)
-            marks.append((path, found.st_mtime_ns, found.st_size))
+            status = os.stat(path)
+            files.append((path, status.st_mtime_ns, status.st_size))
         except OSError:
-            marks.append((path, 0, 0))
-    return marks
+            files.append((path, 0, 0))
+    return files
 
 
 def _per_token(price: Price | None) -> Used | None:
-    """What a token of each kind costs, in units; ``None`` where that is not so simple."""
+    """Return the price of a token of each kind in units; ``None`` if it is not constant or not known."""
     if price is None or price.tiers:
         return None
     from .money import units
@@ -119,7 +119,7 @@ def _charged(price: Price, used: Used) -> int | None:
 
 
 def _without_reasoning(used: Used, total: float | None) -> int:
-    """Output alone. Up to 1.1.65 the output of many providers holds the reasoning as well: their total tells."""
+    """Return the output without reasoning. Up to 1.1.65 the output of many providers includes it; the total shows."""
     fresh, output, reasoning, read, write = used
     if reasoning > 0 and total == fresh + output + read + write:
         return max(output - reasoning, 0)

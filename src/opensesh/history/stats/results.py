@@ -1,28 +1,26 @@
-"""Sums as they are told: rows, their total, and what was left out. Plain, so that they can be kept and read back."""
+"""The results of statistics: rows, their total, and what forks copied. They can be stored as JSON and read back."""
 
 from __future__ import annotations
 
 import time
+from typing import TYPE_CHECKING, Any
 
-from .figures import QUARTER, UsageTotals
-from .repricing import Prices
+from .repricing import PriceTable
+from .usage import QUARTER_MS, UsageTotals
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
-
     from ...records import Document
-    from .accounts import UsageBucket
-    from .ledger import SessionInfo
+    from .session_info import SessionInfo
+    from .usage import UsageBucket
 
 
 UNKNOWN = "(unknown)"
-"""The key of what cannot be told: the project of a session whose record is gone, the agent of an old message, the day
-of a moment that is none."""
+"""The key of an unknown group: the project of a session without a record, the agent of an old message, the day of an
+invalid time."""
 
 
 class StatsRow:
-    """One group and its sums."""
+    """One group and its totals."""
 
     __slots__ = ("_newest", "first", "inclusive", "key", "last", "parent", "project", "sessions", "title", "totals")
 
@@ -30,22 +28,22 @@ class StatsRow:
         self.key = key
         self.totals = UsageTotals()
         self.sessions = 0
-        """How many had a part in it."""
+        """How many sessions contribute."""
         self.first: int | None = None
-        """The earliest quarter of an hour in it, counted from 1970."""
+        """The first quarter of an hour in it, counted from 1970."""
         self.last: int | None = None
         self.inclusive: UsageTotals | None = None
-        """For a session: its own and those of all below it."""
+        """For a session: its totals and those of all its subagents."""
         self.title: str | None = None
-        """For a session: what its record says, as the next two; ``None`` if it has none."""
+        """For a session: its title, and below its project and parent; ``None`` if it has no record."""
         self.project = ""
         self.parent = ""
         self._newest = ""
 
-    def add(self, session: str, cell: UsageBucket) -> None:
-        """Count a cell of a session; all cells of a session in a row."""
-        self.totals.add(cell.sums)
-        slot = cell.slot
+    def add(self, session: str, bucket: UsageBucket) -> None:
+        """Add a bucket of a session. All buckets of a session are added one after the other."""
+        self.totals.add(bucket.sums)
+        slot = bucket.slot
         if self.first is None or slot < self.first:
             self.first = slot
         if self.last is None or slot > self.last:
@@ -54,13 +52,13 @@ class StatsRow:
             self._newest = session
             self.sessions += 1
 
-    def describe(self, facts: SessionInfo | None) -> None:
-        """Say what a session's record says."""
-        if facts is not None:
-            self.title, self.project, self.parent = facts.title, facts.project, facts.parent
+    def describe(self, info: SessionInfo | None) -> None:
+        """Add the title, project and parent of a session."""
+        if info is not None:
+            self.title, self.project, self.parent = info.title, info.project, info.parent
 
     def document(self) -> Document:
-        """For machines."""
+        """Return JSON data."""
         row: Document = {"key": self.key, **self.totals.document(), "sessions": self.sessions}
         if self.title is not None:
             row |= {"title": self.title, "projectID": self.project, "parentID": self.parent or None}
@@ -70,29 +68,29 @@ class StatsRow:
 
     @property
     def plain(self) -> tuple[Any, ...]:
-        """All of it, for :func:`restored_row`."""
+        """All values, for :func:`restored_row`."""
         inclusive = None if self.inclusive is None else self.inclusive.sums
         about = (self.title, self.project, self.parent)
         return self.key, self.totals.sums, self.sessions, self.first, self.last, inclusive, about
 
 
 class CopiedUsage:
-    """What forks hold of other sessions, which is not counted."""
+    """What forks copied from other sessions, which is not counted."""
 
     __slots__ = ("sessions", "totals")
 
     def __init__(self, sessions: int = 0) -> None:
         self.sessions = sessions
-        """How many forks hold it."""
+        """How many forks have copies."""
         self.totals = UsageTotals()
 
 
 class Statistics:
-    """The answer."""
+    """The result."""
 
     __slots__ = ("by", "copied", "prices", "rows", "total")
 
-    def __init__(self, by: str, rows: list[StatsRow], total: StatsRow, prices: Prices, copied: CopiedUsage) -> None:
+    def __init__(self, by: str, rows: list[StatsRow], total: StatsRow, prices: PriceTable, copied: CopiedUsage) -> None:
         self.by = by
         self.rows = rows
         self.total = total
@@ -100,7 +98,7 @@ class Statistics:
         self.copied = copied
 
     def document(self) -> Document:
-        """For machines."""
+        """Return JSON data."""
         copied = self.copied.totals.document() | {"sessions": self.copied.sessions}
         return {
             "by": self.by,
@@ -112,21 +110,21 @@ class Statistics:
 
     @property
     def plain(self) -> tuple[Any, ...]:
-        """All of it, for :func:`restored`."""
+        """All values, for :func:`restored`."""
         copied = (self.copied.sessions, self.copied.totals.sums)
         return self.by, [row.plain for row in self.rows], self.total.plain, self.prices.plain, copied
 
 
 def restored(plain: tuple[Any, ...]) -> Statistics:
-    """What :attr:`Statistics.plain` was made of."""
+    """Restore what :attr:`Statistics.plain` returned."""
     by, rows, total, prices, (sessions, sums) = plain
     copied = CopiedUsage(sessions)
     copied.totals.add(sums)
-    return Statistics(by, [restored_row(row) for row in rows], restored_row(total), Prices(*prices), copied)
+    return Statistics(by, [restored_row(row) for row in rows], restored_row(total), PriceTable(*prices), copied)
 
 
 def restored_row(plain: tuple[Any, ...]) -> StatsRow:
-    """What :attr:`Row.plain` was made of."""
+    """Restore what :attr:`StatsRow.plain` returned."""
     key, sums, sessions, first, last, inclusive, (title, project, parent) = plain
     row = StatsRow(key)
     row.totals.add(sums)
@@ -139,8 +137,8 @@ def restored_row(plain: tuple[Any, ...]) -> StatsRow:
 
 
 def day_of(slot: int, *, utc: bool) -> str:
-    """The day that a quarter of an hour is on; unknown for one that no calendar has."""
-    moment = slot * QUARTER // 1000
+    """Return the day of a quarter of an hour; unknown if it is out of range."""
+    moment = slot * QUARTER_MS // 1000
     try:
         day = time.gmtime(moment) if utc else time.localtime(moment)
     except (OverflowError, ValueError, OSError):
@@ -149,5 +147,5 @@ def day_of(slot: int, *, utc: bool) -> str:
 
 
 def month_of(day: str) -> str:
-    """The month that a day is in, as :func:`day_of` tells it."""
+    """Return the month of a day that :func:`day_of` returned."""
     return day if day == UNKNOWN else day[:7]

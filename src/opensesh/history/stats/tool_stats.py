@@ -1,35 +1,42 @@
-"""How often each tool was called, how often it failed, how long it took and how much it answered.
+"""How often each tool was called, how often it failed, how long it took and how much it returned.
 
-Which tokens a tool cost cannot be told: a model call is billed as a whole. So there are none here.
+There are no tokens: a model call is billed as a whole, not by tool. The calls of each session are stored with the usage
+layer of the derived cache, and read again when its usage was.
 """
 
 from __future__ import annotations
 
-import os
-from typing import TYPE_CHECKING, Any, NamedTuple
+import json
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from ...records import Document, as_object
 from ...records.view import View
-from ...storage import open_store
-from ...storage.disk import read_file
-from .cache_files import cache_file, database_marks, load, mark, save, settled
-from .forks import copies
-from .tree_folders import records
+from ...storage.protocol import UNSTABLE
+from ..cache.layers import feeds_with
+from .forks import copied_messages
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Mapping, Sequence
+    from sqlite3 import Connection
 
-    from ...storage.protocol import Damage, Store
-    from .ledger import Ledger
+    from ...records import Document
+    from ...storage.protocol import ChangeFeed
+    from .usage_layer import UsageTable
     from .usage_stats import UsageFilter
 
-_VERSION = 1
+    Stored = tuple[str, int, list[list[Any]]]
+    """A message, its fingerprint when it was read, and its calls by tool."""
+
+_OUTDATED = """
+    SELECT u.session, u.generation, u.answers, t.calls FROM usage u LEFT JOIN tool_usage t ON t.session = u.session
+    WHERE t.generation IS NULL OR t.generation != u.generation OR t.unfinished
+"""
+_ALL = "SELECT u.session, u.answers, u.answer_times, t.calls FROM usage u JOIN tool_usage t ON t.session = u.session"
 
 
-class Calls:
-    """What one tool did within one message, or within all that were asked for."""
+class ToolCalls:
+    """The calls of one tool in one message, or in all messages that count."""
 
     __slots__ = ("calls", "characters", "errors", "milliseconds", "open", "tool")
 
@@ -39,11 +46,11 @@ class Calls:
 
     @property
     def plain(self) -> tuple[Any, ...]:
-        """All of it: calls, errors, those neither answered nor failed, time, and characters of output."""
+        """All values: calls, errors, unfinished calls, time, and characters of output."""
         return self.tool, self.calls, self.errors, self.open, self.milliseconds, self.characters
 
-    def add(self, other: Calls) -> None:
-        """Sum up."""
+    def add(self, other: ToolCalls) -> None:
+        """Add other calls."""
         self.calls += other.calls
         self.errors += other.errors
         self.open += other.open
@@ -52,15 +59,15 @@ class Calls:
 
 
 class ToolRow:
-    """One tool."""
+    """The row of one tool."""
 
     def __init__(self, tool: str) -> None:
-        self.calls = Calls(tool)
+        self.calls = ToolCalls(tool)
         self.messages = 0
         self.sessions: set[str] = set()
 
     def document(self) -> Document:
-        """For machines; with the fields that all rows of statistics have."""
+        """Return JSON data, with the fields that all rows of statistics have."""
         return {
             "key": self.calls.tool,
             "calls": self.calls.calls,
@@ -76,166 +83,113 @@ class ToolRow:
         }
 
 
-class _Time(View, frozen=True, kw_only=True):
+class _StateTime(View, frozen=True, kw_only=True):
     start: int | float | None = None
     end: int | float | None = None
 
 
-class _State(View, frozen=True, kw_only=True):
+class _ToolState(View, frozen=True, kw_only=True):
     status: str = ""
     output: str | None = None
-    time: _Time | None = None
+    time: _StateTime | None = None
 
 
-class _Part(View, frozen=True, kw_only=True):
+class _ToolPart(View, frozen=True, kw_only=True):
     type: str = ""
     tool: str = ""
-    state: _State | None = None
+    state: _ToolState | None = None
 
 
-class _Message(NamedTuple):
-    """One message's calls, and when its folder of parts last changed."""
-
-    id: str
-    created: int
-    folder: int
-    calls: list[Calls]
+_decode = msgspec.json.Decoder(_ToolPart).decode
 
 
-class _Known(NamedTuple):
-    """The calls of one store, as kept in the cache."""
-
-    store: list[tuple[str, int, int]] = []
-    sessions: dict[str, tuple[bytes, list[_Message]]] = {}
-    """By session: which messages it had, and what each of its answers called."""
-
-
-_decode = msgspec.json.Decoder(_Part).decode
-
-
-def by_tool(ledger: Ledger, choice: UsageFilter, *, fresh: bool = False) -> list[ToolRow]:
-    """A row a tool, most used first. A call that a fork copied is counted once."""
-    inherited: set[str] = set()
-    for session, positions in copies(ledger).items():
-        entries = ledger.entries(session)
-        inherited.update(entries[position].id for position in positions)
-    found: dict[str, tuple[str, _Message]] = {}
-    for member in ledger.members or (ledger,):
-        for session, message in _messages(member, fresh=fresh):
-            held = found.get(message.id)
-            if message.id not in inherited and (held is None or _size(message) > _size(held[1])):
-                found[message.id] = (session, message)
+def by_tool(usage: UsageTable, usage_filter: UsageFilter) -> list[ToolRow]:
+    """Return a row for each tool, most used first. A call that a fork copied is counted once."""
+    copied: set[str] = set()
+    for session, positions in copied_messages(usage).items():
+        entries = usage.entries(session)
+        copied.update(entries[position].id for position in positions)
+    _refresh(usage)
     rows: dict[str, ToolRow] = {}
-    for session, message in found.values():
-        if choice.counts(message.created) and choice.session(ledger.facts.get(session)):
-            for calls in message.calls:
-                row = rows.setdefault(calls.tool, ToolRow(calls.tool))
-                row.calls.add(calls)
+    seen: set[str] = set()
+    for session, answers, times, calls in usage.cache.query(usage.layer, lambda db: db.execute(_ALL).fetchall()):
+        if not usage_filter.matches_session(usage.infos.get(session)):
+            continue
+        created = dict(zip(answers.split(), json.loads(times), strict=True))
+        for message, _, tools in json.loads(calls):
+            if message in copied or message in seen or not usage_filter.matches_time(created.get(message, 0)):
+                continue
+            seen.add(message)
+            for values in tools:
+                row = rows.setdefault(values[0], ToolRow(values[0]))
+                row.calls.add(ToolCalls(*values))
                 row.messages += 1
                 row.sessions.add(session)
     return sorted(rows.values(), key=lambda row: (-row.calls.calls, row.calls.tool))
 
 
-def _messages(ledger: Ledger, *, fresh: bool) -> Iterator[tuple[str, _Message]]:
-    path = "" if fresh else cache_file("tools", ledger.place)
-    held = _load(path, ledger.place)
-    if os.path.isdir(ledger.place):
-        known = _Known([], {name: _of_session(ledger, name, held) for name in ledger.accounts})
-    else:
-        marks = database_marks(ledger.place)
-        known = held
-        if not marks or held.store != marks:
-            known = _Known(marks, _of_store(ledger.store or open_store(ledger.place)))
-    _save(path, ledger.place, held, known)
-    for session, (_, messages) in known.sessions.items():
-        for message in messages:
-            yield session, message
+def _refresh(usage: UsageTable) -> None:
+    """Read the calls of the sessions whose usage has changed, or which had unfinished calls."""
+    cache, layer = usage.cache, usage.layer
+
+    def load(db: Connection) -> list[tuple[str, int, str, str | None, list[ChangeFeed]]]:
+        rows = db.execute(_OUTDATED).fetchall()
+        return [(*row, feeds_with(db, layer, cache.feeds, row[0])) for row in rows]
+
+    rows: list[list[Any]] = []
+    for session, generation, answers, stored, feeds in cache.query(layer, load):
+        known: dict[str, Stored] = {entry[0]: entry for entry in json.loads(stored or "[]")}
+        calls = _session_calls(session, answers.split(), known, feeds)
+        unfinished = any(values[3] for _, _, tools in calls for values in tools)
+        rows.append([session, generation, unfinished, json.dumps(calls)])
+    if rows:
+        sql = "INSERT OR REPLACE INTO tool_usage VALUES (?, ?, ?, ?)"
+        cache.write(lambda db: db.executemany(sql, rows))
 
 
-def _load(path: str, place: str) -> _Known:
-    found = load(path, place)
-    if found is None or found[0] != _VERSION:
-        return _Known()
-    sessions = {name: (names, [_restored(each) for each in messages]) for name, (names, messages) in found[2].items()}
-    return _Known(found[1], sessions)
+def _session_calls(
+    session: str, answers: Sequence[str], known: Mapping[str, Stored], feeds: Sequence[ChangeFeed]
+) -> list[Stored]:
+    """Count the calls of each answer. Messages with the same fingerprint are not read again."""
+    counted: dict[str, Stored] = {}
+    for feed in feeds:
+        states = {name: feed.message_state(session, name, full=False) for name in answers}
+        fingerprints = {name: state.fingerprint if state else UNSTABLE for name, state in states.items()}
+        calls: dict[str, dict[str, ToolCalls]] = {}
+        to_read: list[str] = []
+        for name in answers:
+            before = known.get(name)
+            finished = before is not None and not any(values[3] for values in before[2])
+            if before is not None and finished and fingerprints[name] != UNSTABLE and before[1] == fingerprints[name]:
+                counted[name] = before
+            else:
+                to_read.append(name)
+        for record in feed.message_parts(session, to_read) if to_read else ():
+            try:
+                content = record.content
+                part = _decode(content) if isinstance(content, bytes) else msgspec.convert(content, _ToolPart)
+            except (msgspec.MsgspecError, UnicodeError, RecursionError):
+                continue
+            _count(calls.setdefault(record.message_id, {}), part)
+        for name, tools in calls.items():
+            entry: Stored = name, fingerprints.get(name, UNSTABLE), [list(totals.plain) for totals in tools.values()]
+            if tools and (name not in counted or _size(entry) > _size(counted[name])):
+                counted[name] = entry
+    return list(counted.values())
 
 
-def _restored(held: tuple[str, int, int, list[Any]]) -> _Message:
-    name, created, folder, calls = held
-    return _Message(name, created, folder, [Calls(*each) for each in calls])
-
-
-def _save(path: str, place: str, before: _Known, known: _Known) -> None:
-    if not path or known == before:
-        return
-    sessions = {
-        name: (names, [(*each[:3], [calls.plain for calls in each.calls]) for each in messages])
-        for name, (names, messages) in known.sessions.items()
-    }
-    save(path, place, (_VERSION, known.store, sessions))
-
-
-def _of_session(ledger: Ledger, session: str, held: _Known) -> tuple[bytes, list[_Message]]:
-    """The calls of a session in a tree; folders of parts that have not changed are not read again."""
-    names = ledger.accounts[session].id_hashes
-    before, messages = held.sessions.get(session, (b"", []))
-    if before == names:
-        moments = [(message.id, message.created) for message in messages]
-    else:
-        moments = [(entry.id, entry.created) for entry in ledger.entries(session) if entry.role == "assistant"]
-    known = {message.id: message for message in messages}
-    return names, [_of_message(ledger.place, name, created, known.get(name)) for name, created in moments]
-
-
-def _of_message(root: str, name: str, created: int, held: _Message | None) -> _Message:
-    folder = os.path.join(root, "part", name)
-    changed = mark(folder)[0]
-    if held is not None and held.folder == changed:
-        return held
-    calls: dict[str, Calls] = {}
-    for record in records(folder):
-        try:
-            _count(calls, _decode(read_file(os.path.join(folder, record))))
-        except (OSError, msgspec.MsgspecError, UnicodeError, RecursionError):
-            continue
-    ended = not any(each.open for each in calls.values())
-    return _Message(name, created, settled(changed) if ended else 0, list(calls.values()))
-
-
-def _of_store(store: Store) -> dict[str, tuple[bytes, list[_Message]]]:
-    """The calls of every session of a store that is not made of files."""
-    calls: dict[str, dict[str, Calls]] = {}
-    for key, value in store.scan(("part",), report=_overlook):
-        try:
-            _count(calls.setdefault(key[1], {}), msgspec.convert(value, _Part))
-        except (msgspec.ValidationError, UnicodeError):
-            continue
-    sessions: dict[str, tuple[bytes, list[_Message]]] = {}
-    for key, value in store.scan(("message",), report=_overlook):
-        if calls.get(key[-1]):
-            created = (as_object((as_object(value) or {}).get("time")) or {}).get("created")
-            moment = int(created) if isinstance(created, (int, float)) else 0
-            message = _Message(key[-1], moment, 0, list(calls[key[-1]].values()))
-            sessions.setdefault(key[1], (b"", []))[1].append(message)
-    return sessions
-
-
-def _count(calls: dict[str, Calls], part: _Part) -> None:
+def _count(calls: dict[str, ToolCalls], part: _ToolPart) -> None:
     if part.type != "tool" or part.state is None:
         return
-    found = calls.setdefault(part.tool, Calls(part.tool))
+    totals = calls.setdefault(part.tool, ToolCalls(part.tool))
     state = part.state
-    found.calls += 1
-    found.errors += state.status == "error"
-    found.open += state.status in ("pending", "running")
-    found.characters += len(state.output or "")
+    totals.calls += 1
+    totals.errors += state.status == "error"
+    totals.open += state.status in ("pending", "running")
+    totals.characters += len(state.output or "")
     if state.time and state.time.start and state.time.end:
-        found.milliseconds += max(int(state.time.end - state.time.start), 0)
+        totals.milliseconds += max(int(state.time.end - state.time.start), 0)
 
 
-def _size(message: _Message) -> int:
-    return sum(each.calls for each in message.calls)
-
-
-def _overlook(_: Damage) -> None:
-    """The ledger has told of it already."""
+def _size(entry: Stored) -> int:
+    return sum(values[1] for values in entry[2])

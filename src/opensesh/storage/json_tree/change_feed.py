@@ -20,6 +20,7 @@ import os
 import time
 from heapq import nlargest
 from typing import TYPE_CHECKING, cast
+from zlib import crc32
 
 from ...errors import RecordError
 from ..change_feeds import SETTLE_NS, fingerprint, printable
@@ -128,7 +129,7 @@ class JsonTreeFeed:
 
     def _stat_sessions(self) -> dict[str, tuple[int, int]]:
         """Return the fingerprint and the time of the last change of every session with a record or a message."""
-        records: dict[str, tuple[int, int]] = {}
+        records: dict[str, tuple[int, int, int]] = {}
         for project in _entries(f"{self._root}/session"):
             if not is_plain(project.name):
                 continue
@@ -136,16 +137,16 @@ class JsonTreeFeed:
                 name = entry.name.removesuffix(_SUFFIX)
                 status = _status(entry.path) if name != entry.name and is_plain(name) else None
                 # A move between projects that was interrupted leaves two records: the newest counts.
-                if status and status.st_mtime_ns >= records.get(name, (0, 0))[0]:
-                    records[name] = status.st_mtime_ns, status.st_size
+                if status and status.st_mtime_ns >= records.get(name, (0,))[0]:
+                    records[name] = status.st_mtime_ns, status.st_size, crc32(project.name.encode())
                     self._projects[name] = project.name
         folder = f"{self._root}/message"
         sessions: dict[str, tuple[int, int]] = {}
         for name in {*records, *(name for name in _names(folder) if is_plain(name))}:
             status = _status(f"{folder}/{name}")
-            changed, size = records.get(name, (0, 0))
+            changed, size, filed = records.get(name, (0, 0, 0))
             listed = status.st_mtime_ns if status else 0
-            sessions[name] = fingerprint(changed, size, listed), max(changed, listed)
+            sessions[name] = fingerprint(changed, size, filed, listed), max(changed, listed)
         return sessions
 
     def _message_fingerprint(self, folder: str, name: str, now: int) -> int | None:

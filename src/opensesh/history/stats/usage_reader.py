@@ -1,4 +1,4 @@
-"""From a stored message to an entry of the ledger: only the fields that say who, when and how much."""
+"""Reading the usage of a message: only the fields that say who, when and how much."""
 
 from __future__ import annotations
 
@@ -7,14 +7,15 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 import msgspec
 
 from ...errors import RecordError
-from ...records import Document, as_object, loads_object
+from ...records import Document, as_object
 from ...records.view import View
-from .accounts import UsageEntry
 from .money import units
+from .usage import UsageEntry
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from ...storage.protocol import RawRecord
     from .repricing import Repricer
 
     Steps = Callable[[str], Iterable[Any]]
@@ -56,7 +57,7 @@ class _Call(View, frozen=True, kw_only=True, gc=False):
     tokens: _Tokens = _Tokens()
 
 
-class _Ours(View, frozen=True, kw_only=True, gc=False):
+class _Extension(View, frozen=True, kw_only=True, gc=False):
     calls: list[_Call] = []
 
 
@@ -71,7 +72,7 @@ class _Info(View, frozen=True, kw_only=True, gc=False):
     cost: Number | None = None
     tokens: _Tokens | None = None
     finish: str | None = None
-    opensesh: _Ours | None = None
+    opensesh: _Extension | None = None
 
 
 class _Step(View, frozen=True, kw_only=True, gc=False):
@@ -91,31 +92,28 @@ _decode = msgspec.json.Decoder(_Info).decode
 _make = UsageEntry._make
 
 
-class EntryReader:
-    """Reads messages as entries."""
+class UsageReader:
+    """Reads the usage of messages."""
 
     def __init__(self, repricer: Repricer, steps: Steps) -> None:
-        """``steps`` gives the parts of a message, for the few whose own tokens do not say everything."""
+        """Use ``steps`` to read the parts of the few messages whose own tokens are incomplete."""
         self._repricer = repricer
         self._steps = steps
 
-    def parse(self, name: str, data: bytes, path: str) -> list[UsageEntry]:
-        """The entry of a message as stored, and those of other calls that it notes (for a title, say);
-        :class:`RecordError` if it is no message."""
+    def read(self, record: RawRecord) -> list[UsageEntry]:
+        """Return the usage of a message, and of the side calls stored with it, such as one for a title.
+
+        A field of the wrong type is ignored. Raises :class:`RecordError` if the record is not a message.
+        """
+        name, content = record.id, record.content
         try:
-            info = _decode(data)
+            info = _decode(content) if isinstance(content, bytes) else msgspec.convert(content, _Info)
         except (msgspec.MsgspecError, UnicodeError, RecursionError):
-            return self.read(name, loads_object(data, path), path)
-        return [self._entry(name, info)] if info.opensesh is None else self._entries(name, info)
-
-    def read(self, name: str, document: Document, path: str) -> list[UsageEntry]:
-        """The same for one that is already decoded. A field of the wrong kind costs that field alone."""
-        info = _convert(document, _Info)
-        return self._entries(name, info if info is not None else _salvaged(document, path))
-
-    def _entries(self, name: str, info: _Info) -> list[UsageEntry]:
-        calls = () if info.opensesh is None else info.opensesh.calls
-        return [self._entry(name, info), *(self._call(f"{name}#{at}", call) for at, call in enumerate(calls))]
+            info = _salvaged(record.document(), record.path)
+        if info.opensesh is None:
+            return [self._entry(name, info)]
+        calls = enumerate(info.opensesh.calls)
+        return [self._entry(name, info), *(self._call(f"{name}#{at}", call) for at, call in calls)]
 
     def _call(self, name: str, call: _Call) -> UsageEntry:
         used = _used(call.tokens)
@@ -139,16 +137,19 @@ class EntryReader:
         return _make((name, "assistant", created, int(info.time.completed or 0), *model, agent, *used, cost, repriced))
 
     def _spent(self, name: str, info: _Info, used: Used, model: tuple[str, str]) -> tuple[Used, int | None]:
-        """The tokens of an answer and their price. Before 1.0.69 one answer held several model calls, and kept the
-        tokens of the last alone; such answers do not say why they finished."""
+        """Return the tokens of an answer and their price.
+
+        Before OpenCode 1.0.69 an answer had several model calls and kept only the tokens of the last one. Such answers
+        have no finish reason.
+        """
         tokens = cast("_Tokens", info.tokens)
         if info.finish is None:
-            found = (_convert(part, _Step) for part in self._steps(name))
-            steps = [step.tokens for step in found if step and step.type == "step-finish" and step.tokens]
+            parts = (_convert(part, _Step) for part in self._steps(name))
+            steps = [step.tokens for step in parts if step and step.type == "step-finish" and step.tokens]
             if len(steps) > 1:
-                each = [(_used(step), step.total) for step in steps]
-                prices = [self._repricer.cost(*model, call, total) for call, total in each]
-                sums = cast("Used", tuple(map(sum, zip(*(call for call, _ in each), strict=True))))
+                calls = [(_used(step), step.total) for step in steps]
+                prices = [self._repricer.cost(*model, call, total) for call, total in calls]
+                sums = cast("Used", tuple(map(sum, zip(*(call for call, _ in calls), strict=True))))
                 known = [price for price in prices if price is not None]
                 return sums, sum(known) if len(known) == len(prices) else None
         return used, self._repricer.cost(*model, used, tokens.total)
@@ -188,5 +189,5 @@ def _salvaged(document: Document, path: str) -> _Info:
         model=_convert(document.get("model"), _Model),
         cost=cost if isinstance(cost, (int, float)) else None,
         tokens=_convert(as_object(document.get("tokens")), _Tokens),
-        opensesh=_convert(document.get("opensesh"), _Ours),
+        opensesh=_convert(document.get("opensesh"), _Extension),
     )

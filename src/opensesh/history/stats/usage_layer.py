@@ -1,0 +1,159 @@
+"""The usage layer of the derived cache: the usage of each session, from which statistics are computed.
+
+A session is read again when its record or its folder of messages has changed, or an unfinished or damaged message of
+it. That a *finished* answer changes in place is not noticed; a temporary cache reads everything.
+"""
+
+from __future__ import annotations
+
+import json
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from ... import __version__
+from ...storage.protocol import UNSTABLE, Damage
+from ..cache.layers import feeds_with
+from .repricing import PriceTable, Repricer, table_fingerprint
+from .session_info import SessionInfo
+from .usage import UsageBucket, UsageEntry, in_time_order, numbers
+
+if TYPE_CHECKING:
+    from array import array
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Set as AbstractSet
+    from sqlite3 import Connection
+
+    from ...storage.protocol import ChangeFeed
+    from ..cache.derived_cache import DerivedCache
+    from .usage_writer import UsageWriter
+
+_VERSION = 1
+
+
+class UsageLayer:
+    """See :class:`~opensesh.history.cache.layers.Layer`."""
+
+    name = "usage"
+    oldest_first = False
+
+    def __init__(self, repricer: Repricer | None = None) -> None:
+        self.repricer = repricer or Repricer()
+
+    def version(self) -> str:
+        """Return what the rows depend on: this program and the price tables."""
+        return json.dumps([_VERSION, __version__, table_fingerprint()])
+
+    def clear(self, db: Connection) -> None:
+        """Remove all rows."""
+        db.execute("DELETE FROM usage")
+        db.execute("DELETE FROM tool_usage")
+        db.execute("DELETE FROM answer")
+
+    def writer(self, db: Connection) -> UsageWriter:
+        """Return a writer for one refresh."""
+        from ...loading import load_msgspec
+
+        load_msgspec()
+        from .usage_writer import UsageWriter  # loads msgspec; most of the time there is nothing to write
+
+        return UsageWriter(db, self.repricer)
+
+    def unnoticed_changes(
+        self, db: Connection, feed: ChangeFeed, recent: Sequence[str], sessions: AbstractSet[str]
+    ) -> Iterator[str]:
+        """Compare the messages that were unfinished or damaged."""
+        for session, watched in db.execute("SELECT session, watched FROM usage WHERE watched IS NOT NULL").fetchall():
+            for message, known in json.loads(watched) if session in sessions else ():
+                state = feed.message_state(session, message, full=False)
+                if state is not None and (known == UNSTABLE or state.fingerprint != known):
+                    yield session
+                    break
+
+    def recheck_due(self, db: Connection) -> bool:
+        """Return ``False``: sessions are not compared record by record."""
+        return False
+
+    def recheck_batch(self, db: Connection, feeds: Sequence[ChangeFeed]) -> list[str]:
+        """Return no sessions."""
+        return []
+
+
+class UsageTable:
+    """The usage of all sessions as of one state of the cache."""
+
+    def __init__(self, cache: DerivedCache, layer: UsageLayer | None = None) -> None:
+        """Refresh the usage layer of a cache and load it."""
+        self.cache = cache
+        self.layer = layer or UsageLayer()
+        cache.refresh(self.layer)
+        self._rows: dict[str, tuple[int, str]] = {}
+        self.infos: dict[str, SessionInfo] = {}
+        """By session; a session whose record is missing or damaged has usage but no info."""
+        sql = "SELECT session, info, first, buckets FROM usage"
+        for session, info, first, buckets in cache.query(self.layer, lambda db: db.execute(sql).fetchall()):
+            if info is not None:
+                self.infos[session] = SessionInfo(*json.loads(info))
+            if buckets != "[]":
+                self._rows[session] = first, buckets
+
+    @cached_property
+    def prices(self) -> PriceTable:
+        """The price table in use."""
+        sql = "SELECT value FROM meta WHERE name = 'prices'"
+        row = self.cache.query(self.layer, lambda db: db.execute(sql).fetchone())
+        return PriceTable(*json.loads(row[0])) if row else self.layer.repricer.prices
+
+    @property
+    def damage(self) -> list[Damage]:
+        """Records that could not be read, now or when the cache was written."""
+        return damage_of(self.cache, self.layer)
+
+    @property
+    def sessions(self) -> Iterable[str]:
+        """The sessions that have messages."""
+        return self._rows
+
+    def first(self, session: str) -> int:
+        """Return the time of the first message."""
+        return self._rows[session][0]
+
+    def buckets(self, session: str) -> list[UsageBucket]:
+        """Return the usage of a session by quarter of an hour."""
+        return [UsageBucket(*bucket) for bucket in json.loads(self._rows[session][1])]
+
+    def fingerprints(self) -> Iterator[tuple[str, array[int]]]:
+        """Return the fingerprints of the messages of every session, in the order of its entries."""
+        sql = "SELECT session, fingerprints FROM usage WHERE buckets != '[]'"
+        for session, data in self.cache.query(self.layer, lambda db: db.execute(sql).fetchall()):
+            yield session, numbers(data)
+
+    def entries(self, session: str) -> list[UsageEntry]:
+        """Return the usage of each message of a session; it is read again unless the session may be a fork."""
+
+        def load(db: Connection) -> tuple[str | None, list[ChangeFeed]]:
+            row = db.execute("SELECT entries FROM usage WHERE session = ?", [session]).fetchone()
+            return row and row[0], feeds_with(db, self.layer, self.cache.feeds, session)
+
+        stored, feeds = self.cache.query(self.layer, load)
+        if stored is not None:
+            return [UsageEntry(*entry) for entry in json.loads(stored)]
+        from .usage_writer import read_usage
+
+        return in_time_order(read_usage(session, feeds, self.layer.repricer).entries)
+
+
+def damage_of(cache: DerivedCache, layer: UsageLayer) -> list[Damage]:
+    """Return the damage that the rows of the layer report, and that of the last refresh."""
+    sql = "SELECT damage FROM usage WHERE damage IS NOT NULL"
+    rows: list[tuple[str]] = cache.query(layer, lambda db: db.execute(sql).fetchall())
+    stored = [Damage(*damage) for (text,) in rows for damage in json.loads(text)]
+    return list(dict.fromkeys([*cache.damage, *stored]))
+
+
+def infos_by_parent(infos: Mapping[str, SessionInfo]) -> dict[str, list[str]]:
+    """Return the sessions of subagents, by the session that started them."""
+    children: dict[str, list[str]] = {}
+    for info in infos.values():
+        if info.parent:
+            children.setdefault(info.parent, []).append(info.id)
+    return children
