@@ -1,4 +1,4 @@
-"""What the engine itself costs: a step early and late in a session, a delta, a byte, and the import."""
+"""Costs of the engine: a step early and late in a session, a delta, bytes written, and the import."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def run() -> None:
 
 
 class Stepping:
-    """Calls a tool at every step, and looks at the clock."""
+    """A model that calls a tool at every step and records the CPU time."""
 
     def __init__(self) -> None:
         self.clock: list[float] = []
@@ -68,7 +68,7 @@ class Stepping:
 
 
 class Echo:
-    """A tool that costs nothing."""
+    """A tool that does nothing."""
 
     id = "echo"
     description = "Answers."
@@ -79,7 +79,7 @@ class Echo:
 
 
 class Streaming:
-    """Says texts of these lengths, one a prompt, in small pieces."""
+    """A model that streams texts of these lengths, one for each prompt, in small deltas."""
 
     def __init__(self, sizes: tuple[int, ...], piece: int) -> None:
         self._sizes = list(sizes)
@@ -95,7 +95,7 @@ class Streaming:
 
 
 class CountingDisk(Disk):
-    """Counts the bytes it is given."""
+    """Counts the bytes written."""
 
     bytes = 0
 
@@ -105,30 +105,30 @@ class CountingDisk(Disk):
 
 
 def steps(folder: str) -> tuple[float, float]:
-    """Seconds of CPU of a step among the first hundred, and among the last, each in the calmest moment of four runs."""
+    """Return the CPU seconds of a step among the first hundred and among the last, least disturbed of four runs."""
     early, late = float("inf"), float("inf")
     for _ in range(4):
         model = Stepping()
         asyncio.run(session(folder, Memory(), model, 1))
         took = [after - before for before, after in pairwise(model.clock)]
-        early, late = min(early, calmest(took[4:104])), min(late, calmest(took[-100:]))
+        early, late = min(early, least_disturbed(took[4:104])), min(late, least_disturbed(took[-100:]))
     return early, late
 
 
-def calmest(took: list[float]) -> float:
-    """The median of the ten in a row that other processes disturbed least."""
+def least_disturbed(took: list[float]) -> float:
+    """Return the median of the ten consecutive steps that other processes disturbed least."""
     return min(statistics.median(took[start : start + 10]) for start in range(0, len(took), 10))
 
 
 def deltas(folder: str) -> float:
-    """Seconds of CPU for so many deltas of ten characters."""
+    """Return the CPU seconds of streaming ``DELTAS`` deltas of ten characters."""
     began = time.process_time()
     asyncio.run(session(folder, Memory(), Streaming((DELTAS * 10,), 10), 1))
     return time.process_time() - began
 
 
 def written(folder: str) -> float:
-    """How many bytes reach the disk for a byte of text, in a session with answers of many lengths."""
+    """Return the bytes written for each byte of text, in a session with answers of many lengths."""
     disk = CountingDisk(durable=False)
     tree = JsonTree(os.path.join(folder, "storage"), disk=disk)
     asyncio.run(session(folder, tree, Streaming(TEXTS, 20), len(TEXTS)))
@@ -136,10 +136,10 @@ def written(folder: str) -> float:
 
 
 async def session(folder: str, store: Store, model: Provider, prompts: int) -> None:
-    """Run a session of so many prompts."""
+    """Run a session with this number of prompts."""
     async with open_engine(folder, store=store, scripts={"it": model}, tools=[Echo()]) as engine:
         opened = await engine.create(title="A session")
         for _ in range(prompts):
             outcome = await engine.run(opened.id, "Go.", model="scripted/it")
             if outcome.kind != "answered":
-                raise SystemExit(f"the session ended otherwise: {outcome.description}")
+                raise SystemExit(f"unexpected outcome: {outcome.description}")

@@ -1,4 +1,4 @@
-"""From ``run`` to the first request on the wire, against real OpenCode 1.1.65 with the same model (wall time)."""
+"""Wall time from ``run`` to the first request, compared with OpenCode 1.1.65 and the same model."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def run() -> None:
         best = dict.fromkeys(sides, float("inf"))
         for _ in range(ROUNDS):
             for side, command in sides.items():
-                best[side] = min(best[side], waited(command, wire, theirs))
+                best[side] = min(best[side], seconds_to_first_request(command, wire, theirs))
         print(f"  opensesh {best['ours'] * 1000:,.0f} ms, OpenCode {best['theirs'] * 1000:,.0f} ms")
         line(
             "from run to the first request: OpenCode / opensesh",
@@ -40,8 +40,8 @@ def run() -> None:
         )
 
 
-def waited(command: list[str], wire: WireServer, where: OpenCode) -> float:
-    """Seconds until a request came in; the program is let run to its end."""
+def seconds_to_first_request(command: list[str], wire: WireServer, where: OpenCode) -> float:
+    """Return the seconds until the first request arrived; the program then runs to its end."""
     before = len(wire.conversation)
     start = time.perf_counter()
     with subprocess.Popen(

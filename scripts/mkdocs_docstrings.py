@@ -1,4 +1,4 @@
-"""For mkdocstrings: the docstrings' own marks in Markdown. Roles become links, indented programs become code."""
+"""Extension for mkdocstrings: docstrings to Markdown. Roles become links, indented blocks become code."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ _LITERAL = re.compile(r"(?P<before>[^\n]*)::\n\n(?P<code>(?:[ \t]+[^\n]*\n?|\n)+
 
 
 class Roles(Extension):
-    """Rewrites each docstring as it is found."""
+    """Converts docstrings as they are loaded."""
 
     def on_instance(self, *, obj: Object, **_: Any) -> None:
-        """Change one docstring."""
+        """Convert one docstring."""
         if obj.docstring is not None:
             obj.docstring.value = in_markdown(obj.docstring.value)
 
 
 def in_markdown(text: str) -> str:
-    """A docstring, in Markdown."""
+    """Return a docstring as Markdown."""
     return _ROLE.sub(_code, _LITERAL.sub(_fenced, text))
 
 

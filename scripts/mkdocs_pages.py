@@ -1,5 +1,4 @@
-"""For mkdocs: puts pages in the navigation that nobody has to list by hand, lists the decisions, and takes links out
-that lead from a page to a file of the repository, which the site does not hold."""
+"""Hooks for mkdocs: add the design pages to the navigation and list them, and unlink files outside the site."""
 
 from __future__ import annotations
 
@@ -10,13 +9,13 @@ from typing import Any
 LIST = "<!-- decisions -->"
 _LINK = re.compile(r"\[([^\]]+)\]\((\.\./[^)#\s]+)\)")
 Config = Any
-"""mkdocs' configuration; the package carries no types."""
+"""The configuration of mkdocs, which has no types."""
 Entry = str | dict[str, Any]
-"""Of the navigation: a page, or a name for a page or for several."""
+"""An entry of the navigation: a page, or a title with one or more pages."""
 
 
 def on_config(config: Config) -> Config:
-    """Replace the marks of the navigation by the pages they stand for."""
+    """Replace the placeholders of the navigation by pages."""
     docs = Path(config["docs_dir"])
     named = set(_names(config["nav"]))
     guides = sorted(path.name for path in docs.glob("*.md") if path.name not in named)
@@ -26,7 +25,7 @@ def on_config(config: Config) -> Config:
 
 
 def on_page_markdown(markdown: str, *, page: Any, config: Config, files: Any) -> str:
-    """Put the list of decisions where it is asked for, and unlink what is not part of the site."""
+    """Insert the list of design pages, and unlink files outside the site."""
     docs = Path(config["docs_dir"])
     folder = (docs / page.file.src_uri).parent
 
@@ -39,7 +38,7 @@ def on_page_markdown(markdown: str, *, page: Any, config: Config, files: Any) ->
 
 
 def decisions(docs: Path) -> list[Path]:
-    """The pages of decisions: the plan first, then by name, which begins with the date."""
+    """Return the design pages: the architecture first, then by name, which begins with the date."""
     return sorted((docs / "design").glob("*.md"), key=lambda path: (path.stem != "architecture", path.name))
 
 
@@ -52,11 +51,11 @@ def _row(path: Path) -> str:
 
 
 def _names(entries: list[Entry]) -> list[str]:
-    found: list[str] = []
+    pages: list[str] = []
     for entry in entries:
         for value in (entry,) if isinstance(entry, str) else entry.values():
-            found += [value] if isinstance(value, str) else _names(value)
-    return found
+            pages += [value] if isinstance(value, str) else _names(value)
+    return pages
 
 
 def _filled(entries: list[Entry], marks: dict[str, list[str]]) -> list[Entry]:

@@ -1,14 +1,14 @@
-"""Find out what the tests would not notice: change one thing in a module at a time, and run the tests that reach it.
+"""Mutation testing: change one thing in a module at a time, and run the tests that reach it.
 
     python scripts/mutants.py src/opensesh/ids.py tests/test_ids.py tests/records
-    python scripts/mutants.py src/opensesh/storage/merged.py tests/storage/test_union.py --sample 80 --seed 7
+    python scripts/mutants.py src/opensesh/storage/merged.py tests/storage/test_merged.py --sample 80 --seed 7
     python scripts/mutants.py src/opensesh/ids.py tests/test_ids.py --again survivors.txt
 
-Works on a copy of the tree. The named tests run once as they are, to learn which lines each of them reaches; then each
-mutant is met by the tests that reach its line (by all of them if none does, as with what runs on import), the quickest
-first, until one fails. What no test noticed is printed as a difference of one statement. One process at a time, forked
-with the libraries loaded; POSIX only. Not mutated: annotations, docstrings, the words of an exception, the options
-of a class. The exit code is 1 if a mutant survived.
+Works on a copy of the tree. The tests run once without a mutation, to record which lines they reach; then the tests
+that reach the line of a mutant (or all of them if none does, as with code that runs on import) run on it, the fastest
+first, until one fails. A mutant that survives is printed as a diff of one statement. One process at a time, forked
+with the libraries loaded; POSIX only. Not mutated: annotations, docstrings, messages of exceptions, options of a
+class. The exit code is 1 if a mutant survived.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ OPTIONS = [*(f"-p{name}" for name in PLUGINS), "-Wignore::pytest.PytestAssertRew
 
 
 class Reach:
-    """A pytest plugin that notes which tests run which lines of one file, and how long each takes."""
+    """A pytest plugin that records which tests run which lines of one file, and how long they take."""
 
     def __init__(self, path: Path) -> None:
         self._path = str(path)
@@ -75,7 +75,7 @@ class Reach:
 
 
 class ChosenTests:
-    """A pytest plugin that runs certain tests only, in the order given, and lets Hypothesis search but not shrink."""
+    """A pytest plugin that runs some tests in a given order, and keeps Hypothesis from shrinking."""
 
     def __init__(self, tests: list[str]) -> None:
         self._rank = {test: rank for rank, test in enumerate(tests)}
@@ -95,7 +95,7 @@ class ChosenTests:
 
 
 class Bench:
-    """A copy of the tree with one module to be mutated, and the tests that are to notice."""
+    """A copy of the tree with the module to mutate, and the tests to run."""
 
     def __init__(self, module: str, tests: list[str], folder: Path) -> None:
         self.module, self.tests, self.folder = module, tests, folder
@@ -107,22 +107,24 @@ class Bench:
         self.seconds: dict[str, float] = {}
 
     def learn(self) -> None:
-        """Run the tests as they are, and note what they reach."""
-        told = self.folder / "reach.json"
-        if self._fork(lambda: self._reach(told), 1200) != 0:
+        """Run the tests without a mutation, and record the lines they reach."""
+        report = self.folder / "reach.json"
+        if self._fork(lambda: self._reach(report), 1200) != 0:
             raise SystemExit("the tests fail without any mutant:\n" + (self.folder / "output").read_text("utf-8"))
-        found = json.loads(told.read_bytes())
-        self.lines = {int(line): set(tests) for line, tests in found["lines"].items()}
-        self.seconds = found["seconds"]
+        recorded = json.loads(report.read_bytes())
+        self.lines = {int(line): set(tests) for line, tests in recorded["lines"].items()}
+        self.seconds = recorded["seconds"]
 
-    def _reach(self, told: Path) -> int:
+    def _reach(self, report: Path) -> int:
         reach = Reach(self.path)
         code = pytest.main([*OPTIONS, *self.tests], [reach])
-        told.write_text(json.dumps({"lines": {k: sorted(v) for k, v in reach.lines.items()}, "seconds": reach.seconds}))
+        report.write_text(
+            json.dumps({"lines": {k: sorted(v) for k, v in reach.lines.items()}, "seconds": reach.seconds})
+        )
         return code
 
     def notices(self, mutant: Mutant) -> str:
-        """``killed``, ``time`` if a test never ended, or ``survived``."""
+        """Return ``killed``, ``time`` if a test did not end, or ``survived``."""
         chosen = sorted(self.lines.get(mutant.line) or self.seconds, key=self.seconds.__getitem__)
         files = sorted({test.partition("::")[0] for test in chosen})
         limit = 10 + 4 * sum(self.seconds[test] for test in chosen)
@@ -162,44 +164,45 @@ def _waited(child: int, until: float) -> int | None:
 
 
 def main() -> int:
-    """Mutate one module, and say what survived."""
+    """Mutate one module, and print the survivors."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("module")
     parser.add_argument("tests", nargs="+")
-    parser.add_argument("--sample", type=int, help="meet only so many, drawn at random")
+    parser.add_argument("--sample", type=int, help="run only this many mutants, chosen at random")
     parser.add_argument("--seed", type=int, default=7)
-    parser.add_argument("--lines", help="only those between two lines: 20-44")
-    parser.add_argument("--again", type=Path, help="only those that survived as this file, an earlier output, tells")
-    asked = parser.parse_args()
-    found = list(mutants((ROOT / asked.module).read_text("utf-8")))
-    if asked.lines:
-        first, last = map(int, asked.lines.split("-"))
-        found = [each for each in found if first <= each.line <= last]
-    if asked.again:
-        survived = asked.again.read_text("utf-8")
-        found = [each for each in found if shown(each) in survived]
-    if asked.sample and asked.sample < len(found):
-        found = sorted(random.Random(asked.seed).sample(found, asked.sample), key=lambda each: each.line)
+    parser.add_argument("--lines", help="only mutants between two lines: 20-44")
+    parser.add_argument("--again", type=Path, help="only the survivors in this earlier output")
+    options = parser.parse_args()
+    selected = list(mutants((ROOT / options.module).read_text("utf-8")))
+    if options.lines:
+        first, last = map(int, options.lines.split("-"))
+        selected = [mutant for mutant in selected if first <= mutant.line <= last]
+    if options.again:
+        survived = options.again.read_text("utf-8")
+        selected = [mutant for mutant in selected if shown(mutant) in survived]
+    if options.sample and options.sample < len(selected):
+        sample = random.Random(options.seed).sample(selected, options.sample)
+        selected = sorted(sample, key=lambda mutant: mutant.line)
     with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
-        return 1 if meet(Bench(asked.module, asked.tests, Path(folder)), found) else 0
+        return 1 if run_mutants(Bench(options.module, options.tests, Path(folder)), selected) else 0
 
 
-def meet(bench: Bench, found: list[Mutant]) -> int:
-    """How many survive; each is printed as it does."""
+def run_mutants(bench: Bench, selected: list[Mutant]) -> int:
+    """Run the tests on each mutant, print the survivors, and return their number."""
     import_libraries()
     bench.learn()
     ends: defaultdict[str, int] = defaultdict(int)
-    for each in found:
-        end = bench.notices(each)
+    for mutant in selected:
+        end = bench.notices(mutant)
         ends[end] += 1
         if end == "survived":
-            print(f"{bench.module}:{each.line} {each.kind}\n{shown(each)}\n", flush=True)
-    print(f"{bench.module}: {len(found)} mutants, {dict(ends)}")
+            print(f"{bench.module}:{mutant.line} {mutant.kind}\n{shown(mutant)}\n", flush=True)
+    print(f"{bench.module}: {len(selected)} mutants, {dict(ends)}")
     return ends["survived"]
 
 
 def shown(mutant: Mutant) -> str:
-    """The lines of the statement that differ."""
+    """Return the lines of the statement that differ."""
     import difflib
 
     lines = difflib.ndiff(mutant.before.splitlines(), mutant.after.splitlines())
@@ -207,7 +210,7 @@ def shown(mutant: Mutant) -> str:
 
 
 def import_libraries() -> None:
-    """What every run needs and no mutant touches, so that a fork finds it in memory."""
+    """Import what every run needs and no mutant changes, so that forks share it."""
     import asyncio
     import gc
     import importlib

@@ -1,6 +1,6 @@
-"""The one-thing-at-a-time changes of a module: what ``mutants.py`` lets the tests meet.
+"""The mutations of a module for ``mutants.py``: one change at a time.
 
-Left alone are annotations, docstrings, decorators, the words of an exception, and the options of a class.
+Annotations, docstrings, decorators, messages of exceptions and options of a class are not changed.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ ARITHMETIC: dict[type[ast.operator], type[ast.operator]] = {
 
 
 class Mutant(NamedTuple):
-    """One change: where, of which kind, the whole module with it, and the statement before and after."""
+    """One change: line, kind, the changed module, and the statement before and after."""
 
     line: int
     kind: str
@@ -35,8 +35,8 @@ class Mutant(NamedTuple):
     after: str
 
 
-class Place(NamedTuple):
-    """Where a node hangs in the tree."""
+class NodePosition(NamedTuple):
+    """The position of a node in the tree."""
 
     parent: ast.AST
     field: str
@@ -45,27 +45,30 @@ class Place(NamedTuple):
 
 
 def mutants(text: str) -> Iterator[Mutant]:
-    """Every mutant of a module, in the order of its lines."""
+    """Yield every mutant of a module, by line."""
     tree = ast.parse(text)
-    for place, node in list(_places(tree, None)):
-        for kind, changed in _changes(node, place):
-            before = ast.unparse(place.statement)
-            _put(place, changed)
-            source, after = ast.unparse(tree), ast.unparse(changed if node is place.statement else place.statement)
-            _put(place, node)
+    for position, node in list(_positions(tree, None)):
+        for kind, changed in _changes(node, position):
+            before = ast.unparse(position.statement)
+            _put(position, changed)
+            source, after = (
+                ast.unparse(tree),
+                ast.unparse(changed if node is position.statement else position.statement),
+            )
+            _put(position, node)
             if after == before:
-                continue  # as with a number too large for one more to tell
-            yield Mutant(getattr(node, "lineno", place.statement.lineno), kind, source, before, after)
+                continue  # no difference, as with a float too large to change by one
+            yield Mutant(getattr(node, "lineno", position.statement.lineno), kind, source, before, after)
 
 
-def _put(place: Place, node: ast.AST) -> None:
-    if place.at is None:
-        setattr(place.parent, place.field, node)
+def _put(position: NodePosition, node: ast.AST) -> None:
+    if position.at is None:
+        setattr(position.parent, position.field, node)
     else:
-        getattr(place.parent, place.field)[place.at] = node
+        getattr(position.parent, position.field)[position.at] = node
 
 
-def _places(parent: ast.AST, statement: ast.stmt | None) -> Iterator[tuple[Place, ast.AST]]:
+def _positions(parent: ast.AST, statement: ast.stmt | None) -> Iterator[tuple[NodePosition, ast.AST]]:
     for field, value in ast.iter_fields(parent):
         if field in SKIPPED_FIELDS or (isinstance(parent, ast.ClassDef) and field in ("keywords", "bases")):
             continue
@@ -77,8 +80,8 @@ def _places(parent: ast.AST, statement: ast.stmt | None) -> Iterator[tuple[Place
                 continue
             holder = node if isinstance(node, ast.stmt) else statement
             if holder is not None:
-                yield Place(parent, field, at, holder), node
-            yield from _places(node, holder)
+                yield NodePosition(parent, field, at, holder), node
+            yield from _positions(node, holder)
 
 
 def _is_left_alone(node: ast.AST) -> bool:
@@ -93,11 +96,11 @@ def _is_left_alone(node: ast.AST) -> bool:
             return False
 
 
-def _changes(node: ast.AST, place: Place) -> Iterator[tuple[str, ast.AST]]:
+def _changes(node: ast.AST, position: NodePosition) -> Iterator[tuple[str, ast.AST]]:
     yield from _changed_statement(node)
     yield from _changed_block(node)
     if isinstance(node, ast.Constant):
-        yield from _changed_constant(node.value, place)
+        yield from _changed_constant(node.value, position)
     elif isinstance(node, ast.expr | ast.comprehension):
         yield from _changed_operator(node)
         yield from _changed_choice(node)
@@ -134,7 +137,7 @@ def _changed_block(node: ast.AST) -> Iterator[tuple[str, ast.AST]]:
         case ast.ExceptHandler(type=caught):
             yield "except", _with(node, body=[ast.Raise()])
             if isinstance(caught, ast.Tuple):
-                for rest in _each_left_out(caught.elts):
+                for rest in _without_one(caught.elts):
                     yield "except", _with(node, type=ast.Tuple(rest, ast.Load()))
         case ast.match_case(guard=guard) if guard is not None:
             yield "condition", _with(node, guard=None)
@@ -148,7 +151,7 @@ def _changed_operator(node: ast.expr | ast.comprehension) -> Iterator[tuple[str,
             for at, operator in enumerate(ops):
                 yield "comparison", _with(node, ops=[*ops[:at], COMPARE[type(operator)](), *ops[at + 1 :]])
         case ast.BoolOp(values=values):
-            for rest in _each_left_out(values):
+            for rest in _without_one(values):
                 yield "and/or", rest[0] if len(rest) == 1 else _with(node, values=rest)
         case ast.UnaryOp(operand=operand):
             yield "sign", operand
@@ -169,7 +172,7 @@ def _changed_choice(node: ast.expr | ast.comprehension) -> Iterator[tuple[str, a
             if upper is not None:
                 yield "slice", _with(node, upper=None)
         case ast.Call(keywords=keywords):
-            for rest in _each_left_out(keywords):
+            for rest in _without_one(keywords):
                 yield "argument", _with(node, keywords=rest)
         case ast.comprehension(ifs=[_, *_]):
             yield "condition", _with(node, ifs=[])
@@ -177,13 +180,13 @@ def _changed_choice(node: ast.expr | ast.comprehension) -> Iterator[tuple[str, a
             return
 
 
-def _each_left_out(items: list[Item]) -> Iterator[list[Item]]:
+def _without_one(items: list[Item]) -> Iterator[list[Item]]:
     for at in range(len(items)):
         yield items[:at] + items[at + 1 :]
 
 
-def _changed_constant(value: object, place: Place) -> Iterator[tuple[str, ast.AST]]:
-    if isinstance(place.statement, ast.Raise) or isinstance(place.parent, (ast.MatchValue, ast.FormattedValue)):
+def _changed_constant(value: object, position: NodePosition) -> Iterator[tuple[str, ast.AST]]:
+    if isinstance(position.statement, ast.Raise) or isinstance(position.parent, (ast.MatchValue, ast.FormattedValue)):
         return
     match value:
         case bool():

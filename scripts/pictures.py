@@ -1,4 +1,4 @@
-"""Make the pictures of the README with the product itself.
+"""Make the pictures of the README from the output of the demo.
 
     python scripts/pictures.py
 
@@ -28,19 +28,19 @@ BIN = Path(sys.executable).parent
 COLUMNS = 96
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 MOST = 200_000
-"""Bytes of a picture, at the most."""
+"""The largest size of a picture in bytes."""
 
 
 def main() -> int:
-    """Make both."""
+    """Make both pictures."""
     PICTURES.mkdir(parents=True, exist_ok=True)
     printed = demo()
     (PICTURES / "session.svg").write_text(drawn(printed), "utf-8")
-    found = re.search(r"(\S+opensesh-demo-\S+) is kept", plain(printed))
-    if found is None:
+    match = re.search(r"(\S+opensesh-demo-\S+) is kept", plain(printed))
+    if match is None:
         print("the demo did not say where it is kept", file=sys.stderr)
         return 1
-    folder = Path(found[1])
+    folder = Path(match[1])
     try:
         photograph(transcript(folder), PICTURES / "transcript.png")
     finally:
@@ -51,7 +51,7 @@ def main() -> int:
 
 
 def demo() -> str:
-    """What the demo prints on a terminal."""
+    """Return what the demo prints on a terminal."""
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 60, COLUMNS, 0, 0))
     environ = {name: value for name, value in os.environ.items() if name not in ("NO_COLOR", "COLUMNS")}
@@ -72,7 +72,7 @@ def demo() -> str:
 
 
 def read(terminal: int) -> bytes:
-    """What comes next; nothing at the end, which a terminal calls an error."""
+    """Return the next chunk; empty at the end, which a terminal reports as an error."""
     try:
         return os.read(terminal, 65536)
     except OSError:
@@ -80,17 +80,17 @@ def read(terminal: int) -> bytes:
 
 
 def settled(printed: str) -> str:
-    """What stays on the screen: a line that was written over and wiped is gone."""
+    """Return what stays on the screen, without lines that were overwritten or erased."""
     return re.sub(r"[^\n]*\r\x1b\[K", "", printed).replace("\r\n", "\n")
 
 
 def plain(printed: str) -> str:
-    """Without colours."""
+    """Remove colours."""
     return re.sub(r"\x1b\[[0-9;]*[A-Za-z]", "", settled(printed))
 
 
 def drawn(printed: str) -> str:
-    """The part of it that tells the story, as a picture."""
+    """Return the main part of the output as an SVG picture."""
     from rich.console import Console
     from rich.terminal_theme import SVG_EXPORT_THEME
     from rich.text import Text
@@ -100,13 +100,13 @@ def drawn(printed: str) -> str:
     console = Console(width=COLUMNS, record=True, file=io.StringIO(), force_terminal=True)
     console.print(Text.from_ansi(story))
     svg = console.export_svg(title="opensesh", theme=SVG_EXPORT_THEME, unique_id="session")
-    # Fonts would be fetched from elsewhere; a reader's own will do.
+    # Web fonts would be downloaded; use the reader's own.
     svg = re.sub(r"@font-face \{.*?\}\s*", "", svg, flags=re.DOTALL)
     return svg.replace("Fira Code, monospace", "ui-monospace, Menlo, Consolas, 'DejaVu Sans Mono', monospace")
 
 
 def transcript(folder: Path) -> Path:
-    """The session as a page."""
+    """Export the session as an HTML page."""
     page = folder / "transcript.html"
     words = ["export", "--format", "html", "--store", str(folder / "data" / "opencode"), "-o", str(page), "--utc"]
     environ = {**os.environ, "XDG_CACHE_HOME": str(folder / "cache"), "XDG_STATE_HOME": str(folder / "state")}
@@ -116,13 +116,13 @@ def transcript(folder: Path) -> Path:
         capture_output=True,
         check=True,
     )
-    session = next(each["id"] for each in json.loads(listed.stdout)["sessions"] if "fork" not in each["title"])
+    session = next(item["id"] for item in json.loads(listed.stdout)["sessions"] if "fork" not in item["title"])
     subprocess.run([BIN / "opensesh", *words, session], env=environ, check=True, capture_output=True)
     return page
 
 
 def photograph(page: Path, target: Path) -> None:
-    """The page in a browser."""
+    """Take a screenshot of the page."""
     program = next(filter(None, map(shutil.which, BROWSERS)), None)
     if program is None:
         raise SystemExit("there is no Chromium (apt-get install chromium)")

@@ -1,9 +1,9 @@
-"""Write the command reference and the manual page from the parsers of the commands themselves.
+"""Write the command reference and the manual page from the parsers of the commands.
 
     python scripts/reference.py            write both
     python scripts/reference.py --check    say whether both are up to date
 
-Both come from what each command declares, not from what argparse prints, which differs from one Python to the next.
+They use the declarations of the commands, not the output of argparse, which differs between Python versions.
 """
 
 from __future__ import annotations
@@ -51,9 +51,9 @@ class Argument(NamedTuple):
     """One argument of a command."""
 
     spelled: str
-    """As it stands in a synopsis: `-o`, `--output FILE`."""
+    """The form in a list of options: `-o`, `--output FILE`."""
     brief: str
-    """With the brackets and dots that say how often it may be given."""
+    """The form in a synopsis, with brackets and dots."""
     help: str
 
 
@@ -68,24 +68,24 @@ class Command(NamedTuple):
 
     @property
     def synopsis(self) -> str:
-        """How it is called."""
+        """The synopsis."""
         if self.actions:
             return f"{self.words} ACTION ..."
-        given = [each.brief for each in (*self.options, *self.arguments)]
-        return " ".join((self.words, *given))
+        arguments = [argument.brief for argument in (*self.options, *self.arguments)]
+        return " ".join((self.words, *arguments))
 
 
 def read_commands() -> list[Command]:
-    """Every command there is, in the order of the overview."""
+    """Return all commands, in the order of the overview."""
     return [read_command(f"opensesh {name}", command_parser(name)[1]) for name in COMMANDS]
 
 
 def read_command(words: str, parser: CommandParser) -> Command:
-    """What a parser was told."""
+    """Return the command that a parser declares."""
     common = {*EVERYWHERE, "--help"}
-    told = [action for action in parser.declared if not common & set(action.option_strings)]
-    shown = [action for action in told if action.help != argparse.SUPPRESS]
-    actions = [read_command(f"{words} {name}", each) for name, each in parser.actions.items()]
+    declared = [action for action in parser.declared if not common & set(action.option_strings)]
+    shown = [action for action in declared if action.help != argparse.SUPPRESS]
+    actions = [read_command(f"{words} {name}", subparser) for name, subparser in parser.actions.items()]
     about = (parser.description or "").strip()
     return Command(
         words,
@@ -97,23 +97,23 @@ def read_command(words: str, parser: CommandParser) -> Command:
 
 
 def read_argument(action: argparse.Action) -> Argument:
-    """How an argument is spelled."""
-    choices = "|".join(str(each) for each in action.choices or ())
+    """Return the description of an argument."""
+    choices = "|".join(map(str, action.choices or ()))
     name = choices or str(action.metavar or action.dest.upper())
-    told = action.help or {"S": "the session", "TITLE": "its title"}.get(name, "")
+    text = action.help or {"S": "the session", "TITLE": "its title"}.get(name, "")
     if not action.option_strings:
         many = {"*": f"[{name} ...]", "+": f"{name} [{name} ...]", "?": f"[{name}]"}
-        return Argument(name, many.get(str(action.nargs), name), told)
+        return Argument(name, many.get(str(action.nargs), name), text)
     value = "" if action.nargs == 0 else f" {name}"
     spelled = ", ".join(f"{option}{value if option.startswith('--') else ''}" for option in action.option_strings)
-    return Argument(spelled, f"[{action.option_strings[0]}{value}]", told)
+    return Argument(spelled, f"[{action.option_strings[0]}{value}]", text)
 
 
 # -- the page ----------------------------------------------------------------------------------------------------------
 
 
 def page(commands: list[Command]) -> str:
-    """The reference, in Markdown."""
+    """Return the reference as Markdown."""
     blocks = [
         "<!-- Written by scripts/reference.py from the commands themselves; change those, and run it again. -->",
         "# Commands",
@@ -134,13 +134,13 @@ def page(commands: list[Command]) -> str:
 
 
 def everywhere() -> list[Argument]:
-    """The options that every command takes."""
+    """Return the options of all commands."""
     _, parser = command_parser("list")
     return [read_argument(action) for action in parser.declared if set(EVERYWHERE) & set(action.option_strings)]
 
 
 def section(command: Command, mark: str) -> Iterator[str]:
-    """One command, and its actions."""
+    """Yield the lines for a command and its actions."""
     yield f"{mark} {command.words.removeprefix('opensesh ')}"
     yield f"```text\n{wrapped(command.synopsis)}\n```"
     yield from paragraphs(command.about)
@@ -151,24 +151,24 @@ def section(command: Command, mark: str) -> Iterator[str]:
 
 
 def paragraphs(text: str) -> Iterator[str]:
-    """A description; what is laid out in columns stays so."""
+    """Return a description; text in columns keeps its layout."""
     for block in text.split("\n\n"):
         yield f"```text\n{block}\n```" if re.search(r"\S {3,}\S", block) else block
 
 
 def table(head: str, arguments: list[Argument]) -> str:
-    """Arguments and what they do."""
-    rows = [f"| `{code(each.spelled)}` | {each.help.replace('|', chr(92) + '|')} |" for each in arguments]
+    """Return a table of arguments."""
+    rows = [f"| `{code(item.spelled)}` | {item.help.replace('|', chr(92) + '|')} |" for item in arguments]
     return "\n".join((f"| {head} | |", "| --- | --- |", *rows))
 
 
 def code(text: str) -> str:
-    """Inside a table even code must not hold a bare bar."""
+    """Escape bars, which end a table cell even inside code."""
     return text.replace("|", "\\|")
 
 
 def wrapped(synopsis: str, width: int = 100) -> str:
-    """A synopsis over several lines, broken between arguments."""
+    """Return a synopsis, wrapped between arguments."""
     lines = [""]
     for word in re.findall(r"\[[^\]]*\]|\S+", synopsis):
         if lines[-1] and len(lines[-1]) + 1 + len(word) > width:
@@ -181,7 +181,7 @@ def wrapped(synopsis: str, width: int = 100) -> str:
 
 
 def manual(commands: list[Command]) -> str:
-    """The manual page, in roff."""
+    """Return the manual page as roff."""
     lines = [
         '.\\" Written by scripts/reference.py from the commands themselves.',
         f'.TH OPENSESH 1 "" "opensesh {__version__}" "User Commands"',
@@ -221,7 +221,7 @@ FILES = [
 
 
 def manual_section(command: Command) -> Iterator[str]:
-    """One command, and its actions."""
+    """Yield the lines for a command and its actions."""
     yield f'.SS "{roff(command.words)}"'
     if not command.actions:
         yield ".nf"
@@ -238,31 +238,31 @@ def manual_section(command: Command) -> Iterator[str]:
 
 
 def entries(arguments: list[Argument]) -> Iterator[str]:
-    """A list of arguments and what they do."""
-    for each in arguments:
+    """Yield a list of arguments."""
+    for argument in arguments:
         yield ".TP"
-        yield f".B {roff(each.spelled)}"
-        yield roff(each.help or "-")
+        yield f".B {roff(argument.spelled)}"
+        yield roff(argument.help or "-")
 
 
 def roff(text: str) -> str:
-    """Text that roff prints as it stands."""
+    """Escape text for roff."""
     text = text.replace("\\", "\\e").replace("-", "\\-").replace("`", "").replace('"', "\\(dq").replace("'", "\\(aq")
     return f"\\&{text}" if text.startswith(".") else text
 
 
 def main(words: list[str]) -> int:
-    """Write both, or compare."""
+    """Write both files, or check that they are current."""
     commands = read_commands()
-    wanted = {PAGE: page(commands), MANUAL: manual(commands)}
-    stale = [path for path, text in wanted.items() if not path.exists() or path.read_text("utf-8") != text]
+    texts = {PAGE: page(commands), MANUAL: manual(commands)}
+    stale = [path for path, text in texts.items() if not path.exists() or path.read_text("utf-8") != text]
     if words == ["--check"]:
         for path in stale:
             print(f"{path} is out of date; run python scripts/reference.py", file=sys.stderr)
         return 1 if stale else 0
     for path in stale:
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(wanted[path], "utf-8")
+        path.write_text(texts[path], "utf-8")
     return 0
 
 
