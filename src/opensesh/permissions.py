@@ -1,8 +1,8 @@
-"""May it? Rules decide; where they say so, the user is asked.
+"""Permission checks: rules first, then the user.
 
-The rules themselves, and how they match, are in :mod:`opensesh.config.rules`: the last one that matches decides, and
-where none does, the user is asked. Here is the asking: who waits for an answer, what an answer settles, and what is
-allowed from then on.
+The rules and how they match are in :mod:`opensesh.config.rules`: the last rule that matches decides, and where none
+does the user is asked. This module keeps the pending requests, applies the replies, and remembers what was allowed
+"always".
 """
 
 from __future__ import annotations
@@ -28,38 +28,38 @@ if TYPE_CHECKING:
     from .events import Publish
     from .records import Document
 
-    Judge = Callable[[PermissionAsked, "Leave"], Awaitable["Leave"]]
+    Judge = Callable[[PermissionAsked, "Verdict"], Awaitable["Verdict"]]
 
 Answer = Literal["once", "always", "reject"]
-Leave = Literal["allow", "ask"]
+Verdict = Literal["allow", "ask"]
 
 
 def disabled(tools: Iterable[str], rules: Sequence[Rule]) -> frozenset[str]:
-    """The tools not worth offering: the last rule about them, by their permission or their own name, forbids it all."""
-    return frozenset(tool for tool in tools if _is_forbidden(tool, rules))
+    """Return the tools that are not offered: the last rule about them, by permission or by name, denies everything."""
+
+    def is_denied(tool: str) -> bool:
+        permission = "read" if tool == "recall" else permission_of(tool)
+        about = (rule for rule in reversed(rules) if rule.permission == tool or matches(permission, rule.permission))
+        last = next(about, None)
+        return last is not None and last.action == "deny" and last.pattern == "*"
+
+    return frozenset(tool for tool in tools if is_denied(tool))
 
 
-def _is_forbidden(tool: str, rules: Sequence[Rule]) -> bool:
-    permission = "read" if tool == "recall" else permission_of(tool)
-    about = (rule for rule in reversed(rules) if rule.permission == tool or matches(permission, rule.permission))
-    last = next(about, None)
-    return last is not None and last.action == "deny" and last.pattern == "*"
-
-
-class _Waiting(NamedTuple):
+class _PendingRequest(NamedTuple):
     asked: PermissionAsked
     rules: tuple[Rule, ...]
-    answer: asyncio.Future[None]
-    anew: bool
+    reply: asyncio.Future[None]
+    always_asks: bool
 
 
 class Permissions:
-    """Those who wait to be allowed something, and what has been allowed for good.
+    """Pending permission requests, and the rules that the user has approved with "always".
 
-    For one project, in one event loop. What was allowed "always" holds for every session until the program ends;
-    ``remember`` is given the new rules, for whoever wants to keep them longer and pass them as ``approved`` next time.
-    ``judge`` is told what the rules say of each request that they do not forbid, and has the last word on whether the
-    user is asked; it raises :class:`PermissionDeniedError` to forbid it.
+    For one project in one event loop. Approved rules apply to every session until the process ends. ``remember``
+    receives new ones, so that the caller can store them and pass them as ``approved`` next time. ``judge`` is called
+    with each request that the rules do not deny and with their verdict; it returns the final verdict, or raises
+    :class:`PermissionDeniedError`.
     """
 
     def __init__(
@@ -74,18 +74,18 @@ class Permissions:
         self._approved: list[Rule] = list(approved)
         self._remember = remember
         self._judge = judge
-        self._waiting: dict[str, _Waiting] = {}
+        self._pending: dict[str, _PendingRequest] = {}
         self._closed = False
 
     @property
     def approved(self) -> Sequence[Rule]:
-        """What was allowed for good, oldest first."""
+        """The rules approved with "always", oldest first."""
         return tuple(self._approved)
 
     @property
     def pending(self) -> list[Document]:
-        """The requests that wait for an answer, oldest first, as OpenCode's API lists them."""
-        return [waiting.asked.properties for waiting in self._waiting.values()]
+        """The pending requests, oldest first, as OpenCode's API lists them."""
+        return [request.asked.properties for request in self._pending.values()]
 
     async def ask(
         self,
@@ -98,22 +98,22 @@ class Permissions:
         metadata: Mapping[str, Any] | None = None,
         tool: Document | None = None,
     ) -> Sequence[Rule]:
-        """Return once every pattern is allowed: the rule that decided about each, one that asks where the user did.
+        """Return once every pattern is allowed: the rule that decided each pattern, with the action "ask" where the
+        user decided.
 
-        A rule that forbids any of them raises :class:`PermissionDeniedError` before anyone is asked. The user's no is
-        :class:`PermissionRejectedError`, or :class:`PermissionCorrectedError` if they said what to do instead. Waits
-        for as
-        long as it takes; cancelling it withdraws the request. Where ``always`` is ``None`` the user is asked in any
-        case, whatever the rules allow and whatever was allowed before, and the answer holds this once.
+        A rule that denies any pattern raises :class:`PermissionDeniedError` before the user is asked. If the user
+        refuses, this raises :class:`PermissionRejectedError`, or :class:`PermissionCorrectedError` with the user's
+        instructions. Waits without a timeout; cancelling withdraws the request. If ``always`` is ``None``, the user is
+        asked whatever the rules allow, and the reply is valid once.
         """
         for pattern in patterns:
-            # What was approved is often wider than what was asked for; it must not undo a rule that forbids.
+            # An approved rule is often wider than the request it came from; it must not override a denial.
             if decide(permission, pattern, rules).action == "deny":
                 raise _denied(permission, pattern, rules)
         decided = [decide(permission, pattern, rules, self._approved) for pattern in patterns]
-        anew = always is None
-        leave: Leave = "ask" if anew or any(rule.action == "ask" for rule in decided) else "allow"
-        if leave == "ask" or self._judge is not None:
+        always_asks = always is None
+        verdict: Verdict = "ask" if always_asks or any(rule.action == "ask" for rule in decided) else "allow"
+        if verdict == "ask" or self._judge is not None:
             asked = PermissionAsked(
                 id=ids.ascending("per"),
                 session_id=session_id,
@@ -123,61 +123,65 @@ class Permissions:
                 always=list(always or ()),
                 tool=tool,
             )
-            judged = leave if self._judge is None else await self._judge(asked, leave)
-            if anew or judged == "ask":
-                # Where the rules allow it and someone else wants it asked, only the user's own word settles it.
-                await self._wait(asked, tuple(rules) if leave == "ask" else (), anew=anew)
+            judged = verdict if self._judge is None else await self._judge(asked, verdict)
+            if always_asks or judged == "ask":
+                # Where the rules allow it and the judge asks, an "always" for another request does not settle it.
+                await self._wait(asked, tuple(rules) if verdict == "ask" else (), always_asks=always_asks)
         return decided
 
     def allow_check(self, permission: str, rules: Sequence[Rule]) -> Callable[[str], bool]:
-        """Tells of any pattern whether :meth:`ask` would let it pass without asking the user, as the rules have it and
-        what was allowed for good. ``judge`` is not heard."""
+        """Return a function that tells whether rules and approvals allow a pattern without asking the user.
+
+        ``judge`` is not called.
+        """
         return allowing(permission, rules, self._approved)
 
-    async def _wait(self, asked: PermissionAsked, rules: tuple[Rule, ...], *, anew: bool) -> None:
-        import asyncio
+    async def _wait(self, asked: PermissionAsked, rules: tuple[Rule, ...], *, always_asks: bool) -> None:
+        import asyncio  # not at the top: the command line imports this module without running a session
 
         if self._closed:
-            raise _rejected(asked, "there is nobody left to ask")
-        answer: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting[asked.id] = _Waiting(asked, rules, answer, anew)
+            raise _rejected(asked, "no user can be asked any more")
+        reply: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._pending[asked.id] = _PendingRequest(asked, rules, reply, always_asks)
         try:
             self._publish(asked)
-            await answer
+            await reply
         finally:
-            self._waiting.pop(asked.id, None)
+            self._pending.pop(asked.id, None)
 
     def reply(self, request_id: str, answer: Answer, message: str | None = None) -> None:
-        """The user's answer to one request; :class:`NotFoundError` if it does not wait any more.
+        """Apply the user's reply to a request. Raises :class:`NotFoundError` if it is not pending.
 
-        ``once`` lets it pass. ``always`` also allows what the request offered, and with it whatever else the session
-        waits for that this covers. ``reject`` refuses it and everything else the session waits for; with a
-        ``message``, the one who asked is told that rather than stopped.
+        ``once`` allows it. ``always`` also approves the patterns that the request offered, and allows the session's
+        other pending requests that these cover. ``reject`` refuses this and all other pending requests of the session;
+        with a ``message``, the call fails with the message and the turn continues.
         """
-        waiting = self._waiter(request_id)
+        request = self._find(request_id)
         match answer:
             case "once":
-                self._settle(waiting, answer)
+                self._settle(request, answer)
             case "always":
-                self._settle(waiting, answer)
-                self._approve(waiting.asked)
+                self._settle(request, answer)
+                self._approve(request.asked)
             case "reject":
-                asked = waiting.asked
-                self._settle(waiting, answer, _corrected(asked, message) if message else _rejected(asked))
+                asked = request.asked
+                self._settle(request, answer, _corrected(asked, message) if message else _rejected(asked))
                 self._refuse_others(asked, "the user refused something else in this turn")
 
     def refuse(self, request_id: str, why: str) -> None:
-        """Reject a request where it is not the user who says no, and everything else the session waits for; whoever
-        asked is told ``why``. :class:`NotFoundError` if it does not wait any more."""
-        waiting = self._waiter(request_id)
-        self._settle(waiting, "reject", _rejected(waiting.asked, why))
-        self._refuse_others(waiting.asked, why)
+        """Reject a request, and the session's other pending ones, for a reason other than the user's reply.
+
+        Raises :class:`NotFoundError` if it is not pending.
+        """
+        request = self._find(request_id)
+        self._settle(request, "reject", _rejected(request.asked, why))
+        self._refuse_others(request.asked, why)
 
     def close(self) -> None:
-        """Refuse everyone who waits, and everyone who would have to."""
+        """Reject all pending and all future requests."""
         self._closed = True
-        for waiting in list(self._waiting.values()):
-            self._settle(waiting, "reject", _rejected(waiting.asked, "the program is closing"))
+        for request in list(self._pending.values()):
+            self._settle(request, "reject", _rejected(request.asked, "the program is closing"))
 
     def _approve(self, asked: PermissionAsked) -> None:
         offered = [Rule(permission=asked.permission, pattern=pattern, action="allow") for pattern in asked.always]
@@ -186,33 +190,32 @@ class Permissions:
         if self._remember is not None and new:
             self._remember(new)
         for other in self._others(asked):
-            needed = (
-                decide(other.asked.permission, each, other.rules, self._approved) for each in other.asked.patterns
-            )
-            if not other.anew and all(rule.action == "allow" for rule in needed):
+            request = other.asked
+            decided = (decide(request.permission, item, other.rules, self._approved) for item in request.patterns)
+            if not other.always_asks and all(rule.action == "allow" for rule in decided):
                 self._settle(other, "always")
 
-    def _waiter(self, request_id: str) -> _Waiting:
-        waiting = self._waiting.get(request_id)
-        if waiting is None:
-            raise NotFoundError(f"nobody waits for permission {request_id}", id=request_id)
-        return waiting
+    def _find(self, request_id: str) -> _PendingRequest:
+        request = self._pending.get(request_id)
+        if request is None:
+            raise NotFoundError(f"no pending permission request {request_id}", id=request_id)
+        return request
 
     def _refuse_others(self, asked: PermissionAsked, why: str) -> None:
         for other in self._others(asked):
             self._settle(other, "reject", _rejected(other.asked, why))
 
-    def _others(self, asked: PermissionAsked) -> list[_Waiting]:
-        return [each for each in self._waiting.values() if each.asked.session_id == asked.session_id]
+    def _others(self, asked: PermissionAsked) -> list[_PendingRequest]:
+        return [request for request in self._pending.values() if request.asked.session_id == asked.session_id]
 
-    def _settle(self, waiting: _Waiting, reply: Answer, error: PermissionRefusedError | None = None) -> None:
-        asked = waiting.asked
-        self._waiting.pop(asked.id, None)
-        if not waiting.answer.done():
+    def _settle(self, request: _PendingRequest, reply: Answer, error: PermissionRefusedError | None = None) -> None:
+        asked = request.asked
+        self._pending.pop(asked.id, None)
+        if not request.reply.done():
             if error is None:
-                waiting.answer.set_result(None)
+                request.reply.set_result(None)
             else:
-                waiting.answer.set_exception(error)
+                request.reply.set_exception(error)
         self._publish(PermissionReplied(session_id=asked.session_id, request_id=asked.id, reply=reply))
 
 
@@ -220,7 +223,7 @@ def _denied(permission: str, pattern: str, rules: Sequence[Rule]) -> PermissionD
     about = [rule for rule in rules if matches(permission, rule.permission)]
     shown = ", ".join(f"{rule.permission} {rule.pattern!r}: {rule.action}" for rule in about[-5:])
     return PermissionDeniedError(
-        f"A rule of the user's forbids {permission} for {pattern!r}; do not try to get around it (rules: {shown})",
+        f"A rule of the user forbids {permission} for {pattern!r}; do not try to get around it (rules: {shown})",
         permission=permission,
         pattern=pattern,
         rules=about,
@@ -236,7 +239,7 @@ def _rejected(asked: PermissionAsked, why: str = "the user refused it") -> Permi
 
 def _corrected(asked: PermissionAsked, message: str) -> PermissionCorrectedError:
     return PermissionCorrectedError(
-        f"The user refused this use of {asked.permission}, and said: {message}",
+        f"The user refused this use of {asked.permission} with this message: {message}",
         permission=asked.permission,
         id=asked.id,
         feedback=message,

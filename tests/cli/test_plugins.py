@@ -145,7 +145,7 @@ def test_a_projects_servers_are_listed_and_trusted_like_its_plugins(
         "No plugins are loaded here.",
     ]
     assert run(["tools"]) == 1
-    assert "MCP server box: failed: there is no program no-such-program" in capsys.readouterr().out
+    assert "MCP server box: failed: program not found: no-such-program" in capsys.readouterr().out
     assert run(["config", "mcp"]) == 0
     assert capsys.readouterr().err == ""
     assert run(["plugins", "--untrust"]) == 0
@@ -166,7 +166,7 @@ def test_run_names_a_server_that_is_not_trusted_in_one_line(
     out, error = capsys.readouterr()
     assert [line for line in error.splitlines() if "box" in line] == [
         "! the MCP server box cannot be used: it came with the project, and nobody has trusted it ('opensesh plugins' "
-        "shows what it is, 'opensesh plugins --trust' has it run)"
+        "shows it, 'opensesh plugins --trust' trusts it)"
     ]
     assert not Path("started").exists()
     assert json.loads(out) if form else out.strip() == "Hello."

@@ -60,6 +60,6 @@ def test_the_json_form_has_it_all(capsys: pytest.CaptureFixture[str]) -> None:
     assert document["servers"]["dead"] == {
         "status": "failed",
         "tools": [],
-        "error": "there is no program no-such-program",
+        "error": "program not found: no-such-program",
     }
     assert document["unusable"] == []

@@ -43,7 +43,7 @@ async def test_messages_are_read_by_number(full: Bench) -> None:
     assert "Never touch the public API, whatever happens." in output
     assert "[2] assistant read (callId call_7)" in output
     assert "needle" not in output
-    assert "No message" in (await full.run(RecallTool(), start=9)).output
+    assert "No hidden message" in (await full.run(RecallTool(), start=9)).output
 
 
 async def test_a_range_limits_a_search(full: Bench) -> None:
@@ -57,12 +57,12 @@ async def test_what_is_too_long_says_how_to_go_on(full: Bench) -> None:
     ]
     output = (await full.run(RecallTool(), start=1)).output
     assert len(output) < 12_500
-    assert "callId c2 reads this in full; start 3 goes on with the next message" in output
+    assert "callId c2 reads this in full; start 3 continues with the next message" in output
 
 
 async def test_one_result_is_read_whole(full: Bench) -> None:
     assert (await full.run(RecallTool(), callId="call_7")).output == '{"path":"a"}\nPORT=8125'
-    with pytest.raises(ToolFailedError, match="No tool call 'call_8'"):
+    with pytest.raises(ToolFailedError, match="No hidden tool call 'call_8'"):
         await full.run(RecallTool(), callId="call_8")
 
 
@@ -75,7 +75,7 @@ async def test_without_arguments_it_lists_what_there_is_the_newest_in_any_case(f
     assert "older ones" in lines[0]
     assert lines[-1].startswith("[300]")
     full.hidden_messages.list = []
-    assert "all of this conversation is in front of you" in (await full.run(RecallTool())).output
+    assert "you see the whole conversation" in (await full.run(RecallTool())).output
 
 
 async def test_who_may_not_read_may_not_recall(full: Bench) -> None:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from opensesh.permissions import decide
+from opensesh.config.rules import decide
 from opensesh.records import Rule
 from opensesh.tools.shell.effects import UNPARSED, analyse_command
 from opensesh.tools.shell.known_commands import ARITY, command_name

@@ -217,7 +217,7 @@ async def test_a_gate_that_wants_a_browser_is_tried_once_more(bench: Bench) -> N
 
     assert (await bench.run(web(answer), url="https://x.test/")).output == "in"
     assert len(agents) == 2
-    with pytest.raises(ToolFailedError, match="wants a browser"):
+    with pytest.raises(ToolFailedError, match="requires a browser"):
         await bench.run(web(answer), url="https://x.test/never")
 
 

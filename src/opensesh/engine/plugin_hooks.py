@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from ..events import PermissionAsked
     from ..models.model import Model
     from ..models.request import ModelMessage, Request, ToolSpec
-    from ..permissions import Leave
+    from ..permissions import Verdict
     from ..plugins import Plugins
     from ..records import Document
     from ..storage.protocol import StoredMessage
@@ -252,7 +252,7 @@ class Hooks:
         applied = await self.plugins.apply(hooks.shell_env, given, hook_types.ShellEnvOutput(env=dict(variables)))
         return applied.output.env
 
-    async def judge(self, asked: PermissionAsked, leave: Leave) -> Leave:
+    async def judge(self, asked: PermissionAsked, leave: Verdict) -> Verdict:
         """Whether the user is to be asked, after the rules said ``leave``; a plugin that forbids it is named."""
         if not self.plugins.has_hook(hooks.permission_ask):
             return leave

@@ -67,8 +67,8 @@ class GrepTool(BuiltinTool[GrepArguments]):
         blocks: list[str] = []
         for path, lines in groupby(matches[:MAX_MATCHES], key=lambda match: match.path):
             blocks.append("\n".join([f"{path}:", *(f"  Line {match.number}: {_cut(match.line)}" for match in lines)]))
-        found = f"Found {count} matches{first}\n" + "\n\n".join(blocks)
-        return ToolOutput(args.pattern, "\n\n".join([found, *notes]), {"matches": total, "truncated": truncated})
+        text = f"Found {count} matches{first}\n" + "\n\n".join(blocks)
+        return ToolOutput(args.pattern, "\n\n".join([text, *notes]), {"matches": total, "truncated": truncated})
 
 
 def _newest_first(matches: list[file_search.Match]) -> list[file_search.Match]:

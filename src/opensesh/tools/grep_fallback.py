@@ -1,8 +1,8 @@
-"""A stand-in for ripgrep where there is none, run as a program of its own: ``python -I scan.py PATTERN < FILES``.
+"""Replacement for ripgrep, run as a separate program: ``python -I grep_fallback.py PATTERN < FILES``.
 
-Files come on standard input, ended by NUL; matches go to standard output as ripgrep writes them with ``--null``:
-path, NUL, line number, colon, line. It is a process, and not a thread, because a bad pattern can keep Python's regular
-expressions busy for ever, and only a process can be stopped then. It needs the standard library alone.
+Paths come on standard input, separated by NUL; matches go to standard output as ripgrep writes them with ``--null``:
+path, NUL, line number, colon, line. It is a process, not a thread, because some patterns keep Python's regular
+expressions busy forever, and only a process can be stopped then. It needs only the standard library.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ _CLASSES = {
 
 
 def python_pattern(pattern: str) -> str:
-    """``pattern`` in Python's spelling, where ripgrep's differs."""
-    pattern = re.sub(r"\[:(\w+):\]", lambda found: _CLASSES.get(found[1], found[0]), pattern)
+    """Translate a pattern of ripgrep to Python's syntax."""
+    pattern = re.sub(r"\[:(\w+):\]", lambda match: _CLASSES.get(match[1], match[0]), pattern)
     pattern = re.sub(r"\(\?<(?=[A-Za-z_])", "(?P<", pattern)
     return re.sub(r"\\z", r"\\Z", pattern)
 
 
 def main() -> int:
-    """0 if anything matched, 1 if nothing did, 2 if the pattern is none: as ripgrep."""
+    """Return 0 for matches, 1 for none, 2 for an invalid pattern, as ripgrep does."""
     try:
         find = re.compile(python_pattern(sys.argv[1])).search
     except re.error as error:
         sys.stderr.write(f"regex parse error: {error}\n")
         return 2
     out = sys.stdout.buffer
-    found = False
+    has_match = False
     for name in filter(None, sys.stdin.buffer.read().split(b"\0")):
         try:
             with open(name, "rb") as file:
@@ -46,14 +46,14 @@ def main() -> int:
         except OSError:
             continue
         if b"\0" in data:
-            continue  # no text
-        # What follows the last line end is no line, unless there is something.
+            continue  # binary
+        # A newline at the end of the file does not begin another line.
         for number, line in enumerate(data.removesuffix(b"\n").split(b"\n") if data else (), 1):
             if find(line.decode("utf-8", "replace").rstrip("\r")):
-                found = True
+                has_match = True
                 out.write(b"%s\0%d:%s\n" % (name, number, line))
         out.flush()
-    return 0 if found else 1
+    return 0 if has_match else 1
 
 
 if __name__ == "__main__":

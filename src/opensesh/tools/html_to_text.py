@@ -1,4 +1,8 @@
-"""Web pages as Markdown, or as plain text: what a reader would read, without what makes it a page."""
+"""Conversion of HTML to Markdown or plain text: the readable content of a web page.
+
+Written here because the libraries need BeautifulSoup (markdownify) or are licensed under the GPL (html2text); this
+needs only ``html.parser`` of the standard library.
+"""
 
 from __future__ import annotations
 
@@ -20,24 +24,25 @@ _BLOCKS = frozenset(
     section summary""".split()
 )
 _NUMBER = re.compile(r"[0-9]{1,9}")
-_DEEPEST = 20
-"""Lists and quotes within each other; what is deeper is shown as deep as that. A page may say anything."""
+_MAX_DEPTH = 20
+"""Nested lists and quotes are indented up to this depth. A hostile page may nest any number."""
 _HEADINGS = {f"h{level}": "#" * level for level in range(1, 7)}
 _MARKS = {"strong": "**", "b": "**", "em": "*", "i": "*", "del": "~~", "s": "~~"}
 
 
 def to_markdown(html: str, base: str = "") -> str:
-    """``html`` as Markdown: ATX headings, ``-`` lists, fenced code, pipe tables; links made absolute by ``base``."""
-    return _convert(_Markdown(base), html)
+    """Return ``html`` as Markdown: ATX headings, ``-`` lists, fenced code, pipe tables; links made absolute by
+    ``base``."""
+    return _convert(_MarkdownConverter(base), html)
 
 
 def to_text(html: str) -> str:
-    """The words of ``html``, a block a line."""
-    return _convert(_Text(), html)
+    """Return the text of ``html``, one block a line."""
+    return _convert(_TextConverter(), html)
 
 
 def absolute(base: str, address: str) -> str:
-    """``address`` as seen from the page at ``base``; one that cannot be understood stays as it is."""
+    """Resolve ``address`` against the page at ``base``; an invalid address is returned unchanged."""
     try:
         return urljoin(base, address)
     except ValueError:
@@ -45,21 +50,21 @@ def absolute(base: str, address: str) -> str:
 
 
 def _convert(converter: _Converter, html: str) -> str:
-    # The end of a comment also ends what was never closed. close() would look for an end from each such beginning on,
-    # and fed by itself the comment may be left for later.
+    # The comment ends any unclosed tag or comment before it. close() would take quadratic time on many of these, and a
+    # comment fed on its own may stay in the parser's buffer.
     converter.feed(f"{html}<!-- -->")
     return converter.result()
 
 
 class _Converter(HTMLParser):
-    """Collects pieces of text. White space is folded, but for what is preformatted."""
+    """Collects pieces of text. White space is folded, except in preformatted text."""
 
     def __init__(self) -> None:
         super().__init__(convert_charrefs=True)
         self._pieces: list[str] = []
         self._skipping: list[str] = []
         self._skipped: Counter[str] = Counter()
-        """How often each tag is in that list."""
+        """Number of occurrences of each tag in that list."""
         self._preformatted = 0
 
     def handle_starttag(self, tag: str, attrs: Attributes) -> None:
@@ -82,7 +87,7 @@ class _Converter(HTMLParser):
                 self.closed(tag)
         elif self._skipped[tag]:
             left = self._skipped[tag] - 1
-            while self._skipped[tag] > left:  # what was opened within and never closed goes with it
+            while self._skipped[tag] > left:  # unclosed tags inside end with it
                 self._skipped[self._skipping.pop()] -= 1
 
     def handle_data(self, data: str) -> None:
@@ -99,13 +104,13 @@ class _Converter(HTMLParser):
         self._pieces.append(folded)
 
     def opened(self, tag: str, attributes: dict[str, str]) -> None:
-        """A tag that is not skipped."""
+        """Handle the start of a tag that is not skipped."""
 
     def closed(self, tag: str) -> None:
-        """Its end."""
+        """Handle the end of a tag."""
 
     def _break(self, lines: int) -> None:
-        """At least that many newlines before what comes next."""
+        """Add newlines until there are at least ``lines`` before the next text."""
         while self._pieces and not self._pieces[-1].strip(" ") and "\n" not in self._pieces[-1]:
             self._pieces.pop()
         if not self._pieces:
@@ -116,13 +121,13 @@ class _Converter(HTMLParser):
         self._pieces.append("\n" * max(0, lines - present))
 
     def result(self) -> str:
-        """What has been collected."""
+        """Return the collected text."""
         text = "".join(self._pieces)
         trimmed = "\n".join(line.rstrip(" \t") for line in text.split("\n"))
         return re.sub(r"\n{3,}", "\n\n", trimmed).strip()
 
 
-class _Text(_Converter):
+class _TextConverter(_Converter):
     def opened(self, tag: str, attributes: dict[str, str]) -> None:
         if tag == "pre":
             self._break(1)
@@ -139,7 +144,7 @@ class _Text(_Converter):
             self._break(1)
 
 
-class _Markdown(_Converter):
+class _MarkdownConverter(_Converter):
     def __init__(self, base: str) -> None:
         super().__init__()
         self._base = base
@@ -160,7 +165,7 @@ class _Markdown(_Converter):
             case "img":
                 self._image(attributes)
             case "a":
-                self._end_link()  # no link is within another
+                self._end_link()  # links cannot be nested
                 self._opened_link = attributes.get("href", ""), len(self._pieces)
             case "pre":
                 self._break(2)
@@ -183,7 +188,7 @@ class _Markdown(_Converter):
                 self._item()
             case "blockquote":
                 self._break(2)
-                self._quotes.append(len(self._pieces) if len(self._quotes) < _DEEPEST else None)
+                self._quotes.append(len(self._pieces) if len(self._quotes) < _MAX_DEPTH else None)
             case "table":
                 self._break(2)
                 self._rows = 0
@@ -255,7 +260,7 @@ class _Markdown(_Converter):
 
     def _item(self) -> None:
         self._break(1)
-        depth = min(max(0, len(self._lists) - 1), _DEEPEST)
+        depth = min(max(0, len(self._lists) - 1), _MAX_DEPTH)
         mark = "-"
         if self._lists and (number := self._lists[-1]) is not None:
             mark = f"{number}."
@@ -279,5 +284,5 @@ class _Markdown(_Converter):
 
 
 def _language(attributes: dict[str, str]) -> str:
-    found = re.search(r"(?:language|lang|highlight-source)-(\w+)", attributes.get("class", ""))
-    return found[1] if found else ""
+    name = re.search(r"(?:language|lang|highlight-source)-(\w+)", attributes.get("class", ""))
+    return name[1] if name else ""

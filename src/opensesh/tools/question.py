@@ -11,49 +11,49 @@ from .services import QuestionOption, UserQuestion
 from .tool import BuiltinTool, Context, ToolOutput
 
 
-class OfferedChoice(Struct, frozen=True):
-    """An answer on offer."""
+class OptionArgument(Struct, frozen=True):
+    """An answer to choose."""
 
     label: Annotated[str, Meta(description="The answer, in 1 to 5 words")]
     description: Annotated[str, Meta(description="What choosing it means")]
 
 
-class OneQuestion(Struct, frozen=True, kw_only=True):
+class QuestionArgument(Struct, frozen=True, kw_only=True):
     """One question."""
 
     question: Annotated[str, Meta(description="The whole question")]
     header: Annotated[str, Meta(description="A name for it, of at most 30 characters")]
-    options: Annotated[tuple[OfferedChoice, ...], Meta(description="The answers to choose from")]
+    options: Annotated[tuple[OptionArgument, ...], Meta(description="The answers to choose from")]
     multiple: Annotated[bool | None, Meta(description="Whether more than one answer may be chosen")] = None
 
 
 class QuestionArguments(Arguments, frozen=True):
     """The questions."""
 
-    questions: Annotated[tuple[OneQuestion, ...], Meta(description="The questions to ask", min_length=1)]
+    questions: Annotated[tuple[QuestionArgument, ...], Meta(description="The questions to ask", min_length=1)]
 
 
 class QuestionTool(BuiltinTool[QuestionArguments]):
-    """Waits for the user, for as long as it takes."""
+    """Asks the user and waits for the answers, without a timeout."""
 
     id = "question"
     parameters = QuestionArguments
 
     async def execute(self, args: QuestionArguments, ctx: Context) -> ToolOutput:
-        """Ask, and tell the model what was answered."""
+        """Ask, and return the answers."""
         asked = [
             UserQuestion(
-                question=each.question,
-                header=each.header,
-                options=tuple(QuestionOption(option.label, option.description) for option in each.options),
-                multiple=each.multiple,
+                question=item.question,
+                header=item.header,
+                options=tuple(QuestionOption(option.label, option.description) for option in item.options),
+                multiple=item.multiple,
             )
-            for each in args.questions
+            for item in args.questions
         ]
         answers = [list(answer) for answer in await ctx.questions.ask(asked)]
         answers += [[] for _ in asked[len(answers) :]]
         pairs = zip(asked, answers, strict=True)
-        told = ", ".join(f'"{each.question}"="{", ".join(answer) or "Unanswered"}"' for each, answer in pairs)
+        replies = ", ".join(f'"{item.question}"="{", ".join(answer) or "Unanswered"}"' for item, answer in pairs)
         count = "1 question" if len(asked) == 1 else f"{len(asked)} questions"
-        output = f"The user has answered: {told}. Go on with that in mind."
+        output = f"The user has answered: {replies}. Continue with that in mind."
         return ToolOutput(f"Asked {count}", output, {"answers": answers})

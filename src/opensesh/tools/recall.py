@@ -1,4 +1,4 @@
-"""Look up what is no longer in view: messages that were summed up, and outputs that were pruned."""
+"""Search the history that the model no longer sees: compacted messages and pruned outputs."""
 
 from __future__ import annotations
 
@@ -12,20 +12,19 @@ from .arguments import Arguments, Positive
 from .tool import BuiltinTool, Context, ToolOutput
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from .services import HiddenMessage
 
-_MOST = 12_000
-"""Characters of an answer."""
-_MOST_HITS = 12
-_AROUND = 240
-_MOST_SPANS = 4
-_LINE = 120
+_MAX_OUTPUT_CHARACTERS = 12_000
+_MAX_RESULTS = 12
+_SNIPPET_MARGIN_CHARACTERS = 240
+_MAX_SNIPPETS = 4
+_MAX_LINE_CHARACTERS = 120
 
 
 class RecallArguments(Arguments, frozen=True):
-    """What to look for, or what to read."""
+    """A search, or a range to read."""
 
     query: Annotated[str | None, Meta(description="Words to look for")] = None
     start: Annotated[Positive | None, Meta(description="The number of the first message to read")] = None
@@ -34,17 +33,23 @@ class RecallArguments(Arguments, frozen=True):
 
 
 class RecallTool(BuiltinTool[RecallArguments]):
-    """Reads the session's own records; whoever may read files may do so."""
+    """Reads the session's own records, with the permission ``read``."""
 
     id = "recall"
     parameters = RecallArguments
 
     async def execute(self, args: RecallArguments, ctx: Context) -> ToolOutput:
-        """Ask, and look it up."""
+        """Ask, and search or read."""
         await ctx.ask("read", ["recall"], always=["recall"], metadata={})
-        past = [each for each in await ctx.hidden_messages.all() if _is_within(each, args)]
+        hidden = await ctx.hidden_messages.all()
+        past = [item for item in hidden if (args.start or 0) <= item.number <= (args.end or item.number)]
         if args.call_id is not None:
-            return _call(past, args.call_id)
+            for message in past:
+                if message.call_id == args.call_id:
+                    return ToolOutput(f"Result of {message.tool}", message.text, {"callId": args.call_id})
+            raise ToolFailedError(
+                f"No hidden tool call {args.call_id!r}. Call this without arguments to list what is hidden."
+            )
         if args.query is not None and args.query.strip():
             return _hits(past, args.query)
         if args.start is not None or args.end is not None:
@@ -52,98 +57,78 @@ class RecallTool(BuiltinTool[RecallArguments]):
         return _contents(past)
 
 
-def _is_within(original: HiddenMessage, args: RecallArguments) -> bool:
-    return (args.start or 0) <= original.number <= (args.end or original.number)
-
-
-def _call(past: Sequence[HiddenMessage], call_id: str) -> ToolOutput:
-    for original in past:
-        if original.call_id == call_id:
-            return ToolOutput(f"Result of {original.tool}", original.text, {"callId": call_id})
-    raise ToolFailedError(f"No tool call {call_id!r} is out of view. Call this without arguments to see what is.")
-
-
 def _hits(past: Sequence[HiddenMessage], query: str) -> ToolOutput:
     words = query.lower().split()
     ranked: list[tuple[int, int, HiddenMessage]] = []
-    for original in past:
-        text = original.text.lower()
-        found = sum(word in text for word in words)
-        if found:
-            ranked.append((found, sum(min(text.count(word), 9) for word in words), original))
-    ranked.sort(key=lambda each: (-each[0], -each[1], -each[2].number))
+    for message in past:
+        text = message.text.lower()
+        count = sum(word in text for word in words)
+        if count:
+            ranked.append((count, sum(min(text.count(word), 9) for word in words), message))
+    ranked.sort(key=lambda entry: (-entry[0], -entry[1], -entry[2].number))
     if not ranked:
-        return ToolOutput(query, f"Nothing that is out of view holds any of: {' '.join(words)}", {"matches": 0})
-    shown = [f"{_head(original)}\n{_snippet(original.text, words)}" for _, _, original in ranked[:_MOST_HITS]]
+        return ToolOutput(query, f"No hidden message contains any of: {' '.join(words)}", {"matches": 0})
+    shown = [f"{_head(message)}\n{_snippet(message.text, words)}" for _, _, message in ranked[:_MAX_RESULTS]]
     left = len(ranked) - len(shown)
     more = [f"({left} more; narrow it down with other words, or with start and end)"] if left > 0 else []
     return _answer(query, [*shown, *more], len(ranked))
 
 
 def _read(past: Sequence[HiddenMessage]) -> ToolOutput:
-    """Whole messages, as many as there is room for, and where to go on."""
+    """Return whole messages up to the limit, and where to continue."""
     shown: list[str] = []
-    room = _MOST
-    for original in past:
-        text = f"{_head(original)}\n{original.text}"
-        if len(text) > room:  # what there is to say of the rest comes on top
-            shown.append(f"{text[:room]}\n({_rest(original, len(text) - room)})")
+    remaining = _MAX_OUTPUT_CHARACTERS
+    for message in past:
+        text = f"{_head(message)}\n{message.text}"
+        if len(text) > remaining:  # the hint about the rest comes on top of the limit
+            whole = f"callId {message.call_id} reads this in full; " if message.call_id else ""
+            hint = f"{whole}start {message.number + 1} continues with the next message"
+            shown.append(f"{text[:remaining]}\n({len(text) - remaining:,} more characters; {hint})")
             break
         shown.append(text)
-        room -= len(text)
+        remaining -= len(text)
     title = f"Messages {past[0].number} to {past[-1].number}" if past else "Nothing"
-    return _answer(title, shown or ["No message with such a number is out of view."], len(past))
-
-
-def _rest(original: HiddenMessage, length: int) -> str:
-    onward = f"start {original.number + 1} goes on with the next message"
-    whole = f"callId {original.call_id} reads this in full; " if original.call_id else ""
-    return f"{length:,} more characters; {whole}{onward}"
+    return _answer(title, shown or ["No hidden message has such a number."], len(past))
 
 
 def _contents(past: Sequence[HiddenMessage]) -> ToolOutput:
-    lines = [f"{_head(original)}: {_line(original.text)}" for original in past]
+    lines = [f"{_head(message)}: {_line(message.text)}" for message in past]
     shown: list[str] = []
-    room = _MOST
+    remaining = _MAX_OUTPUT_CHARACTERS
     for line in reversed(lines):  # the newest matter most
-        room -= len(line) + 1
-        if room < 0:
+        remaining -= len(line) + 1
+        if remaining < 0:
             shown.append(f"({len(lines) - len(shown)} older ones; read them with start and end, or search with query)")
             break
         shown.append(line)
-    text = "\n".join(reversed(shown)) or "Nothing is out of view: all of this conversation is in front of you."
-    return ToolOutput("What is out of view", text, {"matches": len(past), "truncated": False})
+    text = "\n".join(reversed(shown)) or "Nothing is hidden: you see the whole conversation."
+    return ToolOutput("Hidden messages", text, {"matches": len(past), "truncated": False})
 
 
 def _answer(title: str, blocks: Sequence[str], matches: int) -> ToolOutput:
     return ToolOutput(title, "\n\n".join(blocks), {"matches": matches, "truncated": False})
 
 
-def _head(original: HiddenMessage) -> str:
-    call = f" {original.tool} (callId {original.call_id})" if original.call_id else ""
-    return f"[{original.number}] {original.speaker}{call}"
+def _head(message: HiddenMessage) -> str:
+    call = f" {message.tool} (callId {message.call_id})" if message.call_id else ""
+    return f"[{message.number}] {message.speaker}{call}"
 
 
 def _snippet(text: str, words: Sequence[str]) -> str:
-    """What stands around the first place of each word."""
+    """Return the text around the first occurrence of each word."""
     spans: list[tuple[int, int]] = []
-    for place in sorted(_places(text.lower(), words)):
-        start, end = max(place - _AROUND, 0), min(place + _AROUND, len(text))
+    lower = text.lower()
+    for index in sorted(lower.find(word) for word in words if word in lower):
+        start = max(index - _SNIPPET_MARGIN_CHARACTERS, 0)
+        end = min(index + _SNIPPET_MARGIN_CHARACTERS, len(text))
         if spans and start <= spans[-1][1]:
             spans[-1] = spans[-1][0], end
         else:
             spans.append((start, end))
-    shown = " ... ".join(text[start:end].strip() for start, end in spans[:_MOST_SPANS])
+    shown = " ... ".join(text[start:end].strip() for start, end in spans[:_MAX_SNIPPETS])
     return f"{'... ' if spans[0][0] else ''}{shown}{' ...' if spans[-1][1] < len(text) else ''}"
 
 
-def _places(text: str, words: Sequence[str]) -> Iterator[int]:
-    for word in words:
-        place = text.find(word)
-        if place >= 0:
-            yield place
-
-
 def _line(text: str) -> str:
-    plain = re.sub(r"\s+", " ", text[: 4 * _LINE]).strip()
-    return plain if len(plain) <= _LINE else f"{plain[:_LINE]}..."
+    plain = re.sub(r"\s+", " ", text[: 4 * _MAX_LINE_CHARACTERS]).strip()
+    return plain if len(plain) <= _MAX_LINE_CHARACTERS else f"{plain[:_MAX_LINE_CHARACTERS]}..."

@@ -1,4 +1,4 @@
-"""Load a skill: instructions for a kind of work, with the files that belong to it."""
+"""Load a skill: instructions for a kind of work, and the files that belong to it."""
 
 from __future__ import annotations
 
@@ -10,56 +10,51 @@ from typing import Annotated
 from msgspec import Meta
 
 from ..errors import ToolFailedError
-from . import file_search as search
+from . import file_search
 from .arguments import Arguments
 from .tool import BuiltinTool, Context, ToolOutput
 
-FILES_SHOWN = 10
+MAX_FILES = 10
 
 
 class SkillArguments(Arguments, frozen=True):
-    """Which."""
+    """The skill."""
 
     name: Annotated[str, Meta(description="The name of the skill, as listed in the description of this tool")]
 
 
 class SkillTool(BuiltinTool[SkillArguments]):
-    """The text of a skill, and where its files are."""
+    """Returns the text of a skill and the paths of its files."""
 
     id = "skill"
     parameters = SkillArguments
 
     async def execute(self, args: SkillArguments, ctx: Context) -> ToolOutput:
         """Ask, and load."""
-        available = {skill.name: skill for skill in await ctx.skills.all()}
-        chosen = available.get(args.name)
-        if chosen is None:
-            names = ", ".join(sorted(available)) or "none"
-            raise ToolFailedError(f"There is no skill named {args.name!r}. Available skills: {names}")
+        available = {item.name: item for item in await ctx.skills.all()}
+        skill = available.get(args.name)
+        if skill is None:
+            others = ", ".join(sorted(available)) or "none"
+            raise ToolFailedError(f"There is no skill named {args.name!r}. Available skills: {others}")
         await ctx.ask("skill", [args.name], always=[args.name], metadata={})
-        directory = os.path.dirname(chosen.location)
-        files = await _files(directory)
+        directory = os.path.dirname(skill.location)
+        names: list[str] = []
+        if await asyncio.to_thread(os.path.isdir, directory):
+            names = [name for name in await file_search.files(directory) if os.path.basename(name) != "SKILL.md"]
         output = "\n".join(
             [
-                f'<skill_content name="{chosen.name}">',
-                f"# Skill: {chosen.name}",
+                f'<skill_content name="{skill.name}">',
+                f"# Skill: {skill.name}",
                 "",
-                chosen.content.strip(),
+                skill.content.strip(),
                 "",
                 f"Base directory for this skill: {Path(directory).as_uri()}",
                 "Paths in this skill are relative to that directory. The list of its files may not be complete.",
                 "",
                 "<skill_files>",
-                *(f"<file>{path}</file>" for path in files),
+                *(f"<file>{os.path.join(directory, name)}</file>" for name in sorted(names)[:MAX_FILES]),
                 "</skill_files>",
                 "</skill_content>",
             ]
         )
-        return ToolOutput(f"Loaded skill: {chosen.name}", output, {"name": chosen.name, "dir": directory})
-
-
-async def _files(directory: str) -> list[str]:
-    if not await asyncio.to_thread(os.path.isdir, directory):
-        return []
-    names = sorted(name for name in await search.files(directory) if os.path.basename(name) != "SKILL.md")
-    return [os.path.join(directory, name) for name in names[:FILES_SHOWN]]
+        return ToolOutput(f"Loaded skill: {skill.name}", output, {"name": skill.name, "dir": directory})

@@ -1,4 +1,4 @@
-"""Hand a piece of work to another agent."""
+"""Run a subagent."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from .tool import BuiltinTool, Context, ToolOutput
 
 
 class TaskArguments(Arguments, frozen=True, rename=str):
-    """The work, and who should do it."""
+    """The task and the agent."""
 
     description: Annotated[str, Meta(description="The task in 3 to 5 words")]
     prompt: Annotated[str, Meta(description="All that the agent needs to know to do it")]
     subagent_type: Annotated[str, Meta(description="The name of the agent")]
     task_id: Annotated[
-        str | None, Meta(description="The task_id of an earlier task, to go on with it; leave it out for a new one")
+        str | None, Meta(description="The task_id of an earlier task, to continue it; leave it out for a new one")
     ] = None
     command: Annotated[str | None, Meta(description="The command that this task comes from, if one does")] = None
 
 
 class TaskTool(BuiltinTool[TaskArguments]):
-    """Runs a child session to its end, and answers with its last words."""
+    """Runs a child session to its end and returns its last text."""
 
     id = "task"
     parameters = TaskArguments
 
     async def execute(self, args: TaskArguments, ctx: Context) -> ToolOutput:
-        """Ask, open or take up the child session, and run it. Cancelling cancels the child."""
+        """Ask, create or continue the child session, and run it. Cancelling cancels the child."""
         asked = {"description": args.description, "subagent_type": args.subagent_type}
         await ctx.ask("task", [args.subagent_type], always=["*"], metadata=asked)
         work = Subtask(
@@ -45,15 +45,15 @@ class TaskTool(BuiltinTool[TaskArguments]):
         metadata = {"sessionId": child.session_id, "model": child.model}
         await ctx.progress(title=args.description, metadata=metadata)
         try:
-            said = await ctx.subtasks.run(child, work)
+            text = await ctx.subtasks.run(child, work)
         except SubtaskFailedError as error:
-            # What a failed call last showed is what stays on record of it.
+            # The record of a failed call keeps the last progress.
             await ctx.progress(title=args.description, metadata=metadata | {"state": error.state})
-            words = f"{error.message}\n\n{_resume(child.session_id)}"
-            raise SubtaskFailedError(words, state=error.state, **metadata) from error
-        output = f"{_resume(child.session_id)}\n\n<task_result>\n{said}\n</task_result>"
+            message = f"{error.message}\n\n{_resume(child.session_id)}"
+            raise SubtaskFailedError(message, state=error.state, **metadata) from error
+        output = f"{_resume(child.session_id)}\n\n<task_result>\n{text}\n</task_result>"
         return ToolOutput(args.description, output, metadata)
 
 
 def _resume(session_id: str) -> str:
-    return f"task_id: {session_id} (to go on with this task, call the tool again with this id)"
+    return f"task_id: {session_id} (to continue this task, call the tool again with this id)"

@@ -1,9 +1,9 @@
-"""Replace the list of things to do."""
+"""Replace the todo list."""
 
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from msgspec import Meta, Struct
 
@@ -11,12 +11,9 @@ from ..records import Todo, document_of
 from .arguments import Arguments
 from .tool import BuiltinTool, Context, ToolOutput
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
 
 class TodoItem(Struct, frozen=True, kw_only=True):
-    """One line of the list."""
+    """One item of the list."""
 
     content: Annotated[str, Meta(description="What to do, in a few words")]
     status: Annotated[str, Meta(description="pending, in_progress, completed or cancelled")] = "pending"
@@ -31,7 +28,7 @@ class TodoWriteArguments(Arguments, frozen=True):
 
 
 class TodoWriteTool(BuiltinTool[TodoWriteArguments]):
-    """The list is the session's, and shown to the user."""
+    """Stores the session's todo list, which the user sees."""
 
     id = "todowrite"
     parameters = TodoWriteArguments
@@ -44,12 +41,7 @@ class TodoWriteTool(BuiltinTool[TodoWriteArguments]):
             for number, item in enumerate(args.todos, 1)
         ]
         await ctx.todos.write(todos)
-        return shown(todos)
-
-
-def shown(todos: Sequence[Todo]) -> ToolOutput:
-    """The list as the model and the user see it."""
-    documents: list[dict[str, Any]] = [document_of(todo) for todo in todos]
-    left = sum(todo.status != "completed" for todo in todos)
-    output = json.dumps(documents, ensure_ascii=False, indent=2)
-    return ToolOutput(f"{left} todos", output, {"todos": documents})
+        documents: list[dict[str, Any]] = [document_of(todo) for todo in todos]
+        open_count = sum(todo.status != "completed" for todo in todos)
+        output = json.dumps(documents, ensure_ascii=False, indent=2)
+        return ToolOutput(f"{open_count} todos", output, {"todos": documents})

@@ -1,15 +1,17 @@
-"""Fetch a page of the web."""
+"""Fetch a web page."""
 
 from __future__ import annotations
 
+import asyncio
 import base64
+import re
 from typing import TYPE_CHECKING, Annotated, Literal
 from urllib.parse import urlsplit, urlunsplit
 
 from msgspec import Meta, Struct
 
 from ..errors import ToolFailedError
-from . import html_to_text as html
+from . import html_to_text
 from .arguments import Arguments
 from .tool import BuiltinTool, Context, ToolOutput, attachment
 
@@ -19,8 +21,8 @@ if TYPE_CHECKING:
 Format = Literal["text", "markdown", "html"]
 
 MAX_BYTES = 5 * 1024 * 1024
-_SECONDS, _MOST_SECONDS = 30.0, 120.0
-_REDIRECTS = 10
+DEFAULT_TIMEOUT_SECONDS, MAX_TIMEOUT_SECONDS = 30.0, 120.0
+_MAX_REQUESTS = 10
 _AGENT = "Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/143.0.0.0 Safari/537.36"
 _PLAIN_AGENT = "opencode"
 _ACCEPT: dict[Format, str] = {
@@ -31,7 +33,7 @@ _ACCEPT: dict[Format, str] = {
 
 
 class WebFetchArguments(Arguments, frozen=True):
-    """What to fetch, and how to show it."""
+    """The address and the format."""
 
     url: Annotated[str, Meta(description="The address, beginning with http:// or https://")]
     format: Annotated[Format, Meta(description="How to show it: markdown (default), text or html")] = "markdown"
@@ -39,39 +41,37 @@ class WebFetchArguments(Arguments, frozen=True):
 
 
 class _FetchedPage(Struct, frozen=True, kw_only=True):
-    """What a server answered."""
+    """The response of a server."""
 
     url: str
     content_type: str
     body: bytes
     charset: str | None
-    """As the server has it."""
+    """As the server declares it."""
 
 
 class _Redirected(Struct, frozen=True):
-    """Where else to look."""
+    """A redirect."""
 
     target: str
 
 
 class _BrowserChallenge(Struct, frozen=True):
-    """A gate that wants proof of a browser; some let a plain robot through all the same."""
+    """A check for browsers (Cloudflare); some let an honest user agent pass."""
 
 
 class WebFetchTool(BuiltinTool[WebFetchArguments]):
-    """One GET. Pages become Markdown or text, images attachments."""
+    """Sends a GET request. Pages become Markdown or text, images attachments."""
 
     id = "webfetch"
     parameters = WebFetchArguments
 
     def __init__(self, *, transport: httpx2.AsyncBaseTransport | None = None) -> None:
-        """``transport`` in place of the network, for tests."""
+        """``transport`` replaces the network in tests."""
         self._transport = transport
 
     async def execute(self, args: WebFetchArguments, ctx: Context) -> ToolOutput:
-        """Ask, and fetch. A redirect to another host is asked for as well."""
-        import asyncio
-
+        """Ask, and fetch. A redirect to another host needs permission too."""
         _check_address(args.url)
         asked = {"url": args.url, "format": args.format, "timeout": args.timeout}
         await ctx.ask("webfetch", _names(args.url), always=["*"], metadata=asked)
@@ -81,15 +81,15 @@ class WebFetchTool(BuiltinTool[WebFetchArguments]):
         if mime.startswith("image/") and mime != "image/svg+xml":
             url = f"data:{mime};base64,{base64.b64encode(page.body).decode()}"
             return ToolOutput(title, "Image fetched successfully", {}, (attachment(ctx, mime, url),))
-        return ToolOutput(title, await asyncio.to_thread(_shown, page, args.format))
+        return ToolOutput(title, await asyncio.to_thread(_render, page, args.format))
 
     async def _fetch(self, args: WebFetchArguments, ctx: Context) -> _FetchedPage:
-        import httpx2
+        import httpx2  # takes long to import
 
-        seconds = min(max(args.timeout or _SECONDS, 1.0), _MOST_SECONDS)
+        seconds = min(max(args.timeout or DEFAULT_TIMEOUT_SECONDS, 1.0), MAX_TIMEOUT_SECONDS)
         url, agent = args.url, _AGENT
         async with httpx2.AsyncClient(transport=self._transport, timeout=seconds) as client:
-            for _ in range(_REDIRECTS):
+            for _ in range(_MAX_REQUESTS):
                 headers = {"user-agent": agent, "accept": _ACCEPT[args.format], "accept-language": "en-US,en;q=0.9"}
                 answer = await _get(client, url, headers, seconds)
                 match answer:
@@ -105,30 +105,28 @@ class WebFetchTool(BuiltinTool[WebFetchArguments]):
                         if agent == _PLAIN_AGENT:
                             break
                         agent = _PLAIN_AGENT
-        raise ToolFailedError(f"{args.url} cannot be reached: it wants a browser, or redirects without end")
+        raise ToolFailedError(f"{args.url} cannot be reached: it requires a browser, or redirects without end")
 
 
 async def _get(
     client: httpx2.AsyncClient, url: str, headers: dict[str, str], seconds: float
 ) -> _FetchedPage | _Redirected | _BrowserChallenge:
-    import asyncio
-
     import httpx2
 
     try:
         async with asyncio.timeout(seconds), client.stream("GET", url, headers=headers) as response:
             if response.has_redirect_location:
-                return _Redirected(html.absolute(url, response.headers["location"]))
+                return _Redirected(html_to_text.absolute(url, response.headers["location"]))
             if response.status_code == 403 and response.headers.get("cf-mitigated") == "challenge":
                 return _BrowserChallenge()
-            return await _received(response, url)
+            return await _read_body(response, url)
     except (TimeoutError, httpx2.TimeoutException):
         raise ToolFailedError(f"{url} did not answer within {seconds:g} s") from None
     except (httpx2.HTTPError, httpx2.InvalidURL) as error:
         raise ToolFailedError(f"{url} could not be fetched: {error or type(error).__name__}") from error
 
 
-async def _received(response: httpx2.Response, url: str) -> _FetchedPage:
+async def _read_body(response: httpx2.Response, url: str) -> _FetchedPage:
     if not response.is_success:
         raise ToolFailedError(f"{url} answered {response.status_code} {response.reason_phrase}".rstrip())
     declared = response.headers.get("content-length", "")
@@ -164,13 +162,13 @@ def _check_address(url: str) -> None:
 
 
 def _names(url: str) -> list[str]:
-    """``url``, and in its plain spelling, if that is another: a rule about a host must hold for all of them."""
+    """Return ``url``, and its normal form if that differs: a rule about a host must match both."""
     parts = urlsplit(url)
     host = (parts.hostname or "").rstrip(".")
     host = f"[{host}]" if ":" in host else host
-    usual = {"http": 80, "https": 443}.get(parts.scheme)
-    place = host if parts.port in (None, usual) else f"{host}:{parts.port}"
-    plain = urlunsplit((parts.scheme, place, parts.path or "/", parts.query, parts.fragment))
+    default_port = {"http": 80, "https": 443}.get(parts.scheme)
+    netloc = host if parts.port in (None, default_port) else f"{host}:{parts.port}"
+    plain = urlunsplit((parts.scheme, netloc, parts.path or "/", parts.query, parts.fragment))
     return list(dict.fromkeys((url, plain)))
 
 
@@ -180,11 +178,9 @@ def _origin(url: str) -> tuple[str, str | None, int | None]:
 
 
 def _text(page: _FetchedPage) -> str:
-    """The body in the encoding that the server or the page names; names that mean nothing are passed over."""
-    import re
-
-    found = re.search(rb"<meta[^>]+charset=[\"']?([\w-]+)", page.body[:2048], re.IGNORECASE)
-    for name in (page.charset, found[1].decode() if found else None):
+    """Decode the body with the encoding that the server or the page declares; unknown names are ignored."""
+    declared = re.search(rb"<meta[^>]+charset=[\"']?([\w-]+)", page.body[:2048], re.IGNORECASE)
+    for name in (page.charset, declared[1].decode() if declared else None):
         try:
             if name:
                 return page.body.decode(name, "replace")
@@ -193,13 +189,13 @@ def _text(page: _FetchedPage) -> str:
     return page.body.decode("utf-8", "replace")
 
 
-def _shown(page: _FetchedPage, wanted: Format) -> str:
+def _render(page: _FetchedPage, output_format: Format) -> str:
     text = _text(page)
     is_page = "html" in page.content_type.lower()
-    match wanted:
+    match output_format:
         case "markdown" if is_page:
-            return html.to_markdown(text, page.url)
+            return html_to_text.to_markdown(text, page.url)
         case "text" if is_page:
-            return html.to_text(text)
+            return html_to_text.to_text(text)
         case _:
             return text

@@ -48,7 +48,7 @@ async def test_a_projects_server_is_not_started_before_it_is_trusted(caplog: pyt
             assert all(name.startswith("own_") for name in await it.tools())
         assert not Path("mark").exists()
         assert (it.servers.states["own"].status, it.servers.states["box"].status) == ("connected", "untrusted")
-        told = "'opensesh plugins' shows what it is, 'opensesh plugins --trust' has it run"
+        told = "'opensesh plugins' shows it, 'opensesh plugins --trust' trusts it"
         assert it.servers.states["box"].error == f"{UNKNOWN} ({told})"
         assert [each.message for each in caplog.records] == [
             f"the MCP server box cannot be used: {UNKNOWN} ({told})"

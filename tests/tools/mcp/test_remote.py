@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from opensesh.errors import ToolFailedError
-from opensesh.tools.mcp.login import login
+from opensesh.tools.mcp.transports import saved_login
 
 from ...models.loopback import Exchange, serving
 from .test_servers import OUTSIDE, yard
@@ -57,7 +57,7 @@ async def test_a_server_is_reached_over_http_and_found_again_after_it_was_restar
         with outside("http", port):
             assert await it.call("web_add", a=20, b=22) == "42"
             assert (await it.servers.prompt("web:greet_someone")).template.startswith("Greet $1")
-        with pytest.raises(ToolFailedError, match="the MCP server web could not do it"):
+        with pytest.raises(ToolFailedError, match="the MCP server web failed"):
             await it.call("web_add", a=1, b=1)
         with outside("http", port):
             assert await it.call("web_add", a=1, b=1) == "2"
@@ -88,7 +88,7 @@ async def test_a_server_that_wants_a_login_says_how_to_get_one() -> None:
         state = it.servers.states["web"]
         assert state.status == "needs_auth"
         assert state.error is not None
-        assert state.error.startswith("it wants a login: log in with 'opencode mcp auth web'")
+        assert state.error.startswith("it requires a login: log in with 'opencode mcp auth web'")
 
 
 async def test_the_login_that_opencode_keeps_is_sent_and_headers_of_ones_own_before_it() -> None:
@@ -119,24 +119,24 @@ async def test_an_expired_login_is_called_one() -> None:
 
 def test_a_login_for_another_address_is_not_sent_there() -> None:
     logged_in("web", "https://good.example/mcp")
-    assert login("web", "https://evil.example/mcp").token is None
-    found = login("web", "https://good.example/mcp").token
+    assert saved_login("web", "https://evil.example/mcp").token is None
+    found = saved_login("web", "https://good.example/mcp").token
     assert found is not None
     assert found.reveal() == "let-me-in"
-    assert login("other", "https://good.example/mcp").token is None
+    assert saved_login("other", "https://good.example/mcp").token is None
 
 
 def test_a_login_that_does_not_say_for_which_address_it_is_goes_to_none() -> None:
     logged_in("web", None)
-    assert login("web", "https://evil.example/mcp").token is None
+    assert saved_login("web", "https://evil.example/mcp").token is None
 
 
 def test_a_damaged_file_of_logins_is_no_login(caplog: pytest.LogCaptureFixture) -> None:
     logged_in("web", "https://good.example/mcp")
     path = Path(os.path.expanduser("~/.local/share/opencode/mcp-auth.json"))
     path.write_text(path.read_text()[:20])
-    assert login("web", "https://good.example/mcp").token is None
-    assert "mcp-auth.json cannot be used" in caplog.text
+    assert saved_login("web", "https://good.example/mcp").token is None
+    assert "mcp-auth.json: Input data" in caplog.text
 
 
 class Amnesiac:

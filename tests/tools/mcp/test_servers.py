@@ -165,7 +165,7 @@ async def test_strange_schemas_and_names_are_made_usable() -> None:
 async def test_a_server_that_dies_during_a_call_costs_that_call_and_is_there_for_the_next() -> None:
     async with yard(old=local(*ANTIQUE)) as it:
         first = int(await it.call("old_pid"))
-        with pytest.raises(ToolFailedError, match="the MCP server old could not do it: it ended in the middle"):
+        with pytest.raises(ToolFailedError, match="the MCP server old failed: it ended during the call"):
             await it.call("old_die")
         second = int(await it.call("old_pid"))
         assert second != first
@@ -222,7 +222,7 @@ async def test_a_server_that_cannot_start_is_named_and_costs_only_its_own_tools(
         "good": "connected",
     }
     assert "no licence found" in str(states["dead"].error)
-    assert states["missing"].error == "there is no program no-such-program-anywhere"
+    assert states["missing"].error == "program not found: no-such-program-anywhere"
     assert str(states["slow"].error).startswith("it was not ready within 0.7 s (mcp.slow.timeout")
     failed = {event.server for event in it.told if isinstance(event, events.McpFailed)}
     assert failed == {"dead", "missing", "slow", "empty"}

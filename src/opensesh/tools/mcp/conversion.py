@@ -1,4 +1,4 @@
-"""What comes from a server, as the rest of the house knows it: its tools as tools, its results as outputs."""
+"""Conversion of MCP tools to tools, and of MCP results to tool outputs."""
 
 from __future__ import annotations
 
@@ -22,34 +22,34 @@ if TYPE_CHECKING:
 
     Progress = Callable[[str], Awaitable[None]]
 
-_FOREIGN = re.compile(r"[^A-Za-z0-9_-]")
-_OURS = ("truncated", "outputPath")
-_THEIRS = ("io.modelcontextprotocol/", "progressToken")
-_LONGEST = 64
-"""Characters that every provider takes in the name of a tool."""
+_INVALID_CHARACTER = re.compile(r"[^A-Za-z0-9_-]")
+_RESERVED_KEYS = ("truncated", "outputPath")
+_PROTOCOL_KEYS = ("io.modelcontextprotocol/", "progressToken")
+_MAX_NAME_CHARACTERS = 64
+"""Length of a tool name that every provider accepts."""
 
 
 class ResourceContent(Struct, frozen=True, kw_only=True):
-    """A piece of a resource."""
+    """A part of a resource."""
 
     text: str | None = None
-    """``None`` where it is not text."""
+    """``None`` if it is not text."""
     mime: str = ""
 
 
 class Caller(Protocol):
-    """The server, as a tool sees it."""
+    """The connection that a tool needs to a server."""
 
     @property
     def name(self) -> str: ...
 
     async def call(self, tool: str, arguments: dict[str, Any], progress: Progress) -> CallToolResult:
-        """Call it there; :class:`~opensesh.errors.ToolFailedError` if that cannot be done."""
+        """Call a tool of the server. Raises :class:`~opensesh.errors.ToolFailedError` if that fails."""
         ...
 
 
 class McpTool:
-    """A tool of a server's."""
+    """A tool of an MCP server."""
 
     def __init__(self, server: Caller, name: str, description: str, schema: Mapping[str, Any]) -> None:
         self._server = server
@@ -60,31 +60,31 @@ class McpTool:
         self.schema = usable_schema(schema)
 
     async def run(self, arguments: Mapping[str, Any], ctx: Context) -> ToolOutput:
-        """Ask for the permission of the tool's own name, and have the server do it."""
-        given: dict[str, Any] = without_surrogates(dict(arguments))
-        await ctx.ask(self.id, ["*"], always=["*"], metadata=given)
+        """Ask for the permission named like the tool, then call the server."""
+        sent: dict[str, Any] = without_surrogates(dict(arguments))
+        await ctx.ask(self.id, ["*"], always=["*"], metadata=sent)
 
-        async def progress(words: str) -> None:
-            await ctx.progress(title=words)
+        async def progress(message: str) -> None:
+            await ctx.progress(title=message)
 
-        return output(await self._server.call(self._name, given, progress), ctx)
+        return output(await self._server.call(self._name, sent, progress), ctx)
 
 
 def sanitize(name: str) -> str:
-    """``name`` with ``_`` for what providers do not take in the name of a tool."""
-    return _FOREIGN.sub("_", name)
+    """Return ``name`` with ``_`` for characters that providers do not accept in a tool name."""
+    return _INVALID_CHARACTER.sub("_", name)
 
 
 def tool_key(server: str, tool: str) -> str:
-    """What a tool of a server's is called here. One that is too long for some provider keeps its beginning."""
+    """Return the name of a server's tool. A name that is too long is cut and gets a hash."""
     key = f"{sanitize(server)}_{sanitize(tool)}"
-    if len(key) <= _LONGEST:
+    if len(key) <= _MAX_NAME_CHARACTERS:
         return key
-    return f"{key[: _LONGEST - 9]}_{hashlib.sha256(key.encode()).hexdigest()[:8]}"
+    return f"{key[: _MAX_NAME_CHARACTERS - 9]}_{hashlib.sha256(key.encode()).hexdigest()[:8]}"
 
 
 def usable_schema(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """``schema`` as one of an object that takes what it names and nothing else, whatever the server made of it."""
+    """Return ``schema`` as a valid schema of an object without additional properties."""
     fields: dict[str, Any] = without_surrogates(dict(schema))
     properties, required = fields.get("properties"), fields.get("required")
     fields |= {"type": "object", "properties": properties if isinstance(properties, dict) else {}}
@@ -93,50 +93,51 @@ def usable_schema(schema: Mapping[str, Any]) -> dict[str, Any]:
     return fields | {"additionalProperties": False}
 
 
-def mend_tools(listed: dict[str, Any]) -> None:
-    """Make a list of tools one that the SDK takes: it refuses all of it if anything is wrong with one."""
+def repair_tools(listed: dict[str, Any]) -> None:
+    """Repair a list of tools: the SDK refuses the whole list if one entry is invalid."""
     tools = listed["tools"]
     entries = cast("list[Any]", tools) if isinstance(tools, list) else []
-    named = [cast("dict[str, Any]", each) for each in entries if isinstance(each, dict) and "name" in each]
-    for each in named:
-        schema = each.get("inputSchema")
-        each["inputSchema"] = usable_schema(cast("dict[str, Any]", schema) if isinstance(schema, dict) else {})
-        if not isinstance(each.get("outputSchema", {}), dict):
-            del each["outputSchema"]
-        if not isinstance(each.get("description", ""), str):
-            del each["description"]
-    listed["tools"] = [each for each in named if isinstance(each["name"], str)]
+    named = [cast("dict[str, Any]", entry) for entry in entries if isinstance(entry, dict) and "name" in entry]
+    for tool in named:
+        schema = tool.get("inputSchema")
+        tool["inputSchema"] = usable_schema(cast("dict[str, Any]", schema) if isinstance(schema, dict) else {})
+        if not isinstance(tool.get("outputSchema", {}), dict):
+            del tool["outputSchema"]
+        if not isinstance(tool.get("description", ""), str):
+            del tool["description"]
+    listed["tools"] = [tool for tool in named if isinstance(tool["name"], str)]
 
 
 def output(result: CallToolResult, ctx: Context) -> ToolOutput:
-    """What the model reads of a result. Raises :class:`~opensesh.errors.ToolFailedError` for one that says it
-    failed."""
+    """Convert a result. Raises :class:`~opensesh.errors.ToolFailedError` if the result reports a failure."""
     texts: list[str] = []
     files: list[dict[str, Any]] = []
     for block in result.content:
-        text, file = _block(block, ctx)
-        texts += [text] if text is not None else []
+        block_text, file = _convert_block(block, ctx)
+        texts += [block_text] if block_text is not None else []
         files += [file] if file is not None else []
     if not result.content and result.structured_content is not None:
         texts.append(msgspec.json.encode(result.structured_content).decode())
-    said = without_surrogates("\n\n".join(texts))
+    text = without_surrogates("\n\n".join(texts))
     if result.is_error:
-        raise ToolFailedError(said or "the tool failed, and did not say why")
-    # How long an output may be is for us to say, and the rest of what is left out is the protocol's own.
-    told = {
-        key: value for key, value in (result.meta or {}).items() if key not in _OURS and not key.startswith(_THEIRS)
+        raise ToolFailedError(text or "the tool failed without a message")
+    # The reserved keys are set by the engine, which truncates the output; the others belong to the protocol.
+    metadata = {
+        key: value
+        for key, value in (result.meta or {}).items()
+        if key not in _RESERVED_KEYS and not key.startswith(_PROTOCOL_KEYS)
     }
-    return ToolOutput("", said, told, tuple(files))
+    return ToolOutput("", text, metadata, tuple(files))
 
 
-def _block(block: ContentBlock, ctx: Context) -> tuple[str | None, dict[str, Any] | None]:
+def _convert_block(block: ContentBlock, ctx: Context) -> tuple[str | None, dict[str, Any] | None]:
     match block.type:
         case "text":
             return block.text, None
         case "image":
             return None, attachment(ctx, block.mime_type, f"data:{block.mime_type};base64,{block.data}")
         case "audio":
-            return f"(audio, {block.mime_type}, which cannot be heard here)", None
+            return f"(audio, {block.mime_type}, which cannot be played here)", None
         case "resource_link":
             return f"{block.name}: {block.uri}", None
         case "resource":
@@ -149,11 +150,11 @@ def _block(block: ContentBlock, ctx: Context) -> tuple[str | None, dict[str, Any
             return None, attachment(ctx, mime, url, str(inner.uri))
 
 
-def contents(found: Sequence[TextResourceContents | BlobResourceContents]) -> list[ResourceContent]:
-    """The pieces of a resource."""
+def contents(parts: Sequence[TextResourceContents | BlobResourceContents]) -> list[ResourceContent]:
+    """Convert the parts of a resource."""
     return [
         ResourceContent(
-            text=text if isinstance(text := getattr(each, "text", None), str) else None, mime=each.mime_type or ""
+            text=text if isinstance(text := getattr(part, "text", None), str) else None, mime=part.mime_type or ""
         )
-        for each in found
+        for part in parts
     ]

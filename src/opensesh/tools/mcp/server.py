@@ -1,7 +1,7 @@
-"""One server: started when it is needed, kept as long as it lives, started again when it is needed again.
+"""One MCP server: started when it is first needed, and again when it is needed after it ended.
 
-A single task holds the connection (:meth:`Server._keep`), because what the SDK opens must be closed by the task that
-opened it. It leaves when the server's side ends, or when it is told to; on its way out the SDK ends the program.
+A single task owns the connection (:meth:`McpServer._run`), because what the SDK opens must be closed by the task that
+opened it. The task ends when the server's side ends or when it is cancelled; the SDK then ends the program.
 """
 
 from __future__ import annotations
@@ -34,39 +34,39 @@ if TYPE_CHECKING:
 log = logging.getLogger("opensesh.tools")
 T = TypeVar("T")
 
-CONNECT_MS = 30_000
-CALL_MS = 60_000
-_MOST_PAGES = 100
-"""How many pages of a list are read: one that never ends is no list."""
-_REST = 60.0
-"""Seconds before a server that could not be started is tried again; twice as long each time."""
+DEFAULT_CONNECT_TIMEOUT_MS = 30_000
+DEFAULT_CALL_TIMEOUT_MS = 60_000
+_MAX_PAGES = 100
+"""Pages read of a list, in case a server never ends it."""
+_RETRY_DELAY_SECONDS = 60.0
+"""Delay before a server that failed to start is tried again; doubled each time."""
 
-_FORGOTTEN = "Session terminated"
-"""What the SDK makes of a server that does not know the connection any more: it was started anew."""
+_SESSION_LOST = "Session terminated"
+"""The SDK's message when a restarted server does not know the session."""
 
 McpServerStatus = Literal["idle", "connecting", "connected", "disabled", "untrusted", "failed", "needs_auth"]
 
 
 class McpServerState(Struct, frozen=True, kw_only=True):
-    """How a server is."""
+    """State of a server."""
 
     status: McpServerStatus
-    """OpenCode's words, and ``idle`` (not needed so far), ``connecting`` and ``untrusted``."""
+    """OpenCode's values, and ``idle`` (not needed so far), ``connecting`` and ``untrusted``."""
     error: str | None = None
     tools: tuple[str, ...] = ()
-    """What its tools are called here."""
+    """Names of its tools, as the model sees them."""
 
 
 class _Untrusted(ToolFailedError):
-    """It came with the project, and must not be used."""
+    """The project's configuration names the server, and the user has not trusted it."""
 
 
-class _Forgotten(Exception):
-    """The server did nothing, as it does not know who asks."""
+class _SessionLost(Exception):
+    """The server does not know the session, and did nothing."""
 
 
 class McpServer:
-    """A server that the configuration names."""
+    """A configured MCP server."""
 
     def __init__(
         self,
@@ -88,17 +88,17 @@ class McpServer:
         self._directory = directory
         self._variables = variables
         self._publish = publish
-        self._doubt = untrusted_reason
-        self._told = ""
-        self._connect_seconds = (config.timeout or CONNECT_MS) / 1000
-        self._call_seconds = (config.timeout or timeout_ms or CALL_MS) / 1000
+        self._untrusted_reason = untrusted_reason
+        self._reported_reason = ""
+        self._connect_seconds = (config.timeout or DEFAULT_CONNECT_TIMEOUT_MS) / 1000
+        self._call_seconds = (config.timeout or timeout_ms or DEFAULT_CALL_TIMEOUT_MS) / 1000
         self._state = McpServerState(status="idle" if config.enabled else "disabled")
-        self._held: Client | None = None
+        self._open_client: Client | None = None
         self._ended = asyncio.Event()
         self._scope: CancelScope | None = None
         self._group: asyncio.TaskGroup | None = None
         self._settled = asyncio.Event()
-        self._over = asyncio.Event()
+        self._finished = asyncio.Event()
         self._closed = False
         self._stale = False
         self._tools: tuple[McpTool, ...] = ()
@@ -107,88 +107,90 @@ class McpServer:
 
     @property
     def state(self) -> McpServerState:
-        """How it is now."""
+        """Current connection state."""
         return self._state
 
     @property
     def _client(self) -> Client | None:
-        """The connection, if the server is there."""
-        return None if self._ended.is_set() else self._held
+        """The client, while the server is connected."""
+        return None if self._ended.is_set() else self._open_client
 
     @property
     def tools(self) -> tuple[McpTool, ...]:
-        """Its tools as of the last :meth:`refresh`; none while it is not connected."""
+        """Its tools as of the last :meth:`refresh`; empty while it is not connected."""
         return self._tools if self._client is not None else ()
 
-    def start(self, group: asyncio.TaskGroup, *, wanted: bool = False) -> None:
-        """Begin to connect, unless that is under way or done; after a failure only once some time has passed, or if
-        this server in particular is ``wanted``."""
+    def start(self, group: asyncio.TaskGroup, *, required: bool = False) -> None:
+        """Start to connect, unless connecting or connected.
+
+        After a failure, only after a delay, or with ``required``.
+        """
         if self._closed or not self._config.enabled or self._state.status in ("connecting", "connected"):
             return
-        if not wanted and time.monotonic() < self._retry_at:
+        if not required and time.monotonic() < self._retry_at:
             return
         self._group = group
-        self._settled, self._over = asyncio.Event(), asyncio.Event()
+        self._settled, self._finished = asyncio.Event(), asyncio.Event()
         self._state = McpServerState(status="connecting")
-        group.create_task(self._keep(), name=f"mcp {self.name}")
+        group.create_task(self._run(), name=f"mcp {self.name}")
 
-    async def gone(self) -> None:
-        """Wait until one that has died is gone, so that it can be started again."""
-        if self._held is not None and self._ended.is_set():
-            await self._over.wait()
+    async def wait_until_gone(self) -> None:
+        """Wait until a server that ended is cleaned up, so that it can be started again."""
+        if self._open_client is not None and self._ended.is_set():
+            await self._finished.wait()
 
     async def settled(self) -> None:
-        """Wait until it is connected, or has failed to."""
+        """Wait until it is connected or has failed to connect."""
         if self._state.status == "connecting":
             await self._settled.wait()
 
     def end(self) -> None:
-        """Close the connection, for good; the task that holds it does so."""
+        """Close the connection for good."""
         self._closed = True
         if self._scope is not None:
             self._scope.cancel()
 
     async def refresh(self) -> None:
-        """Take up what the server says has changed."""
+        """Read the tools again if the server reported a change."""
         if not self._stale or self._client is None:
             return
         try:
             async with asyncio.timeout(self._connect_seconds):
                 await self._list(self._client)
         except Exception as error:
-            log.warning("the MCP server %s changed its tools, and would not tell how: %s", self.name, _words(error))
+            log.warning("cannot list the changed tools of the MCP server %s: %s", self.name, _message_of(error))
 
     async def call(self, tool: str, arguments: dict[str, Any], progress: Progress) -> CallToolResult:
-        """Have the server do something. One that has died since the last call is started again; one that dies during
-        this call is not asked twice, since it may have done it."""
+        """Call a tool. A server that ended since the last call is started again; one that ends during this call is not
+        called twice, because it may have done the work."""
         client = await self._connected()
         try:
             return await self._call(client, tool, arguments, progress)
-        except _Forgotten:
-            await self._leave()
+        except _SessionLost:
+            await self._disconnect()
         try:
             return await self._call(await self._connected(), tool, arguments, progress)
-        except _Forgotten as error:
-            raise ToolFailedError(f"the MCP server {self.name} forgets who asks: {error}") from error
+        except _SessionLost as error:
+            raise ToolFailedError(f"the MCP server {self.name} lost the session: {error}") from error
 
     async def _call(self, client: Client, tool: str, arguments: dict[str, Any], show: Progress) -> CallToolResult:
         try:
             async with asyncio.timeout(self._call_seconds) as limit:
 
-                async def told(progress: float, total: float | None, message: str | None) -> None:
+                async def on_progress(progress: float, total: float | None, message: str | None) -> None:
                     limit.reschedule(asyncio.get_running_loop().time() + self._call_seconds)
                     await show(message or (f"{progress:g} of {total:g}" if total else f"{progress:g}"))
 
-                return await client.call_tool(tool, arguments, progress_callback=told)
+                return await client.call_tool(tool, arguments, progress_callback=on_progress)
         except TimeoutError:
             raise self._too_slow() from None
         except Exception as error:
-            if str(error) == _FORGOTTEN:
-                raise _Forgotten(_FORGOTTEN) from error
-            raise ToolFailedError(f"the MCP server {self.name} could not do it: {self._why(error)}") from error
+            if str(error) == _SESSION_LOST:
+                raise _SessionLost(_SESSION_LOST) from error
+            raise ToolFailedError(f"the MCP server {self.name} failed: {self._reason(error)}") from error
 
     async def prompts(self) -> list[Prompt]:
-        """The prompts on offer."""
+        """Return the prompts that the server offers."""
         client = self._client
         if client is None or client.server_capabilities.prompts is None:
             return []
@@ -196,54 +198,55 @@ class McpServer:
         return [prompt for page in pages for prompt in page.prompts]
 
     async def prompt(self, name: str, arguments: dict[str, str]) -> str:
-        """The text of a prompt."""
+        """Return the text of a prompt."""
         client = await self._connected()
-        found = await self._ask(client.get_prompt(name, arguments))
-        return "\n".join(each.content.text for each in found.messages if each.content.type == "text")
+        result = await self._ask(client.get_prompt(name, arguments))
+        return "\n".join(message.content.text for message in result.messages if message.content.type == "text")
 
     async def read(self, uri: str) -> list[ResourceContent]:
-        """A resource."""
+        """Read a resource."""
         client = await self._connected()
         return contents((await self._ask(client.read_resource(uri))).contents)
 
-    # -- the task that holds the connection ----------------------------------------------------------------------------
+    # The task that owns the connection.
 
-    async def _keep(self) -> None:
+    async def _run(self) -> None:
         try:
-            ways = await asyncio.to_thread(self._ways)
-            for number, wire in enumerate(ways, 1):
-                if await self._hold(wire, last=number == len(ways)):
+            candidates = await asyncio.to_thread(self._load_transports)
+            for number, transport_option in enumerate(candidates, 1):
+                if await self._connect_and_serve(transport_option, last=number == len(candidates)):
                     return
         except _Untrusted as error:
-            self._refuse(error.message)
+            self._mark_untrusted(error.message)
         except McpLoginRequiredError as error:
             self._fail("needs_auth", error.message)
         except Exception as error:
-            self._fail("failed", _words(error))
+            self._fail("failed", _message_of(error))
         finally:
-            self._held = None
+            self._open_client = None
             if self._state.status in ("connecting", "connected"):
                 self._state = McpServerState(status="idle")
             self._settled.set()
-            self._over.set()
+            self._finished.set()
 
-    def _ways(self) -> list[Transport]:
-        """In a thread: the SDK takes more than a second to import."""
-        why = self._doubt()
+    def _load_transports(self) -> list[Transport]:
+        """Return the transports to try. Runs in a thread: the SDK takes more than a second to import."""
+        why = self._untrusted_reason()
         if why:
-            raise _Untrusted(f"{why} ('opensesh plugins' shows what it is, 'opensesh plugins --trust' has it run)")
+            raise _Untrusted(f"{why} ('opensesh plugins' shows it, 'opensesh plugins --trust' trusts it)")
         try:
             import_module("mcp")
         except ModuleNotFoundError as error:
             if (error.name or "").partition(".")[0] != "mcp":
                 raise
             raise ToolFailedError("MCP servers need the extra 'mcp': pip install 'opensesh[mcp]'") from None
-        for name in ("mcp", "client"):  # the SDK's loggers: what matters of it is told by us, and not across the screen
+        for name in ("mcp", "client"):  # the SDK's loggers would print to the terminal; what matters is logged here
             logging.getLogger(name).addHandler(logging.NullHandler())
         return transports(self.name, self._config, self._directory, self._variables)
 
-    async def _hold(self, wire: Transport, *, last: bool) -> bool:
-        """Connect over one wire and stay until the end; whether that was the right one."""
+    async def _connect_and_serve(self, transport_option: Transport, *, last: bool) -> bool:
+        """Connect over one transport and serve calls until the end; return false if the next transport should be
+        tried."""
         import anyio
         from mcp import Client
 
@@ -251,12 +254,12 @@ class McpServer:
         deadline = anyio.current_time() + self._connect_seconds
         connected = False
         try:
-            # One scope for both: what the SDK opens inside it has to be closed inside it.
+            # One scope for connecting and serving: the SDK must close what it opened in the same scope.
             with anyio.CancelScope(deadline=deadline) as self._scope:
                 if self._closed:
                     return True
-                transport = watched(wire.open(), ended)
-                client = Client(transport, mode=wire.mode, message_handler=self._heard, cache=None)
+                transport = watched(transport_option.open(), ended)
+                client = Client(transport, mode=transport_option.mode, message_handler=self._on_message, cache=None)
                 async with client:
                     await self._list(client)
                     self._scope.deadline = math.inf
@@ -266,21 +269,21 @@ class McpServer:
             if connected or self._closed:
                 log.debug("the MCP server %s ended badly", self.name, exc_info=True)
                 return True
-            said = wire.explain()
+            explanation = transport_option.explain()
             if not last:
                 return False
-            raise ToolFailedError(f"{self._why(error)}{f': {said}' if said else ''}") from error
+            raise ToolFailedError(f"{self._reason(error)}{f': {explanation}' if explanation else ''}") from error
         if not connected and not self._closed:
-            said = wire.explain()
+            explanation = transport_option.explain()
             raise ToolFailedError(
                 f"it was not ready within {self._connect_seconds:g} s (mcp.{self.name}.timeout in the configuration "
-                f"sets how long it may take){f': {said}' if said else ''}"
+                f"sets how long it may take){f': {explanation}' if explanation else ''}"
             )
         return True
 
     async def _serve(self, client: Client, ended: asyncio.Event) -> None:
-        """Be there for calls until the server's side ends."""
-        self._held = client
+        """Serve calls until the server's side ends."""
+        self._open_client = client
         self._failures, self._retry_at = 0, 0.0
         self._state = McpServerState(status="connected", tools=tuple(tool.id for tool in self._tools))
         self._settled.set()
@@ -290,7 +293,7 @@ class McpServer:
             listening.cancel()
 
     async def _listen(self, client: Client) -> None:
-        """Hear of changes, from a server of the newer protocol; those of the older tell unasked."""
+        """Subscribe to changes, from a server of the newer protocol; older ones notify without a subscription."""
         from mcp.client.subscriptions import ListenNotSupportedError
 
         offered = client.server_capabilities.tools
@@ -299,51 +302,53 @@ class McpServer:
         try:
             async with client.listen(tools_list_changed=True) as changes:
                 async for _ in changes:
-                    self._changed()
+                    self._tools_changed()
         except ListenNotSupportedError:
             return
         except Exception as error:
-            log.debug("the MCP server %s no longer tells of changes: %s", self.name, error)
+            log.debug("the MCP server %s stopped reporting changes: %s", self.name, error)
 
-    async def _heard(self, message: object) -> None:
+    async def _on_message(self, message: object) -> None:
         from mcp_types import ToolListChangedNotification
 
         if isinstance(message, ToolListChangedNotification):
-            self._changed()
+            self._tools_changed()
 
-    def _changed(self) -> None:
+    def _tools_changed(self) -> None:
         self._stale = True
         self._publish(events.McpToolsChanged(server=self.name))
 
     async def _list(self, client: Client) -> None:
         self._stale = False
-        found: dict[str, McpTool] = {}
+        tools: dict[str, McpTool] = {}
         if client.server_capabilities.tools is not None:
             pages = await _pages(lambda cursor: client.list_tools(cursor=cursor, cache_mode="refresh"))
-            for each in [each for page in pages for each in page.tools]:
-                tool = McpTool(self, each.name, each.description or "", each.input_schema)
-                if found.setdefault(tool.id, tool) is not tool:
-                    log.warning("the MCP server %s has two tools that would be called %s", self.name, tool.id)
-        self._tools = tuple(found.values())
+            for listed in [listed for page in pages for listed in page.tools]:
+                tool = McpTool(self, listed.name, listed.description or "", listed.input_schema)
+                if tools.setdefault(tool.id, tool) is not tool:
+                    log.warning("the MCP server %s has two tools named %s", self.name, tool.id)
+        self._tools = tuple(tools.values())
         if self._state.status == "connected":
-            self._state = McpServerState(status="connected", tools=tuple(found))
+            self._state = McpServerState(status="connected", tools=tuple(tools))
 
     async def _connected(self) -> Client:
         if self._client is None and self._group is not None:
-            await self.gone()
-            self.start(self._group, wanted=True)
+            await self.wait_until_gone()
+            self.start(self._group, required=True)
             await self.settled()
         if self._client is None:
-            raise ToolFailedError(f"the MCP server {self.name} is not there: {self._state.error or self._state.status}")
+            raise ToolFailedError(
+                f"the MCP server {self.name} is not connected: {self._state.error or self._state.status}"
+            )
         return self._client
 
-    async def _leave(self) -> None:
-        """Close the connection, so that the next call opens another."""
+    async def _disconnect(self) -> None:
+        """Close the connection, so that the next call opens a new one."""
         if self._scope is not None:
             self._scope.cancel()
-            await self._over.wait()
+            await self._finished.wait()
 
-    # -- what goes wrong -----------------------------------------------------------------------------------------------
+    # Failures.
 
     async def _ask(self, answer: Awaitable[T]) -> T:
         try:
@@ -352,7 +357,7 @@ class McpServer:
         except TimeoutError:
             raise self._too_slow() from None
         except Exception as error:
-            raise ToolFailedError(f"the MCP server {self.name} could not do it: {self._why(error)}") from error
+            raise ToolFailedError(f"the MCP server {self.name} failed: {self._reason(error)}") from error
 
     def _too_slow(self) -> ToolFailedError:
         return ToolFailedError(
@@ -362,54 +367,54 @@ class McpServer:
 
     def _fail(self, status: Literal["failed", "needs_auth"], why: str) -> None:
         self._failures += 1
-        self._retry_at = time.monotonic() + _REST * 2 ** (self._failures - 1)
+        self._retry_at = time.monotonic() + _RETRY_DELAY_SECONDS * 2 ** (self._failures - 1)
         self._state = McpServerState(status=status, error=why)
-        self._tell(why)
+        self._report(why)
 
-    def _refuse(self, why: str) -> None:
-        """The next prompt asks again, as the user may have said yes meanwhile; that is no reason to say it again."""
+    def _mark_untrusted(self, why: str) -> None:
+        """Record that the server is not trusted. The next prompt checks again; the warning is not repeated."""
         self._state = McpServerState(status="untrusted", error=why)
-        if why != self._told:
-            self._told = why
-            self._tell(why)
+        if why != self._reported_reason:
+            self._reported_reason = why
+            self._report(why)
 
-    def _tell(self, why: str) -> None:
+    def _report(self, why: str) -> None:
         log.warning("the MCP server %s cannot be used: %s", self.name, why)
         self._publish(events.McpFailed(server=self.name, error=why))
 
-    def _why(self, error: BaseException) -> str:
+    def _reason(self, error: BaseException) -> str:
         from mcp_types import CONNECTION_CLOSED
 
         leaf = _leaf(error)
         if getattr(leaf, "code", None) == CONNECTION_CLOSED:
-            return "it ended in the middle of it" if self._settled.is_set() else "it ended before it was ready"
-        return _words(leaf)
+            return "it ended during the call" if self._settled.is_set() else "it ended before it was ready"
+        return _message_of(leaf)
 
 
-class _Page(Protocol):
+class _ListPage(Protocol):
     @property
     def next_cursor(self) -> str | None: ...
 
 
-P = TypeVar("P", bound=_Page)
+P = TypeVar("P", bound=_ListPage)
 
 
 async def _pages(ask: Callable[[str | None], Awaitable[P]]) -> list[P]:
-    """The pages of a list, asked for one by one; each says where the next begins."""
+    """Read all pages of a list."""
     pages = [await ask(None)]
-    while (cursor := pages[-1].next_cursor) and len(pages) < _MOST_PAGES:
+    while (cursor := pages[-1].next_cursor) and len(pages) < _MAX_PAGES:
         pages.append(await ask(cursor))
     return pages
 
 
 def _leaf(error: BaseException) -> BaseException:
-    """What was wrong first, of several things that were."""
+    """Return the first error of nested exception groups."""
     while isinstance(error, BaseExceptionGroup):
         inner = cast("BaseExceptionGroup[BaseException]", error)
         error = inner.exceptions[0]
     return error
 
 
-def _words(error: BaseException) -> str:
+def _message_of(error: BaseException) -> str:
     leaf = _leaf(error)
     return leaf.message if isinstance(leaf, OpenseshError) else str(leaf) or type(leaf).__name__

@@ -1,9 +1,9 @@
-"""Servers that a project's configuration names, or has a say in: they are neither started nor asked before the user has
-trusted them.
+"""Trust for MCP servers that a project's configuration defines or changes: they do not start before the user trusts
+them.
 
-A local one is a program that would run with the first prompt. A remote one gets what a model tells it, and what
-``{env:...}`` and ``{file:...}`` put into its address and headers. What the project says is what is trusted, and the
-files of the project's that are run: when any of it changes, the server waits until it is trusted again.
+A local server is a program that would run with the first prompt. A remote server receives what a model sends it, and
+what ``{env:...}`` and ``{file:...}`` put into its address and headers. The trust covers the project's settings and the
+files of the project that they run: when any of these changes, the server must be trusted again.
 """
 
 from __future__ import annotations
@@ -26,56 +26,63 @@ if TYPE_CHECKING:
     from ...config.source import SettingPath
 
 _DECIDING = ("command", "url", "environment", "headers", "cwd", "type", "enabled")
-"""Settings that decide what is run or asked, and whether it is."""
-_OTHERS = ("project", "organisation")
+"""Settings that decide which program is run or which address is called, and whether."""
 _SCRIPTS = tuple(".bash .cjs .cts .jar .js .lua .mjs .mts .php .pl .ps1 .py .rb .sh .ts".split())
 
 
 def servers_needing_trust(config: Config) -> list[UntrustedItem]:
-    """The servers that need trust. One that is switched off needs none."""
-    found = (_foreign(config, name) for name in config.settings.mcp)
-    return [each for each in found if each is not None]
+    """Return the servers that need trust. A disabled server needs none."""
+    items = (_trust_item(config, name) for name in config.settings.mcp)
+    return [item for item in items if item is not None]
 
 
 def untrusted_reason(config: Config, name: str) -> str:
-    """Why the server ``name`` must not be used, in words; nothing if it may."""
-    return why_untrusted(config, _foreign(config, name))
+    """Return why the server ``name`` must not be used; empty if it may."""
+    return why_untrusted(config, _trust_item(config, name))
 
 
-def _foreign(config: Config, name: str) -> UntrustedItem | None:
+def _trust_item(config: Config, name: str) -> UntrustedItem | None:
     section = config.settings.mcp[name]
-    origin = next(_projects(config, name), None) if section.enabled else None
+    origin = _untrusted_origin(config, name) if section.enabled else None
     if origin is None:
         return None
-    every = configured_values(config, "mcp", name, files=True)
-    said = {path: value for path, value in every.items() if path[0] in _DECIDING[:-1]}
-    place = working_directory(section, config.directory)
-    files = [] if is_remote(section) else [*_files(config, section, place)]
-    # The same words are another program elsewhere, if they name a file that lies there.
-    where = f"@{place}" if files else ""
+    values = configured_values(config, "mcp", name, files=True)
+    deciding = {path: value for path, value in values.items() if path[0] in _DECIDING[:-1]}
+    cwd = working_directory(section, config.directory)
+    files = [] if is_remote(section) else [*_project_files(config, section, cwd)]
+    # The same command is another program in another directory, if it names a file there.
+    where = f"@{cwd}" if files else ""
     contents = (piece for path, content in files for piece in (os.fsencode(path), content))
-    now = digest(json.dumps([*said.items()]).encode(), *contents)
+    now = digest(json.dumps([*deciding.items()]).encode(), *contents)
     key = f"{origin.source}#mcp.{name}{where}"
-    what = _what(configured_values(config, "mcp", name), section)
+    shown = configured_values(config, "mcp", name)
+    if is_remote(section):
+        what = str(shown.get(("url",), "...")) + _listed("header", "headers", shown)
+    else:
+        words = as_list(shown.get(("command",))) or ["..."]
+        inside = f", in {shown['cwd',]}" if ("cwd",) in shown else ""
+        what = shlex.join(map(str, words)) + inside + _listed("variable", "environment", shown)
     return UntrustedItem("MCP server", name, what, ("mcp", name), origin, key, now)
 
 
-def _projects(config: Config, name: str) -> Iterator[Origin]:
-    """Where the project has its say, or an organisation."""
+def _untrusted_origin(config: Config, name: str) -> Origin | None:
+    """Return where the project or an organisation sets a deciding setting of the server."""
     for setting in _DECIDING:
         for path, origin in config.origins.items():
             is_item = isinstance(path[-1], int)
-            if path[:3] == ("mcp", name, setting) and not is_item and owner_of(origin, config) in _OTHERS:
-                yield origin
+            is_setting = path[:3] == ("mcp", name, setting) and not is_item
+            if is_setting and owner_of(origin, config) in ("project", "organisation"):
+                return origin
+    return None
 
 
-def _files(config: Config, section: McpConfig, place: str) -> Iterator[tuple[str, bytes]]:
-    """The files of the project's that a command runs, with their digests: the program itself, and scripts among its
+def _project_files(config: Config, section: McpConfig, cwd: str) -> Iterator[tuple[str, bytes]]:
+    """Yield the files of the project that a command runs, with their digests: the program, and scripts among its
     arguments."""
-    top = config.worktree if config.worktree != os.path.dirname(config.worktree) else config.directory
-    for at, word in enumerate(section.command or ()):
-        path = os.path.normpath(os.path.join(place, word.rpartition("=")[2]))
-        if (at == 0 or path.endswith(_SCRIPTS)) and path.startswith(os.path.join(top, "")) and _is_file(path):
+    root = config.worktree if config.worktree != os.path.dirname(config.worktree) else config.directory
+    for index, word in enumerate(section.command or ()):
+        path = os.path.normpath(os.path.join(cwd, word.rpartition("=")[2]))
+        if (index == 0 or path.endswith(_SCRIPTS)) and path.startswith(os.path.join(root, "")) and _is_file(path):
             with open(path, "rb") as file:
                 yield path, hashlib.file_digest(file, "sha256").digest()
 
@@ -87,14 +94,6 @@ def _is_file(path: str) -> bool:
         return False
 
 
-def _what(said: Mapping[SettingPath, Any], section: McpConfig) -> str:
-    if is_remote(section):
-        return str(said.get(("url",), "...")) + _with("header", "headers", said)
-    words = as_list(said.get(("command",))) or ["..."]
-    inside = f", in {said['cwd',]}" if ("cwd",) in said else ""
-    return shlex.join(map(str, words)) + inside + _with("variable", "environment", said)
-
-
-def _with(kind: str, setting: str, said: Mapping[SettingPath, Any]) -> str:
-    names = [str(path[1]) for path in said if path[0] == setting and len(path) > 1]
+def _listed(kind: str, setting: str, values: Mapping[SettingPath, Any]) -> str:
+    names = [str(path[1]) for path in values if path[0] == setting and len(path) > 1]
     return f", with the {kind}{'s' if len(names) > 1 else ''} {', '.join(names)}" if names else ""

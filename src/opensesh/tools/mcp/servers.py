@@ -1,4 +1,4 @@
-"""All servers of a configuration."""
+"""All MCP servers of a configuration."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import logging
 from functools import partial
 from typing import TYPE_CHECKING
 
-from ...config.commands import Command, hints
+from ...config.commands import Command
+from ...config.commands import hints as hints_of
 from ...errors import NotFoundError, OpenseshError
 
 if TYPE_CHECKING:
@@ -24,102 +25,106 @@ log = logging.getLogger("opensesh.tools")
 
 
 class McpServers:
-    """They are started when first something is asked of them, all at the same time; each that fails costs its own
-    tools alone, and is named in a warning and an event. So does one that came with the project, until it is trusted.
+    """Starts the servers on first use, concurrently. A server that fails, or that is not trusted, affects no other; it
+    is reported in a warning and an event.
 
-    :meth:`begin` comes first, :meth:`end` last: the tasks that hold the connections belong to the group of whoever
-    calls, and leaving the group waits for every server's end.
+    Call :meth:`begin` first and :meth:`end` last: the tasks that own the connections run in the caller's task group,
+    and leaving the group waits for the end of every server.
     """
 
     def __init__(self, config: Config, publish: Publish) -> None:
         self._group: asyncio.TaskGroup | None = None
-        self._servers = _configured(config, publish)
+        self._servers = _create_servers(config, publish)
 
     def begin(self, group: asyncio.TaskGroup) -> None:
-        """From now on servers may be started, in this group."""
+        """Allow servers to start, in this task group."""
         self._group = group
 
     def end(self) -> None:
-        """Let all of them go."""
+        """Close all connections."""
         self._group = None
         for server in self._servers.values():
             server.end()
 
     @property
     def states(self) -> Mapping[str, McpServerState]:
-        """How each is."""
+        """Current state of every server."""
         return {name: server.state for name, server in self._servers.items()}
 
     async def tools(self) -> tuple[McpTool, ...]:
-        """The tools of all that can be reached, in the order of the configuration. What a server changed since the
-        last time is taken up now."""
+        """Return the tools of all reachable servers, in the order of the configuration, with recent changes."""
         await self._ready(list(self._servers.values()))
-        found: dict[str, McpTool] = {}
+        tools: dict[str, McpTool] = {}
         for server in self._servers.values():
             for tool in server.tools:
-                first = found.setdefault(tool.id, tool)
+                first = tools.setdefault(tool.id, tool)
                 if first is not tool:
-                    told = "the MCP servers %s and %s both have a tool that is called %s; the first one's counts"
-                    log.warning(told, first.server, tool.server, tool.id)
-        return tuple(found.values())
+                    message = "the MCP servers %s and %s both have a tool named %s; the first is used"
+                    log.warning(message, first.server, tool.server, tool.id)
+        return tuple(tools.values())
 
     async def prompts(self) -> list[Command]:
-        """The prompts of all servers as commands, ``server:prompt``, without their templates (:meth:`prompt`)."""
+        """Return the prompts of all servers as commands ``server:prompt``, without templates (:meth:`prompt`)."""
         await self._ready(list(self._servers.values()))
-        found: list[Command] = []
+        commands: list[Command] = []
         for name, server in self._servers.items():
-            found += [_command(name, each) for each in await _prompts(server)]
-        return found
+            try:
+                commands += [_command(name, prompt) for prompt in await server.prompts()]
+            except OpenseshError as error:
+                log.warning("%s", error.message)
+        return commands
 
     def owns(self, name: str) -> bool:
-        """Whether a command of that name would be a prompt of one of the servers; whether it has it is not said."""
-        return any(name.startswith(_prefix(each)) for each in self._servers)
+        """Return whether a command of that name would be a prompt of a configured server. The server is not asked."""
+        return any(name.startswith(_prefix(server)) for server in self._servers)
 
     async def prompt(self, name: str) -> Command:
-        """The command ``server:prompt``, complete."""
+        """Return the command ``server:prompt`` with its template."""
         why = ""
         for server_name, server in self._servers.items():
             if name.startswith(_prefix(server_name)):
-                await self._ready([server], wanted=True)
+                await self._ready([server], required=True)
                 why = f": {server.state.error}" if server.state.error else why
-                for each in await server.prompts():
-                    command = _command(server_name, each)
+                for prompt in await server.prompts():
+                    command = _command(server_name, prompt)
                     if command.name == name:
-                        places = {part.name: f"${place}" for place, part in enumerate(each.arguments or (), 1)}
-                        # What a server says is text: only what the user wrote may name commands to run.
-                        template = (await server.prompt(each.name, places)).replace("!`", "! `")
+                        placeholders = {item.name: f"${index}" for index, item in enumerate(prompt.arguments or (), 1)}
+                        # !`...` runs a command; text from a server must not.
+                        template = (await server.prompt(prompt.name, placeholders)).replace("!`", "! `")
                         return Command(
                             name=name,
                             description=command.description,
                             source="mcp",
                             template=template,
-                            hints=hints(template),
+                            hints=hints_of(template),
                         )
         raise NotFoundError(f"no MCP server has a prompt {name!r}{why}", command=name)
 
     async def read(self, name: str, uri: str) -> list[ResourceContent]:
-        """A resource of the server ``name``."""
+        """Read a resource of the server ``name``."""
         server = self._servers.get(name)
         if server is None:
             raise NotFoundError(f"the configuration has no MCP server {name!r}", server=name)
-        await self._ready([server], wanted=True)
+        await self._ready([server], required=True)
         return await server.read(uri)
 
-    async def _ready(self, servers: list[McpServer], *, wanted: bool = False) -> None:
+    async def _ready(self, servers: list[McpServer], *, required: bool = False) -> None:
         for server in servers:
-            await server.gone()
+            await server.wait_until_gone()
             if self._group is not None:
-                server.start(self._group, wanted=wanted)
+                server.start(self._group, required=required)
         for server in servers:
             await server.settled()
             await server.refresh()
 
 
-def _configured(config: Config, publish: Publish) -> dict[str, McpServer]:
+def _create_servers(config: Config, publish: Publish) -> dict[str, McpServer]:
     if not config.settings.mcp:
         return {}
     from .server import McpServer
-    from .server_trust import untrusted_reason  # only here: most configurations name none
+
+    # Not at the top: most configurations name no server.
+    from .server_trust import untrusted_reason
 
     timeout = config.settings.experimental.mcp_timeout
     return {
@@ -136,24 +141,16 @@ def _configured(config: Config, publish: Publish) -> dict[str, McpServer]:
     }
 
 
-async def _prompts(server: McpServer) -> list[Prompt]:
-    try:
-        return await server.prompts()
-    except OpenseshError as error:
-        log.warning("%s", error.message)
-        return []
-
-
 def _command(server: str, prompt: Prompt) -> Command:
     from .conversion import sanitize
 
-    places = tuple(f"${place}" for place in range(1, len(prompt.arguments or ()) + 1))
+    hints = tuple(f"${index}" for index in range(1, len(prompt.arguments or ()) + 1))
     name = _prefix(server) + sanitize(prompt.name)
-    return Command(name=name, description=prompt.description, source="mcp", template="", hints=places)
+    return Command(name=name, description=prompt.description, source="mcp", template="", hints=hints)
 
 
 def _prefix(server: str) -> str:
-    """What the commands of a server begin with."""
+    """Return the prefix of a server's commands."""
     from .conversion import sanitize
 
     return f"{sanitize(server)}:"

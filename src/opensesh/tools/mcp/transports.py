@@ -1,18 +1,24 @@
-"""The ways to reach a server: a program's standard input and output, or HTTP, the newer form of it before the older."""
+"""Transports of MCP servers: standard input and output of a program, streamable HTTP, and the older SSE."""
 
 from __future__ import annotations
 
+import logging
 import os
 import shutil
 import sys
 import threading
+import time
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
+import msgspec
+from msgspec import Struct
+
 from ...errors import ToolFailedError
+from ...models.auth import Secret
+from ...storage import paths as storage_paths
 from . import supervisor
-from .conversion import mend_tools
-from .login import login
+from .conversion import repair_tools
 
 if TYPE_CHECKING:
     import asyncio
@@ -26,26 +32,28 @@ if TYPE_CHECKING:
 
     from ...config import McpConfig
 
-_TAIL = 2_000
-"""How many of the last bytes that a server wrote to its standard error are kept."""
+log = logging.getLogger("opensesh.tools")
+
+_MAX_STDERR_BYTES = 2_000
+"""Bytes kept from the end of a server's standard error."""
 
 
 class McpLoginRequiredError(ToolFailedError):
-    """A remote server wants to know who asks."""
+    """A remote server requires a login."""
 
 
 class Transport(NamedTuple):
-    """One way, to be tried."""
+    """A way to connect, to be tried."""
 
     open: Callable[[], AbstractAsyncContextManager[TransportStreams]]
     mode: str
-    """``auto`` finds out which protocol the server speaks, ``legacy`` begins with the older one."""
+    """``auto`` negotiates the protocol version, ``legacy`` starts with the older one."""
     explain: Callable[[], str]
-    """What the server itself had to say, after it failed."""
+    """Returns what the server itself reported about a failure."""
 
 
 def transports(name: str, config: McpConfig, directory: str, variables: Mapping[str, str]) -> list[Transport]:
-    """The ways to reach a server, the best first. Raises what says why there is none."""
+    """Return the transports to try, the best first. Raises :class:`ToolFailedError` if there is none."""
     if is_remote(config):
         if not config.url:
             raise ToolFailedError(f"mcp.{name} in the configuration has no url")
@@ -56,61 +64,60 @@ def transports(name: str, config: McpConfig, directory: str, variables: Mapping[
 
 
 def is_remote(config: McpConfig) -> bool:
-    """Whether it is an address rather than a program."""
+    """Return whether the server is an address rather than a program."""
     return config.type == "remote" or (config.type is None and bool(config.url))
 
 
-# -- a program ---------------------------------------------------------------------------------------------------------
+# A local program.
 
 
 def _local(config: McpConfig, command: list[str], directory: str, variables: Mapping[str, str]) -> list[Transport]:
     from mcp.client.stdio import StdioServerParameters, stdio_client
 
     environment = {**os.environ, **variables, **config.environment}
-    place = working_directory(config, directory)
-    found = _program(command[0], place, environment.get("PATH"))
-    words = [found, *command[1:]]
+    cwd = working_directory(config, directory)
+    words = [_find_program(command[0], cwd, environment.get("PATH")), *command[1:]]
     if os.name == "posix" and sys.executable:
         words = [sys.executable, "-I", "-S", supervisor.__file__, str(os.getpid()), *words]
     server = StdioServerParameters(
-        command=words[0], args=words[1:], env=environment, cwd=place, encoding_error_handler="replace"
+        command=words[0], args=words[1:], env=environment, cwd=cwd, encoding_error_handler="replace"
     )
-    tail = _Tail()
+    tail = _StderrTail()
 
     @asynccontextmanager
-    async def opened() -> AsyncGenerator[TransportStreams]:
+    async def connect() -> AsyncGenerator[TransportStreams]:
         with tail.file() as errors:
             async with stdio_client(server, errlog=errors) as streams:
-                errors.close()  # the server has its own
+                errors.close()  # the server has its own descriptor
                 yield streams
 
-    # One that breaks off at the newer greeting, which it cannot know, is greeted as servers used to be.
-    return [Transport(opened, "auto", tail.text), Transport(opened, "legacy", tail.text)]
+    # An old server may end at the newer handshake; then the older one is tried.
+    return [Transport(connect, "auto", tail.text), Transport(connect, "legacy", tail.text)]
 
 
 def working_directory(config: McpConfig, directory: str) -> str:
-    """Where a program runs, in a session that works in ``directory``."""
+    """Return the directory that the program runs in."""
     return os.path.join(directory, os.path.expanduser(config.cwd)) if config.cwd else directory
 
 
-def _program(name: str, directory: str, path: str | None) -> str:
+def _find_program(name: str, directory: str, path: str | None) -> str:
     if os.sep in name and not os.path.isabs(name):
         name = os.path.join(directory, name)
-    found = shutil.which(name, path=path)
-    if found is None:
-        raise ToolFailedError(f"there is no program {name}")
-    return found
+    program = shutil.which(name, path=path)
+    if program is None:
+        raise ToolFailedError(f"program not found: {name}")
+    return program
 
 
-class _Tail:
-    """The end of what a server writes to its standard error. A thread reads it: a pipe nobody reads stops the server,
-    and a file would grow."""
+class _StderrTail:
+    """The end of a server's standard error. A thread reads it: an unread pipe would block the server, and a file would
+    grow."""
 
     def __init__(self) -> None:
         self._kept = b""
 
     def file(self) -> Any:
-        """Where a server may write, from the beginning."""
+        """Return a file for the server to write to; what was kept before is dropped."""
         self._kept = b""
         reader, writer = os.pipe()
         threading.Thread(target=self._read, args=(reader,), daemon=True, name="mcp-stderr").start()
@@ -119,21 +126,21 @@ class _Tail:
     def _read(self, reader: int) -> None:
         with os.fdopen(reader, "rb", buffering=0) as pipe:
             while chunk := pipe.read(1 << 14):
-                self._kept = (self._kept + chunk)[-_TAIL:]
+                self._kept = (self._kept + chunk)[-_MAX_STDERR_BYTES:]
 
     def text(self) -> str:
-        """What there is of it."""
+        """Return the kept text."""
         return self._kept.decode("utf-8", "replace").strip()
 
 
-# -- HTTP --------------------------------------------------------------------------------------------------------------
+# HTTP.
 
 
 def _remote(name: str, config: McpConfig, url: str) -> list[Transport]:
     from mcp.client.sse import sse_client
     from mcp.client.streamable_http import streamable_http_client
 
-    guard = _Guard(name, config, url)
+    guard = _HttpClients(name, config, url)
 
     @asynccontextmanager
     async def streamable() -> AsyncGenerator[TransportStreams]:
@@ -148,8 +155,8 @@ def _remote(name: str, config: McpConfig, url: str) -> list[Transport]:
     return [Transport(streamable, "auto", guard.explain), Transport(events, "legacy", guard.explain)]
 
 
-class _Guard:
-    """Makes HTTP clients that carry the login, and notices when a server does not take it."""
+class _HttpClients:
+    """Creates HTTP clients with the login, and records whether the server refuses it."""
 
     def __init__(self, name: str, config: McpConfig, url: str) -> None:
         self._name = name
@@ -157,11 +164,11 @@ class _Guard:
         self._refused = False
         self._status: int | None = None
         self._expired = False
-        if config.oauth is not False and not any(each.lower() == "authorization" for each in self._headers):
-            found = login(name, url)
-            self._expired = found.expired
-            if found.token is not None:
-                self._headers["Authorization"] = f"Bearer {found.token.reveal()}"
+        if config.oauth is not False and not any(header.lower() == "authorization" for header in self._headers):
+            saved = saved_login(name, url)
+            self._expired = saved.expired
+            if saved.token is not None:
+                self._headers["Authorization"] = f"Bearer {saved.token.reveal()}"
 
     def client(
         self,
@@ -169,48 +176,94 @@ class _Guard:
         timeout: httpx2.Timeout | None = None,
         auth: httpx2.Auth | None = None,
     ) -> httpx2.AsyncClient:
-        """A client, as the SDK asks for one."""
+        """Create a client, with the parameters that the SDK passes."""
         import httpx2
 
         from ...models.transport import ssl_context
 
         return httpx2.AsyncClient(
             headers={**self._headers, **(headers or {})},
-            # How long an answer may take is for the call to say, not for the wire.
+            # The timeout of a call limits the answer, not the transport.
             timeout=timeout or httpx2.Timeout(30.0, read=None),
             auth=auth,
             verify=ssl_context(),
-            event_hooks={"response": [self._note]},
+            event_hooks={"response": [self._record_status]},
         )
 
-    async def _note(self, response: httpx2.Response) -> None:
+    async def _record_status(self, response: httpx2.Response) -> None:
         self._status = response.status_code if response.status_code >= 400 else self._status
         self._refused |= response.status_code == 401
 
     def explain(self) -> str:
-        """Raises :class:`McpLoginRequiredError` where that is what is wrong."""
+        """Return the HTTP error. Raises :class:`McpLoginRequiredError` if the server refused the login."""
         if self._refused:
-            why = "the login has expired" if self._expired else "it wants a login"
+            why = "the login has expired" if self._expired else "it requires a login"
             raise McpLoginRequiredError(
                 f"{why}: log in with 'opencode mcp auth {self._name}', or put a token into mcp.{self._name}.headers"
             )
         return f"HTTP {self._status}" if self._status else ""
 
 
-# -- and when it ends --------------------------------------------------------------------------------------------------
+# Logins.
+
+
+class _SavedTokens(Struct, frozen=True, kw_only=True, rename="camel"):
+    access_token: str
+    expires_at: float | None = None
+    """Seconds since 1970."""
+
+
+class _SavedEntry(Struct, frozen=True, kw_only=True):
+    tokens: _SavedTokens | None = None
+    server_url: str | None = msgspec.field(default=None, name="serverUrl")
+
+
+class McpLogin(Struct, frozen=True):
+    """A login saved by OpenCode."""
+
+    token: Secret | None = None
+    """The token to send, if there is one that has not expired."""
+    expired: bool = False
+
+
+def saved_login(name: str, url: str, *, now: float | None = None) -> McpLogin:
+    """Return the login for the server ``name`` from OpenCode's ``mcp-auth.json``, which is never written here.
+
+    A login for another or an unknown address does not count: a project's configuration may give any address a server's
+    name. Logging in and renewing are left to OpenCode: a token renewed here would make OpenCode's copy invalid.
+    """
+    path = os.path.join(storage_paths.data(), "mcp-auth.json")
+    try:
+        with open(path, "rb") as file:
+            entry = msgspec.json.decode(file.read(), type=dict[str, Any]).get(name)
+        saved = _SavedEntry() if entry is None else msgspec.convert(entry, _SavedEntry)
+    except FileNotFoundError:
+        return McpLogin()
+    except (OSError, msgspec.MsgspecError) as error:
+        log.warning("cannot use %s: %s", path, error)
+        return McpLogin()
+    if saved.tokens is None or saved.server_url != url:
+        return McpLogin()
+    expires_at = saved.tokens.expires_at
+    if expires_at is not None and expires_at <= (time.time() if now is None else now):
+        return McpLogin(expired=True)
+    return McpLogin(Secret(saved.tokens.access_token))
+
+
+# The end of a connection.
 
 
 @asynccontextmanager
 async def watched(
     transport: AbstractAsyncContextManager[TransportStreams], ended: asyncio.Event
 ) -> AsyncGenerator[TransportStreams]:
-    """``transport``, with word of when the server's side of it ends."""
+    """Wrap ``transport`` so that ``ended`` is set when the server's side ends."""
     async with transport as (read, write):
-        yield _Watched(read, ended), write
+        yield _WatchedStream(read, ended), write
 
 
-class _Watched:
-    """A stream that tells of its end, and on which a tool that is described badly does not cost the others."""
+class _WatchedStream:
+    """A stream that signals its end, and that repairs invalid tool descriptions (:func:`repair_tools`)."""
 
     def __init__(self, stream: ReadStream[SessionMessage | Exception], ended: asyncio.Event) -> None:
         self._stream = stream
@@ -218,18 +271,18 @@ class _Watched:
 
     @property
     def last_context(self) -> Any:
-        """What the SDK looks for on some of its streams."""
+        """An attribute that the SDK reads from some of its streams."""
         return getattr(self._stream, "last_context", None)
 
     async def receive(self) -> SessionMessage | Exception:
-        """The next one."""
+        """Return the next message."""
         return await self._stream.receive()
 
     async def aclose(self) -> None:
-        """Read no more."""
+        """Close the stream."""
         await self._stream.aclose()
 
-    def __aiter__(self) -> _Watched:
+    def __aiter__(self) -> _WatchedStream:
         return self
 
     async def __anext__(self) -> SessionMessage | Exception:
@@ -240,10 +293,10 @@ class _Watched:
             raise
         result: Any = None if isinstance(item, Exception) else getattr(item.message, "result", None)
         if isinstance(result, dict) and "tools" in result:
-            mend_tools(cast("dict[str, Any]", result))
+            repair_tools(cast("dict[str, Any]", result))
         return item
 
-    async def __aenter__(self) -> _Watched:
+    async def __aenter__(self) -> _WatchedStream:
         await self._stream.__aenter__()
         return self
 
