@@ -89,7 +89,7 @@ def test_what_does_not_go_together_is_refused(terminal: Terminal, store: Path, t
     assert terminal.code == 3
     terminal.run("export", "-o", str(tmp_path / "no" / "folder" / "x"))
     assert terminal.code == 1
-    assert f"the folder {tmp_path / 'no' / 'folder'} does not exist; make it first" in terminal.error
+    assert f"the folder {tmp_path / 'no' / 'folder'} does not exist; create it first" in terminal.error
 
 
 @pytest.mark.parametrize("form", ["jsonl", "parquet", "markdown"])
@@ -135,7 +135,7 @@ def test_a_full_disk_is_told_with_what_to_do(terminal: Terminal, store: Path, tm
     (tmp_path / "out.jsonl.part").symlink_to("/dev/full")
     terminal.run("export", "-o", str(tmp_path / "out.jsonl"))
     assert terminal.code == 1
-    assert "goes on where it stopped" in terminal.error
+    assert "continues where it stopped" in terminal.error
 
 
 def test_files_and_folders_are_told_of(terminal: Terminal, store: Path, tmp_path: Path) -> None:
@@ -217,7 +217,7 @@ def test_an_export_that_was_killed_goes_on(store: Path, tmp_path: Path) -> None:
 def test_an_export_that_is_interrupted_says_how_to_go_on(
     terminal: Terminal, store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    out, read = tmp_path / "all.jsonl", Export.pieces
+    out, read = tmp_path / "all.jsonl", Export.chunks
     seen: list[str] = []
 
     def impatient(export: Export, chosen: SelectedSession) -> Iterator[bytes]:
@@ -226,12 +226,12 @@ def test_an_export_that_is_interrupted_says_how_to_go_on(
         seen.append(chosen.id)
         return read(export, chosen)
 
-    monkeypatch.setattr(Export, "pieces", impatient)
+    monkeypatch.setattr(Export, "chunks", impatient)
     terminal.run("export", "-o", str(out))
     assert terminal.code == 130
     assert terminal.error == "Interrupted. Run the same command again to continue.\n"
     assert not out.exists()
-    monkeypatch.setattr(Export, "pieces", read)
+    monkeypatch.setattr(Export, "chunks", read)
     terminal.run("export", "-o", str(out))
     whole = terminal.run("export")
     assert out.read_text() == whole

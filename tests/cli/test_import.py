@@ -141,7 +141,7 @@ def test_what_cannot_be_brought_in_is_said_in_a_line(terminal: Terminal, here: P
     (tmp_path / "x.jsonl").write_text('{"session_id": "ses_1", "messages": []}\n')
     terminal.run("import", str(tmp_path / "x.jsonl"))
     assert (terminal.code, terminal.error.count("\n")) == (2, 1)
-    assert "What can be brought in: OpenCode's export JSON" in terminal.error
+    assert "Can be imported: OpenCode's export JSON" in terminal.error
     terminal.run("import", str(tmp_path / "nothing"))
     assert terminal.code == 3
     (tmp_path / "evil.json").write_text(json.dumps({"info": {"id": "../x"}, "messages": []}))

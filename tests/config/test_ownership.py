@@ -10,7 +10,7 @@ from opensesh.config import Config, load
 from opensesh.config.config import Origin
 from opensesh.config.trust import owner_of
 from opensesh.models.provider_trust import provider_trust_items as models
-from opensesh.sharing.share_settings import terms
+from opensesh.sharing.share_settings import load_share_settings
 from opensesh.tools.mcp.server_trust import servers_needing_trust as servers
 
 
@@ -36,7 +36,7 @@ def organised(isolated: Path) -> Config:
 def test_an_organisation_names_addresses_and_no_programs(organised: Config) -> None:
     assert owner_of(organised.origin("provider.corp.options.baseURL"), organised) == "organisation"
     assert models(organised) == []
-    assert terms(organised).own
+    assert load_share_settings(organised).chosen_by_user
     assert [each.name for each in servers(organised)] == ["box"]
 
 

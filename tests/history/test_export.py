@@ -147,9 +147,9 @@ def test_the_database_of_the_same_afternoon_gives_the_same_lines(store: JsonTree
 
 
 def test_tools_are_left_out_or_summed_up_in_a_line(store: JsonTree) -> None:
-    [skipped] = written(store, "jsonl", Selection(names=(BUSY,)), tools="skip").splitlines()
+    [skipped] = written(store, "jsonl", Selection(ids=(BUSY,)), tools="skip").splitlines()
     assert "[bash]" not in skipped.decode()
-    [summed] = written(store, "jsonl", Selection(names=(BUSY,)), tools="summary").splitlines()
+    [summed] = written(store, "jsonl", Selection(ids=(BUSY,)), tools="summary").splitlines()
     contents = [message["content"] for message in json.loads(summed)["messages"]]
     assert contents[1] == "I will read the file.\n[read] /srv/dev/eastore/README.md\n"
     assert contents[2] == "[bash] echo hi; ls\n[write] /srv/dev/eastore/new.txt\n"
@@ -187,13 +187,13 @@ def test_json_is_what_opencodes_own_server_answers(store: JsonTree) -> None:
     api = json.loads((FIXTURES / "opencode-1.1.65" / "api.json").read_text())
     asked = [path.split("/")[2] for path in api if path.endswith("/message")]
     for session in asked:
-        document = json.loads(written(store, "json", Selection(names=(session,))))
+        document = json.loads(written(store, "json", Selection(ids=(session,))))
         assert document["messages"] == api[f"/session/{session}/message"]
         assert document["info"] in api["/session"]
 
 
 def test_json_is_indented_as_opencode_prints_it(store: JsonTree) -> None:
-    text = written(store, "json", Selection(names=(BUSY,))).decode()
+    text = written(store, "json", Selection(ids=(BUSY,))).decode()
     assert text == json.dumps(json.loads(text), indent=2, ensure_ascii=False) + "\n"
 
 
@@ -229,7 +229,7 @@ def test_what_is_to_be_imported_elsewhere_is_filled_in_and_otherwise_as_stored(s
     assert (unknown["type"], unknown["ignored"], '"x":1' in unknown["text"]) == ("text", True, True)
     assert tool["state"]["time"] == {"start": 9, "end": 9}
     for session in (BUSY, PARENT, CHILD):
-        chosen = Selection(names=(session,))
+        chosen = Selection(ids=(session,))
         assert json.loads(written(store, "opencode", chosen)) == json.loads(written(store, "json", chosen))
 
 
@@ -274,12 +274,12 @@ def sample_head(part: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_markdown_reads_like_the_session_with_subagents_in_their_place(store: JsonTree) -> None:
-    text = written(store, "markdown", Selection(names=(PARENT,), children=True)).decode()
+    text = written(store, "markdown", Selection(ids=(PARENT,), children=True)).decode()
     parts = ("# Custom title here", "**task**", "### sub thing", "\nfrom the child\n\n## ", "\nparent done")
     positions = [text.index(part) for part in parts]
     assert positions == sorted(positions)
     assert "### sub thing (@general subagent)" in text
-    assert "### sub thing" not in written(store, "markdown", Selection(names=(PARENT,))).decode()
+    assert "### sub thing" not in written(store, "markdown", Selection(ids=(PARENT,))).decode()
 
 
 def test_a_subagent_that_two_calls_mention_is_shown_once_and_what_nobody_typed_is_not(sample: Sample) -> None:
@@ -318,7 +318,7 @@ def test_markdown_cannot_be_broken_by_what_it_quotes(sample: Sample) -> None:
 
 
 def test_prompts_are_what_was_asked_and_nothing_else(store: JsonTree) -> None:
-    text = written(store, "prompts", Selection(names=(BUSY,))).decode()
+    text = written(store, "prompts", Selection(ids=(BUSY,))).decode()
     assert "SAY second turn answer" in text
     assert "\nsecond turn answer" not in text
     assert "let me see the tree first" in text  # it is part of the prompt, too
@@ -326,7 +326,7 @@ def test_prompts_are_what_was_asked_and_nothing_else(store: JsonTree) -> None:
 
 
 def test_traces_follow_the_format_of_the_hub(store: JsonTree) -> None:
-    header, *lines = map(json.loads, written(store, "hf", Selection(names=(BUSY,))).splitlines())
+    header, *lines = map(json.loads, written(store, "hf", Selection(ids=(BUSY,))).splitlines())
     assert (header["type"], header["harness"], header["id"]) == ("session", "opencode", BUSY)
     assert all(line["type"] == "message" and {"role", "content"} <= set(line["message"]) for line in lines)
     messages = [line["message"] for line in lines]
@@ -348,13 +348,13 @@ def test_a_form_that_holds_one_session_refuses_several(store: JsonTree) -> None:
 
 
 def test_a_form_that_holds_one_session_says_so_when_there_is_none(sample: Sample) -> None:
-    with pytest.raises(NotFoundError, match="no sessions fit"):
+    with pytest.raises(NotFoundError, match="no sessions match"):
         written(JsonTree(sample.root), "html")
 
 
 def test_there_is_no_other_form() -> None:
     assert {find_format(name).suffix for name in FORMATS} <= {".jsonl", ".json", ".md", ".html", ".txt", ".parquet"}
-    with pytest.raises(UsageError, match="there are: jsonl"):
+    with pytest.raises(UsageError, match="available: jsonl"):
         find_format("docx")
 
 
@@ -404,16 +404,16 @@ def test_sessions_are_chosen_by_name_time_and_project(sample: Sample) -> None:
     tree = JsonTree(sample.root)
 
     def names(selection: Selection) -> list[str]:
-        return [each.id for each in Export(tree, selection, "json").chosen]
+        return [each.id for each in Export(tree, selection, "json").selected]
 
     assert names(Selection()) == [root["id"], child["id"], other["id"]]
     assert names(Selection(children=False)) == [root["id"], other["id"]]
-    assert names(Selection(names=(root["id"],))) == [root["id"]]
-    assert names(Selection(names=(root["id"],), children=True)) == [root["id"], child["id"]]
+    assert names(Selection(ids=(root["id"],))) == [root["id"]]
+    assert names(Selection(ids=(root["id"],), children=True)) == [root["id"], child["id"]]
     assert names(Selection(since=other["time"]["updated"])) == [other["id"]]
     assert names(Selection(until=root["time"]["updated"] + 1)) == [root["id"]]
-    assert names(Selection(fits=in_the_world)) == [other["id"]]
-    assert [each.id for each in Export(tree, Selection(), "markdown").chosen] == [root["id"], other["id"]]
+    assert names(Selection(matches=in_the_world)) == [other["id"]]
+    assert [each.id for each in Export(tree, Selection(), "markdown").selected] == [root["id"], other["id"]]
 
 
 def test_a_session_whose_subagents_run_in_a_circle_is_still_exported(sample: Sample) -> None:
@@ -460,12 +460,12 @@ def test_an_interrupted_file_is_gone_on_with(store: JsonTree, tmp_path: Path, fo
     path = str(tmp_path / "out")
     expected = written(store, form)
     with pytest.raises(Interrupted):
-        to_file(Export(store, Selection(), form), path, interrupt_after(count), mark="m")
+        to_file(Export(store, Selection(), form), path, interrupt_after(count), fingerprint="m")
     assert not os.path.exists(path)
     with open(f"{path}.part", "ab") as file:
         file.write(b"half a session, and long enough to show behind the end of a short one" * 9_000)
     seen: list[int] = []
-    to_file(Export(store, Selection(), form), path, lambda done, total: seen.append(done), mark="m")
+    to_file(Export(store, Selection(), form), path, lambda done, total: seen.append(done), fingerprint="m")
     assert seen[0] == count + 1
     assert Path(path).read_bytes() == expected
     assert os.listdir(tmp_path) == ["out"]
@@ -475,10 +475,10 @@ def test_an_interrupted_file_is_gone_on_with(store: JsonTree, tmp_path: Path, fo
 def test_a_file_about_something_else_is_begun_anew(store: JsonTree, tmp_path: Path, mark: str, restart: bool) -> None:
     path = str(tmp_path / "out")
     with pytest.raises(Interrupted):
-        to_file(Export(store, Selection(), "jsonl"), path, interrupt_after(3), mark="m")
+        to_file(Export(store, Selection(), "jsonl"), path, interrupt_after(3), fingerprint="m")
     seen: list[int] = []
     export = Export(store, Selection(), "jsonl")
-    to_file(export, path, lambda done, total: seen.append(done), mark=mark, restart=restart)
+    to_file(export, path, lambda done, total: seen.append(done), fingerprint=mark, restart=restart)
     assert seen[0] == 1
     assert Path(path).read_bytes() == written(store, "jsonl")
     assert export_fingerprint("a", 1) != export_fingerprint("a", 2)
@@ -487,10 +487,10 @@ def test_a_file_about_something_else_is_begun_anew(store: JsonTree, tmp_path: Pa
 def test_a_file_that_is_shorter_than_noted_is_gone_on_with_from_what_is_there(store: JsonTree, tmp_path: Path) -> None:
     path = str(tmp_path / "out")
     with pytest.raises(Interrupted):
-        to_file(Export(store, Selection(), "jsonl"), path, interrupt_after(5), mark="m")
+        to_file(Export(store, Selection(), "jsonl"), path, interrupt_after(5), fingerprint="m")
     with open(f"{path}.part", "r+b") as file:
         file.truncate(os.path.getsize(f"{path}.part") // 2)
-    to_file(Export(store, Selection(), "jsonl"), path, silent, mark="m")
+    to_file(Export(store, Selection(), "jsonl"), path, silent, fingerprint="m")
     assert Path(path).read_bytes() == written(store, "jsonl")
 
 
@@ -498,9 +498,9 @@ def test_a_file_of_several_is_not_gone_on_with_as_a_file_of_one(sample: Sample, 
     first, second = sample.talk("first"), sample.talk("second")
     tree, path = JsonTree(sample.root), tmp_path / "out"
     with pytest.raises(Interrupted):
-        to_file(Export(tree, Selection(), "json"), str(path), interrupt_after(1), mark="m")
+        to_file(Export(tree, Selection(), "json"), str(path), interrupt_after(1), fingerprint="m")
     sample.path("session", "proj", second["id"]).unlink()
-    to_file(Export(tree, Selection(), "json"), str(path), silent, mark="m")
+    to_file(Export(tree, Selection(), "json"), str(path), silent, fingerprint="m")
     assert json.loads(path.read_bytes())["info"] == first
 
 
@@ -512,9 +512,9 @@ def test_a_file_whose_first_session_went_away_is_gone_on_with(sample: Sample, tm
     held = record.read_bytes()
     record.unlink()
     with pytest.raises(Interrupted):
-        to_file(export, str(path), interrupt_after(1), mark="m")
+        to_file(export, str(path), interrupt_after(1), fingerprint="m")
     record.write_bytes(held)
-    to_file(Export(tree, Selection(), "json"), str(path), silent, mark="m")
+    to_file(Export(tree, Selection(), "json"), str(path), silent, fingerprint="m")
     assert [each["info"] for each in json.loads(path.read_bytes())] == kept
 
 
@@ -522,7 +522,7 @@ def test_a_page_is_written_again_when_subagents_come_into_it(sample: Sample, tmp
     parent = sample.talk("parent")
     child = sample.talk("the child", parent=parent["id"])
     tree, page = JsonTree(sample.root), tmp_path / f"{parent['id']}.html"
-    alone = Selection(names=(parent["id"],))
+    alone = Selection(ids=(parent["id"],))
     for selection, written in ((alone, 1), (alone, 0), (alone._replace(children=True), 1)):
         assert to_folder(Export(tree, selection, "html"), str(tmp_path), silent) == written
     assert "the child" in page.read_text()

@@ -13,8 +13,6 @@ import pytest
 
 from opensesh.history.filters import Selection
 from opensesh.history.formats import FormatOptions
-from opensesh.history.import_export import export_workers as workers
-from opensesh.history.import_export import exporting
 from opensesh.history.import_export.destinations import to_folder, to_stream
 from opensesh.history.import_export.exporting import Export
 from opensesh.history.import_export.redaction import Redactor
@@ -31,8 +29,7 @@ KEY = "sk-ant-api03-" + "a1B2c3D4" * 12
 def sample(sample: Sample, monkeypatch: pytest.MonkeyPatch) -> Sample:
     for number in range(12):
         sample.talk(f"Talk {number}", answers=number % 3)
-    monkeypatch.setattr(exporting, "MANY", 2)
-    monkeypatch.setattr(workers, "cores", lambda: 3)
+    monkeypatch.setattr(Export, "min_sessions_for_workers", 2)
     return sample
 
 
@@ -63,7 +60,7 @@ def written(sample: Sample, form: str = "jsonl", *, several: bool, redact: bool 
         FormatOptions(tools="summary"),
         redactor=redactor,
         report=damage.append,
-        several=several,
+        workers=3 if several else 1,
     )
     to_stream(export, stream, nothing)
     return stream.getvalue(), (sorted(damage), redactor and redactor.counts)
@@ -82,7 +79,12 @@ def split(sample: Sample, folder: Path, form: str, *, several: bool, step: Step 
     damage = list[Damage]()
     redactor = Redactor()
     export = Export(
-        open_store(str(sample.root)), Selection(), form, redactor=redactor, report=damage.append, several=several
+        open_store(str(sample.root)),
+        Selection(),
+        form,
+        redactor=redactor,
+        report=damage.append,
+        workers=3 if several else 1,
     )
     to_folder(export, str(folder), step)
     told = f"{damage} {sorted(redactor.counts.items())}".encode()
@@ -159,13 +161,13 @@ def test_a_large_session_is_made_here_a_piece_at_a_time(sample: Sample, monkeypa
     sample.prompt(sample.session("Large"), "word " * 1_100_000)
     alone = written(sample, several=False, redact=True)
     made: list[str] = []
-    read = Export.pieces
+    read = Export.chunks
 
     def noted(export: Export, chosen: Any) -> Any:
         made.append(chosen.id)
         return read(export, chosen)
 
-    monkeypatch.setattr(Export, "pieces", noted)
+    monkeypatch.setattr(Export, "chunks", noted)
     assert written(sample, several=True, redact=True) == alone
     assert [json.loads(line)["session_id"] for line in alone[0].splitlines() if len(line) > 5_000_000] == made
 
@@ -189,8 +191,8 @@ def let_workers_do(monkeypatch: pytest.MonkeyPatch, program: str) -> None:
 
 
 def test_workers_end_with_an_export_that_is_given_up(sample: Sample, started: list[subprocess.Popen[Any]]) -> None:
-    export = Export(open_store(str(sample.root)), Selection(), several=True)
-    sessions = export.sessions(export.chosen)
+    export = Export(open_store(str(sample.root)), Selection(), workers=3)
+    sessions = export.sessions(export.selected)
     next(sessions)
     assert [process.poll() for process in started] == [None] * 3
     sessions.close()

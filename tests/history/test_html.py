@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from opensesh.history.filters import Selection
 from opensesh.history.formats import FormatOptions
-from opensesh.history.formats.html_content import coloured, image_url, rendered
+from opensesh.history.formats.html_content import diff_html, image_url, markdown_html
 from opensesh.history.import_export.destinations import to_folder, to_stream
 from opensesh.history.import_export.exporting import Export
 from opensesh.storage.json_tree import JsonTree
@@ -115,7 +115,7 @@ def hostile_session(sample: Sample, words: str) -> Json:
 
 def page_of(sample: Sample, session: Json) -> str:
     stream = BytesIO()
-    selection = Selection(names=(session["id"],), children=True)
+    selection = Selection(ids=(session["id"],), children=True)
     to_stream(Export(JsonTree(sample.root), selection, "html"), stream, lambda done, total: None)
     return stream.getvalue().decode()
 
@@ -132,7 +132,7 @@ def test_nothing_a_session_says_becomes_part_of_the_page(sample: Sample, words: 
 
 @given(st.text(max_size=200))
 def test_whatever_is_rendered_is_text_and_a_few_known_tags(text: str) -> None:
-    for made in (str(rendered(text)), str(coloured(text))):
+    for made in (str(markdown_html(text)), str(diff_html(text))):
         reader = Reader()
         reader.feed(made)
         reader.close()
@@ -141,7 +141,7 @@ def test_whatever_is_rendered_is_text_and_a_few_known_tags(text: str) -> None:
 
 def test_the_markdown_that_models_write_is_rendered() -> None:
     made = str(
-        rendered(
+        markdown_html(
             "# Head\n\nSome **bold** and `x < y`.\n\n- one\n- two\n\n1. a\n2. b\n\n> quoted\n\n```py\nif a < b:\n```"
         )
     )
@@ -155,22 +155,22 @@ def test_the_markdown_that_models_write_is_rendered() -> None:
     ):
         assert part in made
     link = '<a href="https://example.com/a?b=1&amp;c=2" rel="noreferrer nofollow">https://example.com/a?b=1&amp;c=2</a>'
-    assert link in str(rendered("see https://example.com/a?b=1&c=2."))
-    assert "<a" not in str(rendered("[x](javascript:alert(1)) [y](//example.com) [z](file:///etc/passwd)"))
+    assert link in str(markdown_html("see https://example.com/a?b=1&c=2."))
+    assert "<a" not in str(markdown_html("[x](javascript:alert(1)) [y](//example.com) [z](file:///etc/passwd)"))
 
 
 def test_a_table_is_a_table_and_only_then() -> None:
-    made = str(rendered("So:\n| a | b |\n|---|--:|\n| **x** | 1 \\| 2 |\n| y\n\nafter"))
+    made = str(markdown_html("So:\n| a | b |\n|---|--:|\n| **x** | 1 \\| 2 |\n| y\n\nafter"))
     assert "<p>So:</p>" in made
     assert '<tr><th>a</th><th class="number">b</th></tr>' in made
     assert '<tr><td><strong>x</strong></td><td class="number">1 | 2</td></tr>' in made
     assert '<tr><td>y</td><td class="number"></td></tr>' in made
     assert "<p>after</p>" in made
-    assert "<table" not in str(rendered("a | b\nc | d\n\n| a |"))
+    assert "<table" not in str(markdown_html("a | b\nc | d\n\n| a |"))
 
 
 def test_a_diff_is_coloured_line_by_line() -> None:
-    made = str(coloured("--- a\n+++ b\n@@ -1 +1 @@\n-old <b>\n+new\n same"))
+    made = str(diff_html("--- a\n+++ b\n@@ -1 +1 @@\n-old <b>\n+new\n same"))
     assert '<span class="del">-old &lt;b&gt;</span>' in made
     assert '<span class="add">+new</span>' in made
     assert made.count('class="head"') == 2
@@ -187,7 +187,7 @@ def test_long_lines_of_markup_take_no_time() -> None:
         "- " * 9_000,
         "|-" * 9_000,
     ):
-        rendered(text)
+        markdown_html(text)
 
 
 ELSEWHERE = (
@@ -215,7 +215,7 @@ def test_a_page_forbids_everything_it_does_not_bring(sample: Sample) -> None:
 def test_tool_calls_are_folded_and_subagents_nested(sample: Sample) -> None:
     tree = JsonTree(FIXTURES / "opencode-1.1.65" / "storage")
     stream = BytesIO()
-    selection = Selection(names=("ses_e1f50577fffejV6VGQt622W6kl",), children=True)
+    selection = Selection(ids=("ses_e1f50577fffejV6VGQt622W6kl",), children=True)
     to_stream(Export(tree, selection, "html"), stream, lambda done, total: None)
     page = stream.getvalue().decode()
     assert '<summary><span class="tool">task</span> sub thing' in page

@@ -19,8 +19,7 @@ from opensesh.history.filters import Selection
 from opensesh.history.import_export.destinations import to_stream
 from opensesh.history.import_export.exporting import Export
 from opensesh.history.import_export.import_sources import PathMap, read_sessions
-from opensesh.history.import_export.importing import Importer, ImportResult
-from opensesh.history.import_export.merging import Relation, compare, normalise_2x_copies
+from opensesh.history.import_export.importing import Importer, ImportResult, Relation, compare, normalise_2x_copies
 from opensesh.history.stats.usage_stats import statistics
 from opensesh.storage import open_store
 from opensesh.storage.json_tree import JsonTree
@@ -47,7 +46,7 @@ def acts(done: list[ImportResult]) -> dict[str, int]:
 
 def exported(store: JsonTree, path: Path, *names: str) -> Path:
     stream = BytesIO()
-    to_stream(Export(store, Selection(names=names), "json"), stream, lambda done, total: None)
+    to_stream(Export(store, Selection(ids=names), "json"), stream, lambda done, total: None)
     path.write_bytes(stream.getvalue())
     return path
 
@@ -324,7 +323,7 @@ def test_files_may_hold_one_document_an_array_or_one_a_line(there: Sample, here:
     damage: list[Damage] = []
     done = Importer(JsonTree(here)).take(read_sessions(str(tmp_path / "lines.jsonl"), report=damage.append))
     assert acts(done) == {"added": 2}
-    assert "cut short" in damage[0].reason
+    assert "cut off" in damage[0].reason
     assert acts(bring(tmp_path / "all.json", here)) == {"unchanged": 3}
     folder = tmp_path / "folder"
     folder.mkdir()
@@ -350,10 +349,10 @@ def test_what_is_not_lossless_is_refused_with_what_is(there: Sample, here: Path,
     stream = BytesIO()
     to_stream(Export(JsonTree(there.root), Selection(), "jsonl"), stream, lambda done, total: None)
     (tmp_path / "x.jsonl").write_bytes(stream.getvalue())
-    with pytest.raises(UsageError, match=r"conversations as JSONL .* opencode\.db"):
+    with pytest.raises(UsageError, match=r"conversation as JSONL.* opencode\.db"):
         bring(tmp_path / "x.jsonl", here)
     (tmp_path / "x.json").write_text('{"a": 1}')
-    with pytest.raises(UsageError, match="no session of OpenCode's"):
+    with pytest.raises(UsageError, match="this is not an OpenCode session"):
         bring(tmp_path / "x.json", here)
     (tmp_path / "x.json").write_text('{"a": ')
     with pytest.raises(RecordError):
@@ -419,7 +418,7 @@ def test_a_file_that_cannot_be_read_does_not_cost_the_others_in_its_folder(
     assert acts(done) == {"added": 1}
     assert [(Path(each.path).name, re.split("[.;]", each.reason)[0]) for each in damage] == [
         ("a.json", "torn: it ends in the middle"),
-        ("b.json", "no session of OpenCode's"),
+        ("b.json", "this is not an OpenCode session"),
     ]
 
 

@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from opensesh.history.import_export.redaction import Redactor
-from opensesh.history.import_export.redaction_rules import RULES
+from opensesh.history.import_export.redaction import RULES, Redactor
 from opensesh.records import as_list, as_object, dumps
 
 AZ09 = "a1B2c3D4e5F6g7H8i9J0"

@@ -28,7 +28,7 @@ def silent(done: int, total: int) -> None:
 
 def trace(root: Path, session: str, **options: Any) -> list[Json]:
     stream = BytesIO()
-    to_stream(Export(JsonTree(root), Selection(names=(session,)), "hf", FormatOptions(**options)), stream, silent)
+    to_stream(Export(JsonTree(root), Selection(ids=(session,)), "hf", FormatOptions(**options)), stream, silent)
     return [json.loads(line) for line in stream.getvalue().decode().splitlines()]
 
 

@@ -66,9 +66,9 @@ EVERY_PART = [
 
 
 def read(
-    parts: list[dict[str, Any]], wanted: TranscriptOptions | None = None, info: dict[str, Any] = ASSISTANT
+    parts: list[dict[str, Any]], options: TranscriptOptions | None = None, info: dict[str, Any] = ASSISTANT
 ) -> list[Any]:
-    found = transcript({"id": "ses_1", "title": "T"}, [StoredMessage(info, parts)], wanted)
+    found = transcript({"id": "ses_1", "title": "T"}, [StoredMessage(info, parts)], options)
     return [block for turn in found.messages for block in turn.blocks]
 
 
@@ -115,7 +115,7 @@ def test_each_thing_can_be_asked_for_alone() -> None:
     assert len(read(EVERY_PART, TranscriptOptions(reasoning=True))) == plain + 1
     assert len(read(EVERY_PART, TranscriptOptions(files=True))) == plain + 1
     assert len(read(EVERY_PART, TranscriptOptions(synthetic=True))) == plain + 1
-    assert len(read(EVERY_PART, TranscriptOptions(marks=True))) == plain + 8
+    assert len(read(EVERY_PART, TranscriptOptions(markers=True))) == plain + 8
     assert read(EVERY_PART, TranscriptOptions(outputs=True))[1].output == "long output"
 
 

@@ -35,7 +35,7 @@ CHOSEN = (
 def exported(session: str, form: str, path: Path) -> dict[str, Any]:
     stream = BytesIO()
     store = JsonTree(FIXTURES / "opencode-1.1.65" / "storage")
-    to_stream(Export(store, Selection(names=(session,)), form), stream, lambda done, total: None)
+    to_stream(Export(store, Selection(ids=(session,)), form), stream, lambda done, total: None)
     path.write_bytes(stream.getvalue())
     return json.loads(stream.getvalue())
 

@@ -14,9 +14,8 @@ import pytest
 from opensesh.history.import_export.importing import Importer
 from opensesh.project import resolve
 from opensesh.sessions import Sessions
-from opensesh.sharing.client import ShareServer
+from opensesh.sharing.client import ShareServer, fetch_shared_session
 from opensesh.sharing.items import AssembledSession, assemble
-from opensesh.sharing.links import fetch_shared_session
 from opensesh.sharing.share_service import ShareResult, ShareService, UnshareResult
 from opensesh.sharing.share_settings import ShareSettings
 from opensesh.storage import keys
@@ -70,14 +69,14 @@ def words(session: AssembledSession) -> list[str]:
     return [part["text"] for message in session.messages for part in message.parts if part["type"] == "text"]
 
 
-def publisher(opencode: OpenCode, server: Server) -> ShareService:
+def service(opencode: OpenCode, server: Server) -> ShareService:
     sessions = Sessions(JsonTree(opencode.storage), resolve(opencode.directory))
-    return ShareService(sessions, ShareSettings(server=server.url, named_by="a test", own=True))
+    return ShareService(sessions, ShareSettings(server=server.url, server_source="a test", chosen_by_user=True))
 
 
 def share(opencode: OpenCode, server: Server, session: str) -> ShareResult:
     async def act() -> ShareResult:
-        async with publisher(opencode, server) as found:
+        async with service(opencode, server) as found:
             return await found.share(session)
 
     return asyncio.run(act())
@@ -85,7 +84,7 @@ def share(opencode: OpenCode, server: Server, session: str) -> ShareResult:
 
 def unshare(opencode: OpenCode, server: Server, session: str) -> UnshareResult:
     async def act() -> UnshareResult:
-        async with publisher(opencode, server) as found:
+        async with service(opencode, server) as found:
             return await found.unshare(session)
 
     return asyncio.run(act())

@@ -19,8 +19,7 @@ from opensesh.bus import Bus
 from opensesh.project import ProjectLocation
 from opensesh.retry import RetryPolicy
 from opensesh.sessions import Sessions
-from opensesh.sharing.rates import RateLimits
-from opensesh.sharing.server_app import share_app
+from opensesh.sharing.server_app import RateLimits, share_app
 from opensesh.sharing.share_service import ShareService
 from opensesh.sharing.share_settings import ShareSettings
 from opensesh.sharing.share_store import ShareLimits, ShareStore
@@ -139,9 +138,9 @@ class Desk:
             id="proj", worktree="/srv/dev/shop", sandbox="/srv/dev/shop", directory="/srv/dev/shop", vcs="git"
         )
         self.sessions = Sessions(JsonTree(root), place, bus=self.bus)
-        self.terms = ShareSettings(server=server, named_by="a test", own=True)._replace(**terms)
+        self.terms = ShareSettings(server=server, server_source="a test", chosen_by_user=True)._replace(**terms)
 
-    def publisher(self, **options: Any) -> ShareService:
+    def service(self, **options: Any) -> ShareService:
         given: Json = {"retry": QUICK, **options}
         return ShareService(self.sessions, self.terms, **given)
 

@@ -142,7 +142,7 @@ def test_sharing_can_be_forbidden(
         monkeypatch.setenv("OPENCODE_CONFIG_CONTENT", '{"share": "disabled"}')
     assert terminal.run("session", "share", session["id"], "--yes") == ""
     assert terminal.code == 2
-    assert "switched off" in terminal.error
+    assert "sharing is disabled" in terminal.error
     terminal.run("session", "unshare", session["id"])
     assert status(url) == 404
 
@@ -261,7 +261,7 @@ def test_words_that_make_no_sense_are_told_so(terminal: Terminal, sample: Sample
     terminal.run("serve-share", "--port", "99999")
     assert terminal.code == 2
     terminal.run("serve-share", "--port", str(server.port))
-    assert (terminal.code, "--port takes another" in terminal.error) == (1, True)
+    assert (terminal.code, "choose another with --port" in terminal.error) == (1, True)
     terminal.run("serve-share", "--url", "ftp://x", "--port", "0")
     assert terminal.code == 2
     terminal.run("serve-share", "--trusted-proxy", "*", "--port", "0")

@@ -14,8 +14,7 @@ import pytest
 
 from opensesh.errors import OpenseshError, StoreError, UsageError
 from opensesh.sharing.items import ShareItem
-from opensesh.sharing.rates import RateLimit, RateLimits
-from opensesh.sharing.server_app import share_app
+from opensesh.sharing.server_app import RateLimit, RateLimits, share_app
 from opensesh.sharing.share_server import ShareServerOptions, share_server
 from opensesh.sharing.share_store import HTTPError, ShareLimits, ShareStore
 
@@ -237,13 +236,13 @@ async def test_who_asks_too_often_has_to_wait(tmp_path: Path) -> None:
 def test_a_rate_recovers_and_counts_each_address_by_itself() -> None:
     now = [0.0]
     rates = RateLimits({"read": RateLimit(2, 0.5)}, clock=lambda: now[0])
-    assert [rates.wait("read", "a") for _ in range(3)] == [0, 0, 2]
-    assert rates.wait("read", "b") == 0
+    assert [rates.wait_seconds("read", "a") for _ in range(3)] == [0, 0, 2]
+    assert rates.wait_seconds("read", "b") == 0
     now[0] = 2.0
-    assert [rates.wait("read", "a") for _ in range(2)] == [0, 2]
+    assert [rates.wait_seconds("read", "a") for _ in range(2)] == [0, 2]
     for number in range(20_000):
-        rates.wait("read", str(number))
-    assert rates.wait("read", "a") == 0
+        rates.wait_seconds("read", str(number))
+    assert rates.wait_seconds("read", "a") == 0
 
 
 # -- the page ----------------------------------------------------------------------------------------------------------
@@ -360,12 +359,12 @@ async def test_a_file_that_is_no_database_is_named_and_left(tmp_path: Path) -> N
 
 async def test_links_begin_with_the_public_address(tmp_path: Path) -> None:
     with closing(ShareStore(str(tmp_path))) as shares:
-        app = share_app(shares, hosts=frozenset({"share.example.org"}), public="https://share.example.org")
+        app = share_app(shares, hosts=frozenset({"share.example.org"}), public_url="https://share.example.org")
         way = httpx2.ASGITransport(app)
         async with httpx2.AsyncClient(transport=way, base_url="http://share.example.org") as client:
             answer = await client.post("/api/share", json={"sessionID": "ses_1"})
     assert answer.json()["url"].startswith("https://share.example.org/share/")
-    async with share_server(ShareServerOptions(str(tmp_path), port=0, public="https://share.example.org/")) as url:
+    async with share_server(ShareServerOptions(str(tmp_path), port=0, public_url="https://share.example.org/")) as url:
         assert url == "https://share.example.org"
 
 
@@ -384,7 +383,7 @@ async def test_a_port_that_goes_without_saying_makes_no_other_address(tmp_path: 
     async with share_server(ShareServerOptions(str(tmp_path), port=0)) as spare:
         port = int(spare.rpartition(":")[2])
     async with (
-        share_server(ShareServerOptions(str(tmp_path), port=port, public=public)) as url,
+        share_server(ShareServerOptions(str(tmp_path), port=port, public_url=public)) as url,
         httpx2.AsyncClient() as client,
     ):
         assert url == known
@@ -440,7 +439,7 @@ async def test_others_are_let_in_only_if_that_was_said(tmp_path: Path) -> None:
 
 
 async def test_a_port_that_is_taken_is_told_in_a_line(tmp_path: Path, stand: Stand) -> None:
-    with pytest.raises(OpenseshError, match="--port takes another"):
+    with pytest.raises(OpenseshError, match="choose another with --port"):
         async with share_server(ShareServerOptions(str(tmp_path), port=stand.port)):
             pass
 

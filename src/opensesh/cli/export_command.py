@@ -16,6 +16,7 @@ from ..errors import UsageError
 from ..history.filters import Selection
 from ..history.formats import FormatOptions
 from ..history.import_export.destinations import export_fingerprint, to_file, to_folder, to_stream
+from ..history.import_export.export_workers import default_workers
 from ..history.import_export.exporting import Export
 from ..history.import_export.redaction import Redactor
 from ..history.library import Library
@@ -72,10 +73,12 @@ def run(options: Namespace) -> int:
     redactor = Redactor(paths=options.redact_paths) if options.redact or options.redact_paths else None
     shown = FormatOptions(options.tools or "", not options.no_reasoning, options.utc, indexed=bool(options.split))
     selection = _selection(store, options)
-    export = Export(store, selection, options.format, shown, redactor=redactor, report=damage.append, several=True)
+    export = Export(
+        store, selection, options.format, shown, redactor=redactor, report=damage.append, workers=default_workers()
+    )
     written = _write(export, options)
     notes = list(_notes(export, written, options))
-    if len(notes) > 1 or options.output or options.split or not export.chosen:
+    if len(notes) > 1 or options.output or options.split or not export.selected:
         print(f"{'; '.join(notes)}.", file=sys.stderr)
     if options.format == "opencode" and options.split:
         print(f"sh {os.path.join(options.split, 'import.sh')} imports each one in its own folder.", file=sys.stderr)
@@ -91,8 +94,8 @@ def _selection(store: Store, options: Namespace) -> Selection:
         raise UsageError("name sessions or use --project, --since and --until, not both")
     library = Library(store=store)
     return Selection(
-        names=tuple(library.session(word).id for word in options.session),
-        fits=in_project(library, options.project) if options.project else None,
+        ids=tuple(library.session(word).id for word in options.session),
+        matches=in_project(library, options.project) if options.project else None,
         since=parse_time(options.since, utc=options.utc),
         until=parse_time(options.until, utc=options.utc) if options.until else None,
         children=options.children,
@@ -101,13 +104,15 @@ def _selection(store: Store, options: Namespace) -> Selection:
 
 def _write(export: Export, options: Namespace) -> int:
     settings = (options.tools, options.no_reasoning, options.utc, options.redact, options.redact_paths)
-    mark = export_fingerprint(export.store.place, options.format, *settings)
+    fingerprint = export_fingerprint(export.store.place, options.format, *settings)
     try:
         with Progress("{:,} of {:,} sessions") as step:
             if options.split:
-                return to_folder(export, options.split, step, mark=mark, restart=options.restart, utc=options.utc)
+                return to_folder(
+                    export, options.split, step, fingerprint=fingerprint, restart=options.restart, utc=options.utc
+                )
             if options.output:
-                return to_file(export, options.output, step, mark=mark, restart=options.restart)
+                return to_file(export, options.output, step, fingerprint=fingerprint, restart=options.restart)
             os.set_blocking(sys.stdout.fileno(), True)  # wait for a pipe that is full
             return to_stream(export, sys.stdout.buffer, step)
     except KeyboardInterrupt:
@@ -119,25 +124,25 @@ def _write(export: Export, options: Namespace) -> int:
 def _notes(export: Export, written: int, options: Namespace) -> Iterator[str]:
     """Yield how many sessions were exported and where to, which kinds are among them, and what was omitted."""
     destination = options.split or options.output
-    if not export.chosen and not destination:
+    if not export.selected and not destination:
         filtered = options.project or options.since or options.until
         yield "No sessions match" if filtered else f"There are no sessions in {export.store.place}"
     else:
-        existing = len(export.chosen) - written if options.split else 0
+        existing = len(export.selected) - written if options.split else 0
         also = f", {existing:,} were there already" if existing else ""
         yield f"{pluralize(written, 'session')}{f' to {destination}' if destination else ''}{also}"
-    subagents = sum(bool(session.parent) for session in export.chosen)
-    archived = sum(session.archived for session in export.chosen)
+    subagents = sum(bool(session.parent) for session in export.selected)
+    archived = sum(session.archived for session in export.selected)
     if included := output.format_counts((subagents, "subagent session", ""), (archived, "archived session", "")):
         yield f"including {included}"
-    if nested := output.format_counts((export.inside, "subagent session", "")):
+    if nested := output.format_counts((export.included_children, "subagent session", "")):
         yield f"{nested} inside of them"
     omitted: list[str] = []
-    if export.without:
-        omitted.append(output.format_counts((export.without, "subagent session", "--children")))
-    if export.chosen and options.format == "jsonl" and options.tools is None:
+    if export.excluded_children:
+        omitted.append(output.format_counts((export.excluded_children, "subagent session", "--children")))
+    if export.selected and options.format == "jsonl" and options.tools is None:
         omitted.append("tool calls (--tools summary), files (--format json)")
-    if options.format == "prompts" and not options.split and written < len(export.chosen):
-        omitted.append(f"{pluralize(len(export.chosen) - written, 'session')} without a prompt")
+    if options.format == "prompts" and not options.split and written < len(export.selected):
+        omitted.append(f"{pluralize(len(export.selected) - written, 'session')} without a prompt")
     if omitted:
         yield f"omitted: {', '.join(omitted)}"

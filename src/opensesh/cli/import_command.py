@@ -95,7 +95,7 @@ def _fetch(sources: list[str], damage: list[Damage]) -> dict[str, list[SourceSes
     """Read the sources that can be read only once: standard input, and links."""
     fetched: dict[str, list[SourceSession]] = {}
     if any("://" in source for source in sources):
-        from ..sharing.links import fetch_shared_session, is_link  # httpx takes long to load
+        from ..sharing.client import fetch_shared_session, is_link  # httpx takes long to load
 
         for source in filter(is_link, sources):
             fetched[source] = [asyncio.run(fetch_shared_session(source, report=damage.append))]

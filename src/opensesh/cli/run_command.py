@@ -282,17 +282,17 @@ async def _sync_shares(
     from ..sharing.share_sync import ShareSync
 
     service = open_share_service(engine.sessions, engine.runtime.config)
-    terms = service.terms
+    settings = service.settings
     if options.share:
-        terms.check()
-        if not terms.own and not options.yes:
-            await _confirm_sharing(terms.in_words(), keyboard)
-    if terms.off:
+        settings.check()
+        if not settings.chosen_by_user and not options.yes:
+            await _confirm_sharing(settings.describe(), keyboard)
+    if settings.disabled_by:
         yield lambda session_id: session_id
         return
-    if terms.unheard:
-        note(f'{terms.unheard} sets "share": "auto"; this is used only from a configuration of your own')
-    async with service, ShareSync(service, engine.bus, tell=note) as sync:
+    if settings.ignored_source:
+        note(f'{settings.ignored_source} sets "share": "auto"; this is used only from a configuration of your own')
+    async with service, ShareSync(service, engine.bus, notify=note) as sync:
 
         def share(session_id: str) -> str:
             if options.share:

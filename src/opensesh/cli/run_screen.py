@@ -176,7 +176,7 @@ class Screen:
             state = as_object(part.get("state")) or {}
             if part.get("tool") == todos.TOOL and status == "completed":
                 margin = "  " * (self._depths[part["sessionID"]] + 1)
-                for line in todos.marked(as_object(state.get("input")) or {}):
+                for line in todos.lines(as_object(state.get("input")) or {}):
                     self.note(output.clip(f"{margin}{line}", 200), 2, kind="tool")
         elif status == "running":
             if part["tool"] == "task" and part["id"] not in self._running:

@@ -39,12 +39,12 @@ def _share(options: Namespace, sessions: Sessions) -> int:
     """Share a session, or update its share."""
     session = Library(store=sessions.store).session(options.session).record
     service = open_share_service(sessions, _config(session.directory))
-    service.terms.check()
-    if service.find(session.id) is None and not options.yes and not service.terms.own:
-        server = service.terms.in_words()
+    service.settings.check()
+    if service.find(session.id) is None and not options.yes and not service.settings.chosen_by_user:
+        server = service.settings.describe()
         ensure_can_ask(f"this would share the session at {server}; confirm with --yes")
         print(f"{output.clip(session.title, 100)} ({session.id})\nwill be sent to {server}.", file=sys.stderr)
-        redact = service.terms.redact and not options.no_redact
+        redact = service.settings.redact and not options.no_redact
         warning = "Recognized secrets are redacted." if redact else "Secrets are NOT redacted."
         if not confirm(f"{warning} Share it?"):
             raise UsageError("nothing was shared")
@@ -138,7 +138,7 @@ def _find_shared(sessions: Sessions, word: str) -> str:
     removed = trash.shares()
     urls = {session_id: share.url for session_id, share in revocations.waiting()}
     urls |= {session_id: share.url for session_id, (share, _) in removed.items() if session_id not in urls}
-    urls |= {record.session: record.url for record in share_records.standing()}
+    urls |= {record.session: record.url for record in share_records.list_all()}
     matches = [
         session_id
         for session_id, url in urls.items()
@@ -165,7 +165,7 @@ def unshare_deleted(sessions: Sessions) -> None:
         return
     service = open_share_service(sessions, _config(""), retry=RetryPolicy(max_retries=0))
     failed = pending
-    if not service.terms.off:
+    if not service.settings.disabled_by:
         failed = [result.url for result in asyncio.run(_retry(service)) if result.error]
     for url in pending:
         state = f"still exists; '{remedy(sessions.store)}' tries again" if url in failed else "was removed"

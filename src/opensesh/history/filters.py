@@ -1,4 +1,4 @@
-"""Which sessions are meant: some by name, or those of a project and a time."""
+"""Selection of sessions for bulk operations: by id, or by project and time."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .discovery import descendants
 from .stats.session_info import session_info
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from ..storage.protocol import Key, Store
     from .stats.session_info import SessionInfo
@@ -19,22 +19,22 @@ if TYPE_CHECKING:
 
 
 class Selection(NamedTuple):
-    """Which sessions. Without anything: all of them, subagents' and archived ones too."""
+    """Criteria for sessions. The default selects all, including subagent and archived sessions."""
 
-    names: tuple[str, ...] = ()
-    """Only these, by identifier."""
-    fits: Callable[[SessionInfo], bool] | None = None
-    """Only those that fit, by what their records say."""
+    ids: tuple[str, ...] = ()
+    """Only these sessions."""
+    matches: Callable[[SessionInfo], bool] | None = None
+    """Only sessions for which this returns true."""
     since: int = 0
-    """Updated at or after this moment, in milliseconds."""
+    """Updated at or after this time, in milliseconds."""
     until: int | None = None
-    """Updated before this one."""
+    """Updated before this time."""
     children: bool | None = None
-    """Whether subagents' sessions are meant: by default not below those that were named, and otherwise yes."""
+    """Whether to include subagent sessions; by default not those below the sessions in ``ids``, and otherwise yes."""
 
 
 class SelectedSession(NamedTuple):
-    """A session that is meant, where its record is, and how it stands to the others."""
+    """A selected session: its key, parent and times, so that thousands fit in memory."""
 
     key: Key
     id: str
@@ -45,49 +45,39 @@ class SelectedSession(NamedTuple):
 
 
 class SelectionResult(NamedTuple):
-    """What a selection comes to."""
+    """The selected sessions."""
 
     sessions: list[SelectedSession]
     """Oldest first."""
-    without: int
-    """How many are not among them only because a subagent led them."""
+    excluded_children: int
+    """How many sessions were left out only because they are subagent sessions."""
 
 
 def select(store: Store, selection: Selection, *, report: Report = log_damage) -> SelectionResult:
-    """The sessions that are meant.
-
-    Only what is in :class:`SelectedSession` is held of each, so that any number can be worked through.
-    """
-    found = {each.id: (each, fits) for each, fits in _read(store, selection, report)}
-    if selection.names:
-        below = _below(found)
-        named = {name for start in selection.names for name in (start, *descendants(start, below))}
-        everything = named & found.keys()
-        wanted = everything if selection.children else everything.intersection(selection.names)
-    else:
-        everything = {name for name, (each, fits) in found.items() if fits and _is_in_time(each, selection)}
-        wanted = {name for name in everything if selection.children is not False or not found[name][0].parent}
-    chosen = [found[name][0] for name in wanted]
-    return SelectionResult(sorted(chosen, key=lambda each: (each.created, each.id)), len(everything) - len(wanted))
-
-
-def _is_in_time(each: SelectedSession, selection: Selection) -> bool:
-    return each.updated >= selection.since and (selection.until is None or each.updated < selection.until)
-
-
-def _read(store: Store, selection: Selection, report: Report) -> Iterator[tuple[SelectedSession, bool]]:
+    """Return the sessions of a store that match a selection."""
+    sessions: dict[str, SelectedSession] = {}
+    matching: set[str] = set()
     for key, value in store.scan(("session",), report=report):
         document = as_object(value)
         if document is None:
             report(Damage(store.locate(key), "$: expected an object"))
             continue
-        facts = session_info(document, key[1], key[-1])
-        chosen = SelectedSession(key, key[-1], facts.parent, facts.created, facts.updated, facts.archived)
-        yield chosen, selection.fits is None or selection.fits(facts)
-
-
-def _below(found: dict[str, tuple[SelectedSession, bool]]) -> dict[str, list[str]]:
-    below: dict[str, list[str]] = {}
-    for each, _ in found.values():
-        below.setdefault(each.parent, []).append(each.id)
-    return below
+        info = session_info(document, key[1], key[-1])
+        session = SelectedSession(key, key[-1], info.parent, info.created, info.updated, info.archived)
+        sessions[session.id] = session
+        in_time = info.updated >= selection.since and (selection.until is None or info.updated < selection.until)
+        if in_time and (selection.matches is None or selection.matches(info)):
+            matching.add(session.id)
+        else:
+            matching.discard(session.id)
+    if selection.ids:
+        children: dict[str, list[str]] = {}
+        for session in sessions.values():
+            children.setdefault(session.parent, []).append(session.id)
+        with_children = {id_ for root in selection.ids for id_ in (root, *descendants(root, children))}
+        matching = with_children & sessions.keys()
+        selected = matching if selection.children else matching.intersection(selection.ids)
+    else:
+        selected = {id_ for id_ in matching if selection.children is not False or not sessions[id_].parent}
+    ordered = sorted((sessions[id_] for id_ in selected), key=lambda session: (session.created, session.id))
+    return SelectionResult(ordered, len(matching) - len(selected))

@@ -1,4 +1,4 @@
-"""How a session's parts read in words, whatever the form."""
+"""Times and tool calls as text, for every format."""
 
 from __future__ import annotations
 
@@ -11,69 +11,69 @@ from ..records import as_object, dumps_compact
 if TYPE_CHECKING:
     from ..records import Document
 
-_WIDTH = 200
-_COLOURS = re.compile(r"\x1b\[[0-9;:]*[mK]")
-_KEY_INPUTS = (
+_MAX_LENGTH = 200
+_COLOR_CODES = re.compile(r"\x1b\[[0-9;:]*[mK]")
+_MAIN_ARGUMENTS = (
     "filePath", "file_path", "path", "command", "pattern", "url", "query", "description", "name", "prompt",
 )  # fmt: skip
 
 
-def iso(moment: Any) -> str | None:
-    """Milliseconds as JavaScript prints a date: ``2026-11-15T19:29:37.123Z``; ``None`` for what is no moment."""
-    if isinstance(moment, bool) or not isinstance(moment, (int, float)):
+def iso(milliseconds: Any) -> str | None:
+    """Format milliseconds as JavaScript does, ``2026-11-15T19:29:37.123Z``; ``None`` if it is not a time."""
+    if isinstance(milliseconds, bool) or not isinstance(milliseconds, (int, float)):
         return None
     try:
-        seconds, rest = divmod(int(moment), 1000)
+        seconds, rest = divmod(int(milliseconds), 1000)
         return f"{datetime.fromtimestamp(seconds, UTC).isoformat()[:19]}.{rest:03d}Z"
     except (ValueError, OverflowError, OSError):
         return None
 
 
-def when(moment: Any, *, utc: bool = False) -> str:
-    """Milliseconds as people read them; empty for what is no moment."""
-    if isinstance(moment, bool) or not isinstance(moment, (int, float)):
+def when(milliseconds: Any, *, utc: bool = False) -> str:
+    """Format milliseconds for people, ``2026-11-15 19:29``; empty if it is not a time."""
+    if isinstance(milliseconds, bool) or not isinstance(milliseconds, (int, float)):
         return ""
     try:
-        return datetime.fromtimestamp(moment / 1000, UTC if utc else None).strftime("%Y-%m-%d %H:%M")
+        return datetime.fromtimestamp(milliseconds / 1000, UTC if utc else None).strftime("%Y-%m-%d %H:%M")
     except (ValueError, OverflowError, OSError):
         return ""
 
 
-def text(held: Document, name: str) -> str:
-    """A field that should hold text, and does unless the record is odd."""
-    value = held.get(name)
+def text(record: Document, name: str) -> str:
+    """Return a text field of a record; empty if it is missing or not a string."""
+    value = record.get(name)
     return value if isinstance(value, str) else ""
 
 
-def uncoloured(words: str) -> str:
-    """What a program printed, without the colours it had for a terminal."""
-    return _COLOURS.sub("", words) if "\x1b" in words else words
+def strip_colors(output: str) -> str:
+    """Return the output of a program without terminal colours."""
+    return _COLOR_CODES.sub("", output) if "\x1b" in output else output
 
 
 def key_input(state: Document) -> str:
-    """What a tool call was about: the one argument that tells, or all of them where none does."""
-    given = as_object(state.get("input")) or {}
-    for name in _KEY_INPUTS:
-        if value := text(given, name):
+    """Return the main argument of a tool call, or all arguments if there is none."""
+    arguments = as_object(state.get("input")) or {}
+    for name in _MAIN_ARGUMENTS:
+        if value := text(arguments, name):
             return value
-    return ", ".join(f"{name}={dumps_compact(value).decode(errors='replace')}" for name, value in given.items())
+    return ", ".join(f"{name}={dumps_compact(value).decode(errors='replace')}" for name, value in arguments.items())
 
 
 def tool_line(part: Document) -> str:
-    """A tool call in one line: which, about what, and how it ended."""
+    """Format a tool part as one line: tool, main argument, and how it ended."""
     state = as_object(part.get("state")) or {}
     return call_line(text(part, "tool"), key_input(state), text(state, "status"), text(state, "error"))
 
 
-def call_line(tool: str, about: str, status: str, error: str) -> str:
-    """The same of what is known of a call already."""
-    about = " ".join(about.split())
-    about = about if len(about) <= _WIDTH else about[: _WIDTH - 1] + "…"
+def call_line(tool: str, subject: str, status: str, error: str) -> str:
+    """Format a tool call as one line; see :func:`tool_line`."""
+    subject = " ".join(subject.split())
+    subject = subject if len(subject) <= _MAX_LENGTH else subject[: _MAX_LENGTH - 1] + "…"
     match status:
         case "completed":
             ending = ""
         case "error":
-            ending = f": {' '.join(error.split())[:_WIDTH]}"
+            ending = f": {' '.join(error.split())[:_MAX_LENGTH]}"
         case other:
             ending = f" ({other or 'unknown'})"
-    return f"[{tool}] {about}{ending}".rstrip()
+    return f"[{tool}] {subject}{ending}".rstrip()

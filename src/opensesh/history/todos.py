@@ -1,4 +1,4 @@
-"""A model's list of things to do, as it reads in a transcript and while it is written."""
+"""Todo lists of the ``todowrite`` tool, as text."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ if TYPE_CHECKING:
     from ..records import Document
 
 TOOL = "todowrite"
-_MARKS = {"completed": "x", "in_progress": "~", "cancelled": "-"}
+_STATES = {"completed": "x", "in_progress": "~", "cancelled": "-"}
 
 
-def progress(given: Document) -> str:
-    """``2 of 5 done``: how far the list in a call of the tool has come."""
-    found = _todos(given)
-    return f"{sum(todo.get('status') == 'completed' for todo in found)} of {len(found)} done"
+def progress(tool_input: Document) -> str:
+    """Return how much of the todo list of a call is done, e.g. ``2 of 5 done``."""
+    entries = _todos(tool_input)
+    return f"{sum(todo.get('status') == 'completed' for todo in entries)} of {len(entries)} done"
 
 
-def marked(given: Document) -> list[str]:
-    """A line for each: ``[x]`` done, ``[~]`` in progress, ``[-]`` given up, ``[ ]`` still to do."""
+def lines(tool_input: Document) -> list[str]:
+    """Return a line for each entry: ``[x]`` done, ``[~]`` in progress, ``[-]`` cancelled, ``[ ]`` pending."""
     return [
-        f"[{_MARKS.get(str(todo.get('status')), ' ')}] {' '.join(str(todo.get('content', '')).split())}"
-        for todo in _todos(given)
+        f"[{_STATES.get(str(todo.get('status')), ' ')}] {' '.join(str(todo.get('content', '')).split())}"
+        for todo in _todos(tool_input)
     ]
 
 
-def _todos(given: Document) -> list[Document]:
-    return [todo for todo in map(as_object, as_list(given.get("todos")) or ()) if todo is not None]
+def _todos(tool_input: Document) -> list[Document]:
+    return [todo for todo in map(as_object, as_list(tool_input.get("todos")) or ()) if todo is not None]

@@ -1,8 +1,8 @@
-"""Sharing: what others may see of a session, on a server that the user chose, until it is taken back.
+"""Sharing: sessions published on a share server that the user chose, until they are unshared.
 
-Nothing leaves unless it was asked for. :class:`~opensesh.sharing.share_service.ShareService` shares and takes back,
-:class:`~opensesh.sharing.share_sync.ShareSync` keeps shares up to date while sessions run, and
-:mod:`~opensesh.sharing.share_server` is a server for them. No engine is needed: a sharer listens to the bus.
+Nothing is sent unless the user asked for it. :class:`~opensesh.sharing.share_service.ShareService` shares and unshares
+sessions, :class:`~opensesh.sharing.share_sync.ShareSync` keeps shares up to date while sessions run (it subscribes to
+the bus and needs no engine), and :mod:`~opensesh.sharing.share_server` runs a share server.
 """
 
 from __future__ import annotations

@@ -1,37 +1,48 @@
-"""A share server as seen from here: OpenCode's share protocol over HTTP.
+"""Client of a share server: OpenCode's share protocol over HTTP.
 
-Whatever goes wrong is a :class:`~opensesh.errors.ShareError` that says where, and whether to try again. Secrets go to
-the server that gave them and nowhere else: redirects are not followed with one.
+Every failure is a :class:`~opensesh.errors.ShareError` that names the server and says whether a retry may help. A
+secret goes only to the server that issued it: requests with one do not follow redirects.
 """
 
 from __future__ import annotations
 
 import re
+from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
-from ..errors import RecordError, ShareError
+from ..errors import NotFoundError, RecordError, ShareError, UsageError
+from ..history.import_export.import_sources import session_from_document
 from ..records import Share, as_list, as_object, dumps_compact, loads, view
+from ..storage import keys
+from ..storage.protocol import Damage, log_damage
 from ..text import error_text
-from .items import ShareItem, read_item
+from .items import ShareItem, assemble, read_item, tombstone
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Collection, Iterable, Iterator
     from types import TracebackType
 
     import httpx2
 
-LINK = re.compile(r"(?P<server>https?://[^\s?#]+?)/share/(?P<id>[A-Za-z0-9_-]{1,200})/?")
-"""A link to a shared session."""
+    from ..history.import_export.import_sources import SourceSession
+    from ..history.import_export.redaction import Redactor
+    from ..records import Document
+
+    DescribeModel = Callable[[str, str], Document]
+    """Returns what a share page needs to know about a model, by provider id and model id."""
+
+_LINK = re.compile(r"(?P<server>https?://[^\s?#]+?)/share/(?P<id>[A-Za-z0-9_-]{1,200})/?")
 _ID = re.compile(r"[A-Za-z0-9_-]{1,200}")
-_SHORT = 1 << 16
-_LONG = 1 << 28
-"""The most bytes an answer may have: of a few words, and of a whole session."""
-_LEGACY = "https://api.opencode.ai"
+_LEGACY_SERVER = "https://api.opencode.ai"
 """Where OpenCode shared to until 1.0.90."""
+_MAX_RESPONSE_BYTES = 1 << 16
+_MAX_SESSION_BYTES = 1 << 28
+_BATCH_BYTES = 1 << 20
+_BATCH_ITEMS = 1_000
 
 
 class ShareServer:
-    """One server. An async context manager, or to be closed after use."""
+    """A share server. An async context manager; otherwise close it after use."""
 
     def __init__(self, base: str, *, timeout: float = 30.0) -> None:
         self.base = base
@@ -47,47 +58,43 @@ class ShareServer:
         await self.aclose()
 
     async def create(self, session_id: str) -> Share:
-        """A new share, empty as yet."""
-        answer = as_object(await self._ask("POST", "/api/share", {"sessionID": session_id})) or {}
-        share = {name: answer.get(name) for name in ("id", "url", "secret")}
+        """Create an empty share."""
+        response = as_object(await self._request("POST", "/api/share", {"sessionID": session_id})) or {}
         try:
-            found = view(share, Share)
+            share = view({name: response.get(name) for name in ("id", "url", "secret")}, Share)
         except RecordError as error:
-            raise ShareError(f"{self.base} answered with something that is no share: {error.message}") from None
-        if not _ID.fullmatch(found.id or "") or not found.secret or not found.url.startswith(("http://", "https://")):
-            raise ShareError(f"{self.base} answered with something that is no share")
-        return found
+            raise ShareError(f"{self.base} did not return a share: {error.message}") from None
+        if not _ID.fullmatch(share.id or "") or not share.secret or not share.url.startswith(("http://", "https://")):
+            raise ShareError(f"{self.base} did not return a valid share")
+        return share
 
     async def sync(self, share: Share, items: Iterable[ShareItem]) -> None:
-        """Put items on the server, in place of those with the same keys."""
+        """Store items on the server, replacing those with the same keys."""
         body = {"secret": share.secret, "data": [item.document for item in items]}
-        await self._ask("POST", f"/api/share/{_name(share)}/sync", body)
+        await self._request("POST", f"/api/share/{_checked_id(share.id or '')}/sync", body)
 
     async def remove(self, share: Share, session_id: str) -> None:
-        """Take a share down. One that is down already is no error; one that can still be read afterwards is."""
+        """Delete a share. A share that does not exist is not an error; one that can be read afterwards is."""
         if share.id is None:
-            await self._ask("POST", "/share_delete", {"sessionID": session_id, "secret": share.secret})
+            await self._request("POST", "/share_delete", {"sessionID": session_id, "secret": share.secret})
             return
         try:
-            await self._ask("DELETE", f"/api/share/{_name(share)}", {"secret": share.secret})
-            held = await self.data(share.id)
+            await self._request("DELETE", f"/api/share/{_checked_id(share.id)}", {"secret": share.secret})
+            remaining = await self.data(share.id)
         except ShareError as error:
             if error.is_gone:
                 return
             raise
-        if held:
-            message = f"{self.base} says that it took {share.url} down, and still shows it"
-            raise ShareError(message, retryable=True)
+        if remaining:
+            raise ShareError(f"{self.base} confirmed the removal of {share.url} but still serves it", retryable=True)
 
     async def data(self, share_id: str) -> list[ShareItem]:
-        """All items of a share, which takes no secret; what is none is left out."""
-        if not _ID.fullmatch(share_id):
-            raise ShareError(f"{share_id!r} cannot be the name of a share")
-        path = f"/api/share/{share_id}/data"
-        answer = as_list(await self._ask("GET", path, None, most=_LONG))
-        if answer is None:
-            raise ShareError(f"{self.base}{path} answered with something that is no session")
-        return [item for item in map(read_item, answer) if item is not None]
+        """Return all items of a share, without those of unknown types. Needs no secret."""
+        path = f"/api/share/{_checked_id(share_id)}/data"
+        values = as_list(await self._request("GET", path, None, limit=_MAX_SESSION_BYTES))
+        if values is None:
+            raise ShareError(f"{self.base}{path} did not return a session")
+        return [item for item in map(read_item, values) if item is not None]
 
     async def aclose(self) -> None:
         """Close the connections."""
@@ -95,81 +102,205 @@ class ShareServer:
             client, self._client = self._client, None
             await client.aclose()
 
-    async def _ask(self, method: str, path: str, body: Any, *, most: int = _SHORT) -> Any:
-        import httpx2
+    async def _request(self, method: str, path: str, body: Any, *, limit: int = _MAX_RESPONSE_BYTES) -> Any:
+        import httpx2  # most commands never send a request
 
         url = self.base + path
         content = None if body is None else dumps_compact(body)
         headers = {"content-type": "application/json"} if content is not None else {}
         try:
-            client = self._connected()
-            async with client.stream(
+            if self._client is None:
+                self._client = self._new_client()
+            async with self._client.stream(
                 method, url, content=content, headers=headers, follow_redirects=method == "GET"
             ) as response:
-                data = await _read(response, most, url)
+                data = await _read_body(response, limit, url)
         except httpx2.InvalidURL as error:
-            raise ShareError(f"{url} cannot be used: {error}") from None
+            raise ShareError(f"{url} is not a valid URL: {error}") from None
         except httpx2.TimeoutException:
             raise ShareError(f"{self.base} did not answer in time", retryable=True) from None
         except (httpx2.HTTPError, OSError) as error:
             raise ShareError(f"{self.base} cannot be reached: {error_text(error)}", retryable=True) from None
         if not response.is_success:
-            raise _refusal(response, data, url)
+            raise _status_error(response, data, url)
         try:
             return loads(data, url) if data.strip() else None
         except RecordError:
             if method != "GET" and path != "/api/share":
-                return None  # done, whatever the words
-            raise ShareError(f"{url} answered with something that is no JSON") from None
+                return None  # the status says that it succeeded, and the body does not matter
+            raise ShareError(f"{url} did not return JSON") from None
 
-    def _connected(self) -> httpx2.AsyncClient:
-        if self._client is None:
-            import httpx2
+    def _new_client(self) -> httpx2.AsyncClient:
+        import httpx2
 
-            from ..models.transport import proxy_errors, ssl_context
+        from ..models.transport import proxy_errors, ssl_context
 
-            verify = ssl_context() if self.base.startswith("https:") else True
-            with proxy_errors():
-                self._client = httpx2.AsyncClient(verify=verify, timeout=self._timeout)
-        return self._client
+        verify = ssl_context() if self.base.startswith("https:") else True
+        with proxy_errors():
+            return httpx2.AsyncClient(verify=verify, timeout=self._timeout)
 
 
-def server_of(share: Share, *, otherwise: str) -> str:
-    """The server that gave a share, told by its link; ``otherwise`` where that does not tell."""
-    if share.id is None:
-        return _LEGACY
-    found = LINK.fullmatch(share.url)
-    return found["server"] if found and found["id"] == share.id else otherwise
-
-
-async def _read(response: httpx2.Response, most: int, url: str) -> bytes:
-    pieces: list[bytes] = []
+async def _read_body(response: httpx2.Response, limit: int, url: str) -> bytes:
+    chunks: list[bytes] = []
     size = 0
-    async for piece in response.aiter_bytes():
-        size += len(piece)
-        if size > most:
-            raise ShareError(f"{url} answered with more than {most:,} bytes")
-        pieces.append(piece)
-    return b"".join(pieces)
+    async for chunk in response.aiter_bytes():
+        size += len(chunk)
+        if size > limit:
+            raise ShareError(f"the response of {url} is larger than {limit:,} bytes")
+        chunks.append(chunk)
+    return b"".join(chunks)
 
 
-def _refusal(response: httpx2.Response, data: bytes, url: str) -> ShareError:
+def _status_error(response: httpx2.Response, data: bytes, url: str) -> ShareError:
     from ..models.failures import retry_after_ms
 
     status = response.status_code
-    wait = retry_after_ms(response.headers, limited=False)
-    said = " ".join(data[:200].decode("utf-8", "replace").split())
-    hint = f": {said}" if said and "<" not in said else ""
+    wait_ms = retry_after_ms(response.headers, limited=False)
+    text = " ".join(data[:200].decode("utf-8", "replace").split())
+    detail = f": {text}" if text and "<" not in text else ""  # an error page would not help
     return ShareError(
-        f"{url} answered {status} {response.reason_phrase}".rstrip() + hint,
+        f"{url} answered {status} {response.reason_phrase}".rstrip() + detail,
         status=status,
         retryable=status in (408, 425, 429) or status >= 500,
-        wait=None if wait is None else wait / 1000,
+        wait=None if wait_ms is None else wait_ms / 1000,
     )
 
 
-def _name(share: Share) -> str:
-    name = share.id or ""
-    if not _ID.fullmatch(name):
-        raise ShareError(f"{name!r} cannot be the name of a share")
-    return name
+def _checked_id(share_id: str) -> str:
+    if not _ID.fullmatch(share_id):
+        raise ShareError(f"{share_id!r} is not a valid share id")
+    return share_id
+
+
+def server_of(share: Share, *, default: str) -> str:
+    """Return the base URL of the server that issued a share, by its link; ``default`` if the link does not tell."""
+    if share.id is None:
+        return _LEGACY_SERVER
+    link = _LINK.fullmatch(share.url)
+    return link["server"] if link and link["id"] == share.id else default
+
+
+def is_link(source: str) -> bool:
+    """Return whether an import source is a URL rather than a path."""
+    return source.startswith(("https://", "http://"))
+
+
+async def fetch_shared_session(link: str, *, report: Callable[[Damage], None] = log_damage) -> SourceSession:
+    """Return the session behind a share link, ready to be imported."""
+    match = _LINK.fullmatch(link)
+    if match is None:
+        raise UsageError(f"{link} is not a share link; expected something like https://example.org/share/NAME")
+    async with ShareServer(match["server"]) as server:
+        try:
+            items = await server.data(match["id"])
+        except ShareError as error:
+            if error.is_gone:
+                raise NotFoundError(f"nothing is shared at {link}, or not any more", url=link) from None
+            raise
+    session = assemble(items, report=report)
+    if session is None:
+        raise NotFoundError(f"there is no session at {link} yet", url=link)
+    messages = [{"info": message.info, "parts": message.parts} for message in session.messages]
+    source = session_from_document({"info": session.info, "messages": messages}, link, report=report)
+    if source is None:
+        raise NotFoundError(f"there is no session at {link}", url=link)
+    return source._replace(related=[(keys.diff(source.id), session.diff)] if session.diff else [])
+
+
+class ShareChannel:
+    """Sends items to one share, redacted, and only those that the server does not have. For one task at a time."""
+
+    def __init__(
+        self,
+        server: ShareServer,
+        share: Share,
+        *,
+        redactor: Redactor | None,
+        describe_model: DescribeModel | None = None,
+    ) -> None:
+        self.share = share
+        self.redactor = redactor
+        self.too_large: list[str] = []
+        """Keys of items that the server does not accept because of their size."""
+        self._server = server
+        self._describe_model = describe_model
+        self._models: dict[tuple[str, str], Document] = {}
+        self._digests: dict[str, bytes] = {}
+        """Digests of what the server has, by key."""
+
+    async def send(self, items: Iterable[ShareItem]) -> int:
+        """Send the items that the server does not have; return how many were sent."""
+        count = 0
+        for batch in _batches(self._new_items(items)):
+            count += await self._send_batch(batch)
+        return count
+
+    async def update(self, items: Collection[ShareItem], *, incomplete: Collection[str] = ()) -> int:
+        """Compare with what the server has, send what is new and empty what was removed; return how many were sent.
+
+        ``items`` are all items of the session except those with the keys ``incomplete``, which are left as they are.
+        """
+        try:
+            stored = await self._server.data(self.share.id or "")
+        except ShareError as error:
+            if error.retryable:
+                raise
+            stored = []  # a server need not offer its data; whether it accepts any is seen when sending
+        self._digests = {item.key: _digest(dumps_compact(item.data)) for item in stored}
+        keys = {item.key for item in items} | set(incomplete)
+        removed = [tombstone(item) for item in stored if item.type in ("part", "session_diff") and item.key not in keys]
+        return await self.send([*items, *removed])
+
+    def _new_items(self, items: Iterable[ShareItem]) -> Iterator[tuple[ShareItem, bytes, int]]:
+        """Yield the redacted items that the server does not have, each with its digest and size."""
+        for item in items:
+            yield from self._if_new(item)
+            model = as_object(item.data.get("model")) or {} if item.type == "message" else {}
+            ref = str(model.get("providerID", "")), str(model.get("modelID", ""))
+            is_prompt = item.type == "message" and item.data.get("role") == "user"
+            if self._describe_model is not None and is_prompt and all(ref) and ref not in self._models:
+                self._models[ref] = self._describe_model(*ref)
+        if self._models:
+            yield from self._if_new(ShareItem("model", list(self._models.values())))
+
+    def _if_new(self, item: ShareItem) -> Iterator[tuple[ShareItem, bytes, int]]:
+        redacted = item if self.redactor is None else item._replace(data=self.redactor.value(item.data))
+        content = dumps_compact(redacted.data)
+        digest = _digest(content)
+        if self._digests.get(redacted.key) != digest:
+            yield redacted, digest, len(content)
+
+    async def _send_batch(self, batch: list[tuple[ShareItem, bytes, int]]) -> int:
+        try:
+            await self._server.sync(self.share, [item for item, _, _ in batch])
+        except ShareError as error:
+            if error.status != 413:
+                raise
+        else:
+            self._digests.update((item.key, digest) for item, digest, _ in batch)
+            return len(batch)
+        # Too large for the server: send each half. A single item that is too large is not sent again.
+        if len(batch) == 1:
+            item, digest, _ = batch[0]
+            self.too_large.append(item.key)
+            self._digests[item.key] = digest
+            return 0
+        middle = len(batch) // 2
+        return await self._send_batch(batch[:middle]) + await self._send_batch(batch[middle:])
+
+
+def _batches(items: Iterable[tuple[ShareItem, bytes, int]]) -> Iterator[list[tuple[ShareItem, bytes, int]]]:
+    batch: dict[str, tuple[ShareItem, bytes, int]] = {}
+    total = 0
+    for item, digest, size in items:
+        if batch and (total + size > _BATCH_BYTES or len(batch) >= _BATCH_ITEMS):
+            yield list(batch.values())
+            batch, total = {}, 0
+        batch[item.key] = (item, digest, size)
+        total += size
+    if batch:
+        yield list(batch.values())
+
+
+def _digest(content: bytes) -> bytes:
+    return blake2b(content, digest_size=16).digest()

@@ -1,4 +1,4 @@
-"""What goes over the wire: items of five kinds, each with a key under which the newest one counts.
+"""Share items: the records of the share protocol, each with a key under which the newest one counts.
 
 ::
 
@@ -22,24 +22,25 @@ from ..storage.protocol import Damage, StoredMessage, log_damage
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
+    from ..config import Config
     from ..records import Document
     from ..sessions import Sessions
     from ..storage.protocol import Key
 
     Report = Callable[[Damage], None]
 
-_LONGEST_NAME = 200
+_MAX_ID_LENGTH = 200
 
 
 class ShareItem(NamedTuple):
-    """One thing to be known on the other side."""
+    """One record of a shared session."""
 
     type: str
     data: Any
 
     @property
     def key(self) -> str:
-        """What it replaces."""
+        """The key under which the server stores it; a later item with the same key replaces it."""
         match self.type:
             case "message":
                 return f"message/{self.data['id']}"
@@ -50,40 +51,36 @@ class ShareItem(NamedTuple):
 
     @property
     def document(self) -> Document:
-        """As it is sent."""
+        """The item as it is sent."""
         return {"type": self.type, "data": self.data}
 
 
 def read_item(value: Any) -> ShareItem | None:
-    """An item as it came; ``None`` for what is none of the five kinds, or lacks the names that make its key."""
+    """Parse an item; ``None`` for an unknown type, or if an id that its key consists of is missing or invalid."""
     document = as_object(value) or {}
     kind, data = document.get("type"), document.get("data")
     match kind:
-        case "session":
-            return ShareItem(kind, data) if _named(data, "id") else None
-        case "message":
-            return ShareItem(kind, data) if _named(data, "id") else None
+        case "session" | "message":
+            return ShareItem(kind, data) if _has_ids(data, "id") else None
         case "part":
-            return ShareItem(kind, data) if _named(data, "id", "messageID") else None
+            return ShareItem(kind, data) if _has_ids(data, "id", "messageID") else None
         case "session_diff" | "model":
             return ShareItem(kind, data) if as_list(data) is not None else None
         case _:
             return None
 
 
-def _named(data: Any, *names: str) -> bool:
-    held = as_object(data) or {}
-    return all(isinstance(name := held.get(each), str) and _is_name(name) for each in names)
+def _has_ids(data: Any, *fields: str) -> bool:
+    ids = [(as_object(data) or {}).get(field) for field in fields]
+    # A lone surrogate is not printable.
+    return all(isinstance(id_, str) and 0 < len(id_) <= _MAX_ID_LENGTH and id_.isprintable() for id_ in ids)
 
 
-def _is_name(text: str) -> bool:
-    return 0 < len(text) <= _LONGEST_NAME and text.isprintable()  # half a character is not
+def changed_key(event: events.Event) -> tuple[str, Key | None] | None:
+    """Return the session that an event changes and the key of the changed record, or no key if one was removed.
 
-
-def concerned(event: events.Event) -> tuple[str, Key | None] | None:
-    """The session an event is about, and the key of what is new; without a key if something is gone.
-
-    ``None`` for what a share does not show, and for parts that are not complete: half a word may be half a secret.
+    ``None`` for events that do not concern a share, and for incomplete parts: half a word may be half a secret, which
+    redaction would not recognise.
     """
     match event:
         case events.SessionUpdated(info=info):
@@ -91,7 +88,7 @@ def concerned(event: events.Event) -> tuple[str, Key | None] | None:
         case events.MessageUpdated(info=info):
             return info["sessionID"], keys.message(info["sessionID"], info["id"])
         case events.PartUpdated(part=part):
-            return None if is_growing(part) else (part["sessionID"], keys.part(part["messageID"], part["id"]))
+            return None if is_incomplete(part) else (part["sessionID"], keys.part(part["messageID"], part["id"]))
         case events.SessionDiff(session_id=name):
             return name, keys.diff(name)
         case events.MessageRemoved(session_id=name) | events.PartRemoved(session_id=name):
@@ -100,8 +97,8 @@ def concerned(event: events.Event) -> tuple[str, Key | None] | None:
             return None
 
 
-def is_growing(part: Document) -> bool:
-    """Whether more of a part is to come."""
+def is_incomplete(part: Document) -> bool:
+    """Return whether a part is still being written."""
     if part.get("type") == "tool":
         return (as_object(part.get("state")) or {}).get("status") in ("pending", "running")
     time = as_object(part.get("time")) or {}
@@ -109,42 +106,42 @@ def is_growing(part: Document) -> bool:
 
 
 def read_key(sessions: Sessions, key: Key) -> ShareItem | None:
-    """The record under a key, as an item; ``None`` if it is gone, or cannot be read."""
+    """Read a record of the store as an item; ``None`` if it is missing or cannot be read."""
     try:
         value = sessions.store.read(key)
     except (NotFoundError, RecordError):
         return None
     kind = key[0]
-    return read_item({"type": kind, "data": _shown(value) if kind == "session" else value})
+    return read_item({"type": kind, "data": _without_secret(value) if kind == "session" else value})
 
 
-def everything(sessions: Sessions, session_id: str, *, report: Report = log_damage) -> Iterator[ShareItem]:
-    """A session whole: itself, its messages each with its parts, and the files it changed."""
-    yield ShareItem("session", _shown(sessions.get(session_id).document))
+def session_items(sessions: Sessions, session_id: str, *, report: Report = log_damage) -> Iterator[ShareItem]:
+    """Yield all items of a session: its record, messages, parts and diff."""
+    yield ShareItem("session", _without_secret(sessions.get(session_id).document))
     for message in sessions.messages(session_id, report=report):
-        found = [ShareItem("message", message.info), *(ShareItem("part", part) for part in message.parts)]
-        yield from (each for each in found if read_item(each.document) is not None)
+        items = [ShareItem("message", message.info), *(ShareItem("part", part) for part in message.parts)]
+        yield from (item for item in items if read_item(item.document) is not None)
     diff = sessions.diff(session_id)
     if diff:
         yield ShareItem("session_diff", diff)
 
 
-def emptied(item: ShareItem) -> ShareItem:
-    """What takes the place of a part, or of changes, that are gone: the protocol can replace, and not remove."""
+def tombstone(item: ShareItem) -> ShareItem:
+    """Return an empty replacement for a removed part or diff: the protocol can replace items but not remove them."""
     if item.type != "part":
         return ShareItem(item.type, [])
-    names = {name: item.data.get(name) for name in ("id", "sessionID", "messageID")}
-    return ShareItem("part", {**names, "type": "text", "text": "", "synthetic": True, "ignored": True})
+    ids = {field: item.data.get(field) for field in ("id", "sessionID", "messageID")}
+    return ShareItem("part", {**ids, "type": "text", "text": "", "synthetic": True, "ignored": True})
 
 
-def _shown(info: Document) -> Document:
-    """A session record without the secret that OpenCode leaves in it when it shares by itself."""
+def _without_secret(info: Document) -> Document:
+    """Return a session record without the share secret that OpenCode stores in it."""
     share = as_object(info.get("share"))
     return info if share is None else info | {"share": {"url": share.get("url", "")}}
 
 
 class AssembledSession(NamedTuple):
-    """A session put together again."""
+    """A session reconstructed from items."""
 
     info: Document
     messages: list[StoredMessage]
@@ -152,7 +149,7 @@ class AssembledSession(NamedTuple):
 
 
 def assemble(items: Iterable[ShareItem], *, report: Report = log_damage) -> AssembledSession | None:
-    """The session that items tell of, in true order; ``None`` without a session among them."""
+    """Reconstruct a session from its items, messages and parts in order; ``None`` if there is no session item."""
     newest = {item.key: item for item in items}
     session = newest.get("session")
     if session is None:
@@ -161,7 +158,7 @@ def assemble(items: Iterable[ShareItem], *, report: Report = log_damage) -> Asse
     for item in newest.values():
         if item.type == "part":
             parts.setdefault(item.data["messageID"], []).append(item.data)
-    found: list[tuple[order.Position, StoredMessage]] = []
+    messages: list[tuple[order.Position, StoredMessage]] = []
     for item in newest.values():
         if item.type == "message":
             try:
@@ -170,7 +167,43 @@ def assemble(items: Iterable[ShareItem], *, report: Report = log_damage) -> Asse
                 report(Damage(str(item.data["id"]), f"{error.place}: {error.reason}"))
                 continue
             own = order.parts_in_order(parts.get(item.data["id"], ()), position[0])
-            found.append((position, StoredMessage(item.data, own)))
-    found.sort(key=lambda each: each[0])
+            messages.append((position, StoredMessage(item.data, own)))
+    messages.sort(key=lambda entry: entry[0])
     diff = newest.get("session_diff")
-    return AssembledSession(session.data, [message for _, message in found], diff.data if diff else [])
+    return AssembledSession(session.data, [message for _, message in messages], diff.data if diff else [])
+
+
+def model_document(config: Config, provider_id: str, model_id: str) -> Document:
+    """Return what a share page needs to know about a model, in OpenCode's shape.
+
+    Without the model's options, headers and URL, which may hold keys and host names.
+    """
+    from ..models.catalogue import Catalogue  # only a share with a new model needs the catalogue
+
+    model = Catalogue(config.document).known(provider_id, model_id)
+    if model is None:
+        return {"id": model_id, "providerID": provider_id, "name": model_id}
+    rates = model.price.rates if model.price else None
+    inputs, outputs = model.capabilities.input, model.capabilities.output
+    kinds = ("text", "audio", "image", "video", "pdf")
+    return {
+        "id": model.id,
+        "providerID": model.provider_id,
+        "name": model.name or model.id,
+        "status": model.status,
+        "cost": {
+            "input": (rates and rates.input) or 0,
+            "output": (rates and rates.output) or 0,
+            "cache": {"read": (rates and rates.cache_read) or 0, "write": (rates and rates.cache_write) or 0},
+        },
+        "limit": {"context": model.limit.context, "output": model.limit.output},
+        "capabilities": {
+            "temperature": model.capabilities.temperature,
+            "reasoning": model.capabilities.reasoning,
+            "attachment": model.capabilities.attachment,
+            "toolcall": model.capabilities.tools,
+            "input": {kind: kind in inputs for kind in kinds},
+            "output": {kind: kind in outputs for kind in kinds},
+        },
+        "release_date": model.release_date,
+    }

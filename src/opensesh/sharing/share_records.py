@@ -1,7 +1,7 @@
-"""What was shared from this machine, noted apart from the sessions: by whom else could it be taken back?
+"""Records of the shares made on this machine, stored outside of the sessions.
 
-Whoever removes a session, or its ``session_share`` record, removes the only secret that ends the share. A note here
-outlives both. It also says what ``session_share``, which is OpenCode's, has no room for: the server, and the terms.
+Removing a session, or its ``session_share`` record, removes the only secret that can end the share; a record here
+survives both. It also holds what OpenCode's ``session_share`` has no field for: the server, and whether to redact.
 """
 
 from __future__ import annotations
@@ -22,66 +22,66 @@ if TYPE_CHECKING:
 
 
 class ShareRecord(Struct, frozen=True, kw_only=True):
-    """A share that stands."""
+    """A share that exists on a server."""
 
     session: str
     id: str
     secret: str
     url: str
     server: str
-    """The base of its address."""
+    """The base URL of the server."""
     store: str = ""
-    """The store that the session is in."""
+    """The store that holds the session."""
     redact: bool = True
     unsent: bool = False
-    """Whether the session knows more than the server was told."""
+    """Whether the session may have changes that the server does not have."""
 
     @property
     def share(self) -> Share:
-        """As OpenCode stores it."""
+        """The share in the form that OpenCode stores."""
         return view({"id": self.id, "url": self.url, "secret": self.secret}, Share)
 
 
-def note(standing: ShareRecord, *, durable: bool = True) -> None:
-    """Remember a share, in place of what was known of it."""
-    Disk(durable=durable).replace(_file(standing.session), msgspec.json.encode(standing))
+def save(record: ShareRecord, *, durable: bool = True) -> None:
+    """Store the record of a share, replacing an earlier one of the same session."""
+    Disk(durable=durable).replace(_path(record.session), msgspec.json.encode(record))
 
 
 def find(session_id: str) -> ShareRecord | None:
-    """The share of a session; ``None`` if nothing that can be read is known of one."""
+    """Return the record of a session's share; ``None`` if there is no readable one."""
     try:
-        return msgspec.json.decode(read_file(_file(session_id)), type=ShareRecord)
+        return msgspec.json.decode(read_file(_path(session_id)), type=ShareRecord)
     except (OSError, msgspec.MsgspecError):
         return None
 
 
-def standing() -> Iterator[ShareRecord]:
-    """All that is known, by session."""
+def list_all() -> Iterator[ShareRecord]:
+    """Yield every readable record, in order of session ids."""
     try:
         names = sorted(os.listdir(_folder()))
     except FileNotFoundError:
         return
     for name in names:
-        found = find(name.removesuffix(".json")) if name.endswith(".json") and name[0] != "." else None
-        if found is not None:
-            yield found
+        record = find(name.removesuffix(".json")) if name.endswith(".json") and name[0] != "." else None
+        if record is not None:
+            yield record
 
 
 def mark(session_id: str, *, unsent: bool) -> None:
-    """Say whether there is more to send. This need not survive a power cut: what is sent twice harms nobody."""
-    found = find(session_id)
-    if found is not None and found.unsent != unsent:
-        note(msgspec.structs.replace(found, unsent=unsent), durable=False)
+    """Set whether there are unsent changes. Not synced to disk: sending something twice does no harm."""
+    record = find(session_id)
+    if record is not None and record.unsent != unsent:
+        save(msgspec.structs.replace(record, unsent=unsent), durable=False)
 
 
-def forget(session_id: str) -> None:
-    """The share is no more."""
-    Disk().remove(_file(session_id))
+def delete(session_id: str) -> None:
+    """Delete the record of a share that has ended."""
+    Disk().remove(_path(session_id))
 
 
 def _folder() -> str:
     return os.path.join(paths.state(), "shares")
 
 
-def _file(session_id: str) -> str:
+def _path(session_id: str) -> str:
     return os.path.join(_folder(), *check_key((session_id,))) + ".json"

@@ -1,4 +1,4 @@
-"""Running a share server, by itself or inside of another program."""
+"""Run a share server: as a command, or inside of another program."""
 
 from __future__ import annotations
 
@@ -12,45 +12,45 @@ from urllib.parse import urlsplit
 
 from ..errors import OpenseshError, UsageError
 from ..storage import paths
-from .share_settings import PORTS, address
+from .share_settings import DEFAULT_PORTS, normalize_server_url
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Generator
 
     import uvicorn
 
-    from .rates import RateLimits
+    from .server_app import RateLimits
     from .share_store import ShareLimits
 
 PORT = 4097
 
 
 class ShareServerOptions(NamedTuple):
-    """How to serve."""
+    """The options of a share server."""
 
     folder: str
     host: str = "127.0.0.1"
     port: int = PORT
-    """0 for any that is free."""
-    public: str = ""
-    """The address under which others reach it, which links then begin with."""
+    """0 for any free port."""
+    public_url: str = ""
+    """The URL under which clients reach the server; links begin with it."""
     remote: bool = False
-    """Whether others than this machine may reach it; without, only a loopback address will do."""
+    """Whether to accept connections from other machines; otherwise ``host`` must be a loopback address."""
     proxies: tuple[str, ...] = ()
-    """Addresses and networks of proxies in front of it, who are believed when they say for whom they ask."""
+    """Addresses and networks of reverse proxies whose X-Forwarded-For header is trusted."""
     limits: ShareLimits | None = None
     rates: RateLimits | None = None
 
 
 def default_folder() -> str:
-    """Where shares are kept unless the user says otherwise."""
+    """Return the folder for shares that is used unless another is given."""
     return os.path.join(os.path.dirname(paths.data()), "opensesh", "shares")
 
 
 @asynccontextmanager
-async def share_server(how: ShareServerOptions) -> AsyncGenerator[str]:
-    """Serve until the block ends; the address to configure as ``enterprise.url``."""
-    server, listener, url = _prepare(how)
+async def share_server(options: ShareServerOptions) -> AsyncGenerator[str]:
+    """Run a server until the block ends; yields the URL to configure as ``enterprise.url``."""
+    server, listener, url = _prepare(options)
     async with asyncio.TaskGroup() as group:
         group.create_task(server.serve(sockets=[listener]))
         try:
@@ -61,33 +61,33 @@ async def share_server(how: ShareServerOptions) -> AsyncGenerator[str]:
             server.should_exit = True
 
 
-def serve(how: ShareServerOptions, ready: Callable[[str], None]) -> None:
-    """Serve until interrupted; ``ready`` is called with the address once connections are taken."""
-    server, listener, _ = _prepare(how, ready)
+def serve(options: ShareServerOptions, on_ready: Callable[[str], None]) -> None:
+    """Run a server until interrupted; ``on_ready`` is called with its URL once it accepts connections."""
+    server, listener, _ = _prepare(options, on_ready)
     server.run(sockets=[listener])
 
 
 def _prepare(
-    how: ShareServerOptions, ready: Callable[[str], None] | None = None
+    options: ShareServerOptions, on_ready: Callable[[str], None] | None = None
 ) -> tuple[uvicorn.Server, socket.socket, str]:
-    import uvicorn
+    import uvicorn  # and starlette: only the server needs them
 
     from .server_app import share_app
     from .share_store import ShareStore
 
-    public = address(how.public) if how.public else ""
-    proxies = [network for given in how.proxies for network in _networks(given)]
-    listener = _listen(how)
+    public_url = normalize_server_url(options.public_url) if options.public_url else ""
+    proxies = [network for proxy in options.proxies for network in _proxy_networks(proxy)]
+    listener = _listen(options)
     port = listener.getsockname()[1]
-    url = f"http://{_bracketed(how.host)}:{port}"
+    url = public_url or f"http://{_bracketed(options.host)}:{port}"
     try:
-        shares = ShareStore(how.folder, how.limits)
+        shares = ShareStore(options.folder, options.limits)
     except BaseException:
         listener.close()
         raise
-    app = share_app(shares, hosts=_hosts(how.host, port, public), public=public, rates=how.rates)
+    hosts = _accepted_hosts(options.host, port, public_url)
     config = uvicorn.Config(
-        app,
+        share_app(shares, hosts=hosts, public_url=public_url, rates=options.rates),
         log_level="warning",
         access_log=False,
         server_header=False,
@@ -101,74 +101,65 @@ def _prepare(
         timeout_graceful_shutdown=5,
     )
 
-    class Server(uvicorn.Server):
+    class UvicornServer(uvicorn.Server):
         @contextmanager
         def capture_signals(self) -> Generator[None]:
-            if ready is None:
+            if on_ready is None:
                 yield
                 return
             with super().capture_signals():
-                ready(public or url)  # the socket listens already: whoever connects now is served in a moment
+                on_ready(url)  # the socket is listening, so a client that connects now is served in a moment
                 yield
 
         async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
             await super().shutdown(sockets)
             shares.close()
 
-    return Server(config), listener, public or url
+    return UvicornServer(config), listener, url
 
 
-def _listen(how: ShareServerOptions) -> socket.socket:
-    if not how.remote and not _is_loopback(how.host):
+def _listen(options: ShareServerOptions) -> socket.socket:
+    host, port = options.host, options.port
+    try:
+        is_loopback = host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        is_loopback = False
+    if not options.remote and not is_loopback:
         raise UsageError(
-            f"{how.host} can be reached by others, who could then store what they like here. If that is meant, say "
-            "--allow-remote, and put a server with TLS in front of it"
+            f"{host} can be reached from other machines, and every client may store data here. Use --allow-remote if "
+            "that is intended, behind a reverse proxy with TLS"
         )
-    family = socket.AF_INET6 if ":" in how.host else socket.AF_INET
-    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind((how.host, how.port))
+        listener.bind((host, port))
         listener.listen(128)
     except OSError as error:
         listener.close()
-        reason = error.strerror or error
         option = "--host" if isinstance(error, socket.gaierror) else "--port"
-        raise OpenseshError(f"cannot listen at {how.host} port {how.port}: {reason}; {option} takes another") from None
+        reason = error.strerror or error
+        raise OpenseshError(f"cannot listen on {host} port {port}: {reason}; choose another with {option}") from None
     return listener
 
 
-def _is_loopback(host: str) -> bool:
-    try:
-        return host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
-
-
-def _hosts(host: str, port: int, public: str) -> frozenset[str]:
-    """The names that requests may ask for."""
+def _accepted_hosts(host: str, port: int, public_url: str) -> frozenset[str]:
+    """Return the accepted values of the Host header."""
     names = {"127.0.0.1", "localhost", "[::1]", _bracketed(host).lower()}
-    asked = {f"{name}:{port}" for name in names}
-    if port == 80:
-        asked |= names
-    return frozenset(asked | _public_hosts(public))
+    hosts = {f"{name}:{port}" for name in names} | (names if port == 80 else set[str]())
+    if public_url:
+        parts = urlsplit(public_url)
+        name = _bracketed(parts.hostname or "")
+        # Clients leave out the default port.
+        hosts |= {f"{name}:{parts.port}"} if parts.port else {name, f"{name}:{DEFAULT_PORTS[parts.scheme]}"}
+    return frozenset(hosts)
 
 
-def _public_hosts(public: str) -> set[str]:
-    """The names of the public address: with its port, and without one that goes without saying."""
-    if not public:
-        return set()
-    parts = urlsplit(public)
-    name = _bracketed(parts.hostname or "")
-    return {f"{name}:{parts.port}"} if parts.port else {name, f"{name}:{PORTS[parts.scheme]}"}
-
-
-def _networks(given: str) -> list[str]:
-    """An address or a network, as it is seen by a listener of either family."""
+def _proxy_networks(proxy: str) -> list[str]:
+    """Return an address or a network as IPv4 and IPv6 listeners see it."""
     try:
-        network = ipaddress.ip_network(given)
+        network = ipaddress.ip_network(proxy)
     except ValueError as error:
-        raise UsageError(f"a trusted proxy should be an address or a network: {error}") from None
+        raise UsageError(f"a trusted proxy must be an address or a network: {error}") from None
     if network.version == 6:
         return [str(network)]
     return [str(network), f"::ffff:{network.network_address}/{96 + network.prefixlen}"]

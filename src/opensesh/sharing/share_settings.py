@@ -1,4 +1,4 @@
-"""The terms of sharing: whether, where and how, as the configuration and the environment have it."""
+"""Share settings: whether, where and how to share, from the configuration and the environment."""
 
 from __future__ import annotations
 
@@ -10,95 +10,97 @@ from ..errors import UsageError
 if TYPE_CHECKING:
     from ..config import Config
 
-PUBLIC = "https://opncd.ai"
-"""Where OpenCode shares to if no server is configured."""
-PORTS = {"http": 80, "https": 443}
-"""The port that an address without one means."""
+PUBLIC_SERVER = "https://opncd.ai"
+"""OpenCode's public share server, used when no server is configured."""
+DEFAULT_PORTS = {"http": 80, "https": 443}
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
 class ShareSettings(NamedTuple):
-    """What was agreed on before anything is shared."""
+    """The settings that apply before anything is shared."""
 
     mode: Literal["manual", "auto", "disabled"] = "manual"
-    server: str = PUBLIC
-    named_by: str = ""
-    """Who named the server; empty if nobody did, so that it is OpenCode's public one."""
-    own: bool = False
-    """Whether the user named it. A file that came with the project is not the user."""
+    server: str = PUBLIC_SERVER
+    server_source: str = ""
+    """Where the server was configured; empty for OpenCode's public server, the default."""
+    chosen_by_user: bool = False
+    """Whether the user configured the server. A configuration file of the project does not count."""
     redact: bool = True
-    off: str = ""
-    """Who forbids sharing; empty if nobody does."""
-    unheard: str = ""
-    """The file of the project that wants every session shared, which is for the user to say."""
+    disabled_by: str = ""
+    """The setting that disables sharing; empty if sharing is enabled."""
+    ignored_source: str = ""
+    """The project file whose request to share every session is ignored: only the user may decide that."""
 
     @property
     def automatic(self) -> bool:
-        """Whether new sessions are shared without being asked about one by one."""
-        return self.mode == "auto" and not self.off
+        """Whether new sessions are shared without asking."""
+        return self.mode == "auto" and not self.disabled_by
 
     def check(self) -> None:
-        """:class:`UsageError` if nothing may be shared."""
-        if self.off:
-            raise UsageError(f"sharing is switched off by {self.off}")
+        """Raise :class:`UsageError` if sharing is disabled."""
+        if self.disabled_by:
+            raise UsageError(f"sharing is disabled by {self.disabled_by}")
 
-    def in_words(self) -> str:
-        """Where a share goes, and who can see it there."""
-        if not self.named_by:
+    def describe(self) -> str:
+        """Return where a share goes and who can read it there, as text for the user."""
+        if not self.server_source:
             return f"{self.server}, OpenCode's public server, where everyone who has the link can read it"
-        where = f"{self.server} (named by {self.named_by})"
+        where = f"{self.server} (set by {self.server_source})"
         return where if self.is_private else f"{where}, over a connection that is not encrypted"
 
     @property
     def is_private(self) -> bool:
-        """Whether nobody on the way can read what is sent."""
+        """Whether the connection to the server is encrypted or local."""
         parts = urlsplit(self.server)
         return parts.scheme == "https" or parts.hostname in _LOOPBACK
 
 
-def terms(config: Config) -> ShareSettings:
-    """What a configuration says."""
+def load_share_settings(config: Config) -> ShareSettings:
+    """Return the share settings of a configuration.
+
+    A file of the project can neither turn on automatic sharing nor choose the server for it: opening a repository must
+    not send anything anywhere.
+    """
     flags, settings = config.flags, config.settings
-    off = ""
+    disabled_by = ""
     if flags.disable_share:
-        off = flags.variable("DISABLE_SHARE") or ""
+        disabled_by = flags.variable("DISABLE_SHARE") or ""
     elif settings.share == "disabled":
-        off = _name(config, "share")
-    mode, unheard = settings.share or "manual", ""
-    if mode == "auto" and _is_projects(config, "share"):
-        mode, unheard = "manual", _name(config, "share")
+        disabled_by = _source(config, "share")
+    mode, ignored_source = settings.share or "manual", ""
+    if mode == "auto" and _is_set_by_project(config, "share"):
+        mode, ignored_source = "manual", _source(config, "share")
     if flags.auto_share:
-        mode, unheard = "auto", ""
+        mode, ignored_source = "auto", ""
     url = settings.enterprise.url
-    named_by = _name(config, "enterprise.url") if url else ""
-    own = bool(url) and not _is_projects(config, "enterprise.url")
-    if mode == "auto" and url and not own:  # a project may not say where to send what is sent without asking
-        mode, unheard = "manual", named_by
-    return ShareSettings(mode, address(url) if url else PUBLIC, named_by, own, not flags.share_raw, off, unheard)
+    server_source = _source(config, "enterprise.url") if url else ""
+    chosen_by_user = bool(url) and not _is_set_by_project(config, "enterprise.url")
+    if mode == "auto" and url and not chosen_by_user:
+        mode, ignored_source = "manual", server_source
+    server = normalize_server_url(url) if url else PUBLIC_SERVER
+    return ShareSettings(mode, server, server_source, chosen_by_user, not flags.share_raw, disabled_by, ignored_source)
 
 
-def address(url: str) -> str:
-    """A server's address without a slash at its end, nor a port that goes without saying; :class:`UsageError` for what
-    is none."""
+def normalize_server_url(url: str) -> str:
+    """Return a server's URL without trailing slash and default port; :class:`UsageError` if it is not valid."""
     try:
         parts = urlsplit(url)
         port = parts.port
     except ValueError:
         parts, port = urlsplit(""), None
-    if parts.scheme not in PORTS or not parts.hostname or parts.query or parts.fragment:
-        raise UsageError(f"{url!r} is no address of a share server; it should look like https://share.example.org")
-    if port == PORTS[parts.scheme]:
+    if parts.scheme not in DEFAULT_PORTS or not parts.hostname or parts.query or parts.fragment:
+        raise UsageError(f"{url!r} is not the URL of a share server; expected something like https://share.example.org")
+    if port == DEFAULT_PORTS[parts.scheme]:
         parts = parts._replace(netloc=parts.netloc.rpartition(":")[0])
     return urlunsplit(parts).rstrip("/")
 
 
-def _name(config: Config, path: str) -> str:
+def _source(config: Config, path: str) -> str:
     origin = config.origin(path)
     return str(origin) if origin else "the configuration"
 
 
-def _is_projects(config: Config, path: str) -> bool:
-    """Whether a file that lies in the project sets it, and not the user or who configures the machine."""
+def _is_set_by_project(config: Config, path: str) -> bool:
     from ..config.trust import owner_of
 
     return owner_of(config.origin(path), config) == "project"

@@ -1,6 +1,6 @@
-"""Where a share server keeps what it was given: one SQLite file that only its owner can read.
+"""Storage of a share server: one SQLite file that only its owner can read.
 
-Names never become paths here. Of a secret only a digest is kept, and what is removed is overwritten.
+Share ids never become paths. Only a digest of a secret is stored, and removed data is overwritten.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ ON CONFLICT (share, key) DO UPDATE SET type = excluded.type, data = excluded.dat
 
 
 class ShareLimits(NamedTuple):
-    """How much a server takes, so that nobody can fill its disk."""
+    """How much a server accepts, so that a client cannot fill its disk."""
 
     body: int = 64 << 20
     """Bytes of one request."""
@@ -54,7 +54,7 @@ class ShareLimits(NamedTuple):
 
 
 class HTTPError(Exception):
-    """The store does not do it; ``status`` is how HTTP says so, and ``wait`` in how many seconds to ask again."""
+    """A refused request: its HTTP status, the reason, and after how many seconds to try again (0: not stated)."""
 
     def __init__(self, status: int, reason: str, *, wait: int = 0) -> None:
         super().__init__(reason)
@@ -67,111 +67,109 @@ class ShareStore:
     """The shares of one server. Every method is synchronous and safe to call from several threads."""
 
     def __init__(self, folder: str, limits: ShareLimits | None = None) -> None:
-        """Raises :class:`OSError` or :class:`StoreError` where nothing can be kept in ``folder``."""
+        """Raises :class:`OSError` or :class:`StoreError` if ``folder`` cannot be used."""
         self.limits = limits or ShareLimits()
         os.makedirs(folder, mode=0o700, exist_ok=True)
         path = os.path.join(folder, "shares.db")
         os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))  # SQLite gives its other files the same mode
-        self._turn = threading.Lock()
-        self._held = sqlite3.connect(path, timeout=30, isolation_level=None, check_same_thread=False)
+        self._lock = threading.Lock()
+        self._database = sqlite3.connect(path, timeout=30, isolation_level=None, check_same_thread=False)
         try:
             for pragma in ("journal_mode = WAL", "synchronous = FULL", "secure_delete = ON", "foreign_keys = ON"):
-                self._held.execute(f"PRAGMA {pragma}")
-            self._held.executescript(_SCHEMA)
+                self._database.execute(f"PRAGMA {pragma}")
+            self._database.executescript(_SCHEMA)
         except sqlite3.Error as error:
-            self._held.close()
-            raise StoreError(f"no shares can be kept in {path}: {error}", path=path) from error
+            self._database.close()
+            raise StoreError(f"shares cannot be stored in {path}: {error}", path=path) from error
 
     def create(self, session_id: str) -> tuple[str, str]:
-        """A new share: its name, which nobody can guess, and the secret that changes it."""
-        name, secret = secrets.token_urlsafe(16), secrets.token_urlsafe(32)
+        """Create a share; return its random id and the secret that is needed to change it."""
+        share_id, secret = secrets.token_urlsafe(16), secrets.token_urlsafe(32)
         now = now_ms()
-        with self._change() as held:
-            self._check_room(held)
-            held.execute("INSERT INTO share VALUES (?, ?, ?, ?, ?)", (name, session_id, _digest(secret), now, now))
-        return name, secret
+        with self._transaction() as database:
+            self._check_space()
+            row = (share_id, session_id, _digest(secret), now, now)
+            database.execute("INSERT INTO share VALUES (?, ?, ?, ?, ?)", row)
+        return share_id, secret
 
-    def put(self, name: str, secret: str, items: Sequence[ShareItem]) -> None:
-        """Add items, in place of those with the same keys: all of them or, where they do not fit, none."""
+    def put(self, share_id: str, secret: str, items: Sequence[ShareItem]) -> None:
+        """Store items, replacing those with the same keys: all of them or, if they exceed a limit, none."""
         try:
-            rows = [(name, item.key, item.type, dumps_compact(item.data)) for item in items]
+            rows = [(share_id, item.key, item.type, dumps_compact(item.data)) for item in items]
         except RecordError as error:
             raise HTTPError(400, error.reason) from None
-        with self._change() as held:
-            self._check(held, name, secret)
-            self._check_room(held)
-            held.executemany(_PUT, rows)
-            count, size = held.execute(
-                "SELECT count(*), coalesce(sum(length(data)), 0) FROM item WHERE share = ?", (name,)
+        with self._transaction() as database:
+            self._check_secret(share_id, secret)
+            self._check_space()
+            database.executemany(_PUT, rows)
+            count, size = database.execute(
+                "SELECT count(*), coalesce(sum(length(data)), 0) FROM item WHERE share = ?", (share_id,)
             ).fetchone()
             if size > self.limits.share or count > self.limits.items:
                 raise HTTPError(413, "the share would become too large")
-            held.execute("UPDATE share SET updated = ? WHERE id = ?", (now_ms(), name))
+            database.execute("UPDATE share SET updated = ? WHERE id = ?", (now_ms(), share_id))
 
-    def remove(self, name: str, secret: str) -> None:
-        """Take a share down, and see that its bytes are gone from the disk."""
-        with self._change() as held:
-            self._check(held, name, secret)
-            held.execute("DELETE FROM share WHERE id = ?", (name,))
-        with self._turn:
-            self._held.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    def remove(self, share_id: str, secret: str) -> None:
+        """Delete a share, also its bytes on the disk."""
+        with self._transaction() as database:
+            self._check_secret(share_id, secret)
+            database.execute("DELETE FROM share WHERE id = ?", (share_id,))
+        with self._lock:
+            self._database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
-    def data(self, name: str) -> bytes:
-        """All items of a share, as a JSON array, in the order they first came."""
-        rows = self._rows(name)
-        pieces = (b'{"type":"%s","data":%s}' % (kind.encode(), data) for kind, data in rows)
-        return b"[" + b",".join(pieces) + b"]"
+    def data(self, share_id: str) -> bytes:
+        """Return all items of a share as a JSON array, in the order in which they first arrived."""
+        rows = self._rows(share_id)
+        return b"[" + b",".join(b'{"type":"%s","data":%s}' % (kind.encode(), data) for kind, data in rows) + b"]"
 
-    def items(self, name: str) -> list[ShareItem]:
-        """The same, decoded."""
-        return [ShareItem(kind, loads(data)) for kind, data in self._rows(name)]
+    def items(self, share_id: str) -> list[ShareItem]:
+        """Return all items of a share, decoded."""
+        return [ShareItem(kind, loads(data)) for kind, data in self._rows(share_id)]
 
     def close(self) -> None:
-        """Let go of the file."""
-        with self._turn:
-            self._held.close()
+        """Close the database."""
+        with self._lock:
+            self._database.close()
 
-    def _rows(self, name: str) -> list[tuple[str, bytes]]:
-        with self._turn:
-            if not self._held.execute("SELECT 1 FROM share WHERE id = ?", (name,)).fetchone():
+    def _rows(self, share_id: str) -> list[tuple[str, bytes]]:
+        with self._lock:
+            if not self._database.execute("SELECT 1 FROM share WHERE id = ?", (share_id,)).fetchone():
                 raise HTTPError(404, "there is no such share")
-            return self._held.execute("SELECT type, data FROM item WHERE share = ? ORDER BY number", (name,)).fetchall()
+            query = "SELECT type, data FROM item WHERE share = ? ORDER BY number"
+            return self._database.execute(query, (share_id,)).fetchall()
 
-    def _check(self, held: sqlite3.Connection, name: str, secret: str) -> None:
-        row = held.execute("SELECT digest FROM share WHERE id = ?", (name,)).fetchone()
+    def _check_secret(self, share_id: str, secret: str) -> None:
+        row = self._database.execute("SELECT digest FROM share WHERE id = ?", (share_id,)).fetchone()
         if row is None:
             raise HTTPError(404, "there is no such share")
         if not hmac.compare_digest(row[0], _digest(secret)):
-            raise HTTPError(403, "that is not the secret of this share")
+            raise HTTPError(403, "wrong secret for this share")
 
-    def _check_room(self, held: sqlite3.Connection) -> None:
+    def _check_space(self) -> None:
         pages, size, free = (
-            held.execute(f"PRAGMA {pragma}").fetchone()[0] for pragma in ("page_count", "page_size", "freelist_count")
+            self._database.execute(f"PRAGMA {pragma}").fetchone()[0]
+            for pragma in ("page_count", "page_size", "freelist_count")
         )
         if (pages - free) * size > self.limits.total:
             raise HTTPError(507, "this server is full")
 
     @contextmanager
-    def _change(self) -> Generator[sqlite3.Connection]:
-        with self._turn:
-            self._held.execute("BEGIN IMMEDIATE")
+    def _transaction(self) -> Generator[sqlite3.Connection]:
+        with self._lock:
+            self._database.execute("BEGIN IMMEDIATE")
             try:
-                yield self._held
-                self._held.execute("COMMIT")
-            except sqlite3.OperationalError as error:
-                self._roll_back()
-                log.warning("a share could not be stored: %s", error)
-                full = error.sqlite_errorcode == sqlite3.SQLITE_FULL
-                raise HTTPError(507 if full else 503, f"this server cannot store it: {error}") from error
-            except BaseException:
-                self._roll_back()
+                yield self._database
+                self._database.execute("COMMIT")
+            except BaseException as error:
+                if self._database.in_transaction:  # SQLite rolls back by itself when the disk is full
+                    self._database.execute("ROLLBACK")
+                if isinstance(error, sqlite3.OperationalError):
+                    log.warning("a share could not be stored: %s", error)
+                    full = error.sqlite_errorcode == sqlite3.SQLITE_FULL
+                    raise HTTPError(507 if full else 503, f"this server cannot store it: {error}") from error
                 raise
-
-    def _roll_back(self) -> None:
-        if self._held.in_transaction:  # SQLite rolls back by itself when the disk is full
-            self._held.execute("ROLLBACK")
 
 
 def _digest(secret: str) -> bytes:
-    # A secret of 256 random bits needs no slow digest: there is nothing to guess.
+    # A secret of 256 random bits cannot be guessed, so a fast digest is enough.
     return sha256(secret.encode("utf-8", "surrogatepass")).digest()

@@ -1,8 +1,8 @@
-"""Keeps shares up to date while sessions run: hears of changes on the bus, and sends them a second later.
+"""Keep shares up to date while sessions run: changes are read from the bus and sent about a second later.
 
-What changed is remembered by key, so that ten changes of one thing are sent once, as it is when they are sent. A server
-that does not answer is asked again, ever more patiently; meanwhile changes gather. Whatever could not be sent before
-the end is noted, and a later sharer takes it up.
+Changed records are remembered by key, so ten changes of one record are sent once, in its latest state. While a server
+does not answer, changes collect and are retried with growing delays. What could not be sent before the end is recorded,
+and a later :class:`ShareSync` sends it.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from ..errors import BusyError, OpenseshError, ShareError
 from ..events import Missed, SessionCreated, SessionDeleted
 from ..retry import RetryPolicy
 from ..storage import revocations
-from . import share_records as journal
-from .items import concerned, is_growing, read_key
+from . import share_records
+from .items import changed_key, is_incomplete, read_key
 from .share_service import retry_delay_seconds
 
 if TYPE_CHECKING:
@@ -26,96 +26,94 @@ if TYPE_CHECKING:
 
     from ..bus import Bus, Subscription
     from ..events import Event
-    from ..records import Share
     from ..storage.protocol import Key
-    from .channel import Channel
+    from .client import ShareChannel
     from .items import ShareItem
     from .share_service import ShareService
 
 P = ParamSpec("P")
 log = logging.getLogger("opensesh.sharing")
-_MOMENT = 1.0
-"""Seconds between two tries when the end has come; and for errands that can be run another time."""
+_CLOSING_DELAY_SECONDS = 1.0
+"""The longest delay between two attempts while closing, and how long pending removals may take then."""
 _RETRY = RetryPolicy(initial_delay_ms=1_000, max_delay_ms=60_000)
 
 
 class _SessionQueue:
-    """One session: what of it is new, and the way to its share."""
+    """The unsent changes of one session, and the channel to its share."""
 
     def __init__(self, session_id: str) -> None:
         self.session = session_id
         self.keys: dict[Key, None] = {}
-        self.whole = False
-        """Whether single changes no longer tell what is new."""
-        self.wanted = False
-        """Whether it is to be shared."""
-        self.channel: Channel | None = None
+        self.send_all = False
+        """Whether the changed keys are not sufficient, and the session must be compared as a whole."""
+        self.share_requested = False
+        self.channel: ShareChannel | None = None
         self.failures = 0
         self.behind = False
-        """Whether something may be missing on the server that nobody noted."""
+        """Whether the server may lack changes that were not recorded."""
         self.closed = False
-        """Whether the server will have no more of it."""
+        """Whether updates were given up after an error that a retry would not resolve."""
         self.ready = asyncio.Event()
         self.task: asyncio.Task[None] | None = None
 
-    def note(self, key: Key | None) -> None:
+    def add(self, key: Key | None) -> None:
         if key is None:
-            self.whole = True
+            self.send_all = True
         else:
             self.keys[key] = None
         self.ready.set()
 
     def take(self) -> tuple[dict[Key, None], bool]:
-        taken = self.keys, self.whole
-        self.keys, self.whole = {}, False
+        changes = self.keys, self.send_all
+        self.keys, self.send_all = {}, False
         self.ready.clear()
-        return taken
+        return changes
 
-    def put_back(self, keys: dict[Key, None], whole: bool) -> None:
+    def put_back(self, keys: dict[Key, None], send_all: bool) -> None:
         self.keys = {**keys, **self.keys}
-        self.whole |= whole
+        self.send_all |= send_all
         self.ready.set()
 
 
 class ShareSync:
-    """An async context manager around whatever runs sessions. Leaving it sends what is left, for a while.
+    """An async context manager around a running engine. Leaving it sends what is left, within ``close_timeout``.
 
-    Sessions that are shared, by whomever, are kept up to date; with the terms ``auto``, new root sessions are shared.
-    ``tell`` gets a line for people when a session was shared, or its share could not be kept up to date.
+    Shared sessions are kept up to date; with the setting ``share: auto``, new root sessions are shared. ``notify`` gets
+    a line for the user when a session was shared, or when its share could not be updated.
     """
 
     def __init__(
         self,
-        publisher: ShareService,
+        service: ShareService,
         bus: Bus,
         *,
         delay: float = 1.0,
-        patience: float = 5.0,
+        close_timeout: float = 5.0,
         retry: RetryPolicy = _RETRY,
-        tell: Callable[[str], None] = log.warning,
+        notify: Callable[[str], None] = log.warning,
     ) -> None:
-        """``delay`` is from the first change until it is sent; ``patience`` for what is left at the end. In seconds."""
-        self._publisher = publisher
+        """``delay`` is the time in seconds from the first change until it is sent."""
+        self._service = service
         self._bus = bus
         self._delay = delay
-        self._patience = patience
+        self._close_timeout = close_timeout
         self._retry = retry
-        self._tell = tell
-        self._lines: dict[str, _SessionQueue] = {}
+        self._notify = notify
+        self._queues: dict[str, _SessionQueue] = {}
         self._group = asyncio.TaskGroup()
         self._tasks: set[asyncio.Task[None]] = set()
         self._listener: asyncio.Task[None] | None = None
-        self._errand: asyncio.Task[None] | None = None
+        self._revocation_task: asyncio.Task[None] | None = None
         self._subscription: Subscription | None = None
         self._closing = asyncio.Event()
-        self._removed = asyncio.Event()
+        self._session_removed = asyncio.Event()
 
     async def __aenter__(self) -> ShareSync:
         await self._group.__aenter__()
         self._subscription = self._bus.subscribe()
         self._listener = self._start(self._listen, self._subscription)
-        self._errand = self._group.create_task(_unharmed(self._revoke))
-        self._start(self._take_up)
+        self._revocation_task = self._group.create_task(_logging_errors(self._revoke_pending))
+        self._start(self._resume)
         return self
 
     async def __aexit__(
@@ -125,193 +123,190 @@ class ShareSync:
             if kind is None:
                 await self._finish()
         finally:
-            for task in (*self._tasks, *([self._errand] if self._errand is not None else [])):
+            for task in (*self._tasks, *([self._revocation_task] if self._revocation_task is not None else [])):
                 task.cancel()
             await self._group.__aexit__(None, None, None)
-        for line in self._lines.values():
-            if line.ready.is_set() and (line.wanted or line.channel):
-                what = f"{line.session} is not shared" if line.wanted else f"the share of {line.session} is behind"
-                self._tell(f"{what}; 'opensesh session share {line.session}' tries again")
+        for queue in self._queues.values():
+            if queue.ready.is_set() and (queue.share_requested or queue.channel):
+                state = "is not shared" if queue.share_requested else "is shared, but not up to date"
+                self._notify(f"{queue.session} {state}; retry with 'opensesh session share {queue.session}'")
 
     def share(self, session_id: str) -> None:
-        """Have a session shared, soon; it is told when that is done."""
-        line = self._line(session_id)
-        line.wanted = True
-        line.note(None)
-
-    # -- inside --------------------------------------------------------------------------------------------------------
+        """Request that a session is shared soon; ``notify`` gets its link."""
+        queue = self._queue(session_id)
+        queue.share_requested = True
+        queue.add(None)
 
     async def _finish(self) -> None:
         if self._subscription is not None and self._listener is not None:
             self._subscription.close_after(self._bus.last)
             await asyncio.wait([self._listener])
         self._closing.set()
-        self._removed.set()
-        deadline = time.monotonic() + self._patience
-        while self._tasks and (left := deadline - time.monotonic()) > 0:
-            await asyncio.wait(self._tasks, timeout=left)  # a task may start others
-        if self._errand is not None:
-            await asyncio.wait([self._errand], timeout=_MOMENT)
+        self._session_removed.set()
+        deadline = time.monotonic() + self._close_timeout
+        while self._tasks and (remaining := deadline - time.monotonic()) > 0:
+            await asyncio.wait(self._tasks, timeout=remaining)  # a task may start others
+        if self._revocation_task is not None:
+            await asyncio.wait([self._revocation_task], timeout=_CLOSING_DELAY_SECONDS)
 
-    def _start(self, work: Callable[P, Awaitable[None]], *given: P.args, **named: P.kwargs) -> asyncio.Task[None]:
-        task = self._group.create_task(_unharmed(work, *given, **named))
+    def _start(self, work: Callable[P, Awaitable[None]], *args: P.args, **kwargs: P.kwargs) -> asyncio.Task[None]:
+        task = self._group.create_task(_logging_errors(work, *args, **kwargs))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
 
-    async def _listen(self, heard: Subscription) -> None:
-        async for envelope in heard:
-            self._hear(envelope.event)
+    async def _listen(self, subscription: Subscription) -> None:
+        async for envelope in subscription:
+            self._on_event(envelope.event)
 
-    def _hear(self, event: Event) -> None:
+    def _on_event(self, event: Event) -> None:
         if isinstance(event, Missed):
-            self._start(self._take_up, True)
+            self._start(self._resume, True)
         elif isinstance(event, SessionDeleted):
-            self._removed.set()
+            self._session_removed.set()
         elif isinstance(event, SessionCreated):
-            if self._publisher.terms.automatic and not event.info.get("parentID"):
+            if self._service.settings.automatic and not event.info.get("parentID"):
                 self.share(event.info["id"])
-        elif (found := concerned(event)) is not None:
-            self._line(found[0]).note(found[1])
+        elif (change := changed_key(event)) is not None:
+            self._queue(change[0]).add(change[1])
 
-    def _line(self, session_id: str) -> _SessionQueue:
-        line = self._lines.setdefault(session_id, _SessionQueue(session_id))
-        if line.task is None or line.task.done():
-            line.task = self._start(self._tend, line)
-        return line
+    def _queue(self, session_id: str) -> _SessionQueue:
+        queue = self._queues.setdefault(session_id, _SessionQueue(session_id))
+        if queue.task is None or queue.task.done():
+            queue.task = self._start(self._process, queue)
+        return queue
 
-    async def _tend(self, line: _SessionQueue) -> None:
-        while await self._is_ready(line):
-            await self._pause(self._delay)
-            await self._flush(line)
+    async def _process(self, queue: _SessionQueue) -> None:
+        """Send the changes of a session as they come, until closing."""
+        while True:
+            if not queue.ready.is_set() and not self._closing.is_set():
+                async with asyncio.TaskGroup() as group:
+                    waits = [group.create_task(event.wait()) for event in (queue.ready, self._closing)]
+                    await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+                    for wait in waits:
+                        wait.cancel()
+            if not queue.ready.is_set():
+                return
+            await self._sleep_unless_closing(self._delay)
+            await self._flush(queue)
 
-    async def _is_ready(self, line: _SessionQueue) -> bool:
-        """Wait for something to send; whether there is."""
-        if not line.ready.is_set() and not self._closing.is_set():
-            async with asyncio.TaskGroup() as either:
-                waiting = [either.create_task(event.wait()) for event in (line.ready, self._closing)]
-                await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
-                for each in waiting:
-                    each.cancel()
-        return line.ready.is_set()
-
-    async def _pause(self, seconds: float) -> None:
-        """Wait, but not once there is an end to come to."""
+    async def _sleep_unless_closing(self, seconds: float) -> None:
         try:
             async with asyncio.timeout(seconds):
                 await self._closing.wait()
         except TimeoutError:
             return
 
-    async def _flush(self, line: _SessionQueue) -> None:
-        keys, whole = line.take()
+    async def _flush(self, queue: _SessionQueue) -> None:
+        keys, send_all = queue.take()
         try:
-            channel = await self._reach(line)
+            channel = await self._open_channel(queue)
             if channel is not None:
-                await self._send(line, channel, None if whole or line.behind else keys)
-            line.failures, line.behind = 0, False
+                await self._send(queue, channel, None if send_all or queue.behind else keys)
+            queue.failures, queue.behind = 0, False
         except asyncio.CancelledError:
-            line.put_back(keys, whole)
+            queue.put_back(keys, send_all)
             raise
         except (ShareError, BusyError) as error:
             if isinstance(error, ShareError) and not error.retryable:
-                self._give_up(line, error)
+                self._give_up(queue, error)
                 return
-            line.put_back(keys, whole)
-            await self._wait_for_server(line, error)
+            queue.put_back(keys, send_all)
+            await self._back_off(queue, error)
         except OpenseshError as error:
-            self._give_up(line, error)
+            self._give_up(queue, error)
 
-    async def _wait_for_server(self, line: _SessionQueue, error: ShareError | BusyError) -> None:
-        line.failures += 1
-        line.behind = True
-        if line.failures == 3:
-            self._tell(f"the share of {line.session} waits for its server: {error.message}")
-        wait = retry_delay_seconds(self._retry, line.failures, error)
+    async def _back_off(self, queue: _SessionQueue, error: ShareError | BusyError) -> None:
+        queue.failures += 1
+        queue.behind = True
+        if queue.failures == 3:
+            self._notify(f"the share of {queue.session} is waiting for its server: {error.message}")
+        wait = retry_delay_seconds(self._retry, queue.failures, error)
         if self._closing.is_set():
-            await asyncio.sleep(min(wait, _MOMENT))
+            await asyncio.sleep(min(wait, _CLOSING_DELAY_SECONDS))
         else:
-            await self._pause(wait)
+            await self._sleep_unless_closing(wait)
 
-    async def _reach(self, line: _SessionQueue) -> Channel | None:
-        """The way to a session's share; ``None`` if there is no share, or none that is to stay."""
-        publisher = self._publisher
-        share = None if line.closed else await asyncio.to_thread(publisher.find, line.session)
-        if share is not None and revocations.is_waiting(line.session, share):
+    async def _open_channel(self, queue: _SessionQueue) -> ShareChannel | None:
+        """Return a channel to a session's share; ``None`` if the session is not shared or is being unshared."""
+        service = self._service
+        share = None if queue.closed else await asyncio.to_thread(service.find, queue.session)
+        if share is not None and revocations.is_waiting(queue.session, share):
             share = None
-        if share is None and line.wanted:
-            share, is_new = await publisher.create(line.session)
+        if share is None and queue.share_requested:
+            share, is_new = await service.create(queue.session)
             if is_new:
-                self._tell(f"shared at {share.url}")
-        line.wanted = False
+                self._notify(f"shared at {share.url}")
+        queue.share_requested = False
+        channel = queue.channel
         if share is None:
-            line.channel = None
-        elif not await asyncio.to_thread(self._is_good, line, share):
-            line.channel = await publisher.channel(line.session, share)
-            line.behind = True  # what a process that ended did not send is found now
-        return line.channel
+            queue.channel = None
+        elif (
+            channel is None
+            or channel.share.id != share.id
+            or not await asyncio.to_thread(service.is_current, queue.session, channel)
+        ):
+            queue.channel = await service.channel(queue.session, share)
+            queue.behind = True  # also sends what a process that ended did not
+        return queue.channel
 
-    def _is_good(self, line: _SessionQueue, share: Share) -> bool:
-        """Whether a line has a way to this share, on the terms that hold now."""
-        channel = line.channel
-        if channel is None or channel.share.id != share.id:
-            return False
-        return self._publisher.is_as_agreed(line.session, channel)
-
-    async def _send(self, line: _SessionQueue, channel: Channel, keys: dict[Key, None] | None) -> None:
-        """Send what is under these keys; everything, if single keys no longer tell."""
-        found = None if keys is None else await asyncio.to_thread(self._read, keys)
-        if found is None:
-            await self._publisher.update(line.session, channel, running=True)
+    async def _send(self, queue: _SessionQueue, channel: ShareChannel, keys: dict[Key, None] | None) -> None:
+        """Send the records with these keys; the whole session without keys, or if one of the records is gone."""
+        items = None if keys is None else await asyncio.to_thread(self._read, keys)
+        if items is None:
+            await self._service.update(queue.session, channel, running=True)
         else:
-            await asyncio.to_thread(journal.mark, line.session, unsent=True)
-            await channel.send(found)
-            await asyncio.to_thread(journal.mark, line.session, unsent=False)
+            await asyncio.to_thread(share_records.mark, queue.session, unsent=True)
+            await channel.send(items)
+            await asyncio.to_thread(share_records.mark, queue.session, unsent=False)
         for key in channel.too_large:
-            self._tell(f"{key} of {line.session} is too large for the server, and is not shared")
+            self._notify(f"{key} of {queue.session} is too large for the server and is not shared")
         channel.too_large.clear()
 
     def _read(self, keys: dict[Key, None]) -> list[ShareItem] | None:
-        """What is stored under these keys by now; ``None`` if some of it is gone."""
-        items = [read_key(self._publisher.sessions, key) for key in keys]
-        found = [item for item in items if item is not None]
-        if len(found) < len(items):
-            return None
-        return [item for item in found if item.type != "part" or not is_growing(item.data)]
+        items: list[ShareItem] = []
+        for key in keys:
+            item = read_key(self._service.sessions, key)
+            if item is None:
+                return None
+            if item.type != "part" or not is_incomplete(item.data):
+                items.append(item)
+        return items
 
-    def _give_up(self, line: _SessionQueue, error: OpenseshError) -> None:
-        line.closed, line.wanted, line.channel = True, False, None
-        gone = isinstance(error, ShareError) and error.is_gone
-        why = "its server holds it no longer; 'opensesh session unshare' forgets it" if gone else error.message
-        self._tell(f"the share of {line.session} is not kept up to date: {why}")
+    def _give_up(self, queue: _SessionQueue, error: OpenseshError) -> None:
+        queue.closed, queue.share_requested, queue.channel = True, False, None
+        reason = error.message
+        if isinstance(error, ShareError) and error.is_gone:
+            reason = f"its server no longer has it; 'opensesh session unshare {queue.session}' removes the link"
+        self._notify(f"the share of {queue.session} is not updated any more: {reason}")
 
-    async def _revoke(self) -> None:
-        """Take down what is to go: at the beginning, and when a session was removed."""
-        store = self._publisher.sessions.store
+    async def _revoke_pending(self) -> None:
+        """Remove shares whose removal is pending: at the start, and whenever a session was removed."""
+        store = self._service.sessions.store
         while True:
-            waiting = await asyncio.to_thread(lambda: any(True for _ in revocations.waiting(store)))
-            if waiting and not self._publisher.terms.off:
-                for each in await self._publisher.retry():
-                    if each.error:
-                        log.info("%s still stands: %s", each.url, each.error)
+            pending = await asyncio.to_thread(lambda: any(True for _ in revocations.waiting(store)))
+            if pending and not self._service.settings.disabled_by:
+                for result in await self._service.retry():
+                    if result.error:
+                        log.info("%s could not be removed: %s", result.url, result.error)
             if self._closing.is_set():
                 return
-            await self._removed.wait()
-            self._removed.clear()
+            await self._session_removed.wait()
+            self._session_removed.clear()
 
-    async def _take_up(self, everything: bool = False) -> None:
-        """Send what an earlier sharer of this store could not; or look after every share of it."""
-        if self._publisher.terms.off:
+    async def _resume(self, every_share: bool = False) -> None:
+        """Queue the shares of this store that have unsent changes, or every share."""
+        if self._service.settings.disabled_by:
             return
-        place = self._publisher.sessions.store.place
-        for each in await asyncio.to_thread(lambda: list(journal.standing())):
-            if each.store == place and (each.unsent or everything):
-                self._line(each.session).note(None)
+        place = self._service.sessions.store.place
+        for record in await asyncio.to_thread(lambda: list(share_records.list_all())):
+            if record.store == place and (record.unsent or every_share):
+                self._queue(record.session).add(None)
 
 
-async def _unharmed(work: Callable[P, Awaitable[None]], *given: P.args, **named: P.kwargs) -> None:
-    """Sharing may fail; what is shared must not fail with it."""
+async def _logging_errors(work: Callable[P, Awaitable[None]], *args: P.args, **kwargs: P.kwargs) -> None:
+    """Run ``work``; an error is logged and must not end the run whose sessions are shared."""
     try:
-        await work(*given, **named)
+        await work(*args, **kwargs)
     except Exception:
-        log.exception("sharing broke off")
+        log.exception("sharing failed")

@@ -1,4 +1,7 @@
-"""The forms a session can leave in: one a module, each turning a session into pieces of bytes as it is read."""
+"""Export formats: one class a format, each turning a session into chunks of bytes while it is read.
+
+To add a format, write a class with the attributes of :class:`Format` and add it to :data:`FORMATS`.
+"""
 
 from __future__ import annotations
 
@@ -15,68 +18,63 @@ if TYPE_CHECKING:
 
 
 class ExportedSession(NamedTuple):
-    """A session on its way out. The messages can be gone through once."""
+    """A session to be exported. Its messages and children can be iterated once."""
 
     id: str
-    """As it is filed."""
+    """The id under which it is stored."""
     project: str
-    """The project it is filed under."""
+    """The project under which it is stored."""
     info: Document
     messages: Iterable[StoredMessage]
     children: Iterable[ExportedSession] = ()
-    """Its subagents' sessions, if they are to appear inside of it."""
+    """The sessions of its subagents, if the format includes them."""
 
 
 class Format(Protocol):
-    """What a form offers."""
+    """An export format."""
 
     suffix: str
-    """Of a file that holds one session."""
-    together: tuple[bytes, bytes, bytes] | None
-    """What stands before, between and after several sessions in one file; ``None`` if a file holds just one."""
+    """The file name suffix of a file with one session."""
+    delimiters: tuple[bytes, bytes, bytes] | None
+    """What to write before, between and after several sessions in one file; ``None`` if a file holds only one."""
     nests: bool
-    """Whether subagents' sessions appear inside of the one that started them."""
-    reads: frozenset[str] | None
-    """The types of the parts it looks at; ``None`` for all. No other is cleaned, or counted as cleaned."""
+    """Whether subagent sessions are included in the session that started them."""
+    part_types: frozenset[str] | None
+    """The types of the parts that it uses; ``None`` for all. Others are neither redacted nor counted as redacted."""
 
-    def pieces(self, session: ExportedSession) -> Iterator[bytes]:
-        """One session, a piece at a time."""
+    def chunks(self, session: ExportedSession) -> Iterator[bytes]:
+        """Render one session, a chunk at a time."""
         ...
 
 
 class FormatOptions(NamedTuple):
-    """What a form may be asked."""
+    """Options of the formats; a format ignores those that do not apply to it."""
 
     tools: str = ""
-    """``skip`` tool calls, or give a ``summary`` of each in a line; otherwise as the form does by itself."""
+    """How to export tool calls: ``skip``, ``summary`` (one line each), or empty for the format's default."""
     reasoning: bool = True
-    """Whether to tell what the model thought, where the form leaves a choice."""
     utc: bool = False
     indexed: bool = False
-    """Whether it lies in a folder with others, and an index that leads to them all."""
+    """Whether the file is in a folder with an index page, to link to it."""
 
 
 FORMATS = {
-    "jsonl": ("jsonl", "JsonlFormat", "one line a session: prompts, answers, thoughts and tokens"),
-    "json": ("opencode", "JsonFormat", "as OpenCode exports it, records as stored; loses nothing"),
-    "opencode": (
-        "opencode",
-        "ImportableFormat",
-        "the same, filled in until the newest OpenCode imports it",
-    ),
-    "markdown": ("markdown", "MarkdownFormat", "to read, in Markdown"),
-    "html": ("html_page", "HtmlFormat", "a page a session, with an index; to read, search and print"),
-    "prompts": ("prompts", "PromptsFormat", "what was asked, nothing else"),
-    "hf": ("traces", "TracesFormat", "Hugging Face's session trace format"),
+    "jsonl": ("jsonl", "JsonlFormat", "one line a session: prompts, answers, reasoning and tokens"),
+    "json": ("opencode", "JsonFormat", "OpenCode's export, records as stored; lossless"),
+    "opencode": ("opencode", "ImportableFormat", "the same, completed so that the newest OpenCode imports it"),
+    "markdown": ("markdown", "MarkdownFormat", "a Markdown document to read"),
+    "html": ("html_page", "HtmlFormat", "one HTML page a session, with an index; to read, search and print"),
+    "prompts": ("markdown", "PromptsFormat", "only the prompts, as text"),
+    "hf": ("jsonl", "TracesFormat", "Hugging Face's session trace format"),
     "parquet": ("parquet", "ParquetFormat", "a table of all parts, for analysis"),
 }
-"""By name: the module, the class, and what it is."""
+"""By name: the module, the class, and a description."""
 
 
 def find_format(name: str, options: FormatOptions | None = None) -> Format:
-    """The form of that name."""
+    """Return the format of that name."""
     try:
-        module, kind, _ = FORMATS[name]
+        module, class_name, _ = FORMATS[name]
     except KeyError:
-        raise UsageError(f"there is no format {name!r}; there are: {', '.join(FORMATS)}") from None
-    return cast("Format", getattr(import_module(f".{module}", __name__), kind)(options or FormatOptions()))
+        raise UsageError(f"unknown format {name!r}; available: {', '.join(FORMATS)}") from None
+    return cast("Format", getattr(import_module(f".{module}", __name__), class_name)(options or FormatOptions()))

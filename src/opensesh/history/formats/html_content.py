@@ -1,7 +1,7 @@
-"""Words as HTML: the Markdown that models write, diffs in colour, and nothing that could do harm.
+"""Safe HTML from session content: Markdown, diffs and image URLs.
 
 Everything is escaped before it is marked up, so no character of a session can become a tag, an attribute or a script.
-Links lead to ``http``, ``https`` and ``mailto`` only.
+Only ``http``, ``https`` and ``mailto`` links become links.
 """
 
 from __future__ import annotations
@@ -32,27 +32,24 @@ _SAFE_LINK = re.compile(r"(?:https?://|mailto:)", re.IGNORECASE)
 _IMAGE = re.compile(r"data:image/(?:png|jpe?g|gif|webp);base64,[A-Za-z0-9+/=\s]+")
 
 
-def rendered(text: str) -> Markup:
-    """Markdown as HTML: headings, lists, quotes, code, tables, emphasis, links. What is not understood stays as it
-    is."""
+def markdown_html(text: str) -> Markup:
+    """Render Markdown: headings, lists, quotes, code, tables, emphasis, links. Everything else stays as it is."""
     return Markup("\n").join(_blocks(text.splitlines()))
 
 
-def coloured(diff: str) -> Markup:
-    """A unified diff with a class for each line."""
-    lines = [Markup('<span class="{}">{}</span>').format(_diff_class(line), line) for line in diff.splitlines()]
+def diff_html(diff: str) -> Markup:
+    """Render a unified diff, with a CSS class for each line."""
+    lines: list[Markup] = []
+    for line in diff.splitlines():
+        is_header = line.startswith(("+++", "---", "Index:", "===", "diff "))
+        kind = "head" if is_header else {"+": "add", "-": "del", "@": "hunk"}.get(line[:1], "same")
+        lines.append(Markup('<span class="{}">{}</span>').format(kind, line))
     return Markup("\n").join(lines)
 
 
 def image_url(url: str) -> str:
-    """The address of a picture that may be shown; empty for everything else."""
+    """Return the URL if it is an embedded image of a safe type, else an empty string."""
     return url if _IMAGE.fullmatch(url) else ""
-
-
-def _diff_class(line: str) -> str:
-    if line.startswith(("+++", "---", "Index:", "===", "diff ")):
-        return "head"
-    return {"+": "add", "-": "del", "@": "hunk"}.get(line[:1], "same")
 
 
 def _blocks(lines: list[str]) -> Iterator[Markup]:
@@ -83,16 +80,16 @@ def _code(lines: list[str], start: int, fence: re.Match[str]) -> tuple[Markup, i
     while end < len(lines) and not lines[end].strip().startswith(mark):
         end += 1
     body = "\n".join(lines[start + 1 : end])
-    inner = coloured(body) if language in ("diff", "patch") else escape(body)
+    inner = diff_html(body) if language in ("diff", "patch") else escape(body)
     return Markup('<pre class="code">{}</pre>').format(inner), end + 1
 
 
 def _quote(lines: list[str], start: int) -> tuple[Markup, int]:
     end, inner = start, list[str]()
-    while end < len(lines) and (found := _QUOTE.match(lines[end])):
-        inner.append(found[1])
+    while end < len(lines) and (line := _QUOTE.match(lines[end])):
+        inner.append(line[1])
         end += 1
-    # One level is enough to read by, and a thousand would be a way to exhaust us.
+    # Nested quotes become one level: thousands of levels would exhaust the stack.
     text = Markup("<br>").join(_inline(line.lstrip("> ")) for line in inner)
     return Markup("<blockquote>{}</blockquote>").format(text), end
 
@@ -100,13 +97,13 @@ def _quote(lines: list[str], start: int) -> tuple[Markup, int]:
 def _list(lines: list[str], start: int) -> tuple[Markup, int]:
     end, items = start, list[Markup]()
     numbered = bool((_ITEM.fullmatch(lines[start]) or [None, None])[1])
-    while end < len(lines) and (found := _ITEM.fullmatch(lines[end])):
+    while end < len(lines) and (item := _ITEM.fullmatch(lines[end])):
         depth = min((len(lines[end]) - len(lines[end].lstrip())) // 2, 4)
-        value = Markup(' value="{}"').format(found[1]) if found[1] and numbered else Markup("")
-        items.append(Markup('<li class="d{}"{}>{}</li>').format(depth, value, _inline(found[2])))
+        value = Markup(' value="{}"').format(item[1]) if item[1] and numbered else Markup("")
+        items.append(Markup('<li class="d{}"{}>{}</li>').format(depth, value, _inline(item[2])))
         end += 1
-    whole = Markup("<ol>{}</ol>") if numbered else Markup("<ul>{}</ul>")
-    return whole.format(Markup("").join(items)), end
+    template = Markup("<ol>{}</ol>") if numbered else Markup("<ul>{}</ul>")
+    return template.format(Markup("").join(items)), end
 
 
 def _begins_table(lines: list[str], start: int) -> bool:
@@ -123,12 +120,12 @@ def _table(lines: list[str], start: int) -> tuple[Markup, int]:
     return Markup('<div class="wide"><table>{}\n{}</table></div>').format(head, body), end
 
 
-def _row(line: str, sides: list[bool], shape: Markup) -> Markup:
-    """A row of cells, as many as there are columns; those of numbers to the right."""
+def _row(line: str, sides: list[bool], template: Markup) -> Markup:
+    """Render a table row, padded or cut to the number of columns; ``sides`` says which are aligned right."""
     cells = [*_cells(line), *[""] * len(sides)][: len(sides)]
     right = Markup(' class="number"')
-    made = [shape.format(right if side else "", _inline(cell)) for cell, side in zip(cells, sides, strict=True)]
-    return Markup("<tr>{}</tr>").format(Markup("").join(made))
+    rendered = [template.format(right if side else "", _inline(cell)) for cell, side in zip(cells, sides, strict=True)]
+    return Markup("<tr>{}</tr>").format(Markup("").join(rendered))
 
 
 def _cells(line: str) -> list[str]:
@@ -154,26 +151,26 @@ def _begins_block(lines: list[str], start: int) -> bool:
 
 def _inline(text: str) -> Markup:
     pieces, position = list[Markup](), 0
-    for found in _INLINE.finditer(text):
-        pieces += [escape(text[position : found.start()]), _marked(found)]
-        position = found.end()
+    for match in _INLINE.finditer(text):
+        pieces += [escape(text[position : match.start()]), _inline_element(match)]
+        position = match.end()
     return Markup("").join([*pieces, escape(text[position:])])
 
 
-def _marked(found: re.Match[str]) -> Markup:
-    match found.lastgroup:
+def _inline_element(element: re.Match[str]) -> Markup:
+    match element.lastgroup:
         case "code":
-            return Markup("<code>{}</code>").format(found["code"].strip() or found["code"])
-        case "href" if _SAFE_LINK.match(found["href"]):
-            return _link(found["href"], found["label"])
+            return Markup("<code>{}</code>").format(element["code"].strip() or element["code"])
+        case "href" if _SAFE_LINK.match(element["href"]):
+            return _link(element["href"], element["label"])
         case "bare":
-            return _link(found["bare"], found["bare"])
+            return _link(element["bare"], element["bare"])
         case "bold":
-            return Markup("<strong>{}</strong>").format(found["bold"])
+            return Markup("<strong>{}</strong>").format(element["bold"])
         case "italic":
-            return Markup("<em>{}</em>").format(found["italic"])
+            return Markup("<em>{}</em>").format(element["italic"])
         case _:
-            return escape(found[0])
+            return escape(element[0])
 
 
 def _link(href: str, label: str) -> Markup:

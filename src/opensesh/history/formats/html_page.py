@@ -1,7 +1,7 @@
-"""A session as one page that needs nothing else: no file, no network, no script but its own few lines.
+"""HTML format: a session as one self-contained page, without other files, network access or foreign scripts.
 
-The page forbids everything it does not bring along (see the policy in its head): a script that came with a session
-would not run even if it were written into the page unescaped, which it is not.
+The content security policy of a page allows only its own script. All session content is escaped as well; without the
+escaping a script in a session would still not run.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import os
 from base64 import b64encode
 from functools import cache
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
@@ -18,7 +18,7 @@ from ...records import as_object, dumps
 from ..formatting import text, when
 from ..stats.money import dollars, units
 from ..transcript import ReasoningBlock, TextBlock, ToolBlock
-from .turns import Child, Image, Note, turns, who
+from .blocks import ChildBlock, ImageBlock, NoteBlock, agent_and_model, display_messages
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -28,37 +28,37 @@ if TYPE_CHECKING:
     from ...records import Document
     from ..transcript import TranscriptMessage
     from . import ExportedSession, FormatOptions
-    from .turns import Piece
+    from .blocks import DisplayBlock
 
 _NOTE = "Exported by opensesh. This page holds everything it shows and asks nothing of the network."
-_LONGEST_PROMPT = 200
+_MAX_PROMPT_LENGTH = 200
 _FOLDER = os.path.join(os.path.dirname(__file__), "page")
 
 
 class HtmlFormat:
-    """A page a session."""
+    """One page a session."""
 
     suffix = ".html"
-    together = None
+    delimiters = None
     nests = True
-    reads = None
+    part_types = None
 
     def __init__(self, options: FormatOptions, *, note: str = _NOTE, user: str = "You") -> None:
-        """``note`` is what the foot of the page says, ``user`` what it calls whoever prompted."""
+        """``note`` is the footer of the page, ``user`` the name it shows for the user."""
         self._options = options
         self._note = note
         self._user = user
 
-    def pieces(self, session: ExportedSession) -> Iterator[bytes]:
-        """One page, a piece at a time."""
-        parts = {
+    def chunks(self, session: ExportedSession) -> Iterator[bytes]:
+        """Render one page, a chunk at a time."""
+        variables = {
             "page": self._page(session),
             "policy": page_policy(),
             "note": self._note,
             "indexed": self._options.indexed,
         }
-        for piece in _template("session.html").generate(parts):
-            yield piece.encode(errors="replace")
+        for chunk in _environment().get_template("session.html.j2").generate(variables):
+            yield chunk.encode(errors="replace")
 
     def _page(self, session: ExportedSession) -> Document:
         info = session.info
@@ -69,46 +69,46 @@ class HtmlFormat:
             "directory": text(info, "directory"),
             "created": when(time.get("created"), utc=self._options.utc),
             "updated": when(time.get("updated"), utc=self._options.utc),
-            "turns": (self._turn(turn, pieces) for turn, pieces in turns(session, self._options)),
+            "turns": (self._message(message, blocks) for message, blocks in display_messages(session, self._options)),
         }
 
-    def _turn(self, turn: TranscriptMessage, pieces: list[Piece]) -> Document:
+    def _message(self, message: TranscriptMessage, blocks: list[DisplayBlock]) -> Document:
         return {
-            "id": turn.id,
-            "role": "prompt" if turn.role == "user" else "answer",
-            "who": self._user if turn.role == "user" else who(turn),
-            "when": when(turn.created or None, utc=self._options.utc),
-            "blocks": [self._block(piece) for piece in pieces],
-            "failure": turn.failure,
-            "cost": f"${turn.cost:.4f}" if turn.cost else "",
+            "id": message.id,
+            "role": "prompt" if message.role == "user" else "answer",
+            "who": self._user if message.role == "user" else agent_and_model(message),
+            "when": when(message.created or None, utc=self._options.utc),
+            "blocks": [self._block(block) for block in blocks],
+            "failure": message.failure,
+            "cost": f"${message.cost:.4f}" if message.cost else "",
         }
 
-    def _block(self, piece: Piece) -> Document:
-        from .html_content import coloured, image_url, rendered
+    def _block(self, block: DisplayBlock) -> Document:
+        from .html_content import diff_html, image_url, markdown_html  # markupsafe: only pages need it
 
-        match piece:
-            case TextBlock(text=words):
-                return {"kind": "text", "html": rendered(words)}
-            case ReasoningBlock(text=words):
-                return {"kind": "thought", "text": words}
-            case Note(text=words):
-                return {"kind": "note", "text": words}
-            case Image(name=name, url=url):
+        match block:
+            case TextBlock(text=content):
+                return {"kind": "text", "html": markdown_html(content)}
+            case ReasoningBlock(text=content):
+                return {"kind": "thought", "text": content}
+            case NoteBlock(text=content):
+                return {"kind": "note", "text": content}
+            case ImageBlock(name=name, url=url):
                 safe = image_url(url)
                 return {"kind": "image", "name": name, "url": safe} if safe else {"kind": "note", "text": name}
             case ToolBlock():
                 return {
                     "kind": "tool",
-                    "call": piece,
-                    "diff": coloured(piece.diff) if piece.diff else "",
-                    "input": piece.todos or (dumps(piece.input).decode(errors="replace") if piece.input else ""),
+                    "call": block,
+                    "diff": diff_html(block.diff) if block.diff else "",
+                    "input": block.todos or (dumps(block.input).decode(errors="replace") if block.input else ""),
                 }
-            case Child(session=session):
+            case ChildBlock(session=session):
                 return {"kind": "child", "page": self._page(session)}
 
 
 class IndexEntry(Struct, kw_only=True):
-    """What the index shows of a session."""
+    """The entry of a session in the index page."""
 
     file: str
     id: str
@@ -119,29 +119,28 @@ class IndexEntry(Struct, kw_only=True):
     cost: int = 0
     """In units of :mod:`opensesh.history.stats.money`."""
     prompt: str = ""
-    """How the first prompt begins."""
+    """The beginning of the first prompt."""
 
     def count(self, info: Document, parts: Iterable[Document]) -> None:
-        """Take a message into account as it goes by."""
+        """Add a message to the entry while it is exported."""
         self.messages += 1
         cost = info.get("cost")
         self.cost += units(cost) if isinstance(cost, (int, float)) else 0
         if not self.prompt and info.get("role") == "user":
-            words = (text(part, "text") for part in parts if part.get("type") == "text" and not part.get("synthetic"))
-            self.prompt = _beginning(" ".join(" ".join(words).split()))
+            texts = (text(part, "text") for part in parts if part.get("type") == "text" and not part.get("synthetic"))
+            self.prompt = _shortened(" ".join(" ".join(texts).split()))
 
 
-def _beginning(words: str) -> str:
-    """How a text begins, up to a word's end if there is one near."""
-    if len(words) <= _LONGEST_PROMPT:
-        return words
-    cut = words[:_LONGEST_PROMPT]
-    space = cut.rfind(" ", _LONGEST_PROMPT - 40)
+def _shortened(prompt: str) -> str:
+    if len(prompt) <= _MAX_PROMPT_LENGTH:
+        return prompt
+    cut = prompt[:_MAX_PROMPT_LENGTH]
+    space = cut.rfind(" ", _MAX_PROMPT_LENGTH - 40)  # at the end of a word, if one ends nearby
     return f"{cut[:space] if space > 0 else cut}…"
 
 
 def index_page(entries: Iterable[IndexEntry], *, utc: bool = False) -> Iterator[bytes]:
-    """The page that leads to the others, newest first."""
+    """Render the index page, newest sessions first."""
     rows = [
         {
             "file": entry.file,
@@ -154,17 +153,13 @@ def index_page(entries: Iterable[IndexEntry], *, utc: bool = False) -> Iterator[
         }
         for entry in sorted(entries, key=lambda entry: (-entry.updated, entry.id))
     ]
-    for piece in _template("index.html").generate(rows=rows, policy=page_policy()):
-        yield piece.encode(errors="replace")
-
-
-def _template(name: str) -> Any:
-    return _environment().get_template(f"{name}.j2")
+    for chunk in _environment().get_template("index.html.j2").generate(rows=rows, policy=page_policy()):
+        yield chunk.encode(errors="replace")
 
 
 @cache
 def _environment() -> Environment:
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined  # slow to import
 
     return Environment(
         loader=FileSystemLoader(_FOLDER),
@@ -178,7 +173,7 @@ def _environment() -> Environment:
 
 @cache
 def page_policy() -> str:
-    """What a page may do: show pictures it holds, and run the one script it was given."""
+    """Return the content security policy of a page: embedded images, and the one script of the page."""
     script = _environment().get_template("page.js").render()
     digest = b64encode(sha256(script.encode()).digest()).decode()
     return (

@@ -1,9 +1,18 @@
-"""One line a session: its prompts and answers with thoughts and tokens, for those who study conversations.
+"""JSON Lines formats: conversations, and Hugging Face's session traces.
 
-The fields, in this order: ``session_id``, ``project_hash``, ``start_time``, ``last_updated``, ``source``, ``messages``;
-of each message ``role``, ``timestamp``, ``model``, ``content``, ``thoughts``, ``tokens``; of each thought ``subject``,
-``description``, ``timestamp``. Times are ISO 8601 in UTC. ``content`` is all text of the message, one part behind the
-other; what a message does not have is ``null``. Not lossless: tools, files and structure stay behind.
+:class:`JsonlFormat` writes one line a session. The fields, in this order: ``session_id``, ``project_hash``,
+``start_time``, ``last_updated``, ``source``, ``messages``; of each message ``role``, ``timestamp``, ``model``,
+``content``, ``thoughts``, ``tokens``; of each thought ``subject``, ``description``, ``timestamp``. Times are ISO 8601
+in UTC. ``content`` is all text of the message, concatenated; missing values are ``null``. Not lossless: tools, files
+and structure are not exported.
+
+:class:`TracesFormat` writes Hugging Face's Session Trace Simple Format, for the trace viewer of the Hub: a header line,
+then a line a message. Of the session it has ``id``, ``name`` (the title), ``harness`` (``opencode``) and, as metadata
+that the Hub ignores, ``cwd``, ``timestamp``, ``version`` and ``parentId``. Of a message ``role``, ``content`` (the
+texts, and the names of attached files, for which the format has no field), ``reasoningContent``, ``toolCalls`` with
+their arguments, ``timestamp`` and ``model``. The result of a tool, or its error, is a message of the role ``tool``
+after the one that called it. Fields without a value are left out. A file holds one session; each call in it has a
+unique id, even if the provider used one twice, because the viewer finds results by it.
 """
 
 from __future__ import annotations
@@ -22,18 +31,18 @@ if TYPE_CHECKING:
 
 
 class JsonlFormat:
-    """A conversation a line."""
+    """One conversation a line."""
 
     suffix = ".jsonl"
-    together = (b"", b"", b"")
+    delimiters = (b"", b"", b"")
     nests = False
 
     def __init__(self, options: FormatOptions) -> None:
         self._summarise = options.tools == "summary"
-        self.reads = frozenset(("text", "reasoning", "tool") if self._summarise else ("text", "reasoning"))
+        self.part_types = frozenset(("text", "reasoning", "tool") if self._summarise else ("text", "reasoning"))
 
-    def pieces(self, session: ExportedSession) -> Iterator[bytes]:
-        """A line, with its end."""
+    def chunks(self, session: ExportedSession) -> Iterator[bytes]:
+        """Render one line, with its newline."""
         time = as_object(session.info.get("time")) or {}
         head: Document = {
             "session_id": session.id,
@@ -65,13 +74,111 @@ class JsonlFormat:
     def _content(self, parts: list[Document]) -> str:
         if not self._summarise:
             return "".join(text(part, "text") for part in parts if part.get("type") == "text")
-        pieces = ""
+        content = ""
         for part in parts:
             if part.get("type") == "text":
-                pieces += text(part, "text")
+                content += text(part, "text")
             elif part.get("type") == "tool":
-                pieces += ("\n" if pieces and not pieces.endswith("\n") else "") + tool_line(part) + "\n"
-        return pieces
+                content += ("\n" if content and not content.endswith("\n") else "") + tool_line(part) + "\n"
+        return content
+
+
+class TracesFormat:
+    """Hugging Face's Session Trace Simple Format."""
+
+    suffix = ".jsonl"
+    delimiters = None
+    nests = False
+    part_types = None
+
+    def __init__(self, options: FormatOptions) -> None:
+        self._reasoning = options.reasoning
+        self._tools = options.tools
+
+    def chunks(self, session: ExportedSession) -> Iterator[bytes]:
+        """Render the header and the messages, a line each."""
+        info = session.info
+        header: Document = {
+            "type": "session",
+            "harness": "opencode",
+            "id": session.id,
+            "name": text(info, "title"),
+            "cwd": text(info, "directory"),
+            "timestamp": _time(info, "created"),
+            "version": text(info, "version"),
+            "parentId": text(info, "parentID"),
+        }
+        yield dumps_compact(_without_empty(header)) + b"\n"
+        used_ids: set[str] = set()
+        for message in session.messages:
+            for line in self._messages(message, used_ids):
+                yield dumps_compact({"type": "message", "message": line}) + b"\n"
+
+    def _messages(self, message: StoredMessage, used_ids: set[str]) -> Iterator[Document]:
+        info = message.info
+        is_answer = info.get("role") == "assistant"
+        tools = [part for part in message.parts if part.get("type") == "tool"] if is_answer and not self._tools else []
+        call_ids = [_unique_call_id(part, used_ids) for part in tools]
+        content = "\n\n".join(filter(None, (self._content(part) for part in message.parts)))
+        reasoning = filter(None, (text(part, "text") for part in message.parts if part.get("type") == "reasoning"))
+        line: Document = {
+            "role": "assistant" if is_answer else "user",
+            "content": content,
+            "reasoningContent": "\n\n".join(reasoning) if self._reasoning else "",
+            "toolCalls": [_tool_call(part, call_id) for part, call_id in zip(tools, call_ids, strict=True)],
+            "timestamp": _time(info, "created"),
+            "model": text(info, "modelID"),
+        }
+        if content or line["reasoningContent"] or tools:
+            yield {"role": line.pop("role"), "content": line.pop("content"), **_without_empty(line)}
+        for part, call_id in zip(tools, call_ids, strict=True):
+            yield from _tool_result(part, call_id)
+
+    def _content(self, part: Document) -> str:
+        match part.get("type"):
+            case "text" if not part.get("ignored"):
+                return text(part, "text")
+            case "file":
+                return f"[attached: {text(part, 'filename') or text(part, 'mime') or 'a file'}]"
+            case "tool" if self._tools == "summary":
+                return tool_line(part)
+            case _:
+                return ""
+
+
+def _without_empty(line: Document) -> Document:
+    """Return a line without the fields that have no value."""
+    return {name: value for name, value in line.items() if value or value == 0}
+
+
+def _time(record: Document, name: str) -> int | None:
+    time = (as_object(record.get("time")) or {}).get(name)
+    return int(time) if isinstance(time, (int, float)) and not isinstance(time, bool) else None
+
+
+def _unique_call_id(part: Document, used_ids: set[str]) -> str:
+    """Return the provider's id of a call, or the id of its part if another call of the session has the same."""
+    call_id = text(part, "callID")
+    if not call_id or call_id in used_ids:
+        call_id = text(part, "id")
+    used_ids.add(call_id)
+    return call_id
+
+
+def _tool_call(part: Document, call_id: str) -> Document:
+    tool_input = (as_object(part.get("state")) or {}).get("input")
+    arguments = dumps_compact(tool_input if tool_input is not None else {}).decode(errors="replace")
+    return {"id": call_id, "function": {"name": text(part, "tool"), "arguments": arguments}}
+
+
+def _tool_result(part: Document, call_id: str) -> Iterator[Document]:
+    state = as_object(part.get("state")) or {}
+    content = {"completed": text(state, "output"), "error": text(state, "error")}.get(text(state, "status"))
+    if content is None:
+        return
+    ended = _time(state, "end")
+    line: Document = {"role": "tool", "toolCallId": call_id, "content": content}
+    yield line if ended is None else line | {"timestamp": ended}
 
 
 def _thought(part: Document, message: Document) -> Document:

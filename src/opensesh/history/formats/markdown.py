@@ -1,4 +1,4 @@
-"""A session to read, in Markdown: prompts, answers, tool calls and what came of them, subagents in their place."""
+"""Formats to read as text: a whole session in Markdown, and only its prompts."""
 
 from __future__ import annotations
 
@@ -7,33 +7,33 @@ from typing import TYPE_CHECKING
 
 from ...records import as_object, dumps
 from ..formatting import when
-from ..transcript import ReasoningBlock, TextBlock, ToolBlock
-from .turns import Child, Image, Note, turns, who
+from ..transcript import ReasoningBlock, TextBlock, ToolBlock, transcript_messages
+from .blocks import ChildBlock, ImageBlock, NoteBlock, agent_and_model, display_messages
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from . import ExportedSession, FormatOptions
-    from .turns import Piece
+    from .blocks import DisplayBlock
 
-_TICKS = re.compile(r"^[ ]{0,3}(`{3,})", re.MULTILINE)
+_FENCE = re.compile(r"^[ ]{0,3}(`{3,})", re.MULTILINE)
 
 
 class MarkdownFormat:
-    """One document a session."""
+    """One Markdown document a session, with tool calls, results and subagent sessions."""
 
     suffix = ".md"
-    together = (b"", b"\n", b"")
+    delimiters = (b"", b"\n", b"")
     nests = True
-    reads = None
+    part_types = None
 
     def __init__(self, options: FormatOptions) -> None:
         self._options = options
 
-    def pieces(self, session: ExportedSession) -> Iterator[bytes]:
-        """A heading, then turn by turn."""
-        for piece in self._session(session, 1):
-            yield piece.encode(errors="replace")
+    def chunks(self, session: ExportedSession) -> Iterator[bytes]:
+        """Render the heading and the messages."""
+        for text in self._session(session, 1):
+            yield text.encode(errors="replace")
 
     def _session(self, session: ExportedSession, level: int) -> Iterator[str]:
         info, utc = session.info, self._options.utc
@@ -41,28 +41,51 @@ class MarkdownFormat:
         yield f"{'#' * level} {_line(info.get('title')) or session.id}\n\n"
         yield f"- session: `{session.id}`\n- folder: `{_line(info.get('directory'))}`\n"
         yield f"- created {when(time.get('created'), utc=utc)}, updated {when(time.get('updated'), utc=utc)}\n\n"
-        for turn, pieces in turns(session, self._options):
-            name = "User" if turn.role == "user" else f"Assistant · {_line(who(turn))}"
-            yield f"{'#' * (level + 1)} {name} · {when(turn.created or None, utc=utc)}\n\n"
-            for piece in pieces:
-                yield from self._piece(piece, level)
-            if turn.failure:
-                yield f"> **Error:** {_line(turn.failure)}\n\n"
+        for message, blocks in display_messages(session, self._options):
+            name = "User" if message.role == "user" else f"Assistant · {_line(agent_and_model(message))}"
+            yield f"{'#' * (level + 1)} {name} · {when(message.created or None, utc=utc)}\n\n"
+            for block in blocks:
+                yield from self._block(block, level)
+            if message.failure:
+                yield f"> **Error:** {_line(message.failure)}\n\n"
 
-    def _piece(self, piece: Piece, level: int) -> Iterator[str]:
-        match piece:
+    def _block(self, block: DisplayBlock, level: int) -> Iterator[str]:
+        match block:
             case TextBlock(text=text):
                 yield f"{text.strip()}\n\n"
             case ReasoningBlock(text=text):
                 yield "".join(f"> {line}\n" for line in ("*Thinking*", "", *text.strip().splitlines())) + "\n"
-            case Image(name=name):
+            case ImageBlock(name=name):
                 yield f"*attached: {_line(name)}*\n\n"
-            case Note(text=text):
+            case NoteBlock(text=text):
                 yield f"*{_line(text)}*\n\n"
             case ToolBlock():
-                yield from _tool(piece)
-            case Child(session=session):
+                yield from _tool(block)
+            case ChildBlock(session=session):
                 yield from self._session(session, min(level + 2, 5))
+
+
+class PromptsFormat:
+    """The prompts of a session, as plain text. A session without a prompt is left out."""
+
+    suffix = ".txt"
+    delimiters = (b"", b"", b"")
+    nests = False
+    part_types = frozenset(("text", "file", "subtask"))
+
+    def __init__(self, options: FormatOptions) -> None:
+        self._options = options
+
+    def chunks(self, session: ExportedSession) -> Iterator[bytes]:
+        """Render a heading, then each prompt with its time."""
+        title = session.info.get("title")
+        heading = f"# {title if isinstance(title, str) else ''} ({session.id})\n\n"
+        for message in transcript_messages(session.messages):
+            texts = [block.text.strip("\n") for block in message.blocks if isinstance(block, TextBlock)]
+            if message.role == "user" and texts:
+                time, prompt = when(message.created, utc=self._options.utc), "\n\n".join(texts)
+                yield f"{heading}[{time}]\n{prompt}\n\n".encode(errors="replace")
+                heading = ""
 
 
 def _tool(call: ToolBlock) -> Iterator[str]:
@@ -80,8 +103,8 @@ def _tool(call: ToolBlock) -> Iterator[str]:
 
 
 def _fenced(text: str, language: str) -> str:
-    """A code block that its own content cannot end."""
-    longest = max((len(found) for found in _TICKS.findall(text)), default=2)
+    """Return a code block whose fence is longer than any in the text."""
+    longest = max((len(fence) for fence in _FENCE.findall(text)), default=2)
     fence = "`" * max(longest + 1, 3)
     return f"{fence}{language}\n{text.rstrip()}\n{fence}\n\n"
 
@@ -90,7 +113,7 @@ def _code(text: str) -> str:
     line = _line(text)
     if not line:
         return ""
-    ticks = "`" * (max((len(found) for found in re.findall(r"`+", line)), default=0) + 1)
+    ticks = "`" * (max((len(run) for run in re.findall(r"`+", line)), default=0) + 1)
     pad = " " if "`" in (line[0], line[-1]) else ""
     return f"{ticks}{pad}{line}{pad}{ticks}"
 

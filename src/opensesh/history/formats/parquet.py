@@ -1,4 +1,4 @@
-"""A table for analysis: a row a part, with what its message and session say beside it. Needs DuckDB."""
+"""Parquet format: a table with a row for each part, with columns of its message and session. Needs DuckDB."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from ...storage.protocol import StoredMessage
     from . import ExportedSession, FormatOptions
 
-_LARGEST = 1 << 30
-_MOST = 1 << 62
+_MAX_ROW_BYTES = 1 << 30
+_MAX_INTEGER = 1 << 62
 
 COLUMNS = {
     "session_id": "VARCHAR",
@@ -56,61 +56,61 @@ COLUMNS = {
     "started": "BIGINT",
     "ended": "BIGINT",
 }
-"""The table. ``input`` is JSON; moments are milliseconds. Cost and tokens stand on the first row of each message, so
+"""The columns. ``input`` is JSON, times are in milliseconds. Only the first row of a message has cost and tokens, so
 that they can be summed."""
 
 
 class ParquetFormat:
-    """Rows; :func:`write_table` makes the file."""
+    """Renders rows; :func:`write_table` writes the file."""
 
     suffix = ".parquet"
-    together = (b"", b"", b"")
+    delimiters = (b"", b"", b"")
     nests = False
-    reads = None
+    part_types = None
 
     def __init__(self, options: FormatOptions) -> None:
         pass
 
-    def pieces(self, session: ExportedSession) -> Iterator[bytes]:
-        """The rows of one session, a line of JSON each: what the table is made of."""
+    def chunks(self, session: ExportedSession) -> Iterator[bytes]:
+        """Render the rows of one session, a line of JSON each."""
         for number, message in enumerate(session.messages):
             for row in _rows(session, message, number):
                 yield _line(row)
 
 
-def write_table(pieces: Iterable[bytes], path: str) -> None:
-    """The rows as a Parquet file at ``path``, whole or not at all. Memory does not grow with their number."""
-    duckdb = _duckdb()
+def write_table(lines: Iterable[bytes], path: str) -> None:
+    """Write rows to a Parquet file, atomically. Memory use does not grow with their number."""
+    duckdb = _import_duckdb()
     folder = os.path.dirname(os.path.abspath(path))
     with tempfile.NamedTemporaryFile(dir=folder, prefix=".opensesh-", suffix=".ndjson") as rows:
-        rows.writelines(pieces)
+        rows.writelines(lines)
         rows.flush()
-        unfinished = f"{rows.name}.parquet"
+        temporary = f"{rows.name}.parquet"
         try:
             with duckdb.connect() as connection:
                 connection.execute("SET preserve_insertion_order = true")
-                found = connection.read_json(
-                    rows.name, columns=COLUMNS, format="newline_delimited", maximum_object_size=_LARGEST
+                table = connection.read_json(
+                    rows.name, columns=COLUMNS, format="newline_delimited", maximum_object_size=_MAX_ROW_BYTES
                 )
-                found.write_parquet(unfinished, compression="zstd")
-            os.replace(unfinished, path)
+                table.write_parquet(temporary, compression="zstd")
+            os.replace(temporary, path)
         except duckdb.Error as error:
-            raise OpenseshError(f"the table could not be made: {error}", path=path) from None
+            raise OpenseshError(f"the table could not be written: {error}", path=path) from None
         finally:
-            if os.path.exists(unfinished):
-                os.unlink(unfinished)
+            if os.path.exists(temporary):
+                os.unlink(temporary)
 
 
 def _line(row: Document) -> bytes:
     try:
         return msgspec.json.encode(row) + b"\n"
-    except UnicodeEncodeError:  # half a character, which DuckDB takes for damage
-        whole = {name: value.encode(errors="replace").decode() if isinstance(value, str) else value
+    except UnicodeEncodeError:  # a lone surrogate, which DuckDB would reject
+        replaced = {name: value.encode(errors="replace").decode() if isinstance(value, str) else value
                  for name, value in row.items()}  # fmt: skip
-        return msgspec.json.encode(whole) + b"\n"
+        return msgspec.json.encode(replaced) + b"\n"
 
 
-def _duckdb() -> Any:
+def _import_duckdb() -> Any:
     try:
         import duckdb
     except ImportError:
@@ -129,9 +129,9 @@ def _rows(session: ExportedSession, message: StoredMessage, number: int) -> Iter
         "message_number": number,
         **_message(message.info),
     }
-    spent = _spent(message.info)
+    usage = _usage(message.info)
     for position, part in enumerate(message.parts or [{}]):
-        yield base | (spent if position == 0 else {}) | ({"part_number": position, **_part(part)} if part else {})
+        yield base | (usage if position == 0 else {}) | ({"part_number": position, **_part(part)} if part else {})
 
 
 def _message(info: Document) -> Document:
@@ -143,13 +143,13 @@ def _message(info: Document) -> Document:
         "agent": text(info, "agent") or text(info, "mode") or None,
         "provider": text(info, "providerID") or text(model, "providerID") or None,
         "model": text(info, "modelID") or text(model, "modelID") or None,
-        "created": _whole(time.get("created")),
-        "completed": _whole(time.get("completed")),
+        "created": _integer(time.get("created")),
+        "completed": _integer(time.get("completed")),
         "finish": text(info, "finish") or None,
     }
 
 
-def _spent(info: Document) -> Document:
+def _usage(info: Document) -> Document:
     tokens = as_object(info.get("tokens"))
     if tokens is None:
         return {}
@@ -157,15 +157,15 @@ def _spent(info: Document) -> Document:
     cost = info.get("cost")
     return {
         "cost": cost if isinstance(cost, (int, float)) else None,
-        **{f"tokens_{name}": _whole(tokens.get(name)) for name in ("input", "output", "reasoning")},
-        **{f"tokens_cache_{name}": _whole(cache.get(name)) for name in ("read", "write")},
+        **{f"tokens_{name}": _integer(tokens.get(name)) for name in ("input", "output", "reasoning")},
+        **{f"tokens_cache_{name}": _integer(cache.get(name)) for name in ("read", "write")},
     }
 
 
 def _part(part: Document) -> Document:
     state = as_object(part.get("state")) or {}
     time = as_object(state.get("time")) or as_object(part.get("time")) or {}
-    given = state.get("input")
+    tool_input = state.get("input")
     return {
         "part_id": text(part, "id"),
         "type": text(part, "type"),
@@ -173,14 +173,14 @@ def _part(part: Document) -> Document:
         "synthetic": bool(part.get("synthetic")) or None,
         "tool": text(part, "tool") or None,
         "status": text(state, "status") or None,
-        "input": None if given is None else dumps_compact(given).decode(errors="replace"),
+        "input": None if tool_input is None else dumps_compact(tool_input).decode(errors="replace"),
         "output": text(state, "output") or None,
         "error": text(state, "error") or None,
-        "started": _whole(time.get("start")),
-        "ended": _whole(time.get("end")),
+        "started": _integer(time.get("start")),
+        "ended": _integer(time.get("end")),
     }
 
 
-def _whole(value: Any) -> int | None:
-    fits = isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < _MOST
+def _integer(value: Any) -> int | None:
+    fits = isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < _MAX_INTEGER
     return int(value) if fits else None

@@ -1,4 +1,4 @@
-"""Where an export goes: a stream, a file that an interrupted run can go on with, or a folder with a file a session."""
+"""Destinations of an export: a stream, a file that an interrupted run can continue, or a folder of files."""
 
 from __future__ import annotations
 
@@ -19,279 +19,252 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from ..filters import SelectedSession
-    from .exporting import Export, RenderedSession
+    from .exporting import Export
 
     Step = Callable[[int, int], None]
+    """Called after each session with the number of sessions done, and of all."""
 
-_LIST = ".opensesh-export.jsonl"
-_BUFFER = 262_144
+_STATE_FILE = ".opensesh-export.jsonl"
+_BUFFER_BYTES = 262_144
 
 
-class Done(msgspec.Struct, kw_only=True):
-    """A session that is written: in a file, up to which byte; in a folder, to which file, with what the index shows."""
+class WrittenSession(msgspec.Struct, kw_only=True):
+    """A line of the state of an export: a session that is written."""
 
     id: str
     version: int
     """See :meth:`~opensesh.history.import_export.exporting.Export.version`."""
     offset: int = 0
+    """In a single file, where the session ends."""
     entry: IndexEntry | None = None
+    """In a folder, its index entry."""
 
 
 def to_stream(export: Export, stream: BinaryIO, step: Step) -> int:
-    """All sessions, to a pipe or a terminal; how many. Whoever reads gets every byte, however slowly it reads."""
-    _refuse_several(export)
+    """Write all sessions to a pipe or terminal; return how many were written."""
+    _check_single_file(export)
     written = 0
-    before, between, after = export.frame
+    before, between, after = export.delimiters
     stream.write(before)
-    for number, made in enumerate(export.sessions(export.chosen), 1):
-        written += _pour(made.pieces, stream, between if written else b"")
-        step(number, len(export.chosen))
+    for number, session in enumerate(export.sessions(export.selected), 1):
+        written += _write_chunks(session.chunks, stream, between if written else b"")
+        step(number, len(export.selected))
     stream.write(after)
     stream.flush()
     return written
 
 
-def to_file(export: Export, path: str, step: Step, *, mark: str = "", restart: bool = False) -> int:
-    """All sessions, to a file that appears when it is complete; how many.
+def to_file(export: Export, path: str, step: Step, *, fingerprint: str = "", restart: bool = False) -> int:
+    """Write all sessions to a file, which appears when it is complete; return how many were written.
 
-    Until then they are in ``<path>.part``. A run that was interrupted is taken up there, provided that it was about
-    the same (``mark`` tells) and that what it has written has not changed since. A device or a pipe stays what it is:
-    it is written to, and never replaced.
+    Until then they are in ``<path>.part``. An interrupted run is continued if its ``fingerprint`` is the same and the
+    sessions written so far have not changed. A device or a named pipe is written to directly.
     """
     if os.path.isdir(path):
-        raise UsageError(f"{path} is a folder; name a file in it, or write a file a session with --split {path}")
-    _check_folder(path)
-    if os.path.exists(path) and not os.path.isfile(path):
-        return _to_device(export, path, step)
-    _refuse_several(export)
+        raise UsageError(f"{path} is a folder; name a file in it, or write one file a session with --split {path}")
+    folder = os.path.dirname(os.path.abspath(path))
+    if not os.path.isdir(folder):
+        problem = "is a file" if os.path.exists(folder) else "does not exist; create it first"
+        raise ExportError(f"{path} cannot be written: the folder {folder} {problem}", path=path)
     try:
-        if export.form == "parquet":
+        if os.path.exists(path) and not os.path.isfile(path):
+            if export.format_name == "parquet":
+                raise UsageError(f"{path} is not a regular file, which Parquet needs")
+            with open(path, "wb") as device:
+                return to_stream(export, device, step)
+        _check_single_file(export)
+        if export.format_name == "parquet":
             from ..formats.parquet import write_table
 
-            write_table(_rows(export, step), path)
-            return len(export.chosen)
-        return _Part(export, path, mark, restart=restart).write(step)
+            write_table(_parquet_rows(export, step), path)
+            return len(export.selected)
+        return _write_file(export, path, step, fingerprint, restart=restart)
     except OSError as error:
-        raise _refused(path, error) from error
+        raise _export_error(path, error) from error
 
 
 def to_folder(
-    export: Export, folder: str, step: Step, *, mark: str = "", restart: bool = False, utc: bool = False
+    export: Export, folder: str, step: Step, *, fingerprint: str = "", restart: bool = False, utc: bool = False
 ) -> int:
-    """A file a session, and an index where the form has one; how many were written.
+    """Write one file a session, and an index if the format has one; return how many were written.
 
-    Sessions that are there already, and have not changed since, are left as they are: an interrupted run goes on, and
-    a later one brings the folder up to date.
+    Files of sessions that have not changed are kept: an interrupted run is continued, and a later run updates the
+    folder.
     """
-    if export.form == "parquet":
-        raise UsageError("a table is one file: give it with -o FILE")
+    if export.format_name == "parquet":
+        raise UsageError("Parquet is a single file: use -o FILE")
     try:
         os.makedirs(folder, exist_ok=True)
-        held = {} if restart else _read_list(os.path.join(folder, _LIST), mark)
-        written = _Folder(export, folder, held, mark).write(step)
-        entries = [done.entry for done in held.values() if done.entry is not None]
-        if export.form == "html":
-            _put(os.path.join(folder, "index.html"), index_page(entries, utc=utc))
-        if export.form == "opencode":
-            _put(os.path.join(folder, "import.sh"), [_script(entries)])
+        state = {} if restart else _read_state(os.path.join(folder, _STATE_FILE), fingerprint)
+        written = _write_folder(export, folder, step, fingerprint, state)
+        entries = [done.entry for done in state.values() if done.entry is not None]
+        if export.format_name == "html":
+            _write_atomic(os.path.join(folder, "index.html"), index_page(entries, utc=utc))
+        if export.format_name == "opencode":
+            _write_atomic(os.path.join(folder, "import.sh"), [_import_script(entries)])
     except OSError as error:
-        raise _refused(folder, error) from error
+        raise _export_error(folder, error) from error
     return written
 
 
 def export_fingerprint(*settings: object) -> str:
-    """A short form of what an export is about, to know an earlier run of the same by."""
+    """Return a digest of the settings of an export, by which a later run recognises the same export."""
     return sha256(repr(settings).encode()).hexdigest()[:32]
 
 
-class _Part:
-    """One file, written session by session, with a note of how far it has come."""
-
-    def __init__(self, export: Export, path: str, mark: str, *, restart: bool) -> None:
-        self.export = export
-        self.path = path
-        self.part = f"{path}.part"
-        self.notes = f"{path}.part.done"
-        self.mark = export_fingerprint(mark, export.frame)
-        self.done = {} if restart else _read_list(self.notes, self.mark)
-
-    def write(self, step: Step) -> int:
-        before, between, after = self.export.frame
-        todo, offset = self._left()
-        with (
-            open(self.part, "r+b" if offset else "wb", buffering=_BUFFER) as file,
-            open(self.notes, "ab" if offset else "wb") as notes,
-        ):
-            if offset:
-                file.truncate(offset)
-                file.seek(offset)
-            else:
-                notes.write(_header(self.mark))
-                file.write(before)
-            written = len(self.export.chosen) - len(todo)
-            for number, (chosen, pieces, _) in enumerate(self.export.sessions(todo), written + 1):
-                written += _pour(pieces, file, between if file.tell() > len(before) else b"")
-                file.flush()
-                notes.write(_line(Done(id=chosen.id, version=self.export.version(chosen), offset=file.tell())))
-                notes.flush()
-                step(number, len(self.export.chosen))
-            file.write(after)
+def _write_file(export: Export, path: str, step: Step, fingerprint: str, *, restart: bool) -> int:
+    part, state_file = f"{path}.part", f"{path}.part.done"
+    before, between, after = export.delimiters
+    fingerprint = export_fingerprint(fingerprint, export.delimiters)
+    todo, offset = _remaining(export, part, {} if restart else _read_state(state_file, fingerprint))
+    with (
+        open(part, "r+b" if offset else "wb", buffering=_BUFFER_BYTES) as file,
+        open(state_file, "ab" if offset else "wb") as state,
+    ):
+        if offset:
+            file.truncate(offset)
+            file.seek(offset)
+        else:
+            state.write(_state_header(fingerprint))
+            file.write(before)
+        written = len(export.selected) - len(todo)
+        for number, (selected, chunks, _) in enumerate(export.sessions(todo), written + 1):
+            written += _write_chunks(chunks, file, between if file.tell() > len(before) else b"")
             file.flush()
-            os.fsync(file.fileno())
-        os.replace(self.part, self.path)
-        os.unlink(self.notes)
-        return written
-
-    def _left(self) -> tuple[list[SelectedSession], int]:
-        """What is still to be written, and from which byte; everything, if the beginning is not what it was."""
-        chosen, count, offset = self.export.chosen, 0, 0
-        size = os.path.getsize(self.part) if os.path.exists(self.part) else 0
-        for each, done in zip(chosen, self.done.values(), strict=False):
-            if (each.id, self.export.version(each)) != (done.id, done.version):
-                return chosen, 0
-            if done.offset > size:
-                break
-            count, offset = count + 1, done.offset
-        return chosen[count if offset else 0 :], offset
+            done = WrittenSession(id=selected.id, version=export.version(selected), offset=file.tell())
+            state.write(_state_line(done))
+            state.flush()
+            step(number, len(export.selected))
+        file.write(after)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(part, path)
+    os.unlink(state_file)
+    return written
 
 
-class _Folder:
-    """A folder, with a list of what is in it."""
-
-    def __init__(self, export: Export, folder: str, held: dict[str, Done], mark: str) -> None:
-        self.export = export
-        self.folder = folder
-        self.held = held
-        self.mark = mark
-
-    def write(self, step: Step) -> int:
-        written = 0
-        names = os.path.join(self.folder, _LIST)
-        _put(names, [_header(self.mark), *map(_line, self.held.values())])
-        every = self.export.chosen
-        todo = [chosen for chosen in every if not self._is_there(chosen)]
-        with open(names, "ab") as notes:
-            for number, made in enumerate(self.export.sessions(todo, listed=True), len(every) - len(todo) + 1):
-                if made.entry is not None:
-                    done = self._put(made, made.entry)
-                    self.held[done.id] = done
-                    notes.write(_line(done))
-                    notes.flush()
-                    written += 1
-                step(number, len(every))
-        return written
-
-    def _is_there(self, chosen: SelectedSession) -> bool:
-        done = self.held.get(chosen.id)
-        return (
-            done is not None
-            and done.version == self.export.version(chosen)
-            and os.path.exists(os.path.join(self.folder, f"{chosen.id}{self.export.format.suffix}"))
-        )
-
-    def _put(self, made: RenderedSession, entry: IndexEntry) -> Done:
-        _put(os.path.join(self.folder, entry.file), made.pieces)
-        return Done(id=made.chosen.id, version=self.export.version(made.chosen), entry=entry)
+def _remaining(export: Export, part: str, state: dict[str, WrittenSession]) -> tuple[list[SelectedSession], int]:
+    """Return the sessions still to be written, and from which byte; all, if a session written so far has changed."""
+    count, offset = 0, 0
+    size = os.path.getsize(part) if os.path.exists(part) else 0
+    for selected, done in zip(export.selected, state.values(), strict=False):
+        if (selected.id, export.version(selected)) != (done.id, done.version):
+            return export.selected, 0
+        if done.offset > size:
+            break
+        count, offset = count + 1, done.offset
+    return export.selected[count if offset else 0 :], offset
 
 
-def _pour(pieces: Iterable[bytes], stream: BinaryIO, before: bytes) -> bool:
-    """Write them, with ``before`` in front; whether there were any."""
-    some = False
-    for piece in pieces:
-        stream.write(piece if some else before + piece)
-        some = True
-    return some
+def _write_folder(export: Export, folder: str, step: Step, fingerprint: str, state: dict[str, WrittenSession]) -> int:
+    """Write the sessions that are missing or have changed, and add them to ``state``."""
+    written = 0
+    state_file = os.path.join(folder, _STATE_FILE)
+    _write_atomic(state_file, [_state_header(fingerprint), *map(_state_line, state.values())])
+
+    def is_current(selected: SelectedSession) -> bool:
+        done = state.get(selected.id)
+        path = os.path.join(folder, f"{selected.id}{export.format.suffix}")
+        return done is not None and done.version == export.version(selected) and os.path.exists(path)
+
+    todo = [selected for selected in export.selected if not is_current(selected)]
+    total = len(export.selected)
+    with open(state_file, "ab") as file:
+        for number, (selected, chunks, entry) in enumerate(
+            export.sessions(todo, with_entry=True), total - len(todo) + 1
+        ):
+            if entry is not None:
+                _write_atomic(os.path.join(folder, entry.file), chunks)
+                done = WrittenSession(id=selected.id, version=export.version(selected), entry=entry)
+                state[done.id] = done
+                file.write(_state_line(done))
+                file.flush()
+                written += 1
+            step(number, total)
+    return written
 
 
-def _rows(export: Export, step: Step) -> Iterator[bytes]:
-    for number, chosen in enumerate(export.chosen, 1):
-        yield from export.pieces(chosen)
-        step(number, len(export.chosen))
+def _write_chunks(chunks: Iterable[bytes], stream: BinaryIO, prefix: bytes) -> bool:
+    """Write chunks after ``prefix``; return whether there were any."""
+    any_written = False
+    for chunk in chunks:
+        stream.write(chunk if any_written else prefix + chunk)
+        any_written = True
+    return any_written
 
 
-def _check_folder(path: str) -> None:
-    """Say at once, and not after an hour's work, that there is no place for a file."""
-    folder = os.path.dirname(os.path.abspath(path))
-    if not os.path.isdir(folder):
-        what = "is a file" if os.path.exists(folder) else "does not exist; make it first"
-        raise ExportError(f"{path} cannot be written: the folder {folder} {what}", path=path)
+def _parquet_rows(export: Export, step: Step) -> Iterator[bytes]:
+    for number, selected in enumerate(export.selected, 1):
+        yield from export.chunks(selected)
+        step(number, len(export.selected))
 
 
-def _to_device(export: Export, path: str, step: Step) -> int:
-    if export.form == "parquet":
-        raise UsageError(f"{path} is no file, and a table needs one")
-    try:
-        with open(path, "wb") as device:
-            return to_stream(export, device, step)
-    except OSError as error:
-        raise _refused(path, error) from error
-
-
-def _refused(path: str, error: OSError) -> ExportError:
-    """What to tell, and what to do."""
+def _export_error(path: str, error: OSError) -> ExportError:
     match error.errno:
         case errno.ENOSPC | errno.EDQUOT:
-            advice = "the disk is full. Free some space and run it again: it goes on where it stopped"
+            advice = "the disk is full. Free some space and run the command again: it continues where it stopped"
         case errno.EROFS | errno.EACCES | errno.EPERM:
-            advice = f"{error.strerror}. Check the owner and mode of its folder, or name another place"
+            advice = f"{error.strerror}. Check owner and mode of the folder, or choose another one"
         case _:
             advice = error.strerror or str(error)
     return ExportError(f"{path} cannot be written: {advice}", path=path, errno=error.errno)
 
 
-def _refuse_several(export: Export) -> None:
-    if export.format.together is None and not export.chosen:
-        raise NotFoundError(f"no sessions fit in {export.store.place}")
-    if export.format.together is None and len(export.chosen) > 1:
+def _check_single_file(export: Export) -> None:
+    if export.format.delimiters is None and not export.selected:
+        raise NotFoundError(f"no sessions match in {export.store.place}")
+    if export.format.delimiters is None and len(export.selected) > 1:
         raise UsageError(
-            f"{len(export.chosen):,} sessions do not fit in one file of the format {export.form!r}; "
-            "give a folder with --split DIR"
+            f"the format {export.format_name!r} cannot hold {len(export.selected):,} sessions in one file; "
+            "use a folder: --split DIR"
         )
 
 
-def _header(mark: str) -> bytes:
-    return dumps_compact({"mark": mark}) + b"\n"
+def _state_header(fingerprint: str) -> bytes:
+    return dumps_compact({"mark": fingerprint}) + b"\n"
 
 
-def _line(done: Done) -> bytes:
+def _state_line(done: WrittenSession) -> bytes:
     return dumps_compact(msgspec.to_builtins(done)) + b"\n"
 
 
-def _read_list(path: str, mark: str) -> dict[str, Done]:
-    """What an earlier run of the same export has written; a line that was cut short does not count."""
+def _read_state(path: str, fingerprint: str) -> dict[str, WrittenSession]:
+    """Return what an earlier run of the same export has written. A line that was cut off ends the list."""
     try:
         first, *lines = read_file(path).split(b"\n")
-        if loads(first) != {"mark": mark}:
+        if loads(first) != {"mark": fingerprint}:
             return {}
     except (OSError, RecordError):
         return {}
-    found: dict[str, Done] = {}
+    state: dict[str, WrittenSession] = {}
     for line in lines:
         try:
-            done = msgspec.convert(loads(line), Done)
+            done = msgspec.convert(loads(line), WrittenSession)
         except (RecordError, msgspec.ValidationError):
             break
-        found[done.id] = done
-    return found
+        state[done.id] = done
+    return state
 
 
-def _put(path: str, pieces: Iterable[bytes]) -> None:
-    """A file, whole or not at all."""
+def _write_atomic(path: str, chunks: Iterable[bytes]) -> None:
+    # Not Disk.replace: an export needs no sync for each of thousands of files, and its files are readable by others.
     folder, name = os.path.split(path)
-    unfinished = os.path.join(folder, f".{name}.{os.getpid()}.tmp")
+    temporary = os.path.join(folder, f".{name}.{os.getpid()}.tmp")
     try:
-        with open(unfinished, "wb") as file:
-            file.writelines(pieces)
-        os.replace(unfinished, path)
+        with open(temporary, "wb") as file:
+            file.writelines(chunks)
+        os.replace(temporary, path)
     except BaseException:
-        if os.path.exists(unfinished):
-            os.unlink(unfinished)
+        if os.path.exists(temporary):
+            os.unlink(temporary)
         raise
 
 
-def _script(entries: Iterable[IndexEntry]) -> bytes:
-    """A shell script that imports every file in the folder it belongs to: OpenCode files a session under the project
-    of the folder it is imported in."""
+def _import_script(entries: Iterable[IndexEntry]) -> bytes:
+    """Return a shell script that imports each file from the directory of its session.
+
+    OpenCode assigns an imported session to the project of the current directory.
+    """
     lines = [
         "#!/bin/sh",
         "# Imports every session beside this script with the opencode on the path, each in its own folder.",

@@ -1,7 +1,7 @@
-"""Other processes that take part in a large export: one for each core, each told through a pipe what to do next.
+"""Worker processes for large exports: one for each core, which receive sessions to render through a pipe.
 
-They give what this process would have given, in the same order. What a worker cannot do, because it has died or the
-session is a large one, is done here. A worker ends when its pipe does, so that none outlives the export.
+The result is the same as without workers, in the same order. What a worker cannot do, because it died or the session is
+too large, is done in the main process. A worker ends when its pipe is closed, so none survives the export.
 """
 
 from __future__ import annotations
@@ -22,95 +22,105 @@ from ..formats.html_page import IndexEntry
 from .exporting import RenderedSession, SessionRenderer
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from typing import Any
 
     from .exporting import Export
 
-_MOST = 8
-_AHEAD = 2
-"""How many sessions a worker has been told of that are not asked for yet."""
-_LARGE = 4 << 20
-"""What is larger is made here, a piece at a time: nobody holds a session whole."""
-_PIPE = 1 << 20
+_MAX_WORKERS = 8
+_SESSIONS_AHEAD = 2
+"""How many sessions a worker has in its queue."""
+_MAX_RESULT_BYTES = 4 << 20
+"""Larger sessions are rendered in the main process, a chunk at a time, so that none is in memory as a whole."""
+_PIPE_BYTES = 1 << 20
 
 
 class ExportJob(Struct, frozen=True):
-    """What a worker needs to know once."""
+    """What a worker receives once, at its start."""
 
     place: str
-    form: str
+    format_name: str
     options: FormatOptions
-    listed: bool
+    with_entry: bool
     redact: bool
     redact_paths: bool
 
 
-class _Told(Struct):
-    """What it says of a session, in front of what it made of it."""
+class _Reply(Struct):
+    """What a worker sends before the bytes of a session."""
 
     size: int
-    """In bytes; -1 if it was too large."""
+    """Number of bytes; -1 if the session is too large."""
     damage: list[tuple[str, str]]
     redacted: dict[str, int]
     entry: IndexEntry | None
 
 
-def cores() -> int:
-    """How many processes are worth having."""
+def default_workers() -> int:
+    """Return how many worker processes make sense on this machine."""
     usable = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
-    return min(usable, _MOST) if sys.executable else 1
+    return min(usable, _MAX_WORKERS) if sys.executable else 1
 
 
-def shared(export: Export, job: ExportJob, todo: Sequence[SelectedSession]) -> Iterator[RenderedSession]:
-    """Each session as :meth:`Export.sessions` gives it."""
-    workers = [_Worker(job) for _ in range(cores())]
-    told = len(workers) * _AHEAD
+def render_in_workers(
+    export: Export, job: ExportJob, todo: Sequence[SelectedSession], count: int
+) -> Iterator[RenderedSession]:
+    """Render sessions in ``count`` processes; see :meth:`Export.sessions`."""
+    workers = [_Worker(job) for _ in range(count)]
+    ahead = len(workers) * _SESSIONS_AHEAD
     try:
-        for number, chosen in enumerate(todo[:told]):
-            workers[number % len(workers)].tell(chosen, export.beneath(chosen))
-        for number, chosen in enumerate(todo):
+        for number, selected in enumerate(todo[:ahead]):
+            workers[number % len(workers)].send(selected, export.descendants_of(selected))
+        for number, selected in enumerate(todo):
             worker = workers[number % len(workers)]
-            made = worker.hear()
-            if number + told < len(todo):
-                worker.tell(later := todo[number + told], export.beneath(later))
-            if made is None or made[0].size < 0:
-                yield export.make(chosen, listed=job.listed)
-            else:
-                export.take_note((Damage(*each) for each in made[0].damage), made[0].redacted)
-                yield RenderedSession(chosen, (made[1],) if made[1] else (), made[0].entry)
+            result = worker.receive()
+            if number + ahead < len(todo):
+                worker.send(later := todo[number + ahead], export.descendants_of(later))
+            if result is None or result[0].size < 0:
+                yield export.render(selected, with_entry=job.with_entry)
+                continue
+            reply, data = result
+            export.add_worker_results((Damage(*entry) for entry in reply.damage), reply.redacted)
+            yield RenderedSession(selected, (data,) if data else (), reply.entry)
     finally:
         for worker in workers:
-            worker.end()
+            worker.close()
 
 
 class _Worker:
+    """A worker process, seen from the main process."""
+
     def __init__(self, job: ExportJob) -> None:
         self._process = subprocess.Popen(
             [sys.executable, "-P", "-m", __name__],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
-            start_new_session=True,  # Ctrl-C is for the process that was started by hand
+            start_new_session=True,  # Ctrl-C is for the main process only
         )
-        self._into, self._out_of = cast("BinaryIO", self._process.stdin), cast("BinaryIO", self._process.stdout)
-        _widen(self._out_of)
-        self._send(msgpack.encode(job))
+        self._stdin, self._stdout = cast("BinaryIO", self._process.stdin), cast("BinaryIO", self._process.stdout)
+        if sys.platform == "linux":
+            import fcntl
 
-    def tell(self, chosen: SelectedSession, beneath: Mapping[str, Sequence[SelectedSession]]) -> None:
-        self._send(msgpack.encode((chosen, beneath)))
+            with suppress(OSError):  # a larger pipe lets the worker get further ahead
+                fcntl.fcntl(self._stdout, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
+        self._send_frame(msgpack.encode(job))
 
-    def hear(self) -> tuple[_Told, bytes] | None:
-        """The next session; ``None`` if the worker is no more."""
-        head = _receive(self._out_of)
+    def send(self, selected: SelectedSession, descendants: Mapping[str, Sequence[SelectedSession]]) -> None:
+        self._send_frame(msgpack.encode((selected, descendants)))
+
+    def receive(self) -> tuple[_Reply, bytes] | None:
+        """Return the next result; ``None`` if the worker has died."""
+        head = _read_frame(self._stdout)
         if head is None:
             return None
-        told = msgpack.decode(head, type=_Told)
-        data = self._out_of.read(max(told.size, 0))
-        return (told, data) if len(data) == max(told.size, 0) else None
+        reply = msgpack.decode(head, type=_Reply)
+        size = max(reply.size, 0)
+        data = self._stdout.read(size)
+        return (reply, data) if len(data) == size else None
 
-    def end(self) -> None:
-        for pipe in (self._into, self._out_of):
+    def close(self) -> None:
+        for pipe in (self._stdin, self._stdout):
             with suppress(OSError):
                 pipe.close()
         try:
@@ -119,75 +129,60 @@ class _Worker:
             self._process.kill()
             self._process.wait()
 
-    def _send(self, frame: bytes) -> None:
-        with suppress(OSError):  # it has died, and will not be heard of
-            _write(self._into, frame)
+    def _send_frame(self, frame: bytes) -> None:
+        with suppress(OSError):  # it has died; receive() returns None
+            _write_frame(self._stdin, frame)
 
 
-def _widen(pipe: BinaryIO) -> None:
-    """Let a worker get ahead by more than a pipe usually holds, where that can be had."""
-    if sys.platform == "linux":
-        import fcntl
-
-        with suppress(OSError):
-            fcntl.fcntl(pipe, fcntl.F_SETPIPE_SZ, _PIPE)
-
-
-def _write(pipe: BinaryIO, frame: bytes, data: bytes = b"") -> None:
+def _write_frame(pipe: BinaryIO, frame: bytes, data: bytes = b"") -> None:
     pipe.write(len(frame).to_bytes(4) + frame + data)
     pipe.flush()
 
 
-def _receive(pipe: BinaryIO) -> bytes | None:
+def _read_frame(pipe: BinaryIO) -> bytes | None:
     head = pipe.read(4)
     frame = pipe.read(int.from_bytes(head))
     return frame if len(head) == 4 and len(frame) == int.from_bytes(head) else None
 
 
-# -- in a worker -------------------------------------------------------------------------------------------------------
+# -- in the worker process ---------------------------------------------------------------------------------------------
 
 
 def work(source: BinaryIO, target: BinaryIO) -> None:
-    """Export what is asked for, until nothing is any more."""
-    frame = _receive(source)
+    """Render the sessions received from ``source`` until it is closed."""
+    frame = _read_frame(source)
     if frame is None:
         return
     job = msgpack.decode(frame, type=ExportJob)
     damage: list[Damage] = []
     redactor = None
     if job.redact:
-        from .redaction import Redactor
+        from .redaction import Redactor  # compiles many patterns
 
         redactor = Redactor(paths=job.redact_paths)
-    store = open_store(job.place, report=lambda damage: None)  # whoever started this was told
-    reader = SessionRenderer(store, job.form, job.options, redactor=redactor, report=damage.append)
-    while (frame := _receive(source)) is not None:
-        head, beneath = msgpack.decode(frame)
-        chosen = _selected(head)
-        reader.nested = {name: [*map(_selected, children)] for name, children in beneath.items()}
+    store = open_store(job.place, report=lambda damage: None)  # the main process has reported it
+    renderer = SessionRenderer(store, job.format_name, job.options, redactor=redactor, report=damage.append)
+    while (frame := _read_frame(source)) is not None:
+        fields, descendants = msgpack.decode(frame)
+        renderer.children = {id_: [*map(_selected, children)] for id_, children in descendants.items()}
         damage.clear()
         if redactor is not None:
             redactor.counts.clear()
-        made = reader.listed(chosen) if job.listed else RenderedSession(chosen, reader.pieces(chosen))
-        data = _whole(made.pieces)
+        rendered = renderer.render(_selected(fields), with_entry=job.with_entry)
+        data = bytearray()
+        for chunk in rendered.chunks:
+            data += chunk
+            if len(data) > _MAX_RESULT_BYTES:
+                break
+        size = len(data) if len(data) <= _MAX_RESULT_BYTES else -1
         counts = dict(redactor.counts) if redactor is not None else {}
-        noticed = [(each.path, each.reason) for each in damage]
-        told = _Told(-1 if data is None else len(data), noticed, counts, made.entry)
-        _write(target, msgpack.encode(told), data or b"")
+        reply = _Reply(size, [(entry.path, entry.reason) for entry in damage], counts, rendered.entry)
+        _write_frame(target, msgpack.encode(reply), bytes(data) if size > 0 else b"")
 
 
 def _selected(fields: Sequence[Any]) -> SelectedSession:
     key, *others = fields
     return SelectedSession(tuple(key), *others)
-
-
-def _whole(pieces: Iterable[bytes]) -> bytes | None:
-    made = bytearray()
-    for piece in pieces:
-        made += piece
-        if len(made) > _LARGE:
-            return None
-    return bytes(made)
 
 
 if __name__ == "__main__":

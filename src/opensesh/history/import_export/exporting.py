@@ -1,7 +1,7 @@
-"""Sessions on their way out: read one after the other, cleaned if asked, given a form, and put where they belong.
+"""Export: sessions are read one after the other, redacted if requested, and rendered in a format.
 
-However many there are, no more than one message is held at a time (a few hundred of a small session, which is faster).
-What cannot be read is left out, and told.
+Memory use does not depend on their number: one message is in memory at a time (a few hundred of a small session, which
+is faster). Records that cannot be read are left out and reported.
 """
 
 from __future__ import annotations
@@ -9,12 +9,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from ...errors import NotFoundError, RecordError
-from ...records import as_object
+from ...records import as_object, order
 from ...storage.protocol import Damage, StoredMessage, log_damage
 from ..filters import SelectedSession, Selection, select
 from ..formats import ExportedSession, Format, FormatOptions, find_format
 from ..formatting import text
-from .reading import conversation
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
@@ -25,69 +24,70 @@ if TYPE_CHECKING:
     from .redaction import Redactor
 
     Report = Callable[[Damage], None]
-    Watch = Callable[[Document, list[Document]], None]
+    OnMessage = Callable[[Document, list[Document]], None]
 
-MANY = 200
-"""From so many sessions on, other processes are worth their start."""
+_MAX_MESSAGES_AT_ONCE = 300
+"""Sessions with more messages are read one message at a time."""
 
 
 class RenderedSession(NamedTuple):
-    """A session in its form."""
+    """A session in its export format."""
 
-    chosen: SelectedSession
-    pieces: Iterable[bytes]
-    """None if it is gone."""
+    selected: SelectedSession
+    chunks: Iterable[bytes]
+    """Empty if the session is gone."""
     entry: IndexEntry | None = None
-    """What a list of sessions says of it, complete when the pieces were gone through; ``None`` if it is gone."""
+    """Its index entry, complete after the chunks were iterated; ``None`` if the session is gone."""
 
 
 class SessionRenderer:
-    """The sessions of a store, in a form."""
+    """Renders sessions of a store in a format."""
 
     def __init__(
         self,
         store: Store,
-        form: str = "jsonl",
+        format_name: str = "jsonl",
         options: FormatOptions | None = None,
         *,
         redactor: Redactor | None = None,
         report: Report = log_damage,
     ) -> None:
         self.store = store
-        self.form = form
-        self.format: Format = find_format(form, options)
+        self.format_name = format_name
+        self.format: Format = find_format(format_name, options)
         self._redactor = redactor
         self._report = report
-        self.nested: dict[str, list[SelectedSession]] = {}
-        """Sessions that appear inside of others, by those."""
+        self.children: dict[str, list[SelectedSession]] = {}
+        """Sessions to include in others, by the id of their parent."""
 
-    def pieces(self, chosen: SelectedSession) -> Iterator[bytes]:
-        """One of them, a piece at a time; nothing if it is gone."""
-        session = self.read(chosen)
-        if session is not None:
-            yield from self.format.pieces(session)
-
-    def listed(self, chosen: SelectedSession) -> RenderedSession:
-        """One of them, with its place in a list."""
+    def render(self, selected: SelectedSession, *, with_entry: bool) -> RenderedSession:
+        """Render a session, with its index entry if requested."""
+        if not with_entry:
+            return RenderedSession(selected, self.chunks(selected))
         from ..formats.html_page import IndexEntry
 
-        entry = IndexEntry(
-            file=f"{chosen.id}{self.format.suffix}", id=chosen.id, title=chosen.id, directory="", updated=chosen.updated
-        )
-        session = self.read(chosen, entry.count)
+        file = f"{selected.id}{self.format.suffix}"
+        entry = IndexEntry(file=file, id=selected.id, title=selected.id, directory="", updated=selected.updated)
+        session = self.read(selected, entry.count)
         if session is None:
-            return RenderedSession(chosen, ())
-        entry.title = text(session.info, "title") or chosen.id
+            return RenderedSession(selected, ())
+        entry.title = text(session.info, "title") or selected.id
         entry.directory = text(session.info, "directory")
-        return RenderedSession(chosen, self.format.pieces(session), entry)
+        return RenderedSession(selected, self.format.chunks(session), entry)
 
-    def read(self, chosen: SelectedSession, watch: Watch | None = None) -> ExportedSession | None:
-        """A session, cleaned if that was asked for; ``None`` if it is gone or cannot be read any more.
+    def chunks(self, selected: SelectedSession) -> Iterator[bytes]:
+        """Yield a session in the format; nothing if it is gone."""
+        session = self.read(selected)
+        if session is not None:
+            yield from self.format.chunks(session)
 
-        ``watch`` sees each message go by.
+    def read(self, selected: SelectedSession, on_message: OnMessage | None = None) -> ExportedSession | None:
+        """Return a session, redacted if requested; ``None`` if it is gone or its record cannot be read.
+
+        ``on_message`` is called with each message when it is read.
         """
         try:
-            info = as_object(self.store.read(chosen.key))
+            info = as_object(self.store.read(selected.key))
         except NotFoundError:
             return None
         except RecordError as error:
@@ -97,109 +97,129 @@ class SessionRenderer:
             return None
         if self._redactor is not None:
             info = self._redactor.document(info)
-        children = (self.read(child) for child in self.nested.get(chosen.id, ()))
-        session = ExportedSession(
-            chosen.id, chosen.key[1], info, (), (child for child in children if child is not None)
-        )
-        return session._replace(messages=self._messages(session, watch))
+        children = (self.read(child) for child in self.children.get(selected.id, ()))
+        messages = self._messages(selected.id, on_message)
+        existing = (child for child in children if child is not None)
+        return ExportedSession(selected.id, selected.key[1], info, messages, existing)
 
-    def _messages(self, session: ExportedSession, watch: Watch | None) -> Iterator[StoredMessage]:
-        reads = self.format.reads
-        for message in conversation(self.store, session.id, report=self._report):
-            cleaned = message
+    def _messages(self, session_id: str, on_message: OnMessage | None) -> Iterator[StoredMessage]:
+        types = self.format.part_types
+        for stored in read_messages(self.store, session_id, report=self._report):
+            message = stored
             if self._redactor is not None:
-                wanted = [part for part in message.parts if reads is None or str(part.get("type")) in reads]
-                parts = [self._redactor.document(part) for part in wanted]
-                cleaned = StoredMessage(self._redactor.document(message.info), parts)
-            if watch is not None:
-                watch(cleaned.info, cleaned.parts)
-            yield cleaned
+                used = [part for part in stored.parts if types is None or str(part.get("type")) in types]
+                parts = [self._redactor.document(part) for part in used]
+                message = StoredMessage(self._redactor.document(stored.info), parts)
+            if on_message is not None:
+                on_message(message.info, message.parts)
+            yield message
 
 
 class Export(SessionRenderer):
-    """What is to be exported, and how."""
+    """An export: which sessions, and in which format."""
+
+    min_sessions_for_workers = 200
+    """With fewer sessions, worker processes are not worth their start."""
 
     def __init__(
         self,
         store: Store,
         selection: Selection,
-        form: str = "jsonl",
+        format_name: str = "jsonl",
         options: FormatOptions | None = None,
         *,
         redactor: Redactor | None = None,
         report: Report = log_damage,
-        several: bool = False,
+        workers: int = 1,
     ) -> None:
-        """With ``several``, other processes open the same place and take part where there is much to do."""
-        super().__init__(store, form, options, redactor=redactor, report=report)
+        """With more than one of ``workers``, that many processes open the store again and render sessions in parallel,
+        if there are enough sessions to be worth the start of the processes."""
+        super().__init__(store, format_name, options, redactor=redactor, report=report)
         self._options = options or FormatOptions()
-        self._several = several
-        chosen, self.without = select(store, selection, report=report)
+        self._workers = workers
+        matching, self.excluded_children = select(store, selection, report=report)
         if self.format.nests:
-            self.nested = _nested(chosen)
-        inside = {child.id for children in self.nested.values() for child in children}
-        self.chosen = [each for each in chosen if each.id not in inside]
+            self.children = _children_by_parent(matching)
+        included = {child.id for children in self.children.values() for child in children}
+        self.selected = [session for session in matching if session.id not in included]
         """The sessions that get a line, a file or a page of their own."""
-        self.inside = len(chosen) - len(self.chosen)
-        """How many subagents' sessions are within those."""
+        self.included_children = len(matching) - len(self.selected)
+        """How many subagent sessions are included in those."""
 
-    def sessions(self, todo: Sequence[SelectedSession], *, listed: bool = False) -> Generator[RenderedSession]:
-        """Each of them, with its place in a list if that is asked for. The pieces of one are to be gone through before
-        the next is asked for."""
-        if self._several and len(todo) >= MANY:
-            from .export_workers import ExportJob, cores, shared
+    def sessions(self, todo: Sequence[SelectedSession], *, with_entry: bool = False) -> Generator[RenderedSession]:
+        """Render sessions in order. Iterate the chunks of one before asking for the next."""
+        if self._workers > 1 and len(todo) >= self.min_sessions_for_workers:
+            from .export_workers import ExportJob, render_in_workers
 
-            if cores() > 1:
-                redactor = self._redactor
-                how = (redactor is not None, redactor is not None and redactor.paths)
-                yield from shared(self, ExportJob(self.store.place, self.form, self._options, listed, *how), todo)
-                return
-        yield from (self.make(chosen, listed=listed) for chosen in todo)
+            redactor = self._redactor
+            redact = (redactor is not None, redactor is not None and redactor.paths)
+            job = ExportJob(self.store.place, self.format_name, self._options, with_entry, *redact)
+            yield from render_in_workers(self, job, todo, self._workers)
+            return
+        yield from (self.render(selected, with_entry=with_entry) for selected in todo)
 
-    def make(self, chosen: SelectedSession, *, listed: bool) -> RenderedSession:
-        """One of them, in this process."""
-        return self.listed(chosen) if listed else RenderedSession(chosen, self.pieces(chosen))
+    def descendants_of(self, selected: SelectedSession) -> dict[str, list[SelectedSession]]:
+        """Return the sessions included in one, at any depth, by the id of their parent."""
+        children = self.children.get(selected.id)
+        if not children:
+            return {}
+        descendants = {selected.id: children}
+        for child in children:
+            descendants |= self.descendants_of(child)
+        return descendants
 
-    def beneath(self, chosen: SelectedSession) -> dict[str, list[SelectedSession]]:
-        """The sessions that appear inside of one, at any depth."""
-        found: dict[str, list[SelectedSession]] = {}
-        if children := self.nested.get(chosen.id):
-            found[chosen.id] = children
-            for child in children:
-                found |= self.beneath(child)
-        return found
-
-    def take_note(self, damage: Iterable[Damage], redacted: Mapping[str, int]) -> None:
-        """Report what was found elsewhere on behalf of this export."""
-        for each in damage:
-            self._report(each)
+    def add_worker_results(self, damage: Iterable[Damage], redacted: Mapping[str, int]) -> None:
+        """Report the damage and count the redactions of another process."""
+        for entry in damage:
+            self._report(entry)
         if self._redactor is not None:
             self._redactor.counts.update(redacted)
 
-    def version(self, chosen: SelectedSession) -> int:
-        """A number that becomes another when the session, or one that appears inside of it, changes, comes or goes."""
-        return chosen.updated + sum(map(self.version, self.nested.get(chosen.id, ())))
+    def version(self, selected: SelectedSession) -> int:
+        """Return a number that differs after a change to the session or to a session included in it."""
+        return selected.updated + sum(map(self.version, self.children.get(selected.id, ())))
 
     @property
-    def frame(self) -> tuple[bytes, bytes, bytes]:
-        """What stands before, between and after the sessions in one file; nothing around a single one."""
-        return (self.format.together or (b"", b"", b"")) if len(self.chosen) != 1 else (b"", b"", b"")
+    def delimiters(self) -> tuple[bytes, bytes, bytes]:
+        """What to write before, between and after the sessions in one file; nothing around a single session."""
+        return (self.format.delimiters or (b"", b"", b"")) if len(self.selected) != 1 else (b"", b"", b"")
 
 
-def _nested(chosen: list[SelectedSession]) -> dict[str, list[SelectedSession]]:
-    """Children by parent, where the parent goes out as well; never in a circle."""
-    parents = {each.id: each.parent for each in chosen}
-    found: dict[str, list[SelectedSession]] = {}
-    for each in chosen:
-        if each.parent in parents and not _leads_back(each.id, parents):
-            found.setdefault(each.parent, []).append(each)
-    return found
+def _children_by_parent(sessions: list[SelectedSession]) -> dict[str, list[SelectedSession]]:
+    """Return the children of sessions whose parent is exported as well, without those in a cycle."""
+    parents = {session.id: session.parent for session in sessions}
+    children: dict[str, list[SelectedSession]] = {}
+    for session in sessions:
+        seen, ancestor = {session.id}, session.parent
+        while ancestor in parents and ancestor not in seen:
+            seen.add(ancestor)
+            ancestor = parents[ancestor]
+        if session.parent in parents and ancestor not in seen:
+            children.setdefault(session.parent, []).append(session)
+    return children
 
 
-def _leads_back(name: str, parents: dict[str, str]) -> bool:
-    seen = {name}
-    above = parents.get(name, "")
-    while above in parents and above not in seen:
-        seen.add(above)
-        above = parents[above]
-    return above in seen
+def read_messages(store: Store, session_id: str, *, report: Report = log_damage) -> Iterator[StoredMessage]:
+    """Yield the messages of a session with their parts, oldest first, with only a few in memory at a time.
+
+    Records that cannot be read are left out and reported.
+    """
+    damage: list[Damage] = []
+    newest = store.messages(session_id, last=_MAX_MESSAGES_AT_ONCE + 1, report=damage.append)
+    if len(newest) <= _MAX_MESSAGES_AT_ONCE:  # so these are all
+        for entry in damage:
+            report(entry)
+        yield from newest
+        return
+    del newest
+    infos: list[tuple[order.Position, str, Document]] = []
+    for key, value in store.scan(("message", session_id), report=report):
+        info = as_object(value) or {}
+        try:
+            infos.append((order.position(info), key[-1], info))
+        except RecordError as error:
+            report(Damage(store.locate(key), f"{error.place}: {error.reason}"))
+    infos.sort(key=lambda entry: entry[0])
+    for _, message_id, info in infos:
+        parts = (as_object(part) for _, part in store.scan(("part", message_id), report=report))
+        yield StoredMessage(info, order.parts_in_order(filter(None, parts), order.created(info)))

@@ -1,4 +1,4 @@
-"""What can be brought in: export files, and stores; a session at a time, with its folders as they are called here."""
+"""Sources of an import: export files and stores, read session by session, with paths mapped to this machine."""
 
 from __future__ import annotations
 
@@ -18,138 +18,165 @@ if TYPE_CHECKING:
 
     Report = Callable[[Damage], None]
 
-_BESIDE = (keys.todo, keys.diff, keys.share)
+_RELATED_KEYS = (keys.todo, keys.diff, keys.share)
 _LOSSLESS = "OpenCode's export JSON (opensesh export --format json), a storage folder or an opencode.db"
-
-_CUT_SHORT = "; export it again, and to a file: OpenCode's export loses its end in a pipe"
+_CUT_OFF = "; export it again, to a file: OpenCode's export is cut off in a pipe"
 
 
 class SourceSession(NamedTuple):
-    """A session that is to be brought in."""
+    """A session to be imported."""
 
     id: str
-    place: str
-    """Where it comes from."""
+    origin: str
+    """The file or store that it comes from."""
     info: Document
     messages: Callable[[], Iterable[StoredMessage]]
-    """Its messages, oldest first. All of them, and their parts, have names that can be stored."""
+    """Returns its messages, oldest first. They and their parts have valid ids."""
     project: Document | None = None
-    """The record of its project, where the source has one."""
-    beside: Sequence[tuple[Key, Any]] = ()
-    """What is kept beside the session: its todos, diffs, share."""
+    """The record of its project, if the source has one."""
+    related: Sequence[tuple[Key, Any]] = ()
+    """Other records of the session: todos, diff, share."""
 
     @property
     def title(self) -> str:
-        """What it is called; empty if its record does not say."""
-        held = self.info.get("title")
-        return held if isinstance(held, str) else ""
+        """The title; empty if there is none."""
+        title = self.info.get("title")
+        return title if isinstance(title, str) else ""
 
 
 class PathMap:
-    """Folders that are called otherwise here: ``OLD`` and all below it become ``NEW``."""
+    """Maps folders of the source to folders of this machine: ``OLD`` and everything below it becomes ``NEW``."""
 
     def __init__(self, pairs: Mapping[str, str] | None = None, *, identify: Callable[[str], str] | None = None) -> None:
-        """``identify`` gives the project of a folder that is here, for sessions whose folder was mapped to it."""
-        ordered = sorted((pairs or {}).items(), key=lambda pair: -len(pair[0]))
-        self._pairs = [(old.rstrip("/\\"), new.rstrip("/\\")) for old, new in ordered]
+        """``identify`` returns the project id of an existing folder, for sessions whose folder was mapped to it."""
+        longest_first = sorted((pairs or {}).items(), key=lambda pair: -len(pair[0]))
+        self._pairs = [(old.rstrip("/\\"), new.rstrip("/\\")) for old, new in longest_first]
         self._identify = identify
-        self._projects: dict[str, str] = {}
+        self._project_ids: dict[str, str] = {}
 
     def folder(self, path: str) -> str:
-        """Where that is here."""
+        """Return the folder on this machine."""
         for old, new in self._pairs:
             if path == old or path.startswith((old + "/", old + "\\")):
                 below = path[len(old) :]
                 return new + (below.replace("\\", "/") if below[:1] == "\\" else below) or "/"
         return path
 
-    def applied(self, incoming: SourceSession) -> SourceSession:
-        """The session with its folders as they are called here, filed under the project that its folder has here."""
-        directory = incoming.info.get("directory")
+    def applied(self, source: SourceSession) -> SourceSession:
+        """Return the session with mapped folders, in the project that its folder has on this machine."""
+        directory = source.info.get("directory")
         if not isinstance(directory, str) or self.folder(directory) == directory:
-            return incoming
+            return source
         new = self.folder(directory)
-        project = self._project(new) or str(incoming.info.get("projectID") or GLOBAL)
-        return incoming._replace(
-            info=incoming.info | {"directory": new, "projectID": project},
-            messages=lambda: map(self._message, incoming.messages()),
-            project=self._project_record(incoming.project, project),
+        if new not in self._project_ids:
+            can_identify = self._identify is not None and os.path.isdir(new)
+            self._project_ids[new] = self._identify(new) if self._identify is not None and can_identify else ""
+        project_id = self._project_ids[new] or str(source.info.get("projectID") or GLOBAL)
+        project = source.project
+        if project is not None and project.get("id") == project_id:
+            sandboxes = [self.folder(path) for path in as_list(project.get("sandboxes")) or [] if isinstance(path, str)]
+            project = project | {"worktree": self.folder(str(project.get("worktree", "/"))), "sandboxes": sandboxes}
+        else:
+            project = None
+        return source._replace(
+            info=source.info | {"directory": new, "projectID": project_id},
+            messages=lambda: map(self._mapped_message, source.messages()),
+            project=project,
         )
 
-    def _message(self, message: StoredMessage) -> StoredMessage:
+    def _mapped_message(self, message: StoredMessage) -> StoredMessage:
         path = as_object(message.info.get("path"))
         if path is None:
             return message
         mapped = {name: self.folder(value) if isinstance(value, str) else value for name, value in path.items()}
         return StoredMessage(message.info | {"path": mapped}, message.parts)
 
-    def _project(self, folder: str) -> str:
-        if self._identify is None or not os.path.isdir(folder):
-            return ""
-        if folder not in self._projects:
-            self._projects[folder] = self._identify(folder)
-        return self._projects[folder]
 
-    def _project_record(self, record: Document | None, project: str) -> Document | None:
-        if record is None or record.get("id") != project:
-            return None
-        others = [self.folder(each) for each in as_list(record.get("sandboxes")) or [] if isinstance(each, str)]
-        return record | {"worktree": self.folder(str(record.get("worktree", "/"))), "sandboxes": others}
+def read_sessions(path: str, *, report: Report = log_damage) -> Iterator[SourceSession]:
+    """Yield the sessions of an export file, a folder of export files, a storage or data folder, or a database.
 
-
-def read_sessions(place: str, *, report: Report = log_damage) -> Iterator[SourceSession]:
-    """The sessions at ``place``: an export file, a folder of such, a storage or data folder, or a database.
-
-    What is no lossless source is a :class:`UsageError` that says what is.
+    Raises :class:`UsageError` for a source that is not lossless.
     """
-    if not os.path.exists(place):
-        raise NotFoundError(f"there is nothing at {place}", path=place)
-    if os.path.isdir(place) and not _is_store(place):
-        yield from _from_folder(place, report)
-    elif os.path.isdir(place) or _is_database(place):
-        yield from _from_store(open_store(place, report=report), report)
+    if not os.path.exists(path):
+        raise NotFoundError(f"{path} does not exist", path=path)
+    if os.path.isdir(path) and not _is_store(path):
+        for name in sorted(os.listdir(path)):
+            if name.endswith(".json") and name[0] != ".":
+                file = os.path.join(path, name)
+                # A file that cannot be read does not keep the others from being imported.
+                yield from read_until_error(_sessions_from_file(file, report), file, report=report)
+    elif os.path.isdir(path) or _is_database(path):
+        yield from _sessions_from_store(open_store(path, report=report), report)
     else:
-        yield from _from_file(place, report)
+        yield from _sessions_from_file(path, report)
 
 
-def _from_store(store: Store, report: Report) -> Iterator[SourceSession]:
+def read_until_error(sessions: Iterable[SourceSession], origin: str, *, report: Report) -> Iterator[SourceSession]:
+    """Yield sessions until an error, which is reported as damage of ``origin``."""
+    try:
+        yield from sessions
+    except RecordError as error:
+        report(Damage(origin, error.reason))
+    except (NotFoundError, UsageError) as error:
+        report(Damage(origin, error.message.removeprefix(f"{origin}: ")))
+
+
+def sessions_from_bytes(data: bytes, origin: str, *, report: Report = log_damage) -> Iterator[SourceSession]:
+    """Yield the sessions of an export that was read from ``origin``."""
+    for document in _documents(data, origin, report):
+        session = session_from_document(document, origin, report=report)
+        if session is not None:
+            yield session
+
+
+def session_from_document(document: Document, origin: str, *, report: Report = log_damage) -> SourceSession | None:
+    """Return the session of a document in OpenCode's export shape; ``None`` if it has no id."""
+    info, messages = as_object(document.get("info")), as_list(document.get("messages"))
+    if info is None or messages is None:
+        if "session_id" in document and "messages" in document:
+            problem = "this is a conversation as JSONL, which lacks tools, files and structure."
+        elif document.get("type") == "session" and "harness" in document:
+            problem = "this is a trace, which does not contain everything."
+        else:
+            problem = "this is not an OpenCode session."
+        raise UsageError(f"{origin}: {problem} Can be imported: {_LOSSLESS}.")
+    session_id = info.get("id")
+    if not isinstance(session_id, str):
+        report(Damage(origin, "a session without an id"))
+        return None
+    valid = list(_with_valid_ids((_stored_message(message, session_id) for message in messages), origin, report))
+    return SourceSession(session_id, origin, info, lambda: valid)
+
+
+def _sessions_from_store(store: Store, report: Report) -> Iterator[SourceSession]:
+    def read(key: Key) -> Any:
+        try:
+            return store.read(key)
+        except (NotFoundError, RecordError):
+            return None
+
     for key, value in store.scan(("session",), report=report):
         info = as_object(value)
         if info is None:
             report(Damage(store.locate(key), "expected an object"))
             continue
-        name, place = key[-1], store.locate(key)
-        project = _maybe(store, keys.project(key[1]))
-        beside = [(make(name), held) for make in _BESIDE if (held := _maybe(store, make(name))) is not None]
+        session_id, origin = key[-1], store.locate(key)
+        related = [
+            (make(session_id), record) for make in _RELATED_KEYS if (record := read(make(session_id))) is not None
+        ]
         yield SourceSession(
-            name,
-            place,
-            info | {"id": name, "projectID": info.get("projectID") or key[1]},
-            lambda name=name, place=place: _named(store.messages(name, report=report), place, report),
-            as_object(project),
-            beside,
+            session_id,
+            origin,
+            info | {"id": session_id, "projectID": info.get("projectID") or key[1]},
+            lambda session_id=session_id, origin=origin: _with_valid_ids(
+                store.messages(session_id, report=report), origin, report
+            ),
+            as_object(read(keys.project(key[1]))),
+            related,
         )
 
 
-def _from_folder(folder: str, report: Report) -> Iterator[SourceSession]:
-    """Those in the files of a folder. One that cannot be read, or holds no session, costs itself alone."""
-    for name in sorted(os.listdir(folder)):
-        if name.endswith(".json") and name[0] != ".":
-            path = os.path.join(folder, name)
-            yield from read_until_error(_from_file(path, report), path, report=report)
-
-
-def read_until_error(sessions: Iterable[SourceSession], place: str, *, report: Report) -> Iterator[SourceSession]:
-    """Those that come from a place before something is wrong with it, which is told."""
-    try:
-        yield from sessions
-    except RecordError as error:
-        report(Damage(place, error.reason))
-    except (NotFoundError, UsageError) as error:
-        report(Damage(place, error.message.removeprefix(f"{place}: ")))
-
-
-def _from_file(path: str, report: Report) -> Iterator[SourceSession]:
+def _sessions_from_file(path: str, report: Report) -> Iterator[SourceSession]:
     try:
         with open(path, "rb") as file:
             data = file.read()
@@ -158,105 +185,72 @@ def _from_file(path: str, report: Report) -> Iterator[SourceSession]:
     yield from sessions_from_bytes(data, path, report=report)
 
 
-def sessions_from_bytes(data: bytes, place: str, *, report: Report = log_damage) -> Iterator[SourceSession]:
-    """The sessions in the bytes of an export, which came from ``place``."""
-    for document in _documents(data, place, report):
-        incoming = session_from_document(document, place, report=report)
-        if incoming is not None:
-            yield incoming
-
-
-def session_from_document(document: Document, place: str, *, report: Report = log_damage) -> SourceSession | None:
-    """A session in OpenCode's export shape; ``None`` if it has no name to go by."""
-    info, messages = as_object(document.get("info")), as_list(document.get("messages"))
-    if info is None or messages is None:
-        raise UsageError(f"{place}: {_explain(document)} What can be brought in: {_LOSSLESS}.")
-    name = info.get("id")
-    if not isinstance(name, str):
-        report(Damage(place, "a session without an id"))
-        return None
-    found = list(_named((_stored(held, name) for held in messages), place, report))
-    return SourceSession(name, place, info, lambda: found)
-
-
-def _documents(data: bytes, place: str, report: Report) -> Iterator[Document]:
-    """The documents in an export: one, an array of them, or one a line."""
-    data = _without_mark(data)
+def _documents(data: bytes, origin: str, report: Report) -> Iterator[Document]:
+    """Yield the documents of an export: one, an array of them, or one a line."""
+    # Windows shells write UTF-16, or a byte order mark.
+    if data.startswith((b"\xff\xfe", b"\xfe\xff")):
+        data = data.decode("utf-16", errors="replace").encode()
+    data = data.removeprefix(b"\xef\xbb\xbf")
     try:
-        whole = loads(data, place)
+        parsed = loads(data, origin)
     except RecordError as error:
-        whole = _one_a_line(data, place, report)
-        begun = data.lstrip()[:1] in (b"{", b"[")
-        if not any(map(as_object, whole)) and (begun or b"\n" not in data.strip()):
-            reason = error.reason + (_CUT_SHORT if begun and error.reason.startswith("torn") else "")
-            raise RecordError(reason, path=place, place=error.place) from None
-    for each in as_list(whole) or [whole]:
-        document = as_object(each)
+        parsed = _parse_lines(data, origin, report)
+        is_json = data.lstrip()[:1] in (b"{", b"[")
+        if not any(map(as_object, parsed)) and (is_json or b"\n" not in data.strip()):
+            reason = error.reason + (_CUT_OFF if is_json and error.reason.startswith("torn") else "")
+            raise RecordError(reason, path=origin, place=error.place) from None
+    for value in as_list(parsed) or [parsed]:
+        document = as_object(value)
         if document is None:
-            raise UsageError(f"{place}: no session. What can be brought in: {_LOSSLESS}.")
+            raise UsageError(f"{origin}: not a session. Can be imported: {_LOSSLESS}.")
         yield document
 
 
-def _without_mark(data: bytes) -> bytes:
-    """The bytes of a JSON text as they should be: some shells of Windows write UTF-16, or a mark in front."""
-    if data.startswith((b"\xff\xfe", b"\xfe\xff")):
-        return data.decode("utf-16", errors="replace").encode()
-    return data.removeprefix(b"\xef\xbb\xbf")
-
-
-def _one_a_line(data: bytes, place: str, report: Report) -> list[Any]:
+def _parse_lines(data: bytes, origin: str, report: Report) -> list[Any]:
     damage: list[Damage] = []
-    lines = [line for line in data.splitlines() if line.strip()]
-    found = [document for line in lines if (document := _line(line, place, damage.append)) is not None]
-    if any(map(as_object, found)):
-        for each in damage:
-            report(each)
-    return found
+    documents: list[Any] = []
+    for line in data.splitlines():
+        if line.strip():
+            try:
+                document = loads(line, origin)
+            except RecordError as error:
+                damage.append(Damage(origin, f"a line that is cut off or damaged: {error.reason}"))
+                continue
+            if document is not None:
+                documents.append(document)
+    if any(map(as_object, documents)):  # otherwise this is not one document a line at all
+        for entry in damage:
+            report(entry)
+    return documents
 
 
-def _line(line: bytes, place: str, report: Report) -> Any:
-    try:
-        return loads(line, place)
-    except RecordError as error:
-        report(Damage(place, f"a line that is cut short or damaged: {error.reason}"))
-        return None
+def _stored_message(value: Any, session_id: str) -> StoredMessage:
+    """Return a message of an export as it is stored: with the ids of its session and message."""
+    message = as_object(value) or {}
+    info = (as_object(message.get("info")) or {}) | {"sessionID": session_id}
+    owner = {"sessionID": session_id, "messageID": info.get("id")}
+    return StoredMessage(info, [(as_object(part) or {}) | owner for part in as_list(message.get("parts")) or []])
 
 
-def _stored(held: Any, session: str) -> StoredMessage:
-    """A message of an export, as it is stored: with the names of what it belongs to."""
-    message = as_object(held) or {}
-    info = (as_object(message.get("info")) or {}) | {"sessionID": session}
-    own = {"sessionID": session, "messageID": info.get("id")}
-    return StoredMessage(info, [(as_object(part) or {}) | own for part in as_list(message.get("parts")) or []])
-
-
-def _named(messages: Iterable[StoredMessage], place: str, report: Report) -> Iterator[StoredMessage]:
-    """Those that can be stored, with those of their parts that can; the others are told."""
+def _with_valid_ids(messages: Iterable[StoredMessage], origin: str, report: Report) -> Iterator[StoredMessage]:
+    """Yield the messages and parts with a valid id; the others are reported."""
     for info, parts in messages:
-        if not _has_name(info):
-            report(Damage(place, "a message without a usable id"))
+        if not _has_valid_id(info):
+            report(Damage(origin, "a message without a usable id"))
             continue
-        named = [part for part in parts if _has_name(part)]
-        if len(named) < len(parts):
-            report(Damage(place, f"{len(parts) - len(named)} parts without a usable id in {info['id']}"))
-        yield StoredMessage(info, named)
+        valid = [part for part in parts if _has_valid_id(part)]
+        if len(valid) < len(parts):
+            report(Damage(origin, f"{len(parts) - len(valid)} parts without a usable id in {info['id']}"))
+        yield StoredMessage(info, valid)
 
 
-def _has_name(record: Document) -> bool:
-    name = record.get("id")
-    return isinstance(name, str) and keys.is_plain(name)
-
-
-def _explain(document: Document) -> str:
-    if "session_id" in document and "messages" in document:
-        return "conversations as JSONL do not hold tools, files or structure, so they cannot be brought back."
-    if document.get("type") == "session" and "harness" in document:
-        return "a trace does not hold everything, so it cannot be brought back."
-    return "no session of OpenCode's."
+def _has_valid_id(record: Document) -> bool:
+    id_ = record.get("id")
+    return isinstance(id_, str) and keys.is_plain(id_)
 
 
 def _is_database(path: str) -> bool:
-    if not os.path.isfile(path):  # a pipe can be read once
+    if not os.path.isfile(path):  # a pipe can only be read once
         return False
     try:
         with open(path, "rb") as file:
@@ -270,10 +264,3 @@ def _is_store(folder: str) -> bool:
     return any(os.path.exists(os.path.join(folder, name)) for name in known) or any(
         name.startswith("opencode") and name.endswith(".db") for name in os.listdir(folder)
     )
-
-
-def _maybe(store: Store, key: Key) -> Any:
-    try:
-        return store.read(key)
-    except (NotFoundError, RecordError):
-        return None

@@ -1,50 +1,59 @@
-"""Bringing sessions in: from OpenCode's export files, or from another store. Running it twice changes nothing.
+"""Import: sessions from OpenCode's export files or from another store. Importing twice changes nothing.
 
 Lossless sources are OpenCode's export JSON (one document, an array of them, or one a line) and stores. Records are
-united by identifier. A session that is not here yet is taken over whole; of one that is here, what is missing or less
-complete is filled in. If both sides have gone on separately, or say different things under one name, the one that is
-here stays as it is and the other is kept beside it as a fork, always under the same new name.
+merged by id. A session that does not exist here is added; an existing one is extended by what is missing or less
+complete. If both copies were continued separately, or differ under one id, the existing one stays as it is, and the
+other is added as a fork, always under the same new id.
 """
 
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from enum import Enum
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
 from ...errors import NotFoundError, OpenseshError, RecordError, WriteError
-from ...records import as_object, as_whole
+from ...records import as_list, as_object, as_whole
+from ...sessions import fork_title
 from ...storage import keys
 from ...storage.json_tree import JsonTree
 from ...storage.keys import GLOBAL
 from ...storage.leases import leases_of
 from ...storage.protocol import Damage, FileTree, Key, StoredMessage, log_damage
 from .import_sources import PathMap, SourceSession
-from .merging import Relation, as_fork, compare, normalise_2x_copies
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from ...records import Document
 
     Report = Callable[[Damage], None]
 
+T = TypeVar("T")
 ImportAction = Literal["added", "extended", "unchanged", "forked", "skipped"]
+_ID_ALPHABET = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+_STATUS_ORDER = {"pending": 0, "running": 1, "completed": 2, "error": 2}
+_IGNORED_FIELDS = ("path", "sessionID", "messageID")
+"""Fields that say where a record was made."""
+_MONOTONIC_FIELDS = ("summary", "metadata", "title", "completed", "end", "compacted", "finish", "error", "attachments")
+"""Fields that a record gains over time."""
 
 
 class ImportResult(NamedTuple):
-    """What became of one session."""
+    """The result for one session."""
 
     id: str
-    """Under which name it is here."""
+    """Its id in this store."""
     act: ImportAction
     title: str
     records: int
-    """How many were written, or would be."""
+    """How many records were written, or would be."""
     reason: str = ""
 
 
 class Importer:
-    """Brings sessions into one tree."""
+    """Imports sessions into a JSON tree."""
 
     def __init__(
         self,
@@ -60,107 +69,105 @@ class Importer:
         self._dry_run = dry_run
         self._report = report
         self._leases = leases_of(tree)
-        self._homes = {key[-1]: key for key in tree.list(("session",))}
+        self._session_keys = {key[-1]: key for key in tree.list(("session",))}
 
     def take(self, sessions: Iterable[SourceSession]) -> list[ImportResult]:
-        """Bring them in, one after the other; what became of each, in order."""
-        done = [self._take(session) for session in sessions]
-        if not self._dry_run and any(each.records for each in done) and hasattr(os, "sync"):
+        """Import sessions one after the other; return the result for each, in order."""
+        results = [self._import(session) for session in sessions]
+        if not self._dry_run and any(result.records for result in results) and hasattr(os, "sync"):
             os.sync()
-        return done
+        return results
 
-    def _take(self, incoming: SourceSession) -> ImportResult:
-        title = incoming.title
+    def _import(self, source: SourceSession) -> ImportResult:
+        title = source.title
         try:
-            keys.check_key(("session", incoming.id))
-            holder = self._leases.holder(incoming.id)
+            keys.check_key(("session", source.id))
+            holder = self._leases.holder(source.id)
             if holder is not None:
-                return ImportResult(incoming.id, "skipped", title, 0, f"being run here by {holder}")
-            return self._merge(self._paths.applied(incoming), title)
+                return ImportResult(source.id, "skipped", title, 0, f"being run here by {holder}")
+            return self._merge(self._paths.applied(source), title)
         except WriteError:
-            raise  # which is not about this session: none can be stored
+            raise  # concerns the store, so no session can be imported
         except (RecordError, NotFoundError) as error:
-            return ImportResult(incoming.id, "skipped", title, 0, error.message)
+            return ImportResult(source.id, "skipped", title, 0, error.message)
         except OpenseshError as error:
-            self._report(Damage(incoming.place, error.message))
-            return ImportResult(incoming.id, "skipped", title, 0, error.message)
+            self._report(Damage(source.origin, error.message))
+            return ImportResult(source.id, "skipped", title, 0, error.message)
 
-    def _merge(self, incoming: SourceSession, title: str) -> ImportResult:
-        home = self._homes.get(incoming.id)
-        theirs = list(incoming.messages())
-        if home is None:
-            return ImportResult(incoming.id, "added", title, self._write(incoming, theirs))
-        ours = self.tree.messages(incoming.id, report=_overlook)
+    def _merge(self, source: SourceSession, title: str) -> ImportResult:
+        key = self._session_keys.get(source.id)
+        theirs = list(source.messages())
+        if key is None:
+            return ImportResult(source.id, "added", title, self._write(source, theirs))
+        ours = self._messages(source.id)
         theirs = normalise_2x_copies(ours, theirs)
         relation = compare(ours, theirs)
         if relation is Relation.DIVERGED:
-            fork = as_fork(incoming, ours, theirs)
-            if fork.id in self._homes:
-                again = self._merge_into_fork(fork)
-                return ImportResult(
-                    fork.id, "unchanged" if not again else "forked", title, again, "had gone on separately"
-                )
-            count = self._write(fork, list(fork.messages()))
-            return ImportResult(fork.id, "forked", title, count, "had gone on separately")
-        if relation in (Relation.SAME, Relation.BEHIND):
-            return self._unchanged(incoming, home, title)
-        return ImportResult(incoming.id, "extended", title, self._write(incoming, theirs, home=home))
+            return self._merge_fork(as_fork(source, ours, theirs), title)
+        if relation is Relation.AHEAD or _updated(source.info) > _updated(as_object(self._read(key)) or {}):
+            # Without new messages the session's record may still be newer.
+            messages = theirs if relation is Relation.AHEAD else []
+            return ImportResult(source.id, "extended", title, self._write(source, messages, key=key))
+        count = sum(self._put(key, value) for key, value in source.related if self._read(key) is None)
+        return ImportResult(source.id, "extended" if count else "unchanged", title, count)
 
-    def _merge_into_fork(self, fork: SourceSession) -> int:
-        theirs = list(fork.messages())
-        ours = self.tree.messages(fork.id, report=_overlook)
-        return self._write(fork, theirs, home=self._homes[fork.id]) if compare(ours, theirs) is Relation.AHEAD else 0
+    def _merge_fork(self, fork: SourceSession, title: str) -> ImportResult:
+        key, theirs = self._session_keys.get(fork.id), list(fork.messages())
+        if key is not None and compare(self._messages(fork.id), theirs) is not Relation.AHEAD:
+            return ImportResult(fork.id, "unchanged", title, 0, "was continued separately")
+        count = self._write(fork, theirs, key=key)
+        action = "forked" if count or key is None else "unchanged"
+        return ImportResult(fork.id, action, title, count, "was continued separately")
 
-    def _unchanged(self, incoming: SourceSession, home: Key, title: str) -> ImportResult:
-        """Nothing new was said; but the record of the session may be newer, and something beside it may be missing."""
-        held = as_object(self._held(home)) or {}
-        if _updated(incoming.info) > _updated(held):
-            return ImportResult(incoming.id, "extended", title, self._write(incoming, [], home=home))
-        count = sum(self._put(key, value) for key, value in incoming.beside if self._held(key) is None)
-        return ImportResult(incoming.id, "extended" if count else "unchanged", title, count)
+    def _messages(self, session_id: str) -> Sequence[StoredMessage]:
+        # Damaged records are not reported: the import may repair them.
+        return self.tree.messages(session_id, report=lambda damage: None)
 
-    def _write(self, session: SourceSession, messages: list[StoredMessage], *, home: Key | None = None) -> int:
-        """Store what is not here yet: parts before their message, and the session itself last, so that it is seen only
-        when it is complete."""
-        key = keys.check_key(home or keys.session(str(session.info.get("projectID") or GLOBAL), session.id))
-        count = sum(self._put(key, value) for key, value in session.beside)
+    def _write(self, session: SourceSession, messages: list[StoredMessage], *, key: Key | None = None) -> int:
+        """Store what does not exist yet; return how many records were written.
+
+        Parts are written before their message, and the session last, so that it only appears when it is complete.
+        """
+        project_id = str(session.info.get("projectID") or GLOBAL)
+        session_key = keys.check_key(key or keys.session(project_id, session.id))
+        count = sum(self._put(key, value) for key, value in session.related)
         for message in messages:
-            name = message.info["id"]
-            count += sum(self._put(keys.part(name, part["id"]), part) for part in message.parts)
-            count += self._put(keys.message(session.id, name), message.info)
-        if home is None:
-            count += self._put_project(session, key[1], messages)
-        held = as_object(self._held(key))
-        if held is None or _updated(session.info) >= _updated(held):
-            filed = {name: held[name] for name in ("projectID", "directory") if held and name in held}
-            count += self._put(key, session.info | filed)
-        self._homes[session.id] = key
+            message_id = message.info["id"]
+            count += sum(self._put(keys.part(message_id, part["id"]), part) for part in message.parts)
+            count += self._put(keys.message(session.id, message_id), message.info)
+        if key is None:
+            count += self._put_project(session, session_key[1], messages)
+        stored = as_object(self._read(session_key))
+        if stored is None or _updated(session.info) >= _updated(stored):
+            kept = {name: stored[name] for name in ("projectID", "directory") if stored and name in stored}
+            count += self._put(session_key, session.info | kept)
+        self._session_keys[session.id] = session_key
         return count
 
-    def _put_project(self, session: SourceSession, project: str, messages: list[StoredMessage]) -> int:
-        """The record of its project, unless there is one; without it, other programs overlook its sessions."""
-        key = keys.project(project)
+    def _put_project(self, session: SourceSession, project_id: str, messages: list[StoredMessage]) -> int:
+        """Write the record of the session's project if there is none: without it OpenCode does not list the session."""
+        key = keys.project(project_id)
         if os.path.exists(self.tree.locate(key)):
             return 0
-        if session.project is not None and session.project.get("id") == project:
+        if session.project is not None and session.project.get("id") == project_id:
             return self._put(key, session.project)
         paths = (as_object(message.info.get("path")) or {} for message in messages)
         root = next((str(path["root"]) for path in paths if path.get("root")), "/")
         created = (as_object(session.info.get("time")) or {}).get("created", 0)
-        record: Document = {"id": project, "worktree": "/" if project == GLOBAL else root}
-        if project != GLOBAL:
+        record: Document = {"id": project_id, "worktree": "/" if project_id == GLOBAL else root}
+        if project_id != GLOBAL:
             record["vcs"] = "git"
         return self._put(key, record | {"sandboxes": [], "time": {"created": created, "updated": created}})
 
     def _put(self, key: Key, value: Document | list[Document]) -> int:
-        if self._held(key) == value:
+        if self._read(key) == value:
             return 0
         if not self._dry_run:
             self.tree.write(key, value)
         return 1
 
-    def _held(self, key: Key) -> object:
-        """What is here under that key; nothing for what cannot be read, which an import may heal."""
+    def _read(self, key: Key) -> object:
+        """Return a stored record; ``None`` also if it cannot be read: the import may replace it."""
         try:
             return self.tree.read(key)
         except (NotFoundError, RecordError):
@@ -172,5 +179,168 @@ def _updated(info: Document) -> int:
     return as_whole(time.get("updated") or time.get("created"))
 
 
-def _overlook(_: Damage) -> None:
-    """What cannot be read here may be healed by what comes in."""
+# -- comparing two copies of a session ---------------------------------------------------------------------------------
+
+
+class Relation(Enum):
+    """How the imported copy of a session relates to the existing one."""
+
+    SAME = "same"
+    AHEAD = "ahead"
+    """It contains everything of the existing copy, and more."""
+    BEHIND = "behind"
+    """It contains nothing that the existing copy lacks."""
+    DIVERGED = "diverged"
+    """Each contains something that the other lacks."""
+
+
+def compare(ours: Sequence[StoredMessage], theirs: Sequence[StoredMessage]) -> Relation:
+    """Compare two copies of a session, message by message and part by part."""
+    return _combined(_compare_all(_by_id(ours), _by_id(theirs), _compare_messages))
+
+
+def normalise_2x_copies(ours: Sequence[StoredMessage], theirs: Sequence[StoredMessage]) -> list[StoredMessage]:
+    """Return ``theirs`` with our copy of each message that one side stores as OpenCode 1.x and the other as 2.x.
+
+    They have the same content in parts with other ids; of a compaction, the summary message as well.
+    """
+    here, there = _by_id(ours), _by_id(theirs)
+    converted = {id_ for id_ in here.keys() & there.keys() if ("v2" in here[id_].info) != ("v2" in there[id_].info)}
+    summaries = {parent: message for message in ours if (parent := _summarised(message)) in converted}
+    messages: list[StoredMessage] = []
+    for id_, message in there.items():
+        if id_ in converted:
+            messages.append(here[id_])
+        elif (parent := _summarised(message)) in converted:
+            messages += [summaries.pop(parent)] if parent in summaries else []
+        else:
+            messages.append(message)
+    return messages
+
+
+def _summarised(message: StoredMessage) -> str:
+    """Return the id of the message that requested this summary; empty if it is not a summary."""
+    return str(message.info.get("parentID")) if message.info.get("summary") is True else ""
+
+
+def _by_id(messages: Iterable[StoredMessage]) -> dict[str, StoredMessage]:
+    return {str(message.info.get("id")): message for message in messages}
+
+
+def _combined(relations: set[Relation]) -> Relation:
+    relations = relations - {Relation.SAME}
+    if not relations:
+        return Relation.SAME
+    return relations.pop() if len(relations) == 1 else Relation.DIVERGED
+
+
+def _compare_all(here: Mapping[str, T], there: Mapping[str, T], compared: Callable[[T, T], Relation]) -> set[Relation]:
+    """Compare what both sides have, and take into account what only one has."""
+    relations = {compared(here[id_], there[id_]) for id_ in here.keys() & there.keys()}
+    if there.keys() - here.keys():
+        relations.add(Relation.AHEAD)
+    if here.keys() - there.keys():
+        relations.add(Relation.BEHIND)
+    return relations
+
+
+def _compare_messages(ours: StoredMessage, theirs: StoredMessage) -> Relation:
+    here = {str(part.get("id")): part for part in ours.parts}
+    there = {str(part.get("id")): part for part in theirs.parts}
+    return _combined({_compare_records(ours.info, theirs.info), *_compare_all(here, there, _compare_records)})
+
+
+def _compare_records(ours: Document, theirs: Document) -> Relation:
+    """Compare two copies of a record. Where it was made, and the summary of a turn, do not count."""
+    relations: set[Relation] = set()
+    for name in ours.keys() | theirs.keys():
+        here, there = ours.get(name), theirs.get(name)
+        if here == there or name in _IGNORED_FIELDS or (name == "summary" and None not in (here, there)):
+            continue
+        relations.add(_compare_fields(name, here, there))
+    return _combined(relations)
+
+
+def _compare_fields(name: str, ours: Any, theirs: Any) -> Relation:
+    if ours is None or theirs is None:
+        return Relation.AHEAD if ours is None else Relation.BEHIND
+    if isinstance(ours, str) and isinstance(theirs, str):
+        return _compare_texts(name, ours, theirs)
+    here, there = as_object(ours), as_object(theirs)
+    if here is not None and there is not None:
+        return _compare_states(here, there) if "status" in here and "status" in there else _compare_records(here, there)
+    if name in ("cost", "total", "input", "output", "reasoning", "read", "write") and not (ours and theirs):
+        return Relation.AHEAD if not ours else Relation.BEHIND
+    lists = as_list(ours), as_list(theirs)
+    if name in _MONOTONIC_FIELDS and None not in lists:
+        return Relation.AHEAD if len(lists[1] or ()) > len(lists[0] or ()) else Relation.BEHIND
+    return Relation.DIVERGED
+
+
+def _compare_texts(name: str, ours: str, theirs: str) -> Relation:
+    if name in ("text", "output", "raw"):
+        if theirs.rstrip() == ours.rstrip():
+            return Relation.SAME  # trailing blanks are removed when a text is complete
+        if theirs.startswith(ours):
+            return Relation.AHEAD
+        if ours.startswith(theirs):
+            return Relation.BEHIND
+    # A title that was set later does not change the conversation; the existing one stays.
+    return Relation.BEHIND if name in _MONOTONIC_FIELDS else Relation.DIVERGED
+
+
+def _compare_states(ours: Document, theirs: Document) -> Relation:
+    """Compare two states of a tool call: the later one contains more."""
+    here, there = (_STATUS_ORDER.get(str(state["status"]), 0) for state in (ours, theirs))
+    if here != there:
+        return Relation.AHEAD if there > here else Relation.BEHIND
+    return _compare_records(ours, theirs) if ours["status"] == theirs["status"] else Relation.DIVERGED
+
+
+def as_fork(source: SourceSession, ours: Sequence[StoredMessage], theirs: Sequence[StoredMessage]) -> SourceSession:
+    """Return a diverged copy as a session of its own.
+
+    Its id derives from the first message that differs: if it is imported again, perhaps with more messages, it gets the
+    same id.
+    """
+    here = _by_id(ours)
+    divergence = next(
+        (
+            id_
+            for id_, message in ((str(message.info.get("id")), message) for message in theirs)
+            if id_ not in here or _compare_messages(here[id_], message) is Relation.DIVERGED
+        ),
+        "end",
+    )
+    fork_id = _derived_id(source.id, divergence.encode())
+    ids = {id_: _derived_id(id_, fork_id.encode()) for id_ in _by_id(theirs)}
+    copies = [_copied(message, fork_id, ids) for message in theirs]
+    time = as_object(source.info.get("time")) or {}
+    times = [(as_object(message.info.get("time")) or {}).get("created") for message in theirs]
+    # Later than all messages, as with every fork: that marks the messages as copies.
+    created = max([as_whole(time.get("created")), *(as_whole(moment) + 1 for moment in times)])
+    info = source.info | {
+        "id": fork_id,
+        "title": fork_title(source.title),
+        "time": time | {"created": created, "updated": max(created, as_whole(time.get("updated")))},
+    }
+    info.pop("share", None)
+    return source._replace(id=fork_id, info=info, messages=lambda: copies, related=())
+
+
+def _copied(message: StoredMessage, session_id: str, ids: dict[str, str]) -> StoredMessage:
+    message_id = ids[str(message.info.get("id"))]
+    info = message.info | {"id": message_id, "sessionID": session_id}
+    if info.get("parentID") in ids:
+        info["parentID"] = ids[info["parentID"]]
+    owner = {"sessionID": session_id, "messageID": message_id}
+    salt = message_id.encode()
+    return StoredMessage(
+        info, [part | {"id": _derived_id(str(part.get("id")), salt)} | owner for part in message.parts]
+    )
+
+
+def _derived_id(id_: str, salt: bytes) -> str:
+    """Return a new id that keeps the prefix and time of an id, and so its position in the order."""
+    digest = blake2b(id_.encode() + b"\0" + salt, digest_size=14).digest()
+    return id_[:-14] + "".join(_ID_ALPHABET[byte % 62] for byte in digest) if len(id_) > 26 else id_ + digest.hex()

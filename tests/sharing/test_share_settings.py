@@ -8,7 +8,7 @@ import pytest
 from opensesh.config import load
 from opensesh.errors import UsageError
 from opensesh.sharing.redactor import ShareRedactor, known_secrets
-from opensesh.sharing.share_settings import PUBLIC, ShareSettings, address, terms
+from opensesh.sharing.share_settings import PUBLIC_SERVER, ShareSettings, load_share_settings, normalize_server_url
 
 SERVER = {"enterprise": {"url": "https://share.example.org/"}}
 
@@ -19,7 +19,7 @@ def written(path: Path, **settings: object) -> None:
 
 
 def found(folder: Path, **environ: str) -> ShareSettings:
-    return terms(load(str(folder), str(folder), environ=environ))
+    return load_share_settings(load(str(folder), str(folder), environ=environ))
 
 
 @pytest.fixture
@@ -29,37 +29,37 @@ def own(isolated: Path) -> Path:
 
 def test_nothing_is_shared_by_itself_and_opencodes_server_is_the_last_resort(tmp_path: Path) -> None:
     nobody = found(tmp_path)
-    assert nobody == ShareSettings("manual", PUBLIC, "", False, True, "", "")
+    assert nobody == ShareSettings("manual", PUBLIC_SERVER, "", False, True, "", "")
     assert not nobody.automatic
     nobody.check()
-    assert "everyone who has the link" in nobody.in_words()
+    assert "everyone who has the link" in nobody.describe()
 
 
 def test_the_users_own_words_count(tmp_path: Path, own: Path) -> None:
     written(own, share="auto", **SERVER)
     said = found(tmp_path)
-    assert (said.server, said.own, said.automatic) == ("https://share.example.org", True, True)
-    assert str(own) in said.in_words()
+    assert (said.server, said.chosen_by_user, said.automatic) == ("https://share.example.org", True, True)
+    assert str(own) in said.describe()
 
 
 @pytest.mark.parametrize("name", ["opencode.json", "opencode.jsonc", ".opencode/opencode.json"])
 def test_a_project_cannot_have_sessions_shared_or_say_where(tmp_path: Path, own: Path, name: str) -> None:
     written(tmp_path / name, share="auto", **SERVER)
     theirs = found(tmp_path)
-    assert (theirs.automatic, theirs.own) == (False, False)
-    assert theirs.unheard.startswith(str(tmp_path / name))
+    assert (theirs.automatic, theirs.chosen_by_user) == (False, False)
+    assert theirs.ignored_source.startswith(str(tmp_path / name))
     written(own, share="auto")
     (tmp_path / name).write_text(json.dumps(SERVER))
     mixed = found(tmp_path)
-    assert (mixed.automatic, mixed.server, mixed.own) == (False, "https://share.example.org", False)
+    assert (mixed.automatic, mixed.server, mixed.chosen_by_user) == (False, "https://share.example.org", False)
     written(own, share="auto", **SERVER)
     (tmp_path / name).write_text('{"share": "disabled"}')
-    assert found(tmp_path).off.startswith(str(tmp_path / name))
+    assert found(tmp_path).disabled_by.startswith(str(tmp_path / name))
 
 
 def test_variables_are_the_users_own_words(tmp_path: Path) -> None:
     assert found(tmp_path, OPENCODE_AUTO_SHARE="1").automatic
-    assert found(tmp_path, OPENCODE_CONFIG_CONTENT=json.dumps(SERVER)).own
+    assert found(tmp_path, OPENCODE_CONFIG_CONTENT=json.dumps(SERVER)).chosen_by_user
     assert not found(tmp_path, OPENSESH_SHARE_RAW="1").redact
     off = found(tmp_path, OPENCODE_DISABLE_SHARE="true", OPENCODE_AUTO_SHARE="1")
     assert not off.automatic
@@ -69,7 +69,7 @@ def test_variables_are_the_users_own_words(tmp_path: Path) -> None:
 
 def test_a_file_that_a_variable_names_is_the_users_own_even_in_a_project(tmp_path: Path) -> None:
     written(tmp_path / "mine.json", **SERVER)
-    assert found(tmp_path, OPENCODE_CONFIG=str(tmp_path / "mine.json")).own
+    assert found(tmp_path, OPENCODE_CONFIG=str(tmp_path / "mine.json")).chosen_by_user
 
 
 @pytest.mark.parametrize(
@@ -87,14 +87,14 @@ def test_a_file_that_a_variable_names_is_the_users_own_even_in_a_project(tmp_pat
 )
 def test_what_is_no_address_of_a_server_is_refused(url: str) -> None:
     with pytest.raises(UsageError):
-        address(url)
+        normalize_server_url(url)
 
 
 def test_an_open_connection_is_mentioned(tmp_path: Path) -> None:
     for url, is_private in (("http://share.example.org", False), ("http://127.0.0.1:4097", True)):
         said = found(tmp_path, OPENCODE_CONFIG_CONTENT=json.dumps({"enterprise": {"url": url}}))
         assert said.is_private is is_private
-        assert ("not encrypted" in said.in_words()) is not is_private
+        assert ("not encrypted" in said.describe()) is not is_private
 
 
 def test_known_secrets_come_from_the_environment_the_logins_and_the_configuration(isolated: Path) -> None:

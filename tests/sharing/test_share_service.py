@@ -10,7 +10,7 @@ import pytest
 from opensesh.errors import BusyError, NotFoundError, ReadOnlyStoreError, ShareError, UsageError
 from opensesh.records import Share, view
 from opensesh.retry import RetryPolicy
-from opensesh.sharing import share_records as journal
+from opensesh.sharing import share_records
 from opensesh.sharing.client import ShareServer, server_of
 from opensesh.sharing.items import ShareItem, assemble
 from opensesh.sharing.share_service import ShareService, retry_delay_seconds
@@ -34,8 +34,8 @@ async def test_what_is_shared_is_the_session_and_is_stored_as_opencode_stores_it
     session = desk.sample.talk("Fix the parser")
     desk.sample.write(("session_diff", session["id"]), [{"file": "a.py", "before": "", "after": "x\n", "additions": 1}])
     before = desk.sessions.get(session["id"]).updated
-    async with desk.publisher() as publisher:
-        shared = await publisher.share(session["id"])
+    async with desk.service() as service:
+        shared = await service.share(session["id"])
     assert shared.is_new
     assert not shared.behind
     record = desk.sessions.store.read(keys.share(session["id"]))
@@ -79,11 +79,11 @@ def test_no_clock_makes_anybody_wait_for_days() -> None:
 
 async def test_sharing_again_keeps_the_link_and_sends_only_what_is_new(desk: Desk, stand: Stand) -> None:
     session = desk.sample.talk()
-    async with desk.publisher() as publisher:
-        first = await publisher.share(session["id"])
-        again = await publisher.share(session["id"])
+    async with desk.service() as service:
+        first = await service.share(session["id"])
+        again = await service.share(session["id"])
         desk.sample.prompt(session, "One more thing")
-        more = await publisher.share(session["id"])
+        more = await service.share(session["id"])
     assert first.url == again.url == more.url
     assert (first.sent, again.sent, more.sent) == (1 + 4 + 8, 0, 2)
     assert [method for method, path, _ in stand.requests if path == "/api/share"] == ["POST"]
@@ -95,8 +95,8 @@ async def test_secrets_do_not_leave_and_are_counted(desk: Desk, stand: Stand) ->
     answer = desk.sample.answer(session, "ok")
     desk.sample.tool(answer, input={"command": f"curl -H 'Authorization: Bearer {KEY}'"}, output=f"key={KEY}")
     desk.sample.write(("session_diff", session["id"]), [{"file": ".env", "before": "", "after": f"KEY={KEY}\n"}])
-    async with desk.publisher(known=lambda: ["my-very-own-password"]) as publisher:
-        shared = await publisher.share(session["id"])
+    async with desk.service(known_secrets=lambda: ["my-very-own-password"]) as service:
+        shared = await service.share(session["id"])
     sent = json.dumps(stand.requests)
     assert KEY not in sent
     assert "my-very-own-password" not in sent
@@ -107,29 +107,29 @@ async def test_secrets_do_not_leave_and_are_counted(desk: Desk, stand: Stand) ->
 
 async def test_raw_needs_to_be_said_and_is_remembered_for_this_share(desk: Desk, stand: Stand) -> None:
     session = desk.sample.talk(KEY)
-    async with desk.publisher() as publisher:
-        shared = await publisher.share(session["id"], redact=False)
+    async with desk.service() as service:
+        shared = await service.share(session["id"], redact=False)
         assert not shared.redacted
         desk.sample.prompt(session, f"again {KEY}")
-        await publisher.share(session["id"])
+        await service.share(session["id"])
         assert f"again {KEY}" in json.dumps(stand.syncs)
-        await publisher.share(session["id"], redact=True)
+        await service.share(session["id"], redact=True)
     assert KEY not in json.dumps([item.document for item in await held(stand, shared.url)])
 
 
 async def test_the_secret_that_opencode_leaves_in_a_session_record_does_not_leave(desk: Desk, stand: Stand) -> None:
     share = {"id": "old", "url": "https://example.invalid/share/old", "secret": "hush-hush"}
     session = desk.sample.session("auto", share=share)
-    async with desk.publisher() as publisher:
-        await publisher.share(session["id"], redact=False)
+    async with desk.service() as service:
+        await service.share(session["id"], redact=False)
     assert "hush-hush" not in json.dumps(stand.syncs)
 
 
 async def test_a_server_that_is_down_for_a_moment_is_asked_again(desk: Desk, stand: Stand) -> None:
     session = desk.sample.talk()
     stand.faults.extend([500, "drop", 429, 0.0, 503, 502, 0.0])
-    async with desk.publisher() as publisher:
-        shared = await publisher.share(session["id"])
+    async with desk.service() as service:
+        shared = await service.share(session["id"])
     assert not shared.behind
     assert len(await held(stand, shared.url)) == 13
 
@@ -143,9 +143,9 @@ async def test_models_are_described_once_also_if_the_first_try_fails(desk: Desk,
     def describe(provider: str, model: str) -> Json:
         return {"id": model, "of": provider}
 
-    async with desk.publisher(describe=describe) as publisher:
-        shared = await publisher.share(session["id"])
-        assert (await publisher.share(session["id"])).sent == 0
+    async with desk.service(describe_model=describe) as service:
+        shared = await service.share(session["id"])
+        assert (await service.share(session["id"])).sent == 0
     listed = [item.data for item in await held(stand, shared.url) if item.type == "model"]
     assert listed == [[{"id": "small", "of": "acme"}, {"id": "large", "of": "acme"}]]
 
@@ -153,43 +153,43 @@ async def test_models_are_described_once_also_if_the_first_try_fails(desk: Desk,
 async def test_changes_that_were_taken_back_are_shown_no_longer(desk: Desk, stand: Stand) -> None:
     session = desk.sample.talk()
     desk.sample.write(("session_diff", session["id"]), [{"file": "a.py", "before": "", "after": "regretted"}])
-    async with desk.publisher() as publisher:
-        shared = await publisher.share(session["id"])
+    async with desk.service() as service:
+        shared = await service.share(session["id"])
         assert "regretted" in str(await held(stand, shared.url))
         desk.sample.write(("session_diff", session["id"]), [])
-        assert (await publisher.share(session["id"])).sent == 1
-        assert (await publisher.share(session["id"])).sent == 0
+        assert (await service.share(session["id"])).sent == 1
+        assert (await service.share(session["id"])).sent == 0
     assert "regretted" not in str(await held(stand, shared.url))
 
 
 async def test_nothing_is_said_to_be_shared_when_the_server_cannot_be_reached(desk: Desk, stand: Stand) -> None:
     session = desk.sample.talk()
     await stand.stop()
-    async with desk.publisher() as publisher:
+    async with desk.service() as service:
         with pytest.raises(ShareError, match="cannot be reached"):
-            await publisher.share(session["id"])
+            await service.share(session["id"])
     assert "share" not in desk.sessions.get(session["id"]).document
-    assert list(journal.standing()) == []
+    assert list(share_records.list_all()) == []
 
 
 async def test_a_share_that_stays_behind_says_so_and_catches_up(desk: Desk, stand: Stand) -> None:
     session = desk.sample.talk()
     stand.faults.extend([0.0, *[500] * 4])
-    async with desk.publisher() as publisher:
-        shared = await publisher.share(session["id"])
+    async with desk.service() as service:
+        shared = await service.share(session["id"])
         assert "500" in shared.behind
-        assert [each.unsent for each in journal.standing()] == [True]
-        again = await publisher.share(session["id"])
+        assert [each.unsent for each in share_records.list_all()] == [True]
+        again = await service.share(session["id"])
     assert (again.url, again.sent, again.behind) == (shared.url, 13, "")
-    assert [each.unsent for each in journal.standing()] == [False]
+    assert [each.unsent for each in share_records.list_all()] == [False]
 
 
 async def test_a_slow_server_is_not_waited_for_forever(desk: Desk, stand: Stand) -> None:
     session = desk.sample.talk()
     stand.faults.extend([5.0] * 4)
-    async with desk.publisher(timeout=0.1) as publisher:
+    async with desk.service(timeout=0.1) as service:
         with pytest.raises(ShareError, match="did not answer in time"):
-            await publisher.share(session["id"])
+            await service.share(session["id"])
 
 
 @pytest.mark.parametrize(
@@ -213,9 +213,9 @@ async def test_an_answer_that_is_no_share_is_none(desk: Desk, answer: bytes) -> 
     session = desk.sample.talk()
     async with serving(say) as server:
         desk.terms = desk.terms._replace(server=server.url)
-        async with desk.publisher() as publisher:
-            with pytest.raises(ShareError, match=r"no share|no JSON"):
-                await publisher.share(session["id"])
+        async with desk.service() as service:
+            with pytest.raises(ShareError, match=r"did not return"):
+                await service.share(session["id"])
     assert "share" not in desk.sessions.get(session["id"]).document
 
 
@@ -235,10 +235,10 @@ async def test_a_redirect_is_not_followed_with_a_secret(desk: Desk, stand: Stand
 
 async def test_sharing_that_is_switched_off_sends_nothing(desk: Desk, stand: Stand) -> None:
     session = desk.sample.talk()
-    desk.terms = desk.terms._replace(off="OPENCODE_DISABLE_SHARE")
-    async with desk.publisher() as publisher:
+    desk.terms = desk.terms._replace(disabled_by="OPENCODE_DISABLE_SHARE")
+    async with desk.service() as service:
         with pytest.raises(UsageError, match="OPENCODE_DISABLE_SHARE"):
-            await publisher.share(session["id"])
+            await service.share(session["id"])
     assert stand.requests == []
 
 
@@ -246,9 +246,9 @@ async def test_a_session_that_cannot_be_marked_as_shared_is_not_shared(stand: St
     with OpencodeDB(FIXTURES / "opencode-1.18.33" / "opencode.db") as store:
         desk.sessions.store = store
         session = store.list(("session",))[0][-1]
-        async with desk.publisher() as publisher:
+        async with desk.service() as service:
             with pytest.raises(ReadOnlyStoreError):
-                await publisher.share(session)
+                await service.share(session)
     assert stand.requests == []
 
 
@@ -256,11 +256,11 @@ async def test_two_do_not_share_one_session_at_the_same_time(desk: Desk, stand: 
     session = desk.sample.talk()
     lock = open_lock_file(os.path.join(paths.state(), "locks", "sharing", session["id"]))
     assert try_lock_file(lock)
-    async with desk.publisher() as publisher:
+    async with desk.service() as service:
         with pytest.raises(BusyError):
-            await publisher.share(session["id"])
+            await service.share(session["id"])
         os.close(lock)
-        assert (await publisher.share(session["id"])).is_new
+        assert (await service.share(session["id"])).is_new
 
 
 async def test_what_is_too_large_for_the_server_stays_here_and_the_rest_goes(desk: Desk, tmp_path: Path) -> None:
@@ -270,8 +270,8 @@ async def test_what_is_too_large_for_the_server_stays_here_and_the_rest_goes(des
     desk.sample.prompt(session, "x" * 200_000)
     async with standing(tmp_path / "small", limits=ShareLimits(body=20_000)) as small:
         desk.terms = desk.terms._replace(server=small.url)
-        async with desk.publisher() as publisher:
-            shared = await publisher.share(session["id"])
+        async with desk.service() as service:
+            shared = await service.share(session["id"])
             assert len(shared.too_large) == 1
             assert shared.too_large[0].startswith("part/")
             assert len(await held(small, shared.url)) == 1 + 41 + 80
@@ -280,11 +280,11 @@ async def test_what_is_too_large_for_the_server_stays_here_and_the_rest_goes(des
 async def test_a_part_that_is_gone_here_is_blanked_there(desk: Desk, stand: Stand) -> None:
     session = desk.sample.session()
     prompt = desk.sample.prompt(session, "my secret wish")
-    async with desk.publisher() as publisher:
-        shared = await publisher.share(session["id"])
+    async with desk.service() as service:
+        shared = await service.share(session["id"])
         desk.sessions.remove_message(session["id"], prompt["id"])
-        await publisher.share(session["id"])
-        assert (await publisher.share(session["id"])).sent == 0
+        await service.share(session["id"])
+        assert (await service.share(session["id"])).sent == 0
     assert "my secret wish" not in json.dumps([item.document for item in await held(stand, shared.url)])
 
 
@@ -292,11 +292,11 @@ async def test_what_still_grows_waits_while_the_session_runs(desk: Desk, stand: 
     session = desk.sample.session()
     answer = desk.sample.answer(session, "done")
     growing = desk.sample.part(answer, type="text", text="sk-ant-ap", time={"start": 1})
-    async with desk.publisher() as publisher:
+    async with desk.service() as service:
         with leases_of(desk.sessions.store).acquire(session["id"], "a test"):
-            shared = await publisher.share(session["id"])
+            shared = await service.share(session["id"])
         assert growing["id"] not in json.dumps(stand.syncs)
-        await publisher.share(session["id"])
+        await service.share(session["id"])
     assert growing["id"] in json.dumps([item.document for item in await held(stand, shared.url)])
 
 
@@ -307,69 +307,69 @@ async def test_taking_back_leaves_no_trace_here_or_there(desk: Desk, stand: Stan
     session = desk.sample.talk()
     path = desk.sample.root / "session" / "proj" / f"{session['id']}.json"
     before = path.read_bytes()
-    async with desk.publisher() as publisher:
-        shared = await publisher.share(session["id"])
-        done = await publisher.unshare(session["id"])
+    async with desk.service() as service:
+        shared = await service.share(session["id"])
+        done = await service.unshare(session["id"])
         assert done.url == shared.url
         with pytest.raises(NotFoundError):
-            await publisher.unshare(session["id"])
+            await service.unshare(session["id"])
     with pytest.raises(ShareError) as gone:
         await held(stand, shared.url)
     assert gone.value.is_gone
     assert path.read_bytes() == before
     assert not (desk.sample.root / "session_share").exists() or not list((desk.sample.root / "session_share").iterdir())
-    assert list(journal.standing()) == list(revocations.waiting()) == []
+    assert list(share_records.list_all()) == list(revocations.waiting()) == []
 
 
 async def test_a_removed_session_can_still_be_taken_back(desk: Desk, stand: Stand) -> None:
     session = desk.sample.talk()
-    async with desk.publisher() as publisher:
-        shared = await publisher.share(session["id"])
+    async with desk.service() as service:
+        shared = await service.share(session["id"])
     desk.sessions.remove(session["id"])
     assert [name for name, _ in revocations.waiting()] == [session["id"]]
     assert await held(stand, shared.url)
-    async with desk.publisher() as publisher:
-        assert [each.error for each in await publisher.retry()] == [""]
+    async with desk.service() as service:
+        assert [each.error for each in await service.retry()] == [""]
     with pytest.raises(ShareError):
         await held(stand, shared.url)
-    assert list(journal.standing()) == list(revocations.waiting()) == []
+    assert list(share_records.list_all()) == list(revocations.waiting()) == []
 
 
 async def test_the_journal_remembers_what_somebody_else_deleted_with_the_secret(desk: Desk, stand: Stand) -> None:
     session = desk.sample.talk()
-    async with desk.publisher() as publisher:
-        shared = await publisher.share(session["id"])
+    async with desk.service() as service:
+        shared = await service.share(session["id"])
         desk.sessions.store.remove(keys.share(session["id"]))
         for key in desk.sessions.store.list(("session",)):
             desk.sessions.store.remove(key)
-        await publisher.unshare(session["id"])
+        await service.unshare(session["id"])
     with pytest.raises(ShareError):
         await held(stand, shared.url)
 
 
 async def test_a_share_that_cannot_be_taken_down_now_waits_and_is_shared_no_further(desk: Desk, stand: Stand) -> None:
     session = desk.sample.talk()
-    async with desk.publisher() as publisher:
-        shared = await publisher.share(session["id"])
+    async with desk.service() as service:
+        shared = await service.share(session["id"])
         await stand.stop()
         with pytest.raises(ShareError):
-            await publisher.unshare(session["id"])
+            await service.unshare(session["id"])
         assert [share.url for _, share in revocations.waiting()] == [shared.url]
-        assert [each.error != "" for each in await publisher.retry()] == [True]
+        assert [each.error != "" for each in await service.retry()] == [True]
         await stand.start()
-        assert [each.error for each in await publisher.retry()] == [""]
-        assert await publisher.retry() == []
+        assert [each.error for each in await service.retry()] == [""]
+        assert await service.retry() == []
     assert "share" not in desk.sessions.get(session["id"]).document
 
 
 async def test_one_that_waits_to_go_is_gone_before_it_is_shared_again(desk: Desk, stand: Stand) -> None:
     session = desk.sample.talk()
-    async with desk.publisher() as publisher:
-        first = await publisher.share(session["id"])
+    async with desk.service() as service:
+        first = await service.share(session["id"])
         stand.faults.extend([500] * 4)
         with pytest.raises(ShareError):
-            await publisher.unshare(session["id"])
-        second = await publisher.share(session["id"])
+            await service.unshare(session["id"])
+        second = await service.share(session["id"])
     assert first.url != second.url
     with pytest.raises(ShareError):
         await held(stand, first.url)
@@ -379,7 +379,7 @@ async def test_the_secret_of_an_older_share_outlives_that_a_newer_one_cannot_be_
     desk: Desk, stand: Stand, tmp_path: Path
 ) -> None:
     session = desk.sample.talk()
-    async with standing(tmp_path / "other") as other, desk.publisher() as publisher:
+    async with standing(tmp_path / "other") as other, desk.service() as service:
         async with ShareServer(other.url) as server:
             older = await server.create(session["id"])
         revocations.note(session["id"], older, why="removed")
@@ -388,7 +388,7 @@ async def test_the_secret_of_an_older_share_outlives_that_a_newer_one_cannot_be_
         desk.sessions.store.write(keys.share(session["id"]), newer.document)
         await stand.stop()
         with pytest.raises(ShareError, match="cannot be reached"):
-            await publisher.unshare(session["id"])
+            await service.unshare(session["id"])
         with pytest.raises(ShareError, match="404"):
             await held(other, older.url)
         assert [share.url for _, share in revocations.waiting()] == [newer.url]
@@ -396,51 +396,51 @@ async def test_the_secret_of_an_older_share_outlives_that_a_newer_one_cannot_be_
 
 async def test_what_waits_to_go_does_not_take_another_share_of_the_session_with_it(desk: Desk, stand: Stand) -> None:
     session = desk.sample.talk()
-    async with desk.publisher() as publisher:
-        shared = await publisher.share(session["id"])
+    async with desk.service() as service:
+        shared = await service.share(session["id"])
         async with ShareServer(stand.url) as server:
             older = await server.create(session["id"])
         revocations.note(session["id"], older, why="removed")
-        assert [(each.url, each.error) for each in await publisher.retry()] == [(older.url, "")]
+        assert [(each.url, each.error) for each in await service.retry()] == [(older.url, "")]
     assert await held(stand, shared.url)
     assert list(revocations.waiting()) == []
 
 
 async def test_a_share_that_is_gone_already_counts_as_taken_back(desk: Desk, stand: Stand) -> None:
     session = desk.sample.talk()
-    async with desk.publisher() as publisher:
-        await publisher.share(session["id"])
-        standing = next(journal.standing())
+    async with desk.service() as service:
+        await service.share(session["id"])
+        standing = next(share_records.list_all())
         async with ShareServer(stand.url) as server:
             await server.remove(standing.share, session["id"])
-        await publisher.unshare(session["id"])
+        await service.unshare(session["id"])
     assert list(revocations.waiting()) == []
 
 
 async def test_a_server_that_only_says_it_took_a_share_down_is_not_believed(desk: Desk, stand: Stand) -> None:
     session = desk.sample.talk()
-    async with desk.publisher() as publisher:
-        await publisher.share(session["id"])
+    async with desk.service() as service:
+        await service.share(session["id"])
         stand.faults.extend([200, 0.0] * 4)
-        with pytest.raises(ShareError, match="still shows it"):
-            await publisher.unshare(session["id"])
+        with pytest.raises(ShareError, match="still serves it"):
+            await service.unshare(session["id"])
         assert len(list(revocations.waiting())) == 1
-        await publisher.unshare(session["id"])
+        await service.unshare(session["id"])
 
 
 async def test_a_wrong_secret_takes_nothing_down(desk: Desk, stand: Stand) -> None:
     session = desk.sample.talk()
-    async with desk.publisher() as publisher:
-        shared = await publisher.share(session["id"])
+    async with desk.service() as service:
+        shared = await service.share(session["id"])
         record = desk.sessions.store.read(keys.share(session["id"]))
         desk.sessions.store.write(keys.share(session["id"]), record | {"secret": "guess"})
-        note = next(journal.standing())
-        journal.forget(session["id"])
+        note = next(share_records.list_all())
+        share_records.delete(session["id"])
         with pytest.raises(ShareError, match="403"):
-            await publisher.unshare(session["id"])
+            await service.unshare(session["id"])
         assert await held(stand, shared.url)
-        journal.note(note)
-        await publisher.unshare(session["id"])  # which knows the right one
+        share_records.save(note)
+        await service.unshare(session["id"])  # which knows the right one
         assert list(revocations.waiting()) == []
     with pytest.raises(ShareError, match="404"):
         await held(stand, shared.url)
@@ -448,22 +448,22 @@ async def test_a_wrong_secret_takes_nothing_down(desk: Desk, stand: Stand) -> No
 
 def test_the_server_of_a_share_is_told_by_its_link() -> None:
     share = view({"id": "abc", "url": "https://share.example.org/base/share/abc", "secret": "s"}, Share)
-    assert server_of(share, otherwise="x") == "https://share.example.org/base"
+    assert server_of(share, default="x") == "https://share.example.org/base"
     other = view({"id": "abc", "url": "https://example.org/s/abc", "secret": "s"}, Share)
-    assert server_of(other, otherwise="https://configured") == "https://configured"
+    assert server_of(other, default="https://configured") == "https://configured"
     old = view({"url": "https://opencode.ai/s/abc", "secret": "s"}, Share)
-    assert server_of(old, otherwise="x") == "https://api.opencode.ai"
+    assert server_of(old, default="x") == "https://api.opencode.ai"
 
 
 async def test_notes_can_be_read_by_their_owner_alone(desk: Desk) -> None:
     session = desk.sample.talk()
-    async with desk.publisher() as publisher:
-        await publisher.share(session["id"])
+    async with desk.service() as service:
+        await service.share(session["id"])
     path = Path(paths.state()) / "shares" / f"{session['id']}.json"
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     path.write_bytes(b"{torn")
-    assert journal.find(session["id"]) is None
-    assert list(journal.standing()) == []
+    assert share_records.find(session["id"]) is None
+    assert list(share_records.list_all()) == []
 
 
 async def test_what_opencode_shared_is_kept_up_to_date_by_its_record_alone(desk: Desk, stand: Stand) -> None:
@@ -471,7 +471,7 @@ async def test_what_opencode_shared_is_kept_up_to_date_by_its_record_alone(desk:
     async with ShareServer(stand.url) as server:
         share = await server.create(session["id"])
     desk.sample.write(("session_share", session["id"]), share.document)
-    async with ShareService(desk.sessions, desk.terms._replace(server="http://127.0.0.1:9"), retry=QUICK) as publisher:
-        shared = await publisher.share(session["id"])
+    async with ShareService(desk.sessions, desk.terms._replace(server="http://127.0.0.1:9"), retry=QUICK) as service:
+        shared = await service.share(session["id"])
         assert (shared.url, shared.is_new, shared.behind) == (share.url, False, "")
-        await publisher.unshare(session["id"])
+        await service.unshare(session["id"])

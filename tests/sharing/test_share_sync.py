@@ -11,7 +11,7 @@ import pytest
 from opensesh import ids
 from opensesh.bus import Bus
 from opensesh.sessions import Sessions
-from opensesh.sharing import share_records as journal
+from opensesh.sharing import share_records
 from opensesh.sharing.client import ShareServer
 from opensesh.sharing.items import ShareItem, assemble
 from opensesh.sharing.share_service import ShareService
@@ -24,18 +24,18 @@ from .stand import QUICK, Desk, Json, Stand, until
 class Working:
     """A sharer at work, and what it told."""
 
-    def __init__(self, sharer: ShareSync, publisher: ShareService, told: list[str]) -> None:
+    def __init__(self, sharer: ShareSync, service: ShareService, told: list[str]) -> None:
         self.sharer = sharer
-        self.publisher = publisher
+        self.service = service
         self.told = told
 
 
 @asynccontextmanager
 async def working(desk: Desk, **options: Any) -> AsyncGenerator[Working]:
     told: list[str] = []
-    given: Json = {"delay": 0.05, "retry": QUICK, "patience": 2.0, "tell": told.append, **options}
-    async with desk.publisher() as publisher, ShareSync(publisher, desk.bus, **given) as sharer:
-        yield Working(sharer, publisher, told)
+    given: Json = {"delay": 0.05, "retry": QUICK, "close_timeout": 2.0, "notify": told.append, **options}
+    async with desk.service() as service, ShareSync(service, desk.bus, **given) as sharer:
+        yield Working(sharer, service, told)
 
 
 async def held(stand: Stand, url: str) -> list[ShareItem]:
@@ -54,7 +54,7 @@ def say(desk: Desk, session: str, text: str, **more: Any) -> Json:
 async def test_many_changes_of_one_thing_are_sent_once_as_it_is_in_the_end(desk: Desk, stand: Stand) -> None:
     session = desk.sample.talk()["id"]
     async with working(desk, delay=0.2) as work:
-        await work.publisher.share(session)
+        await work.service.share(session)
         say(desk, session, "first")
         await until(lambda: "first" in json.dumps(stand.syncs))  # the sharer knows what the server has
         stand.requests.clear()
@@ -107,42 +107,42 @@ async def test_one_session_is_shared_when_asked_and_told(desk: Desk, stand: Stan
 async def test_the_end_waits_until_everything_is_sent(desk: Desk, stand: Stand) -> None:
     session = desk.sample.talk()["id"]
     async with working(desk, delay=30.0) as work:
-        shared = await work.publisher.share(session)
+        shared = await work.service.share(session)
         say(desk, session, "the last word")
         stand.faults.extend([500, 0.2])
     assert "the last word" in json.dumps([item.document for item in await held(stand, shared.url)])
     assert work.told == []
-    assert [each.unsent for each in journal.standing()] == [False]
+    assert [each.unsent for each in share_records.list_all()] == [False]
 
 
 async def test_what_could_not_be_sent_is_sent_by_the_next_sharer(desk: Desk, stand: Stand) -> None:
     session = desk.sample.talk()["id"]
-    async with working(desk, patience=0.3) as work:
-        shared = await work.publisher.share(session)
+    async with working(desk, close_timeout=0.3) as work:
+        shared = await work.service.share(session)
         await stand.stop()
         say(desk, session, "while the server was down")
-    assert "is behind" in work.told[-1]
-    assert [each.unsent for each in journal.standing()] == [True]
+    assert "not up to date" in work.told[-1]
+    assert [each.unsent for each in share_records.list_all()] == [True]
     await stand.start()
     other = Desk(desk.sample.root, stand.url)
     async with working(other):
         pass
     assert "while the server was down" in json.dumps([item.document for item in await held(stand, shared.url)])
-    assert [each.unsent for each in journal.standing()] == [False]
+    assert [each.unsent for each in share_records.list_all()] == [False]
 
 
 async def test_a_session_that_could_not_be_shared_before_the_end_is_told(desk: Desk, stand: Stand) -> None:
     session = desk.sample.talk()["id"]
     await stand.stop()
-    async with working(desk, patience=0.3) as work:
+    async with working(desk, close_timeout=0.3) as work:
         work.sharer.share(session)
-    assert work.told[-1] == f"{session} is not shared; 'opensesh session share {session}' tries again"
+    assert work.told[-1] == f"{session} is not shared; retry with 'opensesh session share {session}'"
 
 
 async def test_a_server_that_restarts_in_the_middle_misses_nothing(desk: Desk, stand: Stand) -> None:
     session = desk.sample.talk()["id"]
     async with working(desk) as work:
-        shared = await work.publisher.share(session)
+        shared = await work.service.share(session)
         for number in range(12):
             say(desk, session, f"word {number}")
             if number == 4:
@@ -157,8 +157,8 @@ async def test_a_server_that_restarts_in_the_middle_misses_nothing(desk: Desk, s
 
 async def test_a_process_that_died_with_a_full_queue_is_made_up_for(desk: Desk, stand: Stand) -> None:
     session = desk.sample.talk()["id"]
-    async with desk.publisher() as publisher:
-        shared = await publisher.share(session)
+    async with desk.service() as service:
+        shared = await service.share(session)
     silent = Sessions(desk.sessions.store, desk.sessions.location, bus=Bus())  # whose changes nobody hears of
     desk.sessions, heard = silent, desk.sessions
     say(desk, session, "unheard")
@@ -174,7 +174,7 @@ async def test_a_listener_that_missed_events_looks_after_every_share(desk: Desk,
     desk.sessions = Sessions(desk.sessions.store, desk.sessions.location, bus=desk.bus)
     session = desk.sample.talk()["id"]
     async with working(desk) as work:
-        shared = await work.publisher.share(session)
+        shared = await work.service.share(session)
         for number in range(30):
             say(desk, session, f"word {number}")
     found = assemble(await held(stand, shared.url))
@@ -186,7 +186,7 @@ async def test_half_a_secret_does_not_leave(desk: Desk, stand: Stand) -> None:
     session = desk.sample.talk()["id"]
     key = "sk-ant-api03-" + "Ab3" * 20
     async with working(desk) as work:
-        await work.publisher.share(session)
+        await work.service.share(session)
         part = say(desk, session, key[:15], time={"start": 1})
         desk.sessions.update_part(part | {"text": key[:15], "time": {"start": 1}})
         await asyncio.sleep(0.2)
@@ -198,7 +198,7 @@ async def test_half_a_secret_does_not_leave(desk: Desk, stand: Stand) -> None:
 async def test_secrets_are_taken_out_from_the_moment_that_somebody_asks_for_it(desk: Desk, stand: Stand) -> None:
     session = desk.sample.talk()["id"]
     keys_said = ["-".join(("sk", "ant", "api03", name * 40)) for name in "ab"]
-    async with desk.publisher() as another:
+    async with desk.service() as another:
         await another.share(session, redact=False)
         async with working(desk):
             say(desk, session, keys_said[0])
@@ -207,14 +207,14 @@ async def test_secrets_are_taken_out_from_the_moment_that_somebody_asks_for_it(d
             say(desk, session, f"again {keys_said[1]}")
             await until(lambda: "again" in json.dumps(stand.syncs))
     assert keys_said[1] not in json.dumps(stand.syncs)
-    shown = str(await held(stand, next(journal.standing()).url))
+    shown = str(await held(stand, next(share_records.list_all()).url))
     assert not any(key in shown for key in keys_said)
 
 
 async def test_what_is_removed_while_it_is_shared_is_blanked(desk: Desk, stand: Stand) -> None:
     session = desk.sample.talk()["id"]
     async with working(desk) as work:
-        shared = await work.publisher.share(session)
+        shared = await work.service.share(session)
         part = say(desk, session, "never mind")
         await until(lambda: "never mind" in json.dumps(stand.syncs))
         desk.sessions.remove_part(session, part["messageID"], part["id"])
@@ -224,7 +224,7 @@ async def test_what_is_removed_while_it_is_shared_is_blanked(desk: Desk, stand: 
 async def test_a_removed_session_is_taken_down(desk: Desk, stand: Stand) -> None:
     session = desk.sample.talk()["id"]
     async with working(desk) as work:
-        await work.publisher.share(session)
+        await work.service.share(session)
         desk.sessions.remove(session)
         await until(lambda: any(method == "DELETE" for method, _, _ in stand.requests))
         await until(lambda: not list(revocations.waiting()))
@@ -232,9 +232,9 @@ async def test_a_removed_session_is_taken_down(desk: Desk, stand: Stand) -> None
 
 async def test_what_is_to_go_is_not_sent_to(desk: Desk, stand: Stand) -> None:
     session = desk.sample.talk()["id"]
-    async with desk.publisher() as publisher:
-        await publisher.share(session)
-        revocations.note(session, next(journal.standing()).share)
+    async with desk.service() as service:
+        await service.share(session)
+        revocations.note(session, next(share_records.list_all()).share)
     stand.requests.clear()
     stand.faults.extend([500] * 50)
     async with working(desk):
@@ -245,12 +245,12 @@ async def test_what_is_to_go_is_not_sent_to(desk: Desk, stand: Stand) -> None:
 
 async def test_a_dead_server_of_old_shares_does_not_hold_anybody_up(desk: Desk, stand: Stand) -> None:
     session = desk.sample.talk()["id"]
-    async with desk.publisher() as publisher:
-        await publisher.share(session)
+    async with desk.service() as service:
+        await service.share(session)
     await stand.stop()
     desk.sessions.remove(session)
     began = asyncio.get_running_loop().time()
-    async with working(desk, patience=5.0):
+    async with working(desk, close_timeout=5.0):
         pass
     assert asyncio.get_running_loop().time() - began < 3
     assert len(list(revocations.waiting())) == 1
@@ -259,15 +259,15 @@ async def test_a_dead_server_of_old_shares_does_not_hold_anybody_up(desk: Desk, 
 async def test_a_share_that_the_server_lost_is_told_once_and_left_alone(desk: Desk, stand: Stand) -> None:
     session = desk.sample.talk()["id"]
     async with working(desk) as work:
-        shared = await work.publisher.share(session)
-        standing = next(journal.standing())
+        shared = await work.service.share(session)
+        standing = next(share_records.list_all())
         async with ShareServer(stand.url) as server:
             await server.remove(standing.share, session)
         for _ in range(3):
             say(desk, session, "hello?")
             await asyncio.sleep(0.15)
     assert len(work.told) == 1
-    assert "holds it no longer" in work.told[0]
+    assert "no longer has it" in work.told[0]
     assert desk.sessions.store.read(keys.share(session))["url"] == shared.url
 
 
@@ -277,8 +277,8 @@ async def test_a_session_shared_by_another_process_is_kept_up_to_date(desk: Desk
         say(desk, session, "before")
         await asyncio.sleep(0.15)
         other = Desk(desk.sample.root, stand.url)
-        async with other.publisher() as publisher:
-            shared = await publisher.share(session)
+        async with other.service() as service:
+            shared = await service.share(session)
         say(desk, session, "after")
     assert "after" in json.dumps([item.document for item in await held(stand, shared.url)])
 
@@ -296,8 +296,8 @@ async def test_leaving_with_an_error_does_not_wait(desk: Desk, stand: Stand) -> 
     session = desk.sample.talk()["id"]
 
     async def broken_off() -> None:
-        async with working(desk, patience=30.0) as work:
-            await work.publisher.share(session)
+        async with working(desk, close_timeout=30.0) as work:
+            await work.service.share(session)
             stand.faults.extend([500] * 1000)
             say(desk, session, "x")
             await asyncio.sleep(0.2)
@@ -307,4 +307,4 @@ async def test_leaving_with_an_error_does_not_wait(desk: Desk, stand: Stand) -> 
     with pytest.raises(RuntimeError, match="boom"):
         await broken_off()
     assert asyncio.get_running_loop().time() - began < 5
-    assert [each.unsent for each in journal.standing()] == [True]
+    assert [each.unsent for each in share_records.list_all()] == [True]
