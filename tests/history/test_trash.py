@@ -166,3 +166,29 @@ def test_a_trash_on_another_disk_gives_back_the_same(
     assert contents(sample.root) == before
     assert (folder / "link.json").is_symlink()
     assert (record.stat().st_mode & 0o777, record.stat().st_mtime) == (0o640, 1_000_000_000)
+
+
+def test_sessions_of_a_store_in_memory_are_removed_archived_moved_and_restored(tmp_path: Path) -> None:
+    store = Memory()
+    one = {"id": "ses_1", "projectID": "proj", "directory": "/x", "title": "one", "time": {"created": 1, "updated": 1}}
+    store.write(("session", "proj", "ses_1"), one)
+    store.write(("message", "ses_1", "msg_1"), {"id": "msg_1", "sessionID": "ses_1", "time": {"created": 1}})
+    store.write(("part", "msg_1", "prt_1"), {"id": "prt_1", "messageID": "msg_1", "sessionID": "ses_1"})
+    store.write(("todo", "ses_1"), [])
+    before = dict(store.scan(()))
+    done = trash.remove(store, [session(one)])
+    assert (done.files, dict(store.scan(()))) == (4, {})
+    assert [each.titles for each in trash.contents(store)] == [{"ses_1": "one"}]
+    assert trash.contents(Memory()) == []
+    assert trash.restore(done.undo, "ses_1", store=store).restored == 4
+    assert dict(store.scan(())) == before
+    archived = trash.archive(store, [session(one)])
+    assert store.read(("session", "proj", "ses_1"))["time"]["archived"]
+    assert trash.restore(archived.undo, store=store).restored == 1
+    assert dict(store.scan(())) == before
+    moved = moving.move(store, [session(one)], str(tmp_path))
+    assert store.read(("session", "global", "ses_1"))["directory"] == str(tmp_path)
+    with pytest.raises(StoreError, match="is not open"):
+        trash.restore(moved.undo)
+    assert trash.restore(moved.undo, store=store).restored == 1
+    assert {key: value for key, value in store.scan(()) if key[0] != "project"} == before

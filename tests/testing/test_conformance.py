@@ -12,16 +12,19 @@ import pytest
 
 from opensesh.errors import NotFoundError, ReadOnlyStoreError
 from opensesh.storage.json_tree import JsonTree
+from opensesh.storage.leases import ProcessLeases
 from opensesh.storage.memory import Memory
 from opensesh.storage.merged import MergedStore
 from opensesh.storage.opencode_db.store import OpencodeDB
+from opensesh.storage.protocol import RecordChange, SessionQueries
+from opensesh.storage.queries import SessionQuery
 from opensesh.testing import CONTRACTS, SEED, Contract, contracts_for, store_conformance
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Sequence
     from contextlib import AbstractContextManager
 
-    from opensesh.storage.protocol import Damage, Key, Store, StoredMessage
+    from opensesh.storage.protocol import Damage, Key, Leases, Store, StoredMessage
 
     Make = Callable[[], AbstractContextManager[Store]]
 
@@ -130,6 +133,13 @@ class ReadOnly(MergedStore):
 
     def remove(self, key: Key) -> NoReturn:
         raise ReadOnlyStoreError("no")
+
+    def batch(self) -> NoReturn:
+        raise ReadOnlyStoreError("no")
+
+    @property
+    def writable(self) -> bool:
+        return False
 
 
 class Unsorted(Memory):
@@ -277,3 +287,122 @@ def test_a_tree_that_fails_at_damage_is_found_out(tree: JsonTree) -> None:
 
 def contract(name: str) -> Contract:
     return next(each for each in CONTRACTS if each.name == name)
+
+
+class Wandering(JsonTree):
+    @property
+    def id(self) -> str:
+        return os.getcwd()
+
+
+class Eager(Memory):
+    """Applies each operation of a batch at once."""
+
+    @contextmanager
+    def batch(self) -> Generator[Any]:
+        yield EagerBatch(self)
+
+
+class EagerBatch:
+    def __init__(self, store: Memory) -> None:
+        self._store = store
+
+    def write(self, key: Key, value: Any) -> None:
+        with Memory.batch(self._store) as batch:
+            batch.write(key, value)
+
+    def remove(self, key: Key) -> None:
+        with Memory.batch(self._store) as batch:
+            batch.remove(key)
+
+
+class Backwards(Memory):
+    @contextmanager
+    def batch(self) -> Generator[Any]:
+        with super().batch() as batch:
+            yield batch
+            batch.operations.reverse()
+
+
+class Careless(Memory):
+    """Gives every runner a lease."""
+
+    def leases(self) -> Leases:
+        return ProcessLeases()
+
+
+class Forgetful(Memory):
+    def query_sessions(self, query: SessionQuery, *, report: Any = None) -> list[tuple[Key, Any]]:
+        return super().query_sessions(query._replace(archived=True, children=True, projects=None))
+
+
+class Miscounting(Memory):
+    def count_sessions(self, query: SessionQuery) -> int:
+        return len(self.query_sessions(query))
+
+
+class Hasty(Memory):
+    """Reports a change before it is applied."""
+
+    def remove(self, key: Key) -> None:
+        self._notify([RecordChange(key, removed=True, own=True)])
+        self._records.pop(key, None)
+
+
+class Quiet(Memory):
+    def update(self, key: Key, edit: Callable[[Any], None]) -> Any:
+        subscribers, self._subscribers = self._subscribers, []
+        try:
+            return super().update(key, edit)
+        finally:
+            self._subscribers = subscribers
+
+
+class Denying(Memory):
+    writable = False
+
+
+@pytest.mark.parametrize(
+    ("store", "name"),
+    [
+        (Wandering, "the id does not depend on the current directory"),
+        (Eager, "a batch is not applied if its block raises"),
+        (Eager, "a batch with a bad value or key changes nothing"),
+        (Eager, "a batch keeps no reference and is invisible until it ends"),
+        (Backwards, "a batch applies operations in order"),
+        (Careless, "a session has one lease at a time"),
+        (Forgetful, "queries agree with a scan"),
+        (Miscounting, "queries agree with a scan"),
+        (Hasty, "subscribers receive every change after it can be read"),
+        (Quiet, "subscribers receive every change after it can be read"),
+        (Denying, "a store that is written says so"),
+    ],
+)
+def test_a_store_that_breaks_a_contract_about_identity_batches_or_capabilities_is_caught(
+    store: Callable[..., Store], name: str, tmp_path: Path
+) -> None:
+    made = store(tmp_path) if store is Wandering else store()
+    with pytest.raises(AssertionError, match=name):
+        contract(name).run(always(made))
+
+
+def test_a_merged_store_offers_queries_only_if_every_member_does(tmp_path: Path) -> None:
+    assert isinstance(Memory(), SessionQueries)
+    assert isinstance(MergedStore("here", [Memory(), Memory()]), SessionQueries)
+    assert not isinstance(MergedStore("here", [JsonTree(tmp_path), Memory()]), SessionQueries)
+    assert not isinstance(JsonTree(tmp_path), SessionQueries)
+
+
+def test_merged_queries_judge_a_session_by_its_newest_copy() -> None:
+    first, second = Memory(), Memory()
+    merged: Any = MergedStore("here", [first, second])
+    key = ("session", "global", "ses_1")
+    first.write(key, {"id": "ses_1", "projectID": "global", "time": {"created": 1, "updated": 1}})
+    archived = {"id": "ses_1", "projectID": "global", "time": {"created": 1, "updated": 2, "archived": 2}}
+    second.write(key, archived)
+    other = ("session", "global", "ses_2")
+    second.write(other, {"id": "ses_2", "projectID": "global", "time": {"created": 1, "updated": 1}})
+    assert merged.query_sessions(SessionQuery(archived=False, limit=1)) == [(other, second.read(other))]
+    assert merged.count_sessions(SessionQuery(archived=False)) == 1
+    assert merged.query_sessions(SessionQuery(limit=1)) == [(key, archived)]
+    assert merged.count_sessions(SessionQuery()) == 2

@@ -44,6 +44,7 @@ class MergedStore:
     def __init__(self, place: str, members: Sequence[Store]) -> None:
         self.place = place
         """The data folder."""
+        self._folder = os.path.abspath(place)
         self.members = tuple(members)
         # Capabilities are attributes of the object, so that isinstance() finds only what the members offer.
         providers = [member for member in members if isinstance(member, LeaseProvider)]
@@ -58,7 +59,7 @@ class MergedStore:
     @property
     def id(self) -> str:
         """The real path of the data folder."""
-        return os.path.realpath(self.place)
+        return os.path.realpath(self._folder)
 
     @property
     def writable(self) -> bool:

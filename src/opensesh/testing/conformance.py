@@ -25,7 +25,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from . import contracts_damage, contracts_reading, contracts_threads, contracts_writing
+from . import contracts_capabilities, contracts_damage, contracts_reading, contracts_threads, contracts_writing
 from .samples import SEED
 from .subject import Subject
 
@@ -72,9 +72,9 @@ class Contract(NamedTuple):
 def _table() -> tuple[Contract, ...]:
     found: list[Contract] = []
     sets: tuple[tuple[Concern, tuple[Callable[[Subject], None], ...]], ...] = (
-        ("reading", contracts_reading.ALL),
-        ("refusing", contracts_reading.REFUSING),
-        ("writing", contracts_writing.ALL + contracts_threads.ALL),
+        ("reading", contracts_reading.ALL + contracts_capabilities.READING),
+        ("refusing", contracts_reading.REFUSING + contracts_capabilities.REFUSING),
+        ("writing", contracts_writing.ALL + contracts_threads.ALL + contracts_capabilities.WRITING),
         ("damage", contracts_damage.ALL),
     )
     for concern, checks in sets:
