@@ -137,7 +137,7 @@ async def test_blocks_that_overlap_keep_their_own_arguments() -> None:
 @pytest.mark.parametrize(
     ("raw", "problem"), [('{"path": "a', "not valid JSON"), ("[1]", "not an object"), ('"x"', "not an object")]
 )
-async def test_arguments_that_are_no_object_are_a_problem_of_the_call(raw: str, problem: str) -> None:
+async def test_arguments_that_are_not_an_object_are_a_problem_of_the_call(raw: str, problem: str) -> None:
     events = await events_of(*wire.answer(*wire.tool(0, "a", "read", raw), reason="tool_use"))
     (call,) = [event for event in events if isinstance(event, ToolCall)]
     assert (call.input, call.raw) == ({}, raw)
@@ -234,7 +234,7 @@ async def test_a_tool_that_runs_at_the_provider_is_marked_and_answered() -> None
     ]
 
 
-async def test_kinds_of_events_nobody_knows_yet_are_passed_over() -> None:
+async def test_unknown_kinds_of_events_are_ignored() -> None:
     events = await events_of(wire.message_start(), {"type": "brand_new", "x": 1}, *wire.answer(*wire.text(0, "Hi"))[2:])
     assert [type(event) for event in events] == [Start, StartStep, TextStart, TextDelta, TextEnd, FinishStep, Finish]
 
@@ -308,14 +308,14 @@ async def test_an_event_that_makes_no_sense_is_a_broken_stream(broken: bytes) ->
 @pytest.mark.parametrize(
     "retry_after", [{"retry-after-ms": "1500"}, {"retry-after": "2"}, {"retry-after": "Sun, 15 Nov 2026 21:00:00 GMT"}]
 )
-async def test_a_refusal_keeps_what_it_says_of_when_to_come_back(retry_after: dict[str, str]) -> None:
+async def test_an_error_keeps_the_retry_headers(retry_after: dict[str, str]) -> None:
     said = b'{"type":"error","error":{"type":"rate_limit_error","message":"Slow down"},"request_id":"req_1"}'
     error = await failure_of(Server(httpx2.Response(429, content=said, headers={**retry_after, "request-id": "req_1"})))
     assert isinstance(error, RateLimitedError)
     assert error.headers.items() >= {**retry_after, "request-id": "req_1"}.items()
 
 
-async def test_a_wrong_key_is_told_without_the_key() -> None:
+async def test_an_error_about_a_wrong_key_does_not_contain_it() -> None:
     said = b'{"type":"error","error":{"type":"authentication_error","message":"invalid x-api-key: key-of-the-test"}}'
     error = await failure_of(Server(httpx2.Response(401, content=said)))
     assert isinstance(error, AuthFailedError)

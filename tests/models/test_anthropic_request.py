@@ -160,7 +160,7 @@ def test_a_result_without_a_word_has_no_content() -> None:
         ("image/tiff", f"data:image/tiff;base64,{PNG}"),
     ],
 )
-def test_a_file_that_cannot_be_sent_is_told_of_instead(mime: str, url: str) -> None:
+def test_a_file_that_cannot_be_sent_is_replaced_by_a_note(mime: str, url: str) -> None:
     (message,) = blocks_of(User(content=(File(mime=mime, url=url, filename="a.file"),)))
     (block,) = message["content"]
     assert block["type"] == "text"
@@ -177,7 +177,7 @@ def test_an_answer_to_be_continued_does_not_end_in_white_space() -> None:
     assert last["content"] == [{"type": "text", "text": "I said"}]
 
 
-def test_no_more_cache_points_are_asked_for_than_there_may_be() -> None:
+def test_cache_points_are_limited() -> None:
     turns = [System(text=f"s{number}", cache=True) for number in range(3)]
     turns += [user(f"u{number}", cache=True) for number in range(3)]
     written = request_body(ask(*turns))
@@ -185,7 +185,7 @@ def test_no_more_cache_points_are_asked_for_than_there_may_be() -> None:
     assert [block["text"] for block in blocks if "cache_control" in block] == ["s0", "s1", "u1", "u2"]
 
 
-def test_thought_is_no_place_for_a_cache_point() -> None:
+def test_a_cache_point_is_never_put_on_reasoning() -> None:
     proven = Reasoning(text="hm", metadata={"anthropic": {"signature": "s"}})
     (_, said) = blocks_of(user("a"), Assistant(content=(Text(text="b"), proven), cache=True))
     assert ["cache_control" in block for block in said["content"]] == [True, False]

@@ -80,7 +80,7 @@ def test_without_any_key_there_is_no_credential(desk: Desk) -> None:
     assert sources(keyring, ANTHROPIC) == ()
 
 
-def test_the_environment_is_asked_and_an_empty_variable_is_none(desk: Desk) -> None:
+def test_the_environment_is_used_and_empty_variables_are_ignored(desk: Desk) -> None:
     desk.environ["ANTHROPIC_API_KEY"] = ""
     keyring = desk.keyring()
     assert not available(keyring, ANTHROPIC)
@@ -99,7 +99,7 @@ def test_configuration_beats_the_file_and_the_file_beats_the_environment(desk: D
     assert [source.kind for source in sources(every, ANTHROPIC)] == ["config", "auth.json", "environment"]
 
 
-def test_the_file_is_read_whatever_its_mode_and_never_written(desk: Desk) -> None:
+def test_the_file_is_read_with_any_mode_and_never_written(desk: Desk) -> None:
     desk.store({"anthropic": {"type": "api", "key": KEY}, "broken": {"type": "api"}})
     desk.file.chmod(0o644)
     before = desk.file.read_bytes(), desk.file.stat().st_mtime_ns, desk.file.stat().st_mode
@@ -122,7 +122,7 @@ def test_the_file_is_read_whatever_its_mode_and_never_written(desk: Desk) -> Non
     ],
     ids=str,
 )
-def test_an_entry_that_says_nothing_is_passed_over_and_costs_no_other(desk: Desk, entry: Any) -> None:
+def test_an_invalid_entry_is_ignored_and_affects_no_other(desk: Desk, entry: Any) -> None:
     desk.store({"openai": entry, "anthropic": {"type": "api", "key": KEY}})
     keyring = desk.keyring()
     assert not available(keyring, ProviderInfo(id="openai", env=("OPENAI_API_KEY",)))
@@ -221,7 +221,7 @@ def test_any_of_several_keys_will_do(desk: Desk) -> None:
     assert sources(desk.keyring(), google) == (KeySource("environment", "GEMINI_API_KEY"),)
 
 
-def test_a_variable_with_a_name_of_its_own_is_taken_for_the_key(desk: Desk) -> None:
+def test_a_variable_with_an_unusual_name_is_used_as_the_key(desk: Desk) -> None:
     acme = ProviderInfo(id="acme", env=("ACME_LOGIN",))
     desk.environ["ACME_LOGIN"] = KEY
     assert available(desk.keyring(), acme)
@@ -250,7 +250,7 @@ def test_bedrock_takes_a_bearer_token_or_the_clouds_own_credentials(desk: Desk) 
         "AWS_CONTAINER_CREDENTIALS_FULL_URI",
     ],
 )
-def test_a_machine_of_amazons_says_in_the_environment_who_it_is(desk: Desk, name: str) -> None:
+def test_credentials_of_an_aws_container_are_used(desk: Desk, name: str) -> None:
     bedrock = Catalogue(environ={}).provider("amazon-bedrock")
     desk.environ[name] = "x"
     assert sources(desk.keyring(), bedrock) == (KeySource("environment", name),)

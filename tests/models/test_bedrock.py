@@ -167,7 +167,7 @@ async def test_an_answer_without_its_counts_still_ends() -> None:
         await adapter.aclose()
 
 
-async def test_events_and_deltas_nobody_knows_yet_are_passed_over() -> None:
+async def test_unknown_events_and_deltas_are_ignored() -> None:
     unknown = (wire.event("brandNew", x=1), wire.delta(0, citation={"title": "x"}), wire.stop(9))
     events = await events_of(wire.START, *unknown, wire.delta(1, text="Hi"), wire.stop(1), *wire.end())
     assert [type(event) for event in events] == [Start, StartStep, TextStart, TextDelta, TextEnd, FinishStep, Finish]
@@ -242,7 +242,7 @@ async def test_an_exception_inside_the_stream_is_raised_after_what_came_before(
         (404, "ResourceNotFoundException", "No such model", ModelError, False),
     ],
 )
-async def test_a_refusal_is_told_by_status_and_name(
+async def test_errors_are_classified_by_status_and_name(
     status: int, name: str, message: str, kind: type[ModelError], retryable: bool
 ) -> None:
     headers = {"x-amzn-errortype": f"{name}:http://internal.amazon.com/", "x-amzn-requestid": "r1"}
@@ -331,7 +331,7 @@ def test_a_region_cannot_make_another_address(region: str) -> None:
         ),
     ],
 )
-async def test_a_model_is_asked_for_by_the_name_it_has_in_the_region(region: str, name: str, asked_for: str) -> None:
+async def test_the_request_uses_the_regional_name_of_a_model(region: str, name: str, asked_for: str) -> None:
     server = Server(DATA)
     await collect(bedrock(server, region=region), ask(Model(id=name, provider_id="amazon-bedrock")))
     assert server.requests[0].url.raw_path.decode() == f"/model/{asked_for}/converse-stream"
@@ -349,7 +349,7 @@ async def test_a_profile_brings_its_own_credentials(isolated: Path) -> None:
 
 
 @pytest.mark.parametrize(("profile", "told"), [(None, "AWS_BEARER_TOKEN_BEDROCK"), ("absent", "absent")])
-async def test_missing_credentials_are_told_with_what_to_do(profile: str | None, told: str) -> None:
+async def test_a_missing_credentials_error_explains_what_to_do(profile: str | None, told: str) -> None:
     pytest.importorskip("botocore")
     server = Server(DATA)
     with pytest.raises(AuthFailedError, match=told):
@@ -357,7 +357,7 @@ async def test_missing_credentials_are_told_with_what_to_do(profile: str | None,
     assert server.requests == []
 
 
-async def test_a_role_that_may_not_be_taken_on_is_told(isolated: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_role_that_cannot_be_assumed_is_an_auth_error(isolated: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("botocore")
 
     async def deny(exchange: Exchange) -> None:

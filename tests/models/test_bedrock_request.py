@@ -153,7 +153,7 @@ def test_amazons_own_client_accepts_what_we_write_and_sends_the_same() -> None:
     assert sent == written
 
 
-def test_only_models_that_know_the_word_are_told_of_failure() -> None:
+def test_only_some_models_get_the_failure_status() -> None:
     turns = (
         user("a"),
         Assistant(content=(ToolUse(id="1", name="x", input={}),)),
@@ -164,7 +164,7 @@ def test_only_models_that_know_the_word_are_told_of_failure() -> None:
     assert "status" not in told[LLAMA.id]["toolResult"]
 
 
-def test_a_document_alone_gets_words_beside_it() -> None:
+def test_a_document_alone_gets_a_text_block() -> None:
     (message,) = request_body(ask(User(content=(File(mime="application/pdf", url=PDF),))))["messages"]
     assert [set(block) for block in message["content"]] == [{"text"}, {"document"}]
     assert message["content"][1]["document"]["name"] == "document"
@@ -219,7 +219,9 @@ def test_a_history_with_calls_offers_tools_even_when_none_are_wanted() -> None:
         ({"type": "disabled"}, {}, {"maxTokens": 32_000, "temperature": 0.5}),
     ],
 )
-def test_claude_thinks_as_it_is_told(wanted: dict[str, Any], fields: dict[str, Any], inference: dict[str, Any]) -> None:
+def test_claude_gets_the_thinking_settings(
+    wanted: dict[str, Any], fields: dict[str, Any], inference: dict[str, Any]
+) -> None:
     for name in ("reasoningConfig", "thinking"):
         written = request_body(ask(options={name: wanted}, max_output_tokens=32_000, temperature=0.5, top_p=0.5))
         assert written.get("additionalModelRequestFields", {}) == fields
@@ -232,7 +234,7 @@ def test_a_forced_call_leaves_thinking_out() -> None:
     assert "additionalModelRequestFields" not in written
 
 
-def test_other_models_take_effort_in_their_own_words() -> None:
+def test_other_models_have_their_own_effort_field() -> None:
     def asked(model: Model, effort: str) -> dict[str, Any]:
         options = {"reasoningConfig": {"type": "enabled", "maxReasoningEffort": effort}}
         return request_body(ask(model=model, options=options, max_output_tokens=100, temperature=0.5))

@@ -35,7 +35,7 @@ def test_a_reference_is_split_at_the_first_slash() -> None:
     assert (found.provider_id, found.id) == ("mine", "b/c")
 
 
-def test_the_snapshot_says_what_models_hold_and_cost(snapshot: Catalogue) -> None:
+def test_the_snapshot_has_limits_and_prices(snapshot: Catalogue) -> None:
     sonnet = snapshot.find("anthropic/claude-sonnet-4-5")
     assert sonnet.price == Price(rates=Rates(input=3.0, output=15.0, cache_read=0.3, cache_write=3.75))
     assert sonnet.limit == Limit(context=1_000_000, output=64_000)
@@ -128,7 +128,7 @@ def test_copilot_for_enterprises_sells_what_copilot_does(snapshot: Catalogue) ->
         ("openrouter/opus-5.5", "openrouter/anthropic/claude-opus-5.5"),
     ],
 )
-def test_a_slip_is_answered_with_what_was_meant(snapshot: Catalogue, ref: str, first: str) -> None:
+def test_a_typo_gets_suggestions(snapshot: Catalogue, ref: str, first: str) -> None:
     with pytest.raises(ModelNotFoundError) as caught:
         snapshot.find(ref)
     assert caught.value.suggestions[0] == first
@@ -140,7 +140,7 @@ def test_a_slip_is_answered_with_what_was_meant(snapshot: Catalogue, ref: str, f
 @pytest.mark.parametrize(
     "ref", ["", "/", "anthropic/", "qqqqqqqqqqqqqqqq/x", "anthropic/qqqqqqqqqqqqqqqqqqqqqq", "nope", "anthropic/nope"]
 )
-def test_where_nothing_comes_close_the_error_says_how_to_look(snapshot: Catalogue, ref: str) -> None:
+def test_without_a_similar_name_the_error_says_how_to_list_models(snapshot: Catalogue, ref: str) -> None:
     with pytest.raises(ModelNotFoundError, match="opensesh models") as caught:
         snapshot.find(ref)
     assert caught.value.suggestions == []
@@ -315,7 +315,7 @@ def test_settings_of_the_wrong_shape_are_reported_and_named(provider: dict[str, 
         ),
     ],
 )
-def test_prices_are_what_was_said_and_unknown_otherwise(cost: Any, price: Price | None) -> None:
+def test_prices_come_from_the_entry_and_are_unknown_otherwise(cost: Any, price: Price | None) -> None:
     entry = {} if cost is None else {"cost": cost}
     assert overlaid({"acme": {"models": {"m": entry}}}).find("acme/m").price == price
 
@@ -340,7 +340,7 @@ def test_limits_are_whole_numbers_of_tokens_or_unknown(written: float | None, co
     assert repr(model.limit) == repr(Limit(context=context))
 
 
-def test_kinds_of_media_nobody_knows_yet_are_left_out() -> None:
+def test_unknown_modalities_are_left_out() -> None:
     entry = {"modalities": {"input": ["text", "smell"], "output": ["text"]}, "status": "retired"}
     model = overlaid({"acme": {"models": {"m": entry}}}).find("acme/m")
     assert model.capabilities.input == {"text"}

@@ -92,7 +92,7 @@ def test_a_new_catalogue_replaces_the_old() -> None:
     assert refresh_copy({}, client(Site(NEWER, '"v2"'))) is False
 
 
-def test_a_site_without_etags_is_asked_in_full_every_time() -> None:
+def test_without_an_etag_the_catalogue_is_fetched_in_full() -> None:
     site = Site(etag="")
     assert [refresh_copy({}, client(site)) for _ in range(2)] == [True, False]
     assert all("if-none-match" not in request.headers for request in site.requests)
@@ -131,7 +131,7 @@ def test_redirects_are_followed() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "<html>", "[]", "{}", '{"acme":'])
-def test_an_answer_that_is_no_catalogue_leaves_the_old_one(text: str) -> None:
+def test_a_response_without_a_catalogue_keeps_the_old_one(text: str) -> None:
     refresh_copy({}, client(Site()))
     with pytest.raises(ModelError, match="did not send a catalogue"):
         refresh_copy({}, client(Site(text, '"v2"')))
@@ -139,7 +139,7 @@ def test_an_answer_that_is_no_catalogue_leaves_the_old_one(text: str) -> None:
 
 
 @pytest.mark.parametrize("status", [403, 404, 500, 503])
-def test_a_refusal_leaves_the_old_one(status: int) -> None:
+def test_an_error_status_keeps_the_old_catalogue(status: int) -> None:
     refresh_copy({}, client(Site()))
     with pytest.raises(ModelError, match=str(status)) as caught:
         refresh_copy({}, client(Site(etag='"v2"', status=status)))
@@ -147,7 +147,7 @@ def test_a_refusal_leaves_the_old_one(status: int) -> None:
     assert json.loads(copy().read_bytes()) == API
 
 
-def test_without_a_connection_the_error_says_so_and_the_catalogue_still_answers() -> None:
+def test_without_a_connection_the_old_catalogue_stays_usable() -> None:
     def refuse(request: httpx2.Request) -> httpx2.Response:
         raise httpx2.ConnectError("no route to host", request=request)
 
@@ -244,7 +244,7 @@ def test_a_damaged_provider_or_model_costs_nothing_else(tmp_path: Path) -> None:
     assert [report.path for report in reports if report.path != str(path)] == ["provider acme/bad"]
 
 
-def test_a_damaged_copy_is_logged_unless_someone_listens(isolated: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_damaged_copy_is_logged_without_a_report_callback(isolated: Path, caplog: pytest.LogCaptureFixture) -> None:
     written(isolated / ".cache" / "opencode" / "models.json", "{")
     assert Catalogue(environ={}).origin.date == SNAPSHOT_DAY
     assert "models.json" in caplog.text

@@ -105,7 +105,7 @@ def test_configuring_a_provider_without_a_key_does_not_shut_out_the_others(tmp_p
     assert setup.default().startswith("anthropic/")
 
 
-def test_without_any_key_the_error_says_what_to_do(tmp_path: Path) -> None:
+def test_without_any_key_the_error_explains_what_to_do(tmp_path: Path) -> None:
     setup = Setup(tmp_path)
     assert setup.ready() == []
     with pytest.raises(ModelNotFoundError, match="ANTHROPIC_API_KEY"):

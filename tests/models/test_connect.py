@@ -80,7 +80,7 @@ async def test_a_variable_in_a_configured_address_is_filled_in() -> None:
     assert server.exchanges[0].head.startswith("POST /v1/chat/completions")
 
 
-async def test_bedrock_is_reached_where_the_configuration_says() -> None:
+async def test_bedrock_uses_the_configured_endpoint() -> None:
     async with serving(busy) as server:
         config: dict[str, Any] = {"provider": {"amazon-bedrock": {"options": {"baseURL": server.url, "apiKey": "k"}}}}
         open_ = Connections(Catalogue(config), Keyring(config, environ={}))
@@ -113,7 +113,7 @@ async def test_a_profile_in_the_configuration_is_enough_for_bedrock(
 
 
 @pytest.mark.parametrize("wanted", [True, False])
-async def test_servers_that_cannot_count_are_not_asked_to_if_the_configuration_says_so(wanted: bool) -> None:
+async def test_usage_is_not_requested_if_the_configuration_disables_it(wanted: bool) -> None:
     async with serving(busy) as server:
         options = {"baseURL": f"{server.url}/v1", "includeUsage": wanted}
         config: dict[str, Any] = {"provider": {"mine": {"options": options, "models": {"m": {}}}}}
@@ -128,7 +128,7 @@ async def test_servers_that_cannot_count_are_not_asked_to_if_the_configuration_s
 
 @pytest.mark.parametrize("option", ["region", "endpoint", "profile"])
 @pytest.mark.parametrize("value", [5, True, ["eu-west-1"], {"a": "b"}])
-async def test_an_option_that_should_be_text_and_is_not_says_nothing(option: str, value: Any) -> None:
+async def test_an_option_that_is_not_text_is_ignored(option: str, value: Any) -> None:
     config: dict[str, Any] = {"provider": {"amazon-bedrock": {"options": {option: value}}}}
     keyring = Keyring(config, environ={"AWS_BEARER_TOKEN_BEDROCK": "b"})
     open_ = Connections(Catalogue(config), keyring)
@@ -147,7 +147,7 @@ def slow(url: str, timeout: Any) -> Connections:
     return Connections(Catalogue(config), Keyring(config, environ={}))
 
 
-async def test_a_provider_may_take_as_long_as_the_configuration_says() -> None:
+async def test_timeouts_come_from_the_configuration() -> None:
     asked = model("mine", "@ai-sdk/openai-compatible")
     async with serving(silent) as server:
         open_ = slow(server.url, 50)
@@ -183,7 +183,7 @@ async def test_a_key_that_changes_is_used_from_the_next_request_on() -> None:
     await open_.aclose()
 
 
-def test_a_provider_without_a_key_is_told_where_to_put_one() -> None:
+def test_a_missing_key_error_names_where_to_put_it() -> None:
     with pytest.raises(AuthFailedError, match="ANTHROPIC_API_KEY"):
         connections({}).provider(model("anthropic", "@ai-sdk/anthropic"))
 

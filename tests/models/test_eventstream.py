@@ -99,7 +99,7 @@ def test_a_flipped_bit_anywhere_is_noticed() -> None:
         pack("!II", 20, 9) + pack("!I", crc32(pack("!II", 20, 9))),
     ],
 )
-def test_what_is_no_message_is_a_broken_connection(data: bytes) -> None:
+def test_invalid_messages_are_connection_errors(data: bytes) -> None:
     with pytest.raises(ModelConnectionError):
         decode(data)
 

@@ -65,7 +65,7 @@ def test_every_vendors_way_of_saying_too_long_is_understood(message: str) -> Non
         "an error 400 (no body)",
     ],
 )
-def test_other_complaints_about_size_are_no_overflow(message: str) -> None:
+def test_other_size_errors_are_not_an_overflow(message: str) -> None:
     assert not is_overflow(message)
 
 
@@ -100,25 +100,25 @@ def test_the_status_decides_the_kind_and_whether_to_try_again(
     assert (error.status, error.message, error.url) == (status, "something", URL)
 
 
-def test_openai_is_asked_again_after_a_404() -> None:
+def test_a_404_of_openai_is_retryable() -> None:
     assert from_response(404, {}, said("gone"), URL, "openai").retryable
     assert from_response(404, {}, said("gone"), URL, "openai-eu").retryable
 
 
 @pytest.mark.parametrize("code", ["insufficient_quota", "usage_not_included"])
-def test_an_empty_account_is_not_asked_again(code: str) -> None:
+def test_an_empty_account_is_not_retryable(code: str) -> None:
     error = from_response(429, {}, said("You exceeded your current quota", code=code), URL, "openai")
     assert isinstance(error, RateLimitedError)
     assert not error.retryable
 
 
-def test_a_server_that_says_whether_to_try_again_is_believed() -> None:
+def test_the_should_retry_header_decides() -> None:
     assert from_response(400, {"X-Should-Retry": "true"}, said("odd"), URL).retryable
     assert not from_response(500, {"x-should-retry": "false"}, said("odd"), URL).retryable
     assert not from_response(401, {"x-should-retry": "true"}, said("odd"), URL).retryable
 
 
-def test_an_overload_is_known_by_its_name_too() -> None:
+def test_an_overload_is_recognised_by_name() -> None:
     assert isinstance(from_response(500, {}, said("Overloaded", type="overloaded_error"), URL), OverloadedError)
 
 
@@ -157,7 +157,7 @@ def test_a_rate_limit_in_tokens_is_not_mistaken_for_an_overflow() -> None:
         (400, '{"error": {"type": "bare"}}', 'Bad Request: {"error": {"type": "bare"}}'),
     ],
 )
-def test_the_message_is_what_the_provider_meant_to_say(status: int, body: str, message: str) -> None:
+def test_the_message_is_that_of_the_provider(status: int, body: str, message: str) -> None:
     assert from_response(status, {}, body, URL).message.replace("Content", "Entity") == message
 
 
@@ -210,7 +210,7 @@ def test_no_secret_is_kept() -> None:
         assert "eyJhbGci" not in str(text)
 
 
-def test_words_that_only_look_a_little_like_keys_stay() -> None:
+def test_text_that_only_resembles_a_key_stays() -> None:
     message = "risk-assessment of skeleton-key; basic authentication required; skip_thought_signature_validator"
     assert from_response(400, {}, said(message), URL).message == message
 
@@ -258,7 +258,7 @@ def test_a_huge_body_is_cut() -> None:
         ("", ModelError, True, "The provider ended the stream with an error"),
     ],
 )
-def test_an_error_inside_a_stream_is_told_by_its_names(
+def test_an_error_inside_a_stream_is_classified_by_its_names(
     payload: dict[str, Any] | str, kind: type[ModelError], retryable: bool, message: str
 ) -> None:
     error = from_stream_error(payload, "someone", URL)

@@ -144,7 +144,7 @@ async def test_a_candidate_without_content_is_understood() -> None:
     assert heard(await answer(empty))[3:] == ("length", Usage(input=7))
 
 
-async def test_an_answer_that_goes_on_is_asked_for_to_its_end() -> None:
+async def test_a_continued_answer_is_requested_to_its_end() -> None:
     first = chunk({"text": "one "}, finish="CONTINUATION", candidatesTokenCount=10, totalTokenCount=710)
     first["candidates"][0]["continuationToken"] = "dG9rZW4="
     server = Server(
@@ -181,7 +181,7 @@ async def test_nonsense_is_an_error_of_the_model() -> None:
         await collect(provider(Server(lines({"candidates": [7]}))), ask(PRO))
 
 
-async def test_a_refused_request_says_why() -> None:
+async def test_a_rejected_request_has_the_reason() -> None:
     said = [{"error": {"code": 403, "message": "API key not valid.", "status": "PERMISSION_DENIED"}}]
     with pytest.raises(AuthFailedError, match="API key not valid"):
         await collect(provider(Server(refusal(403, said[0]))), ask(PRO))
@@ -320,7 +320,7 @@ def test_a_step_goes_back_with_its_signatures_on_the_same_parts() -> None:
     ]
 
 
-def test_gemini_3_is_told_that_the_calls_of_others_are_unsigned() -> None:
+def test_gemini_3_gets_a_placeholder_for_missing_signatures() -> None:
     [older], [newer] = contents(step(signed=False)), contents(step(signed=False), model=PRO3)
     assert [part.get("thoughtSignature") for part in older["parts"]] == [None] * 4
     assert [part.get("thoughtSignature") for part in newer["parts"]] == [None, None, NO_SIGNATURE, None]

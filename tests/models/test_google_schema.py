@@ -78,7 +78,7 @@ def test_a_reference_that_leads_back_to_itself_ends() -> None:
     assert got["properties"] == {"next": {"type": "object"}, "n": {"type": "integer"}}
 
 
-def test_an_object_without_properties_is_no_parameters() -> None:
+def test_an_object_without_properties_has_no_parameters() -> None:
     assert simplify_schema({"type": "object", "properties": {}}) is None
     assert simplify_schema({"type": "object"}) is None
 

@@ -138,7 +138,7 @@ async def test_calls_without_ids_get_some() -> None:
     assert heard(events).calls == [("minted_0", "read", {"path": "a"}), ("minted_1", "read", {"path": "b"})]
 
 
-async def test_calls_without_ids_and_indexes_are_told_apart_by_being_whole() -> None:
+async def test_calls_without_ids_and_indexes_end_with_complete_arguments() -> None:
     events = await answer(
         call(None, name="read", arguments='{"path":"a"}'),
         call(None, name="read", arguments='{"path":"b"'),
@@ -178,7 +178,7 @@ async def test_a_fresh_id_on_every_fragment_does_not_begin_another_call() -> Non
     assert heard(events).calls == [("x1", "read", {"path": "a"})]
 
 
-async def test_words_and_thoughts_end_where_something_else_begins() -> None:
+async def test_text_and_reasoning_end_where_something_else_begins() -> None:
     events = await answer(
         chunk({"reasoning": "r"}), *said("t"), call(0, id="x", name="read", arguments="{}"), chunk({}, "tool_calls")
     )
@@ -321,7 +321,7 @@ async def test_a_stream_with_neither_is_broken() -> None:
     assert caught.value.retryable
 
 
-async def test_what_came_before_the_break_was_heard() -> None:
+async def test_events_before_a_broken_connection_arrive() -> None:
     got: list[StreamEvent] = []
     with pytest.raises(ModelConnectionError):
         await collect_into(got, provider(Server(lines(*said("half")))))
@@ -373,7 +373,7 @@ async def test_an_event_that_cannot_be_read_is_quoted_without_keys_and_in_part()
     assert len(kept) < 70_000
 
 
-async def test_a_refused_request_says_why() -> None:
+async def test_a_rejected_request_has_the_reason() -> None:
     with pytest.raises(AuthFailedError, match="Incorrect API key"):
         await collect(provider(Server(refusal(401, {"error": {"message": "Incorrect API key provided"}}))))
     with pytest.raises(RateLimitedError) as caught:

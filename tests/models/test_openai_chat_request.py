@@ -123,7 +123,7 @@ def test_the_whole_body() -> None:
     }
 
 
-def test_what_is_not_asked_for_is_not_sent() -> None:
+def test_unset_options_are_not_sent() -> None:
     bare = request_body(ask(LOCAL, messages=(HI,)), include_usage=False)
     assert bare == {"model": "scripted", "messages": [{"role": "user", "content": "hi"}], "stream": True}
 
@@ -156,7 +156,7 @@ def test_options_go_under_their_names_on_the_wire_and_cannot_replace_the_convers
     }
 
 
-def test_openais_reasoning_models_are_asked_in_their_own_way() -> None:
+def test_openais_reasoning_models_get_their_own_parameters() -> None:
     sent = request_body(ask(GPT5, messages=(System(text="s"), HI), max_output_tokens=100, temperature=1.0, top_p=0.5))
     assert sent["max_completion_tokens"] == 100
     assert sent["messages"][0]["role"] == "developer"

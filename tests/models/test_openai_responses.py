@@ -117,7 +117,7 @@ async def test_ids_of_items_are_kept_as_opencode_keeps_them() -> None:
     assert made.metadata == {"openai": {"itemId": "fc_1"}}
 
 
-async def test_items_whose_ids_change_with_every_event_are_told_by_their_place() -> None:
+async def test_items_with_changing_ids_are_identified_by_position() -> None:
     events = [
         *thought("rs_1", 0, "one", "two"),
         *message("msg_1", 1, "Hello."),
@@ -134,7 +134,7 @@ async def test_items_whose_ids_change_with_every_event_are_told_by_their_place()
     assert calls == [("call_a", "read", {"path": "a.py"}), ("call_b", "read", {"path": "b.py"})]
 
 
-async def test_items_that_all_claim_the_same_place_are_told_by_their_ids() -> None:
+async def test_items_with_the_same_position_are_distinguished_by_id() -> None:
     first, second = call("fc_1", 0, "call_a", "read", '{"p":1}'), call("fc_2", 0, "call_b", "read", '{"p":2}')
     mixed = [event for pair in zip(first, second, strict=True) for event in pair]
     for events in (mixed, [*first, *second[-1:]]):
@@ -171,7 +171,7 @@ async def test_servers_that_skip_the_deltas_are_understood() -> None:
     assert heard(events)[:3] == ("all of it", "", [("c", "read", {"path": "a"})])
 
 
-async def test_reasoning_in_the_open_and_refusals_are_heard() -> None:
+async def test_plain_reasoning_and_refusals_are_read() -> None:
     at = {"item_id": "rs_1", "output_index": 0, "content_index": 0}
     refused = {"item_id": "msg_1", "output_index": 1, "content_index": 0}
     events = await answer(
@@ -185,7 +185,7 @@ async def test_reasoning_in_the_open_and_refusals_are_heard() -> None:
     assert heard(events)[:2] == ("I won't.", "raw thought")
 
 
-async def test_items_and_events_that_nobody_asked_for_are_passed_over() -> None:
+async def test_unknown_items_and_events_are_ignored() -> None:
     events = await answer(
         item("added", 0, id="ws_1", type="web_search_call", status="in_progress"),
         event("response.web_search_call.searching", item_id="ws_1", output_index=0),
@@ -232,7 +232,7 @@ async def test_nonsense_is_an_error_of_the_model() -> None:
         await collect(provider(Server(stream(event("response.output_item.added", item=None)))))
 
 
-async def test_a_refused_request_says_why() -> None:
+async def test_a_rejected_request_has_the_reason() -> None:
     with pytest.raises(AuthFailedError, match="Incorrect"):
         await collect(
             provider(Server(refusal(401, {"error": {"message": "Incorrect API key", "code": "invalid_api_key"}})))
@@ -293,7 +293,7 @@ def test_the_whole_body() -> None:
     }
 
 
-def test_a_model_that_does_not_reason_is_asked_plainly() -> None:
+def test_a_model_without_reasoning_gets_no_reasoning_options() -> None:
     sent = request_body(ask(GPT4, messages=(System(text="s"), HI), temperature=0.3))
     assert sent["input"][0]["role"] == "system"
     assert sent["temperature"] == 0.3
@@ -373,7 +373,7 @@ def test_items_are_named_only_where_openai_stores_them() -> None:
     assert "encrypted_content" not in sent[0]
 
 
-async def test_what_was_heard_goes_back_as_it_came() -> None:
+async def test_received_content_is_sent_back_unchanged() -> None:
     events = await collect(provider(Server(TOOLS)))
     words = [(each.id, each.metadata) for each in endings(events)]
     spoken = {"rs_1:0": "**Looking** at it.", "rs_1:1": "Then the second — ✓.", "msg_1": "I will read 漢字 🐍."}

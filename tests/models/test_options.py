@@ -221,7 +221,7 @@ def test_without_the_catalogue_name_and_wire_tell_the_variants(subject: Model, n
         ("@ai-sdk/amazon-bedrock", {"reasoningConfig": {"type": "enabled", "maxReasoningEffort": "max"}}),
     ],
 )
-def test_an_effort_is_asked_for_in_the_words_of_the_wire(npm: str, expected: dict[str, Any]) -> None:
+def test_effort_uses_the_options_of_the_sdk(npm: str, expected: dict[str, Any]) -> None:
     offered = variants(model("glm-6", npm=npm), EFFORT)
     assert list(offered) == ["low", "high", "max"]
     assert offered["max"] == expected

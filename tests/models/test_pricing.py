@@ -59,14 +59,14 @@ def test_what_is_written_to_the_cache_does_not_lift_a_call_into_a_tier() -> None
     assert rates_for(GEMINI, Usage(input=200_000, cache_write=1_000_000))[1] is None
 
 
-def test_the_largest_tier_that_is_reached_holds_whatever_their_order() -> None:
+def test_the_largest_reached_tier_applies_in_any_order() -> None:
     tiers = (Tier(above=128_000, rates=Rates(input=3.0)), Tier(above=32_000, rates=Rates(input=2.0)))
     price = Price(rates=Rates(input=1.0), tiers=tiers)
     reached = [rates_for(price, Usage(input=size)) for size in (32_000, 32_001, 128_001)]
     assert [(rates.input, above) for rates, above in reached] == [(1.0, None), (2.0, 32_000), (3.0, 128_000)]
 
 
-def test_a_charge_says_which_rates_it_used() -> None:
+def test_a_charge_has_the_rates_that_applied() -> None:
     long = charge(GEMINI, Usage(input=300_000, output=1_000))
     assert (long.rates, long.above) == (LONG, 200_000)
     assert long.cost == Decimal("0.765")
@@ -107,7 +107,7 @@ def test_negative_counts_cost_nothing_and_are_stored_as_zero() -> None:
     }
 
 
-def test_tokens_keep_the_buckets_and_leave_out_a_total_nobody_counted() -> None:
+def test_tokens_keep_the_buckets_and_omit_a_missing_total() -> None:
     usage = Usage(input=1, output=2, reasoning=3, cache_read=4, cache_write=5)
     assert document_of(tokens(usage)) == {"input": 1, "output": 2, "reasoning": 3, "cache": {"read": 4, "write": 5}}
 

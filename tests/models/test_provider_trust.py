@@ -126,7 +126,7 @@ def test_an_address_that_a_program_sets_needs_no_trust() -> None:
     assert not untrusted_reason(replace_document(config, {"provider": {"corp": at(ELSEWHERE)}}, "the plugin x"), "corp")
 
 
-def test_what_is_shown_of_an_address_holds_no_secret_and_trust_is_in_what_a_file_says(
+def test_the_shown_url_has_no_secret_and_trust_covers_file_contents(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("TOKEN", "sesame")
@@ -139,7 +139,7 @@ def test_what_is_shown_of_an_address_holds_no_secret_and_trust_is_in_what_a_file
     assert CHANGED in doubted()
 
 
-def test_a_container_that_trusts_everything_is_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_trust_is_needed_where_all_plugins_are_trusted(monkeypatch: pytest.MonkeyPatch) -> None:
     project(corp=at(ELSEWHERE))
     monkeypatch.setenv("OPENSESH_TRUST_PLUGINS", "1")
     assert not doubted()
@@ -227,7 +227,7 @@ def test_a_script_in_a_markdown_agent_is_whose_the_folder_is(isolated: Path) -> 
     assert UNKNOWN in untrusted_reason(loaded(), "scripted", "it.script")
 
 
-def test_a_script_that_cannot_be_read_is_no_way_around_it() -> None:
+def test_an_unreadable_script_still_needs_trust() -> None:
     Path("it.script").mkdir()
     configured({"model": "scripted/it.script"})
     assert UNKNOWN in untrusted_reason(loaded(), "scripted", "it.script")

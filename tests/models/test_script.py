@@ -161,7 +161,7 @@ def test_a_status_is_a_kind_of_failure() -> None:
     assert str(turn(Fail("status", status=418))) == "ERROR 418"
 
 
-def test_words_in_quotation_marks_stay_as_they_are_unless_they_are_json() -> None:
+def test_quoted_text_is_unchanged_unless_it_is_json() -> None:
     said = Script.parse('SAY "yes" and "no"\nSAY " yes "').turns[0].steps
     assert said == (Say('"yes" and "no"'), Say(" yes "))
 
@@ -253,7 +253,7 @@ def test_a_failure_in_a_prompt_ends_one_attempt() -> None:
     assert parse_prompt("SAY a\nERROR reset") == [[turn(Split("word"), "a ", Fail("reset"))]]
 
 
-def test_a_prompt_in_plain_words_holds_no_script() -> None:
+def test_a_plain_prompt_contains_no_script() -> None:
     assert parse_prompt("Say hello.\n\n---\n\nSAYING more, ERROR: no") == []
 
 

@@ -173,7 +173,7 @@ async def test_an_answer_may_be_empty_and_say_why_it_ended() -> None:
     assert finish(events).reason == "length"
 
 
-async def test_usage_that_nobody_scripted_is_the_same_every_time() -> None:
+async def test_default_usage_is_the_same_for_every_call() -> None:
     model = ScriptedModel("SAY a\n---\nSAY b")
     assert finish(await play(model)).usage == prompt_usage(1000)
     counted = ScriptedModel("SAY a", usage=lambda asked: Usage(input=len(asked.messages)))
@@ -290,7 +290,7 @@ async def test_titles_are_answered_apart() -> None:
     model.assert_complete()
 
 
-async def test_a_title_nobody_scripted_has_a_default() -> None:
+async def test_a_title_without_a_script_has_a_default() -> None:
     model = ScriptedModel("TITLE One\nERROR overloaded")
     heard, error = await error_of(model, TITLE_REQUEST)
     assert isinstance(error, OverloadedError)
@@ -371,7 +371,7 @@ async def test_a_prompt_is_played_step_by_step() -> None:
     assert "add '---' and another turn" in error.message
 
 
-async def test_words_put_into_the_models_mouth_do_not_count_as_an_answer() -> None:
+async def test_a_prefilled_answer_does_not_count() -> None:
     model = ScriptedModel.prompted()
     prompt = said("CALL read {}\n---\nSAY Done.")
     answered = Assistant(content=(ToolUse(id="c", name="read", input={}),))
@@ -390,7 +390,7 @@ async def test_a_failure_in_a_prompt_is_over_at_the_next_attempt() -> None:
         assert await text_of(model, asked) == "ok "
 
 
-async def test_a_prompt_that_is_no_script_is_repeated() -> None:
+async def test_a_prompt_without_a_script_is_repeated() -> None:
     model = ScriptedModel.prompted()
     assert await text_of(model, request("Say hello.")) == "You said: Say hello. "
     reminded = User(content=(Text(text="Hello."), Text(text="<system-reminder>\nIt is late.\n</system-reminder>")))
@@ -436,7 +436,7 @@ async def test_a_recorded_session_is_played_again_to_the_letter(corpus: Path) ->
     assert replayed == 6
 
 
-def test_recorded_requests_are_spelt_as_they_were(corpus: Path) -> None:
+def test_recorded_requests_keep_their_format(corpus: Path) -> None:
     for asked in recorded_requests(corpus):
         assert chat_messages(request(*recorded_turns(asked["messages"]))) == asked["messages"]
 
@@ -470,7 +470,7 @@ def test_a_script_may_be_text_or_made() -> None:
     assert ScriptedModel(None).is_prompted
 
 
-async def test_half_characters_in_a_request_are_no_reason_to_fail() -> None:
+async def test_lone_surrogates_in_a_request_are_replaced() -> None:
     model = ScriptedModel(None)
     asked = Request(
         model=Model(id="it", provider_id="scripted"),

@@ -30,7 +30,7 @@ def split(*chunks: bytes) -> list[ServerSentEvent]:
 
 
 @pytest.mark.parametrize("ending", ENDINGS)
-def test_a_stream_splits_into_its_events_whatever_ends_its_lines(ending: str) -> None:
+def test_events_are_split_with_every_line_ending(ending: str) -> None:
     assert split(STREAM.replace("\n", ending).encode()) == EVENTS
 
 

@@ -85,7 +85,7 @@ async def test_raw_bytes_go_and_come_unchanged() -> None:
     assert b"".join([piece async for piece in chunks]) == b"\x01\x00"
 
 
-async def test_a_refusal_says_why_and_keeps_the_headers_that_retry_needs() -> None:
+async def test_an_error_has_its_reason_and_the_retry_headers() -> None:
     body = {"error": {"type": "rate_limit_error", "message": "slow down"}}
     headers = {"Retry-After": "7", "Set-Cookie": "a=b"}
     error = await refused(answering(lambda _: httpx2.Response(429, json=body, headers=headers)))
@@ -107,7 +107,7 @@ async def test_a_key_that_the_server_repeats_is_not_kept() -> None:
     assert (error.url, error.body) == (f"{URL}?alt=sse", '{"error":{"message":"[redacted] [redacted] is wrong"}}')
 
 
-async def test_a_refusal_whose_body_breaks_off_is_still_that_refusal() -> None:
+async def test_an_error_response_with_an_incomplete_body_keeps_its_status() -> None:
     async def answer(exchange: Exchange) -> None:
         await exchange.send(b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 99\r\n\r\nwe are")
         raise ConnectionError
@@ -118,7 +118,7 @@ async def test_a_refusal_whose_body_breaks_off_is_still_that_refusal() -> None:
         assert error.message == "Service Unavailable: we are"
 
 
-async def test_only_the_beginning_of_an_endless_refusal_is_read() -> None:
+async def test_only_the_beginning_of_an_endless_error_body_is_read() -> None:
     async def answer(exchange: Exchange) -> None:
         await exchange.send(HEAD.replace(b"200 OK", b"500 Oh"))
         while True:
@@ -160,7 +160,7 @@ async def test_no_answer_at_all_is_a_broken_connection() -> None:
 
 
 @pytest.mark.parametrize("url", ["no address", "http://[::1", "ftp://api.test/x", "https://api.test:x/"])
-async def test_an_address_that_cannot_be_asked_is_not_asked_again(url: str) -> None:
+async def test_an_invalid_url_is_not_retryable(url: str) -> None:
     assert not (await refused(Transport(), url)).retryable
 
 
@@ -180,7 +180,7 @@ async def test_a_key_with_a_line_break_is_not_shown_either() -> None:
         assert not error.retryable
 
 
-async def test_a_port_where_nobody_listens_is_a_broken_connection() -> None:
+async def test_a_closed_port_is_a_connection_error() -> None:
     error = await refused(Transport(), "http://127.0.0.1:1/v1?token=secret")
     assert isinstance(error, ModelConnectionError)
     assert error.message.startswith("http://127.0.0.1:1/v1 could not be reached")
@@ -325,9 +325,7 @@ async def test_proxies_of_the_environment_are_used_save_for_hosts_exempt(monkeyp
 @pytest.mark.parametrize(
     ("proxy", "said"), [("socks5://127.0.0.1:1", "pip install socksio"), ("ftp://me:hush-hush@127.0.0.1", "ftp://")]
 )
-async def test_a_proxy_that_cannot_be_used_is_no_accident(
-    proxy: str, said: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_an_unusable_proxy_is_a_model_error(proxy: str, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "socksio", None)
     monkeypatch.setenv("ALL_PROXY", proxy)
     error = await refused(Transport())

@@ -111,7 +111,7 @@ def test_every_contract_has_a_name_of_its_own_and_somebody_it_binds() -> None:
     assert {*contracts_for(read_only=True), *contracts_for(damageable=True)} == set(CONTRACTS)
 
 
-def test_all_that_is_wrong_is_said_at_once() -> None:
+def test_an_assertion_lists_every_problem() -> None:
     with pytest.raises(AssertionError) as failure:
         store_conformance(always(Unsorted()))
     text = str(failure.value)

@@ -41,7 +41,7 @@ def frames(body: str) -> list[Any]:
         ("ERROR overloaded after=60 form=date", 529, "retry-after", "Sun, 09 Sep 2001 01:47:40 GMT"),
     ],
 )
-async def test_a_refusal_has_its_status_and_says_when_to_come_back(
+async def test_an_error_response_has_its_status_and_retry_header(
     client: httpx2.AsyncClient, step: str, status: int, header: str, value: str
 ) -> None:
     model = ScriptedModel(step, clock=lambda: 1_000_000_000.0)
@@ -52,7 +52,7 @@ async def test_a_refusal_has_its_status_and_says_when_to_come_back(
     assert response.json()["error"]["message"]
 
 
-async def test_a_failure_after_the_first_words_is_an_event(client: httpx2.AsyncClient) -> None:
+async def test_a_failure_after_the_answer_began_is_an_event(client: httpx2.AsyncClient) -> None:
     async with WireServer("SAY half\nERROR rate-limit after=3\n---\nSAY half\nERROR overflow") as server:
         chat = await client.post(f"{server.base_url}/chat/completions", json=CHAT)
         messages = await client.post(f"{server.base_url}/messages", json=CHAT | {"max_tokens": 9})
@@ -70,14 +70,14 @@ async def test_a_torn_stream_ends_within_a_character(client: httpx2.AsyncClient)
         response.content.decode()
 
 
-async def test_a_malformed_frame_is_no_json(client: httpx2.AsyncClient) -> None:
+async def test_a_malformed_frame_is_invalid_json(client: httpx2.AsyncClient) -> None:
     async with WireServer("SAY a\nERROR malformed") as server:
         response = await client.post(f"{server.base_url}/chat/completions", json=CHAT)
     with pytest.raises(ValueError, match="Unterminated"):
         frames(response.text)
 
 
-async def test_a_reset_breaks_the_connection_after_what_was_said(client: httpx2.AsyncClient) -> None:
+async def test_a_reset_breaks_the_connection_after_the_sent_text(client: httpx2.AsyncClient) -> None:
     got = b""
     async with (
         WireServer("SAY half\nERROR reset") as server,

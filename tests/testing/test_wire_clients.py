@@ -140,7 +140,7 @@ def gist(events: list[StreamEvent]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("dialect", ["chat", "messages"])
-async def test_our_adapters_hear_what_the_script_says(dialect: str) -> None:
+async def test_our_adapters_read_what_the_script_sends(dialect: str) -> None:
     script = f'{ANSWER}---\nDRIP 0.001\nSPLIT 1\nSAY ünï✓\nCALL read\n  {{"a\nFINISH length'
     expected = ScriptedModel(script)
     transport = Transport()

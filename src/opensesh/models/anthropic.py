@@ -198,28 +198,25 @@ class AnthropicReader(SSEReader):
         """Close what is open, and report reason and usage."""
         events = [event for index in list(self._blocks) for event in self._close(index)]
         reason = _REASONS.get(self._stop.get("stop_reason") or "", "unknown")
-        usage = _token_usage(self._usage)
+        # Cached input is counted apart from the rest; thinking is part of the output. A total is not sent.
+        counts = self._usage
+        thinking = token_count(nested(counts, "output_tokens_details").get("thinking_tokens"))
+        fresh, output, read, written = (
+            token_count(counts.get(name))
+            for name in ("input_tokens", "output_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
+        )
+        usage = Usage(
+            input=fresh,
+            output=max(0, output - thinking),
+            reasoning=thinking,
+            cache_read=read,
+            cache_write=written,
+            total=fresh + output + read + written,
+        )
         metadata: dict[str, Any] = {"usage": self._usage}
         if self._stop.get("stop_sequence"):
             metadata["stopSequence"] = self._stop["stop_sequence"]
         return [*events, FinishStep(reason, usage, {"anthropic": metadata}), Finish(reason, usage)]
-
-
-def _token_usage(counts: dict[str, Any]) -> Usage:
-    # Cached input is counted apart from the rest; thinking is part of the output. There is no total.
-    thinking = token_count(nested(counts, "output_tokens_details").get("thinking_tokens"))
-    fresh, output, read, written = (
-        token_count(counts.get(name))
-        for name in ("input_tokens", "output_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
-    )
-    return Usage(
-        input=fresh,
-        output=max(0, output - thinking),
-        reasoning=thinking,
-        cache_read=read,
-        cache_write=written,
-        total=fresh + output + read + written,
-    )
 
 
 def _server_tool_result(wire: dict[str, Any]) -> ToolResult | ToolError:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, cast
 
 from ..errors import ModelError
 from .anthropic_request import MAX_CACHE_POINTS, MIN_THINKING_TOKENS, thinking_budget
-from .request import Assistant, File, Reasoning, Request, System, Text, ToolResults, ToolUse, ToolUseResult, User
+from .request import Assistant, File, Reasoning, Request, System, Text, ToolResults, ToolUse, User
 from .wire_helpers import inline_data, nested, unsupported_file_note
 
 if TYPE_CHECKING:
@@ -216,7 +216,12 @@ class _Conversation:
             case Assistant():
                 return "assistant", [block for part in message.content for block in self._output(part)]
             case ToolResults():
-                return "user", [self._result(result) for result in message.content]
+                results: list[Block] = []
+                for result in message.content:
+                    content = self._input(result.output) or _text("(no output)")
+                    failed = {"status": "error"} if result.failed and self._reports_failure else {}
+                    results.append({"toolResult": {"toolUseId": tool_id(result.id), "content": content, **failed}})
+                return "user", results
 
     def _input(self, content: tuple[Text | File, ...]) -> list[Block]:
         return [
@@ -239,13 +244,6 @@ class _Conversation:
                         return [{"reasoningContent": {"reasoningText": {"text": part.text, "signature": signature}}}]
                     case _:
                         return []
-
-    def _result(self, result: ToolUseResult) -> Block:
-        content = self._input(result.output) or _text("(no output)")
-        out: Block = {"toolUseId": tool_id(result.id), "content": content}
-        if result.failed and self._reports_failure:
-            out["status"] = "error"
-        return {"toolResult": out}
 
     def _file(self, file: File) -> Block:
         mime, data = inline_data(file) or ("", "")

@@ -108,8 +108,14 @@ class Catalogue:
         """
         with self._lock:
             self.provider(provider_id)
-            every = {name: self.known(provider_id, name) for name in self._names(provider_id)}
-            return {name: model for name, model in every.items() if model and self._is_offered(model)}
+            hidden = ["deprecated"] if Flags(self._environ).enable_experimental_models else ["deprecated", "alpha"]
+            models: dict[str, Model] = {}
+            for name in self._names(provider_id):
+                model = self.known(provider_id, name)
+                excluded = name in _CHAT_ONLY or self._config.model_exclusion(provider_id, name)
+                if model is not None and model.status not in hidden and not excluded:
+                    models[name] = model
+            return models
 
     def model(self, provider_id: str, model_id: str) -> Model:
         """Return one model; :class:`ModelNotFoundError` gives the reason and suggests similar names.
@@ -228,13 +234,6 @@ class Catalogue:
         except msgspec.MsgspecError as error:
             self._config.add_problem(f"{provider_id}/{model_id}", error)
             return None
-
-    def _is_offered(self, model: Model) -> bool:
-        if model.status == "deprecated" or model.id in _CHAT_ONLY:
-            return False
-        if model.status == "alpha" and not Flags(self._environ).enable_experimental_models:
-            return False
-        return not self._config.model_exclusion(model.provider_id, model.id)
 
     def _no_provider(self, provider_id: str, near: list[str]) -> ModelNotFoundError:
         problem = self._config.problems.get(provider_id)

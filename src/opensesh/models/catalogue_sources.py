@@ -153,7 +153,12 @@ def refresh_copy(environ: Mapping[str, str] | None = None, client: httpx2.Client
     base_url = Flags(environ).models_url or DEFAULT_URL
     url = f"{base_url.rstrip('/')}/api.json"
     path = refreshed_copy()
-    response = _fetch(url, _etag(path), client)
+    try:
+        _split(read_or_empty(path), path)
+        etag = read_or_empty(_etag_file(path)).decode("ascii", "ignore").strip()
+    except RecordError:
+        etag = ""  # our copy is damaged, so it has to be fetched again
+    response = _fetch(url, etag, client)
     match response.status_code:
         case 200:
             return _store(path, response.content, response.headers.get("etag", ""), url)
@@ -233,16 +238,6 @@ def _split(data: bytes, path: str) -> dict[str, Raw]:
     if not providers:
         raise RecordError("lists no provider", path=path)
     return providers
-
-
-def _etag(path: str) -> str:
-    """Return the ETag of our copy, if that copy is still readable; otherwise it has to be fetched again."""
-    data = read_or_empty(path)
-    try:
-        _split(data, path)
-    except RecordError:
-        return ""
-    return read_or_empty(_etag_file(path)).decode("ascii", "ignore").strip()
 
 
 def _etag_file(path: str) -> str:

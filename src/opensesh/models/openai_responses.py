@@ -159,7 +159,20 @@ class OpenAIResponsesReader(SSEReader):
             reason = _INCOMPLETE[incomplete]
         elif self._calls.items:
             reason = "tool-calls"
-        usage = _token_usage(object_field(self._response, "usage"))
+        # Cached tokens are part of the input's count, reasoning is part of the output's.
+        counts = object_field(self._response, "usage")
+        details = object_field(counts, "input_tokens_details")
+        read, written = token_count(details.get("cached_tokens")), token_count(details.get("cache_write_tokens"))
+        reasoning = token_count(object_field(counts, "output_tokens_details").get("reasoning_tokens"))
+        total = counts.get("total_tokens")
+        usage = Usage(
+            input=max(0, token_count(counts.get("input_tokens")) - read - written),
+            output=max(0, token_count(counts.get("output_tokens")) - reasoning),
+            reasoning=reasoning,
+            cache_read=read,
+            cache_write=written,
+            total=None if total is None else token_count(total),
+        )
         about = {"responseId": self._response.get("id"), "serviceTier": self._response.get("service_tier")}
         metadata: Metadata = {"openai": {name: value for name, value in about.items() if value is not None}}
         return [*out, FinishStep(reason, usage, metadata), Finish(reason, usage)]
@@ -291,25 +304,3 @@ class _ReasoningItem(_OutputItem):
 
     def _metadata(self) -> Metadata:
         return {"openai": {"itemId": self.id, "reasoningEncryptedContent": self._encrypted}}
-
-
-def _token_usage(counts: Document) -> Usage:
-    # Cached tokens are part of the input's count, reasoning is part of the output's.
-    input_details, output_details = (
-        object_field(counts, "input_tokens_details"),
-        object_field(counts, "output_tokens_details"),
-    )
-    read, written = (
-        token_count(input_details.get("cached_tokens")),
-        token_count(input_details.get("cache_write_tokens")),
-    )
-    reasoning = token_count(output_details.get("reasoning_tokens"))
-    total = counts.get("total_tokens")
-    return Usage(
-        input=max(0, token_count(counts.get("input_tokens")) - read - written),
-        output=max(0, token_count(counts.get("output_tokens")) - reasoning),
-        reasoning=reasoning,
-        cache_read=read,
-        cache_write=written,
-        total=None if total is None else token_count(total),
-    )

@@ -255,20 +255,16 @@ class WireServer:
 
     async def _fail(self, fail: Fail, answer: ChatCompletion | AnthropicMessage, reply: _Reply) -> None:
         error = error_response(fail, self.model.clock())
-        if error is None:
-            await self._break(fail, answer, reply)
+        if error is None and fail.kind == "reset":
+            await reply.reset()
+        elif error is None:
+            await reply.send(b'data: {"choices": [{"del\n\n' if fail.kind == "malformed" else answer.torn_frame("é"))
+            await reply.end()
         elif reply.begun:
             await reply.send(answer.error_frame(error).encode())
             await reply.end()
         else:
             await reply.send_json(error.status, answer.error_body(error), error.headers)
-
-    async def _break(self, fail: Fail, answer: ChatCompletion | AnthropicMessage, reply: _Reply) -> None:
-        if fail.kind == "reset":
-            await reply.reset()
-            return
-        await reply.send(b'data: {"choices": [{"del\n\n' if fail.kind == "malformed" else answer.torn_frame("é"))
-        await reply.end()
 
 
 class _Reply:

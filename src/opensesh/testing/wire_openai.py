@@ -75,7 +75,14 @@ class ChatCompletion:
         return Request(
             model=Model(id=str(body.get("model", "")), provider_id="wire"),
             messages=tuple(messages),
-            tools=tuple(_read_tool(tool["function"]) for tool in body.get("tools") or ()),
+            tools=tuple(
+                ToolSpec(
+                    name=tool["function"]["name"],
+                    description=tool["function"].get("description", ""),
+                    parameters=tool["function"].get("parameters", {}),
+                )
+                for tool in body.get("tools") or ()
+            ),
             max_output_tokens=body.get("max_tokens") or body.get("max_completion_tokens"),
             temperature=body.get("temperature"),
             top_p=body.get("top_p"),
@@ -170,14 +177,6 @@ def _usage_fields(usage: Usage) -> dict[str, Any]:
         "prompt_tokens_details": {"cached_tokens": usage.cache_read, "cache_write_tokens": usage.cache_write},
         "completion_tokens_details": {"reasoning_tokens": usage.reasoning},
     }
-
-
-def _read_tool(function: dict[str, Any]) -> ToolSpec:
-    return ToolSpec(
-        name=function["name"],
-        description=function.get("description", ""),
-        parameters=function.get("parameters", {}),
-    )
 
 
 def _read_message(message: dict[str, Any], names: dict[str, str]) -> ModelMessage:
