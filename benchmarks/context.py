@@ -7,11 +7,9 @@ import os
 import tempfile
 from collections.abc import AsyncIterator
 
-from opensesh.engine.compaction import summary_chunks
+from opensesh.engine.context_window import request_tokens, usable, visible
 from opensesh.engine.engine import open_engine
-from opensesh.engine.inspector import inspect
-from opensesh.engine.tokens import request_tokens
-from opensesh.engine.window import usable, visible
+from opensesh.engine.summary_text import summary_chunks
 from opensesh.models.model import scripted_model
 from opensesh.models.request import Request
 from opensesh.models.stream_events import FinishStep, StartStep, StreamEvent, TextDelta, TextEnd, TextStart, Usage
@@ -50,7 +48,7 @@ async def _compacted(windows: float) -> tuple[int, int, int]:
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
         async with open_engine(folder, store=Memory(), scripts={"it": brief}) as engine:
-            size = usable(scripted_model("it"), engine.runtime.config)
+            size = usable(scripted_model("it"), engine.config)
             session = (await engine.create(title="bench")).id
             words = "some words of a conversation " * (size * 4 // 29 // 20)
             for _ in range(int(20 * windows)):
@@ -71,9 +69,11 @@ async def _inspected() -> None:
             for _ in range(200):
                 await engine.run(session.id, "some words of a conversation " * 200, model="scripted/it")
             messages = visible(engine.sessions.messages(session.id))
-            model, config = scripted_model("it"), engine.runtime.config
+            model, config = scripted_model("it"), engine.config
             looked, cut = interleaved(
-                lambda: inspect(engine.runtime, session), lambda: summary_chunks(messages, model, config), rounds=5
+                lambda: engine.components.inspector.inspect(session),
+                lambda: summary_chunks(messages, model, config),
+                rounds=5,
             )
         os.chdir("/")
     line("inspecting a request of 400 messages", looked / cut, "splitting them for a summary")

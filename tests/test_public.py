@@ -5,16 +5,20 @@ import asyncio
 import json
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any, Literal
 
 import pytest
 
 import opensesh
-from opensesh.bus import Envelope
+from opensesh import project
+from opensesh.bus import Bus, Envelope
 from opensesh.engine.prompt import PromptOptions
 from opensesh.errors import InvalidIDError, PermissionCorrectedError, ReadOnlyStoreError, UsageError
-from opensesh.events import PartUpdated, PermissionAsked, QuestionAsked
+from opensesh.events import PartUpdated, PermissionAsked, QuestionAsked, SessionIdle
+from opensesh.sessions import Sessions
+from opensesh.storage.memory import Memory
 from opensesh.testing.scripted import ScriptedModel
 
 from .history.shelf import Database
@@ -103,6 +107,9 @@ async def test_the_text_of_an_answer_is_at_hand() -> None:
 
 async def test_an_engine_that_was_not_entered_says_how() -> None:
     engine = opensesh.open(".")
+    with pytest.raises(UsageError, match="async with"):
+        await engine.create(title="x")
+    await engine.open()
     session = await engine.create(title="x")
     with pytest.raises(UsageError, match="async with"):
         await engine.run(session.id, "Why?", model="scripted/prompt")
@@ -127,15 +134,69 @@ async def test_a_session_of_a_database_is_not_gone_on_with_beside_it(tmp_path: P
         assert (await engine.run(fork.id, "Go on.", model="scripted/prompt")).kind == "answered"
 
 
-def test_what_cannot_work_is_refused_at_the_door() -> None:
+async def test_a_tool_or_a_directory_that_is_not_one_is_refused() -> None:
     def plain(question: str) -> str:
         return question
 
     tools: Any = [plain]
-    with pytest.raises(UsageError, match=r"plain is no tool, .* @opensesh\.tool makes one"):
+    with pytest.raises(UsageError, match=r"plain is not a tool, .* @opensesh\.tool makes a tool"):
         opensesh.open(".", tools=tools)
     with pytest.raises(UsageError, match=r"there is no directory .*nowhere"):
-        opensesh.open("nowhere")
+        await opensesh.open("nowhere").open()
+
+
+async def test_opening_an_engine_writes_nothing_to_the_store_until_a_session_is_created() -> None:
+    store = Memory()
+    async with opensesh.open(".", store=store) as engine:
+        assert list(store.list()) == []
+        session = await engine.create(title="x")
+        stored = {key[0] for key in store.list()}
+        assert {"project", "session"} <= stored
+        assert session.project_id == engine.location.id
+
+
+async def test_opening_does_its_blocking_work_in_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    threads: list[int] = []
+    resolve = project.resolve
+
+    def note_thread(directory: Any, **options: Any) -> Any:
+        threads.append(threading.get_ident())
+        return resolve(directory, **options)
+
+    monkeypatch.setattr(project, "resolve", note_thread)
+    async with opensesh.open(".", store=Memory()):
+        pass
+    assert threads
+    assert threading.get_ident() not in threads
+
+
+async def test_a_caller_may_pass_the_bus_and_the_session_service() -> None:
+    bus, published = Bus(), list[Envelope]()
+    bus.listen(published.append)
+    sessions = Sessions(Memory(), project.resolve("."), bus=bus)
+    scripts = {"model": ScriptedModel("SAY Hello.")}
+    async with opensesh.open(".", bus=bus, sessions=sessions, scripts=scripts) as engine:
+        session = await engine.create(title="x")
+        assert (await engine.run(session.id, "go", model="scripted/model")).kind == "answered"
+        assert (engine.bus, engine.sessions) == (bus, sessions)
+    assert any(isinstance(envelope.event, SessionIdle) for envelope in published)
+
+
+async def test_diff_todo_context_revert_and_unrevert_are_methods_of_the_engine() -> None:
+    todos = '{"todos": [{"id": "1", "content": "one", "status": "pending", "priority": "high"}]}'
+    model = ScriptedModel(f"{EDIT}\nCALL todowrite {todos}\n---\nSAY Done.")
+    async with opensesh.open(".", scripts={"model": model}) as engine:
+        session = await engine.create(title="x")
+        await engine.run(session.id, "go", model="scripted/model")
+        prompt = engine.sessions.messages(session.id)[0].info["id"]
+        assert [change["file"] for change in await engine.diff(session.id)] == ["new.txt"]
+        assert [change["file"] for change in await engine.diff(session.id, prompt)] == ["new.txt"]
+        assert [todo["content"] for todo in await engine.todo(session.id)] == ["one"]
+        assert (await engine.context(session.id)).step == 3
+        await engine.revert(session.id, prompt)
+        assert not Path("new.txt").exists()
+        await engine.unrevert(session.id)
+        assert Path("new.txt").read_text() == "one"
 
 
 async def test_permission_is_asked_of_the_caller() -> None:
@@ -162,21 +223,22 @@ async def test_whoever_answers_need_not_be_asynchronous() -> None:
 
 
 async def test_a_request_that_nobody_was_named_for_is_told_of_once(
-    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     Path("opencode.json").write_text(ASKING)
-    monkeypatch.setattr("opensesh.engine.answering._LONG", 0.01)
+    settings = opensesh.Settings(unanswered_warning_seconds=0.01)
     calls = "\n".join(f'CALL write {{"filePath": "{name}.txt", "content": "x"}}' for name in "ab")
-    async with opensesh.open(".", scripts={"model": ScriptedModel(calls)}) as engine:
+    async with opensesh.open(".", scripts={"model": ScriptedModel(calls)}, settings=settings) as engine:
         session = await engine.create(title="x")
         outcome = await engine.submit(session.id, "go", model="scripted/model")
         async with asyncio.timeout(10):
-            while not caplog.messages or len(engine.runtime.permissions.pending) < 2:
+            while not caplog.messages or len(engine.permissions()) < 2:
                 await asyncio.sleep(0.01)
         engine.abort(session.id)
         assert (await outcome).kind == "aborted"
-    how = "name who answers with opensesh.open(permission=...), or call engine.runtime.permissions.reply"
-    assert caplog.messages == [f"edit waits to be allowed: {how}"]
+    assert len(caplog.messages) == 1
+    assert "the permission edit is waiting" in caplog.text
+    assert "engine.reply_permission()" in caplog.text
 
 
 async def test_always_is_asked_once() -> None:
@@ -247,7 +309,7 @@ async def test_an_answer_from_elsewhere_settles_it() -> None:
     Path("opencode.json").write_text(ASKING)
 
     async def ponder(request: PermissionAsked) -> Answer:
-        engine.runtime.permissions.reply(request.id, "once")
+        engine.reply_permission(request.id, "once")
         await asyncio.sleep(60)
         return "reject"
 

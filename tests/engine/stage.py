@@ -14,8 +14,8 @@ from opensesh.bus import Envelope
 from opensesh.engine.components import Settings
 from opensesh.engine.engine import Engine, open_engine
 from opensesh.engine.loop import Outcome
+from opensesh.engine.model_errors import RetryPolicy
 from opensesh.engine.prompt import Prompt
-from opensesh.engine.retry import RetryPolicy
 from opensesh.models.request import Provider, Request
 from opensesh.models.stream_events import StreamEvent
 from opensesh.plugins import Pluggable
@@ -25,7 +25,7 @@ from opensesh.storage.protocol import Key, Store, StoredMessage
 from opensesh.testing.scripted import Script, ScriptedModel
 from opensesh.tools.tool import Tool, ToolOutput
 
-IMPATIENT = Settings(retry=RetryPolicy(initial=1, longest=1))
+IMPATIENT = Settings(retry=RetryPolicy(initial_delay_ms=1, max_delay_ms=1))
 
 
 class Ledger(Memory):

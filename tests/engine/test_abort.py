@@ -13,8 +13,8 @@ from msgspec.structs import replace
 
 from opensesh import events
 from opensesh.engine.components import Settings
-from opensesh.engine.pruning import is_pruned
-from opensesh.engine.retry import RetryPolicy
+from opensesh.engine.context_window import is_pruned
+from opensesh.engine.model_errors import RetryPolicy
 from opensesh.records import Rule
 from opensesh.storage.json_tree import JsonTree
 from opensesh.storage.leases import leases_of
@@ -90,7 +90,7 @@ async def test_a_run_can_be_aborted_at_any_moment(script: str, moment: Moment) -
     rest = (
         "\n---\nSAY afterwards" if moment is not while_a_child_runs else "\n---\nSAY child\nHANG\n---\nSAY afterwards"
     )
-    settings = Settings(retry=RetryPolicy(initial=1))
+    settings = Settings(retry=RetryPolicy(initial_delay_ms=1))
     async with stage(script + rest, tools=tools, rules=ASKING, settings=settings) as on:
         first = await on.submit("Go.")
         also = (
@@ -113,8 +113,8 @@ async def test_a_run_can_be_aborted_at_any_moment(script: str, moment: Moment) -
         )
         assert last["time"]["completed"] >= last["time"]["created"]
         on.assert_sound()
-        assert on.engine.runtime.permissions.pending == []
-        assert on.engine.runtime.questions.pending == []
+        assert on.engine.permissions() == []
+        assert on.engine.questions() == []
         assert len(on.told(events.SessionIdle)) == len({e.session_id for e in on.told(events.SessionIdle)})
         assert leases_of(on.store).holder(on.session) is None
         assert await on.engine.resume(on.session) is None

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from opensesh.engine.budget import Budget, amount, from_environment
+from opensesh.engine.budget import Budget, budget_from_environment, parse_amount
 from opensesh.engine.components import Settings
 from opensesh.errors import UsageError
 from opensesh.records import BudgetExceededError, read_failure, side_calls
@@ -120,14 +120,14 @@ async def test_with_a_model_of_unknown_price_a_budget_cannot_be_held() -> None:
     async with stage("SAY never", settings=limited(run=Decimal(1)), config=UNPRICED) as it:
         outcome = await it.ask("Go.", model="own/big")
         assert outcome.kind == "failed"
-        assert "cannot be held: the price of own/big is not known. Nothing was sent." in over(it).message
+        assert "cannot be enforced: the price of own/big is not known. Nothing was sent." in over(it).message
 
 
 async def test_or_it_is_only_warned_of(caplog: pytest.LogCaptureFixture) -> None:
     settings = limited(run=Decimal(1), unpriced="warn")
     async with stage("SAY never", settings=settings, config=UNPRICED) as it:
         await it.submit("Go.", model="own/big")
-        await it.until(lambda: "the budget cannot be held: the price of own/big is not known" in caplog.text)
+        await it.until(lambda: "the budget cannot be enforced: the price of own/big is not known" in caplog.text)
         it.engine.abort(it.session)
 
 
@@ -140,8 +140,8 @@ async def test_the_environment_sets_the_budget_of_sessions(monkeypatch: pytest.M
 
 
 def test_an_amount_is_what_people_write() -> None:
-    assert amount("$0.50") == amount(" 0.5 ") == Decimal("0.5")
-    assert from_environment({"OPENSESH_BUDGET": " "}) == Budget()
+    assert parse_amount("$0.50") == parse_amount(" 0.5 ") == Decimal("0.5")
+    assert budget_from_environment({"OPENSESH_BUDGET": " "}) == Budget()
     for wrong in ("much", "-1", "nan", "inf", ""):
-        with pytest.raises(UsageError, match="is no amount of money"):
-            amount(wrong)
+        with pytest.raises(UsageError, match="is not a valid amount"):
+            parse_amount(wrong)

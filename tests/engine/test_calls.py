@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from opensesh import events
-from opensesh.engine.repetition import LoopDetector, LoopLimits
+from opensesh.engine.tool_calls import LoopDetector, LoopLimits
 from opensesh.records import Rule
 from opensesh.testing.scripted import ScriptedModel
 from opensesh.tools.custom import tool
@@ -61,7 +61,7 @@ async def test_once_lets_the_call_pass_and_the_next_one_asks_again() -> None:
             assert asked.patterns == [f"rm {number}"]
             part = on.parts("tool")[-1]
             assert asked.tool == {"messageID": part["messageID"], "callID": part["callID"]}
-            on.engine.runtime.permissions.reply(asked.id, "once")
+            on.engine.reply_permission(asked.id, "once")
         assert (await outcome).kind == "answered"
         assert states(on) == ["completed", "completed"]
 
@@ -72,7 +72,7 @@ async def test_always_allows_what_comes_later_in_every_session() -> None:
     async with stage(script, tools=[REMOVE], rules=[rule("bash", "ask")]) as on:
         outcome = await on.submit()
         await on.until_told(events.PermissionAsked, 2)
-        on.engine.runtime.permissions.reply(on.told(events.PermissionAsked)[0].id, "always")
+        on.engine.reply_permission(on.told(events.PermissionAsked)[0].id, "always")
         assert (await outcome).kind == "answered"
         other = await on.engine.create(title="other", permission=[rule("bash", "ask")])
         assert (await on.ask(session=other.id)).kind == "answered"
@@ -85,7 +85,7 @@ async def test_a_plain_no_ends_the_turn_and_all_that_waits_in_it() -> None:
     async with stage(script, tools=[REMOVE], rules=[rule("bash", "ask")]) as on:
         outcome = await on.submit()
         asked = await on.until_told(events.PermissionAsked, 2)
-        on.engine.runtime.permissions.reply(asked.id, "reject")
+        on.engine.reply_permission(asked.id, "reject")
         assert (await outcome).kind == "blocked"
         assert states(on) == ["error", "error"]
         assert len(on.model.calls) == 1
@@ -98,7 +98,7 @@ async def test_a_no_with_a_word_goes_on_also_where_several_calls_waited() -> Non
     async with stage(script, tools=[REMOVE], rules=[rule("bash", "ask")]) as on:
         outcome = await on.submit()
         asked = await on.until_told(events.PermissionAsked, 2)
-        on.engine.runtime.permissions.reply(asked.id, "reject", "use git instead")
+        on.engine.reply_permission(asked.id, "reject", "use git instead")
         assert (await outcome).kind == "answered"
         on.assert_sound()
         on.model.assert_complete()
@@ -109,7 +109,7 @@ async def test_the_configuration_can_have_the_turn_go_on_after_a_no() -> None:
     async with stage("CALL remove {}\n---\nSAY ok", config=config, tools=[REMOVE], rules=[rule("bash", "ask")]) as on:
         outcome = await on.submit()
         asked = await on.until_told(events.PermissionAsked)
-        on.engine.runtime.permissions.reply(asked.id, "reject")
+        on.engine.reply_permission(asked.id, "reject")
         assert (await outcome).kind == "answered"
         on.model.assert_complete()
 
@@ -124,12 +124,12 @@ async def test_what_was_allowed_for_good_does_not_lift_what_an_agent_must_not_do
     async with stage(script, config=config, tools=[Acting("change", edits)]) as on:
         outcome = await on.submit(agent="build")
         asked = await on.until_told(events.PermissionAsked)
-        on.engine.runtime.permissions.reply(asked.id, "always")
+        on.engine.reply_permission(asked.id, "always")
         await outcome
         outcome = await on.submit(agent="plan")
         asked = await on.until_told(events.PermissionAsked, 2)
         assert asked.permission == "change"
-        on.engine.runtime.permissions.reply(asked.id, "once")
+        on.engine.reply_permission(asked.id, "once")
         await outcome
         assert states(on) == ["completed", "error"]
 
@@ -140,11 +140,11 @@ async def test_a_question_that_is_answered_goes_on_and_one_that_is_dismissed_end
     async with stage(f"CALL question {call}\n---\nEXPECT last A\nSAY ok\n---\nCALL question {call}\n---\nSAY no") as on:
         outcome = await on.submit()
         asked = await on.until_told(events.QuestionAsked)
-        on.engine.runtime.questions.reply(asked.id, [["A"]])
+        on.engine.reply_question(asked.id, [["A"]])
         assert (await outcome).kind == "answered"
         outcome = await on.submit()
         asked = await on.until_told(events.QuestionAsked, 2)
-        on.engine.runtime.questions.reject(asked.id)
+        on.engine.reject_question(asked.id)
         assert (await outcome).kind == "blocked"
         on.assert_sound()
 
@@ -172,7 +172,7 @@ async def test_a_model_that_runs_in_circles_is_put_before_the_user(script: str, 
         assert reason in asked.metadata["reason"]
         assert len(on.parts("tool")) == script.count("CALL")
         assert on.parts("tool")[-1]["state"]["status"] == "running"
-        on.engine.runtime.permissions.reply(asked.id, "once")
+        on.engine.reply_permission(asked.id, "once")
         assert (await outcome).kind == "answered"
         on.model.assert_complete()
 
@@ -181,7 +181,7 @@ async def test_the_user_can_stop_a_model_that_runs_in_circles() -> None:
     async with stage(f"{SAME}\n---\nSAY never", tools=[echo()]) as on:
         outcome = await on.submit()
         asked = await on.until_told(events.PermissionAsked)
-        on.engine.runtime.permissions.reply(asked.id, "reject")
+        on.engine.reply_permission(asked.id, "reject")
         assert (await outcome).kind == "blocked"
         on.assert_sound()
 
@@ -202,16 +202,16 @@ async def test_a_rule_that_denies_circles_ends_the_turn() -> None:
 def test_calls_that_differ_are_no_circle() -> None:
     watch = LoopDetector(LoopLimits())
     for number in range(30):
-        assert watch.call("read", {"n": number % 3}) is None
-        watch.outcome("read", None)
+        assert watch.record_call("read", {"n": number % 3}) is None
+        watch.record_result("read", None)
 
 
 def test_an_error_in_between_that_differs_begins_the_count_anew() -> None:
     watch = LoopDetector(LoopLimits())
     for number, error in enumerate(["a", "a", "b", "a", "a"]):
-        assert watch.call("read", {"n": number}) is None
-        watch.outcome("read", error)
-    assert watch.call("read", {"n": 9}) is None
+        assert watch.record_call("read", {"n": number}) is None
+        watch.record_result("read", error)
+    assert watch.record_call("read", {"n": 9}) is None
 
 
 # -- subagents ---------------------------------------------------------------------------------------------------------
@@ -308,7 +308,7 @@ async def test_permission_that_a_child_needs_is_asked_and_a_no_ends_the_child() 
         outcome = await on.submit()
         asked = await on.until_told(events.PermissionAsked)
         assert asked.session_id != on.session
-        on.engine.runtime.permissions.reply(asked.id, "reject")
+        on.engine.reply_permission(asked.id, "reject")
         assert (await outcome).kind == "answered"
         assert states(on) == ["error"]
 
@@ -336,7 +336,7 @@ async def test_the_calls_of_a_batch_have_parts_of_their_own_and_a_no_ends_the_tu
     async with stage(script, config=config, tools=[echo(), REMOVE], rules=[rule("bash", "ask")]) as on:
         outcome = await on.submit()
         asked = await on.until_told(events.PermissionAsked)
-        on.engine.runtime.permissions.reply(asked.id, "reject")
+        on.engine.reply_permission(asked.id, "reject")
         assert (await outcome).kind == "blocked"
         assert sorted(part["tool"] for part in on.parts("tool")) == ["batch", "echo", "remove"]
         on.assert_sound()

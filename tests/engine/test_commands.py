@@ -99,7 +99,7 @@ async def test_what_a_shell_command_prints_mentions_nothing() -> None:
 
 async def test_a_project_knows_that_it_was_initialized() -> None:
     async with stage("SAY one\n---\nSAY two", config=GREET) as on:
-        store, key = on.engine.sessions.store, keys.project(on.engine.runtime.place.id)
+        store, key = on.engine.sessions.store, keys.project(on.engine.location.id)
         await give(on, "greet")
         before = store.read(key)
         assert "initialized" not in before["time"]

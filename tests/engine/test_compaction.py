@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from opensesh.engine import compaction, pruning, window
+from opensesh.engine import compaction, context_window
 from opensesh.engine.components import Settings
+from opensesh.engine.context_window import estimate
 from opensesh.engine.engine import Engine, open_engine
-from opensesh.engine.retry import RetryPolicy
-from opensesh.engine.summary import pieces, transcript, user_prompts_verbatim
-from opensesh.engine.tokens import estimate
+from opensesh.engine.model_errors import RetryPolicy
+from opensesh.engine.summary_text import split_transcript, transcript, user_prompts_verbatim
 from opensesh.models.request import Request
 from opensesh.models.stream_events import FinishStep, StartStep, StreamEvent, TextDelta, TextEnd, TextStart, Usage
 from opensesh.storage.json_tree import JsonTree
@@ -56,7 +56,10 @@ class Play:
     def __init__(self, *turns: str) -> None:
         self.model = ScriptedModel("\n---\n".join(turns))
         self.engine: Engine = open_engine(
-            ".", store=Memory(), scripts={"x": self.model}, settings=Settings(retry=RetryPolicy(initial=1, longest=1))
+            ".",
+            store=Memory(),
+            scripts={"x": self.model},
+            settings=Settings(retry=RetryPolicy(initial_delay_ms=1, max_delay_ms=1)),
         )
 
     async def __aenter__(self) -> Play:
@@ -80,13 +83,13 @@ class Play:
 
 def test_the_view_begins_at_the_newest_compaction_that_has_its_summary() -> None:
     messages = [message(1), message(2, "assistant"), request(3), summary(4, 3), message(5), request(6)]
-    assert names(window.visible(messages)) == [3, 4, 5, 6]
-    assert names(window.visible([*messages, summary(7, 6)])) == [6, 7]
+    assert names(context_window.visible(messages)) == [3, 4, 5, 6]
+    assert names(context_window.visible([*messages, summary(7, 6)])) == [6, 7]
 
 
 def test_a_summary_that_failed_cuts_nothing() -> None:
     messages = [message(1), request(2), summary(3, 2, error={"name": "UnknownError", "data": {}}), message(4)]
-    assert names(window.visible(messages)) == [1, 2, 3, 4]
+    assert names(context_window.visible(messages)) == [1, 2, 3, 4]
 
 
 def test_the_tail_stays_in_view_behind_the_summary() -> None:
@@ -98,7 +101,7 @@ def test_the_tail_stays_in_view_behind_the_summary() -> None:
         summary(5, 4),
         message(6),
     ]
-    assert names(window.visible(messages)) == [4, 5, 3, 6]
+    assert names(context_window.visible(messages)) == [4, 5, 3, 6]
 
 
 def test_an_earlier_summary_is_not_kept_word_for_word_behind_the_next() -> None:
@@ -111,15 +114,15 @@ def test_an_earlier_summary_is_not_kept_word_for_word_behind_the_next() -> None:
         request(6, tail_start_id="msg_2"),
         summary(7, 6),
     ]
-    assert names(window.visible(messages)) == [6, 7, 2, 5]
+    assert names(context_window.visible(messages)) == [6, 7, 2, 5]
 
 
 def test_old_outputs_are_pruned_only_when_it_is_worth_it_and_come_back() -> None:
     store = Memory()
     big = [message(1), output(2, 100_000), output(3, 100_000), message(4), output(5, 100_000), message(6), output(7, 4)]
-    assert [part["id"] for part in pruning.prunable(big)] == ["prt_2"]
+    assert [part["id"] for part in context_window.prunable(big)] == ["prt_2"]
     few = [message(1), output(2, 1_000), message(4), output(5, 1_000), message(6)]
-    assert pruning.prunable(few) == []
+    assert context_window.prunable(few) == []
     from opensesh.project import ProjectLocation
     from opensesh.sessions import Sessions
 
@@ -129,24 +132,24 @@ def test_old_outputs_are_pruned_only_when_it_is_worth_it_and_come_back() -> None
         sessions.update_message(each.info)
         for part in each.parts:
             sessions.update_part(part)
-    assert pruning.prune(sessions, huge) == 2
+    assert context_window.prune(sessions, huge) == 2
     pruned = sessions.messages("ses_1")
     assert [bool(each.parts[0]["state"]["time"].get("compacted")) for each in pruned[1:3]] == [True, True]
     assert len(pruned[1].parts[0]["state"]["output"]) == 200_000
-    assert pruning.prunable(pruned) == []
+    assert context_window.prunable(pruned) == []
 
 
 def test_the_newest_forty_thousand_tokens_and_two_turns_are_never_pruned() -> None:
     inside = [message(1), output(2, 150_000), message(3), message(4), output(5, 900_000)]
-    assert pruning.prunable(inside) == []
+    assert context_window.prunable(inside) == []
 
 
 def test_a_transcript_goes_into_pieces_that_fit() -> None:
     lines = transcript([message(number, text="word " * 100) for number in range(20)])
-    cut = pieces(lines, 400)
+    cut = split_transcript(lines, 400)
     assert all(estimate(piece) <= 410 for piece in cut)
     assert "".join(cut).count("word") == 2_000
-    assert pieces(["y" * 10_000], 100) == ["y" * 400]
+    assert split_transcript(["y" * 10_000], 100) == ["y" * 400]
 
 
 def test_the_users_own_words_are_kept_to_the_letter() -> None:
@@ -186,7 +189,7 @@ async def test_a_summary_that_is_empty_three_times_ends_with_a_reason_and_change
         assert outcome.kind == "failed"
         assert "it was empty, 3 times in a row" in outcome.description
         stored = play.engine.sessions.messages(play.session)
-        assert names_of(window.visible(stored)) == names_of(stored)
+        assert names_of(context_window.visible(stored)) == names_of(stored)
 
 
 async def test_a_summary_longer_than_what_it_stands_for_does_not_count() -> None:
@@ -202,7 +205,7 @@ async def test_compacting_in_vain_stops_and_says_what_fills_the_window() -> None
     async with Play(*turns) as play:
         outcome = await play.prompt("Hi")
         assert outcome.kind == "failed"
-        assert "even after it was summed up" in outcome.description
+        assert "even after it was compacted" in outcome.description
         assert "the tools on offer about" in outcome.description
 
 
@@ -210,12 +213,12 @@ async def test_compacting_by_hand_can_be_taken_back_exactly() -> None:
     async with Play("SAY one", "SAY two", "SAY the summary", "SAY three") as play:
         await play.prompt("first")
         await play.prompt("second")
-        before = window.visible(play.engine.sessions.messages(play.session))
+        before = context_window.visible(play.engine.sessions.messages(play.session))
         outcome = await (await play.engine.compact(play.session))
         assert outcome.kind == "answered"
-        assert len(window.visible(play.engine.sessions.messages(play.session))) == 2
+        assert len(context_window.visible(play.engine.sessions.messages(play.session))) == 2
         assert compaction.undo_compaction(play.engine.sessions, play.session)
-        assert window.visible(play.engine.sessions.messages(play.session)) == before
+        assert context_window.visible(play.engine.sessions.messages(play.session)) == before
         assert not compaction.undo_compaction(play.engine.sessions, play.session)
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from opensesh import events
-from opensesh.engine import compaction, window
-from opensesh.engine.overflow import is_hopeless
+from opensesh.engine import compaction, context_window
+from opensesh.engine.compaction import overhead_exceeds_window
 from opensesh.errors import ContextExceededError
 from opensesh.history.library import session_totals
 from opensesh.models.model import Model, scripted_model
@@ -33,7 +33,7 @@ def told(on: Stage) -> list[str]:
 
 
 def in_view(on: Stage) -> list[str]:
-    return [message.info["id"] for message in window.visible(on.messages())]
+    return [message.info["id"] for message in context_window.visible(on.messages())]
 
 
 def answer(text: str, **usage: int) -> list[StreamEvent | BaseException]:
@@ -98,8 +98,8 @@ async def test_t5_1_instructions_and_tools_that_fill_the_window_alone_are_named_
 async def test_t5_1_a_model_whose_limits_nobody_knows_is_never_taken_to_be_full() -> None:
     async with stage("SAY ok") as on:
         unknown = Model(id="local", provider_id="mine")
-        assert not window.is_full({"input": 10**9}, unknown, on.engine.runtime.config)
-        assert not is_hopeless(Request(model=unknown, messages=()), on.engine.runtime)
+        assert not context_window.is_full({"input": 10**9}, unknown, on.engine.config)
+        assert not overhead_exceeds_window(Request(model=unknown, messages=()), on.engine.config)
 
 
 async def test_t5_1_a_provider_that_will_not_be_pleased_is_asked_a_limited_number_of_times() -> None:
@@ -150,7 +150,7 @@ async def test_t5_2_a_conversation_larger_than_the_window_is_summed_up_in_pieces
     async with stage(narrow) as on:
         for _ in range(12):
             await on.ask("long words " * 8_000)
-        room = window.usable(scripted_model("it"), on.engine.runtime.config)
+        room = context_window.usable(scripted_model("it"), on.engine.config)
         before = len(narrow.sizes)
         await (await on.engine.compact(on.session))
         asked = narrow.sizes[before:]

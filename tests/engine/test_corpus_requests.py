@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 import pytest
 
 from opensesh.config import load
+from opensesh.engine.context_window import visible
 from opensesh.engine.engine import Engine, open_engine
 from opensesh.engine.session_history import History
-from opensesh.engine.window import visible
 from opensesh.models.model import Model
 from opensesh.models.openai_chat_request import request_body
 from opensesh.models.request import Request

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from opensesh.engine.components import Settings
 from opensesh.engine.prompt import Prompt
 from opensesh.errors import ModelNotFoundError, NotFoundError, OpenseshError, UsageError
 from opensesh.models.request import Request
@@ -122,7 +123,7 @@ async def test_a_disk_that_is_full_fails_the_prompt_and_the_engine_goes_on(caplo
         assert resumed is not None
         assert (await resumed).kind == "answered"
         on.assert_sound()
-    assert "broke off" in caplog.text
+    assert "the run of" in caplog.text
 
 
 async def test_a_full_disk_of_a_tree_fails_the_prompt_with_the_reason(tmp_path: Any) -> None:
@@ -172,10 +173,10 @@ async def test_a_session_is_named_once_by_the_small_model_unless_someone_was_fas
         assert len(on.model.title_calls) == 1
 
 
-async def test_leaving_the_engine_does_not_wait_for_a_title_that_never_comes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("opensesh.engine.runs._PATIENCE", 0.05)
+async def test_leaving_the_engine_does_not_wait_for_a_title_that_never_comes() -> None:
+    settings = Settings(title_timeout_seconds=0.05)
     async with asyncio.timeout(5):
-        async with stage("SAY fine\n---\nTITLE never\nHANG", title=None) as on:
+        async with stage("SAY fine\n---\nTITLE never\nHANG", title=None, settings=settings) as on:
             await on.ask()
             await on.until(lambda: on.model.title_calls)
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from opensesh.engine import pruning
-from opensesh.engine.inspector import Inspection, inspect
-from opensesh.engine.tokens import file_tokens, request_tokens
+from opensesh.engine import context_window
+from opensesh.engine.context_window import file_tokens, request_tokens
+from opensesh.engine.inspector import Inspection
 from opensesh.errors import ModelError, NotFoundError, UsageError
 from opensesh.models.request import File, ToolResults, User
 from opensesh.models.stream_events import FinishStep, StartStep, TextDelta, TextEnd, TextStart, Usage
@@ -34,7 +34,7 @@ def data(mime: str, content: bytes) -> str:
 
 def look(on: Stage, step: str | int | None = None) -> Inspection:
     session = on.engine.sessions.get(on.session)
-    return inspect(on.engine.runtime, session, None if step is None else str(step))
+    return on.engine.components.inspector.inspect(session, None if step is None else str(step))
 
 
 def answer(text: str = "ok") -> list[Any]:
@@ -75,7 +75,7 @@ async def test_a_step_is_named_by_its_number_its_message_or_its_prompt() -> None
         await on.ask("second")
         prompt, reply = on.messages()[2:]
         assert look(on, 2) == look(on, reply.info["id"]) == look(on, prompt.info["id"][-8:])
-        wrongs = {"0": "no step 0", "3": "no step 3", "nothing": "no message of the session is", "msg_": "4 messages"}
+        wrongs = {"0": "no step 0", "3": "no step 3", "nothing": "no message of the session", "msg_": "4 messages"}
         for wrong, why in wrongs.items():
             with pytest.raises(NotFoundError, match=why):
                 look(on, wrong)
@@ -91,7 +91,7 @@ async def test_what_was_pruned_later_was_still_sent_then() -> None:
             await on.ask(words)
         before = look(on, 4)
         stored = on.messages()
-        assert pruning.prune(on.engine.sessions, stored) == 0
+        assert context_window.prune(on.engine.sessions, stored) == 0
         part = stored[1].parts[1]
         marked = part["state"] | {"time": part["state"]["time"] | {"compacted": stored[-1].info["time"]["created"] + 1}}
         on.engine.sessions.update_part(part | {"state": marked})
@@ -153,7 +153,7 @@ async def test_a_model_and_an_agent_that_are_gone_are_named_and_do_not_matter() 
         assert (found.model, found.room, found.agent) == ("gone/m", 0, "build")
         assert any("gone" in note for note in found.notes)
         assert any("nobody" in note for note in found.notes)
-        assert "How much gone/m holds is not known." in found.notes
+        assert "The context limit of gone/m is not known." in found.notes
         assert json.loads(json.dumps(found.document()))["window"] is None
 
 

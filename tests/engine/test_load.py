@@ -19,7 +19,7 @@ from opensesh.models import stream_events as stream
 from opensesh.models.request import Request
 from opensesh.storage.json_tree import JsonTree
 from opensesh.storage.memory import Memory
-from opensesh.storage.protocol import Store
+from opensesh.storage.protocol import Key, Store
 
 from .stage import echo
 
@@ -46,12 +46,11 @@ class Streaming:
 
 
 class Stepping:
-    """Calls a tool at every step, and looks at the clock."""
+    """Calls a tool at every step, and notes how many calls were made until then."""
 
     def __init__(self, steps: int) -> None:
         self._steps = steps
         self._counted = 0
-        self.clock: list[float] = []
         self.calls: list[int] = []
 
     def count(self, frame: Any, event: str, argument: Any) -> None:
@@ -59,9 +58,8 @@ class Stepping:
         self._counted += event in ("call", "c_call")
 
     async def stream(self, request: Request) -> AsyncIterator[stream.StreamEvent]:
-        self.clock.append(time.process_time())
         self.calls.append(self._counted)
-        number = len(self.clock)
+        number = len(self.calls)
         for event in (*OPENED, stream.TextDelta("t", "On it.")):
             yield event
         if number > self._steps:
@@ -75,9 +73,9 @@ class Stepping:
         yield stream.Finish("tool-calls")
 
 
-def around(clock: Sequence[float], step: int) -> float:
-    """What the steps around this one took by a clock."""
-    took = [after - before for before, after in pairwise(clock)]
+def around(calls: Sequence[int], step: int) -> float:
+    """Return the median number of calls of the steps around this one."""
+    took = [after - before for before, after in pairwise(calls)]
     return statistics.median(took[max(0, step - 15) : step + 15])
 
 
@@ -170,30 +168,51 @@ async def test_fifty_sessions_of_ten_megabytes(tmp_path: Path) -> None:
     assert grown < 1.4 * 500
 
 
-async def steps(model: Stepping) -> Stepping:
-    async with open_engine(".", store=Memory(), scripts={"it": model}, tools=[echo()]) as engine:
+async def steps(model: Stepping, store: Memory | None = None) -> Stepping:
+    async with open_engine(".", store=store or Memory(), scripts={"it": model}, tools=[echo()]) as engine:
         session = await engine.create(title="long")
         outcome = await asyncio.wait_for(engine.run(session.id, "Go.", model="scripted/it"), 100)
         assert outcome.kind == "answered"
     return model
 
 
-async def test_a_step_does_not_do_more_the_longer_the_history_is() -> None:
-    model = Stepping(300)
+@pytest.mark.parametrize("count", [300, pytest.param(1_000, marks=pytest.mark.slow)])
+async def test_a_late_step_makes_no_more_calls_than_an_early_one(count: int) -> None:
+    model = Stepping(count)
     sys.setprofile(model.count)
     try:
         await steps(model)
     finally:
         sys.setprofile(None)
-    assert around(model.calls, 285) < 1.05 * around(model.calls, 20)
+    assert around(model.calls, count - 15) < 1.05 * around(model.calls, 20)
 
 
-@pytest.mark.slow
-async def test_the_thousandth_step_costs_what_the_tenth_did() -> None:
-    models = [await steps(Stepping(1_000)) for _ in range(3)]
-    early, late = (
-        min(around(model.clock, step) for model in models for step in range(first, first + 100, 20))
-        for first in (15, 890)
-    )
-    print(f"{early * 1000:.2f} ms, then {late * 1000:.2f} ms")
-    assert late < 1.2 * early
+class CountingReads(Memory):
+    """Counts the records that are read."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.reads = 0
+
+    def read(self, key: Key) -> Any:
+        self.reads += 1
+        return super().read(key)
+
+    def messages(self, session_id: str, **options: Any) -> Any:
+        messages = super().messages(session_id, **options)
+        self.reads += sum(1 + len(message.parts) for message in messages)
+        return messages
+
+
+async def test_a_late_step_reads_no_more_records_than_an_early_one() -> None:
+    store, reads = CountingReads(), list[int]()
+
+    class Counting(Stepping):
+        async def stream(self, request: Request) -> AsyncIterator[stream.StreamEvent]:
+            reads.append(store.reads)
+            async for event in super().stream(request):
+                yield event
+
+    await steps(Counting(300), store)
+    early, late = reads[30] - reads[10], reads[290] - reads[270]
+    assert late <= early

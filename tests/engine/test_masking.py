@@ -4,8 +4,7 @@ from typing import Any
 
 import pytest
 
-from opensesh.engine.masking import note, noted, suspects
-from opensesh.engine.session_history import History
+from opensesh.engine.session_history import History, masked_part_ids, record_masked, rejected_part_ids
 from opensesh.errors import AuthFailedError, ContextExceededError, ModelError
 from opensesh.models.model import scripted_model
 from opensesh.storage.protocol import StoredMessage
@@ -67,35 +66,35 @@ def refused(words: str, status: int = 400) -> ModelError:
     ],
 )
 def test_what_a_provider_complains_of_is_found_as_it_counts(words: str, parts: list[str]) -> None:
-    assert suspects(refused(words), history()) == parts
+    assert rejected_part_ids(refused(words), history()) == parts
 
 
 def test_the_body_of_a_refusal_counts_where_its_message_says_nothing() -> None:
     words = "messages.4.content.1.image.source: bad"
-    assert suspects(ModelError("Bad Request", status=400, body=words), history()) == ["prt_4_1"]
+    assert rejected_part_ids(ModelError("Bad Request", status=400, body=words), history()) == ["prt_4_1"]
 
 
 def test_what_an_answer_was_asked_for_without_is_noted_in_its_record_and_added_to() -> None:
     info: dict[str, Any] = {"id": "msg_1"}
-    assert noted(info) == []
-    note(info, ["prt_1"])
-    note(info, ["prt_2", "prt_3"])
-    assert noted(info) == ["prt_1", "prt_2", "prt_3"]
+    assert masked_part_ids(info) == []
+    record_masked(info, ["prt_1"])
+    record_masked(info, ["prt_2", "prt_3"])
+    assert masked_part_ids(info) == ["prt_1", "prt_2", "prt_3"]
     assert info == {"id": "msg_1", "opensesh": {"masked": ["prt_1", "prt_2", "prt_3"]}}
     for odd in ("masked", {"masked": "prt_1"}, {}):
-        assert noted({"opensesh": odd}) == []
+        assert masked_part_ids({"opensesh": odd}) == []
 
 
 def test_only_refusals_of_the_request_itself_are_looked_into() -> None:
     words = "messages.0.content.1.image: bad"
-    assert suspects(refused(words, 500), history()) == []
-    assert suspects(AuthFailedError(words, status=400), history()) == []
-    assert suspects(ContextExceededError(words, status=400), history()) == []
-    assert suspects(KeyError(words), history()) == []
+    assert rejected_part_ids(refused(words, 500), history()) == []
+    assert rejected_part_ids(AuthFailedError(words, status=400), history()) == []
+    assert rejected_part_ids(ContextExceededError(words, status=400), history()) == []
+    assert rejected_part_ids(KeyError(words), history()) == []
 
 
 def test_what_is_left_out_already_is_not_suspected_again() -> None:
     seen = history()
     seen.mask(["prt_0_1"], MODEL.provider_id)
     seen.turns(MODEL)
-    assert suspects(refused("bad image"), seen) == ["prt_4_1", "prt_1_2"]
+    assert rejected_part_ids(refused("bad image"), seen) == ["prt_4_1", "prt_1_2"]

@@ -72,7 +72,7 @@ async def test_a_server_that_fails_is_told_of_and_the_session_goes_on() -> None:
 async def test_a_run_can_be_aborted_while_a_server_is_being_started() -> None:
     async with stage("SAY Never.", config=server(*ANTIQUE, "slow")) as it:
         outcome = await it.submit()
-        await it.until(lambda: it.engine.runtime.mcp.states["box"].status == "connecting")
+        await it.until(lambda: it.engine.components.mcp.states["box"].status == "connecting")
         await asyncio.sleep(0.2)
         it.engine.abort(it.session)
         assert (await outcome).kind == "aborted"

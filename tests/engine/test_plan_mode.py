@@ -14,7 +14,7 @@ import pytest
 
 from opensesh import events
 from opensesh.bus import Envelope
-from opensesh.engine.modes import plan_file
+from opensesh.engine.plan_mode import plan_file
 from opensesh.records import Rule
 from opensesh.storage.json_tree import JsonTree
 from opensesh.testing.scripted import ScriptedModel
@@ -126,7 +126,7 @@ class Refused:
         if isinstance(envelope.event, events.PermissionAsked):
             self.asked.append(envelope.event)
             asked = envelope.event.id
-            asyncio.get_running_loop().call_soon(self._on.engine.runtime.permissions.reply, asked, "reject")
+            asyncio.get_running_loop().call_soon(self._on.engine.components.permissions.reply, asked, "reject")
 
 
 def call(name: str, **given: Any) -> str:
@@ -222,7 +222,7 @@ async def test_no_tool_writes_anything_but_the_plan(project: Path, config: dict[
 async def test_a_link_among_the_plans_leads_nowhere(project: Path) -> None:
     async with planning(project, ScriptedModel(None), BROAD[0]) as (on, _):
         session = on.engine.sessions.get(on.session)
-        plan = Path(plan_file(on.engine.runtime, session))
+        plan = Path(plan_file(on.engine.config, on.engine.location, session))
         plan.parent.mkdir(parents=True)
         plan.symlink_to(project / "a.txt")
         await on.ask(f"{call('write', filePath=str(plan), content='x')}\n---\nSAY tried", agent="plan")
@@ -277,7 +277,7 @@ async def test_what_was_allowed_for_good_while_building_is_asked_again_while_pla
     config = {"permission": {"bash": "ask"}}
     (project / "opencode.json").write_text(json.dumps(config))
     async with stage(f"{run}\n---\nSAY ok\n---\n{run}\n---\nSAY ok\n---\nSAY ok", config=config) as on:
-        permissions = on.engine.runtime.permissions
+        permissions = on.engine.components.permissions
         outcome = await on.submit(agent="build")
         permissions.reply((await on.until_told(events.PermissionAsked)).id, "always")
         await outcome
@@ -294,10 +294,10 @@ async def test_who_is_asked_can_let_it_pass_once(project: Path) -> None:
     script = f"{call('bash', command='touch new.txt', description='x')}\n---\nSAY ok"
     async with stage(script, config={"permission": "allow"}) as on:
         outcome = await on.submit(agent="plan")
-        on.engine.runtime.permissions.reply((await on.until_told(events.PermissionAsked)).id, "always")
+        on.engine.reply_permission((await on.until_told(events.PermissionAsked)).id, "always")
         await outcome
         assert (project / "new.txt").exists()
-        assert on.engine.runtime.permissions.approved == ()
+        assert on.engine.approved() == ()
 
 
 async def test_what_only_reads_is_not_asked_for(project: Path) -> None:
@@ -320,7 +320,7 @@ async def test_the_section_of_the_plan_agent_lifts_what_it_names(project: Path) 
 
 async def test_the_plan_itself_can_be_written(project: Path) -> None:
     async with planning(project, ScriptedModel(None), BROAD[0]) as (on, refused):
-        plan = plan_file(on.engine.runtime, on.engine.sessions.get(on.session))
+        plan = plan_file(on.engine.config, on.engine.location, on.engine.sessions.get(on.session))
         await on.ask(f"{call('write', filePath=plan, content='1. Think.')}\n---\nSAY ok", agent="plan")
         assert Path(plan).read_text() == "1. Think."
         assert refused.asked == []
@@ -339,7 +339,7 @@ async def test_with_the_flag_who_enters_is_told_of_the_plan_once_and_who_leaves_
 ) -> None:
     monkeypatch.setenv("OPENCODE_EXPERIMENTAL_PLAN_MODE", "1")
     async with stage("SAY a\n---\nSAY b\n---\nSAY c\n---\nSAY d\n---\nSAY e") as on:
-        plan = Path(plan_file(on.engine.runtime, on.engine.sessions.get(on.session)))
+        plan = Path(plan_file(on.engine.config, on.engine.location, on.engine.sessions.get(on.session)))
         assert plan.parent == project / ".opencode" / "plans"
         await on.ask("one", agent="plan")
         assert str(plan) in said(on, 0)[0]
@@ -371,13 +371,13 @@ async def test_the_model_proposes_to_plan_and_to_begin_and_the_user_decides(
 ) -> None:
     monkeypatch.setenv("OPENCODE_EXPERIMENTAL_PLAN_MODE", "1")
     async with stage(f"{call('plan_enter')}\n---\n{call('plan_exit')}\n---\nSAY built") as on:
-        plan = Path(plan_file(on.engine.runtime, on.engine.sessions.get(on.session)))
+        plan = Path(plan_file(on.engine.config, on.engine.location, on.engine.sessions.get(on.session)))
         plan.parent.mkdir(parents=True)
         plan.write_text("1. Do it.")
         outcome = await on.submit("Big change", agent="build")
         for number in (1, 2):
             asked = await on.until_told(events.QuestionAsked, number)
-            on.engine.runtime.questions.reply(asked.id, [["Yes"]])
+            on.engine.reply_question(asked.id, [["Yes"]])
         assert (await outcome).kind == "answered"
         agents = [message.info["agent"] for message in on.messages() if message.info["role"] == "assistant"]
         assert agents == ["build", "plan", "build"]

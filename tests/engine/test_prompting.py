@@ -8,7 +8,7 @@ import pytest
 
 from opensesh import ids
 from opensesh.engine.prompt import Prompt, file_part, text_prompt
-from opensesh.engine.system_prompt import day
+from opensesh.engine.prompts import format_day
 from opensesh.errors import OpenseshError, UsageError
 from opensesh.models.request import File, User
 from opensesh.storage.memory import Memory
@@ -195,7 +195,7 @@ async def test_a_later_day_is_said_by_the_prompt_and_not_by_the_system_prompt() 
         key = ("session", "global", on.session)
         store.update(key, lambda info: info["time"].update(created=info["time"]["created"] - 3 * 86_400_000))
         await on.ask()
-        today = day(ids.now_ms())
+        today = format_day(ids.now_ms())
         system = on.model.calls[0].request.messages[0]
         assert today not in str(system)
         assert f"Today is {today}." in on.model.model_text(0)
@@ -230,7 +230,7 @@ async def test_variants_and_options_of_the_agent_reach_the_request() -> None:
 )
 async def test_a_part_that_makes_no_sense_is_refused_and_named(part: dict[str, Any]) -> None:
     async with stage("SAY never") as on:
-        with pytest.raises(UsageError, match=r"cannot be read: \$|is not the address of a file"):
+        with pytest.raises(UsageError, match=r"is not valid: \$|is not a valid file URL"):
             await on.ask(Prompt(parts=(part,), model="scripted/it"))
         assert on.messages() == []
 
@@ -246,7 +246,7 @@ async def test_a_source_or_a_model_of_which_only_half_is_known_is_kept_as_it_is(
 def reverted(on: Stage) -> str:
     """Take the second prompt back; its id."""
     second = str(on.messages()[2].info["id"])
-    Reverts(on.engine.sessions, on.engine.runtime.snapshots).revert(on.session, second)
+    Reverts(on.engine.sessions, on.engine.components.snapshots).revert(on.session, second)
     return second
 
 
@@ -259,7 +259,7 @@ async def test_a_prompt_that_is_refused_leaves_a_revert_standing(wrong: dict[str
         with pytest.raises(OpenseshError):
             await on.ask("Third.", **wrong)
         assert on.engine.sessions.get(on.session).revert is not None
-        Reverts(on.engine.sessions, on.engine.runtime.snapshots).unrevert(on.session)
+        Reverts(on.engine.sessions, on.engine.components.snapshots).unrevert(on.session)
         assert len(on.messages()) == 4
 
 

@@ -39,6 +39,6 @@ async def test_what_the_user_has_allowed_for_good_is_found() -> None:
     async with stage(script) as it:
         done = await it.submit()
         asked = await it.until_told(events.PermissionAsked)
-        it.engine.runtime.permissions.reply(asked.id, "always")
+        it.engine.reply_permission(asked.id, "always")
         await done
         assert "sesame" in it.parts("tool")[1]["state"]["output"]

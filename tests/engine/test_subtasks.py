@@ -59,7 +59,7 @@ async def test_what_a_child_asks_reaches_the_user_whose_yes_lets_it_go_on() -> N
         outcome = await it.submit()
         asked = await it.until_told(events.PermissionAsked)
         assert asked.session_id == it.engine.sessions.children(it.session)[0].id
-        it.engine.runtime.permissions.reply(asked.id, "once")
+        it.engine.reply_permission(asked.id, "once")
         assert (await outcome).kind == "answered"
         assert "It is done." in it.parts("tool")[0]["state"]["output"]
 
@@ -79,7 +79,7 @@ async def test_a_no_is_a_result_of_its_own_kind() -> None:
     async with stage(family("CALL risky {}\n---\nSAY never"), config=config, tools=[risky]) as it:
         outcome = await it.submit()
         asked = await it.until_told(events.PermissionAsked)
-        it.engine.runtime.permissions.reply(asked.id, "reject")
+        it.engine.reply_permission(asked.id, "reject")
         await outcome
         assert failed(it)["metadata"]["state"] == "refused"
 
@@ -103,7 +103,7 @@ async def test_the_time_that_a_person_takes_to_answer_does_not_count() -> None:
         outcome = await it.submit()
         asked = await it.until_told(events.PermissionAsked)
         await asyncio.sleep(2)
-        it.engine.runtime.permissions.reply(asked.id, "once")
+        it.engine.reply_permission(asked.id, "once")
         assert (await outcome).kind == "answered"
         assert it.parts("tool")[0]["state"]["status"] == "completed"
 
@@ -153,4 +153,4 @@ async def test_only_agents_that_can_be_given_work_are_proposed() -> None:
     async with stage(f"{task('nobody')}\n---\nSAY ok", config=config) as it:
         await it.ask()
         (part,) = it.parts("tool")
-        assert part["state"]["error"] == "Error: there is no agent 'nobody'; there are: general"
+        assert part["state"]["error"] == "Error: there is no agent 'nobody'; the subagents are: general"

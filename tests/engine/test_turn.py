@@ -1,8 +1,10 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import subprocess
 import threading
+import warnings
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -11,11 +13,12 @@ import pytest
 
 from opensesh import events
 from opensesh.engine.components import Settings
-from opensesh.engine.retry import RetryPolicy
-from opensesh.errors import ModelConnectionError
+from opensesh.engine.model_errors import RetryPolicy
+from opensesh.errors import ModelConnectionError, WriteError
 from opensesh.models import stream_events as stream
 from opensesh.models.request import Request
 from opensesh.storage.memory import Memory
+from opensesh.storage.protocol import Key
 from opensesh.testing.scripted import Say, Split, Think, script, turn
 from opensesh.workspace import Reverts
 
@@ -323,7 +326,7 @@ async def test_a_call_that_cannot_succeed_is_not(error: str, name: str) -> None:
 
 
 async def test_patience_has_an_end_and_what_was_said_last_is_kept() -> None:
-    settings = Settings(retry=RetryPolicy(attempts=2, initial=1))
+    settings = Settings(retry=RetryPolicy(attempts=2, initial_delay_ms=1))
     broken = "SAY half\nERROR reset\n---\n"
     async with stage(broken * 2 + "SAY the last half\nERROR reset", settings=settings) as on:
         outcome = await on.ask()
@@ -444,12 +447,14 @@ def repository() -> None:
 
 
 async def test_tools_do_not_wait_for_ever_for_a_snapshot_and_the_engine_leaves_no_thread(
-    isolated: Path, monkeypatch: pytest.MonkeyPatch
+    isolated: Path,
 ) -> None:
     repository()
-    monkeypatch.setattr("opensesh.engine.stepfiles._PATIENCE", 0.05)
-    async with stage('CALL echo {"n": 1}\n---\nSAY done', tools=[echo()]) as on:
-        with on.engine.runtime.snapshots.repository.index_lock().exclusive("index"):  # so that no snapshot is finished
+    settings = Settings(snapshot_timeout_seconds=0.05)
+    async with stage('CALL echo {"n": 1}\n---\nSAY done', tools=[echo()], settings=settings) as on:
+        with on.engine.components.snapshots.repository.index_lock().exclusive(
+            "index"
+        ):  # so that no snapshot is finished
             assert (await on.ask()).kind == "answered"
             assert all("snapshot" not in part for part in on.parts("step-start"))
             assert on.parts("tool")[0]["state"]["status"] == "completed"
@@ -464,7 +469,7 @@ async def test_what_the_user_changes_while_the_model_speaks_is_not_put_down_to_i
         async def stream(self, request: Request) -> AsyncIterator[stream.StreamEvent]:
             async for event in super().stream(request):
                 if isinstance(event, stream.TextEnd):
-                    await asyncio.to_thread(on.engine.runtime.snapshots.track)  # behind the one that was begun
+                    await asyncio.to_thread(on.engine.components.snapshots.track)  # behind the one that was begun
                     Path("mine.txt").write_text("the user's own")
                 yield event
 
@@ -473,5 +478,37 @@ async def test_what_the_user_changes_while_the_model_speaks_is_not_put_down_to_i
         assert (await on.ask()).kind == "answered"
         assert on.parts("step-finish")[0]["snapshot"] != on.parts("step-start")[0]["snapshot"]
         assert on.parts("patch") == []
-        Reverts(on.engine.sessions, on.engine.runtime.snapshots).revert(on.session, on.messages()[0].info["id"])
+        Reverts(on.engine.sessions, on.engine.components.snapshots).revert(on.session, on.messages()[0].info["id"])
         assert Path("mine.txt").read_text() == "the user's own"
+
+
+class Stubborn(Playing):
+    """A provider that swallows one cancellation, and then sends another tool call."""
+
+    async def stream(self, request: Request) -> AsyncIterator[stream.StreamEvent]:
+        for event in STEP:
+            yield event
+        yield stream.ToolCall("call_1", "echo", {"n": 1})
+        try:
+            await asyncio.sleep(10)
+        except asyncio.CancelledError:
+            yield stream.ToolCall("call_2", "echo", {"n": 2})
+
+
+async def test_a_call_that_arrives_while_the_calls_are_being_cancelled_leaves_no_coroutine_behind() -> None:
+    class Full(Ledger):
+        """Refuses to store that a call runs."""
+
+        def write(self, key: Key, value: Any) -> None:
+            if key[0] == "part" and value.get("callID") == "call_1" and value["state"]["status"] == "running":
+                raise WriteError("the disk is full")
+            super().write(key, value)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        async with stage(Stubborn(), store=Full(), tools=[echo()]) as on:
+            outcome = await on.ask()
+            assert (outcome.kind, "the disk is full" in outcome.description) == ("failed", True)
+            assert [part["state"]["status"] for part in on.parts("tool")] == ["error", "error"]
+            on.assert_sound()
+        gc.collect()

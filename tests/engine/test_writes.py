@@ -37,7 +37,7 @@ def at(name: str) -> str:
 
 
 def reverts(on: Stage) -> Reverts:
-    return Reverts(on.engine.sessions, on.engine.runtime.snapshots)
+    return Reverts(on.engine.sessions, on.engine.components.snapshots)
 
 
 def prompt_of(on: Stage) -> str:
@@ -119,7 +119,7 @@ async def test_what_a_write_wrote_over_is_named_in_its_record_and_put_aside() ->
         assert write["file"] == at("a.txt")
         assert write["before"] == f"100644 {blob_id(b'precious' + bytes([10]))}"
         assert write["after"] == f"100644 {blob_id(b'new' + bytes([10]))}"
-        assert on.engine.runtime.originals.content(write["before"].split()[1]) == b"precious\n"
+        assert on.engine.components.originals.content(write["before"].split()[1]) == b"precious\n"
         assert on.store.read(("part", on.answers()[1].info["id"], on.parts("tool")[1]["id"])) == on.parts("tool")[1]
 
 
@@ -224,7 +224,7 @@ async def test_a_command_that_could_not_be_watched_is_named() -> None:
     for number in range(4):
         Path(f"{number}.txt").write_text("x")
     async with stage(calls(("bash", {"command": "echo hi > 1.txt", "description": "d"})), rules=ALLOW) as on:
-        on.engine.runtime.snapshots.limits = SnapshotLimits(watched_files=2)
+        on.engine.components.snapshots.limits = SnapshotLimits(watched_files=2)
         await on.ask()
         assert "opensesh" not in on.parts("tool")[0]["state"]["metadata"]
         preview = reverts(on).preview(on.session, prompt_of(on))
@@ -255,7 +255,7 @@ async def test_when_what_was_put_aside_is_gone_the_texts_of_the_record_still_ser
     )
     async with stage(script, rules=ALLOW) as on:
         await on.ask()
-        assert on.engine.runtime.originals.drop(set(), days=-1) > 0
+        assert on.engine.components.originals.drop(set(), days=-1) > 0
         done = reverts(on).revert(on.session, prompt_of(on))
         assert [each.name for each in done.left_alone] == ["b.txt"]
         assert files() == {"a.txt": b"one\n", "b.txt": b"two\n"}
@@ -265,8 +265,8 @@ async def test_a_file_too_large_to_keep_is_reported_as_lost() -> None:
     Path("a.txt").write_text("one\n")
     script = calls(("read", {"filePath": at("a.txt")}), ("write", {"filePath": at("a.txt"), "content": "two\n"}))
     async with stage(script, rules=ALLOW) as on:
-        assert on.engine.runtime.originals.max_file_bytes == 64 << 20
-        on.engine.runtime.originals.max_file_bytes = 3
+        assert on.engine.components.originals.max_file_bytes == 64 << 20
+        on.engine.components.originals.max_file_bytes = 3
         await on.ask()
         assert [each.name for each in reverts(on).revert(on.session, prompt_of(on)).left_alone] == ["a.txt"]
         assert files() == {"a.txt": b"two\n"}
@@ -301,7 +301,7 @@ async def test_a_process_killed_while_it_wrote_leaves_a_session_that_can_go_back
         assert await engine.resume(session.id) is not None
         engine.abort(session.id)
         prompt = engine.sessions.messages(session.id)[0].info["id"]
-        again = Reverts(engine.sessions, engine.runtime.snapshots)
+        again = Reverts(engine.sessions, engine.components.snapshots)
         if half:
             assert Path("a.txt").read_text() == "new te"
             with pytest.raises(RevertConflictError):

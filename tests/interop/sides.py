@@ -291,7 +291,7 @@ class Ours:
 
     @property
     def _reverts(self) -> Reverts:
-        return Reverts(self.sessions, self.engine.runtime.snapshots, publish=self.engine.runtime.publish)
+        return Reverts(self.sessions, self.engine.components.snapshots, publish=self.engine.components.writer.publish)
 
     async def begin(self, session: str, parts: Sequence[Json], more: Json) -> None:
         model = more.get("model", MODEL)
@@ -312,19 +312,19 @@ class Ours:
         return self.engine.status().get(session, {}).get("type", "idle")
 
     async def asked(self) -> Json | None:
-        return next(iter(self.engine.runtime.permissions.pending), None)
+        return next(iter(self.engine.permissions()), None)
 
     async def reply(self, request: str, reason: str | None) -> None:
-        self.engine.runtime.permissions.reply(request, "reject", reason)
+        self.engine.reply_permission(request, "reject", reason)
 
     async def question(self) -> Json | None:
-        return next(iter(self.engine.runtime.questions.pending), None)
+        return next(iter(self.engine.questions()), None)
 
     async def answer(self, request: str, answers: list[list[str]] | None) -> None:
         if answers is None:
-            self.engine.runtime.questions.reject(request)
+            self.engine.reject_question(request)
         else:
-            self.engine.runtime.questions.reply(request, answers)
+            self.engine.reply_question(request, answers)
 
 
 class Played(NamedTuple):

@@ -234,7 +234,7 @@ async def test_a_configuration_that_no_file_could_hold_is_not_taken() -> None:
         output.document["nonsense"] = True
 
     async with stage("SAY Hello.", plugins=[config, {"config": stranger}]) as on:
-        assert on.engine.runtime.config.settings.compaction.auto is True
+        assert on.engine.config.settings.compaction.auto is True
         early = [on.engine.bus.next_after(number) for number in range(2)]
         assert [each and each.event.type for each in early] == ["opensesh.plugin.failed"] * 2
 

@@ -91,10 +91,10 @@ async def test_a_config_hook_changes_what_holds_and_is_named_as_who_did() -> Non
 
     async with stage("SAY Hello.", plugins=[config], config={"instructions": ["a.md"]}) as on:
         await on.ask()
-        settled = on.engine.runtime.config
+        settled = on.engine.config
         system = asked(on).messages[0]
         assert isinstance(system, System)
-        assert system.text.startswith(f"You are in {on.engine.runtime.place.id}.")
+        assert system.text.startswith(f"You are in {on.engine.location.id}.")
         assert settled.settings.permission == {"*": "deny"}
         assert str(settled.origin("agent.build.prompt")) == "the plugin config"
         assert "opencode.json" in str(settled.origin("instructions.0"))
@@ -109,7 +109,7 @@ async def test_a_provider_hook_adds_models() -> None:
         }
 
     async with stage("SAY Hello.", plugins=[provider]) as on:
-        assert on.engine.runtime.find_model("mine/m").limit.context == 1000
+        assert on.engine.model("mine/m").limit.context == 1000
 
 
 async def test_a_tool_hook_adds_tools_and_may_replace_a_built_in_one() -> None:
@@ -208,7 +208,7 @@ async def test_a_permission_hook_is_told_what_the_rules_say_and_may_forbid_it(ru
         await on.ask()
         on.model.assert_complete()
         assert given == [("edit", "a.txt", rule)]
-        assert "The plugin permission_ask forbids edit for" in on.parts("tool")[0]["state"]["error"]
+        assert "The plugin permission_ask denies edit for" in on.parts("tool")[0]["state"]["error"]
     assert not Path("a.txt").exists()
 
 
@@ -227,8 +227,8 @@ SAY Done."""
         request = await on.until_told(events.PermissionAsked)
         assert (Path("a.txt").read_text(), Path("b.txt").exists()) == ("x", False)
         while not outcome.done():
-            for waiting in on.engine.runtime.permissions.pending:
-                on.engine.runtime.permissions.reply(waiting["id"], "once")
+            for waiting in on.engine.permissions():
+                on.engine.reply_permission(waiting["id"], "once")
             await asyncio.sleep(0.01)
         assert request.permission != "edit"
     assert Path("b.txt").exists()
@@ -322,7 +322,7 @@ async def test_a_shell_hook_adds_variables_for_the_model_the_user_and_templates(
         outputs = [part["state"]["output"].strip() for part in on.parts("tool")]
         assert outputs == ["mint", "user mint"]
         assert "It is mint." in [part["text"].replace("\n", "") for part in on.parts("text")]
-        here = on.engine.runtime.place.directory
+        here = on.engine.location.directory
     assert [each.cwd for each in seen] == [f"{here}/inner", here, here]
     assert seen[0].call_id
 
@@ -373,7 +373,7 @@ async def test_a_dispose_hook_is_called_once_when_all_is_over() -> None:
 async def test_without_plugins_what_goes_in_comes_out() -> None:
     async with stage(ECHO, tools=[echo()]) as on:
         await on.ask()
-        hooks_of = on.engine.runtime.hooks
+        hooks_of = on.engine.components.hooks
         info: dict[str, Any] = {"sessionID": on.session}
         parts: list[dict[str, Any]] = [{"type": "text"}]
         kept = await hooks_of.prompt(info, parts)
@@ -381,7 +381,7 @@ async def test_without_plugins_what_goes_in_comes_out() -> None:
         assert kept[1] is parts
         request = asked(on)
         assert await hooks_of.side_request(info, "build", "title", request) is request
-        assert await hooks_of.shell_env(".") is on.engine.runtime.config.variables
+        assert await hooks_of.shell_env(".") is on.engine.config.variables
 
 
 async def test_a_plugin_that_changes_nothing_changes_nothing() -> None:

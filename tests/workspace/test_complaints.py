@@ -100,7 +100,7 @@ async def test_t7_2_folders_without_git_are_reverted_too() -> None:
     script = f'CALL read {{"filePath": {path}}}\n---\nCALL write {{"filePath": {path}, "content": "two"}}\n---\nSAY ok'
     async with stage(script, rules=ALLOW) as on:
         await on.ask()
-        Reverts(on.engine.sessions, on.engine.runtime.snapshots).revert(on.session, on.messages()[0].info["id"])
+        Reverts(on.engine.sessions, on.engine.components.snapshots).revert(on.session, on.messages()[0].info["id"])
         assert Path("a.txt").read_text() == "one\n"
 
 
@@ -312,7 +312,7 @@ async def test_t8_4_without_snapshots_what_tools_wrote_can_still_be_taken_back()
     async with stage(script, rules=ALLOW, config={"snapshot": False}) as on:
         await on.ask()
         assert on.parts("patch") == []
-        reverts = Reverts(on.engine.sessions, on.engine.runtime.snapshots)
+        reverts = Reverts(on.engine.sessions, on.engine.components.snapshots)
         reverts.revert(on.session, on.messages()[0].info["id"])
         assert Path("a.txt").read_text() == "one\n"
         reverts.unrevert(on.session)

@@ -182,7 +182,7 @@ async def _run_prompt(project: str, *, quiet: bool) -> tuple[PromptRun, Outcome]
 def _read_back(run: PromptRun, diff: str | None) -> _Stored:
     """Read the session with a store of its own, and fork it."""
     store = open_tree(paths.storage())
-    sessions = Sessions(store, run.engine.runtime.place)
+    sessions = Sessions(store, run.engine.location)
     messages = sessions.messages(run.session_id)
     if diff is None:  # without git, from what the tool stored
         edits = [part for message in messages for part in message.parts if part.get("tool") == "edit"]

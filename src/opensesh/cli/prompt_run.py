@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Protocol
 
 from .. import ids
-from ..engine.budget import BUCKETS, spent, used
+from ..engine.budget import BUCKETS, used_tokens
 from ..errors import OpenseshError
 from ..events import MessageUpdated
 from ..records import Document, as_object, dumps_compact, side_calls
@@ -57,14 +57,14 @@ class RunUsage:
     @property
     def tokens(self) -> Document:
         """Tokens by bucket, in the form that messages have."""
-        answers = [used(info) for info in self._answers.values()]
+        answers = [used_tokens(info) for info in self._answers.values()]
         total = {name: sum(answer[name] for answer in answers) for name in BUCKETS}
         cache = {"read": total.pop("cache_read"), "write": total.pop("cache_write")}
         return {**total, "cache": cache}
 
     def cost(self, engine: Engine) -> float | None:
         """Return the cost in US dollars; ``None`` if some price is unknown."""
-        total = spent(self._answers.values(), engine.runtime).cost
+        total = engine.spent(list(self._answers.values())).cost
         return None if total is None else float(total)
 
     def summary(self, engine: Engine) -> str:

@@ -117,20 +117,20 @@ class AutoResponder:
     async def handle_event(self, event: Event) -> None:
         """Answer an event that asks for something, unless it has been answered elsewhere."""
         match event:
-            case events.PermissionAsked() if _is_pending(event.id, self.engine.runtime.permissions.pending):
+            case events.PermissionAsked() if _is_pending(event.id, self.engine.permissions()):
                 # --yes does not approve endless loops, nor changes while the session is in plan mode.
                 if self._approve and event.permission != "doom_loop" and event.metadata.get("mode") != "plan":
                     self.reply(event, "once")
                 else:
                     await self.answer_permission(event)
-            case events.QuestionAsked() if _is_pending(event.id, self.engine.runtime.questions.pending):
+            case events.QuestionAsked() if _is_pending(event.id, self.engine.questions()):
                 await self.answer_question(event)
             case _:
                 pass
 
     async def answer_permission(self, request: PermissionAsked) -> None:
         """Refuse the request."""
-        title, _ = describe(request, {}, self.engine.runtime.place.directory)
+        title, _ = describe(request, {}, self.engine.location.directory)
         if request.metadata.get("mode") == "plan":
             hint = "in plan mode only read-only commands are approved without asking"
         elif request.permission == "doom_loop":
@@ -143,7 +143,7 @@ class AutoResponder:
             self._hints.add(hint)
         with suppress(NotFoundError):
             reason = f"there is no terminal to ask the user at{f'; {hint}' if hint else ''}"
-            self.engine.runtime.permissions.refuse(request.id, reason)
+            self.engine.refuse_permission(request.id, reason)
 
     async def answer_question(self, request: QuestionAsked) -> None:
         """Reject the questions."""
@@ -157,12 +157,12 @@ class AutoResponder:
     def reply(self, request: PermissionAsked, answer: Answer, message: str | None = None) -> None:
         """Answer a permission request, unless it has been answered elsewhere."""
         with suppress(NotFoundError):
-            self.engine.runtime.permissions.reply(request.id, answer, message)
+            self.engine.reply_permission(request.id, answer, message)
 
     def reject(self, request: QuestionAsked) -> None:
         """Reject questions, unless they have been answered elsewhere."""
         with suppress(NotFoundError):
-            self.engine.runtime.questions.reject(request.id)
+            self.engine.reject_question(request.id)
 
 
 class TerminalResponder(AutoResponder):
@@ -179,7 +179,7 @@ class TerminalResponder(AutoResponder):
 
     async def answer_permission(self, request: PermissionAsked) -> None:
         """Show what is about to be done, and ask."""
-        title, body = describe(request, self._tool_input(request), self.engine.runtime.place.directory)
+        title, body = describe(request, self._tool_input(request), self.engine.location.directory)
         self._screen.gap()
         self._screen.note(f"? {title}", 1, 33, kind="ask")
         self._show(body[:_LINES_SHOWN])
@@ -207,7 +207,7 @@ class TerminalResponder(AutoResponder):
                 return
             answers.append(answer)
         with suppress(NotFoundError):
-            self.engine.runtime.questions.reply(request.id, answers)
+            self.engine.reply_question(request.id, answers)
 
     async def _ask(self, question: Document) -> list[str] | None:
         options = [as_object(option) or {} for option in as_list(question.get("options")) or []]

@@ -17,15 +17,13 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from ..engine.budget import amount, from_environment
+from ..engine.budget import budget_from_environment, parse_amount
 from ..engine.components import Settings
 from ..engine.engine import open_engine
-from ..engine.prompt import Prompt, file_part, mentioned_parts
-from ..engine.user_commands import find_command
+from ..engine.prompt import Prompt, file_part
 from ..errors import NotFoundError, UsageError
 from ..history.library import Library
 from ..models.model import SCRIPTED_PROVIDER
-from ..plugins import hooks as plugin_hooks
 from ..project import resolve
 from ..storage import open_store
 from ..storage.keys import GLOBAL
@@ -103,7 +101,7 @@ def _run(options: Namespace, text: str) -> int:
     budget = None
     if options.budget is not None:
         # --budget limits this run; the limit for the session comes from the environment.
-        budget = replace(from_environment(os.environ), run=amount(options.budget))
+        budget = replace(budget_from_environment(os.environ), run=parse_amount(options.budget))
     settings = Settings(
         owner="opensesh run",
         interactive=keyboard is not None,
@@ -111,7 +109,6 @@ def _run(options: Namespace, text: str) -> int:
         find_plugins=not options.no_plugins,
     )
     engine = open_engine(_directory(options, session), store=store, settings=settings)
-    _check_options(engine, options, session)
     try:
         return asyncio.run(_run_prompt(options, engine, session, text, keyboard))
     except asyncio.CancelledError:  # aborted before the prompt was submitted
@@ -121,8 +118,10 @@ def _run(options: Namespace, text: str) -> int:
 async def _run_prompt(
     options: Namespace, engine: Engine, session: Session | None, text: str, keyboard: Keyboard | None
 ) -> int:
+    await engine.open()
+    _check_options(engine, options, session)
     out = Stream(sys.stdout)
-    screen = Screen(out, Stream(sys.stderr), engine.runtime.place.directory)
+    screen = Screen(out, Stream(sys.stderr), engine.location.directory)
     as_text = options.format == "text" and not options.json
     view = screen if as_text else NoView() if options.json else EventLines(out)
     responder = AutoResponder(engine, screen.note, approve=options.yes)
@@ -150,7 +149,7 @@ def _submit(engine: Engine, text: str, options: Namespace) -> Submit:
     if options.command is not None:
         return lambda session_id: engine.command(session_id, options.command, text, attached, **how)
     typed = " ".join(options.prompt).strip() or text
-    prompt = Prompt(parts=(*mentioned_parts(text, engine.runtime, said=typed), *attached), **how)
+    prompt = Prompt(parts=(*engine.prompt_parts(text, typed=typed), *attached), **how)
     return lambda session_id: engine.submit(session_id, prompt)
 
 
@@ -247,24 +246,22 @@ def _directory(options: Namespace, session: Session | None) -> str:
 
 def _check_options(engine: Engine, options: Namespace, session: Session | None) -> None:
     """Raise for a command, agent or model that cannot work, before a session is created for it."""
-    runtime = engine.runtime
-    if options.command is not None and not runtime.mcp.owns(options.command):
-        find_command(runtime, options.command)
-    agent = runtime.agent(options.agent)
+    if options.command is not None:
+        engine.check_command(options.command)
+    agent = engine.agent(options.agent)
     if agent.mode == "subagent":
         raise UsageError(f"{agent.name} is a subagent and cannot run prompts; 'opensesh agents' lists those that can")
     model: Model | None = None
     if options.model:
-        model = runtime.find_model(options.model)
+        model = engine.model(options.model)
     elif session is None:
-        model = runtime.model_named(agent.model) if agent.model else runtime.default_model()
+        model = engine.model(f"{agent.model.provider_id}/{agent.model.model_id}" if agent.model else None)
     if model is None:
         return
     variant = options.variant
     if variant and variant not in model.variants and model.provider_id != SCRIPTED_PROVIDER:
         raise UsageError(f"{model.ref} has no variant {variant!r}; it has: {', '.join(model.variants) or 'none'}")
-    if not runtime.hooks.plugins.has_hook(plugin_hooks.auth):  # such a plugin provides the key when it is needed
-        runtime.connections.provider(model)
+    engine.check_model(model)
 
 
 # -- sharing -----------------------------------------------------------------------------------------------------------
@@ -281,7 +278,7 @@ async def _sync_shares(
     from ..sharing.share_service import open_share_service  # after the engine is open: sharing takes long to load
     from ..sharing.share_sync import ShareSync
 
-    service = open_share_service(engine.sessions, engine.runtime.config)
+    service = open_share_service(engine.sessions, engine.config)
     settings = service.settings
     if options.share:
         settings.check()

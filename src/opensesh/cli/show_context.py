@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..bus import Bus
-from ..engine.components import Runtime
-from ..engine.inspector import inspect
+from ..engine.components import inspect_session
 from ..project import resolve
 from ..sessions import Sessions
 from . import output
@@ -24,7 +22,7 @@ def run(store: Store, session: Session, options: Namespace) -> int:
     """Print the parts of one request of the session."""
     sessions = Sessions(store, resolve(session.directory or "."))
     with show_warnings():
-        inspection = inspect(Runtime(sessions, Bus()), session, options.step)
+        inspection = inspect_session(sessions, session, options.step)
     if options.json:
         output.print_json(inspection.document())
     else:

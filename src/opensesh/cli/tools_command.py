@@ -10,8 +10,8 @@ import asyncio
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..config import agents, skills
-from ..engine.step import features
-from ..engine.subtasks import subagents
+from ..engine.model_choice import subagents
+from ..engine.step import enabled_features
 from ..plugins import Host, Plugins, load_plugins, plugin_tools
 from ..text import pluralize
 from ..tools.custom import load_installed_tools
@@ -58,7 +58,7 @@ def run(options: Namespace) -> int:
     # Descriptions name the agents and skills there are.
     variables = DescriptionVariables(
         directory=location.directory,
-        agents=tuple(CatalogEntry(agent.name, agent.description or "") for agent in subagents(agents(config))),
+        agents=tuple(CatalogEntry(agent.name, agent.description or "") for agent in subagents(agents(config).values())),
         skills=tuple(CatalogEntry(skill.name, skill.description, skill.location) for skill in skills(config).values()),
     )
     with show_warnings(lambda text: None):  # problems are printed below
@@ -66,7 +66,7 @@ def run(options: Namespace) -> int:
         host = Host(directory=location.directory, worktree=location.sandbox, project_id=location.id)
         plugins = load_plugins(config, host).loaded
         server_tools, states = asyncio.run(_server_tools(config))
-    builtins = builtin(features(config, interactive=True))
+    builtins = builtin(enabled_features(config, interactive=True))
     by_source: list[tuple[Tool, str, str]] = [
         *((tool, "built-in", "") for tool in builtins if tool.id != "invalid"),
         *((entry.tool, "package", entry.package) for entry in packages.tools),

@@ -1,12 +1,12 @@
-"""How much may be spent: looked at before every request, whoever makes it (steps, summaries, titles, subagents).
+"""Costs of sessions, and budgets, which are checked before every request (steps, summaries, titles, subagents).
 
-What is over its budget is not sent. The request that crosses the line is not known beforehand and goes through, so the
-last one may overshoot. Amounts are decimal, and are US dollars.
+A request that is over budget is not sent. What a request will cost is not known beforehand, so the last one may exceed
+the budget. Amounts are decimal US dollars. A model without a known price is never taken as free: a sum with such an
+answer says so. The cost of a fork includes that of the answers it was made with.
 """
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -20,7 +20,8 @@ from ..models import pricing
 from ..models.connect import Connections
 from ..models.stream_events import FinishStep, Usage
 from ..records import as_object, side_calls
-from .turn import closed_after
+from .cancellation import run_in_thread_uncancellable
+from .turn import closing_stream
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Generator, Iterable, Mapping
@@ -29,12 +30,14 @@ if TYPE_CHECKING:
     from ..models.request import Provider, Request
     from ..models.stream_events import StreamEvent
     from ..records import Document
-    from .components import Runtime
+    from ..sessions import Sessions
+    from .model_choice import Models
 
 log = logging.getLogger("opensesh.engine")
-VARIABLE = "OPENSESH_BUDGET"
-"""What a session may cost, for whoever sets nothing else. It is not a key of the configuration file: that is shared
-with OpenCode, which refuses a file with a key it does not know."""
+BUDGET_VARIABLE = "OPENSESH_BUDGET"
+"""Budget of a session where nothing else is set. It is not a key of the configuration file, which is shared with
+OpenCode: that refuses a file with a key it does not know."""
+BUCKETS = ("input", "output", "reasoning", "cache_read", "cache_write")
 
 
 class Budget(Struct, frozen=True, kw_only=True):
@@ -43,11 +46,11 @@ class Budget(Struct, frozen=True, kw_only=True):
     run: Decimal | None = None
     """By one run: from a prompt to its outcome, with the subagents it starts."""
     session: Decimal | None = None
-    """By a session with its subagents, in all its life."""
+    """By a session with its subagents, over its whole life."""
     task: Decimal | None = None
-    """By one subagent, each time it is given work."""
+    """By one subagent, each time it is given a task."""
     unpriced: Literal["refuse", "warn"] = "refuse"
-    """What to do about a model whose price nobody knows: a budget cannot be held with it."""
+    """What to do about a model whose price is not known, so that the budget cannot be enforced."""
 
     @property
     def is_set(self) -> bool:
@@ -55,171 +58,31 @@ class Budget(Struct, frozen=True, kw_only=True):
         return any(limit is not None for limit in (self.run, self.session, self.task))
 
 
-def amount(text: str) -> Decimal:
-    """Dollars, as someone typed them."""
+def parse_amount(text: str) -> Decimal:
+    """Parse an amount in US dollars. Raises :class:`~opensesh.errors.UsageError`."""
     try:
         value = Decimal(text.strip().removeprefix("$"))
     except InvalidOperation:
         value = Decimal("NaN")
     if not value.is_finite() or value < 0:
-        raise UsageError(f"{text!r} is no amount of money; a budget is written like 0.50")
+        raise UsageError(f"{text!r} is not a valid amount; write a budget like 0.50")
     return value
 
 
-def from_environment(environ: Mapping[str, str]) -> Budget:
-    """The budget that the environment sets."""
-    said = environ.get(VARIABLE, "").strip()
-    return Budget(session=amount(said)) if said else Budget()
+def budget_from_environment(environ: Mapping[str, str]) -> Budget:
+    """Return the budget that the environment sets."""
+    value = environ.get(BUDGET_VARIABLE, "").strip()
+    return Budget(session=parse_amount(value)) if value else Budget()
 
 
-class Account:
-    """What one run has spent, subagents included; or one subagent, on the account of whoever gave it work."""
-
-    def __init__(self, budget: Budget, runtime: Runtime, session_id: str, payer: Account | None = None) -> None:
-        """With a ``payer``, only the budget for tasks is this account's own."""
-        self._budget = budget
-        self._payer = payer
-        self._runtime = runtime
-        self._session_id = session_id
-        self._spent = Decimal(0)
-        self._before: Decimal | None = None
-        self._warned: set[str] = set()
-
-    @property
-    def spent(self) -> Decimal:
-        """By the run so far."""
-        return self._spent
-
-    async def check(self, model: Model) -> None:
-        """Return if ``model`` may be asked; otherwise raise :class:`~opensesh.errors.OverBudgetError`."""
-        if self._payer is not None:
-            await self._payer.check(model)
-            if self._budget.task is not None:
-                self._hold("task", self._spent, self._budget.task)
-            return
-        rates = model.price.rates if model.price is not None else None
-        if rates is None or rates.input is None or rates.output is None:
-            self._object((model.ref,))
-        if self._budget.session is not None:
-            if self._before is None:
-                stored = await asyncio.to_thread(self._stored)
-                # Whoever asked at the same time and was quicker may have spent something by now.
-                self._before = stored if self._before is None else self._before
-            self._hold("session", self._before + self._spent, self._budget.session)
-        if self._budget.run is not None:
-            self._hold("run", self._spent, self._budget.run)
-
-    def charge(self, model: Model, usage: Usage) -> None:
-        """A request was answered."""
-        self._spent += pricing.charge(model.price, usage).known
-        if self._payer is not None:
-            self._payer.charge(model, usage)
-
-    def _stored(self) -> Decimal:
-        """What the session had cost before this run; that of a subagent counts as its root's."""
-        above = self._runtime.sessions.ancestors(self._session_id)
-        total = costs(self._runtime, above[-1].id if above else self._session_id).total
-        if total.unpriced:
-            self._object(total.unpriced)
-        return total.known
-
-    def _hold(self, scope: Literal["run", "session", "task"], spent: Decimal, budget: Decimal) -> None:
-        if spent >= budget:
-            raise OverBudgetError(
-                f"the budget of this {scope}, ${budget}, is used up: ${spent.normalize():f} are spent. Nothing more "
-                "was sent. Raise the budget to go on.",
-                scope=scope,
-                spent=spent,
-                budget=budget,
-            )
-
-    def _object(self, models: tuple[str, ...]) -> None:
-        """A price that is not known stands against every budget."""
-        listed = ", ".join(models)
-        if self._budget.unpriced == "warn":
-            if listed not in self._warned:
-                self._warned.add(listed)
-                log.warning("the budget cannot be held: the price of %s is not known", listed)
-            return
-        limits = {"run": self._budget.run, "session": self._budget.session, "task": self._budget.task}
-        scope, budget = next((scope, limit) for scope, limit in limits.items() if limit is not None)
-        raise OverBudgetError(
-            f"the budget of this {scope}, ${budget}, cannot be held: the price of {listed} is not known. Nothing was "
-            "sent. Give the model a price in the configuration (provider.<id>.models.<id>.cost), or set no budget.",
-            scope=scope,
-            spent=self._spent,
-            budget=budget,
-        )
-
-
-_account: ContextVar[Account | None] = ContextVar("account", default=None)
-
-
-@contextmanager
-def accounting(runtime: Runtime, session_id: str) -> Generator[None]:
-    """All that is asked of models in here, and in tasks that begin in here, is one run's; a run within a run is not
-    another."""
-    if not runtime.budget.is_set or _account.get() is not None:
-        yield
-        return
-    with _charged(Account(runtime.budget, runtime, session_id)):
-        yield
-
-
-@contextmanager
-def accounting_task(runtime: Runtime, session_id: str) -> Generator[None]:
-    """What a subagent spends in here is limited by itself, and charged to the run that gave it the work."""
-    payer = _account.get()
-    if payer is None or runtime.budget.task is None:
-        yield
-        return
-    with _charged(Account(runtime.budget, runtime, session_id, payer)):
-        yield
-
-
-@contextmanager
-def _charged(account: Account) -> Generator[None]:
-    token = _account.set(account)
-    try:
-        yield
-    finally:
-        _account.reset(token)
-
-
-class PaidConnections(Connections):
-    """Connections that are paid for."""
-
-    def provider(self, model: Model) -> Provider:
-        """What to ask for ``model``, as long as there is money."""
-        return Metered(super().provider(model))
-
-
-class Metered:
-    """A provider whose requests are paid from the account of the run that makes them."""
-
-    def __init__(self, provider: Provider) -> None:
-        self._provider = provider
-
-    async def stream(self, request: Request) -> AsyncGenerator[StreamEvent]:
-        """Look at the budget, ask, and note what it cost."""
-        account = _account.get()
-        if account is not None:
-            await account.check(request.model)
-        async with closed_after(self._provider.stream(request)) as events:
-            async for event in events:
-                if account is not None and isinstance(event, FinishStep):
-                    account.charge(request.model, event.usage)
-                yield event
-
-
-BUCKETS = ("input", "output", "reasoning", "cache_read", "cache_write")
+# -- costs -------------------------------------------------------------------------------------------------------------
 
 
 class Spent(Struct, frozen=True, kw_only=True):
-    """A sum of answers."""
+    """Cost and tokens of some answers."""
 
     known: Decimal = Decimal(0)
-    """US dollars, of what has a price."""
+    """US dollars, of the answers that have a price."""
     unpriced: tuple[str, ...] = ()
     """The models among them whose price is not known, as ``provider/model``."""
     tokens: Usage = Usage()
@@ -230,9 +93,9 @@ class Spent(Struct, frozen=True, kw_only=True):
         return None if self.unpriced else self.known
 
     def __add__(self, other: Spent) -> Spent:
-        both = {name: getattr(self.tokens, name) + getattr(other.tokens, name) for name in BUCKETS}
+        tokens = {name: getattr(self.tokens, name) + getattr(other.tokens, name) for name in BUCKETS}
         unpriced = tuple(dict.fromkeys((*self.unpriced, *other.unpriced)))
-        return Spent(known=self.known + other.known, unpriced=unpriced, tokens=Usage(**both))
+        return Spent(known=self.known + other.known, unpriced=unpriced, tokens=Usage(**tokens))
 
 
 class Costs(Struct, frozen=True, kw_only=True):
@@ -244,50 +107,195 @@ class Costs(Struct, frozen=True, kw_only=True):
 
     @property
     def total(self) -> Spent:
-        """Both."""
+        """Own cost and that of the subagents."""
         return self.own + self.children
 
 
-def costs(runtime: Runtime, session_id: str) -> Costs:
-    """The costs of a session, as the store has them."""
-    sessions = runtime.sessions
-    below = [each.id for each in sessions.descendants(session_id)]
-    return Costs(
-        own=_session(runtime, session_id),
-        children=sum((_session(runtime, each) for each in below), Spent()),
-    )
+class CostReport:
+    """Computes costs from stored answers, and from the records of calls that led to none (titles)."""
+
+    def __init__(self, sessions: Sessions, models: Models) -> None:
+        self._sessions = sessions
+        self._models = models
+
+    def session(self, session_id: str) -> Costs:
+        """Return the costs of a session."""
+        children = [self._own(child.id) for child in self._sessions.descendants(session_id)]
+        return Costs(own=self._own(session_id), children=sum(children, Spent()))
+
+    def spent(self, answers: Iterable[Document]) -> Spent:
+        """Return the sum of some answers."""
+        known, unpriced = Decimal(0), dict[str, None]()
+        totals = dict.fromkeys(BUCKETS, 0)
+        for info in answers:
+            used = used_tokens(info)
+            known += Decimal(repr(info.get("cost") or 0))
+            totals = {name: totals[name] + used[name] for name in BUCKETS}
+            if any(used.values()) and not self._has_price(info, used):
+                unpriced[f"{info.get('providerID')}/{info.get('modelID')}"] = None
+        return Spent(known=known, unpriced=tuple(unpriced), tokens=Usage(**totals))
+
+    def before_run(self, session_id: str) -> Spent:
+        """Return what counts for the budget of a session: its whole tree, since a subagent's cost is its root's."""
+        ancestors = self._sessions.ancestors(session_id)
+        return self.session(ancestors[-1].id if ancestors else session_id).total
+
+    def _own(self, session_id: str) -> Spent:
+        infos = [message.info for message in self._sessions.messages(session_id)]
+        answers = [info for info in infos if info.get("role") == "assistant"]
+        return self.spent([*answers, *(call for info in infos for call in side_calls(info))])
+
+    def _has_price(self, info: Document, used: dict[str, int]) -> bool:
+        try:
+            model = self._models.get(str(info.get("providerID")), str(info.get("modelID")))
+        except ModelNotFoundError:
+            return False
+        return pricing.cost(model.price, Usage(**used)) is not None
 
 
-def spent(answers: Iterable[Document], runtime: Runtime) -> Spent:
-    """The sum of some answers."""
-    known, unpriced = Decimal(0), dict[str, None]()
-    tokens = dict.fromkeys(BUCKETS, 0)
-    for info in answers:
-        took = used(info)
-        known += Decimal(repr(info.get("cost") or 0))
-        tokens = {name: tokens[name] + took[name] for name in BUCKETS}
-        if any(took.values()) and _is_unpriced(info, took, runtime):
-            unpriced[f"{info.get('providerID')}/{info.get('modelID')}"] = None
-    return Spent(known=known, unpriced=tuple(unpriced), tokens=Usage(**tokens))
-
-
-def _session(runtime: Runtime, session_id: str) -> Spent:
-    infos = [message.info for message in runtime.sessions.messages(session_id)]
-    answers = [info for info in infos if info.get("role") == "assistant"]
-    return spent([*answers, *(call for info in infos for call in side_calls(info))], runtime)
-
-
-def _is_unpriced(info: Document, took: dict[str, int], runtime: Runtime) -> bool:
-    try:
-        model = runtime.model(str(info.get("providerID")), str(info.get("modelID")))
-    except ModelNotFoundError:
-        return True
-    return pricing.cost(model.price, Usage(**took)) is None
-
-
-def used(info: Document) -> dict[str, int]:
-    """The tokens that an answer took, by bucket."""
+def used_tokens(info: Document) -> dict[str, int]:
+    """Return the tokens of an answer, by bucket."""
     tokens = as_object(info.get("tokens")) or {}
     cache = as_object(tokens.get("cache")) or {}
     counts: dict[str, Any] = {**tokens, "cache_read": cache.get("read"), "cache_write": cache.get("write")}
     return {name: int(counts.get(name) or 0) for name in BUCKETS}
+
+
+# -- enforcing a budget ------------------------------------------------------------------------------------------------
+
+
+class Budgets:
+    """Opens the accounts of runs and subagents under one budget."""
+
+    def __init__(self, budget: Budget, costs: CostReport) -> None:
+        self._budget = budget
+        self._costs = costs
+
+    @contextmanager
+    def run(self, session_id: str) -> Generator[None]:
+        """Charge all model calls made in this context, and in tasks started in it, to one run. A run within a run is
+        charged to the outer one."""
+        if not self._budget.is_set or _account.get() is not None:
+            yield
+            return
+        with _charged_to(Account(self._budget, self._costs, session_id)):
+            yield
+
+    @contextmanager
+    def subagent(self, session_id: str) -> Generator[None]:
+        """Limit what a subagent spends in this context, and charge it to the run that started it."""
+        parent = _account.get()
+        if parent is None or self._budget.task is None:
+            yield
+            return
+        with _charged_to(Account(self._budget, self._costs, session_id, parent)):
+            yield
+
+
+class Account:
+    """What one run has spent, with its subagents; or one subagent, whose costs are its parent's too."""
+
+    def __init__(self, budget: Budget, costs: CostReport, session_id: str, parent: Account | None = None) -> None:
+        """With a ``parent``, only the budget for tasks is checked here."""
+        self._budget = budget
+        self._costs = costs
+        self._session_id = session_id
+        self._parent = parent
+        self._spent = Decimal(0)
+        self._before: Decimal | None = None
+        self._warned: set[str] = set()
+
+    @property
+    def spent(self) -> Decimal:
+        """US dollars spent so far."""
+        return self._spent
+
+    async def check(self, model: Model) -> None:
+        """Raise :class:`~opensesh.errors.OverBudgetError` if no request may be sent to ``model``."""
+        if self._parent is not None:
+            await self._parent.check(model)
+            if self._budget.task is not None:
+                self._check_limit("task", self._spent, self._budget.task)
+            return
+        rates = model.price.rates if model.price is not None else None
+        if rates is None or rates.input is None or rates.output is None:
+            self._report_unpriced((model.ref,))
+        if self._budget.session is not None:
+            if self._before is None:
+                before = await run_in_thread_uncancellable(self._costs.before_run, self._session_id)
+                if before.unpriced:
+                    self._report_unpriced(before.unpriced)
+                # Another request of this run may have been quicker, and have been charged since.
+                self._before = before.known if self._before is None else self._before
+            self._check_limit("session", self._before + self._spent, self._budget.session)
+        if self._budget.run is not None:
+            self._check_limit("run", self._spent, self._budget.run)
+
+    def charge(self, model: Model, usage: Usage) -> None:
+        """Add the cost of a request that was answered."""
+        self._spent += pricing.charge(model.price, usage).known
+        if self._parent is not None:
+            self._parent.charge(model, usage)
+
+    def _check_limit(self, scope: Literal["run", "session", "task"], spent: Decimal, budget: Decimal) -> None:
+        if spent >= budget:
+            raise OverBudgetError(
+                f"the budget of this {scope}, ${budget}, is used up: ${spent.normalize():f} are spent. Nothing more "
+                "was sent. Raise the budget to continue.",
+                scope=scope,
+                spent=spent,
+                budget=budget,
+            )
+
+    def _report_unpriced(self, models: tuple[str, ...]) -> None:
+        names = ", ".join(models)
+        if self._budget.unpriced == "warn":
+            if names not in self._warned:
+                self._warned.add(names)
+                log.warning("the budget cannot be enforced: the price of %s is not known", names)
+            return
+        limits = {"run": self._budget.run, "session": self._budget.session, "task": self._budget.task}
+        scope, budget = next((scope, limit) for scope, limit in limits.items() if limit is not None)
+        raise OverBudgetError(
+            f"the budget of this {scope}, ${budget}, cannot be enforced: the price of {names} is not known. Nothing "
+            "was sent. Set the price in the configuration (provider.<id>.models.<id>.cost), or set no budget.",
+            scope=scope,
+            spent=self._spent,
+            budget=budget,
+        )
+
+
+_account: ContextVar[Account | None] = ContextVar("account", default=None)
+
+
+@contextmanager
+def _charged_to(account: Account) -> Generator[None]:
+    token = _account.set(account)
+    try:
+        yield
+    finally:
+        _account.reset(token)
+
+
+class MeteredConnections(Connections):
+    """Connections whose requests are charged to the account of the run that makes them."""
+
+    def provider(self, model: Model) -> Provider:
+        """Return the provider for ``model``."""
+        return _MeteredProvider(super().provider(model))
+
+
+class _MeteredProvider:
+    def __init__(self, provider: Provider) -> None:
+        self._provider = provider
+
+    async def stream(self, request: Request) -> AsyncGenerator[StreamEvent]:
+        """Check the budget, send the request, and charge what it cost."""
+        account = _account.get()
+        if account is not None:
+            await account.check(request.model)
+        async with closing_stream(self._provider.stream(request)) as events:
+            async for event in events:
+                if account is not None and isinstance(event, FinishStep):
+                    account.charge(request.model, event.usage)
+                yield event

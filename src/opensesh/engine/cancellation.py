@@ -1,4 +1,17 @@
-"""Work that is not left half done because the task that waits for it is cancelled."""
+"""Blocking work and cancellation: the threading idiom of the engine.
+
+Stores, snapshots and files are accessed by synchronous code. The engine calls it through
+:func:`run_in_thread_uncancellable`, under these rules:
+
+- A thread cannot be interrupted, so neither can a call that has begun. A task that is cancelled while it waits keeps
+  waiting until the call returns, and is cancelled then. Whatever the task does about the cancellation (record that the
+  run was aborted) is therefore written after what it had begun to write.
+- Awaits that belong together (store a prompt, then start its run) are wrapped in :func:`run_uncancellable`: by the same
+  rule all of them happen, or none.
+- What a call returned or raised is dropped when its caller was cancelled.
+- :func:`asyncio.to_thread` is right only for work that takes long and that nothing depends on once the caller is
+  cancelled, such as comparing snapshots of a large project.
+"""
 
 from __future__ import annotations
 
@@ -9,104 +22,118 @@ import threading
 from contextlib import suppress
 from functools import cache, partial
 from queue import SimpleQueue
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, cast
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
 P = ParamSpec("P")
 T = TypeVar("T")
-_AT_ONCE = 32
-"""Threads, at the most."""
-
-
-class _End(asyncio.Future[T]):
-    """What comes of work. Whoever waits for it and is cancelled is told so when the work is done, not before."""
-
-    def cancel(self, msg: Any = None) -> bool:
-        """It cannot be: asyncio keeps the cancellation for the task's next step."""
-        return False
+_MAX_THREADS = 32
 
 
 async def run_uncancellable(work: Awaitable[T]) -> T:
-    """What ``work`` answers. Cancelled, this waits until the work is done all the same, and is cancelled then."""
-    done = asyncio.ensure_future(work)
-    end: _End[None] = _End(loop=done.get_loop())
-    done.add_done_callback(lambda _: end.set_result(None))
-    try:
-        await end
-    except asyncio.CancelledError:
-        if not done.cancelled():
-            done.exception()
-        raise
-    return done.result()
+    """Await ``work`` to its end. A cancellation that arrives meanwhile is raised once the work is done."""
+    task = asyncio.ensure_future(work)
+    cancellation: asyncio.CancelledError | None = None
+    while not task.done():
+        try:
+            await asyncio.wait((task,))
+        except asyncio.CancelledError as error:
+            cancellation = error
+    if cancellation is not None:
+        if not task.cancelled():
+            task.exception()  # retrieved, so that asyncio does not report it
+        raise cancellation
+    return task.result()
 
 
 async def run_in_thread_uncancellable(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """``work`` in a thread, to its end. A write that has begun cannot be called back, so whoever is cancelled while
-    it runs, and writes something newer then, must come after it."""
-    loop = asyncio.get_running_loop()
-    end: _End[T] = _End(loop=loop)
-    _threads().give(partial(work, *args, **kwargs), end)
-    try:
-        return await end
-    except asyncio.CancelledError:
-        end.exception()
-        raise
+    """Call ``work`` in a thread and wait for it. A cancellation that arrives meanwhile is raised once it returned."""
+    call = _ThreadCall(partial(work, *args, **kwargs), asyncio.get_running_loop())
+    _threads().submit(call)
+    cancellation: asyncio.CancelledError | None = None
+    while not call.is_done:
+        # Each cancellation uses up one future, honestly: what is waited for next is another one.
+        call.waiter = call.loop.create_future()
+        try:
+            await call.waiter
+        except asyncio.CancelledError as error:
+            cancellation = error
+    if cancellation is not None:
+        raise cancellation
+    if call.error is not None:
+        try:
+            raise call.error
+        finally:
+            del call  # its error holds this frame, which would hold it
+    return cast("T", call.result)
 
 
-class _Threads:
-    """Threads that take their work from one queue.
+class _ThreadCall(Generic[T]):
+    """A call that a thread makes on behalf of a task."""
 
-    A step hands them ten things. The future that an executor makes for each, with a lock and a condition of its own,
-    would cost more than most writes.
+    __slots__ = ("error", "is_done", "loop", "result", "waiter", "work")
+
+    def __init__(self, work: Callable[[], T], loop: asyncio.AbstractEventLoop) -> None:
+        self.work = work
+        self.loop = loop
+        self.waiter: asyncio.Future[None] | None = None
+        self.is_done = False
+        self.result: T | None = None
+        self.error: BaseException | None = None
+
+    def wake(self) -> None:
+        """Note, in the thread of the event loop, that the call has returned."""
+        self.is_done = True
+        if self.waiter is not None and not self.waiter.done():
+            self.waiter.set_result(None)
+
+
+class _ThreadPool:
+    """Threads that take calls from one queue.
+
+    A step makes about ten calls. The future that an executor makes for each, with its own lock and condition, would
+    cost more than most of the writes.
     """
 
     def __init__(self) -> None:
-        self._queue: SimpleQueue[tuple[Callable[[], Any], _End[Any]] | None] = SimpleQueue()
+        self._queue: SimpleQueue[_ThreadCall[Any] | None] = SimpleQueue()
         self._threads: list[threading.Thread] = []
         self._lock = threading.Lock()
-        self._open = 0
-        """How much was given and is not done yet."""
+        self._unfinished = 0
         atexit.register(self._stop)
 
-    def give(self, work: Callable[[], T], end: _End[T]) -> None:
-        """Have ``work`` done, and ``end`` told what came of it."""
+    def submit(self, call: _ThreadCall[Any]) -> None:
         with self._lock:
-            if len(self._threads) < min(self._open + 1, _AT_ONCE):
+            if len(self._threads) < min(self._unfinished + 1, _MAX_THREADS):
                 thread = threading.Thread(target=self._serve, name="opensesh", daemon=True)
-                thread.start()  # where the system allows no more threads, the caller is told, and nothing waits for one
+                thread.start()  # raises to the caller, before anything is queued, where no thread can be had
                 self._threads.append(thread)
-            self._open += 1
-        self._queue.put((work, end))
+            self._unfinished += 1
+        self._queue.put(call)
 
     def _serve(self) -> None:
-        while (given := self._queue.get()) is not None:
-            work, end = given
-            settle = _outcome(work, end)
-            # Before it is told: whoever has more to do then finds this thread free, and need not wake another.
+        while (call := self._queue.get()) is not None:
+            try:
+                call.result = call.work()
+            except BaseException as error:
+                call.error = error
+            # Before the task wakes up: its next call then finds this thread free and does not start another.
             with self._lock:
-                self._open -= 1
-            with suppress(RuntimeError):  # the loop is closed, and nobody is left who waits
-                end.get_loop().call_soon_threadsafe(settle)
-            del given, work, end, settle
+                self._unfinished -= 1
+            with suppress(RuntimeError):  # the event loop is closed
+                call.loop.call_soon_threadsafe(call.wake)
+            del call
 
     def _stop(self) -> None:
-        """The program ends; what was given is done first."""
+        """Finish what was queued, at the end of the process."""
         for _ in self._threads:
             self._queue.put(None)
         for thread in self._threads:
             thread.join()
 
 
-def _outcome(work: Callable[[], T], end: _End[T]) -> Callable[[], None]:
-    """Do ``work``; the answer tells ``end`` what came of it."""
-    try:
-        return partial(end.set_result, work())
-    except BaseException as error:
-        return partial(end.set_exception, error)
-
-
-_threads = cache(_Threads)
+_threads = cache(_ThreadPool)
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_threads.cache_clear)  # a fork has none of its parent's threads
+    os.register_at_fork(after_in_child=_threads.cache_clear)  # a forked process has none of its parent's threads

@@ -1,15 +1,18 @@
-"""Compaction: a long conversation is summed up, and goes on from the summary.
+"""Compaction: a long conversation is summarised, and continues from the summary.
 
-What is summed up stays stored and readable; the summary only changes what is in view. The user's own prompts, the
-open todos and the newest messages are carried over word for word. A summary counts only if it has text, is much
-shorter than what it stands for, and did not fail; three in a row that do not count end the attempt, with a reason.
+What is summarised stays stored and readable; the summary only changes what is visible. The user's prompts, the open
+todos and the newest messages are carried over verbatim. A summary is accepted only if it has text, is much shorter than
+what it replaces, and did not fail; after three that are not accepted, the compaction fails with the reason.
+
+:class:`Compactor` makes summaries. :class:`Compactions` decides for one session when one is needed, and detects when
+compaction would not help because something else fills the window.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from .. import events, ids
 from ..errors import ContextExceededError, ModelError, OpenseshError
@@ -17,263 +20,305 @@ from ..models import options
 from ..models import stream_events as stream
 from ..models.request import Request, System, Text, User
 from ..records import (
-    AssistantMessage,
     CompactionPart,
     MessageAbortedError,
     MessageTime,
     ModelRef,
-    Path,
     Span,
     TextPart,
+    UnknownError,
     UserMessage,
+    as_object,
     merged,
 )
 from ..storage.protocol import StoredMessage
-from .answer_writer import AnswerWriter
-from .cancellation import run_uncancellable
-from .failures import failure_of
-from .prompts import words
-from .summary import first_piece, pieces, previous_summary, transcript, user_prompts_verbatim
-from .tokens import estimate
-from .turn import closed_after
-from .window import compaction_part, is_summary, usable, visible
+from .cancellation import run_in_thread_uncancellable, run_uncancellable
+from .context_window import (
+    compaction_part,
+    estimate,
+    is_full,
+    is_kept,
+    is_summary,
+    overhead,
+    request_tokens,
+    usable,
+    visible,
+)
+from .model_errors import failure_of
+from .prompts import prompt_text
+from .summary_text import (
+    MIN_CHUNK_TOKENS,
+    first_chunk,
+    max_chunk_tokens,
+    previous_summary,
+    summary_prompt,
+    transcript,
+    user_prompts_verbatim,
+)
+from .turn import closing_stream
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Awaitable, Callable, Sequence
 
-    from ..config import Config
+    from ..config import Agent, Config
     from ..models.model import Model
-    from ..records import Document, Failure, Session
+    from ..records import Document, Failure
     from ..sessions import Sessions
-    from .components import Runtime
+    from .model_choice import Agents, Models
+    from .model_errors import RetryPolicy
+    from .plugin_hooks import PluginHooks
+    from .session_history import History
+    from .session_writer import AnswerWriter, SessionWriter
 
 log = logging.getLogger("opensesh.engine")
-_TRIES = 3
-_SHORTER = 0.5
-"""A summary may be at most this much of what it stands for."""
-_SHORT_ENOUGH = 1_000
-"""Tokens; a summary as short as this is never too long."""
-_CAUTION = 0.9
-"""How much of the window a request for a summary may fill, as we count."""
-_SMALLEST = 4_000
-"""Tokens of conversation that a request for a summary holds at least."""
-_UNKNOWN_ROOM = 100_000
-"""Tokens, where nobody knows what a model holds."""
-_TAIL = (2_000, 15_000)
+_MAX_ATTEMPTS = 3
+_MAX_RATIO = 0.5
+"""Largest size of a summary, relative to what it replaces."""
+_ALWAYS_ACCEPTED_TOKENS = 1_000
+_MIN_TAIL_TOKENS, _MAX_TAIL_TOKENS = 2_000, 15_000
+_MAX_IN_A_ROW = 2
+"""Compactions of a session without a successful step in between."""
 
 
-class NotCompacted(OpenseshError):
-    """No summary could be had that would have helped."""
+class CompactionError(OpenseshError):
+    """No summary was accepted."""
 
 
-async def request_compaction(
-    runtime: Runtime, session: Session, last: Document, *, auto: bool, tail: str | None = None
-) -> StoredMessage:
-    """Store the request: a user message that holds nothing but a compaction part."""
-    info = _user(session, last)
-    part = CompactionPart(
-        id=ids.ascending("prt"), session_id=session.id, message_id=info.id, auto=auto, tail_start_id=tail
-    )
-    return await runtime.add_message(StoredMessage(info.document, [part.document]))
+class Compacted(NamedTuple):
+    """The result of a compaction."""
+
+    summary: StoredMessage
+    failure: Failure | None
 
 
-async def continue_prompt(runtime: Runtime, session: Session, last: Document) -> StoredMessage:
-    """Store the words that set the model to work again after an automatic compaction."""
-    info = _user(session, last)
-    now = ids.now_ms()
-    part = TextPart(
-        id=ids.ascending("prt"),
-        session_id=session.id,
-        message_id=info.id,
-        text=words("continue"),
-        synthetic=True,
-        time=Span(start=now, end=now),
-    )
-    return await runtime.add_message(StoredMessage(info.document, [part.document]))
+class Compactor:
+    """Makes summaries of sessions."""
+
+    def __init__(
+        self,
+        writer: SessionWriter,
+        config: Config,
+        agents: Agents,
+        models: Models,
+        hooks: PluginHooks,
+        *,
+        retry: RetryPolicy,
+        sleep: Callable[[float], Awaitable[object]],
+    ) -> None:
+        self.writer = writer
+        self.config = config
+        self.models = models
+        self.hooks = hooks
+        self.retry = retry
+        self.sleep = sleep
+        self._agents = agents
+
+    async def request(self, last: Document, *, auto: bool, tail: str | None = None) -> StoredMessage:
+        """Store a request to compact: a user message with a compaction part, like the ``last`` prompt otherwise."""
+        info = _user_message(last)
+        part = CompactionPart(
+            id=ids.ascending("prt"), session_id=info.session_id, message_id=info.id, auto=auto, tail_start_id=tail
+        )
+        return await self.writer.add_message(StoredMessage(info.document, [part.document]))
+
+    async def append_continue_prompt(self, last: Document) -> StoredMessage:
+        """Store the prompt with which the model continues after an automatic compaction."""
+        info = _user_message(last)
+        part = _text_part(info.session_id, info.id, prompt_text("continue"), synthetic=True)
+        return await self.writer.add_message(StoredMessage(info.document, [part]))
+
+    async def compact(self, request: StoredMessage, messages: Sequence[StoredMessage]) -> Compacted:
+        """Summarise ``messages``, which are all of the session before the request."""
+        agent = self._agents.get("compaction")
+        model = self.models.of_reference(agent.model) if agent.model else self.models.of_prompt(request.info)
+        return await _Compaction(self, agent, model, request).run(messages)
 
 
-class Compaction:
-    """Sums up one session, once."""
+class _Compaction:
+    """One compaction in progress."""
 
-    def __init__(self, runtime: Runtime, session: Session, request: StoredMessage) -> None:
-        self._runtime = runtime
-        self._session = session
-        self._request = request
-        agent = runtime.agents["compaction"]
+    def __init__(self, compactor: Compactor, agent: Agent, model: Model, request: StoredMessage) -> None:
+        self._compactor = compactor
         self._agent = agent
-        self._words = question()
-        self._model: Model = runtime.model_named(agent.model) if agent.model else runtime.model_of(request.info)
-        self._spent = stream.Usage()
-        self._room = request_room(self._model, runtime.config)
+        self._model = model
+        self._request = request
+        self._session_id: str = request.info["sessionID"]
+        self._prompt = summary_prompt()
+        self._usage = stream.Usage()
+        self._chunk_tokens = max_chunk_tokens(model, compactor.config)
 
-    async def run(self, messages: Sequence[StoredMessage]) -> tuple[StoredMessage, Failure | None]:
-        """Sum up ``messages``, all of the session's before the request; the summary as stored, and why it failed if
-        so."""
-        writer = AnswerWriter(self._runtime.sessions, self._new_summary(), self._runtime.publish)
+    async def run(self, messages: Sequence[StoredMessage]) -> Compacted:
+        writer = self._compactor.writer
+        answer = writer.new_answer(
+            self._request.info, self._model.provider_id, self._model.id, "compaction", summary=True
+        )
         try:
-            await writer.save()
-            draft = await self._draft(await self._shown(visible(messages)))
-            text = draft + await asyncio.to_thread(self._verbatim, messages)
+            await answer.save()
+            summary = await self._summarise(await self._apply_hooks(visible(messages)))
+            text = summary + await run_in_thread_uncancellable(self._verbatim, messages)
         except asyncio.CancelledError:
-            writer.charge(self._spent, self._model)
-            await run_uncancellable(writer.finish(MessageAbortedError(message="The user stopped this")))
+            answer.add_usage(self._usage, self._model)
+            await run_uncancellable(answer.finish(MessageAbortedError(message="The user stopped this")))
             raise
         except Exception as error:
             if not isinstance(error, OpenseshError):
-                log.exception("%s could not be summed up", self._session.id)
+                log.exception("the compaction of %s failed", self._session_id)
             failure = failure_of(error, self._model.provider_id)
-            writer.charge(self._spent, self._model)
-            await writer.finish(failure)
-            return writer.message, failure
-        await run_uncancellable(self._write(writer, text))
-        self._runtime.publish(events.SessionCompacted(session_id=self._session.id))
-        return writer.message, None
+            answer.add_usage(self._usage, self._model)
+            await answer.finish(failure)
+            return Compacted(answer.message, failure)
+        await run_uncancellable(self._store(answer, text))
+        writer.publish(events.SessionCompacted(session_id=self._session_id))
+        return Compacted(answer.message, None)
 
-    async def _write(self, writer: AnswerWriter, text: str) -> None:
-        await writer.step_started(None)
-        await writer.put(self._text(writer.info, text))
-        await writer.step_finished(stream.FinishStep(reason="stop", usage=self._spent), self._model, None)
-        await writer.finish()
+    async def _store(self, answer: AnswerWriter, text: str) -> None:
+        await answer.start_step(None)
+        await answer.put(_text_part(self._session_id, answer.info["id"], text))
+        await answer.finish_step(stream.FinishStep(reason="stop", usage=self._usage), self._model, None)
+        await answer.finish()
 
-    async def _shown(self, view: Sequence[StoredMessage]) -> Sequence[StoredMessage]:
-        """What is summed up, and the words that ask for it, as the plugins want them."""
-        hooks = self._runtime.hooks
+    async def _apply_hooks(self, view: Sequence[StoredMessage]) -> Sequence[StoredMessage]:
+        """Let plugins change what is summarised, and the prompt for it."""
+        hooks = self._compactor.hooks
         if hooks.plugins:
             auto = bool((compaction_part(self._request) or {}).get("auto"))
-            self._words = await hooks.compaction_words(self._session.id, self._model, self._words, auto=auto)
-            self._room = max(self._room + estimate(question()) - estimate(self._words), _SMALLEST)
-            call = hooks.call(self._request.info, self._agent.name, self._model, "summary")
-            view = await hooks.conversation(call, view) or view
+            self._prompt = await hooks.compaction_prompt(self._session_id, self._model, self._prompt, auto=auto)
+            longer = estimate(self._prompt) - estimate(summary_prompt())
+            self._chunk_tokens = max(self._chunk_tokens - longer, MIN_CHUNK_TOKENS)
+            call = hooks.chat_call(self._request.info, self._agent.name, self._model, "summary")
+            view = await hooks.messages(call, view) or view
         return view
 
-    async def _draft(self, view: Sequence[StoredMessage]) -> str:
-        """A summary that counts, or why there is none."""
-        lines = transcript(view)
-        whole = sum(estimate(line) for line in lines) + estimate(previous_summary(view))
-        reason = ""
-        for _ in range(_TRIES):
-            text = await self._sum_up(lines, previous_summary(view), reason)
-            reason = _objection(text, whole)
-            if not reason:
+    async def _summarise(self, view: Sequence[StoredMessage]) -> str:
+        """Return a summary that is accepted. Raises :class:`CompactionError`."""
+        lines, previous = transcript(view), previous_summary(view)
+        size = sum(estimate(line) for line in lines) + estimate(previous)
+        rejection = ""
+        for _ in range(_MAX_ATTEMPTS):
+            text = await self._summarise_chunks(lines, previous, rejection)
+            rejection = _rejection_reason(text, size)
+            if not rejection:
                 return text
-        raise NotCompacted(f"no summary could be made: {reason}, {_TRIES} times in a row. Nothing was left out.")
+        raise CompactionError(
+            f"no summary could be made: {rejection}, {_MAX_ATTEMPTS} times in a row. Nothing was left out."
+        )
 
-    async def _sum_up(self, lines: Sequence[str], summary: str, objection: str) -> str:
-        """Sum up piece by piece, each time with the summary so far, so that every request fits by itself.
+    async def _summarise_chunks(self, lines: Sequence[str], summary: str, rejection: str) -> str:
+        """Summarise chunk by chunk, each with the summary so far, so that every request fits.
 
-        Where the provider says that one does not, it counts in another way than we do: the next are half as large.
+        If the provider rejects one as too long, it counts differently than we do: the next ones are half as large.
         """
         while True:
-            piece, rest = first_piece(lines, max(self._room - estimate(summary), _SMALLEST))
+            chunk, rest = first_chunk(lines, max(self._chunk_tokens - estimate(summary), MIN_CHUNK_TOKENS))
             try:
-                summary = await self._ask(piece, summary, objection)
+                summary = await self._ask(chunk, summary, rejection)
             except ContextExceededError:
-                if self._room <= _SMALLEST:
+                if self._chunk_tokens <= MIN_CHUNK_TOKENS:
                     raise
-                self._room //= 2
+                self._chunk_tokens //= 2
                 continue
             lines = rest
             if not lines:
                 return summary
 
-    async def _ask(self, text: str, summary: str, objection: str) -> str:
+    async def _ask(self, text: str, summary: str, rejection: str) -> str:
         before = f"<summary-so-far>\n{summary}\n</summary-so-far>\n\n" if summary else ""
-        again = f"\n\nYour last attempt did not count: {objection}." if objection else ""
-        ask = f"{before}<conversation>\n{text}\n</conversation>\n\n{self._words}{again}"
-        model, agent = self._model, self._agent
+        again = f"\n\nYour last attempt did not count: {rejection}." if rejection else ""
+        content = f"{before}<conversation>\n{text}\n</conversation>\n\n{self._prompt}{again}"
+        model, agent, compactor = self._model, self._agent, self._compactor
         request = Request(
             model=model,
-            messages=(System(text=agent.prompt or ""), User(content=(Text(text=ask),))),
-            max_output_tokens=options.max_output_tokens(model, self._runtime.config.flags.output_token_max),
-            options=merged(options.options(model, self._session.id), model.options, agent.options),
+            messages=(System(text=agent.prompt or ""), User(content=(Text(text=content),))),
+            max_output_tokens=compactor.models.max_output_tokens(model),
+            options=merged(options.options(model, self._session_id), model.options, agent.options),
             headers=model.headers,
         )
-        request = await self._runtime.hooks.side_request(self._request.info, agent.name, "summary", request)
-        return await self._patiently(request)
-
-    async def _patiently(self, request: Request) -> str:
-        policy, attempt = self._runtime.settings.retry, 0
+        request = await compactor.hooks.side_request(self._request.info, agent.name, "summary", request)
+        attempt = 0
         while True:
             try:
                 return await self._collect(request)
             except ModelError as error:
                 attempt += 1
-                if policy.reason(error, attempt) is None:
+                if compactor.retry.reason(error, attempt) is None:
                     raise
-                await self._runtime.settings.sleep(policy.delay(error, attempt) / 1000)
+                await compactor.sleep(compactor.retry.delay_ms(error, attempt) / 1000)
 
     async def _collect(self, request: Request) -> str:
-        """What the model answers; what it counts is noted, whatever becomes of the answer."""
+        """Return the text of the answer. Its usage counts even if it is not accepted."""
         texts: list[str] = []
-        async with closed_after(self._runtime.connections.provider(request.model).stream(request)) as answer:
+        async with closing_stream(self._compactor.models.provider(request.model).stream(request)) as answer:
             async for event in answer:
                 match event:
                     case stream.TextDelta(text=text):
                         texts.append(text)
                     case stream.FinishStep(reason=reason):
-                        self._spent = _together(self._spent, event.usage)
+                        self._usage = _added(self._usage, event.usage)
                         if reason in ("content-filter", "error"):
-                            raise NotCompacted(f"the provider ended the summary: {reason}")
+                            raise CompactionError(f"the provider ended the summary: {reason}")
                     case _:
                         pass
         return "".join(texts).strip()
 
     def _verbatim(self, messages: Sequence[StoredMessage]) -> str:
-        """What no summary may change: the user's prompts and the list of what is still to be done."""
-        prompts = user_prompts_verbatim(messages)
-        todos = [todo for todo in self._runtime.sessions.todos(self._session.id) if todo.get("status") != "completed"]
-        listed = "\n".join(f"- [{todo.get('status')}] {todo.get('content')}" for todo in todos)
-        sections = (("The user's own words", prompts), ("Todos", listed))
+        """Return what no summary may change: the user's prompts and the open todos."""
+        todos = self._compactor.writer.sessions.todos(self._session_id)
+        open_todos = [todo for todo in todos if todo.get("status") != "completed"]
+        listed = "\n".join(f"- [{todo.get('status')}] {todo.get('content')}" for todo in open_todos)
+        sections = (("The user's own words", user_prompts_verbatim(messages)), ("Todos", listed))
         return "".join(f"\n\n## {title}\n{text}" for title, text in sections if text)
 
-    def _new_summary(self) -> Document:
-        place, model = self._runtime.place, self._model
-        return AssistantMessage(
-            id=ids.ascending("msg"),
-            session_id=self._session.id,
-            time=MessageTime(created=ids.now_ms()),
-            parent_id=self._request.info["id"],
-            model_id=model.id,
-            provider_id=model.provider_id,
-            mode="compaction",
-            agent="compaction",
-            path=Path(cwd=place.directory, root=place.sandbox),
-            summary=True,
-            variant=self._request.info.get("variant"),
-        ).document
 
-    def _text(self, info: Document, text: str) -> Document:
-        now = ids.now_ms()
-        return TextPart(
-            id=ids.ascending("prt"),
-            session_id=self._session.id,
-            message_id=info["id"],
-            text=text,
-            time=Span(start=now, end=now),
-        ).document
+def _added(one: stream.Usage, other: stream.Usage) -> stream.Usage:
+    total = None if one.total is None or other.total is None else one.total + other.total
+    return stream.Usage(
+        input=one.input + other.input,
+        output=one.output + other.output,
+        reasoning=one.reasoning + other.reasoning,
+        cache_read=one.cache_read + other.cache_read,
+        cache_write=one.cache_write + other.cache_write,
+        total=other.total if one == stream.Usage() else total,
+    )
 
 
-def summary_chunks(view: Sequence[StoredMessage], model: Model, config: Config) -> list[str]:
-    """The conversation as the model that sums it up is given it: as text, one for each request that it takes."""
-    return pieces(transcript(view), request_room(model, config)) or [""]
+def _user_message(last: Document) -> UserMessage:
+    """Return a message like the last prompt, by the same agent and model."""
+    model = last["model"]
+    return UserMessage(
+        id=ids.ascending("msg"),
+        session_id=last["sessionID"],
+        time=MessageTime(created=ids.now_ms()),
+        agent=last.get("agent"),
+        model=ModelRef(provider_id=model["providerID"], model_id=model["modelID"]),
+    )
 
 
-def question() -> str:
-    """What that model is asked to write."""
-    return words("compaction")
+def _text_part(session_id: str, message_id: str, text: str, *, synthetic: bool | None = None) -> Document:
+    now = ids.now_ms()
+    return TextPart(
+        id=ids.ascending("prt"),
+        session_id=session_id,
+        message_id=message_id,
+        text=text,
+        synthetic=synthetic,
+        time=Span(start=now, end=now),
+    ).document
 
 
-def request_room(model: Model, config: Config) -> int:
-    """How many tokens of conversation, with the summary so far, one request for a summary may hold."""
-    room = usable(model, config) or _UNKNOWN_ROOM
-    return max(int(room * _CAUTION) - estimate(question()), _SMALLEST)
+def _rejection_reason(text: str, whole: int) -> str:
+    size = estimate(text)
+    if not text.strip():
+        return "it was empty"
+    if size > max(whole * _MAX_RATIO, _ALWAYS_ACCEPTED_TOKENS):
+        return f"it was {size} tokens long for a conversation of {whole}"
+    return ""
 
 
 def undo_compaction(sessions: Sessions, session_id: str) -> bool:
-    """Take the newest compaction back: the view is what it was before. Whether there was one."""
+    """Remove the newest compaction, so that everything before it is visible again; whether there was one."""
     messages = sessions.messages(session_id)
-    summarised = {each.info.get("parentID") for each in messages if is_summary(each.info)}
-    requests = [each for each in messages if compaction_part(each) and each.info["id"] in summarised]
+    summarised = {message.info.get("parentID") for message in messages if is_summary(message.info)}
+    requests = [message for message in messages if compaction_part(message) and message.info["id"] in summarised]
     if not requests:
         return False
     request = requests[-1].info["id"]
@@ -283,63 +328,136 @@ def undo_compaction(sessions: Sessions, session_id: str) -> bool:
     return True
 
 
-def tail_start(messages: Sequence[StoredMessage], model: Model, runtime: Runtime) -> str | None:
-    """The first message of the newest turns that stay in view word for word: whole turns, a quarter of the window at
-    most."""
-    settings = runtime.config.settings.compaction
-    room = usable(model, runtime.config)
-    most = settings.preserve_recent_tokens
-    if most is None:
-        most = min(max(room // 4, _TAIL[0]), _TAIL[1])
-    whole = sum(_size(message) for message in messages)
+# -- when to compact ---------------------------------------------------------------------------------------------------
+
+
+class Compactions:
+    """Compacts one session, when it is requested and when its window is full."""
+
+    def __init__(self, compactor: Compactor, history: History) -> None:
+        self._compactor = compactor
+        self._history = history
+        self._in_a_row = 0
+        self._has_reported = False
+
+    @property
+    def auto_enabled(self) -> bool:
+        """Whether a session may be compacted without a request."""
+        return self._compactor.config.settings.compaction.auto is not False
+
+    @property
+    def limit_reached(self) -> bool:
+        """Whether another compaction would not help, since the last ones did not."""
+        return self._in_a_row >= _MAX_IN_A_ROW
+
+    def step_succeeded(self) -> None:
+        """Note that a step succeeded, so that there is space again."""
+        self._in_a_row = 0
+
+    def is_due(self, prompt: Document) -> bool:
+        """Whether the last step filled the window."""
+        last = self._history.last_assistant()
+        if last is None or last.info.get("summary") or not last.info.get("finish"):
+            return False
+        if is_kept(self._history, last):
+            return False  # it filled a window that has been compacted since
+        return self._fills(last, prompt) and not self.would_not_help(prompt)
+
+    def would_not_help(self, prompt: Document) -> bool:
+        """Whether the first step after the newest summary filled the window again: then it is not the conversation that
+        fills it. This follows from the records, so that no later run tries either."""
+        first = next(iter(self._history), None)
+        if first is None or compaction_part(first) is None:
+            return False
+        for message in self._history:
+            info = message.info
+            if info.get("role") == "assistant" and not info.get("summary") and not is_kept(self._history, message):
+                return self._fills(message, prompt)
+        return False
+
+    def _fills(self, message: StoredMessage, prompt: Document) -> bool:
+        tokens = as_object(message.info.get("tokens")) or {}
+        try:
+            return is_full(tokens, self._compactor.models.of_prompt(prompt), self._compactor.config)
+        except OpenseshError:
+            return False
+
+    def should_report_overflow(self, prompt: Document) -> bool:
+        """Whether to report what fills the window: once a run, if compaction would not help."""
+        if self._has_reported or not self.would_not_help(prompt):
+            return False
+        self._has_reported = True
+        return True
+
+    async def request(self, prompt: Document) -> None:
+        """Request a compaction; the request is stored even if this is cancelled."""
+
+        async def request() -> None:
+            self._in_a_row += 1
+            model = self._compactor.models.of_prompt(prompt)
+            tail = _tail_start(list(self._history), model, self._compactor.config)
+            self._history.add(await self._compactor.request(prompt, auto=True, tail=tail))
+
+        await run_uncancellable(request())
+
+    async def run(self, request: StoredMessage) -> Compacted:
+        """Compact, and replace the history with what is visible then."""
+        compactor, session_id = self._compactor, request.info["sessionID"]
+        messages = await compactor.writer.messages(session_id)
+
+        async def reload_history() -> None:
+            self._history.reset(visible(await compactor.writer.messages(session_id)))
+
+        try:
+            before = [message for message in messages if message.info["id"] != request.info["id"]]
+            compacted = await compactor.compact(request, before)
+        except asyncio.CancelledError:
+            await run_uncancellable(reload_history())
+            raise
+        if compacted.failure is not None:
+            self._history.add(compacted.summary)
+            return compacted
+        await run_uncancellable(reload_history())
+        if (compaction_part(request) or {}).get("auto"):
+            model = compactor.models.of_prompt(request.info)
+            if await compactor.hooks.should_continue(request.info, model):
+
+                async def continue_run() -> None:
+                    self._history.add(await compactor.append_continue_prompt(request.info))
+
+                await run_uncancellable(continue_run())
+        return compacted
+
+
+def overhead_exceeds_window(request: Request, config: Config) -> bool:
+    """Whether what every request holds fills the window alone, so that compaction would not help."""
+    return 0 < usable(request.model, config) <= sum(overhead(request).values())
+
+
+def window_overflow_error(request: Request, config: Config) -> UnknownError:
+    """Return the error of a session that does not fit although it was compacted, with what fills the window."""
+    sizes = ", ".join(f"{name} about {size:,}" for name, size in request_tokens(request).items())
+    return UnknownError(
+        message=f"the conversation does not fit into the {usable(request.model, config):,} tokens that "
+        f"{request.model.ref} has room for, even after it was compacted. It holds: {sizes} tokens."
+    )
+
+
+def _tail_start(messages: Sequence[StoredMessage], model: Model, config: Config) -> str | None:
+    """Return the id of the first of the newest messages that stay visible verbatim: whole turns, in a quarter of the
+    window at most."""
+    settings = config.settings.compaction
+    limit = settings.preserve_recent_tokens
+    if limit is None:
+        limit = min(max(usable(model, config) // 4, _MIN_TAIL_TOKENS), _MAX_TAIL_TOKENS)
+    sizes = [sum(estimate(line) for line in transcript([message])) for message in messages]
     start, size, turns = None, 0, 0
-    for message in reversed(messages):
-        size += _size(message)
-        if size > min(most, whole // 2):
+    for message, message_size in zip(reversed(messages), reversed(sizes), strict=True):
+        size += message_size
+        if size > min(limit, sum(sizes) // 2):
             break
         if message.info.get("role") == "user":
             start, turns = str(message.info["id"]), turns + 1
             if settings.tail_turns is not None and turns >= settings.tail_turns:
                 break
     return start
-
-
-def _size(message: StoredMessage) -> int:
-    return sum(estimate(line) for line in transcript([message]))
-
-
-def _objection(text: str, whole: int) -> str:
-    size = estimate(text)
-    if not text.strip():
-        return "it was empty"
-    if size > max(whole * _SHORTER, _SHORT_ENOUGH):
-        return f"it was {size} tokens long for a conversation of {whole}"
-    return ""
-
-
-def _together(one: stream.Usage, other: stream.Usage) -> stream.Usage:
-    return stream.Usage(
-        input=one.input + other.input,
-        output=one.output + other.output,
-        reasoning=one.reasoning + other.reasoning,
-        cache_read=one.cache_read + other.cache_read,
-        cache_write=one.cache_write + other.cache_write,
-        total=other.total if one == stream.Usage() else _sum(one.total, other.total),
-    )
-
-
-def _sum(one: int | None, other: int | None) -> int | None:
-    """What a provider did not count is not known for all of it either."""
-    return None if one is None or other is None else one + other
-
-
-def _user(session: Session, last: Document) -> UserMessage:
-    """A message in the user's name, for the agent and the model of the last real one."""
-    model = last["model"]
-    return UserMessage(
-        id=ids.ascending("msg"),
-        session_id=session.id,
-        time=MessageTime(created=ids.now_ms()),
-        agent=last.get("agent"),
-        model=ModelRef(provider_id=model["providerID"], model_id=model["modelID"]),
-    )

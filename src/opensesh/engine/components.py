@@ -1,225 +1,230 @@
-"""What a run needs of the house, in one place: the project, its configuration, its models, its tools, its store."""
+"""Settings of an engine, and the services that it is made of.
+
+:class:`Components` builds the services of one directory and hands each of them what it needs. Only
+:class:`~opensesh.engine.engine.Engine` knows all of them.
+"""
 
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Awaitable, Callable
-from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec import Struct
 
-from ..config import agents, default_agent
-from ..errors import NotFoundError, OpenseshError
+from ..bus import Bus
+from ..config import load
+from ..errors import OpenseshError
 from ..models.connect import Connections
 from ..models.model import SCRIPTED_PROVIDER
 from ..permissions import Permissions
-from ..plugins import hooks as plugin_hooks
+from ..plugins import hooks
 from ..plugins.calling import apply_config_hooks, plugin_tools
 from ..plugins.hook_types import Host
-from ..records import as_object
+from ..storage.leases import leases_of
 from ..tools.mcp.servers import McpServers
-from ..tools.truncation import MAX_BYTES, MAX_LINES, Outputs
-from .answering import QuestionCallback
-from .budget import Budget, PaidConnections, from_environment
+from .budget import Budget, Budgets, CostReport, MeteredConnections, budget_from_environment
 from .cancellation import run_in_thread_uncancellable
-from .plugin_hooks import Hooks
-from .questions import Questions
-from .repetition import LoopLimits
-from .retry import RetryPolicy
-from .status import Statuses
+from .compaction import Compactions, Compactor
+from .inspector import Inspector
+from .loop import Loop, LoopServices
+from .model_choice import Agents, Models
+from .model_errors import RetryPolicy
+from .plugin_hooks import PluginHooks
+from .prompt import PromptComposer, PromptServices
+from .runs import Runs, RunServices, Status, Statuses
+from .session_writer import SessionWriter
+from .step import Planner, PlannerServices, ToolSources, enabled_features
+from .subtasks import SubagentServices
+from .titles import TitleWriter
+from .tool_calls import LoopLimits
+from .tool_context import ToolEnvironment, output_limits
+from .user_commands import UserCommands
+from .user_requests import QuestionCallback, Questions
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
-    from ..bus import Bus
-    from ..config import Agent, Config
-    from ..events import Event
+    from ..config import Config
     from ..models.model import Model
     from ..models.request import Provider
     from ..plugins import Pluggable
-    from ..project import ProjectLocation
-    from ..records import Document, ModelRef, Session
+    from ..records import Session
     from ..sessions import Sessions
     from ..storage.protocol import StoredMessage
-    from ..tools.custom import InstalledTools
+    from ..tools.filetimes import FileTimes
     from ..tools.tool import Tool
+    from ..workspace import Reverts
+    from .inspector import Inspection
     from .loop import Outcome
     from .prompt import Prompt
+    from .session_history import History
 
-    RunChild = Callable[[str, Prompt], Awaitable[Outcome]]
+    RunPrompt = Callable[[str, Prompt], Awaitable[Outcome]]
 
 
 class Settings(Struct, frozen=True, kw_only=True):
-    """How a Python caller may bend the engine; the configuration says the rest."""
+    """Settings of an engine for Python callers, beside the configuration."""
 
     retry: RetryPolicy = RetryPolicy()
     repetition: LoopLimits = LoopLimits()
     owner: str = "opensesh"
-    """What the lease says of who runs a session."""
+    """Name of the runner in the lease of a session."""
     interactive: bool = True
-    """Whether someone is there to answer questions."""
+    """Whether a user can answer questions."""
     question: QuestionCallback | None = None
-    """Who answers them; without it they wait until someone calls ``questions.reply``."""
+    """Answers questions of models; without it they wait for :meth:`~opensesh.Engine.reply_question`."""
     budget: Budget | None = None
-    """What may be spent; without it, what the environment says (``OPENSESH_BUDGET``)."""
+    """Limits of cost; without it, that of the environment variable ``OPENSESH_BUDGET``."""
     task_seconds: float | None = 3600.0
-    """How long a subagent may take over a piece of work, not counting the time that someone is being asked something.
-    It can be taken up again."""
+    """How long a subagent may work on a task, without the time that requests wait for the user. The task can be
+    continued later."""
     sleep: Callable[[float], Awaitable[object]] = asyncio.sleep
-    """How to wait before a model is asked again, given seconds."""
+    """Waits before a model call is retried, given seconds."""
     find_plugins: bool = True
-    """Whether plugins are looked for, besides those that are handed in."""
+    """Whether plugins are looked for, besides those that are passed."""
+    snapshot_timeout_seconds: float = 60.0
+    """How long tools wait for the snapshot before a step; the first of a large project can take minutes."""
+    title_timeout_seconds: float = 5.0
+    """How long closing waits for titles that are being written."""
+    lease_timeout_seconds: float = 5.0
+    """How long to wait for the lease of a runner that has died."""
+    plugin_timeout_seconds: float = 5.0
+    """How long closing waits for plugins."""
+    unanswered_warning_seconds: float = 10.0
+    """When a request that no callback answers is logged."""
 
 
-class Runtime:
-    """Everything that is the same for all sessions of one directory."""
+class EngineOptions(NamedTuple):
+    """The arguments of :func:`~opensesh.engine.engine.open_engine` that services are built from."""
+
+    settings: Settings = Settings()
+    config: Config | None = None
+    scripts: Mapping[str, Provider] | None = None
+    tools: tuple[Tool, ...] = ()
+    plugins: tuple[Pluggable, ...] = ()
+
+
+class Components:
+    """The services of one directory."""
 
     def __init__(
         self,
         sessions: Sessions,
         bus: Bus,
-        *,
-        settings: Settings | None = None,
-        config: Config | None = None,
-        scripts: Mapping[str, Provider] | None = None,
-        tools: tuple[Tool, ...] = (),
-        plugins: Sequence[Pluggable] = (),
+        run: RunPrompt,
+        options: EngineOptions,
     ) -> None:
-        from ..config import load
+        """Reads the configuration and loads plugins, so that it is called in a thread. ``run`` runs a prompt in a child
+        session."""
         from ..models.auth import Keyring
         from ..models.catalogue import Catalogue
         from ..plugins.loader import load_plugins
-        from ..workspace import Originals, Snapshots, data_folder
+        from ..workspace import Originals, Reverts, Snapshots, data_folder
 
-        self.sessions = sessions
-        self.place: ProjectLocation = sessions.location
-        self.bus = bus
-        self.settings = settings or Settings()
-        config = config or load(self.place.directory, self.place.sandbox)
-        host = Host(directory=self.place.directory, worktree=self.place.sandbox, project_id=self.place.id)
-        loaded = load_plugins(config, host, plugins, discover=self.settings.find_plugins, publish=self.publish)
-        self.hooks = Hooks(loaded, self)
-        self.config = apply_config_hooks(loaded, config)
-        self.agents: dict[str, Agent] = agents(self.config)
-        self.catalogue = Catalogue(self.config.document)
-        self.keyring = Keyring(self.config.document)
-        self.budget = self.settings.budget or from_environment(self.config.flags.environ)
-        connected = PaidConnections if self.budget.is_set else Connections
-        self.connections = connected(self.catalogue, self.keyring, scripts=scripts, untrusted_reason=self._doubt)
-        judged = loaded.has_hook(plugin_hooks.permission_ask)
-        self.permissions = Permissions(self.publish, judge=self.hooks.judge if judged else None)
-        self.questions = Questions(self.publish)
-        self.statuses = Statuses(self.publish)
-        self.snapshots = Snapshots(
-            self.place, data=data_folder(sessions.store), enabled=self.config.settings.snapshot is not False
-        )
+        self.settings = settings = options.settings
+        self.writer = writer = SessionWriter(sessions, bus)
+        self.location = location = sessions.location
+        publish = writer.publish
+
+        config = options.config or load(location.directory, location.sandbox)
+        host = Host(directory=location.directory, worktree=location.sandbox, project_id=location.id)
+        loaded = load_plugins(config, host, options.plugins, discover=settings.find_plugins, publish=publish)
+        self.config = config = apply_config_hooks(loaded, config)
+
+        budget = settings.budget or budget_from_environment(config.flags.environ)
+        catalogue, keyring = Catalogue(config.document), Keyring(config.document)
+        connected = MeteredConnections if budget.is_set else Connections
+        connections = connected(catalogue, keyring, scripts=options.scripts, untrusted_reason=self._untrusted_reason)
+        self.agents = Agents(config)
+        self.models = Models(config, catalogue, keyring, connections)
+        self.hooks = PluginHooks(loaded, self.agents, self.models, config.variables)
+        self.costs = CostReport(sessions, self.models)
+        self.budgets = Budgets(budget, self.costs)
+
+        judge = self.hooks.permission if loaded.has_hook(hooks.permission_ask) else None
+        self.permissions = Permissions(publish, judge=judge)
+        self.questions = Questions(publish)
+        self.statuses = Statuses(publish)
+        enabled = config.settings.snapshot is not False
+        self.snapshots = Snapshots(location, data=data_folder(sessions.store), enabled=enabled)
         self.originals = Originals(sessions.store)
-        self.custom_tools = (*plugin_tools(loaded), *tools)
-        self.mcp = McpServers(self.config, self.publish)
-        self.run_child: RunChild = _nobody
+        self._reverts = Reverts(sessions, self.snapshots)
 
-    def _doubt(self, model: Model) -> str:
+        self.mcp = McpServers(config, publish)
+        features = enabled_features(config, interactive=settings.interactive)
+        self._tools = ToolSources(features, (*plugin_tools(loaded), *options.tools), self.mcp)
+        self._environment = ToolEnvironment(
+            writer, config, self.permissions, self.questions, self.hooks, self.snapshots, self.originals
+        )
+        self._subagents = SubagentServices(
+            writer, config, self.agents, self.budgets, run, self._is_user_asked, settings.task_seconds
+        )
+        self.compactor = Compactor(
+            writer, config, self.agents, self.models, self.hooks, retry=settings.retry, sleep=settings.sleep
+        )
+        self.commands = UserCommands(
+            config, location, self.agents, self.models, self.hooks, self.mcp, output_limits(config)
+        )
+        self.inspector = Inspector(sessions, config, self.agents, self.models, self._new_planner)
+
+    def new_runs(self, group: asyncio.TaskGroup) -> Runs:
+        """Return the runs of an engine, as tasks of ``group``."""
+        titles = TitleWriter(self.writer, self.agents, self.models, self.hooks)
+        services = RunServices(self.writer, self._reverts, self.statuses, titles, self.budgets, self.settings)
+        check_file_times = not self.config.flags.disable_filetime_check
+        return Runs(group, services, self._new_loop, check_file_times=check_file_times)
+
+    def leased_reverts(self) -> Reverts:
+        """Return reverts that take a session's lease, for callers that do not run the session."""
+        from ..workspace import Reverts
+
+        sessions = self.writer.sessions
+        return Reverts(sessions, self.snapshots, publish=self.writer.publish, leases=leases_of(sessions.store))
+
+    async def aclose(self) -> None:
+        """Reject the requests that wait for the user, close connections, and wait for a snapshot in progress."""
+        self.permissions.close()
+        try:
+            await self.models.connections.aclose()
+        finally:
+            await run_in_thread_uncancellable(self.snapshots.close)
+
+    def _new_loop(self, session: Session, history: History, files: FileTimes) -> tuple[Loop, PromptComposer]:
+        loop = Loop(
+            session,
+            history,
+            LoopServices(self.writer, self.hooks, self.snapshots, self.config, self.settings),
+            new_planner=lambda enqueue: self._new_planner(session, history, files, enqueue),
+            compactions=Compactions(self.compactor, history),
+            status=Status(self.statuses, session.id),
+        )
+        services = PromptServices(self.config, self.location, self.agents, self.models, self.hooks, self.mcp)
+        return loop, PromptComposer(session, history, files, services)
+
+    def _new_planner(
+        self, session: Session, history: History, files: FileTimes, enqueue: Callable[[StoredMessage], None]
+    ) -> Planner:
+        services = PlannerServices(self._environment, self.agents, self.models, self._tools, self._subagents)
+        return Planner(session, history, files, enqueue, services)
+
+    def _is_user_asked(self) -> bool:
+        return bool(self.permissions.pending or self.questions.pending)
+
+    def _untrusted_reason(self, model: Model) -> str:
+        """Return why a provider that the project configures may not be used; empty if it may."""
         if model.provider_id not in (SCRIPTED_PROVIDER, *self.config.settings.provider):
             return ""
         from ..models.provider_trust import untrusted_reason
 
         return untrusted_reason(self.config, model.provider_id, model.id)
 
-    @cached_property
-    def installed(self) -> InstalledTools:
-        """The tools that installed packages bring along; loaded when a session first runs."""
-        from ..tools.custom import load_installed_tools
 
-        return load_installed_tools()
+def inspect_session(sessions: Sessions, session: Session, step: str | None = None) -> Inspection:
+    """Inspect a request of a session without opening an engine, so that its directory need not exist. See
+    :meth:`Inspector.inspect`."""
 
-    def publish(self, event: Event) -> None:
-        """Tell everyone."""
-        self.bus.publish(event, directory=self.place.directory)
+    async def cannot_run(session_id: str, prompt: Prompt) -> Outcome:
+        raise OpenseshError(f"no engine is open to run {session_id}")
 
-    def outputs(self, *, delegate: bool = False) -> Outputs:
-        """Where long outputs are kept, and how long is too long here; ``delegate`` if another agent may read them."""
-        limits = self.config.settings.tool_output
-        return Outputs(
-            directory=os.path.dirname(self.config.folders.tool_output),
-            max_lines=limits.max_lines or MAX_LINES,
-            max_bytes=limits.max_bytes or MAX_BYTES,
-            delegate=delegate,
-        )
-
-    @property
-    def is_asking(self) -> bool:
-        """Whether someone is being asked something, and has not answered."""
-        return bool(self.permissions.pending or self.questions.pending)
-
-    async def session(self, session_id: str) -> Session:
-        """The session's record."""
-        return await asyncio.to_thread(self.sessions.get, session_id)
-
-    async def edit(self, session_id: str, edit: Callable[[Document], None], *, touch: bool = True) -> Session:
-        """Change a session's record."""
-        return await asyncio.to_thread(self.sessions.update, session_id, edit, touch=touch)
-
-    async def add_message(self, message: StoredMessage) -> StoredMessage:
-        """Store a new message with its parts; the same message."""
-        await asyncio.to_thread(self.sessions.add_message, message)
-        return message
-
-    def agent(self, name: str | None) -> Agent:
-        """An agent by name, or the default one."""
-        if name is None:
-            return default_agent(self.config, self.agents)
-        if name not in self.agents:
-            shown = ", ".join(each.name for each in self.agents.values() if not each.hidden)
-            raise NotFoundError(f"there is no agent {name!r}; there are: {shown}", agent=name)
-        return self.agents[name]
-
-    def default_model(self) -> Model:
-        """The model for who names none."""
-        from ..models import choice
-
-        return choice.default_model(self.catalogue, self.keyring, self.config.document, choice.recent_models())
-
-    def small_model(self, agent: Agent, main: Model) -> Model:
-        """A quick, cheap model for side work of the main one: the one that the configuration names, or of the same
-        provider; the main one itself if there is none."""
-        if agent.model is not None:
-            return self.model(agent.model.provider_id, agent.model.model_id)
-        from ..models import choice
-
-        named = self.config.settings.small_model
-        found = choice.small_model(self.catalogue, self.keyring, self.config.document, main.provider_id)
-        # What is said to one provider is nothing for another, unless the user wants it so.
-        return found if found is not None and (named or found.provider_id == main.provider_id) else main
-
-    def model(self, provider_id: str, model_id: str) -> Model:
-        """A model by name."""
-        return self.catalogue.model(provider_id, model_id)
-
-    def model_of(self, prompt: Document) -> Model:
-        """The model that a prompt asks for."""
-        model = as_object(prompt.get("model")) or {}
-        return self.model(str(model.get("providerID", "")), str(model.get("modelID", "")))
-
-    def find_model(self, name: str) -> Model:
-        """``provider/model``."""
-        provider, _, model = name.partition("/")
-        return self.model(provider, model)
-
-    def model_named(self, ref: ModelRef) -> Model:
-        """The model a record names."""
-        return self.model(ref.provider_id, ref.model_id)
-
-    async def aclose(self) -> None:
-        """Close connections, and wait for a snapshot under way; whoever still waits to be allowed something is
-        refused."""
-        self.permissions.close()
-        try:
-            await self.connections.aclose()
-        finally:
-            await run_in_thread_uncancellable(self.snapshots.close)
-
-
-async def _nobody(session_id: str, prompt: Prompt) -> Outcome:
-    raise OpenseshError(f"nobody runs sessions here, so {session_id} cannot be run")
+    return Components(sessions, Bus(), cannot_run, EngineOptions()).inspector.inspect(session, step)

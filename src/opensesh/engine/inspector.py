@@ -1,7 +1,7 @@
-"""What a model gets to see: any request of a session, the next one or a past one, taken apart, with the tokens of each
-piece, and what is stored but not sent.
+"""The context of a request: any request of a session, the next one or a past one, with the tokens of each piece, and
+what is stored but not sent.
 
-Nobody is asked, so no key is needed, nor a model that still exists. What cannot be known is said.
+Nothing is sent, so no key is needed, nor a model that still exists. Notes say what is not known.
 """
 
 from __future__ import annotations
@@ -17,45 +17,56 @@ from ..models.request import Assistant, File, Reasoning, System, Text, ToolResul
 from ..records import as_object
 from ..storage.protocol import StoredMessage
 from ..tools.filetimes import FileTimes
-from .compaction import question, summary_chunks
-from .masking import noted
+from .context_window import (
+    compaction_part,
+    estimate,
+    is_kept,
+    is_pruned,
+    is_summary,
+    piece_tokens,
+    tool_tokens,
+    unpruned,
+    usable,
+    visible,
+)
 from .projection import PRUNED
-from .pruning import is_pruned, unmarked
-from .session_history import History
-from .step import Steps
-from .tokens import estimate, piece_tokens, tool_tokens
-from .window import compaction_part, is_kept, is_summary, usable, visible
+from .session_history import History, masked_part_ids
+from .summary_text import summary_chunks, summary_prompt
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
-    from ..config import Agent
-    from ..models.request import ModelMessage, Request
+    from ..config import Agent, Config
+    from ..models.request import ModelMessage
     from ..records import Document, Session
-    from .components import Runtime
+    from ..sessions import Sessions
+    from .model_choice import Agents, Models
+    from .step import Planner
+
+    NewPlanner = Callable[[Session, History, FileTimes, Callable[[StoredMessage], None]], Planner]
 
 _LEFT_OUT = re.compile(r"\[.* was left out: .*\]", re.DOTALL)
 
 
 class Piece(NamedTuple):
-    """One thing that is sent."""
+    """One piece of a request."""
 
     part: str
-    """Of what it is a piece: ``system prompt``, ``instructions``, ``tools``, ``summary``, ``prompts``, ``answers``,
+    """What it is a piece of: ``system prompt``, ``instructions``, ``tools``, ``summary``, ``prompts``, ``answers``,
     ``reasoning``, ``calls``, ``results`` or ``files``."""
     what: str
     tokens: int
     note: str = ""
-    """``pruned``, ``kept`` (word for word, beside a summary), ``left out`` (a file that this model does not take), or
+    """``pruned``, ``kept`` (verbatim, beside a summary), ``left out`` (a file that this model does not take), or
     nothing."""
     message: str = ""
 
 
 class Omitted(NamedTuple):
-    """Something that is stored and not sent."""
+    """Something that is stored but not sent."""
 
     why: str
-    """``summarised``, ``pruned``, or ``masked`` (the provider refused it)."""
+    """``summarised``, ``pruned``, or ``masked`` (the provider rejected it)."""
     what: str
     tokens: int
     message: str = ""
@@ -63,17 +74,17 @@ class Omitted(NamedTuple):
 
 
 class Inspection(NamedTuple):
-    """A request, taken apart."""
+    """The context of one request."""
 
     session: str
     message: str | None
-    """The answer that it led to; ``None`` for the next one."""
+    """The answer to it; ``None`` for the next request."""
     step: int
-    """Which one it is, of all the session's model calls, from 1."""
+    """Its number among the session's model calls, from 1."""
     model: str
     agent: str
     window: int
-    """How many tokens the model holds; 0 where nobody knows."""
+    """Context limit of the model in tokens; 0 if it is not known."""
     room: int
     """How many of them a conversation may fill."""
     pieces: list[Piece]
@@ -83,11 +94,11 @@ class Inspection(NamedTuple):
     before: int | None
     """What the provider counted for the step before, its answer included."""
     notes: list[str]
-    """What is not known, and what else one should know."""
+    """What is not known, and other remarks."""
 
     @property
     def tokens(self) -> int:
-        """All of it, estimated."""
+        """Estimated size of the request."""
         return sum(piece.tokens for piece in self.pieces)
 
     @property
@@ -99,7 +110,7 @@ class Inspection(NamedTuple):
         return sums
 
     def document(self) -> dict[str, Any]:
-        """As JSON."""
+        """Return it as a JSON object."""
         return {
             "sessionID": self.session,
             "messageID": self.message,
@@ -111,59 +122,77 @@ class Inspection(NamedTuple):
             "tokens": {"estimated": self.tokens, "counted": self.counted, "before": self.before},
             "parts": self.parts,
             "pieces": [piece._asdict() for piece in self.pieces],
-            "omitted": [each._asdict() for each in self.omitted],
+            "omitted": [omitted._asdict() for omitted in self.omitted],
             "notes": self.notes,
         }
 
 
-def inspect(runtime: Runtime, session: Session, step: str | None = None) -> Inspection:
-    """The next request of a session; or the one of ``step``: a number from 1, or the id of a message."""
-    everything = list(runtime.sessions.messages(session.id))
-    at = _place(everything, step) if step is not None else len(everything)
-    return _Look(runtime, session, everything, at).inspection()
+class Inspector:
+    """Inspects the requests of sessions."""
+
+    def __init__(
+        self, sessions: Sessions, config: Config, agents: Agents, models: Models, new_planner: NewPlanner
+    ) -> None:
+        self.sessions = sessions
+        self.config = config
+        self.agents = agents
+        self.models = models
+        self.new_planner = new_planner
+
+    def inspect(self, session: Session, step: str | None = None) -> Inspection:
+        """Inspect the next request of a session, or the one of ``step``: a number from 1, or the id of a message."""
+        messages = list(self.sessions.messages(session.id))
+        at = _index_of(messages, step) if step is not None else len(messages)
+        return _RequestInspection(self, session, messages, at).inspection()
 
 
-def _place(messages: Sequence[StoredMessage], step: str) -> int:
-    """Where the answer stands that a step is named by; a prompt stands for the first answer to it."""
+def _index_of(messages: Sequence[StoredMessage], step: str) -> int:
+    """Return the index of the answer that a step names; a prompt stands for its first answer."""
     answers = [at for at, message in enumerate(messages) if message.info.get("role") == "assistant"]
     if step.isdecimal():
         if not 1 <= int(step) <= len(answers):
             raise NotFoundError(f"there is no step {step}; the session has {len(answers)}", step=step)
         return answers[int(step) - 1]
-    named = [at for at, message in enumerate(messages) if str(message.info["id"]).endswith(step)]
-    named = named or [at for at, message in enumerate(messages) if str(message.info["id"]).startswith(step)]
-    if len(named) != 1:
-        found = f"{len(named)} messages of the session are" if named else "no message of the session is"
-        raise NotFoundError(f"{found} called {step!r}", step=step)
-    after = [at for at in answers if at >= named[0]]
+    matches = [at for at, message in enumerate(messages) if str(message.info["id"]).endswith(step)]
+    matches = matches or [at for at, message in enumerate(messages) if str(message.info["id"]).startswith(step)]
+    if len(matches) != 1:
+        number = f"{len(matches)} messages" if matches else "no message"
+        raise NotFoundError(f"{number} of the session match {step!r}", step=step)
+    after = [at for at in answers if at >= matches[0]]
     if not after:
         raise UsageError(f"the prompt {step} has no answer yet; without --step the next request is shown")
     return after[0]
 
 
-class _Look:
-    """One request of one session."""
+class _RequestInspection:
+    """The inspection of one request."""
 
-    def __init__(self, runtime: Runtime, session: Session, everything: list[StoredMessage], at: int) -> None:
-        self._runtime = runtime
+    def __init__(self, inspector: Inspector, session: Session, messages: list[StoredMessage], at: int) -> None:
+        self._inspector = inspector
         self._session = session
-        self._answer = everything[at].info if at < len(everything) else None
-        self._number = 1 + sum(each.info.get("role") == "assistant" for each in everything[:at])
-        self._before = everything[:at] if self._answer is None else _as_it_was(everything[:at], self._answer)
+        self._answer = messages[at].info if at < len(messages) else None
+        self._number = 1 + sum(message.info.get("role") == "assistant" for message in messages[:at])
+        self._before = messages[:at]
+        if self._answer is not None:  # what was pruned later was still sent
+            created = self._answer["time"]["created"]
+            self._before = [
+                StoredMessage(message.info, [unpruned(part, since=created) for part in message.parts])
+                for message in self._before
+            ]
         self._view = visible(self._before)
         self._notes: list[str] = []
 
     def inspection(self) -> Inspection:
         model, agent = self._model(), self._agent()
-        room = usable(model, self._runtime.config)
+        room = usable(model, self._inspector.config)
         if not room:
-            self._notes.append(f"How much {model.ref} holds is not known.")
+            self._notes.append(f"The context limit of {model.ref} is not known.")
         if not os.path.isdir(self._session.directory):
-            self._notes.append(f"The folder {self._session.directory} is not here, nor are its instruction files.")
+            self._notes.append(f"The folder {self._session.directory} does not exist, nor do its instruction files.")
         if self._answer is not None:
             self._notes.append("System prompts and tools are not stored: they are shown as they would be today.")
         answer = self._answer or {}
-        answers = [each.info for each in self._before if each.info.get("role") == "assistant"]
+        answers = [message.info for message in self._before if message.info.get("role") == "assistant"]
         return Inspection(
             session=self._session.id,
             message=answer.get("id"),
@@ -172,116 +201,108 @@ class _Look:
             agent=agent.name,
             window=model.limit.context,
             room=room,
-            pieces=self._summing_up(model, agent) if answer.get("summary") else self._pieces(model, agent),
+            pieces=self._summary_pieces(model, agent) if answer.get("summary") else self._pieces(model, agent),
             omitted=list(self._omitted(model)),
-            counted=_counted(answer),
-            before=_counted(answers[-1], answer=True) if answers else None,
+            counted=_counted_tokens(answer),
+            before=_counted_tokens(answers[-1], with_answer=True) if answers else None,
             notes=self._notes,
         )
 
     def _prompt(self) -> Document:
-        """The prompt that the request answers."""
-        prompts = [each.info for each in self._before if each.info.get("role") == "user"]
-        wanted = (self._answer or {}).get("parentID")
-        named = [info for info in prompts if info["id"] == wanted]
+        """Return the prompt that the request answers."""
+        prompts = [message.info for message in self._before if message.info.get("role") == "user"]
+        parent_id = (self._answer or {}).get("parentID")
+        named = [info for info in prompts if info["id"] == parent_id]
         return (named or prompts or [{}])[-1]
 
     def _model(self) -> Model:
-        asked = self._answer or as_object(self._prompt().get("model")) or {}
-        provider_id, model_id = str(asked.get("providerID") or ""), str(asked.get("modelID") or "")
+        reference = self._answer or as_object(self._prompt().get("model")) or {}
+        provider_id, model_id = str(reference.get("providerID") or ""), str(reference.get("modelID") or "")
+        models = self._inspector.models
         try:
-            return self._runtime.model(provider_id, model_id) if model_id else self._runtime.default_model()
+            return models.get(provider_id, model_id) if model_id else models.default()
         except OpenseshError as error:
             self._notes.append(error.message)
-        known = self._runtime.catalogue.known(provider_id, model_id)
+        known = models.catalogue.known(provider_id, model_id)
         return known or Model(id=model_id or "unknown", provider_id=provider_id or "unknown")
 
     def _agent(self) -> Agent:
         answer = self._answer or {}
         name = answer.get("agent") or answer.get("mode") or self._prompt().get("agent")
         try:
-            return self._runtime.agent(name)
+            return self._inspector.agents.get(name)
         except OpenseshError as error:
             self._notes.append(error.message)
-            return self._runtime.agent(None)
+            return self._inspector.agents.get()
 
     def _pieces(self, model: Model, agent: Agent) -> list[Piece]:
         history = History(self._view)
         if self._answer is not None:
-            history.mask(noted(self._answer), model.provider_id)
-        files = FileTimes(required=False)
-        steps = Steps(self._runtime, self._session, history, files, lambda message: None)
+            history.mask(masked_part_ids(self._answer), model.provider_id)
+        planner = self._inspector.new_planner(self._session, history, FileTimes(required=False), lambda message: None)
         prompt = self._prompt() | {"sessionID": self._session.id}
-        number = 1 + sum(each.info.get("parentID") == prompt.get("id") for each in self._before)
-        request = steps.sketch(prompt, number, agent, model)
-        origins = {id(turn): message for turn, message in history.origins()}
-        found = list(self._of_system(request))
-        found += [Piece("tools", spec.name, tool_tokens(spec)) for spec in request.tools]
-        for turn, whole in zip(request.messages[1:], history.turns(model), strict=False):
-            message = origins.get(id(whole))
-            found += self._of_turn(turn, message)
-        # Whoever was answered will speak first: nothing is said at the end of a request that is yet to come.
-        waits = self._answer is None and history.is_answered
-        extra = () if waits else request.messages[1 + len(history.turns(model)) :]
-        return found + [piece for turn in extra for piece in self._of_turn(turn, None)]
-
-    def _of_system(self, request: Request) -> Iterator[Piece]:
-        whole = sum(estimate(turn.text) for turn in request.messages if isinstance(turn, System))
+        number = 1 + sum(message.info.get("parentID") == prompt.get("id") for message in self._before)
+        request = planner.preview_request(prompt, number, agent, model)
+        system = sum(estimate(turn.text) for turn in request.messages if isinstance(turn, System))
         instructions = [
-            Piece("instructions", each.source, estimate(each.text))
-            for each in system_instructions(self._runtime.config)
+            Piece("instructions", file.source, estimate(file.text))
+            for file in system_instructions(self._inspector.config)
         ]
-        yield Piece("system prompt", "", max(whole - sum(piece.tokens for piece in instructions), 0))
-        yield from instructions
+        pieces = [Piece("system prompt", "", max(system - sum(piece.tokens for piece in instructions), 0))]
+        pieces += instructions
+        pieces += [Piece("tools", spec.name, tool_tokens(spec)) for spec in request.tools]
+        origins = {id(turn): message for turn, message in history.origins()}
+        turns = history.turns(model)
+        for sent, turn in zip(request.messages[1:], turns, strict=False):
+            pieces += self._message_pieces(sent, origins.get(id(turn)))
+        # After an answer the next request begins with a prompt of the user: no note of ours ends it.
+        if self._answer is None and history.is_answered:
+            return pieces
+        notes = request.messages[1 + len(turns) :]
+        return pieces + [piece for note in notes for piece in self._message_pieces(note, None)]
 
-    def _of_turn(self, turn: ModelMessage, message: StoredMessage | None) -> list[Piece]:
-        name = str(message.info["id"]) if message else ""
-        found = list(_said(turn))
+    def _message_pieces(self, turn: ModelMessage, message: StoredMessage | None) -> list[Piece]:
+        message_id = str(message.info["id"]) if message else ""
+        pieces = list(_pieces_of(turn))
         if message is not None and (is_summary(message.info) or compaction_part(message)):
-            found = [piece._replace(part="summary") for piece in found]
+            pieces = [piece._replace(part="summary") for piece in pieces]
         elif message is not None and is_kept(self._view, message):
-            found = [piece._replace(note=piece.note or "kept") for piece in found]
-        return [piece._replace(message=name) for piece in found]
+            pieces = [piece._replace(note=piece.note or "kept") for piece in pieces]
+        return [piece._replace(message=message_id) for piece in pieces]
 
-    def _summing_up(self, model: Model, agent: Agent) -> list[Piece]:
-        """What was sent to have the session summed up: as text, in as many requests as it took."""
-        asked = estimate(question())
-        cut = summary_chunks(visible(self._before), model, self._runtime.config)
-        found = [Piece("system prompt", "", estimate(agent.prompt or "")), Piece("prompts", "what to write", asked)]
-        found += [
-            Piece("answers", f"the conversation as text, {number} of {len(cut)}", estimate(text))
-            for number, text in enumerate(cut, 1)
+    def _summary_pieces(self, model: Model, agent: Agent) -> list[Piece]:
+        """Return what was sent for a summary: the conversation as text, in one or several requests."""
+        chunks = summary_chunks(visible(self._before), model, self._inspector.config)
+        pieces = [
+            Piece("system prompt", "", estimate(agent.prompt or "")),
+            Piece("prompts", "what to write", estimate(summary_prompt())),
         ]
-        if len(cut) > 1:
-            self._notes.append(f"It was asked for in {len(cut)} requests, each with the summary so far.")
-        return found
+        pieces += [
+            Piece("answers", f"the conversation as text, {number} of {len(chunks)}", estimate(text))
+            for number, text in enumerate(chunks, 1)
+        ]
+        if len(chunks) > 1:
+            self._notes.append(f"It took {len(chunks)} requests, each with the summary so far.")
+        return pieces
 
     def _omitted(self, model: Model) -> Iterator[Omitted]:
         shown = {id(message) for message in self._view}
-        covered = [message for message in self._before if id(message) not in shown]
-        if covered:
-            size = sum(_stored_tokens(message) for message in covered)
-            yield Omitted("summarised", f"{len(covered)} messages", size, str(covered[0].info["id"]))
-        masked = set(noted(self._answer or {}))
+        compacted = [message for message in self._before if id(message) not in shown]
+        if compacted:
+            size = sum(_part_tokens(part) for message in compacted for part in message.parts)
+            yield Omitted("summarised", f"{len(compacted)} messages", size, str(compacted[0].info["id"]))
+        masked = set(masked_part_ids(self._answer or {}))
         for message in self._view:
             if message.info.get("providerID") == model.provider_id:
-                masked.update(noted(message.info))
+                masked.update(masked_part_ids(message.info))
         for message in self._view:
             for part in message.parts:
-                name, about = str(message.info["id"]), _name(part)
-                if part.get("id") in masked:
-                    yield Omitted("masked", about, _part_tokens(part), name)
-                elif is_pruned(part):
-                    yield Omitted("pruned", about, _part_tokens(part), name)
+                reason = "masked" if part.get("id") in masked else "pruned" if is_pruned(part) else None
+                if reason is not None:
+                    yield Omitted(reason, _part_name(part), _part_tokens(part), str(message.info["id"]))
 
 
-def _as_it_was(messages: Sequence[StoredMessage], answer: Document) -> list[StoredMessage]:
-    """Messages as they were when an answer was begun: what was pruned later was still in view."""
-    moment = answer["time"]["created"]
-    return [StoredMessage(each.info, [unmarked(part, since=moment) for part in each.parts]) for each in messages]
-
-
-def _said(turn: ModelMessage) -> Iterator[Piece]:
+def _pieces_of(turn: ModelMessage) -> Iterator[Piece]:
     match turn:
         case System():
             return
@@ -292,8 +313,8 @@ def _said(turn: ModelMessage) -> Iterator[Piece]:
         case ToolResults(content=results):
             for result in results:
                 note = "pruned" if result.output == (Text(text=PRUNED),) else ""
-                words = [piece for piece in result.output if isinstance(piece, Text)]
-                yield Piece("results", result.name, sum(map(piece_tokens, words)), note)
+                texts = [piece for piece in result.output if isinstance(piece, Text)]
+                yield Piece("results", result.name, sum(map(piece_tokens, texts)), note)
                 yield from (_piece("results", piece) for piece in result.output if isinstance(piece, File))
 
 
@@ -301,36 +322,32 @@ def _piece(part: str, piece: Text | File | Reasoning | ToolUse) -> Piece:
     size = piece_tokens(piece)
     match piece:
         case Text(text=text):
-            return Piece(part, _begin(text), size, "left out" if _LEFT_OUT.fullmatch(text) else "")
+            return Piece(part, _beginning(text), size, "left out" if _LEFT_OUT.fullmatch(text) else "")
         case Reasoning(text=text):
-            return Piece("reasoning", _begin(text), size)
+            return Piece("reasoning", _beginning(text), size)
         case ToolUse(name=name):
             return Piece("calls", name, size)
         case File(mime=mime, filename=filename):
             return Piece("files", f"{filename or ''} {mime}".strip(), size)
 
 
-def _counted(info: Document, *, answer: bool = False) -> int | None:
-    """The provider's count of what a step was given; with its answer, if that is wanted too."""
+def _counted_tokens(info: Document, *, with_answer: bool = False) -> int | None:
+    """Return the provider's count of a request, with its answer if asked for."""
     tokens = as_object(info.get("tokens")) or {}
     cache = as_object(tokens.get("cache")) or {}
     sent = (tokens.get("input") or 0) + (cache.get("read") or 0) + (cache.get("write") or 0)
-    said = (tokens.get("output") or 0) + (tokens.get("reasoning") or 0)
-    return (sent + (said if answer else 0)) or None
-
-
-def _stored_tokens(message: StoredMessage) -> int:
-    return sum(map(_part_tokens, message.parts))
+    answered = (tokens.get("output") or 0) + (tokens.get("reasoning") or 0)
+    return (sent + (answered if with_answer else 0)) or None
 
 
 def _part_tokens(part: Document) -> int:
     state = as_object(part.get("state")) or {}
     if part.get("type") == "file":
         return piece_tokens(File(mime=str(part.get("mime")), url=str(part.get("url"))))
-    return sum(estimate(str(each)) for each in (part.get("text"), state.get("input"), state.get("output")) if each)
+    return sum(estimate(str(text)) for text in (part.get("text"), state.get("input"), state.get("output")) if text)
 
 
-def _name(part: Document) -> str:
+def _part_name(part: Document) -> str:
     state = as_object(part.get("state")) or {}
     match part.get("type"):
         case "tool":
@@ -338,8 +355,8 @@ def _name(part: Document) -> str:
         case "file":
             return f"{part.get('filename') or ''} {part.get('mime')}".strip()
         case kind:
-            return f"{kind}: {_begin(str(part.get('text', '')))}"
+            return f"{kind}: {_beginning(str(part.get('text', '')))}"
 
 
-def _begin(text: str) -> str:
+def _beginning(text: str) -> str:
     return " ".join(text[:400].split())[:80]

@@ -1,17 +1,17 @@
-"""Records to model request: what a model gets to see of a session.
+"""Projection of records to a model request: what a model sees of a session.
 
-A pure function of a message and the model it is for. Whatever the history holds, what comes out is a valid
-conversation: every tool call is followed by exactly one result, under an id that every provider takes and no other
-call has; no content is empty, no text holds half a character, no file is one the model cannot read, and thought that
-another model signed is left out. What had to be left out is explained in its place.
+A pure function of a message and the model it is for. Whatever the history holds, the result is a valid conversation:
+every tool call is followed by exactly one result, under an id that every provider accepts and no other call has; no
+content is empty, no text holds a lone surrogate, no file is one that the model cannot read, and reasoning that another
+model signed is left out. A note replaces what had to be left out.
 """
 
 from __future__ import annotations
 
+import binascii
 import re
 from typing import TYPE_CHECKING, Any, cast
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from ..errors import RecordError
@@ -28,6 +28,7 @@ from ..models.request import (
     User,
 )
 from ..records import (
+    EXTENSION_KEY,
     AssistantMessage,
     CompactionPart,
     Completed,
@@ -46,7 +47,7 @@ from ..records import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Sequence
 
     from ..models.model import Model
     from ..storage.protocol import StoredMessage
@@ -60,41 +61,33 @@ _ATTACHED = "Attached image(s) from tool result:"
 _OPENING = "(The beginning of this conversation is not available.)"
 _TEXT_MIMES = ("text/plain", "application/x-directory")
 _SURROGATE = "[\ud800-\udfff]"
-_FIRST = re.compile(r"[A-Za-z_]")
-_FOREIGN = re.compile(r"[^A-Za-z0-9_-]")
+_NOT_IN_IDS = re.compile(r"[^A-Za-z0-9_-]")
 _MEDIA_IN_RESULTS = ("@ai-sdk/anthropic", "@ai-sdk/openai", "@ai-sdk/amazon-bedrock", "@ai-sdk/google-vertex/anthropic")
 _CACHING = ("anthropic", "claude")
-
-
-class Block(Struct, frozen=True):
-    """One step of an answer: what the model said, and what its tools said back."""
-
-    content: list[Text | Reasoning | ToolUse]
-    results: list[ToolUseResult]
-
-
-def turns_of(message: StoredMessage, model: Model, masked: Collection[str] = ()) -> tuple[ModelMessage, ...]:
-    """One message as the model sees it; ``masked`` are the ids of parts that a provider has refused."""
-    try:
-        info = read_message(message.info)
-    except RecordError:
-        return ()
-    parts = [part for part in _parts(message) if part.id not in masked]
-    if isinstance(info, UserMessage):
-        content = tuple(_mask(message, masked)) + tuple(piece for part in parts for piece in _said(part, model))
-        return (User(content=content),) if content else ()
-    return tuple(_answered(info, parts, model)) if _counts(info) else ()
+_MAX_FILE_BYTES = 20 * 1024 * 1024
+_MAX_CLAUDE_IMAGE_BYTES = 5 * 1024 * 1024
+_IMAGES = ("image/png", "image/jpeg", "image/jpg", "image/gif", "image/webp")
+_GEMINI_IMAGES = ("image/heic", "image/heif")
+_SIGNATURES = {
+    "image/png": (b"\x89PNG",),
+    "image/jpeg": (b"\xff\xd8\xff",),
+    "image/jpg": (b"\xff\xd8\xff",),
+    "image/gif": (b"GIF8",),
+    "image/webp": (b"RIFF",),
+    "application/pdf": (b"%PDF", b"\xef\xbb\xbf%PDF"),
+}
 
 
 class Projection:
-    """A conversation as one model sees it, a message at a time: adding one costs the same however many there are."""
+    """A conversation as one model sees it. Adding a message costs the same however many there are."""
 
     def __init__(self, model: Model, messages: Iterable[StoredMessage] = (), masked: Collection[str] = ()) -> None:
+        """``masked`` are the ids of parts that the provider has rejected."""
         self.model = model
         self._masked = masked
         self._turns: list[ModelMessage] = []
-        self._messages: list[str] = []
-        self._used: set[str] = set()
+        self._message_ids: list[str] = []
+        self._call_ids: set[str] = set()
         for message in messages:
             self.add(message)
 
@@ -103,28 +96,55 @@ class Projection:
         turns = list(turns_of(message, self.model, self._masked))
         if turns and not self._turns and not isinstance(turns[0], User):
             turns.insert(0, User(content=(Text(text=_OPENING),)))
-        for turn in _unique(turns, self._used):
+        for turn in _with_unique_call_ids(turns, self._call_ids):
             last = self._turns[-1] if self._turns else None
             if isinstance(turn, Assistant) and isinstance(last, Assistant):
-                # An answer that was cut off and gone on with; some providers take no two answers in a row.
+                # An answer that was interrupted and continued. Some providers reject two answers in a row.
                 self._turns[-1] = Assistant(content=last.content + turn.content)
             else:
                 self._turns.append(turn)
-                self._messages.append(str(message.info.get("id")))
+                self._message_ids.append(str(message.info.get("id")))
 
     def turns(self) -> tuple[ModelMessage, ...]:
-        """The conversation so far; it begins with the user, and no call id is used twice."""
+        """Return the conversation so far. It begins with the user, and no call id occurs twice."""
         return tuple(self._turns) or (User(content=(Text(text=_OPENING),)),)
 
     def origins(self) -> list[tuple[ModelMessage, str]]:
-        """Each turn, with the id of the message it comes from."""
-        return list(zip(self._turns, self._messages, strict=True))
+        """Return each message of the conversation with the id of the stored one it comes from."""
+        return list(zip(self._turns, self._message_ids, strict=True))
+
+
+def turns_of(message: StoredMessage, model: Model, masked: Collection[str] = ()) -> tuple[ModelMessage, ...]:
+    """Return one stored message as the model sees it, without the parts whose ids are ``masked``."""
+    try:
+        info = read_message(message.info)
+    except RecordError:
+        return ()
+    parts: list[Part] = []
+    for document in message.parts:
+        try:
+            part = read_part(document)
+        except RecordError:
+            continue
+        if part.id not in masked:
+            parts.append(part)
+    if isinstance(info, UserMessage):
+        left_out = masked and any(str(part.get("id")) in masked for part in message.parts)
+        content: list[Text | File] = [Text(text=MASKED)] if left_out else []
+        for part in parts:
+            content += _user_content(part, model)
+        return (User(content=tuple(content)),) if content else ()
+    try:
+        is_sent = info.error is None or isinstance(info.failure, MessageAbortedError)
+    except RecordError:
+        is_sent = False
+    return tuple(_answer(info, parts, model)) if is_sent else ()
 
 
 def mark_cache_points(turns: Sequence[ModelMessage], model: Model) -> tuple[ModelMessage, ...]:
-    """Cache points after the first two system blocks and the last two other turns, for the models that want them.
+    """Set cache points after the first two system messages and the last two others, for the models that use them.
 
-    ``turns`` begin with the system blocks, if there are any.
+    ``turns`` begin with the system messages, if there are any.
     """
     names = f"{model.provider_id} {model.id} {model.wire_id} {model.npm}".lower()
     if not any(word in names for word in _CACHING):
@@ -140,29 +160,26 @@ def mark_cache_points(turns: Sequence[ModelMessage], model: Model) -> tuple[Mode
 
 
 def clean(text: str) -> str:
-    """``text`` without half characters, which no provider takes."""
+    """Return ``text`` with lone surrogates replaced, which no provider accepts."""
     return text if text.isascii() else re.sub(_SURROGATE, "\N{REPLACEMENT CHARACTER}", text)
 
 
-def _parts(message: StoredMessage) -> list[Part]:
-    found: list[Part] = []
-    for document in message.parts:
-        try:
-            found.append(read_part(document))
-        except RecordError:
-            continue
-    return found
+def is_steering(part: TextPart) -> bool:
+    """Whether the user sent this text while the model was working."""
+    extension = (part.metadata or {}).get(EXTENSION_KEY)
+    return isinstance(extension, dict) and bool(cast("dict[str, object]", extension).get("steering"))
 
 
-def _mask(message: StoredMessage, masked: Collection[str]) -> list[Text]:
-    return [Text(text=MASKED)] if any(str(part.get("id")) in masked for part in message.parts) else []
-
-
-def _said(part: Part, model: Model) -> list[Text | File]:
-    """What a part of a prompt says to the model."""
+def _user_content(part: Part, model: Model) -> list[Text | File]:
     match part:
         case TextPart(text=text) if not part.ignored and text.strip():
-            return [Text(text=_steering(clean(text)) if is_steering(part) else clean(text))]
+            text = clean(text)
+            if is_steering(part):
+                text = (
+                    f"<system-reminder>\nThe user sent this while you were working:\n{text}\n\n"
+                    "Take it into account, then go on with the task.\n</system-reminder>"
+                )
+            return [Text(text=text)]
         case FilePart() if part.mime not in _TEXT_MIMES:
             return [_file(part.mime, part.url, part.filename, model)]
         case CompactionPart():
@@ -173,172 +190,164 @@ def _said(part: Part, model: Model) -> list[Text | File]:
             return []
 
 
-def is_steering(part: TextPart) -> bool:
-    """Whether the user sent this while the model was at work."""
-    ours = (part.metadata or {}).get("opensesh")
-    return isinstance(ours, dict) and bool(cast("dict[str, object]", ours).get("steering"))
-
-
-def _steering(text: str) -> str:
-    return (
-        "<system-reminder>\nThe user sent this while you were working:\n"
-        f"{text}\n\nTake it into account, then go on with the task.\n</system-reminder>"
-    )
-
-
-def _counts(info: AssistantMessage) -> bool:
-    """Whether an answer is part of the conversation: not if it failed, but what was said before it was stopped is."""
-    try:
-        return info.error is None or isinstance(info.failure, MessageAbortedError)
-    except RecordError:
-        return False
-
-
-def _answered(info: AssistantMessage, parts: Sequence[Part], model: Model) -> Iterable[ModelMessage]:
-    same = f"{info.provider_id}/{info.model_id}" == model.ref
-    apart: list[File] = []
-    for block in _blocks(parts, model, same, apart):
-        if block.content:
-            yield Assistant(content=tuple(block.content))
-        if block.results:
-            yield ToolResults(content=tuple(block.results))
-    if apart:
-        yield User(content=(Text(text=_ATTACHED), *apart))
-
-
-def _blocks(parts: Sequence[Part], model: Model, same: bool, apart: list[File]) -> list[Block]:
-    blocks = [Block([], [])]
+def _answer(info: AssistantMessage, parts: Sequence[Part], model: Model) -> Iterator[ModelMessage]:
+    """Yield the steps of an answer, each as what the model wrote and the results of its tool calls."""
+    same_model = f"{info.provider_id}/{info.model_id}" == model.ref
+    files: list[File] = []
+    content: list[Text | Reasoning | ToolUse] = []
+    results: list[ToolUseResult] = []
     for part in parts:
         match part:
             case StepStartPart():
-                blocks.append(Block([], []))
+                yield from _step(content, results)
+                content, results = [], []
             case TextPart(text=text) if text.strip():
-                blocks[-1].content.append(Text(text=clean(text), metadata=_whole(part.metadata) if same else None))
-            case ReasoningPart() if same and (part.text.strip() or part.metadata):
-                blocks[-1].content.append(Reasoning(text=clean(part.text), metadata=_whole(part.metadata)))
+                content.append(Text(text=clean(text), metadata=_clean_value(part.metadata) if same_model else None))
+            case ReasoningPart() if same_model and (part.text.strip() or part.metadata):
+                content.append(Reasoning(text=clean(part.text), metadata=_clean_value(part.metadata)))
             case ToolPart():
-                call, result = _tool(part, model, same, apart)
-                blocks[-1].content.append(call)
-                blocks[-1].results.append(result)
+                call_id = _NOT_IN_IDS.sub("_", part.call_id or part.id)[:40] or "call"
+                name = _NOT_IN_IDS.sub("_", part.tool) or "invalid"
+                name = (f"_{name}" if name[0] in "0123456789-" else name)[:64]
+                metadata = _clean_value(part.metadata) if same_model else None
+                output, failed = _tool_output(part, model, files)
+                content.append(ToolUse(id=call_id, name=name, input=_clean_value(part.state.input), metadata=metadata))
+                results.append(ToolUseResult(id=call_id, name=name, output=output, failed=failed, metadata=metadata))
             case _:
                 pass
-    return [_worth_sending(block) for block in blocks]
+    yield from _step(content, results)
+    if files:
+        yield User(content=(Text(text=_ATTACHED), *files))
 
 
-def _worth_sending(block: Block) -> Block:
-    """Thought that nothing said or done follows is refused by the providers that sign it."""
-    while block.content and isinstance(block.content[-1], Reasoning):
-        block.content.pop()
-    return block
+def _step(content: list[Text | Reasoning | ToolUse], results: list[ToolUseResult]) -> Iterator[Assistant | ToolResults]:
+    # The providers that sign reasoning reject it at the end of a message.
+    while content and isinstance(content[-1], Reasoning):
+        content.pop()
+    if content:
+        yield Assistant(content=tuple(content))
+    if results:
+        yield ToolResults(content=tuple(results))
 
 
-def _tool(part: ToolPart, model: Model, same: bool, apart: list[File]) -> tuple[ToolUse, ToolUseResult]:
-    identity, name = _identity(part), _tool_name(part.tool)
-    metadata = _whole(part.metadata) if same else None
-    call = ToolUse(id=identity, name=name, input=_whole(part.state.input), metadata=metadata)
-    output, failed = _outcome(part, model, apart)
-    return call, ToolUseResult(id=identity, name=name, output=output, failed=failed, metadata=metadata)
-
-
-def _identity(part: ToolPart) -> str:
-    """The id of a call, in the characters and the length that every provider takes."""
-    return _FOREIGN.sub("_", part.call_id or part.id)[:40] or "call"
-
-
-def _tool_name(name: str) -> str:
-    plain = _FOREIGN.sub("_", name)
-    return (plain if _FIRST.match(plain) else f"_{plain}")[:64] if plain else "invalid"
-
-
-def _whole(value: Any) -> Any:
-    """``value`` without half characters in any of its texts."""
-    match value:
-        case str():
-            return clean(value)
-        case list():
-            return [_whole(item) for item in cast("list[Any]", value)]
-        case dict():
-            return {clean(key): _whole(item) for key, item in cast("dict[str, Any]", value).items()}
-        case _:
-            return value
-
-
-def _outcome(part: ToolPart, model: Model, apart: list[File]) -> tuple[tuple[Text | File, ...], bool]:
+def _tool_output(part: ToolPart, model: Model, files: list[File]) -> tuple[tuple[Text | File, ...], bool]:
+    """Return what a tool call returned, and whether it failed. Files that have no place in a result are appended to
+    ``files``."""
     match part.state:
         case Completed() as state if state.time.compacted:
             return (Text(text=PRUNED),), False
         case Completed() as state:
-            files = _attachments(state, model, apart)
-            said = (Text(text=clean(state.output)),) if state.output.strip() or not files else ()
-            return (*said, *files), False
+            attachments = _attachments(state, model, files)
+            text = (Text(text=clean(state.output)),) if state.output.strip() or not attachments else ()
+            return (*text, *attachments), False
         case Failed(error=error):
             return (Text(text=clean(error).strip() or "Error"),), True
         case _:
             return (Text(text=INTERRUPTED),), True
 
 
-def _attachments(state: Completed, model: Model, apart: list[File]) -> list[Text | File]:
-    """Files that a tool gave; those that this wire has no place for in a result go into a message of their own."""
+def _attachments(state: Completed, model: Model, files: list[File]) -> list[Text | File]:
+    if not state.attachments:
+        return []
+    wire = model.wire_id.lower()
+    is_gemini_3 = model.npm == "@ai-sdk/google" and "gemini-3" in wire and "gemini-2" not in wire
+    takes_media = is_gemini_3 or model.npm in _MEDIA_IN_RESULTS
     kept: list[Text | File] = []
-    for document in state.attachments or ():
+    for document in state.attachments:
         mime, url = str(document.get("mime", "")), str(document.get("url", ""))
         if not url.startswith("data:") or "," not in url:
             continue
         file = _file(mime, url, document.get("filename"), model)
-        if isinstance(file, File) and _is_media(file.mime) and not _takes_media_in_results(model):
-            apart.append(replace(file, filename=None))
+        is_media = isinstance(file, File) and (file.mime.startswith("image/") or file.mime == "application/pdf")
+        if isinstance(file, File) and is_media and not takes_media:
+            files.append(replace(file, filename=None))
         else:
             kept.append(file)
     return kept
 
 
-def _file(mime: str, url: str, filename: object, model: Model) -> Text | File:
-    from .media import problem_with
+def _clean_value(value: Any) -> Any:
+    """Apply :func:`clean` to every text in a JSON value."""
+    match value:
+        case str():
+            return clean(value)
+        case list():
+            return [_clean_value(item) for item in cast("list[Any]", value)]
+        case dict():
+            return {clean(key): _clean_value(item) for key, item in cast("dict[str, Any]", value).items()}
+        case _:
+            return value
 
+
+def _with_unique_call_ids(turns: list[ModelMessage], used: set[str]) -> list[ModelMessage]:
+    """Rename the calls whose id was used before, by a fork or by a server that counts from one each time."""
+    for at, turn in enumerate(turns):
+        if not isinstance(turn, Assistant):
+            continue
+        calls = [piece for piece in turn.content if isinstance(piece, ToolUse)]
+        call_ids = {call.id for call in calls}
+        if call_ids & used or len(call_ids) < len(calls):
+            results = cast("ToolResults", turns[at + 1])
+            fresh: list[str] = []
+            for call in calls:
+                name, number = call.id, 1
+                while name in used or name in fresh:
+                    number += 1
+                    name = f"{call.id[:32]}_{number}"
+                fresh.append(name)
+            names = iter(fresh)
+            content = tuple(
+                replace(piece, id=next(names)) if isinstance(piece, ToolUse) else piece for piece in turn.content
+            )
+            renamed = (replace(result, id=name) for result, name in zip(results.content, fresh, strict=True))
+            turns[at : at + 2] = [replace(turn, content=content), replace(results, content=tuple(renamed))]
+            call_ids = set(fresh)
+        used |= call_ids
+    return turns
+
+
+# -- files -------------------------------------------------------------------------------------------------------------
+
+
+def _file(mime: str, url: str, filename: object, model: Model) -> Text | File:
     name = clean(filename) if isinstance(filename, str) and filename else None
     mime = clean(mime).partition(";")[0].strip().lower()
-    problem = problem_with(mime, url, model)
+    problem = file_problem(mime, url, model)
     if problem:
         return Text(text=f"[{name or mime or 'A file'} was left out: {problem}]")
     return File(mime=mime, url=url, filename=name)
 
 
-def _is_media(mime: str) -> bool:
-    return mime.startswith("image/") or mime == "application/pdf"
+def file_problem(mime: str, url: str, model: Model) -> str | None:
+    """Return why this file cannot be sent to this model; ``None`` if it can."""
+    family, wire = mime.partition("/")[0], model.wire_id.lower()
+    kind = "pdf" if mime == "application/pdf" else family if family in ("image", "audio", "video") else None
+    if kind is not None and kind not in model.capabilities.input:
+        return f"this model does not take {'a PDF' if kind == 'pdf' else kind} as input"
+    if kind == "image":
+        is_accepted = mime in _IMAGES or (mime in _GEMINI_IMAGES and "gemini" in wire)
+    else:  # of documents only text, but the adapter for Bedrock converts more
+        is_accepted = kind is not None or mime.startswith("text/") or model.npm == "@ai-sdk/amazon-bedrock"
+    if not is_accepted:
+        return "this model does not take files of its type"
+    if not url.startswith("data:"):
+        return None if url.isascii() and url.startswith(("http://", "https://")) else "it is not where it was"
+    limit = _MAX_CLAUDE_IMAGE_BYTES if kind == "image" and "claude" in wire else _MAX_FILE_BYTES
+    return _content_problem(mime, url, limit)
 
 
-def _takes_media_in_results(model: Model) -> bool:
-    wire = model.wire_id.lower()
-    gemini3 = model.npm == "@ai-sdk/google" and "gemini-3" in wire and "gemini-2" not in wire
-    return gemini3 or model.npm in _MEDIA_IN_RESULTS
-
-
-def _unique(turns: list[ModelMessage], used: set[str]) -> list[ModelMessage]:
-    """Rename the calls whose id was used before: a fork, or a server that counts from one each time."""
-    for at in range(len(turns)):
-        calls = _calls(turns[at])
-        names = {call.id for call in calls}
-        if names & used or len(names) < len(calls):
-            turns[at : at + 2] = _renamed(cast("Assistant", turns[at]), cast("ToolResults", turns[at + 1]), used)
-        used.update(call.id for call in _calls(turns[at]))
-    return turns
-
-
-def _renamed(turn: Assistant, answer: ToolResults, used: set[str]) -> list[ModelMessage]:
-    taken = set(used)
-    fresh: list[str] = []
-    for call in _calls(turn):
-        name, number = call.id, 1
-        while name in taken:
-            number += 1
-            name = f"{call.id[:32]}_{number}"
-        taken.add(name)
-        fresh.append(name)
-    names = iter(fresh)
-    content = tuple(replace(piece, id=next(names)) if isinstance(piece, ToolUse) else piece for piece in turn.content)
-    results = tuple(replace(result, id=name) for result, name in zip(answer.content, fresh, strict=True))
-    return [replace(turn, content=content), replace(answer, content=results)]
-
-
-def _calls(turn: ModelMessage) -> list[ToolUse]:
-    return [piece for piece in turn.content if isinstance(piece, ToolUse)] if isinstance(turn, Assistant) else []
+def _content_problem(mime: str, url: str, limit: int) -> str | None:
+    """Return what is wrong with the content of a data URL."""
+    head, _, data = url.partition(",")
+    if not data:
+        return "it is empty"
+    if not head.endswith(";base64"):
+        return "its content is not base64"
+    try:
+        content = binascii.a2b_base64(data, strict_mode=True)
+    except ValueError:
+        return "its content is damaged"
+    signatures = _SIGNATURES.get(mime)
+    if signatures and not content.startswith(signatures):
+        return f"it is not really {'image/jpeg' if mime == 'image/jpg' else mime}"
+    return f"it is larger than {limit // 1024 // 1024} MB" if len(content) > limit else None

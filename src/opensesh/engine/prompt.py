@@ -1,21 +1,20 @@
-"""From what a caller hands in to a stored prompt: the user message and its parts.
+"""Prompts: from what a caller passes to the user message that is stored, with its parts.
 
-Files are read here, as if the model had asked for them, so that it sees what the user saw. What is added that the
-user did not type is marked synthetic.
+Attached files are read here with the read tool, so that the model sees what it would have seen had it asked. Text that
+is added and that the user did not type is marked synthetic.
 """
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import os
-from typing import TYPE_CHECKING, Any, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict, Unpack, cast
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from .. import ids
-from ..config import mentions
+from ..config import mentions, system_paths
 from ..errors import OpenseshError, RecordError, UsageError
 from ..records import (
     EXTENSION_KEY,
@@ -30,24 +29,28 @@ from ..records import (
     read_part,
 )
 from ..storage.protocol import StoredMessage
-from .modes import reminders
-from .shell import is_by_user
-from .system_prompt import day
+from .cancellation import run_in_thread_uncancellable
+from .plan_mode import plan_file, plan_reminders
+from .prompts import format_day
+from .session_history import is_user_shell
+from .tool_context import NearbyInstructions, output_limits
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Mapping, Sequence
 
+    from ..config import Config
     from ..models.model import Model
     from ..project import ProjectLocation
     from ..records import FileSource, Part, Session
-    from .components import Runtime
+    from ..tools.filetimes import FileTimes
+    from ..tools.mcp.servers import McpServers
+    from ..tools.tool import Context, ToolOutput
+    from .model_choice import Agents, Models
+    from .plugin_hooks import PluginHooks
     from .session_history import History
 
-    Reader = Callable[[str, int | None, int | None], Awaitable[tuple[str, tuple[dict[str, Any], ...]]]]
-
-
-_NEEDED = {"text": "text", "file": "url", "agent": "name", "subtask": "prompt"}
-"""What each kind of part that a caller hands in must have."""
+_REQUIRED_FIELDS = {"text": "text", "file": "url", "agent": "name", "subtask": "prompt"}
+"""The types of part that a prompt may have, and the field that each needs."""
 
 
 class Prompt(Struct, frozen=True, kw_only=True):
@@ -64,11 +67,11 @@ class Prompt(Struct, frozen=True, kw_only=True):
     tools: dict[str, bool] | None = None
     message_id: str | None = None
     steering: bool = False
-    """It arrives while the model is at work."""
+    """It arrives while the model is working."""
 
 
 class PromptOptions(TypedDict, total=False):
-    """How a prompt of words is asked: the fields of :class:`Prompt` that are not the prompt itself, each by name."""
+    """The fields of :class:`Prompt` that can be passed by name beside the text of a prompt."""
 
     agent: str | None
     model: str | None
@@ -79,14 +82,14 @@ class PromptOptions(TypedDict, total=False):
     message_id: str | None
 
 
-def text_prompt(text: str, files: Sequence[str] = (), **more: Unpack[PromptOptions]) -> Prompt:
-    """A prompt of words, and files by path."""
+def text_prompt(text: str, files: Sequence[str] = (), **options: Unpack[PromptOptions]) -> Prompt:
+    """Return a prompt of a text and attached files, given by path."""
     attached = [file_part(path) for path in files]
-    return Prompt(parts=({"type": "text", "text": text}, *attached), **more)
+    return Prompt(parts=({"type": "text", "text": text}, *attached), **options)
 
 
 def file_part(path: str) -> Document:
-    """A file on this machine, as a part to hand in."""
+    """Return the part of a prompt that attaches a file or folder of this machine."""
     import mimetypes
     from urllib.request import pathname2url
 
@@ -100,52 +103,74 @@ def file_part(path: str) -> Document:
     return {"type": "file", "mime": mime, "filename": os.path.basename(path), "url": f"file://{pathname2url(path)}"}
 
 
-def mentioned_parts(text: str, runtime: Runtime, *, said: str | None = None) -> tuple[Document, ...]:
-    """``text`` and the files and agents it mentions with ``@``, as parts to hand in. ``said`` is what the user said of
-    it, if that is not all: what a program printed, or came through a pipe, has no file read."""
+def mentioned_parts(
+    text: str, location: ProjectLocation, agents: Agents, *, typed: str | None = None
+) -> tuple[Document, ...]:
+    """Return ``text`` and the files and agents that it mentions with ``@`` as parts of a prompt.
+
+    ``typed`` is what the user wrote, where ``text`` holds more: output of a program or standard input attaches no file.
+    """
     parts: list[Document] = [{"type": "text", "text": text}]
-    for name in mentions(text if said is None else said):
-        path = _mentioned_file(name, runtime.place)
-        if path is not None:
-            parts.append(file_part(path) | {"filename": name})
-        elif name in runtime.agents:
+    for name in mentions(text if typed is None else typed):
+        path = os.path.expanduser(name) if name.startswith("~/") else name
+        # Relative to the root of the project, as in OpenCode, or to the working directory.
+        candidates = (os.path.join(folder, path) for folder in (location.sandbox, location.directory))
+        existing = next(filter(os.path.exists, candidates), None)
+        if existing is not None:
+            parts.append(file_part(existing) | {"filename": name})
+        elif name in agents.by_name:
             parts.append({"type": "agent", "name": name})
     return tuple(parts)
 
 
-def _mentioned_file(name: str, place: ProjectLocation) -> str | None:
-    """The file that is meant: seen from the root of the project, as OpenCode has it, or from where the user is."""
-    path = os.path.expanduser(name) if name.startswith("~/") else name
-    candidates = (os.path.join(folder, path) for folder in (place.sandbox, place.directory))
-    return next((each for each in candidates if os.path.exists(each)), None)
-
-
 def validate_prompt_part(part: Document) -> Part:
-    """A part that a caller hands in; :class:`UsageError` for what no prompt is made of, or what lacks the one thing it
-    is about."""
+    """Return a part that a caller passed as a record. Raises :class:`~opensesh.errors.UsageError` if it is no valid
+    part of a prompt."""
     kind = str(part.get("type"))
-    if kind not in _NEEDED:
-        raise UsageError(f"a prompt is made of {', '.join(_NEEDED)} parts, not of {kind!r}")
-    if not isinstance(part.get(_NEEDED[kind]), str):
-        raise UsageError(f"a part of a prompt of type {kind} needs {_NEEDED[kind]!r}, as text")
+    if kind not in _REQUIRED_FIELDS:
+        raise UsageError(f"a prompt has parts of type {', '.join(_REQUIRED_FIELDS)}, not {kind!r}")
+    if not isinstance(part.get(_REQUIRED_FIELDS[kind]), str):
+        raise UsageError(f"a part of type {kind} needs the text {_REQUIRED_FIELDS[kind]!r}")
     try:
         return read_part({"id": "", "sessionID": "", "messageID": ""} | part)
     except RecordError as error:
-        raise UsageError(f"a part of a prompt of type {kind} cannot be read: {error.place}: {error.reason}") from None
+        raise UsageError(f"a part of type {kind} is not valid: {error.place}: {error.reason}") from None
 
 
-class PromptWriter:
-    """Writes the prompts of one session."""
+class PromptServices(NamedTuple):
+    """What the prompts of all sessions need."""
 
-    def __init__(self, runtime: Runtime, session: Session, history: History, read: Reader) -> None:
-        self._runtime = runtime
+    config: Config
+    location: ProjectLocation
+    agents: Agents
+    models: Models
+    hooks: PluginHooks
+    mcp: McpServers
+
+
+class PromptComposer:
+    """Makes the user messages of one session from prompts."""
+
+    def __init__(
+        self,
+        session: Session,
+        history: History,
+        files: FileTimes,
+        services: PromptServices,
+    ) -> None:
         self._session = session
         self._history = history
-        self._read = read
+        self._config = services.config
+        self._location = services.location
+        self._agents = services.agents
+        self._models = services.models
+        self._hooks = services.hooks
+        self._mcp = services.mcp
+        self._reader = _AttachmentContext(session.id, files, services.config, services.location)
 
     async def compose(self, prompt: Prompt) -> StoredMessage:
-        """The prompt as it is to be stored. What cannot be asked for raises what says so; nothing is written."""
-        agent = self._runtime.agent(prompt.agent)
+        """Return the message to store. Raises if the prompt is not valid; nothing is written."""
+        agent = self._agents.get(prompt.agent)
         model = self._model(prompt, agent.model)
         message_id = ids.ascending("msg", prompt.message_id)
         if prompt.message_id and any(message.info.get("id") == message_id for message in self._history):
@@ -165,99 +190,143 @@ class PromptWriter:
             variant=prompt.variant or (agent.variant if agent.variant in model.variants else None),
         )
         if not all(part.get("synthetic") for part in parts):
-            parts += [self._text(info.id, reminder) for reminder in self._reminders(info)]
+            parts += [self._synthetic(info.id, reminder) for reminder in self._reminders(info)]
         stored = info.document
-        if not is_by_user(StoredMessage(stored, parts)):
-            stored, parts = await self._runtime.hooks.prompt(stored, parts)
+        if not is_user_shell(StoredMessage(stored, parts)):
+            stored, parts = await self._hooks.prompt(stored, parts)
         return StoredMessage(stored, parts)
 
     def _model(self, prompt: Prompt, of_agent: ModelRef | None) -> Model:
         if prompt.model:
-            return self._runtime.find_model(prompt.model)
+            return self._models.named(prompt.model)
         if of_agent is not None:
-            return self._runtime.model_named(of_agent)
+            return self._models.of_reference(of_agent)
         last = self._history.last_user()
         if last is not None and last.info.get("model"):
-            return self._runtime.model_of(last.info)
-        return self._runtime.default_model()
+            return self._models.of_prompt(last.info)
+        return self._models.default()
 
-    async def _expand(self, part: Document, message_id: str, *, steering: bool) -> list[Document]:
-        given = replace(validate_prompt_part(part), session_id=self._session.id, message_id=message_id)
-        if isinstance(given, FilePart):
-            return await self._file(given)
-        named = replace(given, id=ids.ascending("prt", given.id))
-        if isinstance(named, AgentPart):
-            hint = f" Use the context above to write a prompt, and call the task tool with the subagent {named.name!r}."
-            return [named.document, self._text(message_id, hint)]
-        if steering and isinstance(named, TextPart) and not named.synthetic:
-            named = replace(named, metadata=(named.metadata or {}) | {EXTENSION_KEY: {"steering": True}})
-        return [named.document]
+    def _reminders(self, info: UserMessage) -> list[str]:
+        """Return what the model must know with this prompt. It is stored, so that later requests repeat it."""
+        last = self._history.last_assistant()
+        plan = plan_file(self._config, self._location, self._session)
+        reminders = plan_reminders(self._config, plan, info.agent, last.info.get("agent") if last else None)
+        today = format_day(info.time.created)
+        if today != format_day(self._session.time.created):  # the system prompt keeps the session's first day
+            reminders.append(f"<system-reminder>\nToday is {today}.\n</system-reminder>")
+        return reminders
 
-    def _text(self, message_id: str, text: str) -> Document:
-        """Words that the user did not type."""
+    async def _expand(self, document: Document, message_id: str, *, steering: bool) -> list[Document]:
+        part = replace(validate_prompt_part(document), session_id=self._session.id, message_id=message_id)
+        if isinstance(part, FilePart):
+            return await self._file(part)
+        part = replace(part, id=ids.ascending("prt", part.id))
+        if isinstance(part, AgentPart):
+            hint = f" Use the context above to write a prompt, and call the task tool with the subagent {part.name!r}."
+            return [part.document, self._synthetic(message_id, hint)]
+        if steering and isinstance(part, TextPart) and not part.synthetic:
+            part = replace(part, metadata=(part.metadata or {}) | {EXTENSION_KEY: {"steering": True}})
+        return [part.document]
+
+    def _synthetic(self, message_id: str, text: str) -> Document:
         return TextPart(
             id=ids.ascending("prt"), session_id=self._session.id, message_id=message_id, text=text, synthetic=True
         ).document
+
+    # -- attachments ---------------------------------------------------------------------------------------------------
 
     async def _file(self, part: FilePart) -> list[Document]:
         scheme = part.url.partition(":")[0].lower()
         if part.source is not None and part.source.type == "resource":
             return await self._resource(part, part.source)
         if scheme == "data" and part.mime == "text/plain":
-            called = self._called(part.message_id, {"filePath": part.filename or ""})
-            return [called, self._text(part.message_id, _decode_data_url(part.url)), _kept(part)]
+            call = self._read_call(part.message_id, {"filePath": part.filename or ""})
+            return [call, self._synthetic(part.message_id, _decode_data_url(part.url)), _with_id(part)]
         if scheme == "file":
-            return await self._local(part)
-        return [_kept(part)]
+            return await self._local_file(part)
+        return [_with_id(part)]
 
     async def _resource(self, part: FilePart, source: FileSource) -> list[Document]:
-        """A resource of an MCP server's, read as the user saw it."""
+        """Read a resource of an MCP server."""
         server, uri = source.client_name or "", source.uri or ""
-        said = self._text(part.message_id, f"Reading the MCP resource {part.filename or uri} ({uri})")
+        call = self._synthetic(part.message_id, f"Reading the MCP resource {part.filename or uri} ({uri})")
         try:
-            found = await self._runtime.mcp.read(server, uri)
+            contents = await self._mcp.read(server, uri)
         except OpenseshError as error:
-            return [said, self._text(part.message_id, f"Reading the MCP resource {uri} failed: {error.message}")]
-        shown = [each.text if each.text is not None else f"[Binary content: {each.mime}]" for each in found]
-        return [said, *(self._text(part.message_id, text) for text in shown), _kept(part)]
+            return [call, self._synthetic(part.message_id, f"Reading the MCP resource {uri} failed: {error.message}")]
+        texts = [
+            content.text if content.text is not None else f"[Binary content: {content.mime}]" for content in contents
+        ]
+        return [call, *(self._synthetic(part.message_id, text) for text in texts), _with_id(part)]
 
-    async def _local(self, part: FilePart) -> list[Document]:
-        path, query = _split(part.url)
+    async def _local_file(self, part: FilePart) -> list[Document]:
+        path, query = _split_file_url(part.url)
         part = replace(part, mime="application/x-directory" if os.path.isdir(path) else part.mime or "text/plain")
         if part.mime not in ("text/plain", "application/x-directory"):
-            called = self._called(part.message_id, {"filePath": path})
+            call = self._read_call(part.message_id, {"filePath": path})
             try:
-                content = await asyncio.to_thread(_read_bytes, path)
+                content = await run_in_thread_uncancellable(_read_bytes, path)
             except OSError as error:
-                return [called, self._text(part.message_id, f"Reading {path} failed: {error.strerror}")]
+                return [call, self._synthetic(part.message_id, f"Reading {path} failed: {error.strerror}")]
             data = f"data:{part.mime};base64,{base64.b64encode(content).decode()}"
-            return [called, _kept(replace(part, url=data))]
-        offset, limit = _lines(query)
-        asked = {"filePath": path, "offset": offset, "limit": limit}
-        called = self._called(part.message_id, {key: value for key, value in asked.items() if value is not None})
+            return [call, _with_id(replace(part, url=data))]
+        offset, limit = _line_range(query)
+        given = {"filePath": path, "offset": offset, "limit": limit}
+        arguments = {name: value for name, value in given.items() if value is not None}
+        call = self._read_call(part.message_id, arguments)
         try:
-            output, attachments = await self._read(path, offset, limit)
+            output = await self._reader.read(arguments)
         except OpenseshError as error:
-            return [called, self._text(part.message_id, f"Reading {path} failed: {error.message}")]
-        kept = [_kept(replace(part, id="", mime=each["mime"], url=each["url"], source=None)) for each in attachments]
-        return [called, self._text(part.message_id, output), *(kept or [_kept(part)])]
+            return [call, self._synthetic(part.message_id, f"Reading {path} failed: {error.message}")]
+        attached = [
+            _with_id(replace(part, id="", mime=file["mime"], url=file["url"], source=None))
+            for file in output.attachments
+        ]
+        return [call, self._synthetic(part.message_id, output.output), *(attached or [_with_id(part)])]
 
-    def _called(self, message_id: str, given: Document) -> Document:
-        shown = dumps_compact(given).decode()
-        return self._text(message_id, f"Called the Read tool with the following input: {shown}")
-
-    def _reminders(self, info: UserMessage) -> list[str]:
-        """What the model must know of this prompt; stored with it, so that what was sent once stays as it was sent."""
-        found: list[str] = []
-        last = self._history.last_assistant()
-        found += reminders(self._runtime, self._session, info.agent, last.info.get("agent") if last else None)
-        today = day(info.time.created)
-        if today != day(self._session.time.created):  # the system prompt keeps the session's first day
-            found.append(f"<system-reminder>\nToday is {today}.\n</system-reminder>")
-        return found
+    def _read_call(self, message_id: str, arguments: Document) -> Document:
+        shown = dumps_compact(arguments).decode()
+        return self._synthetic(message_id, f"Called the Read tool with the following input: {shown}")
 
 
-def _kept(part: FilePart) -> Document:
+class _AttachmentContext:
+    """The context in which the read tool reads attachments: the user attached them, so everything is allowed."""
+
+    def __init__(self, session_id: str, files: FileTimes, config: Config, location: ProjectLocation) -> None:
+        self.session_id = session_id
+        self.message_id = self.call_id = ""
+        self.agent = ""
+        self.directory = location.directory
+        self.worktree = location.sandbox
+        self.files = files
+        self.outputs = output_limits(config)
+        self._config = config
+        self.instructions: NearbyInstructions | None = None
+
+    async def read(self, arguments: Document) -> ToolOutput:
+        """Read a file with the read tool."""
+        from ..tools.read import ReadTool
+
+        if self.instructions is None:
+            known = await run_in_thread_uncancellable(system_paths, self._config)
+            self.instructions = NearbyInstructions(self._config, set(known))
+        return await ReadTool().run(arguments, cast("Context", self))
+
+    async def ask(
+        self,
+        permission: str,
+        patterns: Sequence[str],
+        *,
+        always: Sequence[str] = (),
+        metadata: Mapping[str, Any] | None = None,
+    ) -> None:
+        pass
+
+    async def progress(self, *, title: str | None = None, metadata: Mapping[str, Any] | None = None) -> None:
+        pass
+
+
+def _with_id(part: FilePart) -> Document:
     return replace(part, id=ids.ascending("prt", part.id)).document
 
 
@@ -272,18 +341,18 @@ def _decode_data_url(url: str) -> str:
     return content.decode(errors="replace")
 
 
-def _split(url: str) -> tuple[str, str]:
-    """The path of a file URL, and what is asked of the file."""
+def _split_file_url(url: str) -> tuple[str, str]:
+    """Return the path and the query of a file URL."""
     from urllib.parse import urlsplit
     from urllib.request import url2pathname
 
     try:
         split = urlsplit(url)
     except ValueError as error:
-        raise UsageError(f"{url!r} is not the address of a file: {error}") from None
+        raise UsageError(f"{url!r} is not a valid file URL: {error}") from None
     path = url2pathname(split.path)
     if "\0" in path:
-        raise UsageError(f"{url!r} is not the address of a file: no path holds a NUL character")
+        raise UsageError(f"{url!r} is not a valid file URL: a path cannot contain a NUL character")
     return path, split.query
 
 
@@ -292,12 +361,12 @@ def _read_bytes(path: str) -> bytes:
         return file.read()
 
 
-def _lines(query: str) -> tuple[int | None, int | None]:
-    """The lines a file URL asks for, as offset and limit."""
+def _line_range(query: str) -> tuple[int | None, int | None]:
+    """Return the lines that the query of a file URL asks for, as offset and limit."""
     from urllib.parse import parse_qs
 
-    given = parse_qs(query)
-    start, end = (int(value) if (value := given.get(name, [""])[0]).isdecimal() else None for name in ("start", "end"))
+    fields = parse_qs(query)
+    start, end = (int(value) if (value := fields.get(name, [""])[0]).isdecimal() else None for name in ("start", "end"))
     if start is None:
         return None, None
     offset = max(start, 1)

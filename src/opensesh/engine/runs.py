@@ -1,4 +1,4 @@
-"""The sessions at work in this process, one run each: who may run a session, and how a run begins and ends."""
+"""The sessions that this process runs: who may run a session, how a run begins and how it ends."""
 
 from __future__ import annotations
 
@@ -8,158 +8,236 @@ import os
 import socket
 import time
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 from weakref import WeakValueDictionary
 
+from .. import events
 from ..errors import BusyError, UsageError
 from ..records import as_object
 from ..storage.leases import HEARTBEAT_MS, leases_of
 from ..tools.filetimes import FileLocks, FileTimes
-from .budget import accounting
+from .cancellation import run_in_thread_uncancellable
+from .context_window import visible
 from .loop import Loop, Outcome
-from .prompt import PromptWriter
-from .reading import read_for_prompt
 from .recovery import recover
 from .session_history import History
-from .titles import give_title, wants_title
-from .window import visible
+from .titles import needs_title
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Generator
 
+    from ..records import Document, Session
     from ..storage.protocol import Lease, StoredMessage
     from ..workspace import Reverts
-    from .components import Runtime
+    from .budget import Budgets
+    from .components import Settings
+    from .prompt import PromptComposer
+    from .session_writer import SessionWriter
+    from .titles import TitleWriter
 
 log = logging.getLogger("opensesh.engine")
-_PATIENCE = 5.0
-"""Seconds to wait for what will be over in an instant, or never: a title under way, the lease of a dead runner."""
+
+
+class Statuses:
+    """Whether each session is idle, busy, or waiting to retry; known in this process and published."""
+
+    def __init__(self, publish: events.Publish) -> None:
+        self._publish = publish
+        self._known: dict[str, Document] = {}
+
+    def all(self) -> dict[str, Document]:
+        """Return the status of every session that is not idle."""
+        return dict(self._known)
+
+    def set(self, session_id: str, status: Document) -> None:
+        """Set and publish a session's status. Idle sessions are forgotten."""
+        is_idle = status["type"] == "idle"
+        if is_idle:
+            self._known.pop(session_id, None)
+        else:
+            self._known[session_id] = status
+        self._publish(events.SessionStatus(session_id=session_id, status=status))
+        if is_idle:
+            self._publish(events.SessionIdle(session_id=session_id))
+
+
+class Status:
+    """Sets the status of one session."""
+
+    def __init__(self, statuses: Statuses, session_id: str) -> None:
+        self._statuses = statuses
+        self._session_id = session_id
+
+    def set_busy(self) -> None:
+        """The session is running."""
+        self._statuses.set(self._session_id, {"type": "busy"})
+
+    def set_retry(self, attempt: int, message: str, next_ms: int) -> None:
+        """The session waits to retry a model call at the time ``next_ms``."""
+        status = {"type": "retry", "attempt": attempt, "message": message, "next": next_ms}
+        self._statuses.set(self._session_id, status)
 
 
 class Run:
-    """A session at work in this process."""
+    """A session that this process runs."""
 
-    def __init__(self, loop: Loop, lease: Lease, writer: PromptWriter) -> None:
+    def __init__(self, loop: Loop, lease: Lease, composer: PromptComposer) -> None:
         self.loop = loop
         self.lease = lease
-        self.writer = writer
+        self.composer = composer
         self.task: asyncio.Task[None] | None = None
         self.outcome: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
-        self.first: Callable[[], Awaitable[Outcome]] = loop.run
-        """What the run begins with."""
-        self._begun = self._stopped = False
+        self._has_begun = self._is_stopped = False
 
     @property
     def session_id(self) -> str:
-        """Whose run it is."""
+        """The id of its session."""
         return self.loop.session.id
 
     def abort(self) -> None:
-        """Stop it. Once is enough: another time would cut off what brings it to an end."""
-        if not self._stopped and self.task is not None:
-            self._stopped = True
-            if self._begun:
+        """Stop it. Only the first call has an effect: another would cancel the work that ends the run."""
+        if not self._is_stopped and self.task is not None:
+            self._is_stopped = True
+            if self._has_begun:
                 self.task.cancel()
 
-    async def drive(self) -> Outcome:
-        """Run until no prompt is left; those too that come while a run is being brought to an end."""
-        self._begun = True
-        if self._stopped and self.task is not None:
-            self.task.cancel()  # only now: a task that is cancelled before it begins has nobody to say so
-        outcome = await self.first()
-        while self.loop.has_mail:
-            if self._stopped and self.task is not None:
-                self._stopped = False
+    async def drive(self, first: Callable[[], Awaitable[Outcome]]) -> Outcome:
+        """Run ``first``, then until no prompt is left, including those that arrive while a run is being ended."""
+        self._has_begun = True
+        if self._is_stopped and self.task is not None:
+            self.task.cancel()  # only now: a task that is cancelled before it begins cannot record it
+        outcome = await first()
+        while self.loop.has_pending_prompts:
+            if self._is_stopped and self.task is not None:
+                self._is_stopped = False
                 self.task.uncancel()
             outcome = await self.loop.run()
         return outcome
 
 
-class Runs:
-    """The runs of one engine. A session is opened by one caller at a time, who holds :meth:`session_lock` it."""
+class RunServices(NamedTuple):
+    """What all runs need."""
 
-    def __init__(self, runtime: Runtime, group: asyncio.TaskGroup) -> None:
-        """They work in tasks of ``group``."""
-        self._runtime = runtime
+    writer: SessionWriter
+    reverts: Reverts
+    statuses: Statuses
+    titles: TitleWriter
+    budgets: Budgets
+    settings: Settings
+
+
+class Runs:
+    """The runs of one engine. A session is opened by one caller at a time, who holds :meth:`session_lock`."""
+
+    def __init__(
+        self,
+        group: asyncio.TaskGroup,
+        services: RunServices,
+        new_loop: Callable[[Session, History, FileTimes], tuple[Loop, PromptComposer]],
+        *,
+        check_file_times: bool,
+    ) -> None:
+        """The runs are tasks of ``group``, of which this also starts the one that keeps their leases alive."""
         self._group = group
-        self._leases = leases_of(runtime.sessions.store)
+        self._writer = services.writer
+        self._reverts = services.reverts
+        self._statuses = services.statuses
+        self._titles = services.titles
+        self._budgets = services.budgets
+        self._settings = services.settings
+        self._check_file_times = check_file_times
+        self._new_loop = new_loop
+        self._leases = leases_of(services.writer.sessions.store)
         self._runs: dict[str, Run] = {}
-        self._opening: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._files: dict[str, FileTimes] = {}
         self._file_locks = FileLocks()
-        self._titles: set[asyncio.Task[None]] = set()
-        self._heart: asyncio.Task[None] | None = None
-        self._closing = False
+        self._title_tasks: set[asyncio.Task[None]] = set()
+        self._heartbeat_task = group.create_task(self._heartbeat())
+        self._is_closing = False
 
-    def begin(self) -> None:
-        """Keep the leases of sessions alive from now on."""
-        self._heart = self._group.create_task(self._beat())
-
-    async def end(self, *, patiently: bool) -> None:
-        """Abort what runs, and take nothing more. A title under way is waited for a while, if that is wanted."""
-        self._closing = True
+    async def close(self, *, wait_for_titles: bool) -> None:
+        """Abort all runs, and accept no more."""
+        self._is_closing = True
         for run in list(self._runs.values()):
             run.abort()
         try:
-            if self._titles and patiently:
-                await asyncio.wait(self._titles, timeout=_PATIENCE)
+            if self._title_tasks and wait_for_titles:
+                await asyncio.wait(self._title_tasks, timeout=self._settings.title_timeout_seconds)
         finally:
-            for task in (*self._titles, *([self._heart] if self._heart is not None else [])):
+            for task in (*self._title_tasks, self._heartbeat_task):
                 task.cancel()
 
     def session_lock(self, session_id: str) -> asyncio.Lock:
-        """What keeps two from opening a session at the same time."""
-        return self._opening.setdefault(session_id, asyncio.Lock())
+        """Return the lock that keeps two callers from opening a session at the same time."""
+        return self._locks.setdefault(session_id, asyncio.Lock())
 
     def get(self, session_id: str) -> Run | None:
-        """The run of a session, if it is at work."""
+        """Return the run of a session, if it is running."""
         return self._runs.get(session_id)
 
+    def __len__(self) -> int:
+        return len(self._runs)
+
     async def open(self, session_id: str) -> Run:
-        """The run of a session that is at work; or become its runner: take its lease, and bring to an end what a dead
-        runner left."""
+        """Return the run of a session; if there is none, take its lease and recover what a dead runner left. Must not
+        be cancelled, which would leave the lease behind."""
         if session_id in self._runs:
             return self._runs[session_id]
-        if self._closing:
+        if self._is_closing:
             raise UsageError("this engine is closed")
-        if self._heart is None:
-            raise UsageError("this engine is not open yet; write: async with opensesh.open(...) as engine")
-        session = await self._runtime.session(session_id)
-        await asyncio.to_thread(self._runtime.sessions.ensure_writable, session_id)
-        lease = await asyncio.to_thread(self._acquire, session_id)
+        session, lease, messages = await run_in_thread_uncancellable(self._acquire, session_id)
+        history = History(messages)
+        loop, composer = self._new_loop(session, history, self.files(session_id))
+        return Run(loop, lease, composer)
+
+    def _acquire(self, session_id: str) -> tuple[Session, Lease, list[StoredMessage]]:
+        sessions = self._writer.sessions
+        session = sessions.get(session_id)
+        sessions.ensure_writable(session_id)
+        lease = self._acquire_lease(session_id)
         try:
-            messages = await asyncio.to_thread(self._load, session_id)
+            self._reverts.recover(session_id)
+            return session, lease, visible(recover(sessions, self._reverts.remaining(session_id)))
         except BaseException:
             lease.release()
             raise
-        history, files = History(messages), self.files(session_id)
-        writer = PromptWriter(self._runtime, session, history, read_for_prompt(self._runtime, session_id, files))
-        return Run(Loop(self._runtime, session, history, files), lease, writer)
 
-    async def settle(self, run: Run) -> None:
-        """Make a revert final, if one stands, before anything is added behind it. Only now: a prompt that was refused
-        must not cost what could still be brought back."""
+    def _acquire_lease(self, session_id: str) -> Lease:
+        # When a runner is killed while it starts a command, the command holds the lease too for an instant, until it
+        # has become a program of its own.
+        deadline = time.monotonic() + self._settings.lease_timeout_seconds
+        while True:
+            try:
+                return self._leases.acquire(session_id, self._settings.owner)
+            except BusyError as busy:
+                if time.monotonic() > deadline or not _is_dead(busy):
+                    raise
+                time.sleep(0.05)
+
+    async def commit_revert(self, run: Run) -> None:
+        """Make a revert of the session final before anything is added after it. Only when a prompt is valid: one that
+        is refused must not cost what could still be restored."""
         if run.task is None:
-            reverts = self._reverts()
-            await asyncio.to_thread(reverts.cleanup, run.session_id)
+            await run_in_thread_uncancellable(self._reverts.cleanup, run.session_id)
 
     async def join(self, run: Run, message: StoredMessage) -> asyncio.Future[Outcome]:
-        """Hand a stored prompt to the run; to a new one if that ended while the prompt was being stored."""
+        """Add a stored prompt to the run; to a new one if it ended while the prompt was being stored."""
         if run.task is not None and self._runs.get(run.session_id) is not run:
             run = await self.open(run.session_id)
         else:
-            run.loop.queue(message)
+            run.loop.enqueue(message)
         if run.task is None:
             self.start(run)
         return run.outcome
 
-    def start(self, run: Run) -> None:
-        """Set a run to work."""
-        if self._closing:
+    def start(self, run: Run, first: Callable[[], Awaitable[Outcome]] | None = None) -> None:
+        """Start a run, with ``first`` before its prompts are answered."""
+        if self._is_closing:
             run.lease.release()
-            raise UsageError("this engine is closed; the prompt is stored, and resume() will find it")
+            raise UsageError("this engine is closed; the prompt is stored, and resume() will continue it")
         self._runs[run.session_id] = run
-        run.task = self._group.create_task(self._drive(run))
+        run.task = self._group.create_task(self._drive(run, first or run.loop.run))
         run.task.add_done_callback(lambda _: self._end(run, Outcome("aborted")))
 
     def abort(self, session_id: str) -> bool:
@@ -170,50 +248,25 @@ class Runs:
         return run is not None
 
     def files(self, session_id: str) -> FileTimes:
-        """What a session has read and written, for as long as the engine lives."""
+        """Return the files that a session has read and written while the engine is open."""
         if session_id not in self._files:
-            required = not self._runtime.config.flags.disable_filetime_check
-            self._files[session_id] = FileTimes(locks=self._file_locks, required=required)
+            self._files[session_id] = FileTimes(locks=self._file_locks, required=self._check_file_times)
         return self._files[session_id]
 
-    # -- inside --------------------------------------------------------------------------------------------------------
-
-    def _acquire(self, session_id: str) -> Lease:
-        """The lease. That of a runner which was killed while it started a command is held by the command, too, for the
-        instant until that is a program of its own."""
-        deadline = time.monotonic() + _PATIENCE
-        while True:
-            try:
-                return self._leases.acquire(session_id, self._runtime.settings.owner)
-            except BusyError as busy:
-                if time.monotonic() > deadline or not _is_gone(busy):
-                    raise
-                time.sleep(0.05)
-
-    def _reverts(self) -> Reverts:
-        from ..workspace import Reverts
-
-        return Reverts(self._runtime.sessions, self._runtime.snapshots)
-
-    def _load(self, session_id: str) -> list[StoredMessage]:
-        reverts = self._reverts()
-        reverts.recover(session_id)
-        return visible(recover(self._runtime.sessions, reverts.remaining(session_id)))
-
-    async def _drive(self, run: Run) -> None:
+    async def _drive(self, run: Run, first: Callable[[], Awaitable[Outcome]]) -> None:
         try:
-            with accounting(self._runtime, run.session_id):
-                self._begin_title(run)
-                outcome = await run.drive()
-            # Nothing may come between the end of the loop and this: a prompt that did would have nobody to take it in.
+            with self._budgets.run(run.session_id):
+                self._start_title(run)
+                outcome = await run.drive(first)
+            # Nothing may be awaited between the end of the loop and this, or a prompt that arrives then would be lost.
             self._end(run, outcome)
         except Exception:
-            # Every other session runs in the same group, and must not end because this one did.
-            log.exception("the run of %s broke off", run.session_id)
+            # The other sessions run in the same group, and must not end because this one did.
+            log.exception("the run of %s failed", run.session_id)
             self._end(run, Outcome("failed"))
 
     def _end(self, run: Run, outcome: Outcome) -> None:
-        """A run is over: free the session, and then tell. Done once, however it ended."""
+        """Release the session, then publish its end. Done once, however the run ended."""
         if run.outcome.done():
             return
         if self._runs.get(run.session_id) is run:
@@ -221,27 +274,27 @@ class Runs:
         try:
             run.lease.release()
         except OSError as error:
-            log.warning("the lease of %s could not be wiped: %s", run.session_id, error)
-        self._runtime.statuses.of(run.session_id).idle()
+            log.warning("the lease of %s could not be cleared: %s", run.session_id, error)
+        self._statuses.set(run.session_id, {"type": "idle"})
         run.outcome.set_result(outcome)
 
-    def _begin_title(self, run: Run) -> None:
-        run.loop.has_work()
+    def _start_title(self, run: Run) -> None:
+        run.loop.drain_inbox()
         prompt = run.loop.history.last_user()
-        if prompt is not None and wants_title(run.loop.session, run.loop.history):
-            task = self._group.create_task(give_title(self._runtime, run.loop.session, prompt))
-            self._titles.add(task)
-            task.add_done_callback(self._titles.discard)
+        if prompt is not None and needs_title(run.loop.session, run.loop.history):
+            task = self._group.create_task(self._titles.write(run.loop.session, prompt))
+            self._title_tasks.add(task)
+            task.add_done_callback(self._title_tasks.discard)
 
-    async def _beat(self) -> None:
+    async def _heartbeat(self) -> None:
         while True:
             await asyncio.sleep(HEARTBEAT_MS / 1000)
             for run in list(self._runs.values()):
-                await asyncio.to_thread(run.lease.heartbeat)
+                await run_in_thread_uncancellable(run.lease.heartbeat)
 
 
-def _is_gone(busy: BusyError) -> bool:
-    """Whether the one who is said to run a session is dead."""
+def _is_dead(busy: BusyError) -> bool:
+    """Whether the process that holds a lease of this host has ended."""
     holder = as_object(busy.data.get("holder")) or {}
     if os.name == "nt" or holder.get("host") != socket.gethostname():
         return False
@@ -256,7 +309,7 @@ def _is_gone(busy: BusyError) -> bool:
 
 @contextmanager
 def releasing_on_error(run: Run) -> Generator[None]:
-    """Let go of a session that was opened for something that fails."""
+    """Release the lease of a run that was opened but not started if the body raises."""
     try:
         yield
     except BaseException:

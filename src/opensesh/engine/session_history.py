@@ -1,26 +1,36 @@
-"""A session's visible messages in memory, while it runs.
+"""A session's visible messages in memory while it runs, and the parts that a provider rejects.
 
-Read once when a run begins, then kept up to date by the run itself, so that the cost of a step does not grow with the
-length of the history.
+The messages are read once when a run begins and then kept up to date by the run, so that the cost of a step does not
+grow with the history.
+
+When a provider rejects a request because of one part of its history, :func:`rejected_part_ids` finds the part, and the
+call is repeated without it. The answer records what was masked, so that no later run has to find out again.
 """
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
-from .masking import noted
+from ..errors import AuthFailedError, ContextExceededError, ModelError
+from ..models.request import Assistant, ToolResults
+from ..records import EXTENSION_KEY, as_list, as_object
 from .projection import Projection
-from .shell import is_by_user
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from ..models.model import Model
     from ..models.request import ModelMessage
+    from ..records import Document
     from ..storage.protocol import StoredMessage
 
-_GOES_ON = (None, "tool-calls", "unknown")
-"""Ways in which an answer ends that is not the last word."""
+USER_SHELL_PROMPT = "The following tool was executed by the user"
+"""The text in place of a prompt, where the user ran a shell command."""
+_UNFINISHED = (None, "tool-calls", "unknown")
+"""Finish reasons of answers that need another step."""
+_MEDIA = r"(?i)image|picture|pdf|document|media|file|base64|mime"
+_REASONING = r"(?i)thinking|reasoning|signature|encrypted"
 
 
 class History:
@@ -29,7 +39,7 @@ class History:
     def __init__(self, messages: Iterable[StoredMessage]) -> None:
         self._messages: list[StoredMessage] = []
         self._projection: Projection | None = None
-        self._instead: tuple[Projection, Sequence[StoredMessage]] | None = None
+        self._replaced: tuple[Projection, Sequence[StoredMessage]] | None = None
         self._masked: dict[str, set[str]] = {}
         self._prompt: StoredMessage | None = None
         self._answers: list[StoredMessage] = []
@@ -44,8 +54,8 @@ class History:
 
     @property
     def masked(self) -> frozenset[str]:
-        """The parts that are not sent because the provider that was last asked refused them."""
-        return frozenset(self._masked_for(self._projection.model) if self._projection else ())
+        """Ids of the parts that are not sent because the provider of the last request rejected them."""
+        return frozenset(self._masked.get(self._projection.model.provider_id, ()) if self._projection else ())
 
     def add(self, message: StoredMessage) -> None:
         """Append a message that is complete."""
@@ -55,7 +65,7 @@ class History:
             self._projection.add(message)
 
     def reset(self, messages: Iterable[StoredMessage]) -> None:
-        """Begin anew with another view of the session."""
+        """Replace all messages."""
         self._messages[:] = messages
         self._projection = None
         self._prompt = self._last_answer = None
@@ -64,63 +74,136 @@ class History:
             self._note(message)
 
     def _note(self, message: StoredMessage) -> None:
-        match message.info.get("role"):
-            case "user":
-                self._prompt, self._answers = message, []
-            case "assistant":
-                self._last_answer = message
-                self._mask(noted(message.info), str(message.info.get("providerID")))
-                # Before 0.15.14 an answer did not say what it answers: what came before it.
-                if self._prompt and message.info.get("parentID") in (None, self._prompt.info["id"]):
-                    self._answers.append(message)
-            case _:
-                pass
+        if message.info.get("role") == "user":
+            self._prompt, self._answers = message, []
+        elif message.info.get("role") == "assistant":
+            self._last_answer = message
+            self._masked.setdefault(str(message.info.get("providerID")), set()).update(masked_part_ids(message.info))
+            # Before OpenCode 0.15.14 an answer had no parentID; it answers the prompt before it.
+            if self._prompt and message.info.get("parentID") in (None, self._prompt.info["id"]):
+                self._answers.append(message)
 
     def last_user(self) -> StoredMessage | None:
-        """The newest prompt."""
+        """Return the newest prompt."""
         return self._prompt
 
     def last_assistant(self) -> StoredMessage | None:
-        """The newest answer."""
+        """Return the newest answer."""
         return self._last_answer
 
     @property
     def answers(self) -> Sequence[StoredMessage]:
-        """The answers to the newest prompt, by what they say they answer; never by comparing identifiers."""
+        """The answers to the newest prompt, by their ``parentID``; never by comparing ids."""
         return self._answers
 
     @property
     def is_answered(self) -> bool:
-        """Whether the newest prompt has had its outcome: an answer that is the last word, or an error."""
-        if self._prompt is not None and is_by_user(self._prompt):
+        """Whether the newest prompt has its outcome: an answer that needs no further step, or an error."""
+        if self._prompt is not None and is_user_shell(self._prompt):
             return True
         last = self._answers[-1].info if self._answers else {}
-        return "error" in last or last.get("finish") not in _GOES_ON
+        return "error" in last or last.get("finish") not in _UNFINISHED
 
-    def turns(self, model: Model, instead: Sequence[StoredMessage] | None = None) -> tuple[ModelMessage, ...]:
-        """The conversation as ``model`` sees it; that of other messages, if it gets others to see for once."""
-        self._instead = None
-        if instead is not None:
-            self._instead = Projection(model, instead, self._masked_for(model)), instead
-            return self._instead[0].turns()
+    @property
+    def has_unanswered_prompt(self) -> bool:
+        """Whether there is a prompt, and it is not answered."""
+        return self._prompt is not None and not self.is_answered
+
+    def turns(self, model: Model, replacement: Sequence[StoredMessage] | None = None) -> tuple[ModelMessage, ...]:
+        """Return the conversation as ``model`` sees it, or that of ``replacement`` messages for this one request."""
+        self._replaced = None
+        masked = self._masked.get(model.provider_id, set[str]())
+        if replacement is not None:
+            self._replaced = Projection(model, replacement, masked), replacement
+            return self._replaced[0].turns()
         if self._projection is None or self._projection.model.ref != model.ref:
-            self._projection = Projection(model, self._messages, self._masked_for(model))
+            self._projection = Projection(model, self._messages, masked)
         return self._projection.turns()
 
     def origins(self) -> list[tuple[ModelMessage, StoredMessage]]:
-        """The turns that were last sent, each with the message it comes from."""
-        sent, shown = self._instead or (self._projection, self._messages)
+        """Return what was sent last, each message with the stored one it comes from."""
+        projection, shown = self._replaced or (self._projection, self._messages)
         messages = {str(message.info.get("id")): message for message in shown}
-        return [(turn, messages[name]) for turn, name in (sent.origins() if sent else ())]
+        return [(turn, messages[name]) for turn, name in (projection.origins() if projection else ())]
 
-    def mask(self, parts: Iterable[str], provider_id: str) -> None:
+    def mask(self, part_ids: Iterable[str], provider_id: str) -> None:
         """Leave these parts out of what is sent to this provider from now on."""
-        self._mask(parts, provider_id)
+        self._masked.setdefault(provider_id, set()).update(part_ids)
         self._projection = None
 
-    def _mask(self, parts: Iterable[str], provider_id: str) -> None:
-        for part in parts:
-            self._masked.setdefault(provider_id, set()).add(part)
 
-    def _masked_for(self, model: Model) -> set[str]:
-        return self._masked.get(model.provider_id, set())
+def is_user_shell(prompt: StoredMessage) -> bool:
+    """Whether a prompt only stands for a shell command that the user ran, so that there is nothing to answer."""
+    return [part.get("text") for part in prompt.parts] == [USER_SHELL_PROMPT]
+
+
+def record_masked(info: Document, part_ids: list[str]) -> None:
+    """Write into an answer's record that it was requested without these parts."""
+    info[EXTENSION_KEY] = {"masked": [*masked_part_ids(info), *part_ids]}
+
+
+def masked_part_ids(info: Document) -> list[str]:
+    """Return the ids of the parts that an answer was requested without."""
+    extension = as_object(info.get(EXTENSION_KEY)) or {}
+    return [str(part_id) for part_id in as_list(extension.get("masked")) or ()]
+
+
+def rejected_part_ids(error: BaseException, history: History) -> list[str]:
+    """Return the ids of the parts to mask before a retry; none if the error is not about the history."""
+    if not isinstance(error, ModelError) or error.status != 400:
+        return []
+    if isinstance(error, (AuthFailedError, ContextExceededError)):
+        return []
+    text = f"{error.message} {error.body or ''}"
+    reported = _messages_at_reported_index(text, history)
+    if re.search(_REASONING, text):
+        part_ids = _part_ids(reported, "reasoning") or _part_ids(list(history), "reasoning")
+    elif re.search(_MEDIA, text):
+        part_ids = _media_part_ids(reported) or _media_part_ids(list(history))
+    elif history.last_user() in reported:
+        part_ids = []  # without the prompt there is nothing to ask
+    else:
+        part_ids = [str(part.get("id")) for message in reported for part in message.parts]
+    return [part_id for part_id in dict.fromkeys(part_ids) if part_id not in history.masked]
+
+
+def _messages_at_reported_index(text: str, history: History) -> list[StoredMessage]:
+    """Return the messages at the index that an error names, counted as that provider does."""
+    match = re.search(r"(messages\.|messages\[|contents\[)(\d+)", text)
+    if match is None:
+        return []
+    origins = history.origins()
+    turns = [turn for turn, _ in origins]
+    positions = range(len(turns))  # Gemini counts as we do
+    if match[1] == "messages.":
+        positions = _anthropic_positions(turns)
+    elif match[1] == "messages[":
+        positions = _openai_positions(turns)
+    return [message for (_, message), at in zip(origins, positions, strict=True) if at == int(match[2])]
+
+
+def _anthropic_positions(turns: list[ModelMessage]) -> list[int]:
+    """Anthropic counts consecutive user messages as one, and tool results as the user's."""
+    positions: list[int] = []
+    for at, turn in enumerate(turns):
+        begins = at == 0 or isinstance(turn, Assistant) != isinstance(turns[at - 1], Assistant)
+        positions.append((positions[-1] if positions else -1) + begins)
+    return positions
+
+
+def _openai_positions(turns: list[ModelMessage]) -> list[int]:
+    """OpenAI counts the system prompt, and every tool result; the position of the last result stands for all."""
+    positions: list[int] = []
+    for turn in turns:
+        size = len(turn.content) if isinstance(turn, ToolResults) else 1
+        positions.append((positions[-1] if positions else 0) + size)
+    return positions
+
+
+def _part_ids(messages: list[StoredMessage], kind: str) -> list[str]:
+    return [str(part["id"]) for message in messages for part in message.parts if part.get("type") == kind]
+
+
+def _media_part_ids(messages: list[StoredMessage]) -> list[str]:
+    parts = [part for message in messages for part in message.parts if part.get("type") == "tool"]
+    return _part_ids(messages, "file") + [str(part["id"]) for part in parts if part.get("state", {}).get("attachments")]

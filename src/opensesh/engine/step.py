@@ -1,195 +1,234 @@
-"""What one step needs, worked out before it begins: the agent, the model, the tools on offer, the request."""
+"""Planning of a step, before it begins: the agent, the model, the tools on offer, and the request."""
 
 from __future__ import annotations
 
 import os
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..config import evaluate, skills, system_instructions, system_paths
-from ..errors import OpenseshError
 from ..models import options
 from ..models.request import Assistant, Request, Text, ToolSpec, User
 from ..permissions import disabled
 from ..records import as_object, merged
 from ..tools.registry import CatalogEntry, DescriptionVariables, Features, Registry, to_spec
-from .context import Surroundings as CallSurroundings
-from .modes import SessionModes, plan_file
-from .planning import gate, narrowed
+from .model_choice import subagents
+from .plan_mode import SessionModes, plan_agent_rules, plan_file, plan_mode_guard
 from .projection import mark_cache_points
-from .prompts import words
-from .recall import add_recall_hint, has_past
-from .structured import StructuredOutput
-from .subtasks import ORDERED, ChildSessions, subagents
-from .system_prompt import system_prompt
+from .prompts import prompt_text, system_prompt
+from .subtasks import USER_REQUESTED, ChildSessions
+from .tool_calls import StructuredOutput
+from .tool_context import ToolCallContextFactory, add_recall_hint, has_hidden_messages, output_limits
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Sequence
+    from collections.abc import Callable, Sequence
 
     from ..config import Agent, Config
     from ..models.model import Model
     from ..models.request import ModelMessage, Provider, System
-    from ..models.stream_events import StreamEvent
     from ..records import Document, Rule, Session
     from ..storage.protocol import StoredMessage
     from ..tools.filetimes import FileTimes
+    from ..tools.mcp.servers import McpServers
     from ..tools.tool import Tool
-    from .components import Runtime
+    from .model_choice import Agents, Models
     from .session_history import History
+    from .subtasks import SubagentServices
+    from .tool_context import ToolEnvironment
 
 
-class Steps:
-    """Plans the steps of one run. What does not change while a run lasts is worked out once."""
+def enabled_features(config: Config, *, interactive: bool) -> Features:
+    """Return which tools the configuration and the flags enable."""
+    flags = config.flags
+    return Features(
+        question=interactive,
+        plan=flags.plan_mode,
+        recall=True,
+        batch=bool(config.settings.experimental.batch_tool),
+        exa=flags.enable_exa,
+        bash_timeout_ms=flags.bash_default_timeout_ms,
+    )
+
+
+class ToolSources:
+    """Where the tools of one engine come from."""
+
+    def __init__(self, features: Features, custom: tuple[Tool, ...], mcp: McpServers) -> None:
+        """``custom`` are those of plugins and of the caller."""
+        self.mcp = mcp
+        self._features = features
+        self._custom = custom
+
+    @cached_property
+    def _installed(self) -> tuple[Tool, ...]:
+        """The tools of installed packages, loaded when a session first runs."""
+        from ..tools.custom import load_installed_tools
+
+        return tuple(installed.tool for installed in load_installed_tools().tools)
+
+    def registry(self, remote: Sequence[Tool] = ()) -> Registry:
+        """Return all tools, with the ``remote`` ones of MCP servers."""
+        return Registry.standard(self._features, self._custom, (*self._installed, *remote))
+
+
+class PlannerServices(NamedTuple):
+    """What the planners of all runs need."""
+
+    environment: ToolEnvironment
+    agents: Agents
+    models: Models
+    tools: ToolSources
+    subagents: SubagentServices
+
+
+class Planner:
+    """Plans the steps of one run. What stays the same while a run lasts is determined once."""
 
     def __init__(
         self,
-        runtime: Runtime,
         session: Session,
         history: History,
         files: FileTimes,
-        queue: Callable[[StoredMessage], None],
+        enqueue: Callable[[StoredMessage], None],
+        services: PlannerServices,
     ) -> None:
-        self._runtime = runtime
+        """Reads instruction files and skills, so that it is called in a thread. ``enqueue`` takes a prompt that a tool
+        stored."""
         self._session = session
         self._history = history
         self._files = files
-        self._queue = queue
-        self._registry = self._tools_with(())
-        self._prepared: Document | None = None
-        self._plans: tuple[Document, Plan] | None = None
-        self._skills = tuple(skills(runtime.config).values())
-        self._instructions = [each.text for each in system_instructions(runtime.config)]
-        self._known = set(system_paths(runtime.config)) | _loaded(history)
+        self._enqueue = enqueue
+        self._environment = services.environment
+        self._config = services.environment.config
+        self._location = services.environment.writer.location
+        self._agents = services.agents
+        self._models = services.models
+        self._tools = services.tools
+        self._subagent_services = services.subagents
+        self._registry = services.tools.registry()
+        self._prepared_for: Document | None = None
+        self._plan: tuple[Document, Plan] | None = None
+        self._skills = tuple(skills(self._config).values())
+        self._instructions = [file.text for file in system_instructions(self._config)]
+        self._known_instructions = set(system_paths(self._config)) | _loaded_instructions(history)
 
-    async def prepare(self, user: Document) -> None:
-        """Before the first step of a prompt: have the MCP servers ready. What they offer stays the same for all steps
-        of the prompt, as the beginning of a request must."""
-        if self._prepared is not user:
-            self._registry = self._tools_with(await self._runtime.mcp.tools())
-            self._prepared = user
+    async def prepare(self, prompt: Document) -> None:
+        """Wait for the MCP servers before the first step of a prompt. Their tools stay the same for all its steps,
+        since the beginning of a request must not change."""
+        if self._prepared_for is not prompt:
+            self._registry = self._tools.registry(await self._tools.mcp.tools())
+            self._prepared_for = prompt
 
-    def _tools_with(self, remote: Sequence[Tool]) -> Registry:
-        runtime = self._runtime
-        on = features(runtime.config, interactive=runtime.settings.interactive)
-        brought = [each.tool for each in runtime.installed.tools]
-        return Registry.standard(on, runtime.custom_tools, (*brought, *remote))
+    def step(self, prompt: Document, number: int) -> Step:
+        """Return the next step of a prompt. Raises if its agent, model or key does not exist."""
+        if self._plan is None or self._plan[0] is not prompt:
+            agent = self._agents.get(prompt.get("agent"))
+            self._plan = prompt, self._new_plan(prompt, agent, self._models.of_prompt(prompt))
+        plan = self._plan[1]
+        return Step(self, plan, self._models.provider(plan.model), prompt, number)
 
-    def plan(self, user: Document, step: int) -> Step:
-        """The next step. What cannot be had (a model, an agent, a key) raises what says so."""
-        plan = self._plan(user)
-        return Step(self, plan, self._runtime.connections.provider(plan.model), user, step)
+    def preview_request(self, prompt: Document, number: int, agent: Agent, model: Model) -> Request:
+        """Return what a step would send. The model need not be available."""
+        return Step(self, self._new_plan(prompt, agent, model), None, prompt, number).request()
 
-    def sketch(self, user: Document, step: int, agent: Agent, model: Model) -> Request:
-        """What a step would send, of an agent and to a model that need not be there to be asked."""
-        return Step(self, self._planned(user, agent, model), _Silent(), user, step).request()
-
-    def _plan(self, user: Document) -> Plan:
-        """What all steps of a prompt have in common, worked out for the first of them."""
-        if self._plans is None or self._plans[0] is not user:
-            agent = self._runtime.agent(user.get("agent"))
-            self._plans = user, self._planned(user, agent, self._runtime.model_of(user))
-        return self._plans[1]
-
-    def _planned(self, user: Document, agent: Agent, model: Model) -> Plan:
-        schema = _schema(user)
-        tools = [*self._tools(agent, model, user), *([StructuredOutput(schema)] if schema is not None else [])]
+    def _new_plan(self, prompt: Document, agent: Agent, model: Model) -> Plan:
+        rules = self.rules(agent)
+        output_format = as_object(prompt.get("format")) or {}
+        schema = as_object(output_format.get("schema")) if output_format.get("type") == "json_schema" else None
+        tools = self._offered_tools(rules, model, prompt)
+        if schema is not None:
+            tools.append(StructuredOutput(schema))
+        limits = output_limits(self._config)
+        variables = DescriptionVariables(
+            directory=self._location.directory,
+            agents=tuple(
+                CatalogEntry(subagent.name, subagent.description or "")
+                for subagent in subagents(self._agents.by_name.values(), rules)
+            ),
+            skills=tuple(
+                CatalogEntry(skill.name, skill.description, skill.location)
+                for skill in self._skills
+                if evaluate("skill", skill.name, rules) != "deny"
+            ),
+            max_lines=limits.max_lines,
+            max_bytes=limits.max_bytes,
+        )
         return Plan(
             agent=agent,
             model=model,
             schema=schema,
             tools=tuple(tools),
-            specs=self._specs(agent, tools),
-            system=self._system(agent, model, user, structured=schema is not None),
-            max_output_tokens=options.max_output_tokens(model, self._runtime.config.flags.output_token_max),
+            specs=tuple(to_spec(tool, variables) for tool in tools),
+            system=system_prompt(
+                agent,
+                model,
+                self._location,
+                started=self._session.time.created,
+                instructions=self._instructions,
+                extra=prompt.get("system"),
+                structured=schema is not None,
+            ),
+            max_output_tokens=self._models.max_output_tokens(model),
         )
 
     def rules(self, agent: Agent) -> tuple[Rule, ...]:
-        """The agent's rules, then the session's."""
-        own = narrowed(agent, self._runtime.config, plan_file(self._runtime, self._session))
-        return (*own, *(self._session.permission or ()))
+        """Return the agent's rules, then the session's."""
+        plan = plan_file(self._config, self._location, self._session)
+        return (*plan_agent_rules(agent, self._config, plan), *(self._session.permission or ()))
 
-    def _tools(self, agent: Agent, model: Model, user: Document) -> list[Tool]:
-        """What the model is offered: not what a rule forbids outright, nor what the prompt switched off."""
-        off = {name for name, on in (as_object(user.get("tools")) or {}).items() if on is False}
-        hidden = disabled(self._registry.names, self.rules(agent)) | off
-        if not has_past(self._history):
-            hidden |= {"recall"}
+    def _offered_tools(self, rules: tuple[Rule, ...], model: Model, prompt: Document) -> list[Tool]:
+        """Return the tools for the model: not those that a rule denies entirely or that the prompt disables."""
+        hidden = {name for name, enabled in (as_object(prompt.get("tools")) or {}).items() if enabled is False}
+        hidden |= disabled(self._registry.names, rules)
+        if not has_hidden_messages(self._history):
+            hidden.add("recall")
         return self._registry.offered(model.wire_id, model.provider_id, hidden=hidden)
 
-    def _specs(self, agent: Agent, tools: list[Tool]) -> tuple[ToolSpec, ...]:
-        """The tools as the model reads of them."""
-        rules = self.rules(agent)
-        limits = self._runtime.outputs()
-        around = DescriptionVariables(
-            directory=self._runtime.place.directory,
-            agents=tuple(
-                CatalogEntry(each.name, each.description or "") for each in subagents(self._runtime.agents, rules)
-            ),
-            skills=tuple(
-                CatalogEntry(each.name, each.description, each.location)
-                for each in self._skills
-                if evaluate("skill", each.name, rules) != "deny"
-            ),
-            max_lines=limits.max_lines,
-            max_bytes=limits.max_bytes,
-        )
-        return tuple(to_spec(tool, around) for tool in tools)
+    def turns(self, model: Model, replacement: Sequence[StoredMessage] | None = None) -> tuple[ModelMessage, ...]:
+        """Return the conversation so far, or that of ``replacement`` messages."""
+        return self._history.turns(model, replacement)
 
-    def _system(self, agent: Agent, model: Model, user: Document, *, structured: bool) -> System:
-        """The system prompt, the same for every step of a session that nothing changes about."""
-        return system_prompt(
-            agent,
-            model,
-            self._runtime.place,
-            started=self._session.time.created,
-            instructions=self._instructions,
-            extra=user.get("system"),
-            structured=structured,
-        )
-
-    def turns(self, model: Model, instead: Sequence[StoredMessage] | None = None) -> tuple[ModelMessage, ...]:
-        """The conversation so far, or what is shown in its place."""
-        return self._history.turns(model, instead)
-
-    async def shaped(self, step: Step) -> Request:
-        """A step's request as the plugins want it."""
-        hooks = self._runtime.hooks
+    async def request_after_hooks(self, step: Step) -> Request:
+        """Return a step's request as plugins change it."""
+        hooks = self._environment.hooks
         if not hooks.plugins:
             return step.request()
-        call = hooks.call(step.user, step.agent.name, step.model)
-        instead = await hooks.conversation(call, self._history)
-        return await hooks.request(call, step.request(instead))
+        call = hooks.chat_call(step.prompt, step.agent.name, step.model)
+        replacement = await hooks.messages(call, self._history)
+        return await hooks.request(call, step.request(replacement))
 
-    def tool(self, name: str) -> Tool:
-        """A tool that is always there, offered or not."""
-        found = self._registry.get(name)
-        assert found is not None, "the registry always has it"  # noqa: S101
-        return found
+    def builtin_tool(self, name: str) -> Tool:
+        """Return a tool that always exists, whether or not it is offered to the model."""
+        tool = self._registry.get(name)
+        assert tool is not None, f"the registry always has {name}"  # noqa: S101
+        return tool
 
-    def surroundings(self, step: Step, answer: Document, *, ordered: bool = False) -> CallSurroundings:
-        """What the calls of an ``answer`` see; or the one call of a subtask that the user ordered."""
-        runtime, rules = self._runtime, self.rules(step.agent)
-        closed = gate(step.agent, rules, runtime.config)
+    def call_contexts(self, step: Step, answer: Document, *, user_requested: bool = False) -> ToolCallContextFactory:
+        """Return the contexts for the tool calls of an ``answer``, or for a subtask that the user requested."""
+        rules = self.rules(step.agent)
+        guard = plan_mode_guard(step.agent, rules, self._config)
         children = ChildSessions(
-            runtime,
+            self._subagent_services,
             parent_id=self._session.id,
             model={name: answer[name] for name in ("modelID", "providerID")},
             rules=rules,
-            planning=closed is not None,
-            ordered=ordered,
+            planning=guard is not None,
+            user_requested=user_requested,
         )
-        return CallSurroundings(
-            runtime=runtime,
+        writer = self._environment.writer
+        return ToolCallContextFactory(
+            environment=self._environment,
             session_id=self._session.id,
             message_id=answer["id"],
             agent=step.agent,
-            rules=(*rules, ORDERED) if ordered else rules,
+            rules=(*rules, USER_REQUESTED) if user_requested else rules,
             files=self._files,
-            invalid=self.tool("invalid"),
+            invalid=self.builtin_tool("invalid"),
             subtasks=children,
-            modes=SessionModes(runtime, self._session, step.user, self._queue),
+            modes=SessionModes(writer, self._config, self._session, step.prompt, self._enqueue),
             skills=self._skills,
-            known_instructions=self._known,
-            gate=closed,
+            known_instructions=self._known_instructions,
+            guard=guard,
         )
 
 
@@ -206,99 +245,70 @@ class Plan(NamedTuple):
 
 
 class Step:
-    """One step, planned."""
+    """One step, ready to run."""
 
-    def __init__(self, steps: Steps, plan: Plan, provider: Provider, user: Document, number: int) -> None:
+    def __init__(self, planner: Planner, plan: Plan, provider: Provider | None, prompt: Document, number: int) -> None:
+        """A step without a ``provider`` can be inspected, but not run."""
         self.agent = plan.agent
         self.model = plan.model
         self.provider = provider
-        self.user = user
+        self.prompt = prompt
         self.is_last = plan.agent.steps is not None and number >= plan.agent.steps
-        """Whether the agent has no more steps after this: its tools are switched off."""
-        self._steps = steps
-        self._plan = plan
+        """Whether the agent has no more steps after this one: its tools are disabled."""
         self.structured = StructuredOutput(plan.schema) if plan.schema is not None else None
         self.tools: dict[str, Tool] = {} if self.is_last else {tool.id: tool for tool in plan.tools}
         if self.structured is not None:
             self.tools[self.structured.id] = self.structured
+        self._planner = planner
+        self._plan = plan
 
-    async def shaped(self) -> Request:
-        """What to send, as the plugins want it."""
-        return await self._steps.shaped(self)
+    async def request_after_hooks(self) -> Request:
+        """Return the request as plugins change it."""
+        return await self._planner.request_after_hooks(self)
 
-    def request(self, instead: Sequence[StoredMessage] | None = None) -> Request:
-        """What to send. The same history gives the same request, byte for byte."""
-        turns = self._steps.turns(self.model, instead)
+    def request(self, replacement: Sequence[StoredMessage] | None = None) -> Request:
+        """Return the request, of ``replacement`` messages if a plugin gave others. The same history gives the same
+        request, byte for byte."""
+        model, agent = self.model, self.agent
+        turns = self._planner.turns(model, replacement)
         if "recall" in self.tools:
             turns = add_recall_hint(turns)
-        turns = (self._plan.system, *turns, *self._last_words(turns))
-        model, agent = self.model, self.agent
+        # Added to this request only. No provider has to continue a message of its own.
+        note = "last_step" if self.is_last else "go_on" if isinstance(turns[-1], Assistant) else None
+        notes = (User(content=(Text(text=prompt_text(note)),)),) if note is not None else ()
         sampling = options.sampling(model)
-        chosen = model.variants.get(self.user.get("variant") or "", {})
+        variant = model.variants.get(self.prompt.get("variant") or "", {})
         temperature = sampling.temperature if agent.temperature is None else agent.temperature
         return Request(
             model=model,
-            messages=mark_cache_points(turns, model),
-            # Switched off by the choice rather than left out: providers refuse a history with calls where no tools are,
-            # and what they have cached begins with the tools.
+            messages=mark_cache_points((self._plan.system, *turns, *notes), model),
+            # In the last step the tools are disabled by the choice, not left out: providers reject a history with calls
+            # where there are no tools, and their cache begins with the tools.
             tools=self._plan.specs,
             tool_choice="required" if self.structured else "none" if self.is_last else "auto",
             max_output_tokens=self._plan.max_output_tokens,
             temperature=temperature if model.capabilities.temperature else None,
             top_p=sampling.top_p if agent.top_p is None else agent.top_p,
             top_k=sampling.top_k,
-            options=merged(options.options(model, self.user["sessionID"]), model.options, agent.options, chosen),
+            options=merged(options.options(model, self.prompt["sessionID"]), model.options, agent.options, variant),
             headers=model.headers,
         )
 
-    def ordered(self) -> dict[str, Tool]:
-        """What runs a subtask that the user ordered, whether or not the model is offered it."""
-        return {"task": self._steps.tool("task")}
+    def task_tool_only(self) -> dict[str, Tool]:
+        """Return the tool for a subtask that the user requested, whether or not the model is offered it."""
+        return {"task": self._planner.builtin_tool("task")}
 
-    def surroundings(self, answer: Document, *, ordered: bool = False) -> CallSurroundings:
-        """What the calls of an ``answer`` see; or the one call of a subtask that the user ordered."""
-        return self._steps.surroundings(self, answer, ordered=ordered)
-
-    def _last_words(self, turns: Sequence[ModelMessage]) -> tuple[User, ...]:
-        """What stands at the end of the request only: no provider has to go on with words of its own."""
-        if self.is_last:
-            return (User(content=(Text(text=words("last_step")),)),)
-        return (User(content=(Text(text=words("go_on")),)),) if isinstance(turns[-1], Assistant) else ()
+    def call_contexts(self, answer: Document, *, user_requested: bool = False) -> ToolCallContextFactory:
+        """Return the contexts for the tool calls of an ``answer``, or for a subtask that the user requested."""
+        return self._planner.call_contexts(self, answer, user_requested=user_requested)
 
 
-class _Silent:
-    """Nobody to ask."""
-
-    async def stream(self, request: Request) -> AsyncIterator[StreamEvent]:
-        """Not to be called."""
-        raise OpenseshError(f"nobody is there to be asked for {request.model.ref}")
-        yield
-
-
-def features(config: Config, *, interactive: bool) -> Features:
-    """Which tools the configuration and the flags switch on."""
-    flags = config.flags
-    return Features(
-        question=interactive,
-        plan=flags.plan_mode,
-        recall=True,
-        batch=bool(config.settings.experimental.batch_tool),
-        exa=flags.enable_exa,
-        bash_timeout_ms=flags.bash_default_timeout_ms,
-    )
-
-
-def _schema(user: Document) -> dict[str, Any] | None:
-    wanted = as_object(user.get("format")) or {}
-    return as_object(wanted.get("schema")) if wanted.get("type") == "json_schema" else None
-
-
-def _loaded(history: History) -> set[str]:
-    """The instruction files that earlier reads have brought along, and that the model still sees."""
-    found: set[str] = set()
+def _loaded_instructions(history: History) -> set[str]:
+    """Return the paths of instruction files that earlier reads brought along and that the model still sees."""
+    paths: set[str] = set()
     for message in history:
         for part in message.parts:
             state = as_object(part.get("state")) or {}
             if part.get("tool") == "read" and not (as_object(state.get("time")) or {}).get("compacted"):
-                found.update(map(str, (as_object(state.get("metadata")) or {}).get("loaded") or ()))
-    return {os.path.abspath(path) for path in found}
+                paths.update(map(str, (as_object(state.get("metadata")) or {}).get("loaded") or ()))
+    return {os.path.abspath(path) for path in paths}

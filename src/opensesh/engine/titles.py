@@ -1,13 +1,12 @@
-"""A title for a session that nobody has named: at once from its first prompt, then by the small model.
+"""Titles of sessions: first from the first prompt, then from the small model.
 
-The first is provisional. The record remembers it, so that the model's title takes its place, and so that a title that
-anybody else gave in the meantime, in whichever program, does not. Whatever goes wrong with it harms nothing; what the
-call cost is noted with the prompt.
+The first title is provisional. The record remembers it, so that the model's title replaces it, and so that a title that
+the user or another program set in the meantime is kept. An error only means that there is no title; the cost of the
+call is recorded with the prompt.
 """
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import re
 from typing import TYPE_CHECKING
@@ -20,7 +19,8 @@ from ..models.request import Request, System, Text, User
 from ..models.stream_events import FinishStep, TextDelta
 from ..records import EXTENSION_KEY, as_list, as_object, document_of, merged
 from ..storage import keys
-from .turn import closed_after
+from .cancellation import run_in_thread_uncancellable
+from .turn import closing_stream
 
 if TYPE_CHECKING:
     from ..config import Agent
@@ -28,132 +28,132 @@ if TYPE_CHECKING:
     from ..models.stream_events import Usage
     from ..records import Document, Session
     from ..storage.protocol import StoredMessage
-    from .components import Runtime
+    from .model_choice import Agents, Models
+    from .plugin_hooks import PluginHooks
     from .session_history import History
+    from .session_writer import SessionWriter
 
 log = logging.getLogger("opensesh.engine")
-_THOUGHT = r"(?s)<think>.*?</think>\s*"
-_ASK = "Write a title for the conversation that begins like this:\n\n"
-_ORNAMENT = r"^[\s#>*\-`_]+|[\s*`_]+$"
-_LONGEST = 50
+_REQUEST = "Write a title for the conversation that begins like this:\n\n"
+_THINKING = r"(?s)<think>.*?</think>\s*"
+_MARKDOWN = r"^[\s#>*\-`_]+|[\s*`_]+$"
+_MAX_PROVISIONAL = 50
+_MAX_TITLE = 100
 
 
-def wants_title(session: Session, history: History) -> bool:
-    """Whether this is the first real prompt of a root session that still has its default title."""
+class TitleWriter:
+    """Writes the titles of an engine's sessions."""
+
+    def __init__(self, writer: SessionWriter, agents: Agents, models: Models, hooks: PluginHooks) -> None:
+        self._writer = writer
+        self._agents = agents
+        self._models = models
+        self._hooks = hooks
+
+    async def write(self, session: Session, prompt: StoredMessage) -> None:
+        """Set the title from the first prompt, then the small model's. A title that is set meanwhile stays."""
+        try:
+            await self._rename(session.id, provisional_title(prompt), provisional=True)
+            agent = self._agents.by_name.get("title")
+            if agent is not None:
+                await self._rename(session.id, await self._ask(agent, prompt), provisional=False)
+        except OverBudgetError as error:
+            log.info("no title for %s: %s", session.id, error)  # the prompt itself fails with the same error
+        except OpenseshError as error:
+            log.warning("no title for %s: %s", session.id, error)
+        except Exception:
+            log.exception("no title for %s", session.id)
+
+    async def _rename(self, session_id: str, title: str, *, provisional: bool) -> None:
+        session = await self._writer.get(session_id)
+        if not title or not (session.has_default_title or is_provisional(session)):
+            return
+
+        def change(info: Document) -> None:
+            if info.get("title") != session.title:
+                return  # it was set meanwhile
+            extension = as_object(info.pop(EXTENSION_KEY, None)) or {}
+            extension = {key: value for key, value in extension.items() if key != "title"}
+            extension |= {"title": title} if provisional else {}
+            info.update({"title": title} | ({EXTENSION_KEY: extension} if extension else {}))
+
+        await self._writer.edit(session_id, change, touch=False)
+
+    async def _ask(self, agent: Agent, prompt: StoredMessage) -> str:
+        main = self._models.of_prompt(prompt.info)
+        model = await self._hooks.small_model(prompt.info["sessionID"], agent, main)
+        text = _REQUEST + _subject(prompt)[:4000]
+        request = Request(
+            model=model,
+            messages=(System(text=agent.prompt or ""), User(content=(Text(text=text),))),
+            max_output_tokens=self._models.max_output_tokens(model),
+            temperature=agent.temperature if model.capabilities.temperature else None,
+            options=merged(options.small_options(model), model.options, agent.options),
+            headers=model.headers,
+        )
+        request = await self._hooks.side_request(prompt.info, agent.name, "title", request)
+        started = ids.now_ms()
+        texts: list[str] = []
+        async with closing_stream(self._models.provider(model).stream(request)) as events:
+            async for event in events:
+                match event:
+                    case TextDelta(text=text):
+                        texts.append(text)
+                    case FinishStep(usage=usage):
+                        await run_in_thread_uncancellable(self._record_cost, prompt.info, model, usage, started)
+                    case _:
+                        pass
+        lines = [line.strip() for line in re.sub(_THINKING, "", "".join(texts)).splitlines()]
+        title = next((line for line in lines if line), "")
+        return f"{title[: _MAX_TITLE - 3]}..." if len(title) > _MAX_TITLE else title
+
+    def _record_cost(self, prompt: Document, model: Model, usage: Usage, started: int) -> None:
+        """Record the cost of the call with the prompt it was made for, since there is no answer to record it with."""
+        call: Document = {
+            "agent": "title",
+            "providerID": model.provider_id,
+            "modelID": model.id,
+            "time": {"created": started, "completed": ids.now_ms()},
+            "cost": pricing.charge(model.price, usage).stored,
+            "tokens": document_of(pricing.tokens(usage)),
+        }
+
+        def edit(info: Document) -> None:
+            extension = as_object(info.get(EXTENSION_KEY)) or {}
+            info[EXTENSION_KEY] = extension | {"calls": [*(as_list(extension.get("calls")) or ()), call]}
+
+        info = self._writer.sessions.store.update(keys.message(prompt["sessionID"], prompt["id"]), edit)
+        self._writer.publish(MessageUpdated(info=info))
+
+
+def needs_title(session: Session, history: History) -> bool:
+    """Whether this is the first real prompt of a root session that has its default title."""
     if session.parent_id is not None or not session.has_default_title:
         return False
     return sum(message.info.get("role") == "user" and bool(_subject(message)) for message in history) == 1
 
 
 def is_provisional(session: Session) -> bool:
-    """Whether the title is still the one that was made from the first prompt."""
-    ours = as_object(session.document.get(EXTENSION_KEY)) or {}
-    return bool(session.title) and ours.get("title") == session.title
+    """Whether the title is the one made from the first prompt."""
+    extension = as_object(session.document.get(EXTENSION_KEY)) or {}
+    return bool(session.title) and extension.get("title") == session.title
 
 
 def provisional_title(prompt: StoredMessage) -> str:
-    """What a prompt is about, as far as its first words tell: a line, cut between words."""
-    lines = (re.sub(_ORNAMENT, "", line) for line in _subject(prompt).splitlines())
+    """Return a title from the first line of a prompt, cut between words."""
+    lines = (re.sub(_MARKDOWN, "", line) for line in _subject(prompt).splitlines())
     line = " ".join(next((line for line in lines if line), "").split())
-    if len(line) <= _LONGEST:
+    if len(line) <= _MAX_PROVISIONAL:
         return line
-    cut = line[: _LONGEST + 1].rfind(" ")
-    # Some languages have no spaces between words, and some words no end.
-    return f"{line[: cut if cut > _LONGEST // 2 else _LONGEST].rstrip(' ,;:.')}…"
+    cut = line[: _MAX_PROVISIONAL + 1].rfind(" ")
+    # Some languages have no spaces between words, and some words are long.
+    return f"{line[: cut if cut > _MAX_PROVISIONAL // 2 else _MAX_PROVISIONAL].rstrip(' ,;:.')}…"
 
 
 def _subject(message: StoredMessage) -> str:
-    """What the user typed; or what they ordered, or attached, without a word."""
-    said = prompt_text(message)
-    for kind, field in (("subtask", "prompt"), ("file", "filename")):
-        said = said or ", ".join(str(part.get(field) or "") for part in message.parts if part.get("type") == kind)
-    return said
-
-
-def prompt_text(message: StoredMessage) -> str:
-    """What the user typed, without what the program added."""
+    """Return what the user typed; or else the prompt of a subtask, or the name of an attached file."""
     texts = [part for part in message.parts if part.get("type") == "text" and not part.get("synthetic")]
-    return "\n".join(str(part.get("text", "")) for part in texts).strip()
-
-
-def as_title(text: str) -> str:
-    """A model's answer as a title: its first line, not too long."""
-    lines = [line.strip() for line in re.sub(_THOUGHT, "", text).splitlines()]
-    title = next((line for line in lines if line), "")
-    return f"{title[:97]}..." if len(title) > 100 else title
-
-
-async def give_title(runtime: Runtime, session: Session, prompt: StoredMessage) -> None:
-    """Name a session after its first prompt, and have the small model do better if it may; unless somebody names the
-    session meanwhile."""
-    try:
-        await _rename(runtime, session.id, provisional_title(prompt), provisional=True)
-        agent = runtime.agents.get("title")
-        if agent is not None:
-            await _rename(runtime, session.id, await _ask(runtime, agent, prompt), provisional=False)
-    except OverBudgetError as error:
-        log.info("no title for %s: %s", session.id, error)  # the prompt itself comes to the same end, and says so
-    except OpenseshError as error:
-        log.warning("no title for %s: %s", session.id, error)
-    except Exception:
-        log.exception("no title for %s", session.id)
-
-
-async def _rename(runtime: Runtime, session_id: str, title: str, *, provisional: bool) -> None:
-    session = await runtime.session(session_id)
-    if not title or not (session.has_default_title or is_provisional(session)):
-        return
-
-    def change(info: Document) -> None:
-        if info.get("title") != session.title:
-            return  # somebody was quicker
-        ours = {key: value for key, value in (as_object(info.pop(EXTENSION_KEY, None)) or {}).items() if key != "title"}
-        ours |= {"title": title} if provisional else {}
-        info.update({"title": title} | ({EXTENSION_KEY: ours} if ours else {}))
-
-    await runtime.edit(session_id, change, touch=False)
-
-
-async def _ask(runtime: Runtime, agent: Agent, prompt: StoredMessage) -> str:
-    main = runtime.model_of(prompt.info)
-    model = await runtime.hooks.small_model(prompt.info["sessionID"], agent, main)
-    request = Request(
-        model=model,
-        messages=(System(text=agent.prompt or ""), User(content=(Text(text=_ASK + _subject(prompt)[:4000]),))),
-        max_output_tokens=options.max_output_tokens(model, runtime.config.flags.output_token_max),
-        temperature=agent.temperature if model.capabilities.temperature else None,
-        options=merged(options.small_options(model), model.options, agent.options),
-        headers=model.headers,
-    )
-    request = await runtime.hooks.side_request(prompt.info, agent.name, "title", request)
-    begun = ids.now_ms()
-    texts: list[str] = []
-    async with closed_after(runtime.connections.provider(model).stream(request)) as events:
-        async for event in events:
-            match event:
-                case TextDelta(text=text):
-                    texts.append(text)
-                case FinishStep(usage=usage):
-                    await asyncio.to_thread(_note_cost, runtime, prompt.info, model, usage, begun)
-                case _:
-                    pass
-    return as_title("".join(texts))
-
-
-def _note_cost(runtime: Runtime, prompt: Document, model: Model, usage: Usage, begun: int) -> None:
-    """A call that led to no answer is noted with the prompt that it was made for."""
-    call: Document = {
-        "agent": "title",
-        "providerID": model.provider_id,
-        "modelID": model.id,
-        "time": {"created": begun, "completed": ids.now_ms()},
-        "cost": pricing.charge(model.price, usage).stored,
-        "tokens": document_of(pricing.tokens(usage)),
-    }
-
-    def edit(info: Document) -> None:
-        ours = as_object(info.get(EXTENSION_KEY)) or {}
-        info[EXTENSION_KEY] = ours | {"calls": [*(as_list(ours.get("calls")) or ()), call]}
-
-    info = runtime.sessions.store.update(keys.message(prompt["sessionID"], prompt["id"]), edit)
-    runtime.publish(MessageUpdated(info=info))
+    subject = "\n".join(str(part.get("text", "")) for part in texts).strip()
+    for kind, field in (("subtask", "prompt"), ("file", "filename")):
+        subject = subject or ", ".join(str(part.get(field) or "") for part in message.parts if part.get("type") == kind)
+    return subject

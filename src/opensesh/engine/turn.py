@@ -1,8 +1,8 @@
-"""One model call: folds the events of a stream into the parts of an answer.
+"""One model call: folds the events of its stream into the parts of an answer.
 
-Knows nothing of why there is a next call; :mod:`opensesh.engine.loop` does. A call that fails is tried again here, as
-long as nothing of it can have had an effect. Once a tool has run, its answer is kept: the call ends where it broke
-off, and the next one goes on from there.
+It does not know why there is a next call; :mod:`opensesh.engine.loop` does. A call that fails is retried here as long
+as nothing in it can have had an effect. Once a tool has run, its result is kept: the call ends where it was
+interrupted, and the next call continues from there.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, assert_never
+from typing import TYPE_CHECKING, NamedTuple, assert_never
 
 from msgspec import Struct
 
@@ -18,8 +18,8 @@ from .. import ids
 from ..errors import ModelError
 from ..models import stream_events as stream
 from ..records import Created, RetryPart, write_failure
-from .failures import failure_of
-from .growing import StreamingPart
+from .model_errors import failure_of
+from .session_writer import StreamingPart
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
@@ -27,27 +27,28 @@ if TYPE_CHECKING:
     from ..models.model import Model
     from ..models.request import Provider, Request
     from ..records import Document
-    from ..workspace import Patch
-    from .answer_writer import AnswerWriter
-    from .calls import CallRunner
-    from .retry import RetryPolicy
-    from .status import Status
-    from .stepfiles import StepFiles
+    from ..workspace import Patch, PendingSnapshot, Snapshots
+    from .model_errors import RetryPolicy
+    from .runs import Status
+    from .session_writer import AnswerWriter
+    from .tool_calls import CallRunner
 
 
-class Ended(Struct, frozen=True):
+class TurnResult(Struct, frozen=True):
     """How a model call ended."""
 
     error: BaseException | None = None
-    """What went wrong, if it was not mended by trying again."""
+    """What failed, if no retry succeeded."""
     usage: stream.Usage = stream.Usage()
     called: bool = False
-    """Whether the model called tools, so that it wants to see what they answered."""
+    """Whether the model called tools, so that it needs another step to see their results."""
 
 
 @asynccontextmanager
-async def closed_after(events: AsyncIterator[stream.StreamEvent]) -> AsyncGenerator[AsyncIterator[stream.StreamEvent]]:
-    """``events``, and the end of the connection they come over once nobody reads them any more."""
+async def closing_stream(
+    events: AsyncIterator[stream.StreamEvent],
+) -> AsyncGenerator[AsyncIterator[stream.StreamEvent]]:
+    """Close the connection behind ``events`` in the task that reads them, also when they are not read to the end."""
     try:
         yield events
     finally:
@@ -56,147 +57,90 @@ async def closed_after(events: AsyncIterator[stream.StreamEvent]) -> AsyncGenera
 
 
 class Turn:
-    """One model call under way, with one hand to write it down."""
+    """A single model call in progress."""
 
     def __init__(
         self,
         writer: AnswerWriter,
         calls: CallRunner,
         *,
-        policy: RetryPolicy,
+        retry: RetryPolicy,
         status: Status,
         files: StepFiles,
         sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
-        complete: Callable[[Document, str, str], Awaitable[str]] | None = None,
+        complete_text: Callable[[Document, str, str], Awaitable[str]] | None = None,
     ) -> None:
+        """``complete_text`` returns the final text of a part, given the message, the part's id and the text."""
         self._writer = writer
         self._calls = calls
-        self._policy = policy
+        self._retry = retry
         self._status = status
         self._files = files
-        self._step_start: str | None = None
         self._sleep = sleep
-        self._complete = complete
-        self._growing: dict[str, StreamingPart] = {}
-        self._tools: dict[str, Document] = {}
+        self._complete_text = complete_text
+        self._streaming: dict[str, StreamingPart] = {}
+        self._tool_parts: dict[str, Document] = {}
+        self._step_start: str | None = None
         self._finished: stream.FinishStep | None = None
         self._group: asyncio.TaskGroup | None = None
         self._called = self._compared = False
 
-    async def run(self, provider: Provider, request: Request) -> Ended:
-        """Ask, and write down what comes; try again while that makes sense. What came before the end is kept, also
-        when this is cancelled."""
+    async def run(self, provider: Provider, request: Request) -> TurnResult:
+        """Make the call, with retries, and store what it returns. What arrived is kept if this is cancelled."""
         try:
-            return await self._tries(provider, request)
+            return await self._run(provider, request)
         except asyncio.CancelledError:
-            if self._finished is not None:  # the model is done and wants to be paid, whatever became of its tools
-                await self._step_finished(self._finished, request.model, None)
+            if self._finished is not None:  # record usage even though the tools were cancelled
+                await self._finish_step(self._finished, request.model, None)
             if self._called and not self._compared:
-                await self._changed((await self._files.after()).patch)
+                await self._add_patch((await self._files.after()).patch)
             raise
         finally:
-            await self._keep()
+            await self._store_streaming()
 
-    async def _tries(self, provider: Provider, request: Request) -> Ended:
+    async def _run(self, provider: Provider, request: Request) -> TurnResult:
         attempt = 0
-        await self._take_back()
+        await self._discard_attempt()
         while True:
             self._files.begin()
             error = await self._attempt(provider, request)
             if error is None or self._called:
                 return await self._end(request.model, error)
             attempt += 1
-            reason = self._policy.reason(error, attempt)
+            reason = self._retry.reason(error, attempt)
             if reason is None:
-                return Ended(error=error)
-            await self._take_back()
-            await self._wait(error, attempt, reason, request.model)
+                return TurnResult(error=error)
+            await self._discard_attempt()
+            await self._wait_to_retry(error, attempt, reason, request.model)
 
     async def _attempt(self, provider: Provider, request: Request) -> ModelError | None:
-        """One try. Tools start as soon as their call is complete, and are waited for."""
-        broken: ModelError | None = None
+        """Make one attempt. Tools start as soon as their call is complete, and are waited for."""
+        failure: ModelError | None = None
         async with asyncio.TaskGroup() as self._group:
             try:
-                async with closed_after(provider.stream(request)) as events:
+                async with closing_stream(provider.stream(request)) as events:
                     async for event in events:
                         await self._fold(event)
             except ModelError as error:
-                broken = error
-        return broken
-
-    async def _end(self, model: Model, error: ModelError | None) -> Ended:
-        """Close what is open, and say why it ended. What the model did counts, whatever the reason it gave: one that
-        called tools wants to see the results, and one that called none has said its last word."""
-        await self._keep()
-        finished = self._finished or stream.FinishStep(reason="unknown")
-        if self._called or finished.reason in ("tool-calls", "unknown"):
-            reason: stream.FinishReason = "tool-calls" if self._called else "other"
-            finished = stream.FinishStep(reason=reason, usage=finished.usage, metadata=finished.metadata)
-        await self._note_snapshot()
-        files = await self._files.after()
-        await self._step_finished(finished, model, files.snapshot)
-        # Without a call nothing that changed meanwhile is the model's doing.
-        await self._changed(files.patch if self._called else None)
-        lasting = error if error is not None and not error.retryable else None
-        return Ended(error=lasting, usage=finished.usage, called=self._called)
-
-    async def _step_finished(self, finished: stream.FinishStep, model: Model, snapshot: str | None) -> None:
-        """Written to its end once begun, so whoever is cancelled meanwhile must not write, and charge, it again."""
-        self._finished = None
-        await self._writer.step_finished(finished, model, snapshot)
-
-    async def _changed(self, patch: Patch | None) -> None:
-        self._compared = True
-        await self._writer.changed(patch)
-
-    async def _keep(self) -> None:
-        """Store what was said and not finished, as far as it got."""
-        for part in self._growing.values():
-            if part.is_stored or part.has_more:
-                await self._close(part)
-        self._growing.clear()
-
-    async def _take_back(self) -> None:
-        """Remove what a try left that came to nothing, so that the next one does not say it twice."""
-        for part_id in list(self._writer.parts):
-            if self._writer.parts[part_id]["type"] != "retry":
-                await self._writer.drop(part_id)
-        self._growing.clear()
-        self._tools.clear()
-        self._finished = None
-
-    async def _wait(self, error: ModelError, attempt: int, reason: str, model: Model) -> None:
-        delay = self._policy.delay(error, attempt)
-        now = ids.now_ms()
-        info = self._writer.info
-        part = RetryPart(
-            id=ids.ascending("prt"),
-            session_id=info["sessionID"],
-            message_id=info["id"],
-            attempt=attempt,
-            error=write_failure(failure_of(error, model.provider_id)),
-            time=Created(created=now),
-        )
-        await self._writer.put(part.document)
-        self._status.retrying(attempt, reason, now + delay)
-        await self._sleep(delay / 1000)
-        self._status.busy()
+                failure = error
+        return failure
 
     async def _fold(self, event: stream.StreamEvent) -> None:
         match event:
             case stream.TextStart() | stream.ReasoningStart():
-                self._open(event)
+                kind = "text" if isinstance(event, stream.TextStart) else "reasoning"
+                self._streaming[f"{kind} {event.id}"] = StreamingPart(kind, self._writer.info, event.metadata)
             case stream.TextDelta() | stream.ReasoningDelta():
-                await self._grow(event)
+                await self._append(event)
             case stream.TextEnd() | stream.ReasoningEnd():
-                await self._ended(event)
+                await self._end_part(event)
             case stream.ToolInputStart() | stream.ToolCall():
                 await self._tool(event)
             case stream.ToolResult() | stream.ToolError():
-                await self._answered(event)
+                await self._provider_tool_ended(event)
             case stream.StartStep():
-                known = await self._files.before() if self._files.ready else None
-                self._step_start = await self._writer.step_started(known)
+                snapshot = await self._files.before() if self._files.is_ready else None
+                self._step_start = await self._writer.start_step(snapshot)
             case stream.FinishStep():
                 self._finished = event
             case stream.Error():
@@ -206,70 +150,175 @@ class Turn:
             case _:
                 assert_never(event)
 
-    def _open(self, event: stream.TextStart | stream.ReasoningStart) -> None:
-        kind = "text" if isinstance(event, stream.TextStart) else "reasoning"
-        self._growing[f"{kind} {event.id}"] = StreamingPart(kind, self._writer.info, event.metadata)
-
-    async def _grow(self, event: stream.TextDelta | stream.ReasoningDelta) -> None:
+    async def _append(self, event: stream.TextDelta | stream.ReasoningDelta) -> None:
         kind = "text" if isinstance(event, stream.TextDelta) else "reasoning"
-        part = self._growing.get(f"{kind} {event.id}")
+        part = self._streaming.get(f"{kind} {event.id}")
         if part is not None:
             part.add(event.text, event.metadata)
-            await self._writer.grow(part, event.text)
+            await self._writer.append(part, event.text)
 
-    async def _ended(self, event: stream.TextEnd | stream.ReasoningEnd) -> None:
+    async def _end_part(self, event: stream.TextEnd | stream.ReasoningEnd) -> None:
         kind = "text" if isinstance(event, stream.TextEnd) else "reasoning"
-        part = self._growing.get(f"{kind} {event.id}")
-        if part is not None:
-            part.add("", event.metadata)
-            said = part.end()
-            text = await self._complete(self._writer.info, part.id, said) if self._complete and kind == "text" else said
-            # Only now: whoever is cancelled in between keeps what was said.
-            del self._growing[f"{kind} {event.id}"]
-            await self._close(part, None if text == said else text)
+        part = self._streaming.get(f"{kind} {event.id}")
+        if part is None:
+            return
+        part.add("", event.metadata)
+        text = None
+        if self._complete_text is not None and kind == "text":
+            text = await self._complete_text(self._writer.info, part.id, part.end())
+        # Only now: a cancellation while a plugin completes the text keeps the text.
+        del self._streaming[f"{kind} {event.id}"]
+        await self._store_ended(part, text)
 
-    async def _close(self, part: StreamingPart, instead: str | None = None) -> None:
+    async def _store_ended(self, part: StreamingPart, text: str | None = None) -> None:
+        """Store a part that has ended, with ``text`` instead of its own. An empty one is removed."""
         document = part.document(end=True)
-        if instead is not None:
-            document["text"] = instead
+        if text is not None:
+            document["text"] = text
         if document["text"] or document.get("metadata"):
             await self._writer.put(document)
         else:
             await self._writer.drop(part.id)
 
     async def _tool(self, event: stream.ToolInputStart | stream.ToolCall) -> None:
-        part = self._tools.get(event.id)
+        part = self._tool_parts.get(event.id)
         if part is None:
-            part = await self._pending(event.id, event.name)
-        if isinstance(event, stream.ToolCall):
-            if event.executed:
-                await self._calls.running(part, event)
-                return
-            self._called = True
-            del self._tools[event.id]  # another call of that id, from a server that does not count, is another call
-            await self._note_snapshot()
-            if self._group is not None:
-                self._group.create_task(self._calls.run(part, event))
+            part = self._tool_parts[event.id] = self._writer.new_tool_part(event.name, event.id)
+            await self._writer.put(part)
+        if not isinstance(event, stream.ToolCall):
+            return
+        if event.executed:  # by the provider, which sends the result too
+            await self._calls.start(part, event)
+            return
+        self._called = True
+        del self._tool_parts[event.id]  # some servers reuse ids; another call of this id is another call
+        await self._add_snapshot()
+        if self._group is not None:
+            run = self._calls.run(part, event)
+            try:
+                self._group.create_task(run)
+            except RuntimeError:
+                # Another call has failed, and the group is being cancelled. This call was not started: its part is
+                # closed with the answer.
+                run.close()
+                raise asyncio.CancelledError from None
 
-    async def _note_snapshot(self) -> None:
-        """See that the step says what the files were before it, if it does not yet."""
+    async def _provider_tool_ended(self, event: stream.ToolResult | stream.ToolError) -> None:
+        """Record the result of a tool that the provider ran itself."""
+        part = self._tool_parts.get(event.id)
+        if part is None:
+            return
+        if isinstance(event, stream.ToolError):
+            await self._calls.fail(part["id"], event.error, event.metadata)
+        else:
+            await self._calls.complete(part["id"], event.output, event.title, event.metadata, event.attachments)
+
+    async def _end(self, model: Model, error: ModelError | None) -> TurnResult:
+        """Store what is open, and record why the call ended. What the model did counts more than the reason it gave: if
+        it called tools it needs to see the results, and if it called none it is done."""
+        await self._store_streaming()
+        finished = self._finished or stream.FinishStep(reason="unknown")
+        if self._called or finished.reason in ("tool-calls", "unknown"):
+            reason: stream.FinishReason = "tool-calls" if self._called else "other"
+            finished = stream.FinishStep(reason=reason, usage=finished.usage, metadata=finished.metadata)
+        await self._add_snapshot()
+        files = await self._files.after()
+        await self._finish_step(finished, model, files.snapshot)
+        # Without a tool call, files that changed meanwhile were not changed by the model.
+        await self._add_patch(files.patch if self._called else None)
+        final_error = error if error is not None and not error.retryable else None
+        return TurnResult(error=final_error, usage=finished.usage, called=self._called)
+
+    async def _finish_step(self, finished: stream.FinishStep, model: Model, snapshot: str | None) -> None:
+        self._finished = None  # before the write: if that is cancelled it is complete, and must not be charged twice
+        await self._writer.finish_step(finished, model, snapshot)
+
+    async def _add_patch(self, patch: Patch | None) -> None:
+        self._compared = True
+        await self._writer.add_patch(patch)
+
+    async def _add_snapshot(self) -> None:
+        """Record the snapshot before the step, if the step's part does not name it yet."""
         part = self._writer.parts.get(self._step_start or "")
         snapshot = await self._files.before()
         if part is not None and snapshot is not None and "snapshot" not in part:
             await self._writer.put(part | {"snapshot": snapshot})
 
-    async def _pending(self, call_id: str, name: str) -> Document:
-        part = self._writer.new_call(name, call_id)
-        self._tools[call_id] = part
-        await self._writer.put(part)
-        return part
+    async def _store_streaming(self) -> None:
+        """Store the texts that were interrupted, as far as they were received."""
+        for part in self._streaming.values():
+            if part.is_stored or part.has_unstored_text:
+                await self._store_ended(part)
+        self._streaming.clear()
 
-    async def _answered(self, event: stream.ToolResult | stream.ToolError) -> None:
-        """A tool that the provider ran itself."""
-        part = self._tools.get(event.id)
-        if part is None:
-            return
-        if isinstance(event, stream.ToolError):
-            await self._calls.failed(part["id"], event.error, event.metadata)
-        else:
-            await self._calls.completed(part["id"], event.output, event.title, event.metadata, event.attachments)
+    async def _discard_attempt(self) -> None:
+        """Remove the parts of a failed attempt, so that the next one does not repeat them."""
+        for part_id in list(self._writer.parts):
+            if self._writer.parts[part_id]["type"] != "retry":
+                await self._writer.drop(part_id)
+        self._streaming.clear()
+        self._tool_parts.clear()
+        self._finished = None
+
+    async def _wait_to_retry(self, error: ModelError, attempt: int, reason: str, model: Model) -> None:
+        delay = self._retry.delay_ms(error, attempt)
+        now = ids.now_ms()
+        part = RetryPart(
+            id=ids.ascending("prt"),
+            session_id=self._writer.info["sessionID"],
+            message_id=self._writer.info["id"],
+            attempt=attempt,
+            error=write_failure(failure_of(error, model.provider_id)),
+            time=Created(created=now),
+        )
+        await self._writer.put(part.document)
+        self._status.set_retry(attempt, reason, now + delay)
+        await self._sleep(delay / 1000)
+        self._status.set_busy()
+
+
+class FilesAfter(NamedTuple):
+    """The project's files after a step."""
+
+    snapshot: str | None = None
+    patch: Patch | None = None
+    """What changed; ``None`` if nothing did."""
+
+
+class StepFiles:
+    """Snapshots before and after one step. The first one begins with the request, so that the first token does not
+    have to wait for it."""
+
+    def __init__(self, snapshots: Snapshots, timeout_seconds: float = 60.0) -> None:
+        """The first snapshot of a large project can take minutes; tools wait ``timeout_seconds`` for it at most."""
+        self._snapshots = snapshots
+        self._timeout_seconds = timeout_seconds
+        self._pending: PendingSnapshot | None = None
+
+    def begin(self) -> None:
+        """Begin the first snapshot."""
+        self._pending = self._snapshots.begin()
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether :meth:`before` returns without waiting."""
+        return self._pending is not None and self._pending.done
+
+    async def before(self) -> str | None:
+        """Return the snapshot before the step; ``None`` if there is none in time."""
+        return await self._pending.result(self._timeout_seconds) if self._pending is not None else None
+
+    async def after(self) -> FilesAfter:
+        """Take a snapshot, and compare it with the first one."""
+        before = await self.before()
+        if before is None:
+            return FilesAfter()
+        # Can be abandoned, unlike the engine's other blocking calls: it writes nothing that a session needs.
+        return await asyncio.to_thread(self._compare, before)
+
+    def _compare(self, before: str) -> FilesAfter:
+        now = self._snapshots.track()
+        if now is None:
+            return FilesAfter()
+        patch = self._snapshots.changed(before, now)
+        return FilesAfter(now, patch if patch.files else None)

@@ -1,4 +1,8 @@
-"""From a command and what was typed behind it to the prompt it stands for."""
+"""Commands that a user gives: those of the configuration, which become prompts, and shell commands.
+
+A shell command asks no model, but the next model call sees its output. It is recorded as OpenCode does: a prompt that
+was not typed, answered by a call of the shell without a model call around it.
+"""
 
 from __future__ import annotations
 
@@ -8,85 +12,133 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from .. import ids
 from ..config import commands, expand, skills
 from ..errors import NotFoundError, OpenseshError
-from ..tools.shell.execution import CommandRun, select_shell
+from .cancellation import run_uncancellable
 from .prompt import Prompt, mentioned_parts
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from ..config import Agent, Command
+    from ..config import Command, Config
+    from ..project import ProjectLocation
     from ..records import Document
-    from .components import Runtime
+    from ..tools.mcp.servers import McpServers
+    from ..tools.truncation import Outputs
+    from .model_choice import Agents, Models
+    from .plugin_hooks import PluginHooks
+    from .session_writer import AnswerWriter
 
 
-def find_command(runtime: Runtime, name: str) -> Command:
-    """A command by name, without the slash or with it."""
-    known = commands(runtime.config, skills(runtime.config).values())
-    found = known.get(name.removeprefix("/"))
-    if found is None:
-        raise NotFoundError(f"there is no command {name!r}; there are: {', '.join(sorted(known))}", command=name)
-    return found
+class UserCommands:
+    """The commands of one directory."""
+
+    def __init__(
+        self,
+        config: Config,
+        location: ProjectLocation,
+        agents: Agents,
+        models: Models,
+        hooks: PluginHooks,
+        mcp: McpServers,
+        outputs: Outputs,
+    ) -> None:
+        self._config = config
+        self._location = location
+        self._agents = agents
+        self._models = models
+        self._hooks = hooks
+        self._mcp = mcp
+        self._outputs = outputs
+
+    def find(self, name: str) -> Command | None:
+        """Return a command of the configuration, by its name with or without the slash; ``None`` for the name of an MCP
+        server's prompt, which is known once the server is connected. Raises
+        :class:`~opensesh.errors.NotFoundError`."""
+        name = name.removeprefix("/")
+        if self._mcp.owns(name):
+            return None
+        known = commands(self._config, skills(self._config).values())
+        if name not in known:
+            names = ", ".join(sorted(known))
+            raise NotFoundError(f"there is no command {name!r}; the commands are: {names}", command=name)
+        return known[name]
+
+    async def fetch(self, name: str) -> Command:
+        """Return a command of the configuration or, named ``server:prompt``, of an MCP server."""
+        return self.find(name) or await self._mcp.prompt(name.removeprefix("/"))
+
+    async def prompt(self, command: Command, arguments: str, options: Prompt) -> Prompt:
+        """Return the prompt that a command becomes. ``options`` has the agent, the model and the attachments.
+
+        The command's own agent and model come first. A command for a subagent becomes a subtask, and leaves the agent
+        and the model of the prompt itself unchanged.
+        """
+        agent = self._agents.get(command.agent or options.agent)
+        of_agent = f"{agent.model.provider_id}/{agent.model.model_id}" if command.agent and agent.model else None
+        model = command.model or of_agent or options.model
+        if model is not None:
+            self._models.named(model)
+        expansion = expand(command.template, arguments)
+        async with asyncio.TaskGroup() as group:
+            running = [group.create_task(self._run(line)) for line in expansion.commands]
+        text = expansion.text([task.result() for task in running])
+        if command.subtask or (agent.mode == "subagent" and command.subtask is not False):
+            part: Document = {
+                "type": "subtask",
+                "agent": agent.name,
+                "description": command.description or "",
+                "command": command.name,
+                "prompt": text,
+            }
+            if model is not None:
+                provider_id, _, model_id = model.partition("/")
+                part["model"] = {"providerID": provider_id, "modelID": model_id}
+            return replace(options, parts=(part,))
+        typed = arguments if command.source == "mcp" else " ".join(expansion.pieces)
+        parts = mentioned_parts(text, self._location, self._agents, typed=typed)
+        return replace(options, parts=(*parts, *options.parts), agent=agent.name, model=model)
+
+    async def _run(self, line: str) -> str:
+        """Return the output of a shell command in a template."""
+        from ..tools.shell.execution import CommandRun, select_shell
+
+        directory = self._location.directory
+        environment = os.environ | await self._hooks.shell_env(directory)
+        try:
+            arguments = select_shell(environment).arguments(line)
+            preview = await CommandRun(self._outputs).run(arguments, directory, environment, stderr=False)
+        except OpenseshError as error:
+            return f"(the command {line!r} could not be run: {error.message})"
+        return preview.text
 
 
-async def fetch_command(runtime: Runtime, name: str) -> Command:
-    """Like :func:`find_command`; the prompts of MCP servers are commands too, ``server:prompt``."""
-    if runtime.mcp.owns(name.removeprefix("/")):
-        return await runtime.mcp.prompt(name.removeprefix("/"))
-    return find_command(runtime, name)
+async def run_user_shell(
+    answer: AnswerWriter, command: str, directory: str, outputs: Outputs, hooks: PluginHooks
+) -> bool:
+    """Run ``command`` in the user's shell and record it in ``answer``; whether it was not cancelled."""
+    from ..tools.shell.execution import CommandRun, user_shell
 
+    start = ids.now_ms()
+    call = answer.new_tool_part("bash")
 
-async def prompt_of(runtime: Runtime, command: Command, arguments: str, asked: Prompt) -> Prompt:
-    """The prompt that ``command`` stands for. ``asked`` says by which agent and model, and what is attached.
+    async def put(output: str, completed: Document | None = None, path: str | None = None) -> None:
+        metadata: Document = {"output": output, "description": ""} | ({"outputPath": path} if path else {})
+        status = "running" if completed is None else "completed"
+        state: Document = {"status": status, "input": {"command": command}, **(completed or {}), "metadata": metadata}
+        end = {} if completed is None else {"end": ids.now_ms()}
+        await answer.put(call | {"state": state | {"time": {"start": start, **end}}})
 
-    The command's own agent and model come first. One that is for a subagent becomes a subtask, which leaves agent and
-    model of the prompt itself as they were asked for.
-    """
-    agent = runtime.agent(command.agent or asked.agent)
-    model = command.model or (_model(agent) if command.agent else None) or asked.model
-    if model is not None:
-        runtime.find_model(model)
-    expansion = expand(command.template, arguments)
-    text = expansion.text(await _printed(runtime, expansion.commands))
-    if command.subtask or (agent.mode == "subagent" and command.subtask is not False):
-        return replace(asked, parts=(_subtask(command, agent, model, text),))
-    said = arguments if command.source == "mcp" else " ".join(expansion.pieces)
-    parts = mentioned_parts(text, runtime, said=said)
-    return replace(asked, parts=(*parts, *asked.parts), agent=agent.name, model=model)
-
-
-def _model(agent: Agent) -> str | None:
-    return f"{agent.model.provider_id}/{agent.model.model_id}" if agent.model else None
-
-
-def _subtask(command: Command, agent: Agent, model: str | None, text: str) -> Document:
-    part: Document = {
-        "type": "subtask",
-        "agent": agent.name,
-        "description": command.description or "",
-        "command": command.name,
-        "prompt": text,
-    }
-    if model is not None:
-        provider, _, name = model.partition("/")
-        part["model"] = {"providerID": provider, "modelID": name}
-    return part
-
-
-async def _printed(runtime: Runtime, lines: Sequence[str]) -> list[str]:
-    """What each of a template's shell commands prints; they run side by side."""
-    async with asyncio.TaskGroup() as group:
-        running = [group.create_task(_print(runtime, line)) for line in lines]
-    return [each.result() for each in running]
-
-
-async def _print(runtime: Runtime, line: str) -> str:
-    environment = os.environ | await runtime.hooks.shell_env(runtime.place.directory)
-    running = CommandRun(runtime.outputs())
+    running = CommandRun(outputs, on_output=put)
+    is_cancelled = False
     try:
-        arguments = select_shell(environment).arguments(line)
-        preview = await running.run(arguments, runtime.place.directory, environment, stderr=False)
-    except OpenseshError as error:
-        return f"(the command {line!r} could not be run: {error.message})"
-    return preview.text
+        added = await hooks.shell_env(directory, answer.info["sessionID"], call["callID"])
+        environment = os.environ | added | {"TERM": "dumb"}
+        preview = await running.run(user_shell(environment).interactive_arguments(command), directory, environment)
+    except asyncio.CancelledError:
+        is_cancelled = True
+        running.notes.append("The user stopped the command")
+        preview = running.finish()
+    notes = "\n".join(["", "", "<metadata>", *running.notes, "</metadata>"]) if running.notes else ""
+    completed: Document = {"output": preview.text + notes, "title": ""}
+    await run_uncancellable(put(running.recent + notes, completed, preview.path))
+    return not is_cancelled

@@ -75,7 +75,9 @@ class PendingSnapshot:
 
         waiting = asyncio.wrap_future(self._future)
         try:
-            return await asyncio.wait_for(asyncio.shield(waiting), timeout_seconds)
+            # Not wait_for, which in Python 3.11 loses a cancellation that arrives together with the result.
+            async with asyncio.timeout(timeout_seconds):
+                return await asyncio.shield(waiting)
         except TimeoutError:
             log.warning("a snapshot took longer than %g s; continuing without it", timeout_seconds)
             self._future = None

@@ -1,0 +1,99 @@
+"""Agents and models by name, and the ones to use where none is named."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..config import agents as configured_agents
+from ..config import default_agent, evaluate
+from ..errors import NotFoundError
+from ..models import options
+from ..records import as_object
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from ..config import Agent, Config
+    from ..models.auth import Keyring
+    from ..models.catalogue import Catalogue
+    from ..models.connect import Connections
+    from ..models.model import Model
+    from ..models.request import Provider
+    from ..records import Document, ModelRef, Rule
+
+
+class Agents:
+    """The agents of one configuration."""
+
+    def __init__(self, config: Config) -> None:
+        self._config = config
+        self.by_name: dict[str, Agent] = configured_agents(config)
+
+    def get(self, name: str | None = None) -> Agent:
+        """Return an agent by name, or the default one. Raises :class:`~opensesh.errors.NotFoundError`."""
+        if name is None:
+            return default_agent(self._config, self.by_name)
+        if name not in self.by_name:
+            shown = ", ".join(agent.name for agent in self.by_name.values() if not agent.hidden)
+            raise NotFoundError(f"there is no agent {name!r}; the agents are: {shown}", agent=name)
+        return self.by_name[name]
+
+
+def subagents(agents: Iterable[Agent], rules: Sequence[Rule] = ()) -> list[Agent]:
+    """Return the agents that the task tool can start under these rules."""
+    offered = [agent for agent in agents if agent.mode != "primary" and not agent.hidden]
+    return [agent for agent in offered if evaluate("task", agent.name, tuple(rules)) != "deny"]
+
+
+class Models:
+    """The models of one configuration, and the connections to their providers."""
+
+    def __init__(self, config: Config, catalogue: Catalogue, keyring: Keyring, connections: Connections) -> None:
+        self._config = config
+        self.catalogue = catalogue
+        self.keyring = keyring
+        self.connections = connections
+
+    def get(self, provider_id: str, model_id: str) -> Model:
+        """Return a model. Raises :class:`~opensesh.errors.ModelNotFoundError`."""
+        return self.catalogue.model(provider_id, model_id)
+
+    def named(self, name: str) -> Model:
+        """Return a model by its name ``provider/model``."""
+        provider_id, _, model_id = name.partition("/")
+        return self.get(provider_id, model_id)
+
+    def of_prompt(self, prompt: Document) -> Model:
+        """Return the model that a stored prompt asks for."""
+        model = as_object(prompt.get("model")) or {}
+        return self.get(str(model.get("providerID", "")), str(model.get("modelID", "")))
+
+    def of_reference(self, reference: ModelRef) -> Model:
+        """Return the model that an agent or a record names."""
+        return self.get(reference.provider_id, reference.model_id)
+
+    def default(self) -> Model:
+        """Return the model for prompts that name none."""
+        from ..models import choice
+
+        return choice.default_model(self.catalogue, self.keyring, self._config.document, choice.recent_models())
+
+    def small(self, agent: Agent, main: Model) -> Model:
+        """Return a fast, cheap model for side work of ``main``: the agent's, the configured one, one of the same
+        provider, or ``main`` itself."""
+        if agent.model is not None:
+            return self.of_reference(agent.model)
+        from ..models import choice
+
+        small = choice.small_model(self.catalogue, self.keyring, self._config.document, main.provider_id)
+        # What was said to one provider is not sent to another unless the user configured it.
+        may_leave = self._config.settings.small_model
+        return small if small is not None and (may_leave or small.provider_id == main.provider_id) else main
+
+    def provider(self, model: Model) -> Provider:
+        """Return the provider to send requests for ``model`` to. Raises if there is no key or no adapter for it."""
+        return self.connections.provider(model)
+
+    def max_output_tokens(self, model: Model) -> int:
+        """Return the output limit for requests to ``model``."""
+        return options.max_output_tokens(model, self._config.flags.output_token_max)

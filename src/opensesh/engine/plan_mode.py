@@ -1,0 +1,185 @@
+"""Plan mode: what a planning session may do without the user's permission, where its plan is, and how it is entered.
+
+Plan mode is enforced, not only requested of the model. It holds for the agent ``plan`` and for every subagent that
+works for it, at any depth. Neither rules of the configuration nor permissions that the user gave for good while
+building open it; only the section of the agent ``plan`` does. Files are guarded by the agent's rules, which deny all
+edits but those of the plan. Every other call that is not known to be read-only needs the user's permission each time,
+and is refused where no user can be asked.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
+
+from .. import ids
+from ..config import rules as rules_of
+from ..config.rules import EDITING, decide
+from ..errors import InvalidArgumentsError
+from ..records import MessageTime, ModelRef, Rule, TextPart, UserMessage
+from ..storage.protocol import StoredMessage
+from ..tools.arguments import decode
+from ..tools.tool import BuiltinTool
+from .cancellation import run_uncancellable
+from .prompts import prompt_text
+from .tool_calls import StructuredOutput
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from ..config import Agent, Config
+    from ..project import ProjectLocation
+    from ..records import Document, Session
+    from ..tools.tool import Tool
+    from .session_writer import SessionWriter
+
+PLAN = "plan"
+PLAN_MODE_RULE = Rule(permission="opensesh_plan", pattern="*", action="deny")
+"""Among a session's rules: the session works for one that plans."""
+_SELF_GUARDED = EDITING | {"task", "batch", "bash"}
+"""Tools that are guarded otherwise: by rules about files, by the calls they make, or by asking for each command."""
+_READ_ONLY = frozenset(
+    """
+    codesearch glob grep invalid list plan_enter plan_exit question read recall skill StructuredOutput todoread
+    todowrite webfetch websearch
+    """.split()
+)
+
+
+class PlanModeGuard:
+    """Decides which calls of a planning session need the user's permission."""
+
+    def __init__(self, allowed: Sequence[Rule] = ()) -> None:
+        """``allowed`` are the rules in the configuration of the agent ``plan``."""
+        self._allowed = allowed
+
+    def permission_needed_for(self, tool: Tool, arguments: Mapping[str, Any]) -> str | None:
+        """Return the permission that a call needs anew each time; ``None`` if it is read-only or guarded otherwise."""
+        is_builtin = isinstance(tool, BuiltinTool) and type(tool).__module__.startswith("opensesh.tools.")
+        if not is_builtin and not isinstance(tool, StructuredOutput):
+            return tool.id  # also a custom tool with the name of a built-in one
+        if tool.id == "bash":
+            return None if _is_read_only_command(arguments) else "bash"
+        return None if tool.id in _READ_ONLY or tool.id in _SELF_GUARDED else tool.id
+
+    def is_explicitly_allowed(self, permission: str, patterns: Sequence[str]) -> bool:
+        """Whether the configuration of the agent ``plan`` allows this."""
+        return bool(patterns) and all(
+            decide(permission, pattern, self._allowed).action == "allow" for pattern in patterns
+        )
+
+
+def plan_mode_guard(agent: Agent, rules: Sequence[Rule], config: Config) -> PlanModeGuard | None:
+    """Return the guard for the calls of an agent; ``None`` outside of plan mode."""
+    if PLAN_MODE_RULE in rules:
+        return PlanModeGuard()
+    if agent.name != PLAN:
+        return None
+    section = config.settings.agent.get(PLAN)
+    return PlanModeGuard(rules_of(section.permission, config.folders.home) if section is not None else ())
+
+
+def plan_agent_rules(agent: Agent, config: Config, plan: str) -> tuple[Rule, ...]:
+    """Return the agent's rules; where they allow it to write plans, only the one of this session at ``plan``."""
+    if agent.name != PLAN:
+        return agent.permission
+    folders = (os.path.join(".opencode", "plans"), os.path.relpath(config.folders.plans, config.worktree))
+    all_plans = {os.path.join(folder, "*.md") for folder in folders}
+    own_plan = os.path.relpath(plan, config.worktree).replace(os.sep, "/")
+    return tuple(
+        replace(rule, pattern=own_plan) if rule.permission == "edit" and rule.pattern in all_plans else rule
+        for rule in agent.permission
+    )
+
+
+def _is_read_only_command(arguments: Mapping[str, Any]) -> bool:
+    from ..tools.shell.execution import select_shell
+
+    shell = select_shell(os.environ)
+    if shell.language == "other":
+        return False
+    from ..tools.bash import BashTool
+    from ..tools.shell.read_only import is_read_only
+
+    try:
+        # Decoded as the tool will do, which accepts misspelt arguments.
+        command = decode(BashTool.id, BashTool.parameters, arguments).command
+    except InvalidArgumentsError:
+        return False
+    return is_read_only(command, posix=shell.language == "posix")
+
+
+class SessionModes:
+    """Lets the tools of one step enter and leave plan mode."""
+
+    def __init__(
+        self,
+        writer: SessionWriter,
+        config: Config,
+        session: Session,
+        prompt: Document,
+        enqueue: Callable[[StoredMessage], None],
+    ) -> None:
+        self._writer = writer
+        self._config = config
+        self._session = session
+        self._prompt = prompt
+        self._enqueue = enqueue
+
+    @property
+    def plan(self) -> str:
+        """Path of the session's plan."""
+        return plan_file(self._config, self._writer.location, self._session)
+
+    async def switch(self, agent: str, text: str) -> None:
+        """Continue the conversation with ``agent``, from a user message with ``text``. Completes if cancelled."""
+        await run_uncancellable(self._switch(agent, text))
+
+    async def _switch(self, agent: str, text: str) -> None:
+        model = self._prompt["model"]
+        info = UserMessage(
+            id=ids.ascending("msg"),
+            session_id=self._session.id,
+            time=MessageTime(created=ids.now_ms()),
+            agent=agent,
+            model=ModelRef(provider_id=model["providerID"], model_id=model["modelID"]),
+        )
+        before = "build" if agent == PLAN else PLAN
+        texts = (text, *plan_reminders(self._config, self.plan, agent, before))
+        parts = [
+            TextPart(
+                id=ids.ascending("prt"), session_id=self._session.id, message_id=info.id, text=line, synthetic=True
+            ).document
+            for line in texts
+        ]
+        self._enqueue(await self._writer.add_message(StoredMessage(info.document, parts)))
+
+
+def plan_file(config: Config, location: ProjectLocation, session: Session) -> str:
+    """Return the path of a session's plan: in the project, or in OpenCode's data folder outside of version control."""
+    base = os.path.join(location.sandbox, ".opencode", "plans") if location.vcs else config.folders.plans
+    return os.path.join(base, f"{session.time.created}-{session.slug}.md")
+
+
+def plan_reminders(config: Config, plan: str, agent: str | None, before: str | None) -> list[str]:
+    """Return the texts about plan mode that a prompt for ``agent`` needs; ``before`` is the agent of the last answer.
+
+    With OPENCODE_EXPERIMENTAL_PLAN_MODE there is a plan file, which is named when plan mode is entered and left.
+    Without it every prompt for the planning agent states the mode.
+    """
+    with_file = config.flags.plan_mode
+    if agent == PLAN:
+        if not with_file:
+            return [prompt_text("plan")]
+        if before == PLAN:
+            return []
+        exists = os.path.exists(plan)
+        state = "It exists already: read it, and go on from there." if exists else "It does not exist yet."
+        return [prompt_text("plan_workflow").replace("{{plan}}", plan).replace("{{state}}", state)]
+    if before != PLAN:
+        return []
+    if with_file and os.path.exists(plan):
+        return [prompt_text("plan_done").replace("{{plan}}", plan)]
+    return [prompt_text("build")] if agent == "build" else []

@@ -1,0 +1,293 @@
+"""Runs the tool calls of one answer: each part goes from ``pending`` through ``running`` to its final state.
+
+``running`` is stored before a tool touches anything, and every call ends in ``completed`` or ``error``, whatever
+happens to the tool or to the run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+
+from .. import ids
+from ..errors import (
+    OpenseshError,
+    PermissionCorrectedError,
+    PermissionDeniedError,
+    PermissionRejectedError,
+    QuestionRejectedError,
+)
+from ..models import stream_events as stream
+from ..records import EXTENSION_KEY, as_object, dumps_compact
+from ..tools.tool import ToolOutput, invoke
+from .cancellation import run_uncancellable
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from ..models.stream_events import Metadata
+    from ..records import Document
+    from ..tools.tool import Context, Tool
+    from .plugin_hooks import PluginHooks
+    from .session_writer import AnswerWriter
+    from .tool_context import CallContext, ToolCallContextFactory
+
+ABORTED = "Tool execution aborted"
+
+
+class CallRunner:
+    """Runs the tool calls of one step."""
+
+    def __init__(
+        self,
+        writer: AnswerWriter,
+        tools: Mapping[str, Tool],
+        contexts: ToolCallContextFactory,
+        detector: LoopDetector,
+        hooks: PluginHooks,
+    ) -> None:
+        self._writer = writer
+        self._tools = tools
+        self._contexts = contexts
+        self._detector = detector
+        self._hooks = hooks
+        self._rejected = self._corrected = False
+
+    @property
+    def names(self) -> Sequence[str]:
+        """The tools that a tool which makes several calls may use."""
+        return [name for name in self._tools if name not in ("batch", "invalid")]
+
+    @property
+    def blocked(self) -> bool:
+        """Whether the user rejected something, so that the run ends. With a correction it continues."""
+        return self._rejected and not self._corrected
+
+    async def run(self, part: Document, call: stream.ToolCall) -> None:
+        """Run one call to its final state. Raises nothing but :class:`asyncio.CancelledError` and storage errors."""
+        tool, arguments = self._tools.get(call.name) or self._tools.get(call.name.lower()), call.input
+        if tool is None or call.problem is not None:
+            missing = f"there is no tool called {call.name}" if self._tools else "no tool may be called now"
+            tool, arguments = self._contexts.invalid, {"tool": call.name, "error": call.problem or missing}
+        await self.start(part, call, tool.id, arguments)
+        context = self._contexts.context(self, part["id"], call.id)
+        try:
+            await self._check_doom_loop(context, tool.id, arguments)
+            output = await self._execute(part, call, tool, arguments, context)
+        except asyncio.CancelledError:
+            await run_uncancellable(self._fail_call(part["id"], ABORTED, context))
+            raise
+        except Exception as error:
+            self._note_rejection(error)
+            self._detector.record_result(tool.id, str(error))
+            await self._fail_call(part["id"], _error_text(error), context)
+            return
+        self._detector.record_result(tool.id, None)
+        await self._complete_call(part["id"], output, context)
+
+    async def run_nested(self, tool: str, arguments: Mapping[str, Any]) -> ToolOutput:
+        """Run a call that another call makes, with a part of its own."""
+        part = self._writer.new_tool_part(tool)
+        call = stream.ToolCall(part["callID"], tool, dict(arguments))
+        await self.start(part, call)
+        context = self._contexts.context(self, part["id"], part["callID"])
+        try:
+            output = await self._execute(part, call, self._tools[tool], arguments, context)
+        except BaseException as error:
+            self._note_rejection(error)
+            text = _error_text(error) if isinstance(error, Exception) else ABORTED
+            await run_uncancellable(self._fail_call(part["id"], text, context))
+            raise
+        await self._complete_call(part["id"], output, context)
+        return output
+
+    async def _execute(
+        self, part: Document, call: stream.ToolCall, tool: Tool, arguments: Mapping[str, Any], context: CallContext
+    ) -> ToolOutput:
+        """Run the tool between the plugin hooks that may change its arguments and its output."""
+        if not self._hooks.plugins:
+            await context.authorise(tool, arguments)
+            return await invoke(tool, arguments, context)
+        hook_input = self._contexts.plugin_tool_call(tool.id, call.id)
+        changed = await self._hooks.tool_before(hook_input, arguments)
+        if changed is not arguments:  # the record shows what runs
+            await self.start(part, call, tool.id, changed)
+        await context.authorise(tool, changed)
+        return await self._hooks.tool_after(hook_input, changed, await invoke(tool, changed, context))
+
+    async def _check_doom_loop(self, context: CallContext, tool: str, arguments: Mapping[str, Any]) -> None:
+        reason = self._detector.record_call(tool, arguments)
+        if reason is None:
+            return
+        metadata = {"tool": tool, "input": dict(arguments), "reason": reason}
+        try:
+            await context.ask("doom_loop", [tool], always=[tool], metadata=metadata)
+        except PermissionDeniedError:
+            self._rejected = True  # a model in a loop that is only given an error would repeat it
+            raise
+        self._detector.reset()
+
+    def _note_rejection(self, error: BaseException) -> None:
+        self._rejected |= isinstance(error, (PermissionRejectedError, QuestionRejectedError))
+        self._corrected |= isinstance(error, PermissionCorrectedError)
+
+    # -- states of a part ----------------------------------------------------------------------------------------------
+
+    async def start(
+        self, part: Document, call: stream.ToolCall, name: str | None = None, arguments: Mapping[str, Any] | None = None
+    ) -> None:
+        """Store that a call is complete and about to run."""
+        state = {"status": "running", "input": dict(call.input if arguments is None else arguments)}
+        changed = part | {"tool": name or call.name, "state": state | {"time": {"start": ids.now_ms()}}}
+        if call.metadata:
+            changed["metadata"] = call.metadata
+        await self._writer.put(changed)
+
+    async def progress(self, part_id: str, title: str | None, metadata: Mapping[str, Any] | None) -> None:
+        """Store the progress of a running call."""
+        part = self._writer.parts.get(part_id)
+        state = (part or {}).get("state", {})
+        if part is None or state.get("status") != "running":
+            return
+        changed = {"status": "running", "input": state["input"]}
+        changed |= {"title": title} if title is not None else {"title": state["title"]} if "title" in state else {}
+        known = as_object(state.get("metadata")) or {}
+        extension = {EXTENSION_KEY: known[EXTENSION_KEY]} if EXTENSION_KEY in known else {}
+        newest = known if metadata is None and "metadata" in state else metadata
+        changed |= {"metadata": dict(newest) | extension} if newest is not None else {}
+        await self._writer.put(part | {"state": changed | {"time": state["time"]}})
+
+    async def announce_writes(self, part_id: str, metadata: Document) -> None:
+        """Store which files a running call is about to change, before it does."""
+        part = self._writer.parts.get(part_id)
+        if part is not None and part["state"].get("status") == "running":
+            changed = {name: value for name, value in part["state"].items() if name != "time"}
+            changed["metadata"] = (as_object(changed.get("metadata")) or {}) | metadata
+            await self._writer.put(part | {"state": changed | {"time": part["state"]["time"]}})
+
+    async def complete(
+        self,
+        part_id: str,
+        output: str,
+        title: str,
+        metadata: Metadata | None,
+        attachments: Sequence[dict[str, Any]] = (),
+    ) -> None:
+        """Store the output of a call."""
+        part = self._writer.parts[part_id]
+        state: Document = {
+            "status": "completed",
+            "input": part["state"]["input"],
+            "output": output,
+            "title": title,
+            "metadata": metadata or {},
+            "time": {"start": _start_of(part), "end": ids.now_ms()},
+        }
+        if attachments:
+            state["attachments"] = list(attachments)
+        await self._writer.put(part | {"state": state})
+
+    async def fail(self, part_id: str, error: str, metadata: Metadata | None = None) -> None:
+        """Store the error of a call; without ``metadata``, that of its last progress is kept."""
+        part = self._writer.parts[part_id]
+        if metadata is None:
+            metadata = as_object(part["state"].get("metadata"))
+        state: Document = {"status": "error", "input": part["state"]["input"], "error": error}
+        if metadata:
+            state["metadata"] = metadata
+        await self._writer.put(part | {"state": state | {"time": {"start": _start_of(part), "end": ids.now_ms()}}})
+
+    async def abort_open(self) -> None:
+        """Store an error for every call that has not ended."""
+        for part in list(self._writer.parts.values()):
+            if part["type"] == "tool" and part["state"]["status"] in ("pending", "running"):
+                await self.fail(part["id"], ABORTED)
+
+    async def _complete_call(self, part_id: str, output: ToolOutput, context: CallContext) -> None:
+        metadata = output.metadata | await context.writes.summary()
+        await self.complete(part_id, output.output, output.title, metadata, output.attachments)
+
+    async def _fail_call(self, part_id: str, error: str, context: CallContext) -> None:
+        known = as_object(self._writer.parts[part_id]["state"].get("metadata")) or {}
+        kept = {name: value for name, value in known.items() if name != EXTENSION_KEY}
+        await self.fail(part_id, error, kept | await context.writes.summary())
+
+
+def _error_text(error: Exception) -> str:
+    return f"Error: {error.message if isinstance(error, OpenseshError) else f'{type(error).__name__}: {error}'}"
+
+
+def _start_of(part: Document) -> int:
+    time = as_object(part["state"].get("time")) or {}
+    return time.get("start") or ids.now_ms()
+
+
+class StructuredOutput:
+    """The tool ``StructuredOutput``, made from a schema, with which a model gives an answer of that structure."""
+
+    id = "StructuredOutput"
+    description = "Give your final answer with this tool, in the structure that its parameters describe. Call it once."
+
+    def __init__(self, schema: Mapping[str, Any]) -> None:
+        self.schema = {key: value for key, value in schema.items() if key != "$schema"}
+        self.was_called = False
+        self.value: dict[str, Any] = {}
+
+    async def run(self, arguments: Mapping[str, Any], ctx: Context) -> ToolOutput:
+        """Take the answer."""
+        self.was_called = True
+        self.value = dict(arguments)
+        return ToolOutput("Structured Output", "The answer was taken.", {"valid": True, "truncated": False})
+
+
+class LoopLimits(Struct, frozen=True, kw_only=True):
+    """Thresholds for doom-loop detection."""
+
+    same: int = 3
+    """Identical calls in a row."""
+    pairs: int = 3
+    """Rounds of two alternating calls."""
+    errors: int = 3
+    """Identical errors of one tool in a row."""
+
+
+class LoopDetector:
+    """Detects a model that repeats itself: the same call, two calls in turns, or the same error.
+
+    It stops nothing. The engine asks for the permission ``doom_loop``, which rules can answer too.
+    """
+
+    def __init__(self, limits: LoopLimits | None = None) -> None:
+        self.limits = limits or LoopLimits()
+        self._calls: deque[tuple[str, bytes]] = deque(maxlen=max(self.limits.same, 2 * self.limits.pairs))
+        self._errors: dict[str, list[str]] = {}
+
+    def record_call(self, tool: str, arguments: Mapping[str, Any]) -> str | None:
+        """Record a call that is about to run, and return a reason for the user if it looks like a loop."""
+        self._calls.append((tool, dumps_compact(dict(arguments))))
+        calls, limits = list(self._calls), self.limits
+        if len(calls) >= limits.same and len(set(calls[-limits.same :])) == 1:
+            return f"the same call of {tool} {limits.same} times in a row"
+        rounds = calls[-2 * limits.pairs :]
+        alternating = len(rounds) == 2 * limits.pairs and len(set(rounds)) == 2
+        if alternating and len(set(rounds[::2])) == len(set(rounds[1::2])) == 1:
+            return f"{rounds[-2][0]} and {tool} in turns, {limits.pairs} times over"
+        if len(self._errors.get(tool, ())) >= limits.errors:
+            return f"{tool} failed {limits.errors} times with the same error"
+        return None
+
+    def record_result(self, tool: str, error: str | None) -> None:
+        """Record the error of a call, or ``None`` if it succeeded."""
+        errors = self._errors.setdefault(tool, [])
+        if error is None or (errors and errors[-1] != error):
+            errors.clear()
+        if error is not None:
+            errors.append(error)
+
+    def reset(self) -> None:
+        """Start counting anew."""
+        self._calls.clear()
+        self._errors.clear()
