@@ -55,7 +55,9 @@ class GrepTool(BuiltinTool[GrepArguments]):
         if result.unread:
             files, them = ("1 file was", "it") if result.unread == 1 else (f"{result.unread} files were", "them")
             notes = [f"({files} not searched: the rules forbid to read {them}, or to read {them} without asking.)"]
-        matches = await asyncio.to_thread(_newest_first, result.matches)
+        newest = await asyncio.to_thread(file_search.newest_first, {match.path for match in result.matches})
+        rank = {path: index for index, path in enumerate(newest)}
+        matches = sorted(result.matches, key=lambda match: (rank[match.path], match.number))
         total, truncated = len(matches), len(matches) > MAX_MATCHES or not result.complete
         if not total:
             return ToolOutput(args.pattern, "\n\n".join(["No files found", *notes]), {"matches": 0, "truncated": False})
@@ -65,17 +67,11 @@ class GrepTool(BuiltinTool[GrepArguments]):
             hint = f"({count} matches in all, {MAX_MATCHES} of them shown. Narrow the pattern, path or include.)"
             notes.insert(0, hint)
         blocks: list[str] = []
-        for path, lines in groupby(matches[:MAX_MATCHES], key=lambda match: match.path):
-            blocks.append("\n".join([f"{path}:", *(f"  Line {match.number}: {_cut(match.line)}" for match in lines)]))
+        for path, group in groupby(matches[:MAX_MATCHES], key=lambda match: match.path):
+            lines = [f"{path}:"]
+            for match in group:
+                rest = "..." if len(match.line) > MAX_LINE_CHARACTERS else ""
+                lines.append(f"  Line {match.number}: {match.line[:MAX_LINE_CHARACTERS]}{rest}")
+            blocks.append("\n".join(lines))
         text = f"Found {count} matches{first}\n" + "\n\n".join(blocks)
         return ToolOutput(args.pattern, "\n\n".join([text, *notes]), {"matches": total, "truncated": truncated})
-
-
-def _newest_first(matches: list[file_search.Match]) -> list[file_search.Match]:
-    newest = file_search.newest_first({match.path for match in matches})
-    rank = {path: index for index, path in enumerate(newest)}
-    return sorted(matches, key=lambda match: (rank[match.path], match.number))
-
-
-def _cut(line: str) -> str:
-    return line if len(line) <= MAX_LINE_CHARACTERS else line[:MAX_LINE_CHARACTERS] + "..."

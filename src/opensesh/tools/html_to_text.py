@@ -23,6 +23,7 @@ _BLOCKS = frozenset(
     """address article aside body dd details div dl dt fieldset figcaption figure footer form header html main nav p
     section summary""".split()
 )
+_LANGUAGE = re.compile(r"(?:language|lang|highlight-source)-(\w+)")
 _NUMBER = re.compile(r"[0-9]{1,9}")
 _MAX_DEPTH = 20
 """Nested lists and quotes are indented up to this depth. A hostile page may nest any number."""
@@ -163,13 +164,16 @@ class _MarkdownConverter(_Converter):
                 self._break(2)
                 self._pieces.append("---\n\n")
             case "img":
-                self._image(attributes)
+                source = attributes.get("src", "")
+                if source and not source.startswith("data:"):
+                    self._pieces.append(f"![{attributes.get('alt', '')}]({absolute(self._base, source)})")
             case "a":
                 self._end_link()  # links cannot be nested
                 self._opened_link = attributes.get("href", ""), len(self._pieces)
             case "pre":
                 self._break(2)
-                self._pieces.append(f"```{_language(attributes)}\n")
+                language = _LANGUAGE.search(attributes.get("class", ""))
+                self._pieces.append(f"```{language[1] if language else ''}\n")
                 self._preformatted += 1
             case "code" if not self._preformatted:
                 self._pieces.append("`")
@@ -242,11 +246,6 @@ class _MarkdownConverter(_Converter):
             case _:
                 pass
 
-    def _image(self, attributes: dict[str, str]) -> None:
-        source = attributes.get("src", "")
-        if source and not source.startswith("data:"):
-            self._pieces.append(f"![{attributes.get('alt', '')}]({absolute(self._base, source)})")
-
     def _end_link(self) -> None:
         if self._opened_link is None:
             return
@@ -281,8 +280,3 @@ class _MarkdownConverter(_Converter):
         if self._rows == 0:
             self._pieces.append(f"|{' --- |' * len(cells)}\n")
         self._rows += 1
-
-
-def _language(attributes: dict[str, str]) -> str:
-    name = re.search(r"(?:language|lang|highlight-source)-(\w+)", attributes.get("class", ""))
-    return name[1] if name else ""

@@ -92,7 +92,11 @@ def _read(past: Sequence[HiddenMessage]) -> ToolOutput:
 
 
 def _contents(past: Sequence[HiddenMessage]) -> ToolOutput:
-    lines = [f"{_head(message)}: {_line(message.text)}" for message in past]
+    lines: list[str] = []
+    for message in past:
+        text = re.sub(r"\s+", " ", message.text[: 4 * _MAX_LINE_CHARACTERS]).strip()
+        rest = "..." if len(text) > _MAX_LINE_CHARACTERS else ""
+        lines.append(f"{_head(message)}: {text[:_MAX_LINE_CHARACTERS]}{rest}")
     shown: list[str] = []
     remaining = _MAX_OUTPUT_CHARACTERS
     for line in reversed(lines):  # the newest matter most
@@ -127,8 +131,3 @@ def _snippet(text: str, words: Sequence[str]) -> str:
             spans.append((start, end))
     shown = " ... ".join(text[start:end].strip() for start, end in spans[:_MAX_SNIPPETS])
     return f"{'... ' if spans[0][0] else ''}{shown}{' ...' if spans[-1][1] < len(text) else ''}"
-
-
-def _line(text: str) -> str:
-    plain = re.sub(r"\s+", " ", text[: 4 * _MAX_LINE_CHARACTERS]).strip()
-    return plain if len(plain) <= _MAX_LINE_CHARACTERS else f"{plain[:_MAX_LINE_CHARACTERS]}..."

@@ -177,25 +177,22 @@ def _origin(url: str) -> tuple[str, str | None, int | None]:
     return parts.scheme, parts.hostname, parts.port
 
 
-def _text(page: _FetchedPage) -> str:
-    """Decode the body with the encoding that the server or the page declares; unknown names are ignored."""
+def _render(page: _FetchedPage, output_format: Format) -> str:
+    """Decode the body with the encoding that the server or the page declares, and convert HTML."""
     declared = re.search(rb"<meta[^>]+charset=[\"']?([\w-]+)", page.body[:2048], re.IGNORECASE)
-    for name in (page.charset, declared[1].decode() if declared else None):
+    text = ""
+    for name in (page.charset, declared[1].decode() if declared else None, "utf-8"):
         try:
             if name:
-                return page.body.decode(name, "replace")
-        except (LookupError, ValueError):  # ValueError: Python's own encodings, some of which replace nothing
+                text = page.body.decode(name, "replace")
+                break
+        except (LookupError, ValueError):  # unknown names; ValueError: some of Python's codecs cannot replace
             continue
-    return page.body.decode("utf-8", "replace")
-
-
-def _render(page: _FetchedPage, output_format: Format) -> str:
-    text = _text(page)
-    is_page = "html" in page.content_type.lower()
+    is_html = "html" in page.content_type.lower()
     match output_format:
-        case "markdown" if is_page:
+        case "markdown" if is_html:
             return html_to_text.to_markdown(text, page.url)
-        case "text" if is_page:
+        case "text" if is_html:
             return html_to_text.to_text(text)
         case _:
             return text

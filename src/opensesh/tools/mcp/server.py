@@ -167,7 +167,9 @@ class McpServer:
         try:
             return await self._call(client, tool, arguments, progress)
         except _SessionLost:
-            await self._disconnect()
+            if self._scope is not None:  # close the connection, so that a new one is opened
+                self._scope.cancel()
+                await self._finished.wait()
         try:
             return await self._call(await self._connected(), tool, arguments, progress)
         except _SessionLost as error:
@@ -341,12 +343,6 @@ class McpServer:
                 f"the MCP server {self.name} is not connected: {self._state.error or self._state.status}"
             )
         return self._client
-
-    async def _disconnect(self) -> None:
-        """Close the connection, so that the next call opens a new one."""
-        if self._scope is not None:
-            self._scope.cancel()
-            await self._finished.wait()
 
     # Failures.
 

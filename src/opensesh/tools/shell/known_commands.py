@@ -8,6 +8,7 @@ in their arguments, which needs permission too.
 from __future__ import annotations
 
 import os
+import re
 from typing import TYPE_CHECKING, NamedTuple
 
 from .lexer import ShellCommand
@@ -154,6 +155,9 @@ _WRAPPERS: dict[str, _ValueFlags] = {
 }
 """Commands whose arguments are a command."""
 
+# The flag that gives env a command line as one word; -C and -u take the rest of their word as a value.
+_ENV_SPLIT_STRING = re.compile(r"--s|-(?!-)[^CuS]*S", re.DOTALL)
+
 _FIRST_IS_OWN = frozenset(("chroot", "flock", "gtimeout", "repeat", "taskset", "timeout"))
 """Wrappers whose first argument is not the command."""
 
@@ -224,7 +228,7 @@ def _wrapped_command(name: str, words: Sequence[Word]) -> Iterator[ShellCommand]
         index += 1
         if flag == "--":
             break
-        if name == "env" and _is_split_string(flag):
+        if name == "env" and _ENV_SPLIT_STRING.match(flag):
             attached = flag.partition("=")[2] if flag.startswith("--") else flag.partition("S")[2]
             yield from parse(f"{attached} {_joined(words[index:])}")
             return
@@ -258,13 +262,6 @@ def _exec_commands(words: Sequence[Word], exec_flags: frozenset[str]) -> Iterato
             start = None
     if start is not None:
         yield from _command_of(words[start:])
-
-
-def _is_split_string(flag: str) -> bool:
-    """Whether it is the flag that gives ``env`` a whole command line as one word."""
-    if flag.startswith("--"):
-        return flag.startswith("--s")
-    return "S" in flag and not any(letter in flag.partition("S")[0] for letter in "Cu")
 
 
 def _joined(words: Sequence[Word]) -> str:
