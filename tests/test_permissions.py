@@ -100,7 +100,7 @@ def test_a_rule_for_everything_at_the_end_settles_it(before: list[Rule]) -> None
 
 
 @given(rules, rules)
-def test_what_needs_no_asking_can_be_told_beforehand(stated: list[Rule], approved: list[Rule]) -> None:
+def test_the_allow_check_tells_what_needs_no_question(stated: list[Rule], approved: list[Rule]) -> None:
     allowed = allowing("bash", stated, approved)
     for subject in ("ab", "ac", "b"):
         forbidden = decide("bash", subject, stated).action == "deny"
@@ -237,7 +237,7 @@ async def settled(asking: Any) -> object:
         return error
 
 
-async def test_whoever_stops_waiting_withdraws_the_request() -> None:
+async def test_cancelling_withdraws_the_request() -> None:
     desk = Desk()
     async with asyncio.TaskGroup() as group:
         asking = group.create_task(desk.ask("a"))
@@ -248,7 +248,7 @@ async def test_whoever_stops_waiting_withdraws_the_request() -> None:
         desk.permissions.reply(request_id, "once")
 
 
-async def test_an_answer_to_nothing_is_told_so() -> None:
+async def test_a_reply_to_an_unknown_request_fails() -> None:
     with pytest.raises(NotFoundError):
         Desk().permissions.reply("per_unknown", "once")
 
@@ -276,7 +276,7 @@ async def test_closing_refuses_those_who_wait_and_those_who_come() -> None:
     assert desk.permissions.pending == []
 
 
-async def test_who_is_refused_by_nobody_in_person_is_told_why() -> None:
+async def test_a_refusal_without_a_user_has_a_reason() -> None:
     desk = Desk()
     async with asyncio.TaskGroup() as group:
         waiting = [group.create_task(settled(desk.ask(name))) for name in ("a", "b")]
@@ -289,7 +289,7 @@ async def test_who_is_refused_by_nobody_in_person_is_told_why() -> None:
         desk.permissions.refuse("per_gone", "the office is closed")
 
 
-async def test_news_that_cannot_be_told_leaves_no_request_behind() -> None:
+async def test_a_failed_publication_leaves_no_pending_request() -> None:
     def broken(event: Event) -> None:
         raise RuntimeError("no one listens")
 

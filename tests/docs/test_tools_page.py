@@ -3,7 +3,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from opensesh.tools.registry import Features, builtin
+from opensesh.tools.builtin_tools import builtin
+from opensesh.tools.registry import Features
 from opensesh.tools.tool import Tool
 
 PAGE = (Path(__file__).parents[2] / "docs" / "tools.md").read_text("utf-8")

@@ -81,7 +81,7 @@ async def test_a_place_below_a_file_is_found_out_before_anything_is_touched(benc
     assert bench.path("a").read_text() == "one\n"
 
 
-async def test_what_was_done_before_a_failure_is_said(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_failure_reports_what_was_done_before_it(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     def get_in_the_way(path: str) -> None:
         bench.path("b").mkdir()
 
@@ -100,7 +100,7 @@ async def test_context_and_order_tell_places_apart(bench: Bench) -> None:
     assert bench.path("a.py").read_text() == "def f():\n    y\n    return 1\n\ndef g():\n    z\n    return 2\n"
 
 
-async def test_the_end_of_the_file_can_be_meant(bench: Bench) -> None:
+async def test_a_chunk_can_be_anchored_to_the_end_of_the_file(bench: Bench) -> None:
     bench.put("a", "x\ny\nx\ny\n")
     await apply(bench, "*** Update File: a", "@@", " x", "-y", "+z", "*** End of File")
     assert bench.path("a").read_text() == "x\ny\nx\nz\n"
@@ -125,7 +125,7 @@ async def test_lines_can_be_added_at_the_end_or_after_a_line(bench: Bench) -> No
         ("a\u00a0b\n", "a b"),
     ],
 )
-async def test_spelling_is_forgiven_bit_by_bit(bench: Bench, text: str, old: str) -> None:
+async def test_lines_are_matched_with_looser_and_looser_comparisons(bench: Bench, text: str, old: str) -> None:
     bench.put("f", text)
     await apply(bench, "*** Update File: f", "@@", f"-{old}", "+new")
     assert bench.path("f").read_text() == "new\n"

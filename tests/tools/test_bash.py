@@ -58,14 +58,14 @@ async def test_the_answer_is_as_opencode_stores_it(bench: Bench) -> None:
     assert bench.asked[0].always == ["echo *", "ls *"]
 
 
-async def test_a_command_that_says_no_is_no_failure(bench: Bench) -> None:
+async def test_a_non_zero_exit_code_is_a_result_and_not_a_failure(bench: Bench) -> None:
     answer = await bench.run(QUICK, command="echo no >&2; exit 3", description="d")
     assert answer.output == "no\n\n\n<bash_metadata>\nexit code 3\n</bash_metadata>"
     assert answer.metadata["exit"] == 3
     assert answer.metadata["output"] == "no\n"
 
 
-async def test_silence_is_said_aloud(bench: Bench) -> None:
+async def test_a_command_without_output_says_so(bench: Bench) -> None:
     assert (await bench.run(QUICK, command="true", description="d")).output == "(no output)"
 
 
@@ -73,7 +73,7 @@ async def test_a_signal_is_an_exit_code(bench: Bench) -> None:
     assert (await bench.run(QUICK, command="kill -9 $$", description="d")).metadata["exit"] == 137
 
 
-async def test_there_is_no_input(bench: Bench) -> None:
+async def test_a_command_has_no_standard_input(bench: Bench) -> None:
     answer = await bench.run(QUICK, command="cat; echo done", description="d")
     assert answer.output == "done\n"
 
@@ -223,7 +223,7 @@ async def test_a_daemon_ends_with_a_command_that_is_cancelled(bench: Bench, word
 
 
 @needs_proc
-async def test_a_daemon_of_a_command_that_ended_by_itself_stays_whatever_becomes_of_the_next(bench: Bench) -> None:
+async def test_a_daemon_of_a_finished_command_survives_a_later_cancelled_command(bench: Bench) -> None:
     answer = await bench.run(QUICK, command=daemon(bench), description="d")
     pid = int(bench.path("pid").read_text())
     try:
@@ -243,7 +243,7 @@ async def test_a_command_within_a_command_bears_both_marks(bench: Bench) -> None
     assert (await bench.run(QUICK, command="echo $OPENSESH_CALL", description="d")).output.strip() != mark
 
 
-async def test_cancelling_ends_the_command_and_keeps_what_it_said(bench: Bench) -> None:
+async def test_cancelling_ends_the_command_and_keeps_its_output(bench: Bench) -> None:
     command = "echo partial; sleep 60 & echo $! > pid; wait"
     async with asyncio.TaskGroup() as group:
         task = group.create_task(bench.run(QUICK, command=command, description="d"))
@@ -254,7 +254,7 @@ async def test_cancelling_ends_the_command_and_keeps_what_it_said(bench: Bench) 
     assert bench.shown[-1][1]["output"] == "partial\n"
 
 
-async def test_whatever_goes_wrong_the_command_is_ended(bench: Bench) -> None:
+async def test_the_command_is_ended_after_any_error(bench: Bench) -> None:
     class Broken(Bench):
         async def progress(self, *, title: str | None = None, metadata: Mapping[str, Any] | None = None) -> None:
             if metadata and metadata["output"]:
@@ -370,7 +370,7 @@ async def test_a_nul_cannot_be_run(bench: Bench) -> None:
         await bench.run(QUICK, command="echo a\0b")
 
 
-async def test_a_shell_that_is_missing_is_said_to_be(bench: Bench, tmp_path: Path) -> None:
+async def test_a_missing_shell_is_reported(bench: Bench, tmp_path: Path) -> None:
     broken = tmp_path / "bash"
     broken.write_bytes(b"\x7fELF")
     broken.chmod(0o755)

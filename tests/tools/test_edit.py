@@ -160,7 +160,7 @@ async def test_other_encodings_are_written_as_they_were(bench: Bench) -> None:
     assert bench.path("a").read_bytes() == b"\xff\xfe" + "漢字\r\n".encode("utf-16-le")
 
 
-async def test_half_a_character_in_utf_16_is_no_text_but_no_accident_either(bench: Bench) -> None:
+async def test_half_a_utf_16_character_is_kept_as_bytes(bench: Bench) -> None:
     path = bench.put("a", b"\xff\xfea\x00b", seen=True)
     with pytest.raises(ToolFailedError, match="not found in the file"):
         await bench.run(EditTool(), filePath=path, oldString="ab", newString="c")
@@ -225,7 +225,7 @@ async def test_directories_and_missing_files_are_not_edited(bench: Bench) -> Non
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
-async def test_what_is_no_plain_file_is_not_opened(bench: Bench) -> None:
+async def test_a_special_file_is_not_opened(bench: Bench) -> None:
     os.mkfifo(bench.path("pipe"))
     patch = "*** Begin Patch\n*** Update File: pipe\n@@\n-a\n+b\n*** End Patch"
     for call in (
@@ -252,7 +252,7 @@ async def test_a_path_cannot_hold_a_nul(bench: Bench) -> None:
     assert not {"external_directory", "read", "edit", "bash"} & set(bench.permissions())
 
 
-async def test_what_the_disk_refuses_is_said(bench: Bench) -> None:
+async def test_a_failed_write_is_reported(bench: Bench) -> None:
     bench.put("file", "x")
     with pytest.raises(ToolFailedError, match="cannot be written"):
         await bench.run(WriteTool(), filePath="file/below", content="x")

@@ -78,7 +78,7 @@ async def test_lines_are_counted_from_one(bench: Bench, offset: int) -> None:
         await bench.run(ReadTool(), filePath=path, offset=offset)
 
 
-async def test_an_offset_beyond_the_end_is_told_how_many_lines_there_are(bench: Bench) -> None:
+async def test_an_offset_beyond_the_end_fails_with_the_number_of_lines(bench: Bench) -> None:
     path = bench.put("a", "x\ny\n")
     with pytest.raises(ToolFailedError, match=r"Offset 100 is out of range for this file \(3 lines\)"):
         await bench.run(ReadTool(), filePath=path, offset=100)
@@ -188,7 +188,7 @@ async def test_a_rule_holds_however_a_file_is_spelled_that_is_the_same(bench: Be
     assert bench.patterns("read") == [str(bench.path("other.txt"))]
 
 
-async def test_outside_is_asked_for_first_whatever_the_way_there(bench: Bench, tmp_path: Path) -> None:
+async def test_every_path_that_leads_outside_is_asked_for_first(bench: Bench, tmp_path: Path) -> None:
     outside = tmp_path / "outside"
     outside.mkdir()
     (outside / "f").write_text("x")
@@ -203,7 +203,7 @@ async def test_outside_is_asked_for_first_whatever_the_way_there(bench: Bench, t
         await bench.run(ReadTool(), filePath="link/f")
 
 
-async def test_the_worktree_is_inside_and_the_root_is_nobodys(bench: Bench, tmp_path: Path) -> None:
+async def test_the_worktree_is_inside_and_the_file_system_root_is_not(bench: Bench, tmp_path: Path) -> None:
     (tmp_path / "f").write_text("x")
     bench.worktree = str(tmp_path)
     await bench.run(ReadTool(), filePath=str(tmp_path / "f"))

@@ -50,7 +50,7 @@ async def test_a_range_limits_a_search(full: Bench) -> None:
     assert (await full.run(RecallTool(), query="port", start=3)).metadata["matches"] == 1
 
 
-async def test_what_is_too_long_says_how_to_go_on(full: Bench) -> None:
+async def test_a_truncated_message_says_how_to_continue(full: Bench) -> None:
     full.hidden_messages.list = [
         HiddenMessage(number=at, speaker="user", text=f"{at} " * 3_000, call_id=f"c{at}", tool="bash")
         for at in (1, 2, 3)

@@ -11,9 +11,9 @@ from opensesh.errors import InvalidArgumentsError, PermissionDeniedError, ToolFa
 from opensesh.permissions import disabled
 from opensesh.records import Rule
 from opensesh.tools import CatalogEntry, Context, DescriptionVariables, Features, Registry, ToolOutput, invoke, to_spec
+from opensesh.tools.builtin_tools import builtin
 from opensesh.tools.custom import tool
 from opensesh.tools.recall import RecallTool
-from opensesh.tools.registry import builtin
 from opensesh.tools.task import TaskTool
 
 from .bench import Bench
@@ -63,7 +63,7 @@ def test_what_rules_forbid_is_not_offered() -> None:
     assert "read" in offered
 
 
-def test_names_are_found_whatever_their_case() -> None:
+def test_tool_names_are_found_in_any_case() -> None:
     registry = Registry.standard()
     read = registry.get("Read")
     assert read is not None

@@ -49,7 +49,7 @@ TEXT = """class A:
         ),
     ],
 )
-def test_each_strategy_finds_what_is_meant(strategy: str, text: str, old: str, expected: str) -> None:
+def test_each_strategy_finds_the_quoted_text(strategy: str, text: str, old: str, expected: str) -> None:
     assert replace(text, old, "NEW") == expected
 
 
@@ -104,7 +104,7 @@ def test_an_exact_and_unique_piece_is_replaced_and_all_else_stays(before: str, p
 
 
 @given(words, words)
-def test_whatever_happens_the_rest_of_the_text_stays(text: str, old: str) -> None:
+def test_a_replacement_never_changes_the_rest_of_the_text(text: str, old: str) -> None:
     assume(old != "\0")
     try:
         result = replace(text, old, "\0")

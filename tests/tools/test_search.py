@@ -177,7 +177,7 @@ async def test_searching_one_file_is_reading_it(bench: Bench) -> None:
     await bench.run(GrepTool(), pattern="nothing", path=".")
 
 
-async def test_a_place_that_is_not_there_is_said_not_to_be(bench: Bench) -> None:
+async def test_searching_a_missing_directory_fails(bench: Bench) -> None:
     for tool, arguments in ((GlobTool(), {"pattern": "*"}), (GrepTool(), {"pattern": "x"})):
         with pytest.raises(ToolFailedError):
             await bench.run(tool, path="nowhere", **arguments)

@@ -126,7 +126,7 @@ def test_shells_without_extensions_see_other_commands() -> None:
     assert [command.words[0].value for command in parse("a &>b c", posix=True) if command.words] == ["a", "c"]
 
 
-def test_words_are_given_as_the_command_gets_them() -> None:
+def test_words_have_the_values_that_the_command_receives() -> None:
     command = parse("r\"m\" 'a b' c\\ d \"$X\"y $'e' > out 2>&1")[0]
     assert [word.value for word in command.words] == ["rm", "a b", "c d", "$Xy", "e"]
     assert [word.static for word in command.words] == [True, True, True, False, True]

@@ -169,5 +169,5 @@ def test_what_only_reads_is_known_to(line: str) -> None:
 
 
 @pytest.mark.parametrize("line", [*lines(MAY_WRITE), "cat <<EOF\n$(rm a)\nEOF", "cat <<EOF > a\nx\nEOF", "\0"])
-def test_what_may_write_is_not_taken_for_harmless(line: str) -> None:
+def test_a_command_that_may_write_is_not_read_only(line: str) -> None:
     assert not is_read_only(line)

@@ -63,7 +63,7 @@ def test_of_a_long_line_before_the_last_newline_the_end_is_shown(outputs: Output
     assert outputs.shorten("x" * 200 + "y\n", "tail").text.endswith("\n\n" + "x" * 98 + "y\n")
 
 
-def test_what_cannot_be_written_is_said_to_be_lost(tmp_path: Path) -> None:
+def test_an_output_that_cannot_be_saved_is_reported_as_lost(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     preview = Outputs(directory=str(tmp_path / "file" / "below"), max_lines=1).shorten("a\nb")
     assert preview.truncated

@@ -14,9 +14,10 @@ from ..engine.model_choice import subagents
 from ..engine.step import enabled_features
 from ..plugins import Host, Plugins, load_plugins, plugin_tools
 from ..text import pluralize
+from ..tools.builtin_tools import builtin
 from ..tools.custom import load_installed_tools
 from ..tools.mcp.servers import McpServers
-from ..tools.registry import CatalogEntry, DescriptionVariables, builtin
+from ..tools.registry import CatalogEntry, DescriptionVariables
 from . import output
 from .directory_config import add_directory_option, load_config
 from .logfile import show_warnings

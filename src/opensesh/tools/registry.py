@@ -1,16 +1,14 @@
-"""The tool registry: the built-in tools, and which tools a model is offered."""
+"""The tool registry: which tools there are, and which of them a model is offered."""
 
 from __future__ import annotations
 
 import logging
 import re
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-from msgspec import Meta, Struct
+from msgspec import Struct
 
 from ..models.request import ToolSpec
-from .arguments import Arguments
-from .tool import BuiltinTool, Context, ToolOutput
 from .truncation import MAX_BYTES, MAX_LINES
 
 if TYPE_CHECKING:
@@ -93,6 +91,8 @@ class Registry:
 
         Tools from outside (installed packages, MCP servers) never replace another tool of the same name.
         """
+        from .builtin_tools import builtin  # loads every tool, which costs more than the rest of this package
+
         features = features or Features()
         registry = cls((*builtin(features), *custom))
         for tool in outside:
@@ -133,51 +133,3 @@ def uses_apply_patch(model_id: str) -> bool:
 def to_spec(tool: Tool, variables: DescriptionVariables) -> ToolSpec:
     """Return ``tool`` in the form that a model request contains."""
     return ToolSpec(name=tool.id, description=variables.fill(tool.description), parameters=tool.schema)
-
-
-def builtin(features: Features) -> list[Tool]:
-    """Return OpenCode's tools that ``features`` switches on, in OpenCode's order."""
-    # Not at the top: a caller that needs only the names above should not load every tool.
-    from .apply_patch import ApplyPatchTool
-    from .bash import DEFAULT_TIMEOUT_MS, BashTool
-    from .batch import BatchTool
-    from .edit import EditTool, WriteTool
-    from .glob import GlobTool
-    from .grep import GrepTool
-    from .plan_mode import PlanEnterTool, PlanExitTool
-    from .question import QuestionTool
-    from .read import ReadTool
-    from .recall import RecallTool
-    from .skill import SkillTool
-    from .task import TaskTool
-    from .todowrite import TodoWriteTool
-    from .webfetch import WebFetchTool
-    from .websearch import CodeSearchTool, WebSearchTool
-
-    bash = BashTool(timeout_ms=features.bash_timeout_ms or DEFAULT_TIMEOUT_MS)
-    tools: list[Tool] = [InvalidTool()]
-    tools += [QuestionTool()] if features.question else []
-    tools += [bash, ReadTool(), GlobTool(), GrepTool(), EditTool(), WriteTool(), TaskTool(), WebFetchTool()]
-    tools += [TodoWriteTool(), WebSearchTool(), CodeSearchTool(), SkillTool(), ApplyPatchTool()]
-    tools += [BatchTool()] if features.batch else []
-    tools += [PlanExitTool(), PlanEnterTool()] if features.plan else []
-    tools += [RecallTool()] if features.recall else []
-    return tools
-
-
-class InvalidCallArguments(Arguments, frozen=True):
-    """The call, and why it was invalid."""
-
-    tool: Annotated[str, Meta(description="The tool that was meant")]
-    error: Annotated[str, Meta(description="Why it was not called")]
-
-
-class InvalidTool(BuiltinTool[InvalidCallArguments]):
-    """Answers calls of unknown tools. Never offered to a model."""
-
-    id = "invalid"
-    parameters = InvalidCallArguments
-
-    async def execute(self, args: InvalidCallArguments, ctx: Context) -> ToolOutput:
-        """Return the reason."""
-        return ToolOutput("Invalid Tool", f"The call of {args.tool!r} could not be made: {args.error}")

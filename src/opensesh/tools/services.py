@@ -153,6 +153,6 @@ class NestedCalls(Protocol):
     async def run(self, tool: str, arguments: Mapping[str, Any]) -> ToolOutput:
         """Run a tool as a call with its own part and return its output.
 
-        Raises whatever the tool raises, after it was recorded in that part.
+        Raises what the tool raises, after it was recorded in that part.
         """
         ...

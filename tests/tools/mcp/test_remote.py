@@ -71,7 +71,7 @@ async def test_a_server_that_speaks_only_the_older_form_is_reached_too() -> None
             assert await it.call("web_add", a=20, b=22) == "42"
 
 
-async def test_a_server_nobody_runs_is_reported() -> None:
+async def test_an_unreachable_server_is_reported() -> None:
     port = free_port()
     async with yard(web=remote(port)) as it:
         assert await it.tools() == {}
@@ -131,7 +131,7 @@ def test_a_login_that_does_not_say_for_which_address_it_is_goes_to_none() -> Non
     assert saved_login("web", "https://evil.example/mcp").token is None
 
 
-def test_a_damaged_file_of_logins_is_no_login(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_damaged_login_file_is_ignored(caplog: pytest.LogCaptureFixture) -> None:
     logged_in("web", "https://good.example/mcp")
     path = Path(os.path.expanduser("~/.local/share/opencode/mcp-auth.json"))
     path.write_text(path.read_text()[:20])

@@ -177,7 +177,7 @@ async def test_a_server_that_dies_during_a_call_costs_that_call_and_is_there_for
         assert int(await it.call("old_pid")) not in (first, second)
 
 
-async def test_a_server_that_hangs_is_given_up_on_and_one_that_reports_progress_is_not() -> None:
+async def test_a_call_times_out_unless_the_server_reports_progress() -> None:
     async with yard(out=local(*OUTSIDE), old=local(*ANTIQUE)) as it:
         found = await it.tools()
         it.servers._servers["out"]._call_seconds = 2.0  # pyright: ignore[reportPrivateUsage]

@@ -103,7 +103,7 @@ def _shell_name(path: str) -> str:
 class Capture:
     """Output of a running command: the tail in memory, everything in a file once it is too long to show.
 
-    Memory use is bounded, whatever the amount of output.
+    Memory use is bounded, for any amount of output.
     """
 
     def __init__(self, outputs: Outputs, max_file_bytes: int = MAX_CAPTURE_FILE_BYTES) -> None:

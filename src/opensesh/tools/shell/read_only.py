@@ -24,7 +24,7 @@ _ALWAYS_READ_ONLY = frozenset(
     sha224sum sha256sum sha384sum sha512sum sleep stat strings tac tail test tr true type uname uptime wc which whoami
     """.split()
 )
-"""Commands that only read, whatever their arguments."""
+"""Commands that only read, with any arguments."""
 
 _READ_ONLY_WRAPPERS = frozenset(("nice", "timeout", "xargs"))
 """Commands that run another one and do nothing else. Not ``time``: the program of that name can write a file."""

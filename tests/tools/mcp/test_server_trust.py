@@ -107,7 +107,7 @@ def test_a_script_of_the_project_that_changed_is_another_program(command: list[s
     assert doubted() == CHANGED
 
 
-def test_data_that_a_server_is_given_may_change() -> None:
+def test_data_files_in_the_arguments_may_change() -> None:
     Path("it.db").write_text("1")
     project(box=local("program", "it.db"))
     trust()
@@ -270,7 +270,7 @@ def test_what_one_project_is_trusted_with_another_is_not(isolated: Path) -> None
     assert untrusted_reason(load(link, link), "box") == UNKNOWN, "trust is in a path"
 
 
-def test_a_word_that_no_program_can_be_called_is_no_way_around_it() -> None:
+def test_an_invalid_program_name_does_not_bypass_the_check() -> None:
     project(box=local("./\0"))
     assert doubted() == UNKNOWN
     trust()
