@@ -41,7 +41,7 @@ def test_plugins_lists_what_is_at_work_and_what_is_not_and_why(
         "  broken  folder: ~/.config/opencode/plugin/broken.py",
         "    ValueError: oh no (broken.py:1)",
         "  theirs  folder: ~/work/.opencode/plugin/theirs.py",
-        "    it came with the project, and nobody has trusted it",
+        "    it came with the project and is not trusted",
         "",
         "Look at the untrusted ones, then run 'opensesh plugins --trust' to use them.",
     ]
@@ -100,7 +100,7 @@ def test_run_tells_of_plugins_that_do_not_run_and_leaves_all_out_if_asked_to(
     assert "plugin" not in error + caplog.text
     assert run(words) == 0
     assert "the plugin broken could not be loaded: ValueError: oh no" in caplog.text
-    assert "plugins of this project that nobody has trusted do not run: theirs" in caplog.text
+    assert "untrusted plugins of this project are not loaded: theirs" in caplog.text
 
 
 def test_a_projects_servers_are_listed_and_trusted_like_its_plugins(
@@ -112,7 +112,7 @@ def test_a_projects_servers_are_listed_and_trusted_like_its_plugins(
         "No plugins are loaded here.",
         "Not used:",
         "  box  MCP server: no-such-program '␛[2J', named by ~/work/opencode.json:1",
-        "    it came with the project, and nobody has trusted it",
+        "    it came with the project and is not trusted",
         "",
         "Look at the untrusted ones, then run 'opensesh plugins --trust' to use them.",
     ]
@@ -126,13 +126,13 @@ def test_a_projects_servers_are_listed_and_trusted_like_its_plugins(
                 "namedBy": f"{isolated}/work/opencode.json:1",
             },
             "kind": "untrusted",
-            "reason": "it came with the project, and nobody has trusted it",
+            "reason": "it came with the project and is not trusted",
         }
     ]
     assert run(["tools"]) == 1
     assert "MCP server box: untrusted: it came with the project" in capsys.readouterr().out
     assert run(["config", "mcp.box.command"]) == 0
-    told = "the MCP server box is not used: it came with the project, and nobody has trusted it"
+    told = "the MCP server box is not used: it came with the project and is not trusted"
     assert f"opencode.json:1:18: {told} (see 'opensesh plugins')" in capsys.readouterr().err
     assert run(["config", "--json"]) == 0
     assert told in json.loads(capsys.readouterr().out)["problems"][0]["message"]
@@ -165,7 +165,7 @@ def test_run_names_a_server_that_is_not_trusted_in_one_line(
     assert run(["run", "-m", "scripted/model.script", "--title", "x", "--store", "store", *form, "Go."]) == 0
     out, error = capsys.readouterr()
     assert [line for line in error.splitlines() if "box" in line] == [
-        "! the MCP server box cannot be used: it came with the project, and nobody has trusted it ('opensesh plugins' "
+        "! the MCP server box cannot be used: it came with the project and is not trusted ('opensesh plugins' "
         "shows it, 'opensesh plugins --trust' trusts it)"
     ]
     assert not Path("started").exists()

@@ -15,8 +15,8 @@ from opensesh.models.provider_trust import provider_trust_items, untrusted_reaso
 
 from .loopback import Exchange, serving
 
-UNKNOWN = "it came with the project, and nobody has trusted it"
-CHANGED = "it is not what it was when it was trusted"
+UNKNOWN = "it came with the project and is not trusted"
+CHANGED = "it has changed since it was trusted"
 ELSEWHERE = "https://models.example/v1"
 
 

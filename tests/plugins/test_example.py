@@ -54,7 +54,9 @@ def test_the_page_has_every_hook_with_what_it_gets_and_what_it_may_change() -> N
     assert {name for name in rows if name in hooks.ALL} == set(hooks.ALL)
     for hook in hooks.ALL.values():
         method = getattr(Plugin, hook.method)
-        kinds = [str(kind).removeprefix("v.") for name, kind in method.__annotations__.items() if name != "return"]
+        kinds = [
+            str(kind).removeprefix("hook_types.") for name, kind in method.__annotations__.items() if name != "return"
+        ]
         for kind in kinds:
             assert f"`{kind}`" in rows[hook.name], f"{hook.name} and {kind}"
             assert hasattr(plugins, kind)

@@ -160,10 +160,10 @@ def test_plugins_can_be_switched_off(isolated: Path, monkeypatch: pytest.MonkeyP
         ("raise ValueError('oh no')", r"ValueError: oh no \(a.py:1\)"),
         ("import sys; sys.exit()", "SystemExit"),
         ("def f(:", "SyntaxError"),
-        ("x = 1", "there is no hook in it"),
+        ("x = 1", "it has no hook and no tool"),
         ("def plugin(host): return {'chat.param': print}", "did you mean 'chat.params'"),
         ("def plugin(host): return {'chat.params': 3}", "not a function"),
-        ("def plugin(host): return 3", "is no plugin"),
+        ("def plugin(host): return 3", "is not a plugin"),
         ("async def plugin(host): return {}", "cannot be a coroutine function"),
         ("async def config(host, output): pass", "cannot be async"),
         ("def plugin(a, b): return {}", "TypeError"),
@@ -206,7 +206,7 @@ def test_a_projects_plugins_run_only_once_they_are_trusted_and_only_as_they_were
     configure(project / "opencode.json", plugin=["./named.py", "os"])
     plugins = loaded()
     assert skipped(plugins) == [("named", "untrusted"), ("os", "untrusted"), ("inner", "untrusted")]
-    assert "nobody has trusted" in plugins.skipped[0].reason
+    assert "is not trusted" in plugins.skipped[0].reason
     assert "named, os, inner" in caplog.text
     assert not ran.exists()
 
@@ -219,7 +219,7 @@ def test_a_projects_plugins_run_only_once_they_are_trusted_and_only_as_they_were
     inner.write_text(evil + "# changed")
     plugins = loaded()
     assert names(plugins) == ["named"]
-    assert "it is not what it was" in plugins.skipped[0].reason
+    assert "it has changed" in plugins.skipped[0].reason
 
     configure(project / "opencode.json", plugin=[["./named.py", {"target": "elsewhere"}]])
     assert names(loaded()) == [], "other options make another plugin of it"

@@ -1,13 +1,15 @@
-"""Which programs of a project may run: those that the user said yes to, as they were then.
+"""Trust in what a project's configuration brings along: whose setting it is, and whether the user has trusted it.
 
-A project's plugins, and the servers that its configuration names, are programs from its repository, and whoever clones
-one has not read it. So one of them runs only once the user has trusted it, and only for as long as it is what it was:
-what it is known by and a digest are kept. The digest does not cover what a file imports.
+A project's plugins, the MCP servers, model addresses and scripts that its configuration names come from its
+repository, which may have been cloned unread. They are used only once the user has trusted them, and only as long as
+they do not change: a key and a digest are stored. The digest of a file does not cover what it imports. The text of the
+configuration is what is trusted: an environment variable that fills a placeholder may change, the placeholder may not.
 """
 
 from __future__ import annotations
 
 import os
+from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from ..errors import RecordError
@@ -15,6 +17,7 @@ from ..flags import PREFIXES
 from ..records import as_list, dumps, loads_object
 from ..storage import paths
 from ..storage.disk import Disk
+from .config import leaf_values
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -22,13 +25,11 @@ if TYPE_CHECKING:
     from .config import Config, Origin
     from .source import SettingPath
 
-NAME = "trusted-plugins.json"
+FILE_NAME = "trusted-plugins.json"
 
 
 def digest(*pieces: bytes) -> str:
-    """What stands for a program as it is now."""
-    from hashlib import sha256
-
+    """Return a digest of the pieces, which also depends on where each begins and ends."""
     whole = sha256()
     for piece in pieces:
         whole.update(len(piece).to_bytes(8, "big") + piece)
@@ -36,119 +37,81 @@ def digest(*pieces: bytes) -> str:
 
 
 class Trust:
-    """What the user has trusted, in a file of opensesh's own state: no repository can bring it along."""
+    """What the user has trusted, in a file of our state folder, where no repository can place it."""
 
     def __init__(self, path: str | None = None) -> None:
-        self.path = path or os.path.join(paths.state(), NAME)
+        self.path = path or os.path.join(paths.state(), FILE_NAME)
 
-    def of(self, key: str, now: str) -> Literal["trusted", "changed", "unknown"]:
-        """How it is with the program ``key``, whose digest is ``now``."""
-        then = self._read().get(key)
-        return "unknown" if then is None else "trusted" if then == now else "changed"
+    def status(self, key: str, current_digest: str) -> Literal["trusted", "changed", "unknown"]:
+        """Return whether ``key`` is trusted with this digest."""
+        trusted_digest = self._read().get(key)
+        if trusted_digest is None:
+            return "unknown"
+        return "trusted" if trusted_digest == current_digest else "changed"
 
-    def doubt(self, key: str, now: str) -> str:
-        """Why it must not run, in words; nothing if it may."""
-        match self.of(key, now):
-            case "trusted":
-                return ""
-            case "changed":
-                return "it is not what it was when it was trusted"
-            case "unknown":
-                return "it came with the project, and nobody has trusted it"
+    def untrusted_reason(self, key: str, current_digest: str) -> str:
+        """Return why ``key`` must not be used; empty if it may."""
+        return {
+            "trusted": "",
+            "changed": "it has changed since it was trusted",
+            "unknown": "it came with the project and is not trusted",
+        }[self.status(key, current_digest)]
 
     def grant(self, programs: Iterable[tuple[str, str]]) -> None:
-        """Trust these from now on, by key and digest."""
+        """Trust these pairs of key and digest from now on."""
         self._write(self._read() | dict(programs))
 
     def revoke(self, keys: Iterable[str]) -> list[str]:
-        """Trust these no more; those that were trusted."""
-        known = self._read()
-        gone = [key for key in keys if known.pop(key, None) is not None]
-        if gone:
-            self._write(known)
-        return gone
+        """Stop trusting these keys; returns those that were trusted."""
+        digests = self._read()
+        revoked = [key for key in keys if digests.pop(key, None) is not None]
+        if revoked:
+            self._write(digests)
+        return revoked
 
     def _read(self) -> dict[str, str]:
         try:
             with open(self.path, "rb") as file:
-                listed = loads_object(file.read(), self.path)
-        except (OSError, RecordError):  # one that cannot be read trusts nobody
+                document = loads_object(file.read(), self.path)
+        except (OSError, RecordError):  # nothing is trusted if the file cannot be read
             return {}
-        return {key: value for key, value in listed.items() if isinstance(value, str)}
+        return {key: value for key, value in document.items() if isinstance(value, str)}
 
-    def _write(self, known: dict[str, str]) -> None:
+    def _write(self, digests: dict[str, str]) -> None:
         disk = Disk()
         disk.make_folder(os.path.dirname(self.path))
-        disk.replace(self.path, dumps(known))
-
-
-def owner_of(origin: Origin | None, config: Config) -> Literal["user", "project", "organisation", "program"]:
-    """Who set a value: the user (or the administrator) in a file or a variable; the project; an organisation, which the
-    user has logged in to; or the running program and its plugins, which are no text that anyone could bring along."""
-    if origin is None:
-        return "program"
-    if is_user_owned(origin.source, config):
-        return "user"
-    if os.path.isabs(origin.source):
-        return "project"
-    return "organisation" if "://" in origin.source else "program"
-
-
-def is_user_owned(source: str, config: Config) -> bool:
-    """Whether the user (or the administrator) wrote this source of configuration: what is neither in a folder of
-    theirs, nor named by a variable of theirs, came with the project or from an organisation."""
-    named = config.flags.config
-    if named and source == config.folders.resolve(named, config.directory):
-        return True
-    return source.startswith(PREFIXES) or _config_folder(source, config) in user_folders(config)
-
-
-def _config_folder(source: str, config: Config) -> str:
-    """The folder that a file of configuration belongs to; one in Markdown lies somewhere below it."""
-    around = [folder for folder in config.directories if source.startswith(os.path.join(folder, ""))]
-    return max(around, key=len) if source.endswith(".md") and around else os.path.dirname(source)
-
-
-def user_folders(config: Config) -> set[str]:
-    """The configuration folders that are the user's, or the administrator's."""
-    named = config.flags.config_dir
-    return {
-        config.folders.config,
-        config.folders.managed,
-        os.path.join(config.folders.home, ".opencode"),
-        *([config.folders.resolve(named, config.directory)] if named else []),
-    }
+        disk.replace(self.path, dumps(digests))
 
 
 class UntrustedItem(NamedTuple):
-    """Something that needs the user's trust."""
+    """Something in the configuration that needs the user's trust."""
 
     kind: Literal["MCP server", "provider", "script"]
     name: str
     what: str
-    """The command line, the addresses, or the file; a secret that would be filled in is not in it."""
+    """The command line, the addresses or the file, without secrets that are filled in."""
     setting: SettingPath
-    """Where it stands in the configuration."""
+    """Its path in the configuration."""
     named_by: Origin
     key: str
-    """What trust in it is kept under."""
+    """The key under which trust in it is stored."""
     digest: str
-    """What stands for it as it is now."""
+    """Its digest now."""
 
 
-def why_untrusted(config: Config, each: UntrustedItem | None) -> str:
-    """Why it must not be used, in words; nothing if it may."""
-    if each is None or config.flags.trust_plugins:
+def why_untrusted(config: Config, item: UntrustedItem | None) -> str:
+    """Return why an item must not be used; empty if it may."""
+    if item is None or config.flags.trust_plugins:
         return ""
-    return Trust().doubt(each.key, each.digest)
+    return Trust().untrusted_reason(item.key, item.digest)
 
 
 def configured_values(config: Config, section: str, name: str, *, files: bool = False) -> dict[SettingPath, Any]:
-    """What files and variables say in ``section.name``, by the path below it, as it stands there, fit to be shown; with
-    ``files`` what ``{file:...}`` names is filled in, fit to be trusted: a file may be the project's own. What a plugin
-    says is not in it."""
-    from .config import leaf_values
+    """Return what files and variables set in ``section.name``, by path, as written, for display.
 
+    With ``files``, ``{file:...}`` is replaced by the file's content, for the digest: the file may be the project's.
+    Values that a plugin set are left out.
+    """
     return {
         path[2:]: _as_written(config, path, value, files=files)
         for path, value in sorted(leaf_values({section: {name: config.document[section][name]}}))
@@ -162,6 +125,46 @@ def _as_written(config: Config, path: SettingPath, value: Any, *, files: bool) -
         return [_as_written(config, (*path, at), item, files=files) for at, item in enumerate(items)]
     origin = config.origins.get(path)
     written = (origin.written if origin is not None else None) or ""
-    # A placeholder that is no part of a string stands for whole settings, which nobody could judge by its name.
+    # A placeholder outside of a string stands for whole settings, which cannot be judged by its name.
     is_text = written.startswith('"')
     return value if not written or ("{file:" in written and (files or not is_text)) else written.strip('"')
+
+
+# -- whose setting it is -----------------------------------------------------------------------------------------------
+
+
+def owner_of(origin: Origin | None, config: Config) -> Literal["user", "project", "organisation", "program"]:
+    """Return who set a value: the user (or the administrator), the project, an organisation that the user is logged in
+    to, or the running program and its plugins."""
+    if origin is None:
+        return "program"
+    if is_user_owned(origin.source, config):
+        return "user"
+    if os.path.isabs(origin.source):
+        return "project"
+    return "organisation" if "://" in origin.source else "program"
+
+
+def is_user_owned(source: str, config: Config) -> bool:
+    """Return whether the user or the administrator wrote a source of configuration: it is in one of their folders, or
+    named by an environment variable. Everything else came with the project or from an organisation."""
+    config_file = config.flags.config
+    if config_file and source == config.folders.resolve(config_file, config.directory):
+        return True
+    folder = os.path.dirname(source)
+    # A Markdown file may be anywhere below its configuration folder.
+    around = [above for above in config.directories if source.startswith(os.path.join(above, ""))]
+    if source.endswith(".md") and around:
+        folder = max(around, key=len)
+    return source.startswith(PREFIXES) or folder in user_folders(config)
+
+
+def user_folders(config: Config) -> set[str]:
+    """Return the configuration folders of the user and the administrator."""
+    config_dir = config.flags.config_dir
+    return {
+        config.folders.config,
+        config.folders.managed,
+        os.path.join(config.folders.home, ".opencode"),
+        *([config.folders.resolve(config_dir, config.directory)] if config_dir else []),
+    }

@@ -1,7 +1,7 @@
-"""Plugins: code of the user's that takes part in how sessions run.
+"""Plugins: the user's own code that changes how sessions run.
 
-A plugin is a module with functions in it that are named as hooks are, or decorated with them; a class that derives from
-:class:`Plugin`; a mapping of hooks' names to functions; or a function that is given the :class:`Host` and makes one of
+A plugin is a module with functions that have the names of hooks or are decorated with them; a class that derives from
+:class:`Plugin`; a mapping of hook names to functions; or a function that receives the :class:`Host` and returns one of
 those. See ``docs/plugins.md``.
 """
 

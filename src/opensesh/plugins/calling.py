@@ -1,7 +1,7 @@
-"""Calls hooks: one after the other in the order in which their plugins were loaded.
+"""Calls plugin hooks, one after the other, in the order in which the plugins were loaded.
 
-Each gets what the one before it left. One that raises, or leaves something that cannot be used, is passed over: what it
-was given stays as it was, and the log and the bus say which plugin it was, in which hook, and why.
+Each hook gets what the previous one left. A hook that raises, or leaves an invalid output, is skipped: its output is
+discarded, and the log and the bus name the plugin, the hook and the reason.
 """
 
 from __future__ import annotations
@@ -15,8 +15,10 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, TypeVar
 
 from msgspec import Struct
 
+from ..config.config import replace_document
 from ..events import PluginFailed
 from . import hooks
+from .hook_types import BusEvent, ConfigOutput, ProviderOutput, ToolsOutput
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -26,11 +28,12 @@ if TYPE_CHECKING:
     from ..config import Config
     from ..events import Publish
     from ..tools.tool import Tool
-    from .hook_types import ConfigOutput, HookInput, HookOutput, Host, ProviderOutput
+    from .hook_types import HookInput, HookOutput, Host
     from .hooks import Hook, HookBase, NotificationHook
 
 log = logging.getLogger("opensesh.plugins")
-_HERE = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "")
+_PACKAGE = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "")
+_CLOSE_TIMEOUT_SECONDS = 5.0
 InputT = TypeVar("InputT", bound="HookInput")
 OutputT = TypeVar("OutputT", bound="HookOutput")
 
@@ -40,35 +43,35 @@ class PluginSource(Struct, frozen=True):
 
     kind: Literal["entry point", "config", "folder", "given", "MCP server", "provider", "script"]
     place: str
-    """The file, module or distribution; of a server, the command line or the address; of a provider, the address."""
+    """The file, module or distribution; for a server, the command line or address; for a provider, the address."""
     named_by: str = ""
-    """The file (and line) or variable of the configuration that names it, if one does."""
+    """The file (and line) or variable of the configuration that names it, if any."""
 
 
 class LoadedPlugin(NamedTuple):
-    """A plugin at work."""
+    """A plugin in use."""
 
     name: str
     source: PluginSource
     host: Host
     functions: tuple[tuple[str, Callable[..., Any]], ...]
-    """Its hooks, by OpenCode's names, in the order in which they are written."""
+    """Its hooks, by OpenCode's names, in the order of the source."""
     tools: tuple[Tool, ...] = ()
-    """The tools that stand in it; its ``tool`` hook may add more."""
+    """The tools that it defines; its ``tool`` hook may add more."""
 
 
 class SkippedPlugin(Struct, frozen=True):
-    """One that is not at work."""
+    """A plugin that is not used."""
 
     name: str
     source: PluginSource
     kind: Literal["foreign", "untrusted", "broken"]
-    """``foreign``: OpenCode's own, which needs JavaScript."""
+    """``foreign``: a JavaScript plugin of OpenCode's."""
     reason: str
 
 
 class HookResult(Struct, Generic[OutputT], frozen=True):
-    """What hooks made of something."""
+    """The output after all hooks."""
 
     output: OutputT
     changed_by: tuple[str, ...] = ()
@@ -76,187 +79,168 @@ class HookResult(Struct, Generic[OutputT], frozen=True):
 
 
 class Plugins:
-    """Those at work in one engine."""
+    """The plugins of one engine."""
 
     def __init__(self, loaded: Sequence[LoadedPlugin] = (), skipped: Sequence[SkippedPlugin] = ()) -> None:
         self.loaded = tuple(loaded)
         self.skipped = tuple(skipped)
-        self.publish: Publish = _nobody
-        """Hears of hooks that failed."""
-        self._told: set[tuple[str, str, str]] = set()
+        self.publish: Publish = lambda event: None
+        """Publishes failures of hooks."""
+        self._reported: set[tuple[str, str, str]] = set()
         self._functions: dict[str, list[tuple[LoadedPlugin, Callable[..., Any]]]] = {}
         for plugin in loaded:
             for hook, function in plugin.functions:
                 self._functions.setdefault(hook, []).append((plugin, function))
 
     def __bool__(self) -> bool:
-        """Whether there is anything to call."""
+        """Return whether there is any hook."""
         return bool(self._functions)
 
     def has_hook(self, *hooks: HookBase) -> bool:
-        """Whether any plugin has one of these hooks."""
+        """Return whether any plugin has one of these hooks."""
         return bool(self._functions) and any(hook.name in self._functions for hook in hooks)
 
     async def apply(
         self,
         hook: Hook[InputT, OutputT],
-        given: InputT,
+        hook_input: InputT,
         output: OutputT,
         *,
         check: Callable[[OutputT], object] | None = None,
         passing: tuple[type[Exception], ...] = (),
     ) -> HookResult[OutputT]:
-        """What the hooks make of ``output``.
+        """Call the hooks with ``output`` and return the result.
 
-        ``check`` raises for what cannot be used. Of what a hook raises, ``passing`` is not an accident, and comes out
-        of here.
+        ``check`` raises for an invalid output. Exceptions in ``passing`` are raised to the caller; all others are
+        contained.
         """
-        by: list[str] = []
+        changed_by: list[str] = []
         for plugin, function in self._functions.get(hook.name, ()):
-            tried = output.copied()
+            candidate = output.copied()
             try:
-                await _finished(function(given, tried))
-                _checked(tried, check)
+                returned = function(hook_input, candidate)
+                if isawaitable(returned):
+                    await returned
+                candidate.check()
+                if check is not None:
+                    check(candidate)
             except passing:
                 raise
             except (Exception, SystemExit, asyncio.CancelledError) as error:
-                self._contain(plugin, hook, error, given)
+                self._contain(plugin, hook, error, hook_input)
             else:
-                if tried != output:
-                    by.append(plugin.name)
-                    output = tried
-        return HookResult(output, tuple(by))
-
-    async def notify(self, hook: NotificationHook[InputT], given: InputT) -> None:
-        """Tell the hooks."""
-        for plugin, function in self._functions.get(hook.name, ()):
-            try:
-                await _finished(function(given))
-            except (Exception, SystemExit, asyncio.CancelledError) as error:
-                self._contain(plugin, hook, error, given)
+                if candidate != output:
+                    changed_by.append(plugin.name)
+                    output = candidate
+        return HookResult(output, tuple(changed_by))
 
     def apply_sync(
         self, hook: Hook[Host, OutputT], output: OutputT, check: Callable[[str, OutputT], object] | None = None
     ) -> HookResult[OutputT]:
-        """As :meth:`apply`, while the engine is being opened; each plugin is told of its own host."""
-        by: list[str] = []
+        """Call hooks while the engine is being opened, where nothing can be awaited. Each gets its plugin's host."""
+        changed_by: list[str] = []
         for plugin, function in self._functions.get(hook.name, ()):
-            tried = output.copied()
+            candidate = output.copied()
             try:
-                at_once(function(plugin.host, tried))
-                tried.check()
+                reject_awaitable(function(plugin.host, candidate))
+                candidate.check()
                 if check is not None:
-                    check(plugin.name, tried)
+                    check(plugin.name, candidate)
             except (Exception, SystemExit) as error:
                 self._contain(plugin, hook, error, plugin.host)
             else:
-                if tried != output:
-                    by.append(plugin.name)
-                    output = tried
-        return HookResult(output, tuple(by))
+                if candidate != output:
+                    changed_by.append(plugin.name)
+                    output = candidate
+        return HookResult(output, tuple(changed_by))
+
+    async def notify(self, hook: NotificationHook[InputT], hook_input: InputT) -> None:
+        """Call hooks that have no output."""
+        for plugin, function in self._functions.get(hook.name, ()):
+            try:
+                returned = function(hook_input)
+                if isawaitable(returned):
+                    await returned
+            except (Exception, SystemExit, asyncio.CancelledError) as error:
+                self._contain(plugin, hook, error, hook_input)
 
     async def dispose(self, hook: NotificationHook[Host]) -> None:
-        """Tell each plugin that this is the end."""
+        """Call the ``dispose`` hook of each plugin with its own host."""
         for plugin in self.loaded:
             await Plugins([plugin]).notify(hook, plugin.host)
 
-    def _contain(self, plugin: LoadedPlugin, hook: HookBase, error: BaseException, given: HookInput) -> None:
-        if isinstance(error, asyncio.CancelledError) and _is_being_cancelled():
-            raise error
-        why = explain(error)
-        seen = (plugin.name, hook.name, type(error).__name__)
-        level = logging.DEBUG if seen in self._told else logging.WARNING
-        self._told.add(seen)
-        log.log(level, "the plugin %s failed in %s, and was passed over: %s", plugin.name, hook.name, why)
-        session = getattr(given, "session_id", None)
-        self.publish(PluginFailed(plugin=plugin.name, hook=hook.name, error=why, session_id=session))
+    def _contain(self, plugin: LoadedPlugin, hook: HookBase, error: BaseException, hook_input: HookInput) -> None:
+        if isinstance(error, asyncio.CancelledError):
+            # Only a cancellation of the calling task is passed on, not one of something that the hook awaited.
+            task = asyncio.current_task()
+            if task is not None and task.cancelling() > 0:
+                raise error
+        reason = explain(error)
+        failure = (plugin.name, hook.name, type(error).__name__)
+        level = logging.DEBUG if failure in self._reported else logging.WARNING
+        self._reported.add(failure)
+        log.log(level, "the plugin %s failed in %s and was skipped: %s", plugin.name, hook.name, reason)
+        session_id = getattr(hook_input, "session_id", None)
+        self.publish(PluginFailed(plugin=plugin.name, hook=hook.name, error=reason, session_id=session_id))
 
 
-async def _finished(answer: object) -> None:
-    if isawaitable(answer):
-        await answer
-
-
-def at_once(answer: object) -> None:
-    """What a function that must not wait returned."""
-    if isawaitable(answer):
-        if iscoroutine(answer):
-            answer.close()
+def reject_awaitable(returned: object) -> None:
+    """Raise :class:`TypeError` if a function that must be synchronous returned a coroutine."""
+    if isawaitable(returned):
+        if iscoroutine(returned):
+            returned.close()
         raise TypeError("this is called while the engine is being opened, so it cannot be a coroutine function")
 
 
-def _checked(output: OutputT, check: Callable[[OutputT], object] | None) -> None:
-    output.check()
-    if check is not None:
-        check(output)
-
-
-def _is_being_cancelled() -> bool:
-    """Whether the task that called the hook was cancelled; not something that the hook waited for."""
-    task = asyncio.current_task()
-    return task is not None and task.cancelling() > 0
-
-
 def explain(error: BaseException) -> str:
-    """An error in one line: its kind, its words, and the last place outside of this package that it passed."""
-    words = " ".join(str(error).split())
+    """Describe an error in one line: its class, its message, and the last line outside of this package."""
+    message = " ".join(str(error).split())
     trace, where = error.__traceback__, ""
     while trace is not None:
         path = trace.tb_frame.f_code.co_filename
-        if not path.startswith((_HERE, "<frozen ")):
+        if not path.startswith((_PACKAGE, "<frozen ")):
             where = f" ({os.path.basename(path)}:{trace.tb_lineno})"
         trace = trace.tb_next
-    return f"{type(error).__name__}{': ' if words else ''}{words}{where}"
-
-
-def _nobody(event: object) -> None:
-    """Nobody listens yet."""
+    return f"{type(error).__name__}{': ' if message else ''}{message}{where}"
 
 
 def apply_config_hooks(plugins: Plugins, config: Config) -> Config:
-    """The configuration as the plugins want it. What none of them could have written into a file is not taken."""
+    """Return the configuration after the ``config`` and ``provider`` hooks. Invalid changes are discarded."""
     if not plugins.has_hook(hooks.config, hooks.provider):
         return config
-    from ..config.config import replace_document
-    from .hook_types import ConfigOutput, ProviderOutput
+    current = config
 
-    now = config
+    def change_config(name: str, output: ConfigOutput) -> None:
+        nonlocal current
+        current = replace_document(current, output.document, f"the plugin {name}")
 
-    def take(name: str, output: ConfigOutput) -> None:
-        nonlocal now
-        now = replace_document(now, output.document, f"the plugin {name}")
+    plugins.apply_sync(hooks.config, ConfigOutput(document=config.document), change_config)
 
-    plugins.apply_sync(hooks.config, ConfigOutput(document=config.document), take)
+    def change_providers(name: str, output: ProviderOutput) -> None:
+        nonlocal current
+        current = replace_document(current, current.document | {"provider": output.providers}, f"the plugin {name}")
 
-    def add(name: str, output: ProviderOutput) -> None:
-        nonlocal now
-        now = replace_document(now, now.document | {"provider": output.providers}, f"the plugin {name}")
-
-    known = ProviderOutput(providers=now.document.get("provider") or {})
-    plugins.apply_sync(hooks.provider, known, add)
-    return now
+    providers = ProviderOutput(providers=current.document.get("provider") or {})
+    plugins.apply_sync(hooks.provider, providers, change_providers)
+    return current
 
 
 def plugin_tools(plugins: Plugins) -> tuple[Tool, ...]:
-    """The plugins' tools, in the order in which the plugins were loaded."""
-    written: list[Tool] = [tool for plugin in plugins.loaded for tool in plugin.tools]
+    """Return the plugins' tools, in the order in which the plugins were loaded."""
+    tools: list[Tool] = [tool for plugin in plugins.loaded for tool in plugin.tools]
     if not plugins.has_hook(hooks.tool):
-        return tuple(written)
-    from .hook_types import ToolsOutput
-
-    return tuple(plugins.apply_sync(hooks.tool, ToolsOutput(tools=written)).output.tools)
-
-
-_PATIENCE = 5.0
-"""Seconds that plugins get, when the engine closes, to hear of what is left."""
+        return tuple(tools)
+    return tuple(plugins.apply_sync(hooks.tool, ToolsOutput(tools=tools)).output.tools)
 
 
 class EventFeed:
-    """The events of a bus, for plugins that want them. It costs nothing where none does."""
+    """Calls the ``event`` hooks for every event on the bus, in order, concurrently with the run."""
 
-    def __init__(self, plugins: Plugins, bus: Bus) -> None:
+    def __init__(self, plugins: Plugins, bus: Bus, *, close_timeout_seconds: float = _CLOSE_TIMEOUT_SECONDS) -> None:
+        """``close_timeout_seconds`` is how long hooks may take for the remaining events when the engine closes."""
         self._plugins = plugins
         self._bus = bus
+        self.close_timeout_seconds = close_timeout_seconds
         self._group: asyncio.TaskGroup | None = None
         self._subscription: Subscription | None = None
         self._task: asyncio.Task[None] | None = None
@@ -275,17 +259,15 @@ class EventFeed:
             return
         self._subscription.close_after(self._bus.last)
         try:
-            await asyncio.wait([self._task], timeout=_PATIENCE)
+            await asyncio.wait([self._task], timeout=self.close_timeout_seconds)
         finally:
             self._task.cancel()
             await self._group.__aexit__(None, None, None)
 
     async def _run(self, subscription: Subscription) -> None:
-        from .hook_types import BusEvent
-
         async with subscription:
             async for envelope in subscription:
                 event = envelope.event
                 if isinstance(event, PluginFailed) and event.hook == hooks.event.name:
-                    continue  # it would fail again, and tell of that
+                    continue  # it would fail again, and publish that again
                 await self._plugins.notify(hooks.event, BusEvent(event=deepcopy(event), sequence=envelope.sequence))

@@ -1,4 +1,8 @@
-"""Where a plugin runs: the one thing that hooks are told of before there are any."""
+"""Inputs and outputs of plugin hooks.
+
+Inputs are frozen. A hook sets the fields of its :class:`HookOutput`, or changes the lists and dictionaries in it. Both
+hold copies, so that no hook changes a record by accident.
+"""
 
 from __future__ import annotations
 
@@ -18,46 +22,46 @@ from ..tools.tool import Tool, missing_attributes
 
 
 class HookInput(Struct, frozen=True, kw_only=True):
-    """What a hook is told."""
+    """The input of a hook."""
 
 
 class Host(HookInput, frozen=True, kw_only=True):
-    """Where a plugin runs."""
+    """Where a plugin runs, and its options."""
 
     directory: str
-    """The directory that sessions work in; absolute."""
+    """The absolute path of the directory that sessions work in."""
     worktree: str
-    """Where the project ends; ``/`` outside of version control."""
+    """The root of the project; ``/`` outside of version control."""
     project_id: str
     options: dict[str, Any] = {}
-    """What the configuration says behind the plugin's name: ``"plugin": [["./it.py", {"key": "value"}]]``."""
+    """The plugin's options in the configuration: ``"plugin": [["./it.py", {"key": "value"}]]``."""
 
 
 OutputT = TypeVar("OutputT", bound="HookOutput")
 Purpose = Literal["answer", "title", "summary"]
-"""What a model is asked for: the next step of a session, a title for it, or a summary of it."""
+"""What a model call is for: the next step of a session, its title, or a summary."""
 
 _HEADER = r"[A-Za-z0-9!#$%&'*+.^_`|~-]+"
 _HEADER_VALUE = r"[\t\x20-\x7e]*"
 
 
 class BusEvent(HookInput, frozen=True, kw_only=True):
-    """An event of the bus."""
+    """``event``: an event of the bus."""
 
     event: Event
     sequence: int
-    """Its number; they rise by one."""
+    """Its sequence number."""
 
 
 class AuthInput(HookInput, frozen=True, kw_only=True):
-    """A provider is about to be asked."""
+    """``auth``: a request to a provider is about to be sent."""
 
     provider_id: str
     model: Model
 
 
 class ChatMessageInput(HookInput, frozen=True, kw_only=True):
-    """A prompt was handed in, and is about to be stored."""
+    """``chat.message``: a prompt is about to be stored."""
 
     session_id: str
     message_id: str
@@ -68,33 +72,33 @@ class ChatMessageInput(HookInput, frozen=True, kw_only=True):
 
 
 class ChatInput(HookInput, frozen=True, kw_only=True):
-    """A model is about to be asked."""
+    """A model call is about to be made."""
 
     session_id: str
     agent: str
     model: Model
     message: Document
-    """The user's message that is being answered, as stored."""
+    """The user message that is being answered, as stored."""
     purpose: Purpose = "answer"
 
 
 class PermissionAskInput(HookInput, frozen=True, kw_only=True):
-    """A tool wants to do something that no rule forbids."""
+    """``permission.ask``: a tool needs a permission that no rule denies."""
 
     session_id: str
     permission: str
     """``edit``, ``bash``, ``external_directory`` and so on."""
     patterns: tuple[str, ...]
-    """What exactly: paths, command lines."""
+    """The paths or command lines in question."""
     always: tuple[str, ...]
-    """What an answer of "always" would allow."""
+    """The patterns that a reply of "always" would allow."""
     metadata: Document
     message_id: str | None = None
     call_id: str | None = None
 
 
 class CommandExecuteInput(HookInput, frozen=True, kw_only=True):
-    """A command of the user's was filled in, and is about to be sent as a prompt."""
+    """``command.execute.before``: a command is about to become a prompt."""
 
     session_id: str
     command: str
@@ -102,7 +106,7 @@ class CommandExecuteInput(HookInput, frozen=True, kw_only=True):
 
 
 class ToolExecuteBeforeInput(HookInput, frozen=True, kw_only=True):
-    """A tool is about to run."""
+    """``tool.execute.before``: a tool is about to run."""
 
     session_id: str
     message_id: str
@@ -112,13 +116,13 @@ class ToolExecuteBeforeInput(HookInput, frozen=True, kw_only=True):
 
 
 class ToolExecuteAfterInput(ToolExecuteBeforeInput, frozen=True, kw_only=True):
-    """A tool has run, and answered."""
+    """``tool.execute.after``: a tool has succeeded."""
 
     args: Document
 
 
 class ShellEnvInput(HookInput, frozen=True, kw_only=True):
-    """A command line is about to run."""
+    """``shell.env``: a shell command is about to run."""
 
     cwd: str
     session_id: str | None = None
@@ -126,51 +130,51 @@ class ShellEnvInput(HookInput, frozen=True, kw_only=True):
 
 
 class ToolDefinitionInput(ChatInput, frozen=True, kw_only=True):
-    """A tool is about to be offered to a model."""
+    """``tool.definition``: a tool is about to be offered to a model."""
 
     tool: str
 
 
 class SmallModelInput(HookInput, frozen=True, kw_only=True):
-    """Side work needs a quick, cheap model."""
+    """``experimental.provider.small_model``: an auxiliary call needs a fast, cheap model."""
 
     session_id: str
     agent: str
     model: Model
-    """That of the conversation."""
+    """The model of the conversation."""
 
 
 class CompactingInput(HookInput, frozen=True, kw_only=True):
-    """A session is about to be summed up."""
+    """``experimental.session.compacting``: a session is about to be compacted."""
 
     session_id: str
     model: Model
     auto: bool
-    """Whether nobody asked for it."""
+    """Whether it is automatic."""
 
 
 class TextCompleteInput(HookInput, frozen=True, kw_only=True):
-    """A model has finished a text."""
+    """``experimental.text.complete``: a text part is complete."""
 
     session_id: str
     message_id: str
     part_id: str
 
 
-# -- what may be changed -----------------------------------------------------------------------------------------------
+# -- outputs -----------------------------------------------------------------------------------------------------------
 
 
 class HookOutput(Struct, kw_only=True):
-    """What a hook may change."""
+    """The output of a hook, which it may change."""
 
     def copied(self: OutputT) -> OutputT:
-        """One to try things on."""
+        """Return a copy for one hook to change."""
         return deepcopy(self)
 
     def check(self) -> None:
-        """Raise a ``ValueError`` or ``TypeError`` that says what cannot be used."""
+        """Raise ``ValueError`` or ``TypeError`` if a field is invalid."""
         fields = msgspec.structs.asdict(self)
-        _plain(fields, "")
+        _check_json(fields, "")
         try:
             msgspec.convert(fields, type(self))
         except msgspec.ValidationError as error:
@@ -178,82 +182,82 @@ class HookOutput(Struct, kw_only=True):
 
 
 class ConfigOutput(HookOutput, kw_only=True):
-    """The configuration, all layers merged, as ``opencode.json`` spells it."""
+    """The merged configuration, in the format of ``opencode.json``."""
 
     document: dict[str, Any]
 
 
 class ProviderOutput(HookOutput, kw_only=True):
-    """Providers and models to know of, by the provider's id, as ``provider`` in ``opencode.json`` spells them."""
+    """Providers and models by the provider's id, in the format of ``provider`` in ``opencode.json``."""
 
     providers: dict[str, dict[str, Any]] = {}
 
 
 class ToolsOutput(HookOutput, kw_only=True):
-    """Tools to offer beside the built-in ones; one of the same name takes their place."""
+    """Tools to add; a tool with the name of a built-in one replaces it."""
 
     tools: list[Tool] = []
 
     def copied(self) -> ToolsOutput:
-        """A list of its own; the tools are the same."""
+        """Copy the list, not the tools."""
         return ToolsOutput(tools=list(self.tools))
 
     def check(self) -> None:
-        """Each must look like a tool."""
+        """Check that each has the attributes of a tool."""
         for tool in cast("list[Any]", self.tools):
             if missing := missing_attributes(tool):
-                raise TypeError(f"{tool!r} is no tool: it has no {', '.join(missing)}")
+                raise TypeError(f"{tool!r} is not a tool: it lacks {', '.join(missing)}")
 
 
 class AuthOutput(HookOutput, kw_only=True):
-    """What to show the provider."""
+    """The credentials for the provider."""
 
     key: str | None = None
-    """``None`` leaves the key to the configuration, ``auth.json`` and the environment."""
+    """``None`` uses the key of the configuration, ``auth.json`` or the environment."""
     bearer: bool = False
-    """Whether it is an access token rather than a key of the provider's own kind."""
+    """Whether it is an access token rather than an API key."""
 
 
 class ChatMessageOutput(HookOutput, kw_only=True):
-    """A prompt as it will be stored."""
+    """The prompt that will be stored."""
 
     message: dict[str, Any]
-    """The user message. ``id``, ``sessionID``, ``role`` and ``time`` stay as they are."""
+    """The user message. Changes of ``id``, ``sessionID``, ``role`` and ``time`` are ignored."""
     parts: list[dict[str, Any]]
-    """Its parts. One that is added needs a ``type`` and what belongs to it; ids are given to it."""
+    """Its parts. A new part needs a ``type`` and its fields; ids are assigned."""
 
 
 class ChatParamsOutput(HookOutput, kw_only=True):
-    """How a model is asked."""
+    """Parameters of a model call."""
 
     temperature: float | None = None
     top_p: float | None = None
     top_k: int | None = None
     max_output_tokens: int | None = None
     options: dict[str, Any] = {}
-    """The provider's own settings, under the names OpenCode's configuration uses: ``reasoningEffort`` and so on."""
+    """Provider options under the names of OpenCode's configuration, such as ``reasoningEffort``."""
 
 
 class ChatHeadersOutput(HookOutput, kw_only=True):
-    """Headers of the request, beside those of the wire itself."""
+    """Additional headers of the request."""
 
     headers: dict[str, str] = {}
 
     def check(self) -> None:
-        """Names and values that HTTP can carry, and nothing that would begin another header."""
+        """Check that names and values are valid in HTTP and contain no line break."""
         super().check()
         for name, value in self.headers.items():
             if not re.fullmatch(_HEADER, name) or not re.fullmatch(_HEADER_VALUE, value):
-                raise ValueError(f"the header {name!r} cannot be sent: it is not made of printable ASCII")
+                raise ValueError(f"the header {name!r} cannot be sent: it is not printable ASCII")
 
 
 class PermissionAskOutput(HookOutput, kw_only=True):
-    """Whether a tool may."""
+    """The decision about a permission request."""
 
     status: Literal["ask", "allow", "deny"]
-    """What the rules say, ``allow`` or ``ask``, until a hook says otherwise."""
+    """``allow`` or ``ask`` by the rules, unless a hook changes it."""
     message: str = ""
-    """With ``deny``: why, for the model."""
+    """The reason of a ``deny``, for the model."""
 
 
 class CommandExecuteOutput(HookOutput, kw_only=True):
@@ -263,28 +267,28 @@ class CommandExecuteOutput(HookOutput, kw_only=True):
 
 
 class ToolExecuteBeforeOutput(HookOutput, kw_only=True):
-    """What a tool is called with; this is what is stored, too."""
+    """The arguments of a tool call, which are also stored."""
 
     args: dict[str, Any]
 
 
 class ToolExecuteAfterOutput(HookOutput, kw_only=True):
-    """What a tool answered."""
+    """The result of a tool call."""
 
     title: str
     output: str
-    """What the model reads. It is not shortened any more."""
+    """The output for the model. It is not truncated again."""
     metadata: dict[str, Any] = {}
     attachments: list[dict[str, Any]] = []
 
 
 class ShellEnvOutput(HookOutput, kw_only=True):
-    """Variables to add to the environment of a command line."""
+    """Environment variables to add for a shell command."""
 
     env: dict[str, str] = {}
 
     def check(self) -> None:
-        """What an operating system takes."""
+        """Check that the operating system accepts names and values."""
         super().check()
         for name, value in self.env.items():
             if not name or "=" in name or "\0" in name + value:
@@ -292,83 +296,83 @@ class ShellEnvOutput(HookOutput, kw_only=True):
 
 
 class ToolDefinitionOutput(HookOutput, kw_only=True):
-    """A tool as the model reads of it."""
+    """The description of a tool for the model."""
 
     description: str
     parameters: dict[str, Any]
-    """The JSON schema of an object. The tool itself still takes what it took before."""
+    """The JSON schema of an object. The tool's arguments do not change."""
 
     def check(self) -> None:
-        """A schema that every provider takes."""
+        """Check that it is the schema of an object, as every provider requires."""
         super().check()
         if self.parameters.get("type") != "object":
             raise ValueError('the parameters of a tool are an object: {"type": "object", "properties": {...}}')
 
 
 class MessagesTransformOutput(HookOutput, kw_only=True):
-    """The visible history, oldest first; what is stored stays as it is."""
+    """The visible history, oldest first. Stored records are not changed."""
 
     messages: list[StoredMessage]
-    """Each has ``info``, the message, and ``parts``."""
+    """Each has ``info`` (the message) and ``parts``."""
 
     def check(self) -> None:
-        """Messages, made of what JSON can say. What the model gets is made of them, and is valid whatever they hold."""
+        """Check that these are messages of JSON values. The request made from them is always valid."""
         for message in cast("list[Any]", self.messages):
             if not isinstance(message, StoredMessage):
-                raise TypeError(f"{type(message).__name__} is no message: StoredMessage(info, parts) is")
-            _plain({"info": message.info, "parts": message.parts}, "messages")
+                raise TypeError(f"{type(message).__name__} is not a message: use StoredMessage(info, parts)")
+            _check_json({"info": message.info, "parts": message.parts}, "messages")
             msgspec.convert([message.info, *message.parts], list[dict[str, Any]])
 
 
 class SystemTransformOutput(HookOutput, kw_only=True):
-    """The system prompt, in blocks. Emptied, it is what it was."""
+    """The system prompt in blocks. An empty list is ignored."""
 
     system: list[str]
 
 
 class SmallModelOutput(HookOutput, kw_only=True):
-    """The model for side work."""
+    """The model for auxiliary calls."""
 
     model: str | None = None
-    """``provider/model``; ``None`` leaves the choice to the configuration."""
+    """``provider/model``; ``None`` uses the one of the configuration."""
 
 
 class CompactingOutput(HookOutput, kw_only=True):
-    """What a model is told to do when it sums up."""
+    """The prompt for compaction."""
 
     context: list[str] = []
-    """Said after the usual prompt."""
+    """Appended to the default prompt."""
     prompt: str | None = None
-    """Said instead of it."""
+    """Replaces the default prompt."""
 
 
 class AutoContinueOutput(HookOutput, kw_only=True):
-    """Whether a session that was summed up by itself goes on."""
+    """Whether the turn continues after an automatic compaction."""
 
     enabled: bool = True
 
 
 class TextCompleteOutput(HookOutput, kw_only=True):
-    """A text as it will be stored."""
+    """The text that will be stored."""
 
     text: str
 
 
-def _plain(value: Any, place: str) -> None:
-    """Raise if ``value`` is not what JSON can say."""
+def _check_json(value: Any, path: str) -> None:
+    """Raise ``ValueError`` or ``TypeError`` if ``value`` cannot be encoded as JSON."""
     match value:
         case None | str() | int():
             return
         case float():
             if not math.isfinite(value):
-                raise ValueError(f"{place}: {value} is no number that JSON can say")
+                raise ValueError(f"{path}: {value} is not a JSON number")
         case list() | tuple():
             for at, item in enumerate(cast("list[Any]", value)):
-                _plain(item, f"{place}[{at}]")
+                _check_json(item, f"{path}[{at}]")
         case dict():
             for key, item in cast("dict[Any, Any]", value).items():
                 if not isinstance(key, str):
-                    raise TypeError(f"{place}: the name {key!r} is no text")
-                _plain(item, f"{place}.{key}" if place else key)
+                    raise TypeError(f"{path}: the name {key!r} is not a string")
+                _check_json(item, f"{path}.{key}" if path else key)
         case _:
-            raise TypeError(f"{place}: {type(value).__name__} is nothing that JSON can say")
+            raise TypeError(f"{path}: {type(value).__name__} is not a JSON value")

@@ -1,5 +1,14 @@
-"""Loads plugins: imports what was found and may run, and collects its hooks. One that cannot be loaded costs nobody
-else anything."""
+"""Finds and loads plugins: those of installed distributions, of the configuration and of configuration folders.
+
+1. the entry points of installed distributions, group ``opensesh.plugins``, by distribution and name;
+2. the entries of ``plugin`` in the configuration that name a Python file (``./it.py``) or a module
+   (``package.module``), in the configuration's order;
+3. files ``*.py`` in ``plugin/`` and ``plugins/`` of every configuration folder, those of the user before those of the
+   project. Names that begin with ``_`` or ``.`` are not plugins.
+
+All other entries of the configuration are OpenCode's JavaScript plugins, and are left to it. A plugin that cannot be
+loaded does not affect the others.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +17,7 @@ import logging
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
@@ -21,12 +30,12 @@ from ..events import PluginFailed
 from ..loading import entry_points
 from ..records import as_list, as_object, dumps_compact
 from ..tools.custom import FunctionTool
-from .calling import LoadedPlugin, Plugins, PluginSource, SkippedPlugin, at_once, explain
-from .hooks import ALL, hooks_of, named
+from .calling import LoadedPlugin, Plugins, PluginSource, SkippedPlugin, explain, reject_awaitable
+from .hooks import ALL, find_hook, hooks_of
 from .plugin import Plugin
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
     from importlib.metadata import EntryPoint
 
     from ..config import Config
@@ -35,9 +44,126 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("opensesh.plugins")
 
+GROUP = "opensesh.plugins"
+FACTORY = "plugin"
+"""The name of a module's function that receives the :class:`Host` and returns a plugin."""
+_MODULE = r"(?a)[A-Za-z_]\w*(\.[A-Za-z_]\w*)*"
 Pluggable = Plugin | type | ModuleType | FunctionTool | Mapping[str, Any] | Callable[..., Any] | str
-"""What a Python program may hand in: whatever :func:`~opensesh.plugins.loader.collect` takes, or the path of a
-Python file, or the name of a module."""
+"""What a Python program may pass as a plugin: anything that :func:`collect` accepts, the path of a Python file, or the
+name of a module."""
+
+
+class PluginCandidate(NamedTuple):
+    """A plugin that was found but not loaded yet."""
+
+    name: str
+    source: PluginSource
+    own: bool
+    """Whether the user installed it; otherwise it came with the project or from an organisation."""
+    path: str | None = None
+    module: str | None = None
+    entry_point: EntryPoint | None = None
+    options: dict[str, Any] = {}
+
+    @property
+    def key(self) -> str:
+        """The key under which trust in it is stored."""
+        return f"{self.source.named_by.rpartition(':')[0] or self.source.named_by}#{self.path or self.module}"
+
+    def digest(self, content: bytes) -> str:
+        """Return the digest of the plugin as it is now, given the content of its file."""
+        return digest(content, dumps_compact(self.options))
+
+
+class CollectedHook(NamedTuple):
+    """A hook of a plugin, or a tool under the hook name ``tool``."""
+
+    hook: str
+    function: Callable[..., Any] | FunctionTool
+
+
+# -- finding -----------------------------------------------------------------------------------------------------------
+
+
+def find_candidates(config: Config) -> tuple[list[PluginCandidate], list[SkippedPlugin]]:
+    """Return the plugins in the order in which they are loaded, and those that are OpenCode's. Runs none of their code.
+
+    If several entries name the same file or module, the position of the first counts, and the options of the last that
+    the user wrote.
+    """
+    skipped: list[SkippedPlugin] = []
+    candidates: dict[str, PluginCandidate] = {}
+    for candidate in (*_entry_points(), *_configured(config, skipped), *_in_folders(config)):
+        target = candidate.path or candidate.module or f"entry point {candidate.source.place} {candidate.name}"
+        if target not in candidates or candidate.own >= candidates[target].own:
+            candidates[target] = candidate
+    return list(candidates.values()), skipped
+
+
+def candidates_needing_trust(config: Config) -> list[tuple[PluginCandidate, str]]:
+    """Return the plugins that need trust, each with its current digest; unreadable ones are left out."""
+    candidates: list[tuple[PluginCandidate, str]] = []
+    for candidate in find_candidates(config)[0]:
+        if not candidate.own:
+            try:
+                candidates.append((candidate, candidate.digest(_read(candidate.path) if candidate.path else b"")))
+            except (OSError, ValueError):  # ValueError: a NUL in the path
+                continue
+    return candidates
+
+
+def _entry_points() -> Iterator[PluginCandidate]:
+    points = [(point.dist.name if point.dist else "", point) for point in entry_points(GROUP)]
+    for distribution, point in sorted(points, key=lambda pair: (pair[0], pair[1].name)):
+        target = f"{distribution} ({point.value})" if distribution else point.value
+        yield PluginCandidate(point.name, PluginSource("entry point", target), own=True, entry_point=point)
+
+
+def _configured(config: Config, skipped: list[SkippedPlugin]) -> Iterator[PluginCandidate]:
+    for at, entry in enumerate(config.settings.plugin):
+        pair = as_list(entry)
+        text = str(pair[0] if pair else entry)
+        options = (as_object(pair[1]) or {}) if pair and len(pair) > 1 else {}
+        origin = config.origins.get(("plugin", at))
+        path = _entry_path(text, config)
+        named_by = str(origin) if origin and origin.source != path else ""
+        own = origin is not None and is_user_owned(origin.source, config)
+        if path is not None and path.endswith(".py"):
+            name = os.path.basename(path).removesuffix(".py")
+            yield PluginCandidate(name, PluginSource("config", path, named_by), own, path=path, options=options)
+        elif path is None and re.fullmatch(_MODULE, text):
+            yield PluginCandidate(text, PluginSource("config", text, named_by), own, module=text, options=options)
+        else:
+            what = "it is an npm package" if path is None else "it is not a Python file"
+            name = os.path.basename(path) if path else text
+            source = PluginSource("config" if named_by else "folder", path or text, named_by)
+            skipped.append(SkippedPlugin(name, source, "foreign", f"{what}; OpenCode runs it, opensesh does not"))
+
+
+def _entry_path(text: str, config: Config) -> str | None:
+    """Return the file that an entry of ``plugin`` names, if it names one."""
+    if text.startswith("file:"):
+        from urllib.parse import urlsplit
+        from urllib.request import url2pathname  # slow to import, and rarely needed
+
+        try:
+            return os.path.normpath(url2pathname(urlsplit(text).path))
+        except ValueError:  # an invalid host
+            return None
+    expanded = config.folders.expand(text)
+    return os.path.normpath(expanded) if os.path.isabs(expanded) else None
+
+
+def _in_folders(config: Config) -> Iterator[PluginCandidate]:
+    for folder in config.directories:
+        own = folder in user_folders(config)
+        for path in plugin_files(folder, "*.py"):
+            name = os.path.basename(path).removesuffix(".py")
+            if not name.startswith(("_", ".")):
+                yield PluginCandidate(name, PluginSource("folder", path), own, path=path)
+
+
+# -- loading -----------------------------------------------------------------------------------------------------------
 
 
 def load_plugins(
@@ -49,24 +175,33 @@ def load_plugins(
     discover: bool = True,
     publish: Publish | None = None,
 ) -> Plugins:
-    """The plugins of a directory: those that are found unless ``discover`` is false or the environment forbids it, then
-    those in ``extra``. ``publish`` is called for those that fail, now and later."""
-    loader = _Loader(host, trust or Trust(), trust_all=config.flags.trust_plugins)
+    """Load the plugins of a directory, then those in ``extra``.
+
+    Plugins are searched for unless ``discover`` is false or the environment disables it. ``publish`` is called for
+    failures, now and later.
+    """
+    loader = _PluginLoader(host, trust or Trust(), trust_all=config.flags.trust_plugins)
     if discover and not config.flags.disable_plugins:
-        candidates, loader.skipped[:] = find(config)
-        for each in candidates:
-            loader.take(each)
+        candidates, loader.skipped[:] = find_candidates(config)
+        for candidate in candidates:
+            loader.load_candidate(candidate)
     for thing in extra:
-        loader.take_given(thing)
+        loader.load_extra(thing)
     plugins = Plugins(loader.loaded, loader.skipped)
     plugins.publish = publish or plugins.publish
-    _report(plugins)
+    for skipped in plugins.skipped:
+        if skipped.kind == "broken":
+            log.warning("the plugin %s could not be loaded: %s", skipped.name, skipped.reason)
+            plugins.publish(PluginFailed(plugin=skipped.name, hook="load", error=skipped.reason))
+        elif skipped.kind == "foreign":
+            log.debug("the plugin %s is skipped: %s", skipped.name, skipped.reason)
+    untrusted = ", ".join(skipped.name for skipped in plugins.skipped if skipped.kind == "untrusted")
+    if untrusted:
+        log.warning("untrusted plugins of this project are not loaded: %s ('opensesh plugins' lists them)", untrusted)
     return plugins
 
 
-class _Loader:
-    """One loading."""
-
+class _PluginLoader:
     def __init__(self, host: Host, trust: Trust, *, trust_all: bool) -> None:
         self.loaded: list[LoadedPlugin] = []
         self.skipped: list[SkippedPlugin] = []
@@ -74,70 +209,39 @@ class _Loader:
         self._trust = trust
         self._trust_all = trust_all
 
-    def take(self, candidate: PluginCandidate) -> None:
-        """Load it, if it may run."""
+    def load_candidate(self, candidate: PluginCandidate) -> None:
         try:
             content = _read(candidate.path) if candidate.path else b""
-            doubt = self._doubt(candidate, content)
-            if doubt:
-                self.skipped.append(SkippedPlugin(candidate.name, candidate.source, "untrusted", doubt))
+            is_trusted = candidate.own or self._trust_all
+            reason = "" if is_trusted else self._trust.untrusted_reason(candidate.key, candidate.digest(content))
+            if reason:
+                self.skipped.append(SkippedPlugin(candidate.name, candidate.source, "untrusted", reason))
                 return
             self._add(candidate.name, candidate.source, _import(candidate, content), candidate.options)
         except (Exception, SystemExit) as error:
-            self._broken(candidate.name, candidate.source, error)
+            self.skipped.append(SkippedPlugin(candidate.name, candidate.source, "broken", explain(error)))
 
-    def take_given(self, thing: Pluggable) -> None:
-        """Load what a program hands in."""
-        name, place = _name(thing), thing if isinstance(thing, str) else type(thing).__name__
-        source = PluginSource("given", place)
+    def load_extra(self, thing: Pluggable) -> None:
+        name = _name(thing)
+        source = PluginSource("given", thing if isinstance(thing, str) else type(thing).__name__)
         try:
-            self._add(name, source, _named(name, source, thing) if isinstance(thing, str) else thing, {})
+            plugin: object = thing
+            if isinstance(thing, str):
+                path = os.path.abspath(thing) if thing.endswith(".py") else None
+                candidate = PluginCandidate(name, source, own=True, path=path, module=thing)
+                plugin = _import(candidate, _read(path) if path else b"")
+            self._add(name, source, plugin, {})
         except (Exception, SystemExit) as error:
-            self._broken(name, source, error)
+            self.skipped.append(SkippedPlugin(name, source, "broken", explain(error)))
 
     def _add(self, name: str, source: PluginSource, thing: object, options: dict[str, Any]) -> None:
         host = replace(self._host, options=options)
-        found = collect(thing, host)
-        tools = tuple(function for _, function in found if isinstance(function, FunctionTool))
-        functions = tuple((hook, function) for hook, function in found if not isinstance(function, FunctionTool))
+        collected = collect(thing, host)
+        tools = tuple(function for _, function in collected if isinstance(function, FunctionTool))
+        functions = tuple((hook, function) for hook, function in collected if not isinstance(function, FunctionTool))
         if not functions and not tools:
-            raise TypeError("there is no hook in it, and no tool")
+            raise TypeError("it has no hook and no tool")
         self.loaded.append(LoadedPlugin(name, source, host, functions, tools))
-
-    def _doubt(self, candidate: PluginCandidate, content: bytes) -> str:
-        """Why it must not run; nothing if it may."""
-        if candidate.own or self._trust_all:
-            return ""
-        return self._trust.doubt(candidate.key, candidate.digest(content))
-
-    def _broken(self, name: str, source: PluginSource, error: BaseException) -> None:
-        self.skipped.append(SkippedPlugin(name, source, "broken", explain(error)))
-
-
-def _report(plugins: Plugins) -> None:
-    """Tell what is not at work, and why."""
-    for each in plugins.skipped:
-        if each.kind == "broken":
-            log.warning("the plugin %s could not be loaded: %s", each.name, each.reason)
-            plugins.publish(PluginFailed(plugin=each.name, hook="load", error=each.reason))
-        elif each.kind == "foreign":
-            log.debug("the plugin %s is passed over: %s", each.name, each.reason)
-    untrusted = ", ".join(each.name for each in plugins.skipped if each.kind == "untrusted")
-    if untrusted:
-        told = "plugins of this project that nobody has trusted do not run: %s ('opensesh plugins' shows them)"
-        log.warning(told, untrusted)
-
-
-def candidates_needing_trust(config: Config) -> list[tuple[PluginCandidate, str]]:
-    """The plugins that need trust, each with its digest as it is now; those that cannot be read are left out."""
-    found: list[tuple[PluginCandidate, str]] = []
-    for each in find(config)[0]:
-        if not each.own:
-            try:
-                found.append((each, each.digest(_read(each.path) if each.path else b"")))
-            except (OSError, ValueError):  # ValueError: no file can be called so
-                continue
-    return found
 
 
 def _read(path: str) -> bytes:
@@ -146,7 +250,7 @@ def _read(path: str) -> bytes:
 
 
 def _import(candidate: PluginCandidate, content: bytes) -> object:
-    """What a candidate names. A file is run from the very bytes that were looked at, and leaves no cache behind."""
+    """Import a candidate. A file is executed from the very bytes whose digest was checked, and leaves no cache."""
     if candidate.entry_point is not None:
         return candidate.entry_point.load()
     if candidate.path is None:
@@ -154,21 +258,13 @@ def _import(candidate: PluginCandidate, content: bytes) -> object:
     name = f"opensesh_plugin_{candidate.name}_{digest(candidate.path.encode())[:8]}"
     module = ModuleType(name)
     module.__file__ = candidate.path
-    sys.modules[name] = module  # where pickles, dataclasses and type hints look for it
+    sys.modules[name] = module  # pickles, dataclasses and type hints look it up there
     try:
         exec(compile(content, candidate.path, "exec"), vars(module))  # noqa: S102
     except BaseException:
         del sys.modules[name]
         raise
     return module
-
-
-def _named(name: str, source: PluginSource, text: str) -> object:
-    """What a path or a module's name stands for."""
-    if not text.endswith(".py"):
-        return import_module(text)
-    path = os.path.abspath(text)
-    return _import(PluginCandidate(name, source, own=True, path=path), _read(path))
 
 
 def _name(thing: Pluggable) -> str:
@@ -185,184 +281,83 @@ def _name(thing: Pluggable) -> str:
             return str(getattr(thing, "__name__", type(thing).__name__))
 
 
-GROUP = "opensesh.plugins"
-_MODULE = r"(?a)[A-Za-z_]\w*(\.[A-Za-z_]\w*)*"
-
-
-class PluginCandidate(NamedTuple):
-    """Something that may be a plugin."""
-
-    name: str
-    source: PluginSource
-    own: bool
-    """Whether the user put it there; else it came with the project, or from an organisation."""
-    path: str | None = None
-    module: str | None = None
-    entry_point: EntryPoint | None = None
-    options: dict[str, Any] = {}
-
-    @property
-    def key(self) -> str:
-        """What trust in it is kept under."""
-        return f"{self.source.named_by.rpartition(':')[0] or self.source.named_by}#{self.path or self.module}"
-
-    def digest(self, content: bytes) -> str:
-        """What stands for it as it is now, given the text of its file."""
-        return digest(content, dumps_compact(self.options))
-
-
-def find(config: Config) -> tuple[list[PluginCandidate], list[SkippedPlugin]]:
-    """What there is, in the order in which it is loaded, and what is not for us. Of those that name the same file or
-    module, the first place counts, and the options of the last that the user wrote."""
-    skipped: list[SkippedPlugin] = []
-    found: dict[str, PluginCandidate] = {}
-    for each in (*_entry_points(), *_configured(config, skipped), *_in_folders(config)):
-        target = each.path or each.module or f"entry point {each.source.place} {each.name}"
-        if target not in found or each.own >= found[target].own:
-            found[target] = each
-    return list(found.values()), skipped
-
-
-def _entry_points() -> Iterator[PluginCandidate]:
-    points = [(point.dist.name if point.dist else "", point) for point in entry_points(GROUP)]
-    for distribution, point in sorted(points, key=lambda each: (each[0], each[1].name)):
-        place = f"{distribution} ({point.value})" if distribution else point.value
-        yield PluginCandidate(point.name, PluginSource("entry point", place), own=True, entry_point=point)
-
-
-def _configured(config: Config, skipped: list[SkippedPlugin]) -> Iterator[PluginCandidate]:
-    for at, entry in enumerate(config.settings.plugin):
-        pair = as_list(entry)
-        text = str(pair[0] if pair else entry)
-        options = (as_object(pair[1]) or {}) if pair and len(pair) > 1 else {}
-        origin = config.origins.get(("plugin", at))
-        path = _path(text, config)
-        by = str(origin) if origin and origin.source != path else ""
-        own = origin is not None and is_user_owned(origin.source, config)
-        if path is not None and path.endswith(".py"):
-            name = os.path.basename(path).removesuffix(".py")
-            yield PluginCandidate(name, PluginSource("config", path, by), own, path=path, options=options)
-        elif path is None and re.fullmatch(_MODULE, text):
-            yield PluginCandidate(text, PluginSource("config", text, by), own, module=text, options=options)
-        else:
-            why = "it is an npm package" if path is None else "it is not a Python file"
-            reason = f"{why}; OpenCode runs it, opensesh does not"
-            name = os.path.basename(path) if path else text
-            source = PluginSource("config" if by else "folder", path or text, by)
-            skipped.append(SkippedPlugin(name, source, "foreign", reason))
-
-
-def _path(text: str, config: Config) -> str | None:
-    """The file that an entry names, if it names one."""
-    if text.startswith("file:"):
-        from urllib.parse import urlsplit
-        from urllib.request import url2pathname
-
-        try:
-            return os.path.normpath(url2pathname(urlsplit(text).path))
-        except ValueError:  # a host that cannot be one
-            return None
-    expanded = config.folders.expand(text)
-    return os.path.normpath(expanded) if os.path.isabs(expanded) else None
-
-
-def _in_folders(config: Config) -> Iterator[PluginCandidate]:
-    for folder in config.directories:
-        own = folder in user_folders(config)
-        for path in plugin_files(folder, "*.py"):
-            name = os.path.basename(path).removesuffix(".py")
-            if not name.startswith(("_", ".")):
-                yield PluginCandidate(name, PluginSource("folder", path), own, path=path)
-
-
-FACTORY = "plugin"
-"""The function of a module that makes a plugin: it is given the :class:`Host`."""
-
-
-class CollectedHook(NamedTuple):
-    """A hook, or a tool under the name of its own hook."""
-
-    hook: str
-    function: Callable[..., Any] | FunctionTool
+# -- collecting hooks --------------------------------------------------------------------------------------------------
 
 
 def collect(thing: object, host: Host) -> list[CollectedHook]:
-    """The hooks and tools of ``thing``, in the order in which they are written.
+    """Return the hooks and tools of a module, class, instance, mapping or function, in the order of the source.
 
-    Raises whatever a constructor or a function that makes a plugin raises, and ``TypeError`` or ``ValueError`` for what
-    is no plugin.
+    Raises what a constructor or factory raises, and ``TypeError`` or ``ValueError`` for what is not a plugin.
     """
-    found = list(_collect(thing, host))
-    for hook, function in found:
+    collected = list(_collect(thing, host))
+    for hook, function in collected:
         if ALL[hook].early and inspect.iscoroutinefunction(function):
             raise TypeError(f"the hook {hook} is called while the engine is being opened, so it cannot be async")
-    return found
+    return collected
 
 
 def _collect(thing: object, host: Host) -> Iterator[CollectedHook]:
     match thing:
         case ModuleType():
-            yield from _module(thing, host)
+            yield from _collect_module(thing, host)
         case FunctionTool():
             yield CollectedHook("tool", thing)
         case Mapping():
             for name, function in cast("Mapping[str, Any]", thing).items():
                 if not callable(function):
                     raise TypeError(f"the hook {name!r} is a {type(function).__name__}, not a function")
-                yield CollectedHook(named(name).name, function)
+                yield CollectedHook(find_hook(name).name, function)
         case type():
-            yield from _instance(_made(thing, host))
+            yield from _collect_instance(_create(thing, host))
         case _ if inspect.isroutine(thing):
-            hooks = hooks_of(thing, getattr(thing, "__name__", ""))
-            yield from _found(thing, hooks) if hooks else _made_by(thing, host)
+            yield from _collect_function(thing, getattr(thing, "__name__", ""), host, is_factory=True)
         case _:
-            yield from _instance(thing)
+            yield from _collect_instance(thing)
 
 
-def _module(module: ModuleType, host: Host) -> Iterator[CollectedHook]:
-    """What the module itself wrote: what it imported from elsewhere is someone else's."""
+def _collect_module(module: ModuleType, host: Host) -> Iterator[CollectedHook]:
     for name, value in list(vars(module).items()):
         if isinstance(value, FunctionTool):
             yield CollectedHook("tool", value)
             continue
         home = str(getattr(value, "__module__", None))
         if home != module.__name__ and not home.startswith(f"{module.__name__}."):
-            continue
+            continue  # imported from elsewhere
         if inspect.isfunction(value):
-            hooks = hooks_of(value, name)
-            yield from _made_by(value, host) if name == FACTORY and not hooks else _found(value, hooks)
+            yield from _collect_function(value, name, host, is_factory=name == FACTORY)
         elif isinstance(value, type) and issubclass(value, Plugin) and value is not Plugin:
-            yield from _instance(_made(value, host))
+            yield from _collect_instance(_create(value, host))
 
 
-def _found(function: Callable[..., Any], hooks: Iterable[str]) -> Iterator[CollectedHook]:
-    return (CollectedHook(hook, function) for hook in hooks)
+def _collect_function(
+    function: Callable[..., Any], name: str, host: Host, *, is_factory: bool
+) -> Iterator[CollectedHook]:
+    hooks = hooks_of(function, name)
+    yield from (CollectedHook(hook, function) for hook in hooks)
+    if is_factory and not hooks:
+        created = _create(function, host)
+        if created is not None:
+            yield from _collect(created, host)
 
 
-def _made_by(function: Callable[..., Any], host: Host) -> Iterator[CollectedHook]:
-    made = _made(function, host)
-    if made is not None:
-        yield from _collect(made, host)
-
-
-def _instance(thing: object) -> Iterator[CollectedHook]:
-    found = False
+def _collect_instance(thing: object) -> Iterator[CollectedHook]:
+    is_plugin = isinstance(thing, Plugin)
     for hook in ALL.values():
         function = getattr(thing, hook.method, None)
         inherited = getattr(type(thing), hook.method, None) is getattr(Plugin, hook.method)
         if callable(function) and not inherited:
-            found = True
+            is_plugin = True
             yield CollectedHook(hook.name, function)
-    if not found and not isinstance(thing, Plugin):
-        raise TypeError(f"{thing!r} is no plugin: it has none of the hooks")
+    if not is_plugin:
+        raise TypeError(f"{thing!r} is not a plugin: it has none of the hooks")
 
 
-def _made(make: Callable[..., Any], host: Host) -> object:
-    """What a class or a function makes; it may want the host."""
-    wants_host = any(
+def _create(factory: Callable[..., Any], host: Host) -> object:
+    """Call a class or a factory, with the host if it takes an argument."""
+    takes_host = any(
         parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD, parameter.VAR_POSITIONAL)
-        for parameter in inspect.signature(make).parameters.values()
+        for parameter in inspect.signature(factory).parameters.values()
     )
-    made: object = make(host) if wants_host else make()
-    at_once(made)
-    return made
+    created: object = factory(host) if takes_host else factory()
+    reject_awaitable(created)
+    return created

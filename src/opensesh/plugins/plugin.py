@@ -1,4 +1,4 @@
-"""A plugin as a class: derive from :class:`Plugin`, and write the hooks you want as methods of these names.
+"""The base class of plugins: derive from :class:`Plugin` and override hooks.
 
 ::
 
@@ -9,8 +9,8 @@
         def chat_params(self, call: ChatInput, params: ChatParamsOutput) -> None:
             params.temperature = 0.1
 
-Every hook may be a plain function, which must not wait for anything, or a coroutine function. Plain ones only are
-``config``, ``provider`` and ``tool``, and the constructor: they are called while the engine is being opened.
+Every hook may be a plain function, which must not block, or a coroutine function. ``config``, ``provider``, ``tool``
+and the constructor must be plain, because they are called while the engine is being opened.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from . import hook_types as v
+    from . import hook_types
     from .hook_types import Host
     from .hooks import HookReturn
 
@@ -29,70 +29,88 @@ class Plugin:
     def __init__(self, host: Host) -> None:
         self.host = host
 
-    def config(self, host: Host, output: v.ConfigOutput, /) -> HookReturn:
-        """Once, before anything is made of the configuration. Change it; nothing is written to a file."""
+    def config(self, host: Host, output: hook_types.ConfigOutput, /) -> HookReturn:
+        """Called once, before the configuration is used. Change it; no file is written."""
 
-    def provider(self, host: Host, output: v.ProviderOutput, /) -> HookReturn:
-        """Once, after ``config``. Add providers and models, or change those there are."""
+    def provider(self, host: Host, output: hook_types.ProviderOutput, /) -> HookReturn:
+        """Called once, after ``config``. Add or change providers and models."""
 
-    def tool(self, host: Host, output: v.ToolsOutput, /) -> HookReturn:
-        """Once. Add tools."""
+    def tool(self, host: Host, output: hook_types.ToolsOutput, /) -> HookReturn:
+        """Called once. Add tools."""
 
-    def event(self, heard: v.BusEvent, /) -> HookReturn:
-        """For every event on the bus, in order, beside the work. One that is too slow is told what it missed."""
+    def event(self, event: hook_types.BusEvent, /) -> HookReturn:
+        """Called for every event on the bus, in order, concurrently with the run."""
 
-    def auth(self, needed: v.AuthInput, output: v.AuthOutput, /) -> HookReturn:
-        """Before a provider is asked. Give the key for it."""
+    def auth(self, request: hook_types.AuthInput, output: hook_types.AuthOutput, /) -> HookReturn:
+        """Called before a request to a provider. Set its key."""
 
-    def chat_message(self, prompted: v.ChatMessageInput, output: v.ChatMessageOutput, /) -> HookReturn:
-        """Before a prompt is stored. Change the message and its parts."""
+    def chat_message(self, prompt: hook_types.ChatMessageInput, output: hook_types.ChatMessageOutput, /) -> HookReturn:
+        """Called before a prompt is stored. Change the message and its parts."""
 
-    def chat_params(self, call: v.ChatInput, output: v.ChatParamsOutput, /) -> HookReturn:
-        """Before each model call. Change sampling, length and the provider's own options."""
+    def chat_params(self, call: hook_types.ChatInput, output: hook_types.ChatParamsOutput, /) -> HookReturn:
+        """Called before each model call. Change sampling, output limit and provider options."""
 
-    def chat_headers(self, call: v.ChatInput, output: v.ChatHeadersOutput, /) -> HookReturn:
-        """Before each model call. Change the headers it is sent with."""
+    def chat_headers(self, call: hook_types.ChatInput, output: hook_types.ChatHeadersOutput, /) -> HookReturn:
+        """Called before each model call. Change the request headers."""
 
-    def permission_ask(self, asked: v.PermissionAskInput, output: v.PermissionAskOutput, /) -> HookReturn:
-        """When a tool asks for something that no rule forbids. Allow it, forbid it, or have the user asked."""
+    def permission_ask(
+        self, request: hook_types.PermissionAskInput, output: hook_types.PermissionAskOutput, /
+    ) -> HookReturn:
+        """Called when a tool needs a permission that no rule denies. Allow, deny or ask."""
 
-    def command_execute_before(self, call: v.CommandExecuteInput, output: v.CommandExecuteOutput, /) -> HookReturn:
-        """Before a command of the user's is sent. Change the parts of the prompt it became."""
+    def command_execute_before(
+        self, call: hook_types.CommandExecuteInput, output: hook_types.CommandExecuteOutput, /
+    ) -> HookReturn:
+        """Called before a command becomes a prompt. Change the parts of that prompt."""
 
-    def tool_execute_before(self, call: v.ToolExecuteBeforeInput, output: v.ToolExecuteBeforeOutput, /) -> HookReturn:
-        """Before a tool runs. Change its arguments; raise :class:`~opensesh.errors.ToolFailedError` to keep it from
-        running,
-        with words for the model."""
+    def tool_execute_before(
+        self, call: hook_types.ToolExecuteBeforeInput, output: hook_types.ToolExecuteBeforeOutput, /
+    ) -> HookReturn:
+        """Called before a tool runs. Change its arguments, or raise :class:`~opensesh.errors.ToolFailedError` with a
+        message for the model to prevent it."""
 
-    def tool_execute_after(self, ran: v.ToolExecuteAfterInput, output: v.ToolExecuteAfterOutput, /) -> HookReturn:
-        """After a tool answered. Change the answer; raise :class:`~opensesh.errors.ToolFailedError` to make it an
-        error."""
+    def tool_execute_after(
+        self, call: hook_types.ToolExecuteAfterInput, output: hook_types.ToolExecuteAfterOutput, /
+    ) -> HookReturn:
+        """Called after a tool succeeded. Change its output, or raise :class:`~opensesh.errors.ToolFailedError`."""
 
-    def shell_env(self, call: v.ShellEnvInput, output: v.ShellEnvOutput, /) -> HookReturn:
-        """Before a command line runs, the model's or the user's. Add variables."""
+    def shell_env(self, call: hook_types.ShellEnvInput, output: hook_types.ShellEnvOutput, /) -> HookReturn:
+        """Called before a shell command runs, the model's or the user's. Add variables."""
 
-    def tool_definition(self, shown: v.ToolDefinitionInput, output: v.ToolDefinitionOutput, /) -> HookReturn:
-        """Before each model call, for each tool on offer. Change what the model reads of it."""
+    def tool_definition(
+        self, tool: hook_types.ToolDefinitionInput, output: hook_types.ToolDefinitionOutput, /
+    ) -> HookReturn:
+        """Called before each model call, for each tool on offer. Change its description and schema."""
 
     def experimental_chat_messages_transform(
-        self, call: v.ChatInput, output: v.MessagesTransformOutput, /
+        self, call: hook_types.ChatInput, output: hook_types.MessagesTransformOutput, /
     ) -> HookReturn:
-        """Before each model call that shows a model the conversation. Change a copy of the messages."""
+        """Called before each model call that includes the conversation. Change a copy of the messages."""
 
-    def experimental_chat_system_transform(self, call: v.ChatInput, output: v.SystemTransformOutput, /) -> HookReturn:
-        """Before each model call. Change the system prompt."""
+    def experimental_chat_system_transform(
+        self, call: hook_types.ChatInput, output: hook_types.SystemTransformOutput, /
+    ) -> HookReturn:
+        """Called before each model call. Change the system prompt."""
 
-    def experimental_provider_small_model(self, wanted: v.SmallModelInput, output: v.SmallModelOutput, /) -> HookReturn:
-        """Before side work such as a title. Name another model for it."""
+    def experimental_provider_small_model(
+        self, request: hook_types.SmallModelInput, output: hook_types.SmallModelOutput, /
+    ) -> HookReturn:
+        """Called before an auxiliary call such as a title. Choose another model."""
 
-    def experimental_session_compacting(self, call: v.CompactingInput, output: v.CompactingOutput, /) -> HookReturn:
-        """Before a session is summed up. Add to what the model is told, or replace it."""
+    def experimental_session_compacting(
+        self, call: hook_types.CompactingInput, output: hook_types.CompactingOutput, /
+    ) -> HookReturn:
+        """Called before a session is compacted. Extend or replace the prompt."""
 
-    def experimental_compaction_autocontinue(self, call: v.ChatInput, output: v.AutoContinueOutput, /) -> HookReturn:
-        """After a session was summed up by itself. Say whether it goes on."""
+    def experimental_compaction_autocontinue(
+        self, call: hook_types.ChatInput, output: hook_types.AutoContinueOutput, /
+    ) -> HookReturn:
+        """Called after an automatic compaction. Decide whether the turn continues."""
 
-    def experimental_text_complete(self, done: v.TextCompleteInput, output: v.TextCompleteOutput, /) -> HookReturn:
-        """When a model has finished a text, before it is stored. Change it."""
+    def experimental_text_complete(
+        self, text: hook_types.TextCompleteInput, output: hook_types.TextCompleteOutput, /
+    ) -> HookReturn:
+        """Called when a text part is complete, before it is stored. Change it."""
 
     def dispose(self, host: Host, /) -> HookReturn:
-        """Once, when the engine closes."""
+        """Called once, when the engine closes."""

@@ -15,8 +15,8 @@ from opensesh.tools.mcp.server_trust import servers_needing_trust, untrusted_rea
 
 from .test_servers import ANTIQUE, configure, local, yard
 
-UNKNOWN = "it came with the project, and nobody has trusted it"
-CHANGED = "it is not what it was when it was trusted"
+UNKNOWN = "it came with the project and is not trusted"
+CHANGED = "it has changed since it was trusted"
 
 
 def project(name: str = "opencode.json", **mcp: Any) -> None:
