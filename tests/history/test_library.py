@@ -4,8 +4,10 @@ import json
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,6 +15,7 @@ from opensesh import history
 from opensesh.errors import AmbiguousError, NotFoundError
 from opensesh.history.library import Library, SessionFilter
 from opensesh.storage.memory import Memory
+from opensesh.storage.protocol import Damage, Key, log_damage
 
 from .shelf import START, Database, Tree
 
@@ -209,3 +212,31 @@ def test_a_place_that_was_named_and_is_not_there_is_no_empty_history(tmp_path: P
     with pytest.raises(NotFoundError, match="there is no store at"):
         history.open(str(tmp_path / "nowhere"))
     assert list(history.open(str(tmp_path)).sessions()) == []
+
+
+class _CountingStore(Memory):
+    """Counts the scans of the library, which reports damage; the store scans its own records for a query."""
+
+    scans = 0
+
+    def scan(self, prefix: Key, *, report: Callable[[Damage], None] = log_damage) -> Iterator[tuple[Key, Any]]:
+        self.scans += prefix == ("session",) and report is not log_damage
+        return super().scan(prefix, report=report)
+
+
+def test_a_store_that_answers_queries_is_not_scanned_for_a_list() -> None:
+    store = _CountingStore()
+    for number in range(30):
+        times = {"created": number + 1, "updated": number + 1} | ({"archived": 1} if number == 29 else {})
+        parent = {"parentID": "ses_00"} if number == 28 else {}
+        record = {"id": f"ses_{number:02}", "projectID": "p", "directory": "/d", "title": "Dig", "time": times}
+        store.write(("session", "p", f"ses_{number:02}"), record | parent)
+    library = Library(store=store)
+    assert [session.id for session in library.sessions(limit=2)] == ["ses_27", "ses_26"]
+    overview = library.overview(SessionFilter(), 2)
+    assert [session.id for session in overview.sessions] == ["ses_27", "ses_26"]
+    assert (overview.total, overview.children, overview.archived) == (28, 1, 1)
+    assert store.scans == 0
+    assert library.overview(SessionFilter(), 0) == library.overview(SessionFilter(), 99)
+    assert library.overview(SessionFilter(children=True), 1).archived == 1
+    assert library.overview(SessionFilter(archived=True), 1).children == 1

@@ -21,12 +21,11 @@ import sys
 from typing import TYPE_CHECKING
 
 from ..errors import UsageError
-from ..history.cache.derived_cache import DerivedCache
+from ..history.cache.derived_cache import open_cache
 from ..history.search.query import parse
 from ..history.search.search_filters import Filters
 from ..history.search.text_layer import TEXT
 from ..history.search.text_search import Query, is_empty, search
-from ..storage.locations import find_stores
 from ..text import pluralize
 from . import output
 from .arguments import PROJECT, TIMES, count, parse_time
@@ -35,6 +34,7 @@ from .terminal import Progress
 if TYPE_CHECKING:
     from argparse import Namespace
 
+    from ..history.cache.derived_cache import DerivedCache
     from ..history.search.snippets import Snippet
     from ..history.search.text_search import Hit, Results
     from .arguments import CommandParser
@@ -79,7 +79,7 @@ def run(options: Namespace) -> int:
     mode = "regex" if options.regex else "text" if options.text else "words"
     if not options.file:
         _check_query(text, mode, options)
-    cache = DerivedCache(find_stores(options.store))
+    cache = open_cache(options.store)
     try:
         filters = _filters(options)
         with Progress("indexing {:,} of {:,} sessions") as progress:

@@ -12,12 +12,11 @@ import sys
 from typing import TYPE_CHECKING
 
 from ..errors import UsageError
-from ..history.cache.derived_cache import DerivedCache
+from ..history.cache.derived_cache import open_cache
 from ..history.stats.money import dollars
 from ..history.stats.results import UNKNOWN
 from ..history.stats.usage_layer import UsageTable
 from ..history.stats.usage_stats import UsageFilter, add_up, cached_statistics
-from ..storage.locations import find_stores
 from ..text import pluralize
 from . import output
 from .arguments import PROJECT, TIMES, count, parse_time
@@ -26,6 +25,7 @@ if TYPE_CHECKING:
     from argparse import Namespace
     from collections.abc import Callable, Mapping, Sequence
 
+    from ..history.cache.derived_cache import DerivedCache
     from ..history.library import Library
     from ..history.maintenance.disk_usage import StoreDiskUsage, UsageTotal
     from ..history.stats.results import Statistics, StatsRow
@@ -68,7 +68,7 @@ def run(options: Namespace) -> int:
                 "--bytes measures whole stores; of the other options, only --limit can be combined with it"
             )
         return _print_disk_usage(options)
-    cache = DerivedCache(find_stores(options.store), temporary=options.fresh)
+    cache = open_cache(options.store, temporary=options.fresh)
     try:
         if options.by == "tool" or options.fresh or options.since or options.until or options.project:
             damage = _print_computed(cache, options)

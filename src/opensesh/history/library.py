@@ -1,4 +1,4 @@
-"""One history: every session of every generation of storage, each once."""
+"""The library: queries over the sessions of all stores at a place, each session once."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..errors import NotFoundError, RecordError
 from ..records import Project, Session, as_object, order, side_calls, view
-from ..storage import find_stores, open_store
-from ..storage.protocol import CompositeStore, Damage, Key, Store
+from ..storage import open_store
+from ..storage.protocol import CompositeStore, Damage, Key, SessionQueries, Store
+from ..storage.queries import SessionQuery
 from . import discovery
 from .discovery import ProjectFilter
 
@@ -18,33 +19,32 @@ if TYPE_CHECKING:
     from decimal import Decimal
 
     from ..records import Document
-    from ..storage.locations import StoreLocations
     from .cache.derived_cache import DerivedCache
     from .search.text_search import Query, Results
     from .transcript import Transcript, TranscriptOptions
 
 
 class SessionFilter(NamedTuple):
-    """Which sessions are meant. What is left empty does not narrow."""
+    """Which sessions to return. Empty fields have no effect."""
 
     project: ProjectFilter | None = None
     since: int = 0
-    """Updated at that moment or later; milliseconds since 1970."""
+    """Updated at this time or later, in milliseconds since 1970."""
     until: int = 0
-    """Updated before that moment."""
+    """Updated before this time."""
     children: bool = False
-    """Subagents' sessions too."""
+    """Include subagents' sessions."""
     archived: bool = False
-    """Archived sessions too."""
+    """Include archived sessions."""
 
     def matches(self, session: Session) -> bool:
-        """Whether a session is meant."""
+        """Whether a session is selected."""
         return self._is_shown(session) and (
             self.project is None or self.project.matches(session.project_id, session.directory, session.title)
         )
 
     def possibly_matches(self, session: Session) -> bool:
-        """Whether a session that is not meant may belong to the project that is."""
+        """Whether a session that is not selected may nevertheless belong to the project."""
         return self.project is not None and self._is_shown(session) and self.project.loosely_matches(session)
 
     def _is_shown(self, session: Session) -> bool:
@@ -57,38 +57,38 @@ class SessionFilter(NamedTuple):
 
 
 class Overview(NamedTuple):
-    """The newest sessions that are meant, and how many there are."""
+    """The newest selected sessions, and how many there are."""
 
     total: int
     sessions: list[Session]
     possible_matches: int
-    """How many that are not counted may belong to the project."""
+    """How many sessions that are not selected may belong to the project."""
     children: int
-    """How many are not counted because a subagent led them."""
+    """How many are excluded as sessions of subagents."""
     archived: int
-    """And how many because they are archived."""
+    """How many are excluded as archived."""
 
 
 class SessionTotals(NamedTuple):
-    """What a session's messages say about it."""
+    """Totals over the messages of a session."""
 
     messages: int
     prompts: int
     cost: Decimal
-    """As stored, in US dollars; every answer once."""
+    """As stored, in US dollars."""
     first: str
-    """The user's first message, by id; empty if there is none."""
+    """The id of the user's first message; empty if there is none."""
     last: str
 
 
 class SessionEntry:
-    """A session, with what an index of sessions tells about it. Nothing is read before it is asked for."""
+    """A session of the library. Its messages are read when they are first needed."""
 
     def __init__(self, library: Library, key: Key, record: Session) -> None:
         self._library = library
         self._key = key
         self.record = record
-        """As stored."""
+        """The record as stored."""
         self.id = record.id
         self.title = record.title
         self.directory = record.directory
@@ -106,90 +106,85 @@ class SessionEntry:
 
     @property
     def origin(self) -> str:
-        """Where the record is that counts."""
+        """Where the record is."""
         return self._library.store.locate(self._key)
 
     @property
     def origins(self) -> list[str]:
-        """Every store that has a copy."""
+        """The places of all stores that have a copy."""
         return [store.place for store in self._library.stores_with(self._key)]
 
     @cached_property
     def totals(self) -> SessionTotals:
-        """Counts and sums, in one pass over its messages."""
+        """Totals over its messages."""
         return session_totals(self._library.store, self.id, self._library.report)
 
     @property
     def messages(self) -> int:
-        """How many messages it has."""
+        """The number of messages."""
         return self.totals.messages
 
     @property
     def cost(self) -> Decimal:
-        """What it cost, as stored."""
+        """The cost as stored."""
         return self.totals.cost
 
     @cached_property
     def inclusive_cost(self) -> Decimal:
-        """What it and the subagents that it started cost, and theirs, as stored."""
+        """The cost of the session and all its subagents, as stored."""
         below = self._library.descendants(self.id)
-        return sum((session_totals(self._library.store, each, self._library.report).cost for each in below), self.cost)
+        costs = (session_totals(self._library.store, name, self._library.report).cost for name in below)
+        return sum(costs, self.cost)
 
     @cached_property
     def first_prompt(self) -> str:
-        """What the user asked first."""
+        """The text of the first prompt."""
         return self._library.prompt(self.totals.first)
 
     @cached_property
     def last_prompt(self) -> str:
-        """What the user asked last."""
+        """The text of the last prompt."""
         return self._library.prompt(self.totals.last)
 
     def children(self) -> Iterator[SessionEntry]:
-        """The sessions of its subagents, oldest first."""
-        found = [(key, each) for key, each in self._library.records() if each.parent_id == self.id]
-        for key, each in sorted(found, key=lambda pair: order.position(pair[1].document)):
-            yield SessionEntry(self._library, key, each)
+        """Yield the sessions of its subagents, oldest first."""
+        children = [(key, session) for key, session in self._library.records() if session.parent_id == self.id]
+        for key, session in sorted(children, key=lambda pair: order.position(pair[1].document)):
+            yield SessionEntry(self._library, key, session)
 
     def transcript(
         self, wanted: TranscriptOptions | None = None, *, children: bool = False, last: int = 0
     ) -> Transcript:
-        """What there is to read in it; see :mod:`opensesh.history.transcript`."""
+        """Return its transcript; see :mod:`opensesh.history.transcript`."""
         return self._library.transcript(self.record, wanted, children=children, last=last)
 
 
 class Library:
-    """The history at a place. All of it is synchronous; nothing in it is ever written."""
+    """The sessions of the stores at a place. It is synchronous and never writes to a store."""
 
     def __init__(self, place: str | None = None, *, store: Store | None = None) -> None:
         self._place = place
-        self._given = store
+        self._open_store = store
         self.damage: list[Damage] = []
-        """What could not be read so far. It cost itself alone."""
-        self._told: set[Damage] = set()
-        self._filed: dict[str, Key] = {}
+        """Records that could not be read so far."""
+        self._keys: dict[str, Key] = {}
+        """Keys of sessions, by id."""
 
     @cached_property
     def store(self) -> Store:
-        """Every store that was found, as one."""
-        return self._given or open_store(self._place, report=self.report)
-
-    @cached_property
-    def locations(self) -> StoreLocations:
-        """Which stores were found, by name."""
-        return find_stores(self._given.place if self._given else self._place)
+        """All stores at the place, as one."""
+        return self._open_store or open_store(self._place, report=self.report)
 
     @cached_property
     def cache(self) -> DerivedCache:
         """The derived cache for search and statistics. Accessing it neither creates nor refreshes it."""
-        from .cache.derived_cache import DerivedCache
+        from .cache.derived_cache import DerivedCache, open_cache
 
-        return DerivedCache(store=self._given) if self._given else DerivedCache(self.locations)
+        return DerivedCache(store=self._open_store) if self._open_store else open_cache(self._place)
 
     def report(self, damage: Damage) -> None:
-        """Hear of something that could not be read; once, however often it is tried."""
-        if damage not in self._told:
-            self._told.add(damage)
+        """Record that something could not be read, once."""
+        if damage not in self.damage:
             self.damage.append(damage)
 
     # -- sessions ------------------------------------------------------------------------------------------------------
@@ -197,68 +192,92 @@ class Library:
     def sessions(
         self, project: str | None = None, *, session_filter: SessionFilter | None = None, limit: int = 0
     ) -> Iterator[SessionEntry]:
-        """Sessions, newest first; without ``session_filter``, neither subagents' nor archived ones.
+        """Yield sessions, newest first; without ``session_filter``, neither subagents' nor archived ones.
 
-        ``project`` is what people call it: part of a name, folder or remote, and need not be exact. Of each session
-        only its place is held while others are read, so that any number of them can be gone through.
+        ``project`` is part of a name, folder or remote, and need not be exact. A store with
+        :class:`~opensesh.storage.protocol.SessionQueries` reads only the sessions that are returned. Of other stores
+        all records are read, but only their keys are kept in memory.
         """
         session_filter = session_filter or SessionFilter()
         if project is not None:
             session_filter = session_filter._replace(project=self.resolve_project(project))
-        found = ((-each.updated, each.id, key) for key, each in self.records() if session_filter.matches(each))
-        for _, _, key in heapq.nsmallest(limit, found) if limit else sorted(found):
+        if isinstance(self.store, SessionQueries) and session_filter.project is None:
+            for key, record in self._query(self.store, session_filter, limit):
+                yield SessionEntry(self, key, record)
+            return
+        selected = (
+            (-session.updated, session.id, key) for key, session in self.records() if session_filter.matches(session)
+        )
+        for _, _, key in heapq.nsmallest(limit, selected) if limit else sorted(selected):
             try:
                 yield SessionEntry(self, key, view(self.store.read(key), Session))
             except (NotFoundError, RecordError):
-                continue  # it went, or broke, since it was seen
+                continue  # removed or damaged since it was listed
 
     def descendants(self, session_id: str) -> list[str]:
-        """The sessions of subagents that a session started, and of those that these did."""
+        """Return the sessions of the subagents that a session started, and of theirs."""
         return discovery.descendants(session_id, self._children)
 
     @cached_property
     def _children(self) -> dict[str, list[str]]:
         below: dict[str, list[str]] = {}
-        for _, each in self.records():
-            if each.parent_id is not None:
-                below.setdefault(each.parent_id, []).append(each.id)
+        for _, session in self.records():
+            if session.parent_id is not None:
+                below.setdefault(session.parent_id, []).append(session.id)
         return below
 
     def overview(self, session_filter: SessionFilter, limit: int = 0) -> Overview:
-        """The newest sessions that are meant, at most ``limit`` if that is not 0, and how many there are."""
+        """Return the newest selected sessions, at most ``limit`` if that is not 0, and how many there are."""
+        if isinstance(self.store, SessionQueries) and session_filter.project is None and limit > 0:
+            return self._queried_overview(self.store, session_filter, limit)
         counts = {"total": 0, "possible_matches": 0, "children": 0, "archived": 0}
         everything = session_filter._replace(children=True, archived=True)
 
-        def meant() -> Iterator[tuple[int, str, Key, Session]]:
-            for key, each in self.records():
-                if session_filter.matches(each):
+        def selected() -> Iterator[tuple[int, str, Key, Session]]:
+            for key, session in self.records():
+                if session_filter.matches(session):
                     counts["total"] += 1
-                    yield -each.updated, each.id, key, each  # no two have one key, whatever else they share
-                elif session_filter.possibly_matches(each):
+                    yield -session.updated, session.id, key, session  # keys are unique, so sessions are not compared
+                elif session_filter.possibly_matches(session):
                     counts["possible_matches"] += 1
-                elif everything.matches(each):
-                    counts["archived" if session_filter.children or each.parent_id is None else "children"] += 1
+                elif everything.matches(session):
+                    counts["archived" if session_filter.children or session.parent_id is None else "children"] += 1
 
-        newest = heapq.nsmallest(limit, meant()) if limit > 0 else sorted(meant())
-        return Overview(sessions=[each for *_, each in newest], **counts)
+        newest = heapq.nsmallest(limit, selected()) if limit > 0 else sorted(selected())
+        return Overview(sessions=[session for *_, session in newest], **counts)
+
+    def _queried_overview(self, store: SessionQueries, session_filter: SessionFilter, limit: int) -> Overview:
+        query = _session_query(session_filter, 0)
+        total = store.count_sessions(query)
+        with_archived = store.count_sessions(query._replace(archived=True))
+        with_all = store.count_sessions(query._replace(archived=True, children=True))
+        sessions = [session for _, session in self._query(store, session_filter, limit)]
+        return Overview(total, sessions, 0, with_all - with_archived, with_archived - total)
+
+    def _query(self, store: SessionQueries, session_filter: SessionFilter, limit: int) -> Iterator[tuple[Key, Session]]:
+        for key, record in store.query_sessions(_session_query(session_filter, limit), report=self.report):
+            try:
+                yield key, view(record, Session)
+            except RecordError as error:
+                self.report(Damage(self.store.locate(key), f"{error.place}: {error.reason}"))
 
     def session(self, word: str) -> SessionEntry:
-        """The session that ``word`` names: an id, the beginning or end of one, a slug, or ``last``."""
-        filed: dict[str, Key] = {}
+        """Return the session with this id, slug, or beginning or end of an id, or the ``last`` one."""
+        keys: dict[str, Key] = {}
 
-        def remembered() -> Iterator[Session]:
-            for key, each in self.records():
-                filed[each.id] = key
-                yield each
+        def sessions() -> Iterator[Session]:
+            for key, session in self.records():
+                keys[session.id] = key
+                yield session
 
-        record = discovery.find_session(remembered(), word, self.store.place)
-        return SessionEntry(self, filed[record.id], record)
+        record = discovery.find_session(sessions(), word, self.store.place)
+        return SessionEntry(self, keys[record.id], record)
 
     def records(self) -> Iterator[tuple[Key, Session]]:
-        """Every session record that can be read, in no particular order, each session once."""
+        """Yield every readable session record once, in no particular order."""
         seen: set[str] = set()
         for key, info in self.store.scan(("session",), report=self.report):
-            if key[-1] in seen:  # a move between projects that was cut short leaves it in both
+            if key[-1] in seen:  # an interrupted move between projects leaves two records
                 continue
             try:
                 record = view(info, Session)
@@ -268,37 +287,37 @@ class Library:
                 self.report(Damage(self.store.locate(key), f"{error.place}: {error.reason}"))
 
     def stores_with(self, key: Key) -> list[Store]:
-        """The stores that have a copy of a record."""
+        """Return the stores that have a copy of a record."""
         return self.store.stores_with(key) if isinstance(self.store, CompositeStore) else [self.store]
 
     # -- projects ------------------------------------------------------------------------------------------------------
 
     @cached_property
     def projects(self) -> list[Project]:
-        """Every project record that can be read."""
-        found: list[Project] = []
+        """All readable project records."""
+        projects: list[Project] = []
         for key, record in self.store.scan(("project",), report=self.report):
             try:
-                found.append(view(record, Project))
+                projects.append(view(record, Project))
             except RecordError as error:
                 self.report(Damage(self.store.locate(key), f"{error.place}: {error.reason}"))
-        return found
+        return projects
 
     def resolve_project(self, name: str) -> ProjectFilter:
-        """What ``name`` means: the sessions of a project, wherever they are filed; or :class:`NotFoundError`.
+        """Return a filter for the sessions of the project that ``name`` means, or raise :class:`NotFoundError`.
 
-        A way from here (``.``, ``../shop``) or from home means the project of the folder it leads to.
+        A relative path (``.``, ``../shop``) or one from home means the project of that folder.
         """
         if here := discovery.resolve_path_argument(name):
             return discovery.current_project(here)
         folders: set[str] = set()
         titled = False
-        for _, each in self.records():
-            folders.add(each.directory.rstrip("/\\"))
-            titled = titled or name.casefold() in each.title.casefold()
-        chosen = discovery.resolve_project(name, self.projects, folders)
-        if chosen is not None:
-            return chosen
+        for _, session in self.records():
+            folders.add(session.directory.rstrip("/\\"))
+            titled = titled or name.casefold() in session.title.casefold()
+        project = discovery.resolve_project(name, self.projects, folders)
+        if project is not None:
+            return project
         if titled:
             return ProjectFilter(frozenset(), frozenset(), name.casefold(), by_title=True)
         raise NotFoundError(f"no project resembles {name!r}. 'opensesh projects' shows them.", name=name)
@@ -306,7 +325,7 @@ class Library:
     # -- what is in them -----------------------------------------------------------------------------------------------
 
     def prompt(self, message: str) -> str:
-        """The words of a prompt."""
+        """Return the text of a prompt."""
         if not message:
             return ""
         parts = (as_object(part) or {} for _, part in self.store.scan(("part", message), report=self.report))
@@ -316,15 +335,17 @@ class Library:
     def transcript(
         self, session: Session | str, wanted: TranscriptOptions | None = None, *, children: bool = False, last: int = 0
     ) -> Transcript:
-        """What there is to read in a session, which may be named as for :meth:`session`; with ``children``, what its
-        subagents did is inside their calls."""
+        """Return the transcript of a session, which may be named as for :meth:`session`.
+
+        With ``children``, the transcripts of its subagents are inside the calls that started them.
+        """
         record = self.session(session).record if isinstance(session, str) else session
         return self._transcript(record, wanted, (record.id,) if children else None, last)
 
     def search(
         self, query: Query | str, *, project: str | None = None, progress: Callable[[int, int], None] | None = None
     ) -> Results:
-        """Bring the index up to date, and ask it; with ``project``, only for what is in the sessions of that one."""
+        """Refresh the cache and search it; with ``project``, only the sessions of that project."""
         from .search.text_layer import TEXT
         from .search.text_search import Query, search
 
@@ -339,10 +360,9 @@ class Library:
         return search(self.cache, query)
 
     def _key(self, session_id: str) -> Key | None:
-        """Where a session is filed, which only reading tells."""
-        if session_id not in self._filed:
-            self._filed |= {key[-1]: key for key in self.store.list(("session",))}
-        return self._filed.get(session_id)
+        if session_id not in self._keys:
+            self._keys |= {key[-1]: key for key in self.store.list(("session",))}
+        return self._keys.get(session_id)
 
     def _transcript(
         self, session: Session, wanted: TranscriptOptions | None, above: tuple[str, ...] | None, last: int
@@ -351,13 +371,13 @@ class Library:
 
         def child(name: str) -> Transcript | None:
             key = self._key(name)
-            if key is None or above is None or name in above:  # a damaged tree may run in a circle
+            if key is None or above is None or name in above:  # damaged records may form a cycle
                 return None
             try:
-                found = view(self.store.read(key), Session)
+                session = view(self.store.read(key), Session)
             except (NotFoundError, RecordError):
                 return None
-            return self._transcript(found, wanted, (*above, name), 0)
+            return self._transcript(session, wanted, (*above, name), 0)
 
         messages = self.store.messages(session.id, last=last, report=self.report)
         nested = None if above is None else child
@@ -365,7 +385,7 @@ class Library:
 
 
 def session_totals(store: Store, session_id: str, report: Callable[[Damage], None]) -> SessionTotals:
-    """Go through a session's messages once, without their parts."""
+    """Add up a session's messages in one pass, without reading their parts."""
     from decimal import Decimal
 
     cost = Decimal(0)
@@ -379,12 +399,22 @@ def session_totals(store: Store, session_id: str, report: Callable[[Damage], Non
         messages += 1
         if info.get("role") == "user":
             prompts += 1
-            place = (_position(info), key[-1])
-            first, last = min(first or place, place), max(last or place, place)
+            position = (_position(info), key[-1])
+            first, last = min(first or position, position), max(last or position, position)
         for paid in (info, *side_calls(info)):
             if isinstance(own := paid.get("cost"), (int, float)) and not isinstance(own, bool):
                 cost += Decimal(str(own))
     return SessionTotals(messages, prompts, cost, first[1] if first else "", last[1] if last else "")
+
+
+def _session_query(session_filter: SessionFilter, limit: int) -> SessionQuery:
+    return SessionQuery(
+        children=session_filter.children,
+        archived=session_filter.archived,
+        since=session_filter.since,
+        until=session_filter.until,
+        limit=limit,
+    )
 
 
 def _position(info: Document) -> order.Position:

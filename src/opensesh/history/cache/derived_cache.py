@@ -20,6 +20,7 @@ from zlib import adler32, crc32
 from ...errors import OpenseshError, StoreError, UsageError
 from ...storage import paths
 from ...storage.change_feeds import feeds_at, feeds_of, printable
+from ...storage.locations import find_stores
 from ...storage.locks import open_lock_file, try_lock_file
 from . import cache_file
 from .layers import plan_refresh
@@ -338,6 +339,15 @@ class DerivedCache:
             self._finalizer()
         self._db = self._finalizer = self._temporary_path = None
         self.temporary_reason = ""
+
+
+def open_cache(place: str | None = None, *, temporary: bool = False) -> DerivedCache:
+    """Return the cache of the stores at a place. Only a store with a URL is opened by that."""
+    if place is not None and "://" in place:
+        from ...storage import open_store
+
+        return DerivedCache(store=open_store(place), temporary=temporary)
+    return DerivedCache(find_stores(place), temporary=temporary)
 
 
 def _wait(descriptor: int, timeout: float | None) -> bool:
