@@ -1,9 +1,9 @@
-"""Write the command reference and the manual page from the parsers of the commands.
+"""Write the command reference and the manual page from the argument parsers of the commands.
 
     python scripts/reference.py            write both
-    python scripts/reference.py --check    say whether both are up to date
+    python scripts/reference.py --check    fail if one of them is out of date
 
-They use the declarations of the commands, not the output of argparse, which differs between Python versions.
+Both are made from the declared arguments, not from argparse's help, which differs between Python versions.
 """
 
 from __future__ import annotations
@@ -25,25 +25,25 @@ if TYPE_CHECKING:
 DOCS = Path(__file__).parent.parent / "docs"
 PAGE = DOCS / "reference" / "commands.md"
 MANUAL = DOCS / "man" / "opensesh.1"
-EVERYWHERE = ("--store", "--json", "--utc", "--quiet", "--debug")
-NAMING = "A session is named by its id, the beginning or end of it, its slug, or `last`."
-MOMENTS = "A moment `T` is a day (`2026-08-01`), a minute (`2026-08-01T12:00`), or an age (`90m`, `12h`, `3d`, `2w`)."
+COMMON = ("--store", "--json", "--utc", "--quiet", "--debug")
+NAMING = "Sessions are named by id, by the beginning or end of an id, by slug, or `last`."
+TIMES = "A time `T` is a day (`2026-08-01`), a minute (`2026-08-01T12:00`), or an age (`90m`, `12h`, `3d`, `2w`)."
 EXITS = {
     0: "done",
-    1: "it ran and failed; the outcome says why",
-    2: "bad usage",
+    1: "failed; the outcome says why",
+    2: "invalid usage",
     3: "not found",
     4: "busy: another process runs that session",
     5: "the store is damaged or cannot be read or written",
     130: "interrupted",
 }
 VARIABLES = {
-    "OPENSESH_STORE": "the store to use where `--store` names none",
-    "XDG_DATA_HOME": "where OpenCode's data folder is: `opencode` in it (default: `~/.local/share`)",
-    "XDG_CONFIG_HOME": "where OpenCode's configuration is: `opencode` in it (default: `~/.config`)",
-    "XDG_STATE_HOME": "where opensesh keeps locks, leases, the trash and undo files (default: `~/.local/state`)",
-    "XDG_CACHE_HOME": "where opensesh keeps what can be made again, such as the index (default: `~/.cache`)",
-    "NO_COLOR": "print without colours",
+    "OPENSESH_STORE": "the store to use if `--store` is not given",
+    "XDG_DATA_HOME": "folder of OpenCode's data folder `opencode` (default: `~/.local/share`)",
+    "XDG_CONFIG_HOME": "folder of OpenCode's configuration folder `opencode` (default: `~/.config`)",
+    "XDG_STATE_HOME": "folder for locks, leases, the trash and undo files (default: `~/.local/state`)",
+    "XDG_CACHE_HOME": "folder for caches such as the search index (default: `~/.cache`)",
+    "NO_COLOR": "do not use colours",
 }
 
 
@@ -51,9 +51,9 @@ class Argument(NamedTuple):
     """One argument of a command."""
 
     spelled: str
-    """The form in a list of options: `-o`, `--output FILE`."""
+    """As in the table: `-o, --output FILE`."""
     brief: str
-    """The form in a synopsis, with brackets and dots."""
+    """As in the synopsis, with brackets and dots."""
     help: str
 
 
@@ -68,7 +68,7 @@ class Command(NamedTuple):
 
     @property
     def synopsis(self) -> str:
-        """The synopsis."""
+        """How to call it."""
         if self.actions:
             return f"{self.words} ACTION ..."
         arguments = [argument.brief for argument in (*self.options, *self.arguments)]
@@ -81,8 +81,8 @@ def read_commands() -> list[Command]:
 
 
 def read_command(words: str, parser: CommandParser) -> Command:
-    """Return the command that a parser declares."""
-    common = {*EVERYWHERE, "--help"}
+    """Return a command with the arguments that its parser declares."""
+    common = {*COMMON, "--help"}
     declared = [action for action in parser.declared if not common & set(action.option_strings)]
     shown = [action for action in declared if action.help != argparse.SUPPRESS]
     actions = [read_command(f"{words} {name}", subparser) for name, subparser in parser.actions.items()]
@@ -97,8 +97,8 @@ def read_command(words: str, parser: CommandParser) -> Command:
 
 
 def read_argument(action: argparse.Action) -> Argument:
-    """Return the description of an argument."""
-    choices = "|".join(map(str, action.choices or ()))
+    """Return an argument in the forms that the pages use."""
+    choices = "|".join(str(choice) for choice in action.choices or ())
     name = choices or str(action.metavar or action.dest.upper())
     text = action.help or {"S": "the session", "TITLE": "its title"}.get(name, "")
     if not action.option_strings:
@@ -113,14 +113,14 @@ def read_argument(action: argparse.Action) -> Argument:
 
 
 def page(commands: list[Command]) -> str:
-    """Return the reference as Markdown."""
+    """Return the reference page in Markdown."""
     blocks = [
-        "<!-- Written by scripts/reference.py from the commands themselves; change those, and run it again. -->",
+        "<!-- Written by scripts/reference.py from the argument parsers. Change those, and run it again. -->",
         "# Commands",
-        "`opensesh --help` lists the commands, `opensesh COMMAND --help` says what one takes.",
-        f"{NAMING} {MOMENTS}",
-        "## Everywhere",
-        table("option", everywhere()),
+        "`opensesh --help` lists the commands, `opensesh COMMAND --help` shows the arguments of one.",
+        f"{NAMING} {TIMES}",
+        "## Options of every command",
+        table("option", common_options()),
         "## Exit codes",
         table("code", [Argument(str(code), "", words) for code, words in EXITS.items()]),
         "Errors are one or two lines on standard error: what happened, where, and what to do. With `--json` they are "
@@ -133,14 +133,14 @@ def page(commands: list[Command]) -> str:
     return "\n\n".join(blocks) + "\n"
 
 
-def everywhere() -> list[Argument]:
-    """Return the options of all commands."""
+def common_options() -> list[Argument]:
+    """Return the options of every command."""
     _, parser = command_parser("list")
-    return [read_argument(action) for action in parser.declared if set(EVERYWHERE) & set(action.option_strings)]
+    return [read_argument(action) for action in parser.declared if set(COMMON) & set(action.option_strings)]
 
 
 def section(command: Command, mark: str) -> Iterator[str]:
-    """Yield the lines for a command and its actions."""
+    """Yield the section of a command and of its actions."""
     yield f"{mark} {command.words.removeprefix('opensesh ')}"
     yield f"```text\n{wrapped(command.synopsis)}\n```"
     yield from paragraphs(command.about)
@@ -151,24 +151,24 @@ def section(command: Command, mark: str) -> Iterator[str]:
 
 
 def paragraphs(text: str) -> Iterator[str]:
-    """Return a description; text in columns keeps its layout."""
+    """Yield the paragraphs of a description; those laid out in columns as code."""
     for block in text.split("\n\n"):
         yield f"```text\n{block}\n```" if re.search(r"\S {3,}\S", block) else block
 
 
 def table(head: str, arguments: list[Argument]) -> str:
-    """Return a table of arguments."""
+    """Return a table of arguments and their help texts."""
     rows = [f"| `{code(item.spelled)}` | {item.help.replace('|', chr(92) + '|')} |" for item in arguments]
     return "\n".join((f"| {head} | |", "| --- | --- |", *rows))
 
 
 def code(text: str) -> str:
-    """Escape bars, which end a table cell even inside code."""
+    """Escape bars, which end a cell of a table even in code."""
     return text.replace("|", "\\|")
 
 
 def wrapped(synopsis: str, width: int = 100) -> str:
-    """Return a synopsis, wrapped between arguments."""
+    """Break a synopsis into lines, between arguments."""
     lines = [""]
     for word in re.findall(r"\[[^\]]*\]|\S+", synopsis):
         if lines[-1] and len(lines[-1]) + 1 + len(word) > width:
@@ -181,27 +181,27 @@ def wrapped(synopsis: str, width: int = 100) -> str:
 
 
 def manual(commands: list[Command]) -> str:
-    """Return the manual page as roff."""
+    """Return the manual page in roff."""
     lines = [
-        '.\\" Written by scripts/reference.py from the commands themselves.',
+        '.\\" Written by scripts/reference.py from the argument parsers.',
         f'.TH OPENSESH 1 "" "opensesh {__version__}" "User Commands"',
         ".SH NAME",
-        "opensesh \\- keep, read and run OpenCode's sessions",
+        "opensesh \\- store, read, search and run OpenCode sessions",
         ".SH SYNOPSIS",
         ".B opensesh",
         ".I COMMAND",
         ".RI [ ARGUMENTS ]",
         ".SH DESCRIPTION",
         roff(
-            "Sessions are kept where and how OpenCode keeps them. opensesh finds, reads, searches, prices, exports, "
-            "moves and repairs them, and runs them."
+            "opensesh stores sessions where and how OpenCode does. It lists, searches, prices, exports, moves, repairs "
+            "and runs them."
         ),
         ".PP",
         roff(NAMING),
-        roff(MOMENTS),
+        roff(TIMES),
         ".SH OPTIONS",
         "Every command takes these.",
-        *entries(everywhere()),
+        *entries(common_options()),
         ".SH COMMANDS",
     ]
     for command in commands:
@@ -215,13 +215,13 @@ def manual(commands: list[Command]) -> str:
 FILES = [
     Argument("~/.local/share/opencode", "", "OpenCode's data folder: sessions, keys, snapshots"),
     Argument("~/.config/opencode", "", "OpenCode's configuration"),
-    Argument("~/.local/state/opensesh", "", "locks, leases, the trash, undo files, the log of what went wrong"),
-    Argument("~/.cache/opensesh", "", "the index and other things that can be made again"),
+    Argument("~/.local/state/opensesh", "", "locks, leases, the trash, undo files, the log"),
+    Argument("~/.cache/opensesh", "", "caches such as the search index"),
 ]
 
 
 def manual_section(command: Command) -> Iterator[str]:
-    """Yield the lines for a command and its actions."""
+    """Yield the section of a command and of its actions."""
     yield f'.SS "{roff(command.words)}"'
     if not command.actions:
         yield ".nf"
@@ -238,11 +238,11 @@ def manual_section(command: Command) -> Iterator[str]:
 
 
 def entries(arguments: list[Argument]) -> Iterator[str]:
-    """Yield a list of arguments."""
-    for argument in arguments:
+    """Yield a list of arguments and their help texts."""
+    for item in arguments:
         yield ".TP"
-        yield f".B {roff(argument.spelled)}"
-        yield roff(argument.help or "-")
+        yield f".B {roff(item.spelled)}"
+        yield roff(item.help or "-")
 
 
 def roff(text: str) -> str:
@@ -252,17 +252,17 @@ def roff(text: str) -> str:
 
 
 def main(words: list[str]) -> int:
-    """Write both files, or check that they are current."""
+    """Write both files, or compare them."""
     commands = read_commands()
-    texts = {PAGE: page(commands), MANUAL: manual(commands)}
-    stale = [path for path, text in texts.items() if not path.exists() or path.read_text("utf-8") != text]
+    expected = {PAGE: page(commands), MANUAL: manual(commands)}
+    stale = [path for path, text in expected.items() if not path.exists() or path.read_text("utf-8") != text]
     if words == ["--check"]:
         for path in stale:
             print(f"{path} is out of date; run python scripts/reference.py", file=sys.stderr)
         return 1 if stale else 0
     for path in stale:
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(texts[path], "utf-8")
+        path.write_text(expected[path], "utf-8")
     return 0
 
 

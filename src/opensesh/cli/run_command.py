@@ -49,7 +49,6 @@ if TYPE_CHECKING:
 
     from ..engine.engine import Engine
     from ..engine.loop import Outcome
-    from ..models.model import Model
     from ..records import Session
     from ..storage.protocol import Store
     from .arguments import CommandParser
@@ -251,13 +250,10 @@ def _check_options(engine: Engine, options: Namespace, session: Session | None) 
     agent = engine.agent(options.agent)
     if agent.mode == "subagent":
         raise UsageError(f"{agent.name} is a subagent and cannot run prompts; 'opensesh agents' lists those that can")
-    model: Model | None = None
-    if options.model:
-        model = engine.model(options.model)
-    elif session is None:
-        model = engine.model(f"{agent.model.provider_id}/{agent.model.model_id}" if agent.model else None)
-    if model is None:
-        return
+    if session is not None and not options.model:
+        return  # it continues with the model of its last prompt
+    name = f"{agent.model.provider_id}/{agent.model.model_id}" if agent.model else None
+    model = engine.model(options.model or name)
     variant = options.variant
     if variant and variant not in model.variants and model.provider_id != SCRIPTED_PROVIDER:
         raise UsageError(f"{model.ref} has no variant {variant!r}; it has: {', '.join(model.variants) or 'none'}")
