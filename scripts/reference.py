@@ -20,7 +20,7 @@ from opensesh.cli.main import COMMANDS, command_parser
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from opensesh.cli.arguments import CommandParser
+    from opensesh.cli.command_arguments import CommandParser
 
 DOCS = Path(__file__).parent.parent / "docs"
 PAGE = DOCS / "reference" / "commands.md"

@@ -287,10 +287,10 @@ def test_what_goes_wrong_is_one_line_and_a_number(terminal: Terminal, tmp_path: 
     terminal.run("lst")
     assert (terminal.code, terminal.error) == (
         2,
-        "opensesh: there is no command 'lst'; did you mean 'opensesh list'? Try 'opensesh --help'.\n",
+        "opensesh: unknown command 'lst'; did you mean 'opensesh list'? Try 'opensesh --help'.\n",
     )
     terminal.run("xyzzy")
-    assert terminal.error == "opensesh: there is no command 'xyzzy'. Try 'opensesh --help'.\n"
+    assert terminal.error == "opensesh: unknown command 'xyzzy'. Try 'opensesh --help'.\n"
     terminal.run("list", "--limit", "many")
     assert (terminal.code, terminal.error.count("\n")) == (2, 1)
     assert terminal.json("list", "--nope")["error"]["name"] == "UsageError"

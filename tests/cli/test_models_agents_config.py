@@ -187,7 +187,7 @@ def test_one_agent_is_shown_in_full(terminal: Terminal) -> None:
     assert (agent["default"], len(agent["sources"])) == (False, 1)
     assert terminal.json("agents")["default"] == "build"
     terminal.run("agents", "nobody")
-    assert (terminal.code, "there are: build, plan, general, explore, mine" in terminal.error) == (3, True)
+    assert (terminal.code, "agents: build, plan, general, explore, mine" in terminal.error) == (3, True)
 
 
 def test_settings_are_shown_with_who_made_them(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -234,4 +234,4 @@ def test_what_holds_elsewhere_is_asked_for_by_directory(terminal: Terminal, tmp_
     told = {"models": "scripted/over-there", "agents": '"default": "plan"', "config": "scripted/over-there"}
     assert told.get(command, "") in answer
     terminal.run(command, "--dir", str(tmp_path / "nowhere"))
-    assert (terminal.code, terminal.error) == (2, f"opensesh: there is no directory {tmp_path / 'nowhere'}\n")
+    assert (terminal.code, terminal.error) == (2, f"opensesh: the directory {tmp_path / 'nowhere'} does not exist\n")

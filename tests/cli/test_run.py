@@ -175,12 +175,12 @@ def test_a_failure_is_a_result_too(terminal: Terminal) -> None:
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [
-        (["run"], 2, "there is no prompt"),
+        (["run"], 2, "no prompt: "),
         (["run", "--session", "x", "--continue", "hello"], 2, "cannot be combined"),
         (["run", "--session", "x", "--title", "y", "hello"], 2, "--title is for new sessions"),
         (["run", "--continue", "hello"], 3, "without --continue"),
         (["run", "--session", "ses_nope", "hello"], 3, "no session is called"),
-        (["run", "--dir", "nowhere", "hello"], 2, "no directory nowhere"),
+        (["run", "--dir", "nowhere", "hello"], 2, "the directory nowhere does not exist"),
         (["run", "--file", "nowhere", "-m", "scripted/prompt", "hello"], 2, "no file"),
         (["run", "--agent", "nobody", "hello"], 3, "there is no agent 'nobody'; there are: build, plan"),
         (["run", "--agent", "explore", "hello"], 2, "subagent"),
@@ -260,13 +260,13 @@ def test_a_session_that_runs_elsewhere_is_busy(terminal: Terminal) -> None:
 def test_where_nobody_can_be_asked_the_request_is_refused(terminal: Terminal, calc: Path) -> None:
     terminal.run("run", "-m", write_script(FIX), "fix it")
     assert terminal.code == 1
-    assert "! permission refused, because there is no terminal to ask at: edit calc.py\n" in terminal.error
+    assert "! permission refused, because no user can be asked: edit calc.py\n" in terminal.error
     assert "--yes" in terminal.error
     assert "stopped, because a permission was refused" in terminal.error
     assert "the user refused" not in terminal.error
     told = [line for line in terminal.error.splitlines() if "edit was not allowed for " in line]
     assert len(told) == 1
-    assert ": there is no terminal to ask the user at; --yes approves everything" in told[0]
+    assert ": no user could be asked; --yes approves everything" in told[0]
     assert "a - b" in calc.read_text()
 
 

@@ -152,7 +152,7 @@ def test_a_named_session_moves_to_the_project_of_the_folder(bulk: Bulk, sample: 
     record = open_store(str(sample.root)).read(("session", "global", session["id"]))
     assert record == session | {"projectID": "global", "directory": str(tmp_path)}
     bulk.run("move", session["id"], str(tmp_path / "nowhere"))
-    assert (bulk.code, "there is no folder" in bulk.error) == (3, True)
+    assert (bulk.code, "does not exist" in bulk.error) == (3, True)
 
 
 def test_a_running_session_is_left_alone_and_said_so(bulk: Bulk, sample: Sample) -> None:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from argparse import Namespace
 
     from ..config import Agent, Config
-    from .arguments import CommandParser
+    from .command_arguments import CommandParser
 
 _UNMATCHED = "\0"
 """A permission or pattern that only rules for everything match."""
@@ -40,7 +40,7 @@ def run(options: Namespace) -> int:
     known = agents(config)
     if options.name and options.name not in known:
         names = ", ".join(name for name, agent in known.items() if not agent.hidden)
-        raise NotFoundError(f"there is no agent {options.name!r}; there are: {names}", agent=options.name)
+        raise NotFoundError(f"unknown agent {options.name!r}; known agents: {names}", agent=options.name)
     visible = [agent for agent in known.values() if options.all or not agent.hidden]
     shown = [known[options.name]] if options.name else visible
     default = default_agent(config, known).name

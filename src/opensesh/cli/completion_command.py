@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Sequence
 
-    from .arguments import CommandParser
+    from .command_arguments import CommandParser
 
 _MAX_SESSIONS = 200
 _SCRIPTS = {

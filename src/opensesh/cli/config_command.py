@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from argparse import Namespace
 
     from ..config import Config
-    from .arguments import CommandParser
+    from .command_arguments import CommandParser
 
     Path = tuple[str | int, ...]
 
@@ -47,7 +47,7 @@ def run(options: Namespace) -> int:
         defaults = leaf_values(msgspec.to_builtins(config.settings))
         settings = [pair for pair in defaults if _is_below(pair[0], options.path)]
         if not settings:
-            raise NotFoundError(f"there is no setting {options.path!r}", path=options.path)
+            raise NotFoundError(f"unknown setting {options.path!r}", path=options.path)
     if options.json:
         entries: list[dict[str, Any]] = []
         for path, value in settings:

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from ..engine.loop import Outcome
     from ..records import Session
     from ..storage.protocol import StoredMessage
-    from .arguments import CommandParser
+    from .command_arguments import CommandParser
 
 _PROMPT = "The test fails. Find out why, and fix it."
 _FILES = {

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ..config import Config
     from ..config.trust import UntrustedItem
     from ..project import ProjectLocation
-    from .arguments import CommandParser
+    from .command_arguments import CommandParser
 
 
 def add_directory_option(parser: CommandParser) -> None:
@@ -28,7 +28,7 @@ def add_directory_option(parser: CommandParser) -> None:
 def load_config(options: Namespace) -> tuple[ProjectLocation, Config]:
     """Return the project and the configuration of the directory that ``--dir`` names, or of the current one."""
     if options.dir is not None and not os.path.isdir(options.dir):
-        raise UsageError(f"there is no directory {options.dir}")
+        raise UsageError(f"the directory {options.dir} does not exist")
     location = resolve(options.dir or os.getcwd())
     return location, load(location.directory, location.sandbox)
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from ..history.maintenance.doctor import Diagnosis
     from ..history.maintenance.findings import Finding
     from ..storage.protocol import Damage, Store
-    from .arguments import CommandParser
+    from .command_arguments import CommandParser
 
 _COLOURS = {"damage": 31, "odd": 33, "note": 2}
 _LEVELS = {"damage": "damaged", "odd": "inconsistent", "note": "notes"}

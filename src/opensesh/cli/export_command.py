@@ -23,7 +23,7 @@ from ..history.library import Library
 from ..storage import open_store
 from ..text import pluralize
 from . import output
-from .arguments import PROJECT, SESSION, TIMES, parse_time
+from .command_arguments import PROJECT, SESSION, TIMES, parse_time
 from .stats_command import in_project
 from .terminal import Progress
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ..storage.protocol import Damage, Store
-    from .arguments import CommandParser
+    from .command_arguments import CommandParser
 
 _FORMATS = ("jsonl", "json", "opencode", "markdown", "html", "prompts", "hf", "parquet")
 _TOOLS = "how to export tool calls: not at all, or one line each (default: skip for jsonl, complete otherwise)"

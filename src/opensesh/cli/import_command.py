@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from ..history.import_export.import_sources import SourceSession
     from ..history.import_export.importing import ImportResult
     from ..storage.protocol import Damage
-    from .arguments import CommandParser
+    from .command_arguments import CommandParser
 
 _STANDARD_INPUT = "-"
 

@@ -12,14 +12,14 @@ from ..history.library import Library, SessionFilter, session_totals
 from ..storage.keys import GLOBAL
 from ..text import pluralize
 from . import output
-from .arguments import PROJECT, TIMES, count, parse_time
+from .command_arguments import PROJECT, TIMES, count, parse_time
 
 if TYPE_CHECKING:
     from argparse import Namespace
 
     from ..history.library import Overview
-    from ..records import Project, Session
-    from .arguments import CommandParser
+    from ..records import Session
+    from .command_arguments import CommandParser
 
 
 def configure(parser: CommandParser) -> None:
@@ -68,6 +68,10 @@ def _print_table(library: Library, sessions: list[Session], *, utc: bool) -> Non
     projects = {project.id: project for project in library.projects} if sessions else {}
     rows: list[tuple[str, ...]] = []
     for session in sessions:
+        project = projects.get(session.project_id)
+        name = os.path.basename(session.directory) or session.project_id
+        if project is not None and not is_global(project) and project.worktree != "/":
+            name = project_title(project)
         shared = bool(session.share and session.share.url)
         marks = [mark for mark, is_set in (("[archived]", session.archived), ("[shared]", shared)) if is_set]
         rows.append(
@@ -75,19 +79,12 @@ def _print_table(library: Library, sessions: list[Session], *, utc: bool) -> Non
                 session.id,
                 output.format_time(session.updated, utc=utc),
                 str(len(library.store.list(("message", session.id)))),
-                output.clip(_project_name(session, projects), 20),
+                output.clip(name, 20),
                 " ".join([*marks, session.title]),
             )
         )
     if rows:
         output.table(("SESSION", "UPDATED", "MSGS", "PROJECT", "TITLE"), rows)
-
-
-def _project_name(session: Session, projects: dict[str, Project]) -> str:
-    project = projects.get(session.project_id)
-    if project is None or is_global(project) or project.worktree == "/":
-        return os.path.basename(session.directory) or session.project_id
-    return project_title(project)
 
 
 def _print_summary(overview: Overview, library: Library, options: Namespace) -> None:

@@ -41,15 +41,11 @@ def log_crash(command: str, error: BaseException) -> str | None:
     return log_path()
 
 
-def _print_to_stderr(text: str) -> None:
-    print(text, file=sys.stderr)
-
-
 @contextmanager
-def show_warnings(show: Callable[[str], None] = _print_to_stderr) -> Generator[None]:
-    """Log warnings of opensesh while this lasts, and call ``show`` with a line for each."""
+def show_warnings(show: Callable[[str], None] | None = None) -> Generator[None]:
+    """Log warnings of opensesh while this lasts, and print each on standard error, or call ``show`` with it."""
     logger = logging.getLogger("opensesh")
-    handlers = (_LogFileHandler(), _LineHandler(show))
+    handlers = (_LogFileHandler(), _LineHandler(show or (lambda text: print(text, file=sys.stderr))))
     for handler in handlers:
         logger.addHandler(handler)
     try:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 from .. import __version__, errors
 from ..loading import load_msgspec
 from ..text import close_matches
-from .arguments import CommandParser
+from .command_arguments import CommandParser
 from .terminal import Stream
 
 if TYPE_CHECKING:
@@ -171,7 +171,7 @@ def _run(words: Sequence[str]) -> int:
 
         return complete(rest[1:])
     if name not in COMMANDS:
-        raise errors.UsageError(f"there is no command {name!r}{_suggestion(name)} Try 'opensesh --help'.")
+        raise errors.UsageError(f"unknown command {name!r}{_suggestion(name)} Try 'opensesh --help'.")
     module, parser = command_parser(name)
     if parser.actions:
         rest = [*rest[position:], *rest[:position]]  # options before the command belong to its action
@@ -238,7 +238,7 @@ def _check_store(command: str, options: argparse.Namespace) -> None:
     named = options.store or os.environ.get("OPENSESH_STORE")
     found = find_stores(options.store)
     if named and command not in _MAY_CREATE_STORE and not os.path.exists(found.place):
-        raise errors.NotFoundError(f"there is no store at {named}")
+        raise errors.NotFoundError(f"the store {named} does not exist")
     tree = found.tree or found.place
     # doctor reports itself what is wrong inside a tree or a database, but cannot look into a closed data folder.
     if os.path.isdir(found.place) and found.place != tree:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from ..models.auth import Credential
     from ..models.model import Model, ProviderInfo
     from ..storage.protocol import Damage
-    from .arguments import CommandParser
+    from .command_arguments import CommandParser
 
 
 def configure(parser: CommandParser) -> None:
@@ -111,7 +111,13 @@ def _defaults(catalogue: Catalogue, keyring: Keyring, config: Config) -> _Defaul
 
 def _print_models(catalogue: Catalogue, providers: list[_Provider], defaults: _Defaults) -> None:
     if providers:
-        rows = [(provider.info.id, str(len(provider.models)), _key(provider)) for provider in providers]
+        rows: list[tuple[str, str, str]] = []
+        for provider in providers:
+            variables = " or ".join(provider.info.env)
+            key = f"none: set {variables}" if variables else "none"
+            if provider.credential is not None:
+                key = str(provider.credential.source)
+            rows.append((provider.info.id, str(len(provider.models)), key))
         output.table(("PROVIDER", "MODELS", "KEY"), rows)
         for provider in providers:
             if provider.untrusted_reason:
@@ -127,13 +133,6 @@ def _print_models(catalogue: Catalogue, providers: list[_Provider], defaults: _D
     else:
         print(f"default: {defaults.default}   small: {defaults.small}")
     print(f"Catalogue: {catalogue.origin.label}, {catalogue.origin.date}.", file=sys.stderr)
-
-
-def _key(provider: _Provider) -> str:
-    if provider.credential is not None:
-        return str(provider.credential.source)
-    variables = " or ".join(provider.info.env)
-    return f"none: set {variables}" if variables else "none"
 
 
 def _row(model: Model, defaults: _Defaults) -> tuple[str, ...]:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from ..config import Config
     from ..plugins import LoadedPlugin
-    from .arguments import CommandParser
+    from .command_arguments import CommandParser
 
 
 def configure(parser: CommandParser) -> None:

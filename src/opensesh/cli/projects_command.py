@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from argparse import Namespace
 
     from ..history.discovery import ProjectGroup
-    from .arguments import CommandParser
+    from .command_arguments import CommandParser
 
 
 def configure(parser: CommandParser) -> None:
@@ -38,9 +38,19 @@ def run(options: Namespace) -> int:
         if not projects:
             raise NotFoundError(f"no project resembles {options.name!r} in {library.store.place}")
     else:
-        projects.sort(key=lambda project: -_last_used(project, updates.get(_key(project), [])))
+
+        def last_used(project: ProjectGroup) -> int:
+            recorded = project.project.time.updated or project.project.time.created
+            return max(updates.get(_key(project), ()), default=recorded) if is_global(project.project) else recorded
+
+        projects.sort(key=last_used, reverse=True)
     if options.json:
-        entries = [_document(project, updates.get(_key(project), [])) for project in projects]
+        entries: list[dict[str, Any]] = []
+        for project in projects:
+            times = updates.get(_key(project), [])
+            more = {"sessions": len(times), "latest": max(times, default=None)}
+            folder = {"worktree": project.folder, **more, "missing": not os.path.isdir(project.folder)}
+            entries.append(project.project.document | folder)
         output.print_json({"total": len(entries), "projects": entries})
     elif projects:
         rows = [
@@ -62,19 +72,3 @@ def run(options: Namespace) -> int:
 
 def _key(project: ProjectGroup) -> tuple[str, str]:
     return project.project.id, project.folder if is_global(project.project) else ""
-
-
-def _last_used(project: ProjectGroup, updates: list[int]) -> int:
-    times = project.project.time
-    recorded = times.updated or times.created
-    return max(updates, default=recorded) if is_global(project.project) else recorded
-
-
-def _document(project: ProjectGroup, updates: list[int]) -> dict[str, Any]:
-    more = {
-        "worktree": project.folder,
-        "sessions": len(updates),
-        "latest": max(updates, default=None),
-        "missing": not os.path.isdir(project.folder),
-    }
-    return project.project.document | more

@@ -137,18 +137,18 @@ class AutoResponder:
             hint = ""
         else:
             hint = '--yes approves everything; "permission" in opencode.json approves what you choose'
-        self._note(f"! permission refused, because there is no terminal to ask at: {title}")
+        self._note(f"! permission refused, because no user can be asked: {title}")
         if hint and hint not in self._hints:
             self._note(f"  {hint}")
             self._hints.add(hint)
         with suppress(NotFoundError):
-            reason = f"there is no terminal to ask the user at{f'; {hint}' if hint else ''}"
+            reason = f"no user could be asked{f'; {hint}' if hint else ''}"
             self.engine.refuse_permission(request.id, reason)
 
     async def answer_question(self, request: QuestionAsked) -> None:
         """Reject the questions."""
         for question in request.questions:
-            self._note(f"! not answered, because there is no terminal to ask at: {question.get('question')}")
+            self._note(f"! not answered, because no user can be asked: {question.get('question')}")
         self.reject(request)
 
     def leave(self) -> None:

@@ -28,7 +28,7 @@ from ..project import resolve
 from ..storage import open_store
 from ..storage.keys import GLOBAL
 from . import output
-from .arguments import SESSION
+from .command_arguments import SESSION
 from .logfile import show_warnings
 from .prompt_run import (
     EXIT_CODES,
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from ..engine.loop import Outcome
     from ..records import Session
     from ..storage.protocol import Store
-    from .arguments import CommandParser
+    from .command_arguments import CommandParser
     from .prompt_run import Submit
 
 _STDIN_NOTICE_AFTER_SECONDS = 2.0
@@ -85,7 +85,10 @@ def configure(parser: CommandParser) -> None:
 
 def run(options: Namespace) -> int:
     """Run the prompt; the exit code tells its outcome."""
-    text = _prompt_text(options)
+    texts = [" ".join(options.prompt).strip(), _read_standard_input().strip("\n")]
+    text = "\n".join(text for text in texts if text.strip())
+    if not text and options.command is None:
+        raise UsageError("no prompt: give it as words or on standard input")
     try:
         return _run(options, text)
     except Exception as error:
@@ -182,15 +185,6 @@ def _print_summary(options: Namespace, run: PromptRun, outcome: Outcome, screen:
 # -- what to run, and where --------------------------------------------------------------------------------------------
 
 
-def _prompt_text(options: Namespace) -> str:
-    """Return the words of the command line, and the text of standard input."""
-    texts = [" ".join(options.prompt).strip(), _read_standard_input().strip("\n")]
-    text = "\n".join(text for text in texts if text.strip())
-    if not text and options.command is None:
-        raise UsageError("there is no prompt: give it as words or on standard input")
-    return text
-
-
 def _read_standard_input() -> str:
     if sys.stdin.isatty():
         return ""
@@ -211,7 +205,7 @@ def _find_session(options: Namespace) -> tuple[Store, Session | None]:
     if options.title is not None and (options.session or options.continue_last):
         raise UsageError("--title is for new sessions; use 'opensesh session rename' for this one")
     if options.dir is not None and not os.path.isdir(options.dir):
-        raise UsageError(f"there is no directory {options.dir}")
+        raise UsageError(f"the directory {options.dir} does not exist")
     store = open_store(options.store)
     if options.session:
         return store, Library(store=store).session(options.session).record
@@ -227,9 +221,7 @@ def _last_session(store: Store, directory: str) -> Session:
     in_directory = [session for session in sessions if session.directory == location.directory]
     in_project = [session for session in sessions if session.project_id == location.id != GLOBAL]
     if not in_directory and not in_project:
-        raise NotFoundError(
-            f"there is no session in {location.directory} to continue; run it without --continue to start one"
-        )
+        raise NotFoundError(f"no session of {location.directory} to continue; run it without --continue to start one")
     return max(in_directory or in_project, key=lambda session: session.updated)
 
 

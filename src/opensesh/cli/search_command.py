@@ -28,7 +28,7 @@ from ..history.search.text_layer import TEXT
 from ..history.search.text_search import Query, is_empty, search
 from ..text import pluralize
 from . import output
-from .arguments import PROJECT, TIMES, count, parse_time
+from .command_arguments import PROJECT, TIMES, count, parse_time
 from .terminal import Progress
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from ..history.cache.derived_cache import DerivedCache
     from ..history.search.snippets import Snippet
     from ..history.search.text_search import Hit, Results
-    from .arguments import CommandParser
+    from .command_arguments import CommandParser
 
 _FIELDS = "titles, prompts, answers, reasoning, context, tools, inputs, outputs, errors or paths"
 

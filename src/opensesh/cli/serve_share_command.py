@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING
 from ..errors import UsageError
 from ..sharing.share_server import ShareServerOptions, default_folder, serve
 from . import output
-from .arguments import count
+from .command_arguments import count
 
 if TYPE_CHECKING:
     from argparse import Namespace
 
-    from .arguments import CommandParser
+    from .command_arguments import CommandParser
 
 
 def configure(parser: CommandParser) -> None:

@@ -15,7 +15,7 @@ from ..sessions import moving, trash
 from ..sessions.trash import IN_DATABASE
 from ..text import pluralize
 from . import output
-from .arguments import parse_time
+from .command_arguments import parse_time
 from .terminal import confirm, ensure_can_ask
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def _operation(options: Namespace) -> Callable[[Store, list[Session], bool], Bul
     if not os.path.isdir(folder) and (folder == "last" or folder.startswith("ses_")):
         raise UsageError(f"name the new folder as the last argument: opensesh session move {folder} FOLDER")
     if not os.path.isdir(folder):
-        raise NotFoundError(f"there is no folder {folder}", path=folder)
+        raise NotFoundError(f"the folder {folder} does not exist", path=folder)
     base = os.path.abspath(os.path.expanduser(options.old_directory)) if options.old_directory else ""
     return lambda store, selected, dry_run: moving.move(
         store, selected, os.path.abspath(folder), base=base, dry_run=dry_run

@@ -12,7 +12,7 @@ from ..project import resolve
 from ..sessions import Sessions
 from ..storage import open_store
 from . import output
-from .arguments import PROJECT, SESSION
+from .command_arguments import PROJECT, SESSION
 from .logfile import show_warnings
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from ..engine.loop import Outcome
     from ..records import Session
-    from .arguments import CommandParser
+    from .command_arguments import CommandParser
 
 _MODULES = {
     "archive": "session_bulk",

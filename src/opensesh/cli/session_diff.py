@@ -58,7 +58,12 @@ def run(options: Namespace, sessions: Sessions) -> int:
         changed = pluralize(len({file["file"] for file in files}), "file")
         print(f"{changed}, {pluralize(added, 'line')} added, {removed:,} removed")
     else:
-        text = (changes.text or "\n".join(map(_unified_diff, files))).removesuffix("\n")
+        # Newer versions store the diff of each file, older ones both texts.
+        text = changes.text or "\n".join(
+            file.get("patch") or compare(file["file"], file.get("before", ""), file.get("after", "")).text
+            for file in files
+        )
+        text = text.removesuffix("\n")
         output.page("\n".join(output.paint_diff(escape_control(text))) if sys.stdout.isatty() else text)
     if changes.stored_because:
         print(f"These are the changes stored when the session ran: {changes.stored_because}.", file=sys.stderr)
@@ -111,8 +116,3 @@ def _stored_changes(
     except NotFoundError:
         return None
     return []
-
-
-def _unified_diff(file: Document) -> str:
-    """Return the diff of a stored change: newer versions store it, older ones store both texts."""
-    return file.get("patch") or compare(file["file"], file.get("before", ""), file.get("after", "")).text

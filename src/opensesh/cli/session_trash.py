@@ -11,7 +11,7 @@ from ..errors import NotFoundError, UsageError
 from ..sessions import trash
 from ..text import pluralize
 from . import output
-from .arguments import parse_time
+from .command_arguments import parse_time
 from .terminal import confirm, ensure_can_ask
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def _restore(store: Store, word: str) -> Undone:
             result = trash.restore(undo, store=store)
             if result.restored or result.left:  # else it has been undone by other means
                 return result
-        raise NotFoundError("there is no remove, archive or move to undo")
+        raise NotFoundError("nothing to undo: no remove, archive or move is left")
     if os.path.exists(word) or os.sep in word:
         return trash.restore(os.path.expanduser(word), store=store)
     undo_files = {name: item.undo for item in trash.contents(store) for name in item.titles if name.startswith(word)}

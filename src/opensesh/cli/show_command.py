@@ -20,7 +20,7 @@ from ..records import Session, view
 from ..storage.keys import is_plain
 from ..text import pluralize
 from . import output
-from .arguments import SESSION, count
+from .command_arguments import SESSION, count
 from .terminal import escape_control
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ..history.transcript import Block, Transcript
-    from .arguments import CommandParser
+    from .command_arguments import CommandParser
 
 _MAX_RICH_CHARACTERS = 2_000_000
 """Longer transcripts are printed plain: rich would take too long."""

@@ -19,7 +19,7 @@ from ..history.stats.usage_layer import UsageTable
 from ..history.stats.usage_stats import UsageFilter, add_up, cached_statistics
 from ..text import pluralize
 from . import output
-from .arguments import PROJECT, TIMES, count, parse_time
+from .command_arguments import PROJECT, TIMES, count, parse_time
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from ..history.stats.session_info import SessionInfo
     from ..history.stats.usage import UsageTotals
     from ..storage.protocol import Damage
-    from .arguments import CommandParser
+    from .command_arguments import CommandParser
 
 GROUPS = ("day", "month", "project", "model", "agent", "tool", "session")
 _HEADS = ("MSGS", "INPUT", "OUTPUT", "REASON", "CACHE-R", "CACHE-W", "COST", "RE-PRICED")

@@ -45,7 +45,7 @@ class Stream:
         self.write_bytes(text.encode(self._stream.encoding or "utf-8", "replace"))
 
     def write_bytes(self, data: bytes) -> None:
-        """Write ``data``, whatever the encoding of the stream."""
+        """Write ``data``, regardless of the stream's encoding."""
         self._stream.flush()
         self._stream.buffer.write(data)
         self._stream.buffer.flush()

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from ..tools.mcp.conversion import McpTool
     from ..tools.mcp.server import McpServerState
     from ..tools.tool import Tool
-    from .arguments import CommandParser
+    from .command_arguments import CommandParser
 
 _COLOURS = {"connected": 32, "failed": 31, "needs_auth": 33, "untrusted": 33}
 _UNUSABLE = ("failed", "needs_auth", "untrusted")
