@@ -49,7 +49,7 @@ def test_what_was_left_out_and_why_is_told_beside_the_output(terminal: Terminal,
     terminal.run("export", PARENT, "--children", "--format", "markdown")
     assert terminal.error == "1 session; 1 subagent session inside of them.\n"
     terminal.run("export", "--format", "html", "--split", str(tmp_path / "h"))
-    inside = "among them 1 archived session; inside them 1 subagent session"
+    inside = "including 1 archived session; 1 subagent session inside of them"
     assert terminal.error == f"12 sessions to {tmp_path / 'h'}; {inside}.\n"
     for more in (("--quiet",), (BUSY, "--format", "json")):
         terminal.run("export", *more)
