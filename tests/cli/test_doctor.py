@@ -14,7 +14,7 @@ def test_each_finding_is_a_line_and_damage_is_a_number(terminal: Terminal, store
     out = terminal.run("doctor")
     assert terminal.code == 0
     assert "13        54        133    13" in out
-    assert "folder      /srv/dev/eastore: 13 sessions worked here, and it is gone" in out
+    assert "folder      /srv/dev/eastore: the folder of 13 sessions does not exist any more" in out
     assert "--fix repairs 1 of them." in out
     next((store / "part").glob("*/*.json")).write_bytes(b"")
     assert "the file is empty" in terminal.run("doctor")
@@ -54,7 +54,7 @@ def test_many_findings_of_a_kind_are_cut_short(terminal: Terminal, store: Path) 
 
 def test_an_old_tree_is_brought_forward_when_asked(terminal: Terminal, store: Path) -> None:
     (store / "migration").write_text("1")
-    assert "opensesh doctor --migrate brings it forward" in terminal.run("doctor")
+    assert "opensesh doctor --migrate migrates it" in terminal.run("doctor")
     assert terminal.json("doctor", "--migrate")["steps"] == 1
     assert (store / "migration").read_text() == "2"
     terminal.run("doctor", "--fix", "--migrate")
@@ -78,7 +78,7 @@ def test_a_remedy_stands_below_what_it_is_for(terminal: Terminal, sample: Sample
         sample.talk(directory=folder)
     lines = terminal.run("doctor").splitlines()
     for folder in ("/gone/one", "/gone/other"):
-        at = lines.index(f"folder      {folder}: 1 session worked here, and it is gone")
+        at = lines.index(f"folder      {folder}: the folder of 1 session does not exist any more")
         assert lines[at + 1].strip().startswith(f"opensesh session move --from {folder} ")
 
 

@@ -12,8 +12,8 @@ import pytest
 
 from opensesh.errors import NotFoundError, RecordError, WriteError
 from opensesh.history.library import Library
-from opensesh.history.maintenance.comparison import StoreContents, compare_stores
 from opensesh.history.maintenance.doctor import Diagnosis, diagnose, repair
+from opensesh.history.maintenance.findings import StoreContents, compare_stores
 from opensesh.history.stats.usage_stats import statistics
 from opensesh.sessions.undo import Change, perform, take_back
 from opensesh.storage import open_store, paths
@@ -327,7 +327,7 @@ def test_a_folder_that_is_gone_and_a_project_that_changed_its_name_are_told(samp
     healthy(sample, project="oldname")
     found = {finding.kind: finding for finding in diagnose(JsonTree(sample.root)).findings}
     assert found["folder"].path == "/srv/dev/shop"
-    assert found["project"].message.startswith("filed under oldname, which is now ")
+    assert found["project"].message.startswith("stored under oldname, which is now ")
     assert found["project"].message.endswith(f": 1 session of {work}")
     assert not found["project"].fixable
 
@@ -580,7 +580,7 @@ def test_a_session_that_is_filed_twice_worked_in_its_folder_once(sample: Sample)
     session = sample.talk(directory="/gone/away")
     sample.write(("session", "other", session["id"]), session)
     told = {each.kind: each.message for each in diagnose(JsonTree(sample.root)).findings}
-    assert told["folder"] == "1 session worked here, and it is gone"
+    assert told["folder"] == "the folder of 1 session does not exist any more"
     assert "second copy" in told["duplicate"]
 
 

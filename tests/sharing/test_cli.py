@@ -231,8 +231,8 @@ def test_a_share_that_waits_is_a_matter_of_its_own_store(
     assert "No shares are pending" in terminal.run("session", "unshare", "--pending")
     assert f"--pending --store {other}\n" in terminal.error
     told = terminal.run("doctor", *away)
-    assert f"the session is gone, and {gone}" in told
-    assert f"it was to be unshared, and {taken}" in told
+    assert f"the session is gone, but {gone}" in told
+    assert f"it was to be unshared, but {taken}" in told
     assert (status(gone), status(taken)) == (200, 200)
     assert terminal.json("session", "unshare", "--pending", *away)["takenDown"] == 2
     assert (status(gone), status(taken)) == (404, 404)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from ..config import load
 from ..errors import AmbiguousError, NotFoundError, ShareError, UsageError
 from ..history.library import Library
-from ..history.maintenance.checks_shares import remedy
+from ..history.maintenance.findings import unshare_command
 from ..project import resolve
 from ..retry import RetryPolicy
 from ..sessions import trash
@@ -95,7 +95,7 @@ def _unshare(options: Namespace, sessions: Sessions) -> int:
     if bool(options.session) == options.pending:
         raise UsageError("name a session, or use --pending for all shares whose removal is pending")
     service = open_share_service(sessions, _config(""))
-    again = f"it is retried by the next 'opensesh run', or with '{remedy(sessions.store)}'"
+    again = f"it is retried by the next 'opensesh run', or with '{unshare_command(sessions.store)}'"
     if options.pending:
         results = asyncio.run(_retry(service))
         ours = {share.url for _, share in revocations.waiting(sessions.store)}
@@ -168,5 +168,5 @@ def unshare_deleted(sessions: Sessions) -> None:
     if not service.settings.disabled_by:
         failed = [result.url for result in asyncio.run(_retry(service)) if result.error]
     for url in pending:
-        state = f"still exists; '{remedy(sessions.store)}' tries again" if url in failed else "was removed"
+        state = f"still exists; '{unshare_command(sessions.store)}' tries again" if url in failed else "was removed"
         print(f"{url} {state}.", file=sys.stderr)

@@ -337,7 +337,7 @@ def _print_store_usage(usage: StoreDiskUsage, limit: int) -> None:
             output.format_bytes(entry.own.bytes),
             output.format_bytes(entry.inclusive),
             f"{entry.own.records:,}",
-            entry.facts.title if entry.facts else "",
+            entry.info.title if entry.info else "",
         )
         for entry in largest[: limit or None]
     ]

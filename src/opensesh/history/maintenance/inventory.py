@@ -1,4 +1,4 @@
-"""Everything in a JSON tree, looked at once: what each file is, whether it can be read, and what it says of itself."""
+"""Inventory of a JSON tree, which reads every file once for all checks; and rebuilding of lost records."""
 
 from __future__ import annotations
 
@@ -8,92 +8,89 @@ import stat
 from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
 
-from ...errors import RecordError
-from ...records import Document, as_object, as_whole, loads
+from ... import ids
+from ...errors import InvalidIDError, RecordError
+from ...records import Document, Project, Session, as_object, as_whole, loads, loads_object, order, view
+from ...sessions.slugs import new_slug
 from ...storage.disk import read_file
-from ...storage.keys import PER_SESSION, is_plain
-from .rebuilding import make_fit, misfit
+from ...storage.keys import GLOBAL, PER_SESSION, is_plain
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from ...storage.protocol import FileTree
 
     Step = Callable[[int], None]
 
 _LEFTOVER = re.compile(r"\..+\.json\.(\d+)\.[0-9a-f]{8}\.tmp")
-_DEEP = ("session", "message", "part")
-_KINDS = ("project", *_DEEP, *PER_SESSION)
-_TOLD = ("id", "projectID", "sessionID", "messageID", "directory", "worktree", "role", "time")
+_NESTED_KINDS = ("session", "message", "part")
+_KINDS = ("project", *_NESTED_KINDS, *PER_SESSION)
+_KEPT_FIELDS = ("id", "projectID", "sessionID", "messageID", "directory", "worktree", "role", "time")
 
 
 class InventoryItem(NamedTuple):
-    """One record: where it is filed, and the few things it says that others depend on."""
+    """A record: its path, and the few fields that the checks need."""
 
     path: str
-    """Below the root."""
+    """Relative to the root."""
     kind: str
     folder: str
     """The project of a session, the session of a message, the message of a part; empty for other kinds."""
     name: str
     changed: int
     """When the file was last changed, in milliseconds."""
-    says: Document
+    fields: Document
 
 
 class Inventory:
-    """What there is. Of messages and parts, of which there are many, only those that are not as they should be or not
-    finished are kept."""
+    """The contents of a tree. Of messages and parts, which are many, only wrong and unfinished ones are kept."""
 
     def __init__(self, root: str) -> None:
         self.root = root
         self.items: dict[str, list[InventoryItem]] = {kind: [] for kind in _KINDS}
         self.files: Counter[str] = Counter()
-        """How many files of each kind are named like a record."""
+        """How many files of each kind have the name of a record."""
         self.owners: dict[str, str] = {}
-        """The session of each readable message; of one that is filed under several, the one that counts."""
+        """The session of each readable message; of several copies, that of the one that counts."""
         self.superseded: list[tuple[InventoryItem, InventoryItem]] = []
-        """Records of one name in several places, each with the one that counts: a session's newest, a message where it
-        says it belongs."""
+        """Second copies, each with the record that counts: the newest session, the message at the right path."""
         self.last: dict[str, tuple[int, list[str]]] = {}
-        """When the last readable message of each session was made, and which was made then."""
+        """The creation time of the last readable message of each session, and the messages of that time."""
         self.lost_parts: Counter[str] = Counter()
-        """How many readable parts there are of each message that is not, or cannot be read."""
+        """How many readable parts belong to each message that is missing or cannot be read."""
         self.torn: list[tuple[str, str]] = []
-        """Files that hold no record, with the reason."""
-        self.misfits: list[tuple[InventoryItem, str, bool]] = []
-        """Records that every reader leaves out, though they are whole: the reason, and whether they can be made to
-        fit."""
-        self.to_be_mended: dict[str, str] = {}
-        """The session of each message that is torn, or filed under another name than its own."""
+        """Files that do not contain a record, with the reason."""
+        self.invalid: list[tuple[InventoryItem, str, bool]] = []
+        """Valid JSON that no reader accepts as a record: the reason, and whether it can be repaired."""
+        self.repairable_messages: dict[str, str] = {}
+        """The session of each message that is torn, or whose file has another name than its id."""
         self.unreadable: list[tuple[str, str]] = []
         """Files that cannot be read and folders that cannot be listed, with the reason."""
         self.foreign: list[str] = []
-        """Files that are not named like a record, in places where OpenCode takes every file for one."""
+        """Files without the name of a record, in folders where OpenCode reads every file as one."""
         self.leftovers: list[tuple[str, int]] = []
-        """Temporary files of ours, with the process that made them."""
+        """Temporary files of opensesh, with the id of the process that created them."""
         self.modes: list[tuple[str, int, bool]] = []
-        """What has strange permissions: path, mode, and whether it is a folder."""
-        self.strangers: list[str] = []
-        """What belongs to another user."""
+        """Files and folders with unsuitable permissions: path, mode, whether it is a folder."""
+        self.other_owners: list[str] = []
+        """Files and folders of other users."""
 
     def of(self, kind: str) -> list[InventoryItem]:
-        """The readable records of a kind; see above for messages and parts."""
+        """Return the readable records of a kind; for messages and parts, see the class."""
         return self.items[kind]
 
     def session_of(self, message: str) -> str:
-        """The session that a message is filed under, be it readable, torn or under another name; empty if there is no
-        such message."""
-        return self.owners.get(message) or self.to_be_mended.get(message, "")
+        """Return the session of a message, also of a torn or renamed one; empty if there is no such message."""
+        return self.owners.get(message) or self.repairable_messages.get(message, "")
 
     def add_torn(self, item: InventoryItem, reason: str) -> None:
-        """Take note of a file that holds no record."""
+        """Add a file that does not contain a record."""
         self.torn.append((item.path, reason))
         if item.kind == "message":
-            self.to_be_mended.setdefault(item.name, item.folder)
+            self.repairable_messages.setdefault(item.name, item.folder)
 
     def damaged(self, kind: str) -> Iterator[tuple[str, str]]:
-        """The folder and name of each file of a kind that holds no record or cannot be read."""
+        """Yield folder and name of each file of a kind that does not contain a record or cannot be read."""
         for path, _ in (*self.torn, *self.unreadable):
             match path.split(os.sep):
                 case [first, folder, name] if first == kind:
@@ -103,167 +100,294 @@ class Inventory:
 
 
 def take_inventory(tree: FileTree, step: Step) -> Inventory:
-    """Read every record of a tree once. ``step`` hears how many it has been."""
-    found = Inventory(tree.root)
-    _look_at(found, tree.root, "", is_folder=True)
+    """Read every record of a tree once. ``step`` is called with the number of records so far."""
+    inventory = Inventory(tree.root)
+    _check_mode(inventory, tree.root, "", is_folder=True)
     seen = 0
     for kind in _KINDS:
         copies: dict[str, list[InventoryItem]] = {}
-        for folder, name in _entries(found, kind):
+        for folder, name in _entries(inventory, kind):
             path = os.path.join(kind, folder, name) if folder else os.path.join(kind, name)
-            if _is_record(found, path, name):
-                found.files[kind] += 1
-                _read(found, InventoryItem(path, kind, folder, name[:-5], 0, {}), copies)
+            if _is_record(inventory, path, name):
+                inventory.files[kind] += 1
+                _read(inventory, InventoryItem(path, kind, folder, name[:-5], 0, {}), copies)
             seen += 1
             if seen % 1000 == 0:
                 step(seen)
-        _settle_copies(found, copies)
-    return found
+        _resolve_copies(inventory, copies)
+    return inventory
 
 
-def _entries(found: Inventory, kind: str) -> Iterator[tuple[str, str]]:
-    folders, names = _scan(found, kind)
-    if kind not in _DEEP:
+def _entries(inventory: Inventory, kind: str) -> Iterator[tuple[str, str]]:
+    folders, names = _scan(inventory, kind)
+    if kind not in _NESTED_KINDS:
         yield from (("", name) for name in names)
         return
     for folder in folders:
         if folder[0] != ".":
-            place = os.path.join(kind, folder)
-            _look_at(found, os.path.join(found.root, place), place, is_folder=True)
-            yield from ((folder, name) for name in _scan(found, place)[1])
+            path = os.path.join(kind, folder)
+            _check_mode(inventory, os.path.join(inventory.root, path), path, is_folder=True)
+            yield from ((folder, name) for name in _scan(inventory, path)[1])
 
 
-def _scan(found: Inventory, folder: str) -> tuple[list[str], list[str]]:
-    """The names of the folders and of the files in a folder."""
+def _scan(inventory: Inventory, folder: str) -> tuple[list[str], list[str]]:
+    """Return the names of the folders and of the files in a folder."""
     names: tuple[list[str], list[str]] = ([], [])
     try:
-        with os.scandir(os.path.join(found.root, folder)) as entries:
+        with os.scandir(os.path.join(inventory.root, folder)) as entries:
             for entry in entries:
                 names[not entry.is_dir(follow_symlinks=False)].append(entry.name)
     except (FileNotFoundError, NotADirectoryError):
         pass
     except OSError as error:
-        found.unreadable.append((folder, f"cannot be listed: {error.strerror or error}"))
+        inventory.unreadable.append((folder, f"cannot be listed: {error.strerror or error}"))
     return sorted(names[0]), sorted(names[1])
 
 
-def _is_record(found: Inventory, path: str, name: str) -> bool:
+def _is_record(inventory: Inventory, path: str, name: str) -> bool:
     if leftover := _LEFTOVER.fullmatch(name):
-        found.leftovers.append((path, int(leftover[1])))
+        inventory.leftovers.append((path, int(leftover[1])))
     elif name[0] != "." and not (name.endswith(".json") and is_plain(name[:-5])):
-        found.foreign.append(path)
+        inventory.foreign.append(path)
     else:
         return name[0] != "."
     return False
 
 
-def _read(found: Inventory, item: InventoryItem, copies: dict[str, list[InventoryItem]]) -> None:
-    path = os.path.join(found.root, item.path)
-    changed = _look_at(found, path, item.path, is_folder=False)
+def _read(inventory: Inventory, item: InventoryItem, copies: dict[str, list[InventoryItem]]) -> None:
+    path = os.path.join(inventory.root, item.path)
+    changed = _check_mode(inventory, path, item.path, is_folder=False)
     try:
         document = loads(read_file(path), path)
     except FileNotFoundError:
         return
     except OSError as error:
-        found.unreadable.append((item.path, f"cannot be read: {error.strerror or error}"))
+        inventory.unreadable.append((item.path, f"cannot be read: {error.strerror or error}"))
         return
     except RecordError as error:
-        found.add_torn(item, f"{error.reason}{f' ({error.place})' if error.place else ''}")
+        inventory.add_torn(item, f"{error.reason}{f' ({error.place})' if error.place else ''}")
         return
-    held = as_object(document)
-    if held is None and item.kind in ("project", *_DEEP):
-        found.add_torn(item, "not an object")
+    record = as_object(document)
+    if record is None and item.kind in ("project", *_NESTED_KINDS):
+        inventory.add_torn(item, "not an object")
         return
-    if held is not None and (error := misfit(held, item.kind, item.name)):
-        can_fit = make_fit(held.copy(), item.kind, item.name, changed)
-        found.misfits.append((item._replace(changed=changed), f"{error.place}: {error.reason}", can_fit))
-    _keep(found, item._replace(changed=changed, says=_told(held or {}, item.kind)), copies)
+    if record is not None and (error := validation_error(record, item.kind, item.name)):
+        can_repair = make_valid(record.copy(), item.kind, item.name, changed)
+        inventory.invalid.append((item._replace(changed=changed), f"{error.place}: {error.reason}", can_repair))
+    _add(inventory, item._replace(changed=changed, fields=_fields(record or {}, item.kind)), copies)
 
 
-def _told(document: Document, kind: str) -> Document:
+def _fields(document: Document, kind: str) -> Document:
     if kind == "part":
         state = as_object(document.get("state")) or {}
         return {name: document.get(name) for name in ("id", "sessionID", "messageID")} | {"status": state.get("status")}
-    return {name: document[name] for name in _TOLD if name in document}
+    return {name: document[name] for name in _KEPT_FIELDS if name in document}
 
 
-def _keep(found: Inventory, item: InventoryItem, copies: dict[str, list[InventoryItem]]) -> None:
-    sound = False
+def _add(inventory: Inventory, item: InventoryItem, copies: dict[str, list[InventoryItem]]) -> None:
+    is_correct = False
     if item.kind == "session":
         copies.setdefault(item.name, []).append(item)
     elif item.kind == "message":
-        if item.name in found.owners:
-            copies.setdefault(item.name, [_first_copy(found, item.name)]).append(item)
+        if item.name in inventory.owners:
+            copies.setdefault(item.name, [_first_copy(inventory, item.name)]).append(item)
         else:
-            found.owners[item.name] = item.folder
-        if item.says.get("id") != item.name:
-            found.to_be_mended.setdefault(str(item.says.get("id")), item.folder)
-        _note_last(found, item)
-        sound = is_at_home(item) and item.says.get("id") == item.name and not is_open(item)
+            inventory.owners[item.name] = item.folder
+        if item.fields.get("id") != item.name:
+            inventory.repairable_messages.setdefault(str(item.fields.get("id")), item.folder)
+        _update_last(inventory, item)
+        is_correct = has_right_path(item) and item.fields.get("id") == item.name and not is_unfinished(item)
     elif item.kind == "part":
-        if item.folder not in found.owners:
-            found.lost_parts[item.folder] += 1
-        told = (item.says["id"], item.says["messageID"], item.says["sessionID"])
-        filed = (item.name, item.folder, found.session_of(item.folder) or item.says["sessionID"])
-        sound = told == filed and not is_open(item)
-    if not sound:
-        found.items[item.kind].append(item)
+        if item.folder not in inventory.owners:
+            inventory.lost_parts[item.folder] += 1
+        own = (item.fields["id"], item.fields["messageID"], item.fields["sessionID"])
+        expected = (item.name, item.folder, inventory.session_of(item.folder) or item.fields["sessionID"])
+        is_correct = own == expected and not is_unfinished(item)
+    if not is_correct:
+        inventory.items[item.kind].append(item)
 
 
-def _first_copy(found: Inventory, name: str) -> InventoryItem:
-    """The message of this name that was read first: it was kept, or there is nothing to be said of it."""
-    session = found.owners[name]
+def _first_copy(inventory: Inventory, name: str) -> InventoryItem:
+    """Return the copy of a message that was read first: if it was not kept, there was nothing wrong with it."""
+    session = inventory.owners[name]
     path = os.path.join("message", session, f"{name}.json")
-    sound = InventoryItem(path, "message", session, name, 0, {"id": name, "sessionID": session})
-    return next((item for item in found.items["message"] if item.path == path), sound)
+    correct = InventoryItem(path, "message", session, name, 0, {"id": name, "sessionID": session})
+    return next((item for item in inventory.items["message"] if item.path == path), correct)
 
 
-def _note_last(found: Inventory, item: InventoryItem) -> None:
-    moment = as_whole((as_object(item.says.get("time")) or {}).get("created"))
-    latest, names = found.last.setdefault(item.folder, (moment, []))
-    if moment > latest:
-        found.last[item.folder] = (moment, [item.name])
-    elif moment == latest:
+def _update_last(inventory: Inventory, item: InventoryItem) -> None:
+    created = as_whole((as_object(item.fields.get("time")) or {}).get("created"))
+    latest, names = inventory.last.setdefault(item.folder, (created, []))
+    if created > latest:
+        inventory.last[item.folder] = (created, [item.name])
+    elif created == latest:
         names.append(item.name)
 
 
-def _settle_copies(found: Inventory, copies: dict[str, list[InventoryItem]]) -> None:
+def _resolve_copies(inventory: Inventory, copies: dict[str, list[InventoryItem]]) -> None:
     for items in copies.values():
         if len(items) > 1:
-            counts = max(items, key=_newest if items[0].kind == "session" else is_at_home)
-            found.superseded += [(item, counts) for item in items if item is not counts]
-            if counts.kind == "message":
-                found.owners[counts.name] = counts.folder
+            kept = max(items, key=_newest if items[0].kind == "session" else has_right_path)
+            inventory.superseded += [(item, kept) for item in items if item is not kept]
+            if kept.kind == "message":
+                inventory.owners[kept.name] = kept.folder
 
 
 def _newest(item: InventoryItem) -> tuple[int, ...]:
-    time = as_object(item.says.get("time")) or {}
+    time = as_object(item.fields.get("time")) or {}
     return as_whole(time.get("updated")), as_whole(time.get("created"))
 
 
-def is_at_home(item: InventoryItem) -> bool:
-    """Whether a message is filed under the session it says it belongs to."""
-    return item.says.get("sessionID") == item.folder
+def has_right_path(item: InventoryItem) -> bool:
+    """Return whether a message is in the folder of its session."""
+    return item.fields.get("sessionID") == item.folder
 
 
-def is_open(item: InventoryItem) -> bool:
-    """Whether a message is an answer, or a part a tool call, that was never finished."""
+def is_unfinished(item: InventoryItem) -> bool:
+    """Return whether a message is an unfinished answer, or a part an unfinished tool call."""
     if item.kind == "part":
-        return item.says.get("status") in ("pending", "running")
-    time = as_object(item.says.get("time")) or {}
-    return item.says.get("role") == "assistant" and "created" in time and "completed" not in time
+        return item.fields.get("status") in ("pending", "running")
+    time = as_object(item.fields.get("time")) or {}
+    return item.fields.get("role") == "assistant" and "created" in time and "completed" not in time
 
 
-def _look_at(found: Inventory, path: str, place: str, *, is_folder: bool) -> int:
+def _check_mode(inventory: Inventory, path: str, relative: str, *, is_folder: bool) -> int:
     try:
-        seen = os.stat(path)
+        status = os.stat(path)
     except OSError:
         return 0
     if os.name != "nt":
-        mode = stat.S_IMODE(seen.st_mode)
+        mode = stat.S_IMODE(status.st_mode)
         needed = 0o700 if is_folder else 0o600
         if mode & 0o002 or mode & needed != needed:
-            found.modes.append((place, mode, is_folder))
-        if seen.st_uid != os.geteuid():
-            found.strangers.append(place)
-    return seen.st_mtime_ns // 1_000_000
+            inventory.modes.append((relative, mode, is_folder))
+        if status.st_uid != os.geteuid():
+            inventory.other_owners.append(relative)
+    return status.st_mtime_ns // 1_000_000
+
+
+# -- rebuilding --------------------------------------------------------------------------------------------------------
+
+_ASSISTANT_PART_TYPES = {"step-start", "step-finish", "tool", "reasoning", "patch"}
+_UNKNOWN = "unknown"
+_VIEWS = {"session": Session, "project": Project}
+
+
+def rebuilt_session(tree: FileTree, session: str, rebuilt: Iterable[Document], project: str = "") -> Document:
+    """Return a new record for a session, from its messages and those that were ``rebuilt``."""
+    infos = [*_records(tree, os.path.join("message", session)), *rebuilt]
+    times = [moment for info in infos if (moment := as_whole((as_object(info.get("time")) or {}).get("created")))]
+    paths = [path for info in infos if (path := as_object(info.get("path")))]
+    directory = next((str(path["cwd"]) for path in paths if path.get("cwd")), "/")
+    root = next((str(path["root"]) for path in paths if path.get("root")), "/")
+    return {
+        "id": session,
+        "slug": new_slug(),
+        "version": _UNKNOWN,
+        "projectID": project or _project_of(tree, root),
+        "directory": directory,
+        "title": "Recovered session",
+        "time": {"created": min(times, default=0), "updated": max(times, default=0)},
+    }
+
+
+def rebuilt_message(tree: FileTree, session: str, message: str) -> Document | None:
+    """Return a new record for a message, with cost and tokens from its parts; ``None`` if there are no parts."""
+    parts = list(_records(tree, os.path.join("part", message)))
+    if not parts:
+        return None
+    similar = _similar_message(tree, session)
+    created = _time_of_id(message, as_whole((as_object(similar.get("time")) or {}).get("created")) or ids.now_ms())
+    base: Document = {"id": message, "sessionID": session}
+    if not any(part.get("type") in _ASSISTANT_PART_TYPES for part in parts):
+        model = {"providerID": _UNKNOWN, "modelID": _UNKNOWN}
+        return base | {"role": "user", "time": {"created": created}, "agent": "build", "model": model}
+    steps = [part for part in parts if part.get("type") == "step-finish"]
+    ended = max((_end_time(part) for part in parts), default=created)
+    return base | {
+        "role": "assistant",
+        "time": {"created": created, "completed": max(ended, created)},
+        "parentID": str(similar.get("parentID") or similar.get("id") or message),
+        "modelID": similar.get("modelID") or _UNKNOWN,
+        "providerID": similar.get("providerID") or _UNKNOWN,
+        "mode": similar.get("mode") or "build",
+        "agent": similar.get("agent") or "build",
+        "path": as_object(similar.get("path")) or {"cwd": "/", "root": "/"},
+        "cost": sum(cost for part in steps if isinstance(cost := part.get("cost"), (int, float))),
+        "tokens": next((tokens for part in reversed(steps) if (tokens := as_object(part.get("tokens")))), _NO_TOKENS),
+        "finish": next((str(part["reason"]) for part in reversed(steps) if part.get("reason")), _UNKNOWN),
+    }
+
+
+def validation_error(record: Document, kind: str, name: str) -> RecordError | None:
+    """Return why readers do not accept a record; ``None`` if they do."""
+    try:
+        if kind == "message":
+            order.created(record)
+        elif kind in _VIEWS:
+            view(record | {"id": name}, _VIEWS[kind])
+    except RecordError as error:
+        return error
+    return None
+
+
+def make_valid(record: Document, kind: str, name: str, changed: int) -> bool:
+    """Repair a record in place; return whether it is valid then.
+
+    An invalid time is replaced by that of the id, or by when the file was ``changed``; other invalid fields are
+    removed.
+    """
+    for _ in range(len(record) + 1):
+        error = validation_error(record, kind, name)
+        if error is None:
+            return True
+        field = re.split(r"[.\[]", error.place.removeprefix("$."))[0]
+        if field in ("$", "time"):
+            valid = {
+                part: whole
+                for part, value in (as_object(record.get("time")) or {}).items()
+                if (whole := as_whole(value))
+            }
+            record["time"] = {"created": _time_of_id(name, changed)} | valid
+        else:
+            record.pop(field, None)
+    return False
+
+
+_NO_TOKENS: Document = {"input": 0, "output": 0, "reasoning": 0, "cache": {"read": 0, "write": 0}}
+
+
+def _similar_message(tree: FileTree, session: str) -> Document:
+    """Return an answer of the same session, or any message of it, for the fields that they have in common."""
+    infos = list(_records(tree, os.path.join("message", session)))
+    return next((info for info in infos if info.get("role") == "assistant"), infos[0] if infos else {})
+
+
+def _records(tree: FileTree, folder: str) -> Iterator[Document]:
+    path = os.path.join(tree.root, folder)
+    for name in sorted(os.listdir(path)) if os.path.isdir(path) else ():
+        if name.endswith(".json") and name[0] != ".":
+            try:
+                yield loads_object(read_file(os.path.join(path, name)), name)
+            except (OSError, RecordError):
+                continue
+
+
+def _project_of(tree: FileTree, root: str) -> str:
+    for key, value in tree.scan(("project",), report=lambda damage: None):
+        if root != "/" and (as_object(value) or {}).get("worktree") == root:
+            return key[-1]
+    return GLOBAL
+
+
+def _time_of_id(name: str, near: int) -> int:
+    try:
+        return ids.timestamp_of(name, near)
+    except InvalidIDError:
+        return near
+
+
+def _end_time(part: Document) -> int:
+    state = as_object(part.get("state")) or {}
+    time = as_object(state.get("time")) or as_object(part.get("time")) or {}
+    return as_whole(time.get("end"))

@@ -1,0 +1,363 @@
+"""Checks of a JSON tree: its records, and around them leases, leftover files, permissions, projects and folders."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections import Counter, defaultdict
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from ...errors import BusyError
+from ...ids import now_ms
+from ...project import other_ids, resolve
+from ...records import Document, as_object, as_whole, dumps
+from ...sessions.undo import Change
+from ...storage.json_tree.migrations import LAYOUT, pending, version
+from ...storage.keys import GLOBAL, PER_SESSION, is_plain
+from ...storage.leases import FileLeases
+from ...text import pluralize
+from .findings import Finding
+from .inventory import is_unfinished, make_valid, rebuilt_message, rebuilt_session
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+
+    from ...storage.protocol import FileTree
+    from .inventory import Inventory, InventoryItem
+
+_DAY_MS = 86_400_000
+INTERRUPTED = "Tool execution was interrupted: the program ended while it ran"
+_ID_PREFIXES = {"session": "ses", "message": "msg", "part": "prt"}
+
+
+# -- records -----------------------------------------------------------------------------------------------------------
+
+
+def check_records(tree: FileTree, inventory: Inventory, running: frozenset[str]) -> Iterator[Finding]:
+    """Yield everything that is wrong with records. Unfinished records of ``running`` sessions are not a fault."""
+    rebuilt = _rebuilt_messages(tree, inventory)
+    message_counts = Counter([*inventory.owners.values(), *(str(info["sessionID"]) for info in rebuilt.values())])
+    superseded = {item.path for item, _ in inventory.superseded}
+    yield from _torn(tree, inventory, rebuilt, message_counts)
+    for path, reason in inventory.unreadable:
+        remedy = "make it readable, then run this again: its content may be intact"
+        yield Finding("torn", path, reason, "damage", remedy=remedy)
+    for item, reason, can_repair in inventory.invalid:
+        if item.path not in superseded:
+            yield Finding("torn", item.path, reason, "damage", edit=_repairing(item) if can_repair else None)
+    for path in inventory.foreign:
+        text = "not a record, but in a folder where OpenCode reads every file as one"
+        yield Finding("foreign", path, text, "odd", [Change(path=path, aside=True)])
+    for item, kept in inventory.superseded:
+        text = f"a second copy of {item.name}; the one at {kept.path} is kept"
+        yield Finding("duplicate", item.path, text, "odd", [Change(path=item.path, aside=True)])
+    yield from _orphans(tree, inventory, rebuilt, message_counts)
+    for kind in ("session", "message", "part", "project"):
+        taken = _ids_in_use(tree, inventory, kind)
+        for item in inventory.of(kind):
+            wrong = _wrong_fields(item, inventory)
+            if wrong and item.path not in superseded:
+                yield _misplaced(tree, item, wrong, taken)
+    yield from _stale(inventory, running, superseded)
+
+
+def _rebuilt_messages(tree: FileTree, inventory: Inventory) -> dict[str, Document]:
+    """Rebuild the torn messages without another copy from their parts; return them by id."""
+    rebuilt: dict[str, Document] = {}
+    for path, _ in inventory.torn:
+        match path.removesuffix(".json").split(os.sep):
+            case ["message", session, name] if name not in inventory.owners and name not in rebuilt:
+                record = rebuilt_message(tree, session, name)
+                if record is not None:
+                    rebuilt[name] = record
+            case _:
+                continue
+    return rebuilt
+
+
+def _torn(
+    tree: FileTree, inventory: Inventory, rebuilt: Mapping[str, Document], message_counts: Mapping[str, int]
+) -> Iterator[Finding]:
+    """Move torn files aside, and rebuild sessions from their messages and messages from their parts."""
+    sessions = {item.name for item in inventory.of("session")}
+    for path, reason in inventory.torn:
+        record = None
+        match path.removesuffix(".json").split(os.sep):
+            case ["session", project, name] if name in message_counts and name not in sessions:
+                sessions.add(name)
+                record = rebuilt_session(tree, name, _of_session(name, rebuilt), project)
+            case ["message", session, name] if rebuilt.get(name, {}).get("sessionID") == session:
+                record = rebuilt[name]
+            case _:
+                pass
+        new = [] if record is None else [Change(path=path, data=dumps(record))]
+        text = f"{reason}{'; can be rebuilt from its contents' if new else ''}"
+        yield Finding("torn", path, text, "damage", [Change(path=path, aside=True), *new])
+
+
+def _of_session(session: str, messages: Mapping[str, Document]) -> list[Document]:
+    return [info for info in messages.values() if info["sessionID"] == session]
+
+
+def _repairing(item: InventoryItem) -> Callable[[Document], None]:
+    def edit(record: Document) -> None:
+        make_valid(record, item.kind, item.name, item.changed)
+
+    return edit
+
+
+def _orphans(
+    tree: FileTree, inventory: Inventory, rebuilt: Mapping[str, Document], message_counts: Mapping[str, int]
+) -> Iterator[Finding]:
+    """Yield records whose session or message is missing, unless it may be in a folder that cannot be listed."""
+    unlisted = {path.split(os.sep)[0] for path, _ in inventory.unreadable if not path.endswith(".json")}
+    sessions = {item.name for item in inventory.of("session")} | _future_ids(tree, inventory, "session")
+    if "session" not in unlisted:
+        existing = sessions | {name for _, name in inventory.damaged("session")}
+        for session, count in sorted(message_counts.items()):
+            if session not in existing:
+                yield _lost_session(tree, session, count, _of_session(session, rebuilt))
+    if "message" not in unlisted:
+        existing = {name for _, name in inventory.damaged("message")} | _future_ids(tree, inventory, "message")
+        for message, count in sorted(inventory.lost_parts.items()):
+            if message not in existing:
+                text = f"{pluralize(count, 'part')} of a message that is gone"
+                yield Finding("orphan", os.path.join("part", message), text, "odd", _move_aside(tree, "part", message))
+    if unlisted.isdisjoint(("session", "message")):
+        unread = {os.path.basename(path).removesuffix(".json") for path, _ in inventory.unreadable}
+        for item in (item for kind in PER_SESSION for item in inventory.of(kind)):
+            if item.name not in sessions and item.name not in message_counts and item.name not in unread:
+                text = "belongs to a session that is gone"
+                yield Finding("orphan", item.path, text, "odd", [Change(path=item.path, aside=True)])
+
+
+def _future_ids(tree: FileTree, inventory: Inventory, kind: str) -> set[str]:
+    """Return the ids of records whose file has another name and will be renamed."""
+    by_id = {str(item.fields.get("id", "")): item for item in inventory.of(kind)}
+    return {id_ for id_, item in by_id.items() if id_ != item.name and _is_true_id(tree, item, id_)}
+
+
+def _lost_session(tree: FileTree, session: str, count: int, messages: Iterable[Document]) -> Finding:
+    """Messages without a session remain if its record is lost: a new record makes them a session again."""
+    record = rebuilt_session(tree, session, messages)
+    path = os.path.join("session", str(record["projectID"]), f"{session}.json")
+    text = f"{pluralize(count, 'message')} of a session whose record is lost"
+    return Finding("orphan", os.path.join("message", session), text, "damage", [Change(path=path, data=dumps(record))])
+
+
+def _move_aside(tree: FileTree, kind: str, folder: str) -> list[Change]:
+    path = os.path.join(tree.root, kind, folder)
+    names = sorted(os.listdir(path)) if os.path.isdir(path) else []
+    return [Change(path=os.path.join(kind, folder, name), aside=True) for name in names]
+
+
+def _ids_in_use(tree: FileTree, inventory: Inventory, kind: str) -> set[str]:
+    """Return the ids of a kind that a record with another file name claims, although another record has them."""
+    strays = [item for item in inventory.of(kind) if item.fields.get("id") != item.name]
+    paths = {item.path for item in strays}
+    sessions = {item.name for item in inventory.of("session") if kind == "session" and item.path not in paths}
+    in_use: set[str] = set()
+    for item in strays:
+        id_ = str(item.fields.get("id", ""))
+        folders = {item.folder} | (
+            {inventory.owners[id_]} if kind == "message" and id_ in inventory.owners else set[str]()
+        )
+        others = {os.path.join(kind, folder, f"{id_}.json") for folder in folders} - paths
+        exists = is_plain(id_) and any(os.path.exists(os.path.join(tree.root, path)) for path in others)
+        if id_ in sessions or exists:
+            in_use.add(id_)
+    return in_use
+
+
+def _wrong_fields(item: InventoryItem, inventory: Inventory) -> dict[str, str]:
+    """Return the fields that contradict the path of a record, with their right values: the path counts."""
+    expected = {"id": item.name}
+    match item.kind:
+        case "session":
+            expected["projectID"] = item.folder
+        case "message":
+            expected["sessionID"] = item.folder
+        case "part":
+            session = inventory.session_of(item.folder)
+            expected |= {"messageID": item.folder} | ({"sessionID": session} if session else {})
+        case _:
+            pass
+    return {
+        name: value
+        for name, value in expected.items()
+        # The oldest trees have sessions without a project.
+        if item.fields.get(name) != value and not (name == "projectID" and name not in item.fields)
+    }
+
+
+def _misplaced(tree: FileTree, item: InventoryItem, wrong: dict[str, str], in_use: set[str]) -> Finding:
+    """Correct the fields of a record, or rename its file; a copy of another record is moved aside.
+
+    The id that a renamed record gets is added to ``in_use``.
+    """
+    id_ = str(item.fields.get("id", ""))
+    new_path = os.path.join(os.path.dirname(item.path), f"{id_}.json")
+    if "id" in wrong and id_ in in_use:
+        text = f"a copy of {id_} under another name"
+        parts = _move_aside(tree, "part", item.name)
+        return Finding("misplaced", item.path, text, "odd", [Change(path=item.path, aside=True), *parts])
+    renamed = "id" in wrong and _is_true_id(tree, item, id_) and not os.path.exists(os.path.join(tree.root, new_path))
+    fields = {name: value for name, value in wrong.items() if not (renamed and name == "id")}
+    texts = [f"its file is not named after its id, {id_}"] if renamed else []
+    if fields:
+        values = ", ".join(f"{name} {str(item.fields.get(name))!r:.40}" for name in fields)
+        texts.append(f"contains {values}, which does not match its path")
+    if renamed:
+        in_use.add(id_)
+
+    def correct(record: Document) -> None:
+        record.update(fields)
+
+    changes = [Change(path=item.path, to=new_path)] if renamed else []
+    return Finding("misplaced", item.path, "; ".join(texts), "odd", changes, edit=correct if fields else None)
+
+
+def _is_true_id(tree: FileTree, item: InventoryItem, id_: str) -> bool:
+    """Return whether other records know a record by the id it contains: then its file has the wrong name."""
+    prefix = _ID_PREFIXES.get(item.kind)
+    if prefix is None or not id_.startswith(prefix) or not is_plain(id_):
+        return False
+    below = {"session": "message", "message": "part"}.get(item.kind)
+    if below is None:
+        return not item.name.startswith(prefix)
+    by_id, by_name = (os.path.isdir(os.path.join(tree.root, below, name)) for name in (id_, item.name))
+    return by_id and not by_name
+
+
+def _stale(inventory: Inventory, running: frozenset[str], superseded: set[str]) -> Iterator[Finding]:
+    """Yield tool calls and answers that will never be finished: a later message exists, or a day has passed."""
+    now = now_ms()
+
+    def is_over(message: str, changed: int) -> bool:
+        session = inventory.owners.get(message, "")
+        over = message not in inventory.last.get(session, (0, []))[1] or now - changed > _DAY_MS
+        return bool(session) and session not in running and over
+
+    for item in filter(is_unfinished, inventory.of("part")):
+        if is_over(item.folder, item.changed):
+            text = f"a tool call that stays {item.fields['status']} forever"
+            yield Finding("stale", item.path, text, "odd", edit=_closing_call(item.changed))
+    for item in filter(is_unfinished, inventory.of("message")):
+        if item.path not in superseded and is_over(item.name, item.changed):
+            yield Finding("stale", item.path, "an answer that was never finished", "odd", edit=_closing(item.changed))
+
+
+def _closing_call(changed: int) -> Callable[[Document], None]:
+    def edit(part: Document) -> None:
+        state = as_object(part.get("state")) or {}
+        start = as_whole((as_object(state.get("time")) or {}).get("start")) or changed
+        failed: Document = {"status": "error", "input": as_object(state.get("input")) or {}, "error": INTERRUPTED}
+        if metadata := as_object(state.get("metadata")):
+            failed["metadata"] = metadata
+        part["state"] = failed | {"time": {"start": start, "end": max(start, changed)}}
+
+    return edit
+
+
+def _closing(changed: int) -> Callable[[Document], None]:
+    def edit(info: Document) -> None:
+        info["time"]["completed"] = max(changed, as_whole(info["time"].get("created")))
+        if "finish" not in info and "error" not in info:
+            info["finish"] = "unknown"
+
+    return edit
+
+
+# -- surroundings ------------------------------------------------------------------------------------------------------
+
+
+def running_sessions(tree: FileTree, inventory: Inventory) -> frozenset[str]:
+    """Return the sessions that a process is running."""
+    leases = FileLeases.of(tree)
+    try:
+        leased = {item.name for item in inventory.of("session")} & set(os.listdir(leases.folder))
+    except OSError:
+        return frozenset()
+    return frozenset(session for session in leased if leases.holder(session) is not None)
+
+
+def check_surroundings(tree: FileTree, inventory: Inventory) -> Iterator[Finding]:
+    """Yield everything that is wrong around the records of a tree."""
+    leases = FileLeases.of(tree)
+    for session, holder in leases.abandoned():
+
+        def release(session: str = session) -> None:
+            with suppress(BusyError):  # another process has taken it over
+                leases.acquire(session, "opensesh doctor").release()
+
+        text = f"the lease of {session} was never released by {holder.owner} (pid {holder.pid}), which has ended"
+        yield Finding("lease", os.path.join(leases.folder, session), text, "odd", act=release)
+    for path, process in inventory.leftovers:
+        if not _is_alive(process):
+            text = f"a temporary file of a process that has ended (pid {process})"
+            yield Finding("leftover", path, text, "odd", [Change(path=path, aside=True)])
+    yield from _permissions(inventory)
+    yield from _projects(inventory)
+    yield from _folders(inventory)
+    if pending(tree):
+        text = f"layout {version(tree)} of {LAYOUT}: written by an older OpenCode and never migrated"
+        yield Finding("migration", tree.root, text, "odd", remedy="opensesh doctor --migrate migrates it")
+
+
+def _is_alive(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except OSError:
+        return True
+    return True
+
+
+def _permissions(inventory: Inventory) -> Iterator[Finding]:
+    # Only the owner of a file, or root, can change its mode.
+    immutable = frozenset(inventory.other_owners if os.name != "nt" and os.geteuid() != 0 else ())
+    for path, mode, is_folder in inventory.modes:
+        needed = 0o700 if is_folder else 0o600
+        problem = "every user may write to it" if mode & 0o002 else "its owner may not read or write it"
+        changes = [] if path in immutable else [Change(path=path, mode=(mode | needed) & ~0o002)]
+        yield Finding("permissions", path or inventory.root, f"{problem} ({mode:04o})", "odd", changes)
+    counts = Counter(os.path.dirname(path) or path for path in inventory.other_owners)
+    for folder, count in sorted(counts.items()):
+        remedy = f"chown it: sudo chown -R $USER {os.path.join(inventory.root, folder)}"
+        text = f"{pluralize(count, 'file')} of another user"
+        yield Finding("permissions", folder or inventory.root, text, "odd", remedy=remedy)
+
+
+def _projects(inventory: Inventory) -> Iterator[Finding]:
+    """Yield sessions that are stored under a project id which their repository no longer has."""
+    sessions = Counter(item.folder for item in inventory.of("session"))
+    worktrees: defaultdict[str, set[str]] = defaultdict(set)
+    for item in inventory.of("project"):
+        worktree = item.fields.get("worktree")
+        if isinstance(worktree, str) and worktree != "/" and item.name != GLOBAL:
+            worktrees[worktree].add(item.name)
+    for worktree, ids in sorted(worktrees.items()):
+        location = resolve(worktree) if os.path.isdir(worktree) else None
+        if location is None or location.id == GLOBAL:
+            continue
+        for old in sorted((ids | (set(other_ids(location)) & sessions.keys())) - {location.id}):
+            if sessions[old]:
+                count = pluralize(sessions[old], "session")
+                text = f"stored under {old}, which is now {location.id}: {count} of {worktree}"
+                remedy = "opensesh finds them under both ids; 'opensesh session move' stores them under the new one"
+                yield Finding("project", os.path.join("session", old), text, "note", remedy=remedy)
+
+
+def _folders(inventory: Inventory) -> Iterator[Finding]:
+    folders: dict[str, set[str]] = {}
+    for item in inventory.of("session"):
+        directory = item.fields.get("directory")
+        if isinstance(directory, str) and directory:
+            folders.setdefault(directory, set()).add(item.name)  # a set, because a session may have two copies
+    for folder, sessions in sorted(folders.items()):
+        if not os.path.isdir(folder):
+            remedy = f"opensesh session move --from {shlex.quote(folder)} NEW changes it to where it is now"
+            text = f"the folder of {pluralize(len(sessions), 'session')} does not exist any more"
+            yield Finding("folder", folder, text, "note", remedy=remedy)
