@@ -189,7 +189,7 @@ def test_a_file_system_without_locks_is_named(locks: Locks, monkeypatch: pytest.
         raise OSError(errno.ENOLCK, "No locks available")
 
     monkeypatch.setattr("fcntl.flock", refuse)
-    with pytest.raises(StoreError, match=r"all: this file system has no locks to offer: No locks available$"):
+    with pytest.raises(StoreError, match=r"all: this file system does not support locks: No locks available$"):
         locks.exclusive_store_lock().__enter__()
 
 

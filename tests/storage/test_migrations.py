@@ -416,7 +416,7 @@ def test_what_cannot_be_taken_back_is_said_and_the_rest_is_taken_back_all_the_sa
     failure = attempt(old, Stuck(4))
     assert failure
     assert "Everything is as it was" not in str(failure)
-    said = r"Some of it could not be taken back \(\S+\.json: could not be .*\); nothing is lost\. It"
+    said = r"Some of it could not be undone \(\S+\.json: could not be .*\); nothing is lost\. It"
     assert re.search(said, str(failure))
     assert not [name for name in content(old.data) if name.endswith(".tmp")]
     assert content(old.data / "project") == sources

@@ -11,21 +11,20 @@ if TYPE_CHECKING:
     from .protocol import Key
 
 GLOBAL = "global"
-"""The project of what lies outside of every repository."""
+"""The project of sessions outside of any repository."""
 
 SUMMARY = "-summary"
-"""Ends the name of the second message that a compaction of OpenCode 2.x becomes."""
+"""The suffix of the id of the second message that is derived from a compaction of OpenCode 2.x."""
 
 PER_SESSION = ("session_diff", "todo", "session_share", "share")
 """Kinds of which a session has one record, named by its id."""
 
 _PLAIN = re.compile(r"(?!(?i:con|prn|aux|nul|com\d|lpt\d)\Z)[A-Za-z0-9_-]{1,200}")
-"""Letters, digits, ``_`` and ``-``, but no name of a device of Windows."""
+"""Letters, digits, ``_`` and ``-``, except names of Windows devices."""
 
 
 def check_key(key: Key) -> Key:
-    """``key``, if every component is a plain name: letters, digits, ``_`` and ``-``. Identifiers are made of nothing
-    else."""
+    """Return ``key`` if every component consists of letters, digits, ``_`` and ``-``, as every identifier does."""
     for component in key:
         if not is_plain(component):
             raise InvalidKeyError(f"{component!r} cannot be part of a storage key", key=list(key))
@@ -35,37 +34,37 @@ def check_key(key: Key) -> Key:
 
 
 def is_plain(component: str) -> bool:
-    """Whether a name can be part of a key."""
+    """Return whether a name can be a component of a key."""
     return _PLAIN.fullmatch(component) is not None
 
 
 def project(project_id: str) -> Key:
-    """Where a project record is."""
+    """Return the key of a project."""
     return ("project", project_id)
 
 
 def session(project_id: str, session_id: str) -> Key:
-    """Where a session record is."""
+    """Return the key of a session."""
     return ("session", project_id, session_id)
 
 
 def message(session_id: str, message_id: str) -> Key:
-    """Where a message record is."""
+    """Return the key of a message."""
     return ("message", session_id, message_id)
 
 
 def part(message_id: str, part_id: str) -> Key:
-    """Where a part record is."""
+    """Return the key of a part."""
     return ("part", message_id, part_id)
 
 
 def made_part(message_id: str, number: int) -> str:
-    """The name of a part that has none where it is kept: OpenCode 2.x numbers the content of a message."""
+    """Return the id of a part that is derived from numbered content of a message of OpenCode 2.x."""
     return f"{_made_of(message_id)}{number:05d}"
 
 
 def is_made_part(part_id: str, message_id: str) -> bool:
-    """Whether a part's name was made in that way."""
+    """Return whether a part's id is a derived one."""
     return part_id.startswith(_made_of(message_id))
 
 
@@ -74,15 +73,15 @@ def _made_of(message_id: str) -> str:
 
 
 def diff(session_id: str) -> Key:
-    """Where the files a session changed are listed."""
+    """Return the key of the list of files that a session changed."""
     return ("session_diff", session_id)
 
 
 def todo(session_id: str) -> Key:
-    """Where the agent's list is."""
+    """Return the key of the agent's todo list."""
     return ("todo", session_id)
 
 
 def share(session_id: str) -> Key:
-    """Where the secret of a share is."""
+    """Return the key of a share, which has its secret."""
     return ("session_share", session_id)

@@ -1,8 +1,8 @@
-"""Shared and exclusive locks that hold between threads and between processes, on Linux, macOS and Windows.
+"""Shared and exclusive locks between threads and between processes, on Linux, macOS and Windows.
 
-They are advisory locks of the operating system on small files outside of any store, so a process that dies lets go of
-them, and OpenCode, which takes no locks between processes, never meets them. Names are spread over a fixed number of
-files: two different names may share a file and wait for each other, but no store grows a lock file a record.
+They are advisory locks of the operating system on small files outside of any store: the locks of a process that dies
+are released, and OpenCode, which takes no locks between processes, is not affected. Names are hashed to a fixed number
+of files, so that there is not one lock file a record; two names may share a file and wait for each other.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from .disk import write_failed
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-_STRIPES = 256
-_held = threading.local()
+_LOCK_FILES = 256
+_held = threading.local()  # the paths of the lock files that this thread holds
 
 
 class Locks:
@@ -31,58 +31,56 @@ class Locks:
 
     @contextmanager
     def exclusive(self, name: str) -> Generator[None]:
-        """Alone with ``name``: no other holder, shared or exclusive, until the block ends."""
-        with self._hold(self._stripe(name), shared=False):
+        """Hold the lock of ``name`` exclusively until the block ends."""
+        with self._hold(_lock_file_of(name), shared=False):
             yield
 
     @contextmanager
     def shared(self, name: str) -> Generator[None]:
-        """Together with other shared holders of ``name``, never with an exclusive one."""
-        with self._hold(self._stripe(name), shared=True):
+        """Hold the lock of ``name`` together with other shared holders."""
+        with self._hold(_lock_file_of(name), shared=True):
             yield
 
     @contextmanager
     def exclusive_store_lock(self) -> Generator[None]:
-        """Alone with the whole store: waits for all who hold anything in it, and keeps newcomers out."""
+        """Hold the store lock exclusively: wait for every writer, and make new ones wait."""
         with self._hold("all", shared=False):
             yield
 
     @contextmanager
     def shared_store_lock(self) -> Generator[None]:
-        """At work somewhere in the store; keeps :meth:`exclusive_store_lock` waiting."""
+        """Hold the store lock shared, as every writer does."""
         with self._hold("all", shared=True):
             yield
 
-    def _stripe(self, name: str) -> str:
-        return f"{zlib.crc32(name.encode()) % _STRIPES:02x}"
-
     @contextmanager
-    def _hold(self, stripe: str, *, shared: bool) -> Generator[None]:
-        path = os.path.join(self.folder, stripe)
-        held: set[str] = _held.__dict__.setdefault("paths", set())
-        if path in held:
+    def _hold(self, name: str, *, shared: bool) -> Generator[None]:
+        path = os.path.join(self.folder, name)
+        held_paths: set[str] = _held.__dict__.setdefault("paths", set())
+        if path in held_paths:
             raise StoreError("a store was called from inside its own update; that would wait forever")
         descriptor = open_lock_file(path)
         try:
-            _wait_for(descriptor, path, shared=shared)
-            held.add(path)
+            try:
+                lock_file(descriptor, shared=shared)
+            except OSError as error:
+                reason = error.strerror or error
+                raise StoreError(f"{path}: this file system does not support locks: {reason}") from error
+            held_paths.add(path)
             try:
                 yield
             finally:
-                held.discard(path)
+                held_paths.discard(path)
         finally:
             os.close(descriptor)
 
 
-def _wait_for(descriptor: int, path: str, *, shared: bool) -> None:
-    try:
-        lock_file(descriptor, shared=shared)
-    except OSError as error:
-        raise StoreError(f"{path}: this file system has no locks to offer: {error.strerror or error}") from error
+def _lock_file_of(name: str) -> str:
+    return f"{zlib.crc32(name.encode()) % _LOCK_FILES:02x}"
 
 
 def open_lock_file(path: str) -> int:
-    """A descriptor of its own for a lock file, which is made if need be."""
+    """Open a lock file, creating it if necessary, and return a new descriptor."""
     try:
         try:
             return os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
@@ -99,11 +97,11 @@ else:
     import fcntl
 
     def lock_file(descriptor: int, *, shared: bool) -> None:
-        """Wait for the lock. It ends when the descriptor is closed, or its process is gone."""
+        """Wait for the lock. It is released when the descriptor is closed or the process ends."""
         fcntl.flock(descriptor, fcntl.LOCK_SH if shared else fcntl.LOCK_EX)
 
     def try_lock_file(descriptor: int, *, shared: bool = False) -> bool:
-        """Take the lock if that needs no waiting."""
+        """Take the lock if it is free; return whether it was."""
         try:
             fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
         except BlockingIOError:

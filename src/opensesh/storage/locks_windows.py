@@ -1,5 +1,4 @@
-"""File locks on Windows: ``LockFileEx`` on a byte far behind the end of the file, so that its content stays
-readable."""
+"""File locks on Windows: ``LockFileEx`` on a byte far beyond the end of the file, which keeps its content readable."""
 
 from __future__ import annotations
 
@@ -23,14 +22,14 @@ class _Overlapped(ctypes.Structure):
 
 
 def lock_file(descriptor: int, *, shared: bool) -> None:
-    """Wait for the lock. It ends when the descriptor is closed, or its process is gone."""
+    """Wait for the lock. It is released when the descriptor is closed or the process ends."""
     error = _lock(descriptor, 0 if shared else _EXCLUSIVE)
     if error:
         raise OSError(error, "LockFileEx failed")
 
 
 def try_lock_file(descriptor: int, *, shared: bool = False) -> bool:
-    """Take the lock if that needs no waiting."""
+    """Take the lock if it is free; return whether it was."""
     error = _lock(descriptor, _AT_ONCE if shared else _EXCLUSIVE | _AT_ONCE)
     if error not in (0, _LOCK_VIOLATION):
         raise OSError(error, "LockFileEx failed")

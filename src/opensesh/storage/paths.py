@@ -1,4 +1,4 @@
-"""Where things are. OpenCode follows XDG on every platform, macOS and Windows included, and so do we."""
+"""Folders. OpenCode follows XDG on every platform, including macOS and Windows, and so does opensesh."""
 
 from __future__ import annotations
 
@@ -17,51 +17,53 @@ _FOLDERS = {
 
 
 def home() -> str:
-    """The user's home folder."""
+    """Return the user's home folder."""
     return os.path.expanduser("~")
 
 
 def data() -> str:
-    """OpenCode's data folder: sessions, snapshots, keys."""
+    """Return OpenCode's data folder: sessions, snapshots, keys."""
     return xdg("data", "opencode")
 
 
 def config() -> str:
-    """OpenCode's configuration folder."""
+    """Return OpenCode's configuration folder."""
     return xdg("config", "opencode")
 
 
 def opencode_cache() -> str:
-    """OpenCode's cache folder; read, never written."""
+    """Return OpenCode's cache folder, which is only read."""
     return xdg("cache", "opencode")
 
 
 def opencode_state() -> str:
-    """OpenCode's state folder; read, never written."""
+    """Return OpenCode's state folder, which is only read."""
     return xdg("state", "opencode")
 
 
 def storage() -> str:
-    """The JSON tree below the data folder."""
+    """Return the JSON tree below the data folder."""
     return os.path.join(data(), "storage")
 
 
 def cache() -> str:
-    """Ours: what can be made again."""
+    """Return opensesh's cache folder, which can be deleted at any time."""
     return xdg("cache", "opensesh")
 
 
 def state() -> str:
-    """Ours: locks and leases, and what can be taken back: the trash, undo files, reverts. No session lies there."""
+    """Return opensesh's state folder: locks, leases, the trash, undo files, reverts. It contains no live session."""
     return xdg("state", "opensesh")
 
 
 def xdg(kind: str, name: str, environ: Mapping[str, str] | None = None, base: str | None = None) -> str:
-    """The folder ``name`` for ``data``, ``config``, ``cache`` or ``state``, by an environment and a home folder; by the
-    process's and the user's unless given."""
+    """Return the folder ``name`` for ``data``, ``config``, ``cache`` or ``state``.
+
+    ``environ`` and ``base`` replace the environment of the process and the user's home folder.
+    """
     variable, default = _FOLDERS[kind]
-    place = (os.environ if environ is None else environ).get(variable)
-    return os.path.join(place or os.path.join(base or home(), *default.split("/")), name)
+    folder = (os.environ if environ is None else environ).get(variable)
+    return os.path.join(folder or os.path.join(base or home(), *default.split("/")), name)
 
 
 def digest(text: str) -> str:

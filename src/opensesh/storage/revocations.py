@@ -1,7 +1,7 @@
-"""Shares whose session is gone but which still stand on a server: noted here until they are taken back.
+"""Shares that must be revoked on a server although their session is removed, until that is done.
 
-A note is of one share, not of one session: copies of a session in two stores may each be shared, and each share has a
-secret of its own, which the note may be the only place to hold.
+Each file is about one share, not one session: copies of a session in two stores may each be shared, and each share
+has a secret of its own, which may be stored nowhere else.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ..records.session import Share
 from . import paths
 from .disk import Disk, read_file
 from .keys import check_key
-from .protocol import Damage, log_damage, store_ids
+from .protocol import Damage, ignore_damage, log_damage, store_ids
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -26,59 +26,61 @@ _OURS = "opensesh"
 
 
 def note(session_id: str, share: Share, *, store: str = "", why: str = "") -> None:
-    """Remember that this share is to be revoked: in which store it was made, and whether its session was ``removed``
-    or it was to be ``unshared``, if that is known."""
+    """Record that a share must be revoked: the store of its session, and why: ``removed`` or ``unshared``."""
     ours = {name: text for name, text in (("store", store), ("why", why)) if text}
     document = {name: value for name, value in share.document.items() if name != _OURS}
     Disk().replace(_file(session_id, share), codec.dumps(document | {_OURS: ours} if ours else document))
 
 
 def store_of(share: Share) -> str:
-    """The store that a share that waits was made in; empty if nobody noted it."""
+    """Return the store that a recorded share was made in; empty if it is not known."""
     return _noted(share, "store")
 
 
 def reason_of(share: Share) -> str:
-    """``removed`` or ``unshared``; empty if nobody noted why it waits."""
+    """Return ``removed`` or ``unshared``; empty if it is not known."""
     return _noted(share, "why")
 
 
 def waiting(
     store: Store | None = None, *, report: Callable[[Damage], None] = log_damage
 ) -> Iterator[tuple[str, Share]]:
-    """The shares that are still to be revoked, by session: of one store, or of all. Where nobody noted the store, or
-    it is there no more, a share is a matter of every store. A note that cannot be read is reported and stays."""
-    for _, session_id, share in _every(report):
-        if store is None or _concerns(share, store):
+    """Iterate over the shares that must still be revoked, with their sessions: of one store, or of all.
+
+    A share whose store is unknown or gone belongs to every store. A file that cannot be read is reported and stays.
+    """
+    for _, session_id, share in _files(report):
+        made_in = store_of(share)
+        if store is None or not os.path.exists(made_in) or os.path.realpath(made_in) in store_ids(store):
             yield session_id, share
 
 
 def of(session_id: str) -> list[Share]:
-    """The shares of this session that are still to be revoked, as far as their notes can be read."""
-    return [share for _, _, share in _every(_unheard, session_id)]
+    """Return the shares of a session that must still be revoked, as far as their files can be read."""
+    return [share for _, _, share in _files(ignore_damage, session_id)]
 
 
 def is_waiting(session_id: str, share: Share) -> bool:
-    """Whether this share is still to be revoked."""
-    return any(_place(each) == _place(share) for each in of(session_id))
+    """Return whether a share must still be revoked."""
+    return any(_identity(other) == _identity(share) for other in of(session_id))
 
 
 def done(session_id: str, share: Share) -> None:
-    """The server has taken this share down, by whichever secret."""
-    for path, _, each in _every(_unheard, session_id):
-        if _place(each) == _place(share):
+    """Forget a share, which the server has revoked."""
+    for path, _, other in _files(ignore_damage, session_id):
+        if _identity(other) == _identity(share):
             Disk().remove(path)
 
 
-def _every(report: Callable[[Damage], None], session_id: str | None = None) -> Iterator[tuple[str, str, Share]]:
-    """The file, session and share of every note, or of those about one session."""
-    wanted = "" if session_id is None else f"{check_key((session_id,))[0]}."
+def _files(report: Callable[[Damage], None], session_id: str | None = None) -> Iterator[tuple[str, str, Share]]:
+    """Iterate over the files with their session and share, all of them or those of one session."""
+    prefix = "" if session_id is None else f"{check_key((session_id,))[0]}."
     try:
         names = sorted(os.listdir(_folder()))
     except FileNotFoundError:
         return
     for name in names:
-        if name.endswith(".json") and name.startswith(wanted) and name[0] != ".":
+        if name.endswith(".json") and name.startswith(prefix) and name[0] != ".":
             path = os.path.join(_folder(), name)
             try:
                 share = view(codec.loads_object(read_file(path), path), Share, path)
@@ -92,15 +94,6 @@ def _every(report: Callable[[Damage], None], session_id: str | None = None) -> I
                 yield path, name.partition(".")[0], share
 
 
-def _unheard(damage: Damage) -> None:
-    """For who looks for one share, and can do nothing about the others."""
-
-
-def _concerns(share: Share, store: Store) -> bool:
-    made_in = store_of(share)
-    return not os.path.exists(made_in) or os.path.realpath(made_in) in store_ids(store)
-
-
 def _noted(share: Share, name: str) -> str:
     return str((as_object(share.document.get(_OURS)) or {}).get(name, ""))
 
@@ -112,10 +105,10 @@ def _folder() -> str:
 def _file(session_id: str, share: Share) -> str:
     from hashlib import sha256
 
-    mark = sha256("\n".join((*_place(share), share.secret)).encode("utf-8", "surrogatepass")).hexdigest()[:12]
+    mark = sha256("\n".join((*_identity(share), share.secret)).encode("utf-8", "surrogatepass")).hexdigest()[:12]
     return os.path.join(_folder(), *check_key((session_id,))) + f".{mark}.json"
 
 
-def _place(share: Share) -> tuple[str, str]:
-    """What makes a share this one: servers that name shares after sessions give one name twice."""
+def _identity(share: Share) -> tuple[str, str]:
+    """Return what identifies a share: an id alone may be used twice, by servers that name shares after sessions."""
     return share.id or "", share.url

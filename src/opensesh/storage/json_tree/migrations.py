@@ -2,9 +2,8 @@
 
 The file ``migration`` in the tree counts the steps already taken. Step 0 gathers the trees of the time before 0.6.0,
 one a project, into one; step 1 moves the diffs out of the session records. A step writes everything aside first, so
-that it either finishes or leaves the tree as it was and raises :class:`MigrationError`; then it can be run again, as
-it can after the death of its process. Sources are never deleted, and neither are files a step cannot make sense of:
-they are named in the outcome.
+that it either finishes or leaves the tree as it was and raises :class:`MigrationError`; then it can be repeated, as it
+can after a crash. Sources are never deleted, nor are files that a step does not understand: the result names them.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from ...errors import InvalidKeyError, MigrationError, NotFoundError, OpenseshEr
 from ...records import as_list, as_object, codec
 from ..disk import Disk, read_file
 from ..keys import GLOBAL, check_key
-from ..protocol import Damage, FileTree
+from ..protocol import Damage, FileTree, ignore_damage
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -29,16 +28,16 @@ LAYOUT = 2
 
 
 class Outcome(NamedTuple):
-    """What a migration did."""
+    """The result of a migration."""
 
     steps: int
     written: int
     left: list[Damage]
-    """Files that were left where they are, each with the reason."""
+    """Files that were skipped, with the reason."""
 
 
 def version(tree: FileTree) -> int:
-    """How many steps the tree has behind it; 0 for one that never counted."""
+    """Return how many steps the tree has completed; 0 if it has no counter."""
     try:
         text = read_file(_counter(tree)).decode().strip().strip('"')
     except (OSError, UnicodeDecodeError):
@@ -47,24 +46,24 @@ def version(tree: FileTree) -> int:
 
 
 def pending(tree: FileTree) -> bool:
-    """Whether the tree holds anything that a migration would change."""
+    """Return whether a migration would change anything."""
     if os.path.exists(_counter(tree)):
         return version(tree) < LAYOUT
-    # A tree that never counted is not old for that: one that began with this layout need not count.
-    sessions = tree.scan(("session",), report=_overlook)
+    # A tree without a counter is not necessarily old: one that was created with this layout has none.
+    sessions = tree.scan(("session",), report=ignore_damage)
     return os.path.isdir(_old_projects(tree)) or any(_diffs(session) is not None for _, session in sessions)
 
 
 def migrate(tree: FileTree, identify: Callable[[str], str], *, disk: Disk | None = None) -> Outcome:
-    """Take the steps that are missing. ``identify`` gives the project id of a worktree, ``global`` if it has none.
+    """Apply the missing steps. ``identify`` returns the project id of a worktree, ``global`` if it has none.
 
-    Waits until nobody else works on the tree, and keeps them out meanwhile.
+    The tree is locked exclusively meanwhile.
     """
     with tree.locks.exclusive_store_lock():
         taken = version(tree)
         if taken > LAYOUT:
             raise StoreTooNewError(
-                f"{tree.root} has layout {taken}; this version of opensesh knows {LAYOUT}. Nothing was changed.",
+                f"{tree.root} has layout {taken}; this version of opensesh supports {LAYOUT}. Nothing was changed.",
                 layout=taken,
             )
         # One sync of the whole disk costs less than one of each file.
@@ -78,13 +77,13 @@ def migrate(tree: FileTree, identify: Callable[[str], str], *, disk: Disk | None
                 if not isinstance(error, Exception):
                     raise
                 raise MigrationError(
-                    f"step {number} on {tree.root} stopped. {error}\n{outcome} It can be run again.", step=number
+                    f"step {number} on {tree.root} stopped. {error}\n{outcome} It can be repeated.", step=number
                 ) from error
         return Outcome(LAYOUT - taken, work.written, work.left)
 
 
 class _Work:
-    """One migration under way: what it has set aside, what it has put in place, and how to take that back."""
+    """A migration in progress: its staged files, what it has put in place, and how to undo that."""
 
     def __init__(self, tree: FileTree, disk: Disk) -> None:
         self.tree = tree
@@ -96,8 +95,7 @@ class _Work:
         self._before: list[tuple[str, bytes | None]] = []
 
     def put(self, key: Key, data: bytes, *, over: bool = False) -> bool:
-        """Set a record aside; unless ``over``, one that is already there wins, and the answer is whether it is the
-        same."""
+        """Stage a record. Unless ``over``, an existing one wins; return whether that is the same."""
         path = self.tree.locate(key)
         present = self._aside.get(path) or (path if os.path.exists(path) else None)
         if present and not over:
@@ -107,7 +105,7 @@ class _Work:
         return True
 
     def settle(self, steps: int) -> None:
-        """The step is complete: put everything in place, make it durable, and count it."""
+        """Put everything that was staged in place, make it durable, and count the step."""
         counter = _counter(self.tree)
         self.written += len(self._aside)
         self._aside[counter] = self.disk.stage(counter, str(steps).encode())
@@ -124,23 +122,21 @@ class _Work:
         self._before.clear()
 
     def undo(self) -> str:
-        """Take back the unfinished step, last change first; a sentence that says how that went."""
+        """Undo the unfinished step, last change first, and return a sentence about the result."""
         outcome = "Everything is as it was."
         for path, data in reversed(self._before):
             try:
                 self.disk.remove(path) if data is None else self.disk.replace(path, data)
             except OpenseshError as error:
-                outcome = f"Some of it could not be taken back ({error}); nothing is lost."
+                outcome = f"Some of it could not be undone ({error}); nothing is lost."
         for temporary in self._aside.values():
             self.disk.discard(temporary)
         for folder in self._folders | {self.tree.root}:
-            self._remove_empty(folder)
+            empty = folder
+            while empty.startswith(self.tree.root):
+                self.disk.remove_empty(empty)
+                empty = os.path.dirname(empty)
         return outcome
-
-    def _remove_empty(self, folder: str) -> None:
-        while folder.startswith(self.tree.root):
-            self.disk.remove_empty(folder)
-            folder = os.path.dirname(folder)
 
     def _sync(self) -> None:
         if len(self._aside) > 1 and not self.disk.durable and hasattr(os, "sync"):
@@ -175,7 +171,7 @@ def _project(project: str, worktree: str) -> dict[str, Any]:
 
 
 def _old_records(source: str, project: str, left: list[Damage]) -> Iterator[tuple[Key, str]]:
-    """Every record of an old tree with its new key, which its path alone decides."""
+    """Iterate over the records of an old tree with their new keys, which follow from the paths."""
     for path in _files(source):
         match os.path.relpath(path, source).removesuffix(".json").split(os.sep):
             case ["info", session]:
@@ -194,7 +190,7 @@ def _old_records(source: str, project: str, left: list[Damage]) -> Iterator[tupl
 
 
 def _worktree(messages: str) -> str:
-    """Where the old project's sessions worked, as the first message that says so has it."""
+    """Return the worktree of an old project, from the first message that has it."""
     for path in _files(messages):
         try:
             root = codec.loads_object(read_file(path), path)["path"]["root"]
@@ -224,13 +220,9 @@ def _move_diffs(work: _Work) -> None:
 
 
 def _diffs(session: Any) -> list[Any] | None:
-    """What a session's record holds that the layout keeps elsewhere."""
+    """Return the diffs in a session's record, which this layout stores separately."""
     summary = as_object((as_object(session) or {}).get("summary")) or {}
     return as_list(summary.get("diffs"))
-
-
-def _overlook(_: Damage) -> None:
-    """What cannot be read is told by others."""
 
 
 def _kept(work: _Work, key: Key, diffs: list[Any]) -> bool:

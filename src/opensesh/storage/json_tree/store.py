@@ -175,15 +175,14 @@ class JsonTree:
                     found.append((order.position(info, path), name, info))
                 except RecordError as error:
                     report(Damage(path, f"{error.place}: {error.reason}"))
-        found.sort(key=lambda each: each[0])
+        found.sort(key=lambda entry: entry[0])
         return [(name, info) for _, name, info in found]
 
     def _newest(self, folder: str, last: int) -> list[tuple[str, Document]] | None:
-        """The ``last`` newest by name, without reading the rest; ``None`` where their own times disagree with that, or
-        one of them is damaged or none of the session's.
+        """Return the ``last`` newest by name, without reading the rest.
 
-        A few more are looked at, and the very first, because clients name their messages, perhaps by another clock
-        than the one that times them.
+        Return ``None`` if their times contradict their names, or if one of them is damaged. A few more are read, and
+        the very first, because clients choose the ids of their messages, perhaps by another clock.
         """
         try:
             entries = self._listings.names(folder)
@@ -195,16 +194,16 @@ class JsonTree:
         if ids.spans_wraparound([first, top[-1]]):
             first, *by_time = order.names_in_order(entries, self._around(folder, entries))
             top = by_time[-last - _MARGIN :]
-        looked_at = [entry[:-5] for entry in (first, *top) if entry.endswith(_SUFFIX)]
-        if not _minted(looked_at):
+        candidates = [entry[:-5] for entry in (first, *top) if entry.endswith(_SUFFIX)]
+        if not _have_timestamps(candidates):
             return None
-        found = self._infos(folder, looked_at, ignore_damage)
-        if [name for name, _ in found] != looked_at or _by_another_clock([info for _, info in found]):
+        found = self._infos(folder, candidates, ignore_damage)
+        if [name for name, _ in found] != candidates or _clock_differs([info for _, info in found]):
             return None
         return found[-last:]
 
     def _around(self, folder: str, entries: Sequence[str]) -> int:
-        """A moment near which these messages were written: when one of them says it was."""
+        """Return a time near which these messages were written: the time of one of them."""
         for entry in entries:
             try:
                 return order.created(self._read(os.path.join(folder, entry)))
@@ -257,7 +256,7 @@ class _TreeBatch:
         self._staged.append((key, self._disk.stage(path, codec.dumps_in_chunks(value))))
 
     def remove(self, key: Key) -> None:
-        """Note the removal."""
+        """Add a removal."""
         self._tree.locate(key)  # checks the key
         self._staged.append((key, None))
 
@@ -287,7 +286,7 @@ class _TreeBatch:
 
 
 def _names(folder: str, report: Report) -> list[str]:
-    """The records in a folder, by name; dot-named files are somebody's temporary ones."""
+    """Return the names of the records in a folder. Files whose name begins with a dot are temporary."""
     try:
         entries = os.listdir(folder)
     except (FileNotFoundError, NotADirectoryError):
@@ -299,11 +298,11 @@ def _names(folder: str, report: Report) -> list[str]:
     return [entry[:-5] for entry in records if _belongs(entry[:-5], os.path.join(folder, entry), report)]
 
 
-def _by_another_clock(infos: Sequence[Document]) -> bool:
-    """Whether the first of these was named by a clock that runs behind, or all others by one that runs ahead.
+def _clock_differs(infos: Sequence[Document]) -> bool:
+    """Return whether the id of the first has a clock that is behind, or those of all others one that is ahead.
 
-    Then messages in between, named by the right clock, may be elsewhere by name. Copies are named later than they were
-    made too, but all at one moment: for them the difference does not stay the same.
+    Then messages in between, with ids by the right clock, may sort elsewhere. The ids of copies are later than their
+    times too, but were all created at one time, so that for them the difference varies.
     """
     ahead = [(minted >> 12) - moment for moment, (minted, _) in map(order.position, infos)]
     if not ahead:
@@ -312,8 +311,8 @@ def _by_another_clock(infos: Sequence[Document]) -> bool:
     return -_DAY_MS < ahead[0] < -_SLACK_MS or (_SLACK_MS < least <= most < _DAY_MS and most - least < _SLACK_MS)
 
 
-def _minted(names: Sequence[str]) -> bool:
-    """Whether all of these are names of messages that hold a time; those that clients make up need not."""
+def _have_timestamps(names: Sequence[str]) -> bool:
+    """Return whether all of these message ids contain a time; those that clients choose need not."""
     if not all(map(is_plain, names)):
         return False
     stamps = "".join([name[:16] for name in names])
@@ -342,7 +341,7 @@ def _keys_below(folder: str, prefix: Key, report: Report) -> Iterator[Key]:
 
 
 def _belongs(name: str, path: str, report: Report) -> bool:
-    """Whether a file or folder has a name that a key can have; copies that people and programs make do not."""
+    """Return whether a name can be in a key; those of copies that users and programs make cannot."""
     if is_plain(name):
         return True
     report(Damage(path, "the name is not one of a record"))

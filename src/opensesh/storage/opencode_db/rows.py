@@ -1,4 +1,4 @@
-"""Rows of OpenCode's tables as the documents its server answers with, field by field in its order."""
+"""Rows of OpenCode's tables as the documents that its server returns, with the same order of fields."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ...records import Document
 
 Row = dict[str, Any]
-"""Columns by name, as SQLite holds them; text is bytes, and a column that this database lacks is ``None``."""
+"""Columns by name, as stored by SQLite; text is bytes, and a column that this database does not have is ``None``."""
 
 PROJECT = (
     "id", "worktree", "vcs", "name", "icon_url", "icon_url_override", "icon_color",
@@ -54,7 +54,7 @@ _WINDOWS = re.compile(r"[A-Za-z]:/")
 
 
 def project_document(row: Row) -> Document:
-    """``project/<id>``."""
+    """Return ``project/<id>``."""
     icon = known(
         {
             "url": text(row, "icon_url"),
@@ -84,7 +84,7 @@ def project_document(row: Row) -> Document:
 
 
 def session_document(row: Row) -> Document:
-    """``session/<projectID>/<id>``. What the columns of a version do not hold, its documents do not have."""
+    """Return ``session/<projectID>/<id>``, without fields for which this version has no column."""
     directory = text(row, "directory")
     below = text(row, "path")
     url = text(row, "share_url")
@@ -114,7 +114,7 @@ def session_document(row: Row) -> Document:
 
 
 def message_document(row: Row) -> Document:
-    """``message/<sessionID>/<id>``. One whose data does not say when it was made has the time of its row."""
+    """Return ``message/<sessionID>/<id>``, with the time of the row if its data has none."""
     data = content(row)
     time = as_object(data.get("time")) or {}
     if not isinstance(time.get("created"), (int, float)):
@@ -126,7 +126,7 @@ def message_document(row: Row) -> Document:
 
 
 def part_document(row: Row) -> Document:
-    """``part/<messageID>/<id>``."""
+    """Return ``part/<messageID>/<id>``."""
     document = {
         **content(row),
         "id": text(row, "id"),
@@ -141,7 +141,7 @@ def part_document(row: Row) -> Document:
 
 
 def diff_document(row: Row) -> list[Any]:
-    """``session_diff/<sessionID>``."""
+    """Return ``session_diff/<sessionID>``."""
     diffs = as_list(decoded(row, "summary_diffs"))
     if diffs is None:
         raise RecordError("expected an array", place="summary_diffs")
@@ -149,18 +149,18 @@ def diff_document(row: Row) -> list[Any]:
 
 
 def todo_document(row: Row) -> list[Document]:
-    """``todo/<sessionID>``, from lines of position, content, status and priority."""
+    """Return ``todo/<sessionID>``, from lines of position, content, status and priority."""
     lines: list[list[Any]] = decoded(row, "lines")
     return [dict(zip(("content", "status", "priority"), line[1:], strict=True)) for line in sorted(lines)]
 
 
 def share_document(row: Row) -> Document:
-    """``session_share/<sessionID>``."""
+    """Return ``session_share/<sessionID>``."""
     return known({name: text(row, name) for name in ("id", "secret", "url")})
 
 
 def text(row: Row, name: str) -> str | None:
-    """A text column."""
+    """Return a text column."""
     value = row[name]
     if value is None:
         return None
@@ -173,12 +173,12 @@ def text(row: Row, name: str) -> str | None:
 
 
 def identifier(row: Row, name: str) -> str:
-    """A column of the key."""
+    """Return a column of the key."""
     return text(row, name) or _refuse(None, "an identifier", name)
 
 
 def number(row: Row, name: str) -> int | float | None:
-    """A number column; a whole number as an integer, however SQLite keeps it."""
+    """Return a number column; a whole number as an integer, even if SQLite stores a float."""
     value = row[name]
     if isinstance(value, float):
         return int(value) if value.is_integer() else value
@@ -188,7 +188,7 @@ def number(row: Row, name: str) -> int | float | None:
 
 
 def decoded(row: Row, name: str) -> Any:
-    """A column of JSON; ``None`` also for JSON's ``null``."""
+    """Return a decoded JSON column; ``None`` also for ``null``."""
     value = row[name]
     if value is None:
         return None
@@ -202,7 +202,7 @@ def decoded(row: Row, name: str) -> Any:
 
 
 def content(row: Row) -> Document:
-    """The object in the column ``data``."""
+    """Return the object in the column ``data``."""
     value = row["data"]
     if not isinstance(value, bytes):
         _refuse(value, "JSON", "data")
@@ -212,17 +212,17 @@ def content(row: Row) -> Document:
 
 
 def known(fields: Document) -> Document:
-    """``fields`` without those that are ``None``, as JavaScript leaves out undefined."""
+    """Return ``fields`` without those that are ``None``, as JavaScript omits undefined."""
     return {name: value for name, value in fields.items() if value is not None}
 
 
 def arrange(document: Document, names: tuple[str, ...]) -> Document:
-    """``document`` with the fields of ``names`` first, in that order; the others follow as they were."""
+    """Return ``document`` with the fields ``names`` first, in that order, and then the others."""
     return {name: document[name] for name in names if name in document} | document
 
 
 def native(folder: str | None) -> str | None:
-    """A folder as its machine spells it: OpenCode keeps ``C:/Users`` for ``C:\\Users``."""
+    """Return a folder in the notation of its machine: OpenCode stores ``C:/Users`` for ``C:\\Users``."""
     return folder.replace("/", "\\") if folder and _WINDOWS.match(folder) else folder
 
 

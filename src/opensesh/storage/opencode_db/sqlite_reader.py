@@ -1,4 +1,4 @@
-"""Reading an SQLite database that another program owns, without ever changing it."""
+"""Read-only access to an SQLite database that another program writes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _PRIMARY = 0xFF
 _LOCKED = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 _UNREACHABLE = (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY)
 _FAILURES = (sqlite3.Error, UnicodeDecodeError)
-"""What SQLite raises. Its message may quote damaged bytes, which Python then fails to make text of."""
+"""What SQLite raises. A message may quote damaged bytes, which Python then cannot decode."""
 
 
 class SqliteReader:
@@ -44,7 +44,7 @@ class SqliteReader:
         self._connection: sqlite3.Connection | None = self._open()
 
     def close(self) -> None:
-        """Let go of the file. Closing twice is no error."""
+        """Close the file. Closing twice is not an error."""
         with self._lock:
             if self._connection:
                 self._connection.close()
@@ -52,7 +52,7 @@ class SqliteReader:
 
     @contextmanager
     def snapshot(self) -> Generator[sqlite3.Connection]:
-        """A connection that sees the database as of one moment, for this thread alone, until the block ends.
+        """Return a connection that sees one state of the database, for this thread only, until the block ends.
 
         Keep it short: while it lasts, the owner's WAL cannot start over and grows.
         """
@@ -102,7 +102,7 @@ class SqliteReader:
         except BaseException:
             connection.close()
             raise
-        finalize(self, connection.close)  # for whoever lets go of a store without closing it
+        finalize(self, connection.close)  # for callers that do not close the store
         return connection
 
     def _has_unmerged_changes(self) -> bool:
@@ -130,7 +130,7 @@ class SqliteReader:
 
 
 def file_uri(path: str) -> str:
-    """An absolute path as the ``file:`` URI that SQLite takes, whatever characters are in it."""
+    """Return the ``file:`` URI of an absolute path, with any characters in it quoted for SQLite."""
     if os.name == "nt":
         path = path.replace("\\", "/")
     return "file://" + ("" if path.startswith("/") else "/") + quote(os.fsencode(path), safe="/:")

@@ -1,4 +1,4 @@
-"""OpenCode's own databases (1.2 and later), read in full and never written."""
+"""OpenCode's databases (1.2 and later), which are only read."""
 
 from __future__ import annotations
 
@@ -42,15 +42,15 @@ __all__ = ["OpencodeDB", "databases"]
 class OpencodeDB:
     """An ``opencode.db`` of any version, as a store that is only read. See :class:`~opensesh.storage.protocol.Store`.
 
-    Records are found under the keys that the JSON tree has, with the fields that OpenCode's server answers, in its
-    order. Sessions of OpenCode 2.x appear in the shape of 1.x; one that is in both layouts is taken from the newer.
+    Records have the keys of the JSON tree and the fields that OpenCode's server returns, in its order. Sessions of
+    OpenCode 2.x appear in the format of 1.x; one that is in both layouts is read from the newer.
 
-    OpenCode may be writing all the while. ``read``, ``list`` and ``messages`` each see the database as of one moment.
-    ``scan`` reads a page of rows at a time, each as of one moment, and holds nothing while its caller works on them: a
-    long import neither keeps OpenCode's write-ahead log from being folded in nor sees a record twice. What is written
-    behind the place a scan has come to is not seen by it.
+    OpenCode may be writing at the same time. ``read``, ``list`` and ``messages`` each see one state of the database.
+    ``scan`` reads a page of rows at a time and keeps no transaction open in between: a long import neither blocks
+    the checkpoints of OpenCode's write-ahead log nor returns a record twice. It does not see records that are written
+    behind its position.
 
-    Any number of threads may use one of these; they take turns.
+    Any number of threads may use one object; they take turns.
     """
 
     def __init__(self, path: str | os.PathLike[str], *, busy_seconds: float = 5.0) -> None:
@@ -73,7 +73,7 @@ class OpencodeDB:
         self.close()
 
     def close(self) -> None:
-        """Let go of the database. Closing twice is no error."""
+        """Close the database. Closing twice is not an error."""
         self._file.close()
 
     writable = False
@@ -95,11 +95,11 @@ class OpencodeDB:
         return OpencodeDBFeed(self.place)
 
     def locate(self, key: Key) -> str:
-        """The table and row of a record."""
+        """Return the table and row of a record."""
         return f"{self.place}#{key[0]}/{key[-1]}"
 
     def read(self, key: Key) -> Any:
-        """The record, or :class:`NotFoundError`."""
+        """Return the record, or raise :class:`NotFoundError`."""
         check_key(key)
         if len(key) == DEPTH.get(key[0]):
             with self._reading() as (connection, known):
@@ -116,23 +116,23 @@ class OpencodeDB:
         raise NotFoundError(f"nothing is stored at {self.locate(key)}", key=list(key))
 
     def write(self, key: Key, value: Any) -> NoReturn:
-        """Always :class:`ReadOnlyStoreError`."""
+        """Raise :class:`ReadOnlyStoreError`."""
         self._refuse()
 
     def update(self, key: Key, edit: Callable[[Any], None]) -> NoReturn:
-        """Always :class:`ReadOnlyStoreError`."""
+        """Raise :class:`ReadOnlyStoreError`."""
         self._refuse()
 
     def remove(self, key: Key) -> NoReturn:
-        """Always :class:`ReadOnlyStoreError`."""
+        """Raise :class:`ReadOnlyStoreError`."""
         self._refuse()
 
     def batch(self) -> NoReturn:
-        """Always :class:`ReadOnlyStoreError`."""
+        """Raise :class:`ReadOnlyStoreError`."""
         self._refuse()
 
     def list(self, prefix: Key = ()) -> Sequence[Key]:
-        """The keys below ``prefix``, sorted."""
+        """Return the keys below ``prefix``, sorted."""
         with self._reading() as (connection, known):
             return sorted(
                 key
@@ -143,7 +143,7 @@ class OpencodeDB:
             )
 
     def scan(self, prefix: Key, *, report: Report = log_damage) -> Iterator[tuple[Key, Any]]:
-        """Every readable record below ``prefix``, in key order."""
+        """Iterate over every readable record below ``prefix``, in key order."""
         with self._reading() as (_, known):
             each = [
                 [self._scan(source, start, report) for source in known.get(start[0], [])] for start in _starts(prefix)
@@ -151,7 +151,7 @@ class OpencodeDB:
         return chain.from_iterable(merge(*both, key=lambda record: record[0]) for both in each)
 
     def messages(self, session_id: str, *, last: int = 0, report: Report = log_damage) -> Sequence[StoredMessage]:
-        """A session's messages with their parts, oldest first; with ``last``, only that many of the newest."""
+        """Return a session's messages with their parts, oldest first; with ``last``, only the newest."""
         prefix = check_key(("message", session_id))
         found: Messages = []
         damage: Damages = []
@@ -163,8 +163,8 @@ class OpencodeDB:
                         found += self._with_parts(connection, known.get("part", []), infos, damage.append)
                     else:
                         found += self._unfolded(source, newest, last, damage.append)
-        for each in damage:
-            report(each)
+        for entry in damage:
+            report(entry)
         return found
 
     def query_sessions(self, query: SessionQuery, *, report: Report = log_damage) -> list[tuple[Key, Document]]:
@@ -187,8 +187,8 @@ class OpencodeDB:
                         ]
                         sessions += matches
                         count += len(matches)
-        for each in damage:
-            report(each)
+        for entry in damage:
+            report(entry)
         sessions.sort(key=newest_first)
         return sessions[: query.limit or None]
 
@@ -200,7 +200,7 @@ class OpencodeDB:
             )
 
     def _infos(self, source: Source, newest: Iterator[Row], last: int, report: Report) -> Documents:
-        """The ``last`` messages of 1.x. Rows of one moment are all looked at: their names may not tell their order."""
+        """Return the ``last`` messages of 1.x. All rows of the same time are read: their ids may not be in order."""
         found: Documents = []
         oldest = None
         for row in newest:
@@ -229,7 +229,7 @@ class OpencodeDB:
             yield StoredMessage(info, order.parts_in_order(parts[info["id"]], order.created(info)))
 
     def _unfolded(self, source: Source, newest: Iterator[Row], last: int, report: Report) -> Messages:
-        """The ``last`` messages of 2.x, which keeps their order by number and their parts with them."""
+        """Return the ``last`` messages of 2.x, which numbers messages and stores parts with them."""
         found: Messages = []
         for row in newest:
             if last and len(found) >= last:
@@ -256,7 +256,7 @@ class OpencodeDB:
             after = source.mark(rows[-1])
 
     def _records(self, source: Source, row: Row, report: Report) -> Iterator[tuple[Key, Any]]:
-        """What can be read of a row."""
+        """Iterate over the readable records of a row."""
         try:
             for key, value in source.records(row):
                 yield check_key(key), value
@@ -286,7 +286,7 @@ class OpencodeDB:
 
     @contextmanager
     def _reading(self) -> Generator[tuple[Connection, Sources]]:
-        """A look at the database as of one moment, and where its records are; OpenCode may have changed that, too."""
+        """Open a snapshot of the database with its tables, which a newer OpenCode may have changed meanwhile."""
         with self._file.snapshot() as connection:
             (schema,) = connection.execute("PRAGMA schema_version").fetchone()
             if schema != self._schema:
@@ -296,14 +296,14 @@ class OpencodeDB:
 
     def _refuse(self) -> NoReturn:
         raise ReadOnlyStoreError(
-            f"{self.place} belongs to OpenCode and is never written here. 'opensesh import' copies its sessions "
+            f"{self.place} belongs to OpenCode and is only read. 'opensesh import' copies its sessions "
             "into a store that can be written.",
             path=self.place,
         )
 
 
 def _starts(prefix: Key) -> Iterator[Key]:
-    """The prefixes to look under, each of a kind and shorter than the keys of that kind."""
+    """Iterate over the prefixes to search, each of one kind and shorter than the keys of that kind."""
     if not prefix:
         yield from ((kind,) for kind in sorted(DEPTH))
     elif len(check_key(prefix)) < DEPTH.get(prefix[0], 0):

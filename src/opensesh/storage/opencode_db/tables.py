@@ -1,4 +1,4 @@
-"""Which tables an OpenCode database has, and how to ask them for records."""
+"""The tables of an OpenCode database, and how to select records from them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ DEPTH = {"project": 2, "session": 3, "message": 3, "part": 3, "session_diff": 2,
 """How many components the key of each kind of record has."""
 
 PAGE = 256
-"""How many rows a scan holds at a time."""
+"""The number of rows that a scan reads at a time."""
 
 _NEEDED = {
     "project": ("id",),
@@ -35,19 +35,19 @@ _NEEDED = {
     "session_v2": ("id", "project_id", "time_created", "time_updated"),
     "session_message": ("id", "session_id", "type", "seq", "time_created", "time_updated", "data"),
 }
-"""The tables that are read, and what each must have to be read at all. No other table is ever touched."""
+"""The tables that are read, and the columns that each must have. No other table is used."""
 
 _LINES = """(SELECT json_group_array(json_array(u.position, CAST(u.content AS TEXT), CAST(u.status AS TEXT),
     CAST(u.priority AS TEXT))) FROM todo u WHERE u.session_id = t.session_id)"""
 _FIRST_LINE = "t.position = (SELECT min(u.position) FROM todo u WHERE u.session_id = t.session_id)"
 _PROJECT = "LEFT JOIN project j ON j.id = s.project_id"
-# In 2.x, an answer says which agent and model the prompt before it was for; the prompt itself does not.
+# In 2.x, an answer has the agent and model of the prompt before it; the prompt itself has not.
 _REPLY = """(SELECT CASE WHEN json_valid(n.data) THEN json_extract(n.data, '$.agent', '$.model') END
     FROM session_message n WHERE n.session_id = t.session_id AND n.type = 'assistant' AND n.seq > t.seq
     ORDER BY n.seq LIMIT 1)"""
 _PARENT = """(SELECT p.id FROM session_message p WHERE p.session_id = t.session_id AND p.type = 'user'
     AND p.seq < t.seq ORDER BY p.seq DESC LIMIT 1)"""
-# A session's own time of update may stay at its last prompt.
+# The update time of a session's row may still be that of its last prompt.
 _UPDATED = """max(t.time_updated, ifnull((SELECT m.time_updated FROM session_message m WHERE m.session_id = t.id
     ORDER BY m.seq DESC LIMIT 1), 0))"""
 
@@ -58,38 +58,38 @@ class Source(NamedTuple):
     kind: str
     table: str
     key: tuple[str, ...]
-    """The columns that make up the key, after its kind."""
+    """The columns of the key, after its kind."""
     columns: dict[str, str]
-    """What is selected, by name."""
+    """The selected expressions, by name."""
     make: Callable[[Row], Any]
-    """The record in a row; for a row that is not a :attr:`whole` one, its records by key."""
+    """Makes the record of a row or, if rows are not :attr:`whole`, its records with their keys."""
     where: str = "1"
     joins: str = ""
     newest: str = "t.time_created DESC"
-    """What ``messages`` orders by, to have the newest first."""
+    """The order for ``messages``, newest first."""
     address: Callable[[Key], tuple[str, ...]] = lambda key: key[1:]
-    """The values of the key columns for a key, or for the beginning of one."""
+    """Returns the values of the key columns for a key or a prefix of one."""
     whole: bool = True
-    """Whether a row is one record, so that its key can be told without decoding it."""
+    """Whether a row is one record, whose key is known without decoding it."""
 
     def records(self, row: Row) -> Records:
-        """What a row holds, in key order."""
+        """Return the records of a row, in key order."""
         made = self.make(row)
         if not self.whole:
             return made
         return [((self.kind, *(rows.identifier(row, name) for name in self.key)), made)]
 
     def find(self, connection: Connection, key: Key) -> list[Row]:
-        """The row that a record comes from, if it is there."""
+        """Return the row of a record, if there is one."""
         return list(self.below(connection, key))
 
     def below(self, connection: Connection, prefix: Key, order: str = "") -> Generator[Row]:
-        """The rows below ``prefix``, read as they are asked for. Close it when you have enough."""
+        """Iterate over the rows below ``prefix``. The caller closes the iterator."""
         values = self.address(prefix)
         return self.select(connection, self._under(values), values, order)
 
     def select(self, connection: Connection, condition: str, values: Sequence[Any], order: str = "") -> Generator[Row]:
-        """Rows by a condition of the caller's, read as they are asked for."""
+        """Iterate over the rows that fulfil a condition."""
         words = ("SELECT", ", ".join(self.columns.values()), "FROM", self.table, "t", self.joins, "WHERE", condition)
         sql = " ".join((*words, "ORDER BY", order) if order else words)
         cursor = connection.execute(sql, values)
@@ -98,21 +98,21 @@ class Source(NamedTuple):
             for each in cursor:
                 yield dict(zip(names, each, strict=True))
         finally:
-            cursor.close()  # an open one would go on holding its view of the database
+            cursor.close()  # an open cursor would keep its snapshot of the database
 
     def page(self, connection: Connection, prefix: Key, after: tuple[bytes, ...]) -> list[Row]:
-        """The next rows below ``prefix`` in key order, after the one whose :meth:`mark` was ``after``."""
+        """Return the next rows below ``prefix`` in key order, after the one whose :meth:`mark` is ``after``."""
         values, keys = self.address(prefix), self._keys
         condition = self._under(values)
         if after:
             condition += f" AND ({keys}) > ({', '.join(['CAST(? AS TEXT)'] * len(after))})"
-        # Chosen by key alone: a sort that carries the data along would hold that of a whole session.
+        # The rows are chosen by key alone: sorting with the data would need the memory of a whole session.
         chosen = ("SELECT t.rowid FROM", self.table, "t WHERE", condition, "ORDER BY", keys, "LIMIT", str(PAGE))
         within = f"t.rowid IN ({' '.join(chosen)})"
         return list(self.select(connection, within, (*values, *after), keys))
 
     def keys(self, connection: Connection, prefix: Key) -> Iterator[Key]:
-        """The keys below ``prefix``, in order, of a source whose rows are whole records."""
+        """Iterate over the keys below ``prefix``, in order, of a source whose rows are whole records."""
         values = self.address(prefix)
         words = ("SELECT", self._keys, "FROM", self.table, "t WHERE", self._under(values), "ORDER BY", self._keys)
         for found in connection.execute(" ".join(words), values):
@@ -148,11 +148,11 @@ class Source(NamedTuple):
         return " AND ".join(conditions), values
 
     def mark(self, row: Row) -> tuple[bytes, ...]:
-        """Where :meth:`page` goes on after this row."""
+        """Return the position after which :meth:`page` continues."""
         return tuple(row[name] for name in self.key)
 
     def place(self, row: Row) -> str:
-        """The table and the identifier of a row."""
+        """Return the table and the id of a row."""
         return f"{self.table}/{row[self.key[-1]].decode(errors='replace')}"
 
     @property
@@ -161,12 +161,12 @@ class Source(NamedTuple):
 
     def _under(self, values: Sequence[str]) -> str:
         equal = [f"t.{name} = ?" for name, _ in zip(self.key, values, strict=False)]
-        # What is not text is no identifier, and has no place in the order of those that are.
+        # Values that are not text are not identifiers, and sort differently.
         return " AND ".join([*equal, *(f"typeof(t.{name}) = 'text'" for name in self.key), self.where])
 
 
 def read_layout(connection: Connection, path: str) -> Layout:
-    """The tables this package reads, with their columns, or a :class:`StoreError` if they are not OpenCode's."""
+    """Return the tables that are read, with their columns; raise :class:`StoreError` if they are not OpenCode's."""
     names = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
     layout: Layout = {}
     for table in _NEEDED.keys() & {name.decode(errors="replace") for (name,) in names}:
@@ -174,7 +174,7 @@ def read_layout(connection: Connection, path: str) -> Layout:
         missing = [name for name in _NEEDED[table] if name not in columns]
         if not missing:
             layout[table] = columns
-        elif table != "session_message":  # 1.x has had one of these too, and does not use it
+        elif table != "session_message":  # some versions of 1.x have such a table too, and do not use it
             raise _unknown(path, f"its table {table} has no {', '.join(missing)}. Is it from a newer OpenCode?")
     if "session_v2" in layout and "session_message" not in layout:
         raise _unknown(path, "its sessions are of OpenCode 2, but their messages are not where they should be")
@@ -184,7 +184,7 @@ def read_layout(connection: Connection, path: str) -> Layout:
 
 
 def sources(layout: Layout) -> dict[str, list[Source]]:
-    """Where each kind of record comes from. A session that 2.x has is taken from there, with all that is in it."""
+    """Return the sources of each kind of record. A session that 2.x has is read from its tables only."""
     v2 = _v2_sessions(layout)
     found: dict[str, list[Source]] = {}
     for source in [*_v1_sources(layout, v2), *_other_sources(layout), *_v2_sources(layout, v2)]:
@@ -193,7 +193,7 @@ def sources(layout: Layout) -> dict[str, list[Source]]:
 
 
 def _v2_sessions(layout: Layout) -> str:
-    """The table of the sessions whose messages are in ``session_message``, if there is one."""
+    """Return the table of the sessions whose messages are in ``session_message``, if there is one."""
     if "session_v2" in layout:
         return "session_v2"
     preview = "message" not in layout or "fork_session_id" in layout["session"]
@@ -273,7 +273,7 @@ def _v2_columns(layout: Layout, v2: str) -> dict[str, str]:
 
 
 def _columns(present: set[str], names: tuple[str, ...], table: str = "t") -> dict[str, str]:
-    """What to select for each of ``names``: nothing, where the table does not have it."""
+    """Return the expression for each of ``names``: ``NULL`` if the table does not have it."""
     return {name: f"{table}.{name}" if name in present else "NULL" for name in names}
 
 

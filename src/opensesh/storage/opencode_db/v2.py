@@ -42,7 +42,7 @@ _RULE = ("permission", "pattern", "action")
 
 
 class V2Row(NamedTuple):
-    """A row of ``session_message``, decoded, with what its neighbours know of it."""
+    """A decoded row of ``session_message``, with facts from neighbouring rows."""
 
     id: str
     session_id: str
@@ -52,7 +52,7 @@ class V2Row(NamedTuple):
     updated: int | None
     data: Document
     parent_id: str | None
-    """The prompt before it."""
+    """The id of the prompt before it."""
     agent: str | None
     model: Document | None
     """Of the answer that follows, else of the session: ``{id, providerID, variant?}``."""
@@ -61,12 +61,12 @@ class V2Row(NamedTuple):
 
     @property
     def during(self) -> During:
-        """When it was begun, and completed if it was."""
+        """The times of creation and, if there is one, of completion."""
         return During(self.created, moment(as_object(self.data.get("time")), "completed"))
 
 
 def session_v2_document(row: Row) -> Document:
-    """``session/<projectID>/<id>``: the fields of 1.x, then those that only 2.x has, by their names there."""
+    """Return ``session/<projectID>/<id>``: the fields of 1.x, then those of 2.x under their own names."""
     if row["title"] is None:
         row = {**row, "title": _default_title(row).encode()}
     session = session_document(row)
@@ -113,7 +113,7 @@ def read_row(row: Row) -> V2Row:
 
 
 def messages_of(row: V2Row) -> list[StoredMessage]:
-    """The message that a row becomes, with its parts; for a compaction, two."""
+    """Return the message in a row, with its parts; for a compaction, two messages."""
     match row.type:
         case "user":
             return [_user(row)]
@@ -132,7 +132,7 @@ def messages_of(row: V2Row) -> list[StoredMessage]:
 
 
 def row_id(message_id: str) -> str:
-    """The row that a message of ours comes from."""
+    """Return the id of the row that a message comes from."""
     return message_id.removesuffix(SUMMARY)
 
 
@@ -187,7 +187,7 @@ def _compaction(row: V2Row) -> StoredMessage:
 
 
 def _summary(row: V2Row) -> StoredMessage:
-    """The answer to a compaction; 1.x cuts the history where one is finished and has no error."""
+    """Return the answer to a compaction; 1.x cuts the history at one that is finished without an error."""
     identifier = row.id + SUMMARY
     parts = Parts(row.session_id, identifier)
     taken = {name: row.data.get(name) for name in ("model", "cost", "tokens", "error")}
@@ -249,7 +249,7 @@ def _origin(row: V2Row, rest: Document) -> Document:
 
 
 def _model_fields(model: Document) -> Document:
-    """How 1.x names a model; 2.x writes ``default`` where 1.x writes no variant."""
+    """Return a model as 1.x names it; ``default`` of 2.x is a missing variant in 1.x."""
     variant = model.get("variant")
     return {
         "providerID": str(model.get("providerID", "")),
@@ -259,7 +259,7 @@ def _model_fields(model: Document) -> Document:
 
 
 def _usage(rest: Document) -> Document:
-    """``cost`` and ``tokens``, taken out of ``rest``; nothing if it has neither."""
+    """Remove ``cost`` and ``tokens`` from ``rest`` and return them; nothing if it has neither."""
     cost = rest.pop("cost") if isinstance(rest.get("cost"), (int, float)) else None
     tokens = take_object(rest, "tokens")
     if cost is None and tokens is None:
@@ -299,7 +299,7 @@ def _failure(held: Any, provider: str) -> Document | None:
 
 
 def _default_title(row: Row) -> str:
-    """What 1.x calls a session that nobody has named."""
+    """Return the default title of 1.x for a session without one."""
     from datetime import UTC, datetime
 
     try:

@@ -1,4 +1,4 @@
-"""What OpenCode 2.x keeps inside a message, as parts of the 1.x shape.
+"""The content of a message of OpenCode 2.x, as parts in the format of 1.x.
 
 Nothing is dropped: what a part of 1.x has no field for stands under ``v2``, by its own name, and what has no
 counterpart at all becomes a part of its own type with the original under ``data``.
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class During(NamedTuple):
-    """When a message was made, for those of its parts that do not say."""
+    """The time of a message, for its parts without a time of their own."""
 
     start: int
     end: int | None
@@ -39,25 +39,26 @@ class Parts:
 
     @property
     def next_id(self) -> str:
-        """The identifier of the part to be added next."""
+        """The id of the next part."""
         return made_part(self.message_id, len(self.documents))
 
     def add(self, kind: str, fields: Document, rest: Document | None = None) -> None:
-        """Add a part; ``rest`` is what has no field."""
+        """Add a part; ``rest`` are values without a field in 1.x."""
         self.documents.append({**self.head(self.next_id, kind), **known(fields), **({"v2": rest} if rest else {})})
 
     def keep(self, kind: object, data: Any) -> None:
-        """Add what has no counterpart, whole, under its own type; never under a type that promises fields."""
+        """Add an item without a counterpart in 1.x, as it is and under its own type."""
+        # Never under a type of 1.x, whose fields readers would expect.
         name = kind if isinstance(kind, str) and kind else "unknown"
         self.add(f"v2-{name}" if name in PART_TYPES else name, {"data": data})
 
     def head(self, part_id: str, kind: str) -> Document:
-        """What every part begins with."""
+        """The fields that every part begins with."""
         return {"id": part_id, "sessionID": self.session_id, "messageID": self.message_id, "type": kind}
 
 
 def add_content(parts: Parts, items: list[Any], during: During) -> None:
-    """The content of an assistant message made during ``during``: text, reasoning, tool calls."""
+    """Add the content of an assistant message: text, reasoning, tool calls. ``during`` are the times of the message."""
     for each in items:
         item = as_object(each) or {}
         match item:
@@ -73,7 +74,7 @@ def add_content(parts: Parts, items: list[Any], during: During) -> None:
 
 
 def add_attachments(parts: Parts, data: Document) -> None:
-    """What a prompt came with: files, mentioned agents, skills. Takes out of ``data`` what it adds."""
+    """Add the files, mentioned agents and skills of a prompt, and remove them from ``data``."""
     for each in take_list(data, "files"):
         file = as_object(each)
         if file is None or not isinstance(file.get("mime"), str):
@@ -92,7 +93,7 @@ def add_attachments(parts: Parts, data: Document) -> None:
 
 
 def add_shell(parts: Parts, data: Document, during: During) -> None:
-    """A command the user ran: in 1.x, a call of the ``bash`` tool. Takes out of ``data`` what it adds."""
+    """Add a command that the user ran, in 1.x a call of the ``bash`` tool, and remove it from ``data``."""
     data |= take_object(data, "shell") or {}
     call = data.pop("shellID", None) or data.pop("callID", None)
     command, status, code = data.pop("command", None), data.pop("status", None), data.pop("exit", None)
@@ -111,7 +112,7 @@ def add_shell(parts: Parts, data: Document, during: During) -> None:
 
 
 def take_object(data: Document, *names: str) -> Document | None:
-    """The first of ``names`` that is an object, taken out of ``data``."""
+    """Remove the first of ``names`` that is an object from ``data`` and return it."""
     for name in names:
         if as_object(data.get(name)) is not None:
             return data.pop(name)
@@ -119,12 +120,12 @@ def take_object(data: Document, *names: str) -> Document | None:
 
 
 def take_list(data: Document, name: str) -> list[Any]:
-    """An array, taken out of ``data``; empty if it holds none by that name."""
+    """Remove an array from ``data`` and return it; an empty one if there is none."""
     return data.pop(name) if as_list(data.get(name)) is not None else []
 
 
 def moment(time: Document | None, *names: str) -> int | None:
-    """The first of ``names`` that is a number, in whole milliseconds."""
+    """Return the first of ``names`` that is a number, in whole milliseconds."""
     for name in names:
         value = (time or {}).get(name)
         if isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < 1e15:
@@ -161,7 +162,7 @@ def _add_tool(parts: Parts, item: Document, during: During) -> None:
 
 
 def _tool_state(parts: Parts, held: Document, time: Document, during: During) -> Document | None:
-    """The state as 1.x spells it, or ``None`` for one that it does not know."""
+    """Return the state in the format of 1.x, or ``None`` for one that 1.x does not have."""
     rest = _without(held, "status", "input")
     given = held.get("input")
     state: Document = {"status": held["status"], "input": as_object(given) or {}}
@@ -222,7 +223,7 @@ def _output(items: list[Any]) -> tuple[list[str], list[Document]]:
 
 
 def _has_fields(item: Any) -> bool:
-    """Whether 1.x has a field for all that an item of a result says."""
+    """Return whether 1.x has a field for everything in an item of a result."""
     match item:
         case {"type": "text", "text": str(), **more}:
             return not more
@@ -262,7 +263,7 @@ def _file_source(uri: object, mention: Document | None) -> Document:
 
 
 def _mention(rest: Document) -> Document | None:
-    """Where the prompt names it; 2.x says ``mention``, its previews said ``source``."""
+    """Return where the prompt mentions a file: ``mention`` in 2.x, ``source`` in its previews."""
     for name in ("mention", "source"):
         match rest.get(name):
             case {"start": int(start), "end": int(end), "text": str(value)}:
@@ -274,7 +275,7 @@ def _mention(rest: Document) -> Document | None:
 
 
 def _provider_state(rest: Document) -> Document | None:
-    """What a provider wants back with the next request: ``metadata`` in 1.x, of several names in 2.x."""
+    """Return what must be sent back to a provider: ``metadata`` in 1.x, several names in 2.x."""
     return take_object(rest, "state", "providerState", "native", "providerMetadata")
 
 
