@@ -19,37 +19,37 @@ Nothing is imported before it is used. ``opensesh.history`` reads sessions witho
 
 from __future__ import annotations
 
-TYPE_CHECKING = False
+import sys
+
+TYPE_CHECKING = False  # importing typing would take longer than the rest of this module
 if TYPE_CHECKING:
     from typing import Any
 
-__version__ = "0.1.0"
+    from .public import *
 
-_NAMES = {
-    "open": ("engine.engine", "open_engine"),
-    "Engine": ("engine.engine", "Engine"),
-    "Outcome": ("engine.loop", "Outcome"),
-    "Prompt": ("engine.prompt", "Prompt"),
-    "Settings": ("engine.components", "Settings"),
-    "tool": ("tools.custom", "tool"),
-    "OpenseshError": ("errors", "OpenseshError"),
-    "plugins": ("plugins", ""),
-    "errors": ("errors", ""),
-    "events": ("events", ""),
-}
-"""The public names, the modules they live in, and what they are called there; a module itself has no name."""
+__version__ = "0.1.0"
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _NAMES:
+    """Import a submodule, or the public names, when they are first used."""
+    if name.startswith("_"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    place, own = _NAMES[name]
-    # Not by importlib, which takes longer to load than most of these.
-    module = __import__(f"{__name__}.{place}", fromlist=["__doc__"])
-    found = getattr(module, own) if own else module
-    globals()[name] = found
-    return found
+    try:
+        __import__(f"{__name__}.{name}")
+    except ModuleNotFoundError as error:
+        if error.name != f"{__name__}.{name}":
+            raise
+    else:
+        return sys.modules[f"{__name__}.{name}"]  # globals() has it only when its import is complete
+    from . import public
+
+    if name not in public.__all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    globals().update({exported: getattr(public, exported) for exported in public.__all__})
+    return globals()[name]
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_NAMES})
+    from . import public
+
+    return sorted({*globals(), *public.__all__})

@@ -1,3 +1,7 @@
+"""The public names of ``opensesh``, which :mod:`opensesh` imports from here when one of them is first used."""
+
+from __future__ import annotations
+
 from . import errors, events, plugins
 from .engine.components import Settings
 from .engine.engine import Engine
@@ -13,12 +17,9 @@ __all__ = [
     "Outcome",
     "Prompt",
     "Settings",
-    "__version__",
     "errors",
     "events",
     "open",
     "plugins",
     "tool",
 ]
-
-__version__: str
