@@ -111,7 +111,7 @@ async def test_prompts_of_a_server_are_commands_and_its_resources_can_be_attache
         prompt = it.messages()[2]
         texts = [part["text"] for part in prompt.parts if part["type"] == "text"]
         assert texts[1:3] == ["Reading the MCP resource note (note://today)", "buy milk"]
-        assert texts[4].startswith("Reading the MCP resource note://never failed: the MCP server box could not")
+        assert texts[4].startswith("Reading the MCP resource note://never failed: the MCP server box failed")
         assert texts[6] == (
             "Reading the MCP resource note://today failed: the configuration has no MCP server 'nobody'"
         )

@@ -120,13 +120,14 @@ class _StderrTail:
         """Return a file for the server to write to; what was kept before is dropped."""
         self._kept = b""
         reader, writer = os.pipe()
-        threading.Thread(target=self._read, args=(reader,), daemon=True, name="mcp-stderr").start()
-        return os.fdopen(writer, "w")
 
-    def _read(self, reader: int) -> None:
-        with os.fdopen(reader, "rb", buffering=0) as pipe:
-            while chunk := pipe.read(1 << 14):
-                self._kept = (self._kept + chunk)[-_MAX_STDERR_BYTES:]
+        def read() -> None:
+            with os.fdopen(reader, "rb", buffering=0) as pipe:
+                while chunk := pipe.read(1 << 14):
+                    self._kept = (self._kept + chunk)[-_MAX_STDERR_BYTES:]
+
+        threading.Thread(target=read, daemon=True, name="mcp-stderr").start()
+        return os.fdopen(writer, "w")
 
     def text(self) -> str:
         """Return the kept text."""

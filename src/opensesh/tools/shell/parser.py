@@ -203,7 +203,7 @@ class _CommandParser(WordReader):
             self.state.closed = True
             return
         start = self.at
-        if self._at_redirection():
+        if self._redirection_operator():
             self._simple_command(start, None)
             return
         word = self._checked_word()
@@ -368,10 +368,10 @@ class _CommandParser(WordReader):
                     self._evaluated(word)
             end = self.at
             self._blanks()
-            if self._at_redirection():
+            if operator := self._redirection_operator():
                 if words and self.at == end and _DESCRIPTOR.fullmatch(words[-1].text):
                     words.pop()  # {fd}> file
-                redirects.append(self._redirection())
+                redirects.append(self._redirection(operator))
                 word = None
                 continue
             if self.peek() == "(":
@@ -423,16 +423,13 @@ class _CommandParser(WordReader):
 
     # Redirections and heredocs.
 
-    def _at_redirection(self) -> bool:
+    def _redirection_operator(self) -> re.Match[str] | None:
         two = self.peek(2)
         if two in ("<(", ">(") or (two == "&>" and self.posix):
-            return False
-        return _REDIRECTION.match(self.source, self.at) is not None
+            return None
+        return _REDIRECTION.match(self.source, self.at)
 
-    def _redirection(self) -> Redirection:
-        match = _REDIRECTION.match(self.source, self.at)
-        if match is None:
-            raise Unparsable("a redirection")
+    def _redirection(self, match: re.Match[str]) -> Redirection:
         operator = match[0].lstrip("0123456789")
         self.at = match.end()
         if ">" in operator and self.peek() == "!":
