@@ -747,7 +747,7 @@ def test_a_session_that_cannot_be_read_is_read_the_next_time(tmp_path: Path, mon
     with monkeypatch.context() as patched:
 
         def locked(feed: OpencodeDBFeed, name: str) -> None:
-            raise StoreError(f"{feed.place}: locked")
+            raise StoreError(f"{feed.store_id}: locked")
 
         patched.setattr(OpencodeDBFeed, "session", locked)
         assert found(index, "gravel") == []

@@ -112,7 +112,7 @@ def test_several_stores_offer_the_feeds_of_each(tmp_path: Path) -> None:
     tree = JsonTree(tmp_path / "storage")
     memory = Memory()
     store = MergedStore(str(tmp_path), [tree, memory])
-    assert [feed.place for feed in feeds_of(store)] == [str(tree.root), memory.id]
+    assert [feed.store_id for feed in feeds_of(store)] == [str(tree.root), memory.id]
     assert isinstance(tree, ChangeFeedProvider)
     assert not isinstance(Plain(tree), ChangeFeedProvider)
 

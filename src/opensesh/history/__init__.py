@@ -1,4 +1,4 @@
-"""Reading back: every session there is, found, read, searched, counted.
+"""The history: list, read, search and count all sessions.
 
 ::
 
@@ -7,7 +7,7 @@
     for session in history.open().sessions(project="eastore"):
         print(session.title, session.cost)
 
-Nothing here writes to a store, and importing it imports next to nothing.
+Nothing here writes to a store.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 __all__ = ["open"]
 
 
-def open(place: str | None = None) -> Library:  # noqa: A001 - the name is part of the front door
-    """The history at ``place``: a storage folder, an OpenCode data folder (the default), or a database.
+def open(place: str | None = None) -> Library:  # noqa: A001 - history.open() is the public name
+    """Open the history at ``place``: a storage folder, an OpenCode data folder (the default), a database, or a URL.
 
-    Of a data folder, every generation of storage that is found there, as one. A place that was named and is not there
-    is :class:`~opensesh.errors.NotFoundError`.
+    All stores of a data folder are opened as one. Raises :class:`~opensesh.errors.NotFoundError` if the place does not
+    exist.
     """
     import os
 

@@ -1,4 +1,4 @@
-"""Which sessions a word means: one session by its name, or those of a project by what people call it."""
+"""Finding sessions and projects by name: exactly, by part of the name, or by resemblance."""
 
 from __future__ import annotations
 
@@ -15,86 +15,91 @@ if TYPE_CHECKING:
     from ..records import Project, Session
 
 T = TypeVar("T")
-_ALIKE = 70
-_CLOSE = 8
-_LONG_ENOUGH = 5
-_LONG = 7
-_URL = r"(?m)^\s*url\s*=\s*(\S+)"
+_MIN_SIMILARITY = 70
+_SIMILARITY_RANGE = 8
+"""Matches whose similarity is that much lower than the best one are returned too."""
+_MIN_FUZZY_LENGTH = 5
+_MIN_SUBSTITUTION_LENGTH = 7
+_REMOTE_URL = r"(?m)^\s*url\s*=\s*(\S+)"
 
 
 class ProjectFilter(NamedTuple):
-    """The sessions of a project, however they are filed."""
+    """The sessions of a project, whichever project id they are stored under."""
 
     projects: frozenset[str]
-    """Identifiers of projects."""
+    """Project ids."""
     folders: frozenset[str]
-    """What was worked in: sessions of other projects that did so too belong here, as those from before its first
+    """Its folders. Sessions of other projects in these folders belong to it too, such as those of before its first
     commit."""
-    called: str = ""
-    """What it was asked for as, in lower case."""
+    name: str = ""
+    """The name that was searched for, in lower case."""
     by_title: bool = False
-    """Whether no project is called so, and sessions are meant whose title is."""
+    """Whether no project has that name, and sessions match by their titles."""
 
     def matches(self, project: str, directory: str, title: str) -> bool:
-        """Whether a session of that project, in that directory, with that title, is one of them."""
+        """Whether a session with this project id, directory and title belongs to the project."""
         if project in self.projects or directory in self.folders:
             return True
         if self.by_title:
-            return self.called in title.casefold()
+            return self.name in title.casefold()
         return any(directory.startswith((folder + "/", folder + "\\")) for folder in self.folders)
 
     def loosely_matches(self, session: Session) -> bool:
-        """Whether a session that does not belong may do so all the same: it worked in a folder of that name, which may
-        have been moved or be another clone, or its title speaks of it."""
+        """Whether a session that does not match may belong to the project: its folder has the same name, and may have
+        been moved or be another clone, or its title contains the name."""
         names = {base_name(folder) for folder in self.folders}
-        return base_name(session.directory) in names or bool(self.called and self.called in session.title.casefold())
+        return base_name(session.directory) in names or bool(self.name and self.name in session.title.casefold())
 
 
 class ProjectGroup(NamedTuple):
-    """A project, or a folder that has none."""
+    """A project, or a folder outside of any project."""
 
     project: Project
     title: str
-    """What people call it."""
+    """The name to show."""
     folder: str
 
     @property
     def labels(self) -> list[str]:
-        """Everything it may be called."""
+        """All names that it can be found by."""
         own = [self.folder, base_name(self.folder)] if is_global(self.project) and self.folder != "/" else []
         return [*labels(self.project), *own]
 
 
 def resolve_project(name: str, projects: Sequence[Project], folders: Iterable[str]) -> ProjectFilter | None:
-    """The sessions of what people call ``name``: by identifier, name, folder, worktree or remote; exactly if something
-    is called so, else by part of the name, else by resemblance. ``folders`` are those that sessions worked in.
+    """Return a filter for the project with this id, name, folder, worktree or remote; ``None`` if there is none.
+
+    An exact match wins over a part of the name, and that over resemblance. ``folders`` are those of the sessions.
     """
-    wanted = name.rstrip("/\\").casefold() or name
-    known: list[tuple[list[str], Project | str]] = [(labels(project), project) for project in projects]
-    known += [([folder, base_name(folder)], folder) for folder in {*folders} if folder]
-    found = _best(known, wanted, lambda each: each[0])
-    if not found:
+    folded = name.rstrip("/\\").casefold() or name
+    candidates: list[tuple[list[str], Project | str]] = [(labels(project), project) for project in projects]
+    candidates += [([folder, base_name(folder)], folder) for folder in {*folders} if folder]
+    matches = [candidate for _, candidate in _best_matches(candidates, folded, lambda candidate: candidate[0])]
+    if not matches:
         return None
-    chosen = [each for _, each in found if not isinstance(each, str)]
-    worked_in = {each for _, each in found if isinstance(each, str)}
-    worked_in |= {folder for project in chosen for folder in worktrees(project)}
-    twins = {project.id for project in projects if project.id != GLOBAL and worked_in & {*worktrees(project)}}
-    return ProjectFilter(frozenset(twins | {project.id for project in chosen}), frozenset(worked_in), wanted)
+    matching = [match for match in matches if not isinstance(match, str)]
+    matching_folders = {match for match in matches if isinstance(match, str)}
+    matching_folders |= {folder for project in matching for folder in worktrees(project)}
+    ids = {project.id for project in projects if project.id != GLOBAL and matching_folders & {*worktrees(project)}}
+    return ProjectFilter(frozenset(ids | {project.id for project in matching}), frozenset(matching_folders), folded)
 
 
 def current_project(directory: str) -> ProjectFilter:
-    """The sessions of the project that a directory belongs to."""
+    """Return a filter for the project of a directory."""
     from ..project import other_ids, resolve
 
-    place = resolve(directory)
-    if place.id == GLOBAL:
-        return ProjectFilter(frozenset(), frozenset((place.directory,)))
-    return ProjectFilter(frozenset((place.id, *other_ids(place))), frozenset((place.worktree, place.sandbox)))
+    location = resolve(directory)
+    if location.id == GLOBAL:
+        return ProjectFilter(frozenset(), frozenset((location.directory,)))
+    ids = frozenset((location.id, *other_ids(location)))
+    return ProjectFilter(ids, frozenset((location.worktree, location.sandbox)))
 
 
 def resolve_path_argument(name: str) -> str:
-    """The folder that ``name`` leads to, if it is written as a way from here or from home: ``.``, ``../shop``,
-    ``~/shop``. Empty for all that may be a name, and for a way to nowhere."""
+    """Return the folder that a relative path or one from home leads to: ``.``, ``../shop``, ``~/shop``.
+
+    Returns an empty text for what may be a name, and for a folder that does not exist.
+    """
     if not re.match(r"(\.\.?|~)($|[/\\])", name):
         return ""
     folder = os.path.abspath(os.path.expanduser(name))
@@ -102,73 +107,72 @@ def resolve_path_argument(name: str) -> str:
 
 
 def project_groups(projects: Iterable[Project], folders: Iterable[str]) -> list[ProjectGroup]:
-    """What there is to choose from: every project, and each of the ``folders``, those of sessions of ``global``, in
-    place of that; it stays itself where there are none."""
-    apart = sorted({folder for folder in folders if folder})
-    found: list[ProjectGroup] = []
+    """Return all projects. The project ``global`` is replaced by the ``folders`` of its sessions, if there are any."""
+    global_folders = sorted({folder for folder in folders if folder})
+    groups: list[ProjectGroup] = []
     for project in projects:
-        if is_global(project) and apart:
-            found += [ProjectGroup(project, _last_step(folder) or project.id, folder) for folder in apart]
+        if is_global(project) and global_folders:
+            groups += [ProjectGroup(project, _last_step(folder) or project.id, folder) for folder in global_folders]
         else:
-            found.append(ProjectGroup(project, project_title(project), "/" if is_global(project) else project.worktree))
-    return found
+            folder = "/" if is_global(project) else project.worktree
+            groups.append(ProjectGroup(project, project_title(project), folder))
+    return groups
 
 
 def find_project_groups(known: Iterable[ProjectGroup], name: str) -> list[ProjectGroup]:
-    """Those that ``name`` means, best first."""
-    wanted = (resolve_path_argument(name) or name.rstrip("/\\")).casefold() or name
-    return _best(list(known), wanted, lambda each: each.labels)
+    """Return the groups that ``name`` matches, best first."""
+    folded = (resolve_path_argument(name) or name.rstrip("/\\")).casefold() or name
+    return _best_matches(list(known), folded, lambda group: group.labels)
 
 
 def project_title(project: Project) -> str:
-    """What people call it."""
+    """Return the name of a project to show."""
     folder = "" if is_global(project) else project.worktree
     return project.name or _last_step(folder) or project.id
 
 
 def is_global(project: Project) -> bool:
-    """Whether it is no project but the lack of one: its sessions go by the folder that each worked in."""
+    """Whether this is the project of the sessions outside of any repository."""
     return project.id == GLOBAL
 
 
 def find_session(sessions: Iterable[Session], word: str, place: str) -> Session:
-    """The session that ``word`` names: a full id, the beginning or end of one, a slug, or ``last``.
-
-    Reads all of them, and keeps only those that fit.
-    """
+    """Return the session with this id, slug, or beginning or end of an id, or the ``last`` one."""
     if word == "last":
-        newest = max((each for each in sessions if each.parent_id is None), key=lambda each: each.updated, default=None)
+        roots = (session for session in sessions if session.parent_id is None)
+        newest = max(roots, key=lambda session: session.updated, default=None)
         if newest is None:
             raise NotFoundError(f"there are no sessions in {place}")
         return newest
-    kinds: tuple[list[Session], ...] = ([], [], [])
-    for each in sessions:
-        for fits, named in zip(kinds, (each.id == word, each.slug == word, _is_short(each.id, word)), strict=True):
-            if named:
-                fits.append(each)
-    for fits in kinds:
-        names = {each.id for each in fits}
-        if len(names) > 1:
-            raise AmbiguousError(word, sorted(names))
-        if fits:
-            return max(fits, key=lambda each: each.updated)  # a record may lie there twice
+    by_kind: tuple[list[Session], ...] = ([], [], [])
+    for session in sessions:
+        kinds = (session.id == word, session.slug == word, _is_abbreviation(session.id, word))
+        for matches, is_match in zip(by_kind, kinds, strict=True):
+            if is_match:
+                matches.append(session)
+    for matches in by_kind:
+        ids = {session.id for session in matches}
+        if len(ids) > 1:
+            raise AmbiguousError(word, sorted(ids))
+        if matches:
+            return max(matches, key=lambda session: session.updated)  # a record may be stored twice
     raise NotFoundError(f"no session is called {word!r} in {place}. 'opensesh list' shows them.", name=word)
 
 
 def descendants(session: str, below: Mapping[str, Iterable[str]]) -> list[str]:
-    """The sessions below one, and below those; ``below`` has the children of each."""
-    found: dict[str, None] = {}
+    """Return the sessions below one, at any depth; ``below`` has the children of each."""
+    names: dict[str, None] = {}
     waiting = [session]
     while waiting:
         for child in below.get(waiting.pop(), ()):
-            if child != session and child not in found:  # a damaged tree may run in a circle
-                found[child] = None
+            if child != session and child not in names:  # damaged records may form a cycle
+                names[child] = None
                 waiting.append(child)
-    return list(found)
+    return list(names)
 
 
 def labels(project: Project) -> list[str]:
-    """Everything a project may be called."""
+    """Return all names that a project can be found by."""
     if is_global(project):
         return [project.id, *filter(None, [project.name])]
     folders = [folder for folder in (project.worktree, *project.sandboxes) if folder.strip("/\\")]
@@ -178,15 +182,18 @@ def labels(project: Project) -> list[str]:
 
 
 def worktrees(project: Project) -> list[str]:
-    """The checkouts of a project; none for what is outside of version control, or has no commit yet: the record that
-    all of that shares names whichever folder was opened last."""
+    """Return the checkouts of a project.
+
+    The project ``global`` has none: all folders outside of version control share its record, which names the one that
+    was opened last.
+    """
     if is_global(project):
         return []
     return [folder.rstrip("/\\") for folder in (project.worktree, *project.sandboxes) if folder.strip("/\\")]
 
 
 def base_name(folder: str) -> str:
-    """The last step of a path of any machine, in lower case."""
+    """Return the last component of a path of any operating system, in lower case."""
     return _last_step(folder).casefold()
 
 
@@ -195,62 +202,64 @@ def _last_step(folder: str) -> str:
 
 
 def _remotes(worktree: str) -> Iterator[str]:
-    """``owner/name`` and ``name`` of a checkout's remotes, told by its configuration; git itself is not run."""
+    """Yield ``owner/name`` and ``name`` of a checkout's remotes from its configuration, without running git."""
     try:
         with open(os.path.join(worktree, ".git", "config"), encoding="utf-8", errors="replace") as file:
             text = file.read(1 << 16)
     except (OSError, ValueError):
         return
-    for url in re.findall(_URL, text):
+    for url in re.findall(_REMOTE_URL, text):
         path = re.split(r"[:/]", url.removesuffix("/").removesuffix(".git"))
         yield path[-1]
         if len(path) > 1:
             yield f"{path[-2]}/{path[-1]}"
 
 
-def _best(things: list[T], wanted: str, called: Callable[[T], list[str]]) -> list[T]:
-    folded = [([label.casefold() for label in called(thing)], thing) for thing in things]
-    exact = [thing for names, thing in folded if wanted in names]
-    within = exact or [thing for names, thing in folded if any(wanted in name for name in names)]
-    return within or _resembling(folded, wanted) or _fuzzy_prefix_matches(folded, wanted)
+def _best_matches(things: list[T], name: str, names_of: Callable[[T], list[str]]) -> list[T]:
+    folded = [([label.casefold() for label in names_of(thing)], thing) for thing in things]
+    exact = [thing for names, thing in folded if name in names]
+    within = exact or [thing for names, thing in folded if any(name in label for label in names)]
+    return within or _similar_matches(folded, name) or _fuzzy_prefix_matches(folded, name)
 
 
-def _resembling(things: list[tuple[list[str], T]], wanted: str) -> list[T]:
+def _similar_matches(things: list[tuple[list[str], T]], name: str) -> list[T]:
     from rapidfuzz.fuzz import ratio
 
-    scored = [(max((ratio(wanted, name) for name in names), default=0.0), thing) for names, thing in things]
+    scored = [(max((ratio(name, label) for label in names), default=0.0), thing) for names, thing in things]
     best = max((score for score, _ in scored), default=0.0)
-    least = max(_ALIKE, best - _CLOSE)
+    least = max(_MIN_SIMILARITY, best - _SIMILARITY_RANGE)
     return [thing for score, thing in sorted(scored, key=lambda pair: -pair[0]) if score >= least]
 
 
-def _fuzzy_prefix_matches(things: list[tuple[list[str], T]], wanted: str) -> list[T]:
-    """Those with a name, or a word in one, that begins with ``wanted`` but for a letter too many, too few, or swapped
-    with the next; in a long word also for another letter, which makes a different word of a short one. Where a word
-    begins, people are sure; and what paths begin with says nothing."""
-    if len(wanted) < _LONG_ENOUGH:
+def _fuzzy_prefix_matches(things: list[tuple[list[str], T]], name: str) -> list[T]:
+    """Return the things with a word that begins with ``name``, except for one typing error.
+
+    An error is one letter too many, too few, or swapped with the next; in a long word also a wrong letter, which makes
+    another word of a short one. The first letter must be right. Components of paths do not count.
+    """
+    if len(name) < _MIN_FUZZY_LENGTH:
         return []
     from rapidfuzz.distance.OSA import distance
 
-    def fits(word: str) -> bool:
-        if word[:1] != wanted[:1]:
+    def matches(word: str) -> bool:
+        if word[:1] != name[:1]:
             return False
-        beginnings = (word[: len(wanted) + more] for more in (-1, 0, 1))
-        return any(distance(wanted, each) <= 1 and _is_slip(wanted, each) for each in beginnings)
+        prefixes = (word[: len(name) + more] for more in (-1, 0, 1))
+        return any(distance(name, prefix) <= 1 and _is_typing_error(name, prefix) for prefix in prefixes)
 
-    return [thing for names, thing in things if any(fits(word) for name in names for word in _words(name))]
+    return [thing for names, thing in things if any(matches(word) for label in names for word in _words(label))]
 
 
-def _is_slip(typed: str, meant: str) -> bool:
-    same = len(typed) == len(meant)
-    return len(typed) >= _LONG or not same or sorted(typed) == sorted(meant)
+def _is_typing_error(typed: str, correct: str) -> bool:
+    is_substitution = len(typed) == len(correct) and sorted(typed) != sorted(correct)
+    return len(typed) >= _MIN_SUBSTITUTION_LENGTH or not is_substitution
 
 
 def _words(name: str) -> list[str]:
-    is_place = re.search(r"[/\\]", name) or re.fullmatch(r"[0-9a-f]{40}", name)
-    return [] if is_place else [word for word in re.split(r"[\W_]+", name) if word]
+    is_path = re.search(r"[/\\]", name) or re.fullmatch(r"[0-9a-f]{40}", name)
+    return [] if is_path else [word for word in re.split(r"[\W_]+", name) if word]
 
 
-def _is_short(identifier: str, word: str) -> bool:
+def _is_abbreviation(identifier: str, word: str) -> bool:
     body = identifier.removeprefix("ses_")
     return len(word) >= 3 and (identifier.startswith(word) or body.startswith(word) or body.endswith(word))

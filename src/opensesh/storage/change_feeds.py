@@ -62,7 +62,7 @@ class ScanFeed:
     """
 
     def __init__(self, store: Store, version: Callable[[], int] | None = None) -> None:
-        self.place = printable(store.id)
+        self.store_id = printable(store.id)
         self.persistent = version is None
         self.damage: list[Damage] = []
         self._store = store

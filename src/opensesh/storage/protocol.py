@@ -395,7 +395,7 @@ class ChangeFeed(Protocol):
     read, so that a change in between is found by the next detection. A feed is used by one thread at a time.
     """
 
-    place: str
+    store_id: str
     """The name of the store in a cache; see :func:`~opensesh.storage.change_feeds.printable`."""
     persistent: bool
     """Whether fingerprints mean the same in another process; otherwise a cache must not outlive this one."""

@@ -45,8 +45,8 @@ _TABLES = """
 CREATE TABLE meta (name TEXT PRIMARY KEY, value) WITHOUT ROWID;
 -- Of every layer: the stores it is made from, and the sessions in each, as they were when they were last read.
 CREATE TABLE source (
-    id INTEGER PRIMARY KEY, layer TEXT NOT NULL, place TEXT NOT NULL, fingerprint INTEGER NOT NULL DEFAULT 0,
-    UNIQUE (layer, place)
+    id INTEGER PRIMARY KEY, layer TEXT NOT NULL, store_id TEXT NOT NULL, fingerprint INTEGER NOT NULL DEFAULT 0,
+    UNIQUE (layer, store_id)
 );
 CREATE TABLE copy (
     source INTEGER NOT NULL, session TEXT NOT NULL, fingerprint INTEGER NOT NULL, PRIMARY KEY (source, session)
@@ -96,28 +96,28 @@ INSERT INTO words (words, rank) VALUES ('hashsize', 8000000);
 """
 
 
-def open_writer(path: str, place: str) -> Connection:
+def open_writer(path: str, store_id: str) -> Connection:
     """Open the cache at ``path`` for writing. It is created if it is missing or not a cache of this store and version.
 
     The caller must hold the lock of the cache: one lock for everything that writes or checkpoints the write-ahead log,
     because older versions of SQLite do not do that safely from several processes.
     """
-    connection = _ours(path, "mode=rw", place) if os.path.isfile(path) else None
+    connection = _ours(path, "mode=rw", store_id) if os.path.isfile(path) else None
     if connection is not None:
         return connection
     remove(path)
     _make_private(path)
     connection = _connect(path, "mode=rwc")
-    create(connection, path, place)
+    create(connection, path, store_id)
     return connection
 
 
-def open_reader(path: str, place: str) -> Connection | None:
+def open_reader(path: str, store_id: str) -> Connection | None:
     """Open the cache at ``path`` for queries, without waiting; ``None`` if there is none that can be used."""
-    return _ours(path, "mode=ro", place) if os.path.isfile(path) else None
+    return _ours(path, "mode=ro", store_id) if os.path.isfile(path) else None
 
 
-def open_temporary(path: str, place: str, source: Connection | None = None) -> Connection:
+def open_temporary(path: str, store_id: str, source: Connection | None = None) -> Connection:
     """Open a temporary cache: at :data:`TEMPORARY` or in :data:`MEMORY`. It starts as a copy of ``source``."""
     connection = _prepare(sqlite3.connect(path, isolation_level=None, check_same_thread=False))
     try:
@@ -126,15 +126,15 @@ def open_temporary(path: str, place: str, source: Connection | None = None) -> C
     except sqlite3.Error:
         source = None  # SQLite has undone what was copied
     if source is None:
-        create(connection, "", place)
+        create(connection, "", store_id)
     return connection
 
 
-def create(connection: Connection, path: str, place: str) -> None:
+def create(connection: Connection, path: str, store_id: str) -> None:
     """Create the tables of an empty cache."""
     _choose_journal(connection, path)
     connection.executescript(f"BEGIN;{_TABLES}COMMIT;")
-    connection.execute("INSERT INTO meta VALUES ('place', ?)", [place])
+    connection.execute("INSERT INTO meta VALUES ('store_id', ?)", [store_id])
     connection.execute(f"PRAGMA application_id = {_APPLICATION_ID}")
     connection.execute(f"PRAGMA user_version = {VERSION}")
 
@@ -153,11 +153,11 @@ def code_of(error: sqlite3.Error) -> int:
     return getattr(error, "sqlite_errorcode", 0) & 0xFF
 
 
-def _ours(path: str, options: str, place: str) -> Connection | None:
+def _ours(path: str, options: str, store_id: str) -> Connection | None:
     try:
         with ExitStack() as stack:
             connection = stack.enter_context(closing(_connect(path, options)))
-            if _is_ours(connection, place):
+            if _is_ours(connection, store_id):
                 stack.pop_all()
                 return connection
     except sqlite3.DatabaseError as error:
@@ -184,12 +184,12 @@ def _prepare(connection: Connection) -> Connection:
     return connection
 
 
-def _is_ours(connection: Connection, place: str) -> bool:
+def _is_ours(connection: Connection, store_id: str) -> bool:
     ours = connection.execute("PRAGMA application_id").fetchone() == (_APPLICATION_ID,)
     current = connection.execute("PRAGMA user_version").fetchone() == (VERSION,)
     if not (ours and current):
         return False
-    return connection.execute("SELECT value FROM meta WHERE name = 'place'").fetchone() == (place,)
+    return connection.execute("SELECT value FROM meta WHERE name = 'store_id'").fetchone() == (store_id,)
 
 
 def _choose_journal(connection: Connection, path: str) -> None:

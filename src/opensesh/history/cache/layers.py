@@ -88,7 +88,7 @@ class RefreshPlan(NamedTuple):
     """What a refresh has to do."""
 
     stores: Mapping[str, int]
-    """Fingerprints of the stores, by place."""
+    """Fingerprints of the stores, by store id."""
     sessions: Mapping[str, Mapping[str, int]]
     """For each changed session, the stores that have it and its fingerprints there."""
     removed: Sequence[str]
@@ -106,35 +106,35 @@ def plan_refresh(
     db: Connection, layer: Layer, feeds: Sequence[ChangeFeed], *, also: Iterable[str] = (), full: bool = False
 ) -> RefreshPlan:
     """Detect which sessions differ from what a layer knows, and add those named ``also``; with ``full``, all."""
-    rows = db.execute("SELECT id, place, fingerprint FROM source WHERE layer = ?", [layer.name])
-    sources = {place: (number, own) for number, place, own in rows}
-    before = {place: own for place, (_, own) in sources.items()}
+    rows = db.execute("SELECT id, store_id, fingerprint FROM source WHERE layer = ?", [layer.name])
+    sources = {store_id: (number, own) for number, store_id, own in rows}
+    before = {store_id: own for store_id, (_, own) in sources.items()}
     stores: dict[str, int] = {}
     sessions: list[tuple[str, Mapping[str, int]]] = []
     differing = set(also)
     recent: list[tuple[ChangeFeed, Sequence[str]]] = []
     for feed in feeds:
-        number, own = sources.pop(feed.place, (0, UNSTABLE))
+        number, own = sources.pop(feed.store_id, (0, UNSTABLE))
         known: dict[str, int] = dict(db.execute("SELECT session, fingerprint FROM copy WHERE source = ?", [number]))
         changes = _detect(feed, UNSTABLE if full else own, known, feeds)
         current: Mapping[str, int] = known
         if changes.removed or changes.changed:
             removed = set(changes.removed)
             current = {name: value for name, value in (known | dict(changes.changed)).items() if name not in removed}
-        stores[feed.place] = changes.fingerprint
-        sessions.append((feed.place, current))
+        stores[feed.store_id] = changes.fingerprint
+        sessions.append((feed.store_id, current))
         recent.append((feed, changes.recent))
         differing.update(changes.changed, changes.removed, current if full else ())
     for number, _ in sources.values():
         differing.update(name for (name,) in db.execute("SELECT session FROM copy WHERE source = ?", [number]))
     for feed, names in recent:
         # Of a session that was imported into another store, the copy left behind does not change any more.
-        own_sessions = next(current.keys() for place, current in sessions if place == feed.place)
-        others = [current for place, current in sessions if place != feed.place]
+        own_sessions = next(current.keys() for store_id, current in sessions if store_id == feed.store_id)
+        others = [current for store_id, current in sessions if store_id != feed.store_id]
         alone = set(own_sessions).difference(*others, differing)
         differing.update(layer.unnoticed_changes(db, feed, [name for name in names if name in alone], alone))
-    where = {name: {place: current[name] for place, current in sessions if name in current} for name in differing}
-    outdated = any(before.get(place) != own for place, own in stores.items())
+    where = {name: {store_id: current[name] for store_id, current in sessions if name in current} for name in differing}
+    outdated = any(before.get(store_id) != own for store_id, own in stores.items())
     return RefreshPlan(stores, where, list(sources), outdated)
 
 
@@ -144,18 +144,18 @@ def _detect(feed: ChangeFeed, before: int, known: Mapping[str, int], feeds: Sequ
         return feed.detect_changes(before, known)
     except StoreError as error:
         # A data folder always has a feed of its tree, which need not exist.
-        if not any(os.path.exists(other.place) for other in feeds if other is not feed):
+        if not any(os.path.exists(other.store_id) for other in feeds if other is not feed):
             raise
-        feed.damage.append(unreadable(feed.place, error))
+        feed.damage.append(unreadable(feed.store_id, error))
         return SessionChanges(before, {})
 
 
 def feeds_with(db: Connection, layer: Layer, feeds: Sequence[ChangeFeed], session: str) -> list[ChangeFeed]:
     """Return the feeds of the stores that have a session, as far as a layer knows."""
     # A cross join keeps its order in SQLite: there are few stores, and the sessions of each are indexed.
-    sql = "SELECT s.place FROM source s CROSS JOIN copy c ON c.source = s.id WHERE s.layer = ? AND c.session = ?"
-    places = {place for (place,) in db.execute(sql, [layer.name, session])}
-    return [feed for feed in feeds if feed.place in places]
+    sql = "SELECT s.store_id FROM source s CROSS JOIN copy c ON c.source = s.id WHERE s.layer = ? AND c.session = ?"
+    store_ids = {store_id for (store_id,) in db.execute(sql, [layer.name, session])}
+    return [feed for feed in feeds if feed.store_id in store_ids]
 
 
 def most_complete(kind: str, copies: Iterable[Document]) -> Document | None:

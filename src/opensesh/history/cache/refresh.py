@@ -29,10 +29,10 @@ class Refresh:
     def __init__(self, db: Connection, layer: Layer, feeds: Sequence[ChangeFeed]) -> None:
         self._db = db
         self._layer = layer
-        self._feeds = {feed.place: feed for feed in feeds}
+        self._feeds = {feed.store_id: feed for feed in feeds}
         self._writer = layer.writer(db)
         self._unreadable: set[str] = set()
-        """Places of stores that could not be read."""
+        """Ids of stores that could not be read."""
 
     def run(self, plan: RefreshPlan, *, full: bool = False, progress: Progress | None = None) -> None:
         """Carry out a plan.
@@ -42,13 +42,13 @@ class Refresh:
         """
         layer = self._layer.name
         self._db.execute("BEGIN IMMEDIATE")
-        for place in plan.removed:
-            sql = "DELETE FROM copy WHERE source = (SELECT id FROM source WHERE layer = ? AND place = ?)"
-            self._db.execute(sql, [layer, place])
-            self._db.execute("DELETE FROM source WHERE layer = ? AND place = ?", [layer, place])
-        for place in plan.stores:
-            self._db.execute("INSERT OR IGNORE INTO source (layer, place) VALUES (?, ?)", [layer, place])
-        rows = self._db.execute("SELECT place, id FROM source WHERE layer = ?", [layer])
+        for store_id in plan.removed:
+            sql = "DELETE FROM copy WHERE source = (SELECT id FROM source WHERE layer = ? AND store_id = ?)"
+            self._db.execute(sql, [layer, store_id])
+            self._db.execute("DELETE FROM source WHERE layer = ? AND store_id = ?", [layer, store_id])
+        for store_id in plan.stores:
+            self._db.execute("INSERT OR IGNORE INTO source (layer, store_id) VALUES (?, ?)", [layer, store_id])
+        rows = self._db.execute("SELECT store_id, id FROM source WHERE layer = ?", [layer])
         sources: dict[str, int] = dict(rows.fetchall())
         for done, name in enumerate(self._oldest_first(plan) if self._layer.oldest_first else list(plan.sessions)):
             if progress:
@@ -57,9 +57,9 @@ class Refresh:
             if self._writer.written > _COMMIT_ROWS:
                 self._commit()
                 self._db.execute("BEGIN IMMEDIATE")
-        for place, own in plan.stores.items():
-            if place not in self._unreadable:
-                self._db.execute("UPDATE source SET fingerprint = ? WHERE id = ?", [own, sources[place]])
+        for store_id, own in plan.stores.items():
+            if store_id not in self._unreadable:
+                self._db.execute("UPDATE source SET fingerprint = ? WHERE id = ?", [own, sources[store_id]])
         self._db.execute("INSERT OR REPLACE INTO meta VALUES (?, 1)", [f"complete {layer}"])
         self._db.execute(_COUNT_GENERATION, [f"generation {layer}"])
         self._commit()
@@ -75,38 +75,38 @@ class Refresh:
             return list(plan.sessions)
         from ...storage.merged import completeness_key
 
-        heads = ((name, self._head(name, places)) for name, places in plan.sessions.items())
+        heads = ((name, self._head(name, store_ids)) for name, store_ids in plan.sessions.items())
         times = {name: completeness_key(("session",), head.record) if head else (0,) for name, head in heads}
         return sorted(plan.sessions, key=lambda name: (times[name], name))
 
-    def _head(self, name: str, places: Iterable[str]) -> StoredSession | None:
-        heads = [head for place in places if (head := self._read_head(place, name)) is not None]
+    def _head(self, name: str, store_ids: Iterable[str]) -> StoredSession | None:
+        heads = [head for store_id in store_ids if (head := self._read_head(store_id, name)) is not None]
         if len(heads) < 2:
             return heads[0] if heads else None
         from ...storage.merged import completeness_key
 
         return max(heads, key=lambda head: completeness_key(("session",), head.record))
 
-    def _read_head(self, place: str, name: str) -> StoredSession | None:
-        if place in self._unreadable:  # a locked store would be waited for again
+    def _read_head(self, store_id: str, name: str) -> StoredSession | None:
+        if store_id in self._unreadable:  # a locked store would be waited for again
             return None
         try:
-            return self._feeds[place].session(name)
+            return self._feeds[store_id].session(name)
         except StoreError as error:
-            self._unreadable.add(place)
-            self._feeds[place].damage.append(unreadable(place, error))
+            self._unreadable.add(store_id)
+            self._feeds[store_id].damage.append(unreadable(store_id, error))
             return None
 
     def _session(self, name: str, plan: RefreshPlan, sources: dict[str, int], *, full: bool) -> None:
-        places = plan.sessions[name]
-        head = self._head(name, places)
-        if not self._unreadable.isdisjoint(places):
+        store_ids = plan.sessions[name]
+        head = self._head(name, store_ids)
+        if not self._unreadable.isdisjoint(store_ids):
             return
         self._db.execute(_FORGET, [name, self._layer.name])
-        if not places:
+        if not store_ids:
             self._writer.remove_session(name)
             return
-        self._writer.write_session(name, head, [self._feeds[place] for place in places], full=full)
-        for place, own in places.items():
+        self._writer.write_session(name, head, [self._feeds[store_id] for store_id in store_ids], full=full)
+        for store_id, own in store_ids.items():
             # One row by its values: a statement that may write several makes FTS5 write out what it holds.
-            self._db.execute("INSERT INTO copy VALUES (?, ?, ?)", [sources[place], name, own])
+            self._db.execute("INSERT INTO copy VALUES (?, ?, ?)", [sources[store_id], name, own])

@@ -58,8 +58,8 @@ class UsageWriter:
         answers = [entry for entry in entries if entry.role == "assistant"]
         damage = [*usage.damage]
         for feed in feeds:
-            damage += feed.damage[self._reported.get(feed.place, 0) :]
-            self._reported[feed.place] = len(feed.damage)
+            damage += feed.damage[self._reported.get(feed.store_id, 0) :]
+            self._reported[feed.store_id] = len(feed.damage)
         row = [
             session,
             time.time_ns(),

@@ -46,7 +46,7 @@ class JsonTreeFeed:
     persistent = True
 
     def __init__(self, root: str) -> None:
-        self.place = printable(root)
+        self.store_id = printable(root)
         self.damage: list[Damage] = []
         self._root = root
         self._projects: dict[str, str] = {}

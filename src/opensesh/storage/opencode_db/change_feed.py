@@ -36,7 +36,7 @@ class OpencodeDBFeed:
     persistent = True
 
     def __init__(self, path: str) -> None:
-        self.place = printable(path)
+        self.store_id = printable(path)
         self.damage: list[Damage] = []
         self._path = path
         self._file: SqliteReader | None = None
@@ -84,21 +84,21 @@ class OpencodeDBFeed:
         named = None if ids is None else [(name, name) for name in ids]
         for source, key, document in self._select("message", session_id, named):
             if wanted is None or key[2] in wanted:
-                yield RawRecord(key[2], "", f"{self.place}#{source.kind}/{key[2]}", document)
+                yield RawRecord(key[2], "", f"{self.store_id}#{source.kind}/{key[2]}", document)
 
     def parts(self, session_id: str, ids: Sequence[tuple[str, str]]) -> Iterator[RawRecord]:
         """Read parts by name."""
         wanted = set(ids)
         for source, key, document in self._select("part", session_id, ids):
             if key[1:] in wanted:
-                yield RawRecord(key[2], key[1], f"{self.place}#{source.kind}/{key[2]}", document)
+                yield RawRecord(key[2], key[1], f"{self.store_id}#{source.kind}/{key[2]}", document)
 
     def message_parts(self, session_id: str, message_ids: Sequence[str]) -> Iterator[RawRecord]:
         """Read all parts of some messages."""
         wanted = set(message_ids)
         for source, key, document in self._select("part", session_id, None, message_ids):
             if key[1] in wanted:
-                yield RawRecord(key[2], key[1], f"{self.place}#{source.kind}/{key[2]}", document)
+                yield RawRecord(key[2], key[1], f"{self.store_id}#{source.kind}/{key[2]}", document)
 
     def part(self, session_id: str, message_id: str, part_id: str) -> Document | None:
         """Read one part, or a message."""
@@ -137,7 +137,7 @@ class OpencodeDBFeed:
         if not self._sources:
             from .tables import read_layout, sources
 
-            self._columns = read_layout(connection, self.place)
+            self._columns = read_layout(connection, self.store_id)
             self._sources = sources(self._columns)
         return self._sources.get(kind, [])
 
@@ -267,7 +267,7 @@ class OpencodeDBFeed:
 
     def _damage(self, source: Source, row: Row, error: InvalidKeyError | RecordError) -> Damage:
         reason = error.reason if isinstance(error, RecordError) else error.message
-        return Damage(f"{self.place}#{source.place(row)}", reason)
+        return Damage(f"{self.store_id}#{source.place(row)}", reason)
 
 
 def _whole(value: Any) -> int:
