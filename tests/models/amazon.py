@@ -1,4 +1,4 @@
-"""Amazon's own client, with the wire cut through: what it would send, and what it makes of an answer."""
+"""Botocore without a network: what it would send, and how it reads a response."""
 
 from __future__ import annotations
 

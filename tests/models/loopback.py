@@ -1,4 +1,4 @@
-"""A server on the loopback that answers one byte stream as it is told, for what no in-memory transport can show."""
+"""An HTTP server on the loopback address that sends given bytes, for what an in-memory transport cannot show."""
 
 from __future__ import annotations
 

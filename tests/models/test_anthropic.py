@@ -167,7 +167,7 @@ async def test_the_sequence_that_stopped_it_is_kept() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "meant"),
+    ("stop_reason", "expected"),
     [
         ("end_turn", "stop"),
         ("stop_sequence", "stop"),
@@ -179,10 +179,10 @@ async def test_the_sequence_that_stopped_it_is_kept() -> None:
         ("something_new", "unknown"),
     ],
 )
-async def test_the_reason_to_stop_is_translated(said: str, meant: str) -> None:
-    events = await events_of(*wire.answer(*wire.text(0, "Hi"), reason=said))
+async def test_the_reason_to_stop_is_translated(stop_reason: str, expected: str) -> None:
+    events = await events_of(*wire.answer(*wire.text(0, "Hi"), reason=stop_reason))
     assert isinstance(events[-1], Finish)
-    assert events[-1].reason == meant
+    assert events[-1].reason == expected
 
 
 async def test_later_counts_replace_earlier_ones_and_thinking_is_taken_out_of_the_output() -> None:
@@ -224,9 +224,9 @@ async def test_a_tool_that_runs_at_the_provider_is_marked_and_answered() -> None
             wire.stop(4),
         )
     )
-    told = [event for event in events if isinstance(event, ToolCall | ToolResult | ToolError | TextDelta)]
+    calls_and_results = [event for event in events if isinstance(event, ToolCall | ToolResult | ToolError | TextDelta)]
     failed = '{"type":"web_fetch_tool_result_error","error_code":"url_not_accessible"}'
-    assert told == [
+    assert calls_and_results == [
         ToolCall("srvtoolu_1", "web_search", {"query": "a"}, raw='{"query":"a"}', executed=True),
         ToolResult("srvtoolu_1", json.dumps(found, separators=(",", ":"))),
         ToolError("srvtoolu_2", failed),

@@ -110,8 +110,8 @@ def test_a_conversation_is_written_as_the_messages_api_wants_it() -> None:
         "temperature": 0.3,
         "top_k": 40,
     }
-    asked, answered, told = messages
-    assert [asked["role"], answered["role"], told["role"]] == ["user", "assistant", "user"]
+    asked, answered, results = messages
+    assert [asked["role"], answered["role"], results["role"]] == ["user", "assistant", "user"]
     assert asked["content"][:-1] == [
         {"type": "text", "text": "Look"},
         {"type": "image", "source": {"type": "base64", "media_type": "image/jpeg", "data": PNG}},
@@ -133,7 +133,7 @@ def test_a_conversation_is_written_as_the_messages_api_wants_it() -> None:
         {"type": "tool_use", "id": "call_1_x", "name": "read", "input": {"path": "a"}},
         {"type": "tool_use", "id": "toolu_2", "name": "list", "input": {}},
     ]
-    first, second, words = told["content"]
+    first, second, words = results["content"]
     assert first == {
         "type": "tool_result",
         "tool_use_id": "call_1_x",
@@ -146,8 +146,8 @@ def test_a_conversation_is_written_as_the_messages_api_wants_it() -> None:
 
 def test_a_result_without_a_word_has_no_content() -> None:
     result = ToolUseResult(id="a", name="x", output=(Text(text="\n"),))
-    (_, told) = blocks_of(Assistant(content=(ToolUse(id="a", name="x", input={}),)), ToolResults(content=(result,)))
-    assert told["content"] == [{"type": "tool_result", "tool_use_id": "a"}]
+    (_, results) = blocks_of(Assistant(content=(ToolUse(id="a", name="x", input={}),)), ToolResults(content=(result,)))
+    assert results["content"] == [{"type": "tool_result", "tool_use_id": "a"}]
 
 
 @pytest.mark.parametrize(

@@ -130,7 +130,7 @@ async def test_sealed_thought_in_two_pieces_is_joined() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "meant"),
+    ("stop_reason", "expected"),
     [
         ("end_turn", "stop"),
         ("stop_sequence", "stop"),
@@ -143,10 +143,10 @@ async def test_sealed_thought_in_two_pieces_is_joined() -> None:
         ("something_new", "unknown"),
     ],
 )
-async def test_the_reason_to_stop_is_translated(said: str, meant: str) -> None:
-    events = await events_of(wire.START, wire.delta(0, text="Hi"), wire.stop(0), *wire.end(said))
+async def test_the_reason_to_stop_is_translated(stop_reason: str, expected: str) -> None:
+    events = await events_of(wire.START, wire.delta(0, text="Hi"), wire.stop(0), *wire.end(stop_reason))
     assert isinstance(events[-1], Finish)
-    assert events[-1].reason == meant
+    assert events[-1].reason == expected
 
 
 async def test_broken_arguments_are_a_problem_of_the_call() -> None:
@@ -348,11 +348,11 @@ async def test_a_profile_brings_its_own_credentials(isolated: Path) -> None:
     assert server.requests[0].url.host == "bedrock-runtime.us-east-1.amazonaws.com"
 
 
-@pytest.mark.parametrize(("profile", "told"), [(None, "AWS_BEARER_TOKEN_BEDROCK"), ("absent", "absent")])
-async def test_a_missing_credentials_error_explains_what_to_do(profile: str | None, told: str) -> None:
+@pytest.mark.parametrize(("profile", "message"), [(None, "AWS_BEARER_TOKEN_BEDROCK"), ("absent", "absent")])
+async def test_a_missing_credentials_error_explains_what_to_do(profile: str | None, message: str) -> None:
     pytest.importorskip("botocore")
     server = Server(DATA)
-    with pytest.raises(AuthFailedError, match=told):
+    with pytest.raises(AuthFailedError, match=message):
         await collect(Bedrock(profile=profile, transport=server.transport), ask(MODEL))
     assert server.requests == []
 

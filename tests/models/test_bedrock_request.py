@@ -107,8 +107,8 @@ def test_a_conversation_is_written_as_converse_wants_it() -> None:
         "additionalModelRequestFields": {"top_k": 40},
         "guardrailConfig": {"guardrailIdentifier": "g1", "guardrailVersion": "1"},
     }
-    asked, answered, told = messages
-    assert [asked["role"], answered["role"], told["role"]] == ["user", "assistant", "user"]
+    asked, answered, results = messages
+    assert [asked["role"], answered["role"], results["role"]] == ["user", "assistant", "user"]
     document = {"format": "pdf", "source": {"bytes": "JVBERg=="}}
     assert asked["content"][:-1] == [
         {"text": "Look"},
@@ -124,7 +124,7 @@ def test_a_conversation_is_written_as_converse_wants_it() -> None:
         {"toolUse": {"toolUseId": "call_1", "name": "read", "input": {"path": "a"}}},
         {"toolUse": {"toolUseId": "call-2", "name": "list", "input": {}}},
     ]
-    first, second, *rest = told["content"]
+    first, second, *rest = results["content"]
     content = [{"text": "content"}, {"image": {"format": "png", "source": {"bytes": PNG}}}]
     assert first == {"toolResult": {"toolUseId": "call_1", "content": content}}
     assert second["toolResult"]["status"] == "error"
@@ -159,9 +159,11 @@ def test_only_some_models_get_the_failure_status() -> None:
         Assistant(content=(ToolUse(id="1", name="x", input={}),)),
         ToolResults(content=(ToolUseResult(id="1", name="x", output=(Text(text="no"),), failed=True),)),
     )
-    told = {model.id: request_body(ask(*turns, model=model))["messages"][-1]["content"][0] for model in (NOVA, LLAMA)}
-    assert told[NOVA.id]["toolResult"]["status"] == "error"
-    assert "status" not in told[LLAMA.id]["toolResult"]
+    results = {
+        model.id: request_body(ask(*turns, model=model))["messages"][-1]["content"][0] for model in (NOVA, LLAMA)
+    }
+    assert results[NOVA.id]["toolResult"]["status"] == "error"
+    assert "status" not in results[LLAMA.id]["toolResult"]
 
 
 def test_a_document_alone_gets_a_text_block() -> None:

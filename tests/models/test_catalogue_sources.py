@@ -42,7 +42,7 @@ def written(path: Path, document: Any, day: str = "2026-10-15") -> Path:
 
 
 class Site:
-    """Stands in for models.dev: answers as told, and remembers what it was asked."""
+    """Replaces models.dev: sends a prepared response and records the requests."""
 
     def __init__(self, document: Any = None, etag: str = '"v1"', status: int = 200) -> None:
         self.document = API if document is None else document

@@ -30,6 +30,7 @@ from .wire_gemini import ALL, PLAIN, SIGNATURE, TOOLS, call, chunk, thought
 from .wires import (
     READ,
     Server,
+    answer_in,
     arguments_shown,
     ask,
     assert_well_formed,
@@ -37,7 +38,6 @@ from .wires import (
     collect_into,
     cut,
     endings,
-    heard,
     lines,
     numbered,
     refusal,
@@ -68,7 +68,7 @@ def contents(*turns: ModelMessage, model: Model = PRO) -> list[dict[str, Any]]:
 async def test_thoughts_text_and_whole_calls() -> None:
     events = await collect(provider(Server(TOOLS)), ask(PRO))
     assert_well_formed(events)
-    text, reasoning, calls, reason, usage = heard(events)
+    text, reasoning, calls, reason, usage = answer_in(events)
     assert (text, reasoning) == ("I will read 漢字 🐍.", "**Planning** it. Both files — ✓.")
     assert calls == [("minted_0", "read", {"path": "a.py"}), ("minted_1", "read", {"path": "b.py"})]
     assert arguments_shown(events) == {"minted_0": '{"path":"a.py"}', "minted_1": '{"path":"b.py"}'}
@@ -101,7 +101,7 @@ async def test_what_is_signed_is_not_joined_with_what_follows() -> None:
 
 async def test_ids_that_gemini_gives_are_kept_and_made_unique() -> None:
     events = await answer(chunk(call("read", {}, id="x"), call("list", None, id="x")), chunk(finish="STOP"))
-    assert heard(events).calls == [("x", "read", {}), ("minted_0", "list", {})]
+    assert answer_in(events).calls == [("x", "read", {}), ("minted_0", "list", {})]
 
 
 @pytest.mark.parametrize(
@@ -118,7 +118,7 @@ async def test_ids_that_gemini_gives_are_kept_and_made_unique() -> None:
     ],
 )
 async def test_finish_reasons(wire: str, reason: str) -> None:
-    assert heard(await answer(chunk({"text": "x"}), chunk(finish=wire))).reason == reason
+    assert answer_in(await answer(chunk({"text": "x"}), chunk(finish=wire))).reason == reason
 
 
 async def test_why_gemini_gave_up_is_kept() -> None:
@@ -141,7 +141,7 @@ async def test_a_blocked_prompt_is_an_error() -> None:
 
 async def test_a_candidate_without_content_is_understood() -> None:
     empty = {"candidates": [{"finishReason": "MAX_TOKENS", "index": 0}], "usageMetadata": {"promptTokenCount": 7}}
-    assert heard(await answer(empty))[3:] == ("length", Usage(input=7))
+    assert answer_in(await answer(empty))[3:] == ("length", Usage(input=7))
 
 
 async def test_a_continued_answer_is_requested_to_its_end() -> None:
@@ -152,7 +152,7 @@ async def test_a_continued_answer_is_requested_to_its_end() -> None:
     )
     events = await collect(provider(server), ask(PRO))
     assert_well_formed(events)
-    assert heard(events) == ("one two", "", [], "stop", Usage(input=1400, output=15, total=1415))
+    assert answer_in(events) == ("one two", "", [], "stop", Usage(input=1400, output=15, total=1415))
     assert [sent.get("continuationToken") for sent in server.bodies] == [None, "dG9rZW4="]
 
 
@@ -167,7 +167,7 @@ async def test_errors_in_the_stream_are_raised() -> None:
 async def test_a_connection_that_breaks_after_the_reason_takes_nothing_back() -> None:
     async with breaking_after(lines(chunk({"text": "x"}, finish="STOP"))) as server:
         adapter = Google("", server.url)
-        assert heard(await collect(adapter, ask(PRO)))[:4] == ("x", "", [], "stop")
+        assert answer_in(await collect(adapter, ask(PRO)))[:4] == ("x", "", [], "stop")
         await adapter.aclose()
 
 
@@ -361,7 +361,7 @@ async def test_googles_own_client_hears_the_same(name: str) -> None:
             else:
                 text += part.text or ""
     events = await collect(provider(Server(ALL[name])), ask(PRO))
-    ours = heard(events)
+    ours = answer_in(events)
     assert (text, reasoning) == ours[:2]
     made = [event for event in events if isinstance(event, ToolCall)]
     assert [call[:2] for call in calls] == [(event.name, event.input) for event in made]

@@ -23,6 +23,7 @@ from .loopback import breaking_after
 from .wire_chat import ALL, DEEPSEEK, OLLAMA, OPENAI, OPENROUTER, ROLE, call, chunk, said
 from .wires import (
     Server,
+    answer_in,
     arguments_shown,
     ask,
     assert_well_formed,
@@ -30,7 +31,6 @@ from .wires import (
     collect_into,
     cut,
     endings,
-    heard,
     lines,
     numbered,
     refusal,
@@ -56,7 +56,7 @@ def calls_of(events: list[StreamEvent]) -> list[ToolCall]:
 async def test_text_and_parallel_calls_whose_fragments_interleave() -> None:
     events = await collect(provider(Server(OPENAI)))
     assert_well_formed(events)
-    text, reasoning, calls, reason, usage = heard(events)
+    text, reasoning, calls, reason, usage = answer_in(events)
     assert text == "I will look — ✓ 漢字 🐍."
     assert reasoning == ""
     assert calls == [("call_a", "read", {"path": "a.py"}), ("call_b", "read", {"path": "b.py"})]
@@ -66,7 +66,7 @@ async def test_text_and_parallel_calls_whose_fragments_interleave() -> None:
 
 
 async def test_reasoning_content_and_the_cache_hits_of_deepseek() -> None:
-    text, reasoning, _, reason, usage = heard(await collect(provider(Server(DEEPSEEK))))
+    text, reasoning, _, reason, usage = answer_in(await collect(provider(Server(DEEPSEEK))))
     assert (reasoning, text, reason) == ("Let me think.", "Forty-two.", "stop")
     assert usage == Usage(input=44, output=10, reasoning=40, cache_read=256, total=350)
 
@@ -74,7 +74,7 @@ async def test_reasoning_content_and_the_cache_hits_of_deepseek() -> None:
 async def test_reasoning_details_are_joined_and_kept_with_the_thought() -> None:
     events = await collect(provider(Server(OPENROUTER)))
     assert_well_formed(events)
-    text, reasoning, calls, _, usage = heard(events)
+    text, reasoning, calls, _, usage = answer_in(events)
     assert (reasoning, text) == ("First, look.", "Looking.")
     assert calls == [("toolu_01", "read", {"path": "a.py"})]
     assert usage == Usage(input=100, output=40, reasoning=20, cache_read=300, cache_write=100, total=560)
@@ -116,13 +116,13 @@ async def test_details_without_a_plain_copy_are_shown_as_well() -> None:
         chunk({"reasoning_details": [{"type": "reasoning.text", "text": "b"}]}),
         chunk({"content": "c"}, "stop"),
     )
-    assert heard(events)[:2] == ("c", "ab")
+    assert answer_in(events)[:2] == ("c", "ab")
 
 
 async def test_whole_calls_that_are_all_numbered_zero_and_end_with_stop() -> None:
     events = await collect(provider(Server(OLLAMA)))
     assert_well_formed(events)
-    _, reasoning, calls, reason, usage = heard(events)
+    _, reasoning, calls, reason, usage = answer_in(events)
     assert reasoning == "Hm."
     assert calls == [("call_1", "read", {"path": "a"}), ("call_2", "read", {"path": "b"})]
     assert (reason, usage) == ("tool-calls", Usage())
@@ -135,7 +135,7 @@ async def test_calls_without_ids_get_some() -> None:
         call(1, name="read", arguments='{"path":"b"}'),
         chunk({}, "tool_calls"),
     )
-    assert heard(events).calls == [("minted_0", "read", {"path": "a"}), ("minted_1", "read", {"path": "b"})]
+    assert answer_in(events).calls == [("minted_0", "read", {"path": "a"}), ("minted_1", "read", {"path": "b"})]
 
 
 async def test_calls_without_ids_and_indexes_end_with_complete_arguments() -> None:
@@ -146,7 +146,7 @@ async def test_calls_without_ids_and_indexes_end_with_complete_arguments() -> No
         call(None, name="list", arguments=""),
         chunk({}, "stop"),
     )
-    assert [(name, value) for _, name, value in heard(events).calls] == [
+    assert [(name, value) for _, name, value in answer_in(events).calls] == [
         ("read", {"path": "a"}),
         ("read", {"path": "b"}),
         ("list", {}),
@@ -156,7 +156,7 @@ async def test_calls_without_ids_and_indexes_end_with_complete_arguments() -> No
 async def test_several_whole_calls_in_one_chunk_without_indexes() -> None:
     functions = [{"id": f"c{n}", "function": {"name": "read", "arguments": {"path": str(n)}}} for n in range(3)]
     events = await answer(chunk({"tool_calls": functions}), chunk({}, "tool_calls"))
-    assert heard(events).calls == [(f"c{n}", "read", {"path": str(n)}) for n in range(3)]
+    assert answer_in(events).calls == [(f"c{n}", "read", {"path": str(n)}) for n in range(3)]
 
 
 async def test_a_name_that_is_repeated_does_not_begin_another_call() -> None:
@@ -166,7 +166,7 @@ async def test_a_name_that_is_repeated_does_not_begin_another_call() -> None:
         call(0, id="x", name="read", arguments=""),
         chunk({}, "tool_calls"),
     )
-    assert heard(events).calls == [("x", "read", {"path": "a"})]
+    assert answer_in(events).calls == [("x", "read", {"path": "a"})]
 
 
 async def test_a_fresh_id_on_every_fragment_does_not_begin_another_call() -> None:
@@ -175,7 +175,7 @@ async def test_a_fresh_id_on_every_fragment_does_not_begin_another_call() -> Non
         call(0, id="x2", arguments=':"a"}'),
         chunk({}, "tool_calls"),
     )
-    assert heard(events).calls == [("x1", "read", {"path": "a"})]
+    assert answer_in(events).calls == [("x1", "read", {"path": "a"})]
 
 
 async def test_text_and_reasoning_end_where_something_else_begins() -> None:
@@ -193,14 +193,14 @@ async def test_the_same_id_on_different_calls_is_made_different() -> None:
     events = await answer(
         call(0, id="x", name="read", arguments="{}"), call(1, id="x", name="list", arguments="{}"), chunk({}, "stop")
     )
-    assert heard(events).calls == [("x", "read", {}), ("minted_0", "list", {})]
+    assert answer_in(events).calls == [("x", "read", {}), ("minted_0", "list", {})]
 
 
 async def test_a_name_that_comes_after_its_arguments_is_waited_for() -> None:
     events = await answer(
         call(0, id="x", arguments='{"path"'), call(0, name="read", arguments=':"a"}'), chunk({}, "tool_calls")
     )
-    assert heard(events).calls == [("x", "read", {"path": "a"})]
+    assert answer_in(events).calls == [("x", "read", {"path": "a"})]
     assert arguments_shown(events) == {"x": '{"path":"a"}'}
 
 
@@ -222,7 +222,7 @@ async def test_what_comes_after_a_complete_call_does_not_reopen_it() -> None:
         chunk({"content": "after"}, "tool_calls"),
         "[DONE]",
     )
-    assert heard(events)[:3] == ("after", "", [("a", "read", {})])
+    assert answer_in(events)[:3] == ("after", "", [("a", "read", {})])
 
 
 @pytest.mark.parametrize(
@@ -248,7 +248,7 @@ async def test_arguments(raw: str, value: dict[str, Any], problem: str | None) -
 async def test_arguments_cut_off_by_the_limit_are_a_problem_and_the_reason_stays() -> None:
     events = await answer(call(0, id="x", name="write", arguments='{"content":"abc'), chunk({}, "length"))
     assert calls_of(events)[0].problem
-    assert heard(events).reason == "length"
+    assert answer_in(events).reason == "length"
 
 
 async def test_the_signature_of_gemini_behind_this_wire_is_kept_with_the_call() -> None:
@@ -276,7 +276,7 @@ async def test_the_signature_of_gemini_behind_this_wire_is_kept_with_the_call() 
     ],
 )
 async def test_finish_reasons(wire: str, reason: str) -> None:
-    assert heard(await answer(chunk({"content": "x"}, wire), "[DONE]")).reason == reason
+    assert answer_in(await answer(chunk({"content": "x"}, wire), "[DONE]")).reason == reason
 
 
 async def test_content_in_parts_as_mistral_sends_it() -> None:
@@ -286,27 +286,27 @@ async def test_content_in_parts_as_mistral_sends_it() -> None:
         *said(" Yes."),
         chunk({"content": ""}, "stop"),
     )
-    assert heard(events)[:2] == ("So. Yes.", "Hm.")
+    assert answer_in(events)[:2] == ("So. Yes.", "Hm.")
 
 
 async def test_a_refusal_is_text() -> None:
-    assert heard(await answer(chunk({"refusal": "I won't."}), chunk({}, "stop"))).text == "I won't."
+    assert answer_in(await answer(chunk({"refusal": "I won't."}), chunk({}, "stop"))).text == "I won't."
 
 
 async def test_a_stream_without_done_is_complete_once_it_has_a_reason() -> None:
-    assert heard(await answer(*said("x"), chunk({}, "stop"))).reason == "stop"
+    assert answer_in(await answer(*said("x"), chunk({}, "stop"))).reason == "stop"
 
 
 async def test_a_stream_with_done_is_complete_without_a_reason() -> None:
-    assert heard(await answer(*said("x"), "[DONE]")).reason == "stop"
-    assert heard(await answer(call(0, id="x", name="read", arguments="{}"), "[DONE]")).reason == "tool-calls"
-    assert heard(await answer("[DONE]")).reason == "unknown"
+    assert answer_in(await answer(*said("x"), "[DONE]")).reason == "stop"
+    assert answer_in(await answer(call(0, id="x", name="read", arguments="{}"), "[DONE]")).reason == "tool-calls"
+    assert answer_in(await answer("[DONE]")).reason == "unknown"
 
 
 async def test_a_connection_that_breaks_after_the_reason_takes_nothing_back() -> None:
     async with breaking_after(lines(*said("x"), chunk({}, "stop"))) as server:
         adapter = OpenAIChat("", server.url)
-        assert heard(await collect(adapter)) == ("x", "", [], "stop", Usage())
+        assert answer_in(await collect(adapter)) == ("x", "", [], "stop", Usage())
         await adapter.aclose()
     async with breaking_after(lines(*said("x"))) as server:
         with pytest.raises(ModelConnectionError):
@@ -475,7 +475,7 @@ async def test_usage_where_groq_and_moonshot_put_it() -> None:
     final = chunk({}, "stop")
     final["choices"][0]["usage"] = counted
     moonshot = await answer(*said("x"), final, "[DONE]")
-    assert heard(groq).usage == heard(moonshot).usage == Usage(input=3, output=2, total=5)
+    assert answer_in(groq).usage == answer_in(moonshot).usage == Usage(input=3, output=2, total=5)
 
 
 @given(name=st.sampled_from(sorted(ALL)), places=st.lists(st.integers(0, 100_000), max_size=40))
@@ -503,7 +503,7 @@ async def test_openais_own_client_hears_the_same(name: str) -> None:
             reasoning += getattr(choice.delta, "reasoning_content", "") or getattr(choice.delta, "reasoning", "") or ""
             fragments += [(c.id, c.function.name, c.function.arguments) for c in choice.delta.tool_calls or ()]
             reason = choice.finish_reason or reason
-    ours = heard(await collect(provider(Server(ALL[name]))))
+    ours = answer_in(await collect(provider(Server(ALL[name]))))
     assert (text, reasoning) == ours[:2]
     assert {id_: name for id_, name, _ in fragments if id_} == {id_: name for id_, name, _ in ours.calls}
     assert reason.replace("_", "-") in (ours.reason, "stop")

@@ -38,6 +38,7 @@ from .wire_responses import ALL, PLAIN, TOOLS, call, completed, event, item, mes
 from .wires import (
     READ,
     Server,
+    answer_in,
     arguments_shown,
     ask,
     assert_well_formed,
@@ -45,7 +46,6 @@ from .wires import (
     collect_into,
     cut,
     endings,
-    heard,
     refusal,
 )
 
@@ -78,7 +78,7 @@ def items(*turns: ModelMessage, model: Model = GPT5, **options: Any) -> list[dic
 async def test_reasoning_text_and_parallel_calls() -> None:
     events = await collect(provider(Server(TOOLS)))
     assert_well_formed(events)
-    text, reasoning, calls, reason, usage = heard(events)
+    text, reasoning, calls, reason, usage = answer_in(events)
     assert text == "I will read 漢字 🐍."
     assert reasoning == "**Looking** at it.Then the second — ✓."
     assert calls == [("call_a", "read", {"path": "a.py"}), ("call_b", "read", {"path": "b.py"})]
@@ -104,7 +104,7 @@ async def test_reasoning_without_a_word_still_carries_its_proof() -> None:
     events = await collect(provider(Server(PLAIN)))
     assert_well_formed(events)
     assert endings(events)[0].metadata == {"openai": {"itemId": "rs_1", "reasoningEncryptedContent": "gAAAAproof"}}
-    assert heard(events)[:2] == ("Done.", "")
+    assert answer_in(events)[:2] == ("Done.", "")
 
 
 async def test_ids_of_items_are_kept_as_opencode_keeps_them() -> None:
@@ -129,7 +129,7 @@ async def test_items_with_changing_ids_are_identified_by_position() -> None:
             each["item"] = {**each["item"], "id": f"{each['item']['id']}-{number}"}
         else:
             each["item_id"] = f"{each['item_id']}-{number}"
-    text, reasoning, calls, reason, _ = heard(await answer(*events, completed()))
+    text, reasoning, calls, reason, _ = answer_in(await answer(*events, completed()))
     assert (text, reasoning, reason) == ("Hello.", "onetwo", "tool-calls")
     assert calls == [("call_a", "read", {"path": "a.py"}), ("call_b", "read", {"path": "b.py"})]
 
@@ -138,7 +138,7 @@ async def test_items_with_the_same_position_are_distinguished_by_id() -> None:
     first, second = call("fc_1", 0, "call_a", "read", '{"p":1}'), call("fc_2", 0, "call_b", "read", '{"p":2}')
     mixed = [event for pair in zip(first, second, strict=True) for event in pair]
     for events in (mixed, [*first, *second[-1:]]):
-        made = heard(await answer(*events, completed())).calls
+        made = answer_in(await answer(*events, completed())).calls
         assert made == [("call_a", "read", {"p": 1}), ("call_b", "read", {"p": 2})]
 
 
@@ -155,20 +155,20 @@ async def test_the_answer_is_named_when_it_ends() -> None:
 )
 async def test_incomplete_answers(details: dict[str, Any] | None, reason: str) -> None:
     events = await answer(*message("msg_1", 0, "x"), completed("incomplete", incomplete_details=details))
-    assert heard(events).reason == reason
+    assert answer_in(events).reason == reason
 
 
 async def test_pieces_left_open_by_an_incomplete_answer_are_closed() -> None:
     opened = [*thought("rs_1", 0, "abc")[:3], *message("msg_1", 1, "x")[:3], *call("fc_1", 2, "c", "read", '{"pa')[:2]]
     events = await answer(*opened, completed("incomplete", incomplete_details={"reason": "max_output_tokens"}))
     assert [bool(event.problem) for event in events if isinstance(event, ToolCall)] == [True]
-    assert heard(events).reason == "length"
+    assert answer_in(events).reason == "length"
 
 
 async def test_servers_that_skip_the_deltas_are_understood() -> None:
     whole = [message("msg_1", 0, "all of it")[-1], call("fc_1", 1, "c", "read", '{"path":"a"}')[-1]]
     events = await answer(*whole, completed())
-    assert heard(events)[:3] == ("all of it", "", [("c", "read", {"path": "a"})])
+    assert answer_in(events)[:3] == ("all of it", "", [("c", "read", {"path": "a"})])
 
 
 async def test_plain_reasoning_and_refusals_are_read() -> None:
@@ -182,7 +182,7 @@ async def test_plain_reasoning_and_refusals_are_read() -> None:
         event("response.refusal.delta", **refused, delta="I won't."),
         completed(),
     )
-    assert heard(events)[:2] == ("I won't.", "raw thought")
+    assert answer_in(events)[:2] == ("I won't.", "raw thought")
 
 
 async def test_unknown_items_and_events_are_ignored() -> None:
@@ -194,7 +194,7 @@ async def test_unknown_items_and_events_are_ignored() -> None:
         *message("msg_1", 1, "x"),
         completed(),
     )
-    assert heard(events).text == "x"
+    assert answer_in(events).text == "x"
 
 
 @pytest.mark.parametrize(
@@ -418,7 +418,7 @@ async def test_openais_own_client_hears_the_same(name: str) -> None:
             case _:
                 pass
     events = await collect(provider(Server(ALL[name])))
-    ours = heard(events)
+    ours = answer_in(events)
     assert (text, reasoning) == ours[:2]
     assert calls == [(each.id, each.name, each.raw) for each in events if isinstance(each, ToolCall)]
     assert usage is not None

@@ -88,17 +88,17 @@ async def text_of(model: ScriptedModel, asked: Request | None = None) -> str:
     return "".join(event.text for event in await play(model, asked) if isinstance(event, TextDelta))
 
 
-async def read_into(heard: list[StreamEvent], model: ScriptedModel, asked: Request | None = None) -> None:
+async def read_into(events: list[StreamEvent], model: ScriptedModel, asked: Request | None = None) -> None:
     stream = model.stream(asked or request())
     while event := await anext(stream, None):
-        heard.append(event)
+        events.append(event)
 
 
 async def error_of(model: ScriptedModel, asked: Request | None = None) -> tuple[list[StreamEvent], ModelError]:
-    heard: list[StreamEvent] = []
+    events: list[StreamEvent] = []
     with pytest.raises(ModelError) as caught:
-        await read_into(heard, model, asked)
-    return heard, caught.value
+        await read_into(events, model, asked)
+    return events, caught.value
 
 
 def finish(events: list[StreamEvent]) -> FinishStep:
@@ -199,14 +199,14 @@ async def test_default_usage_is_the_same_for_every_call() -> None:
 async def test_failures_are_those_of_the_error_tree(
     step: str, kind: type[ModelError], status: int | None, retryable: bool
 ) -> None:
-    heard, error = await error_of(ScriptedModel(step))
-    assert heard == []
+    events, error = await error_of(ScriptedModel(step))
+    assert events == []
     assert type(error) is kind
     assert error.status == status
     assert error.retryable is retryable
 
-    heard, error = await error_of(ScriptedModel(f"SAY half\n{step}"))
-    assert [type(event).__name__ for event in heard] == ["Start", "StartStep", "TextStart", "TextDelta"]
+    events, error = await error_of(ScriptedModel(f"SAY half\n{step}"))
+    assert [type(event).__name__ for event in events] == ["Start", "StartStep", "TextStart", "TextDelta"]
     assert type(error) is kind
 
 
@@ -236,10 +236,10 @@ async def test_waiting_goes_through_the_sleep_that_was_passed_in() -> None:
 
 async def test_a_hanging_answer_ends_when_its_reader_gives_up() -> None:
     model = ScriptedModel("SAY a\nHANG\n---\nSAY b")
-    heard: list[StreamEvent] = []
+    events: list[StreamEvent] = []
     with pytest.raises(TimeoutError):
-        await asyncio.wait_for(read_into(heard, model), 0.05)
-    assert isinstance(heard[-1], TextDelta)
+        await asyncio.wait_for(read_into(events, model), 0.05)
+    assert isinstance(events[-1], TextDelta)
     assert await text_of(model) == "b"
     assert model.dropped == (0,)
 
@@ -273,9 +273,9 @@ async def test_expectations_look_at_the_request() -> None:
     model = ScriptedModel(f"{expecting}\n---\n{expecting}\n---\n{expecting}\n---\n{expecting}")
     assert await text_of(model, request(brief, "one", "two")) == "ok"
     for asked in (request(brief, "one"), request("two"), request(brief, "two", tools=())):
-        heard, error = await error_of(model, asked)
+        events, error = await error_of(model, asked)
         assert isinstance(error, UnmetExpectationError)
-        assert heard == []
+        assert events == []
     with pytest.raises(AssertionError, match="call 1: the script expects last 'two'"):
         model.assert_complete()
 
@@ -292,9 +292,9 @@ async def test_titles_are_answered_apart() -> None:
 
 async def test_a_title_without_a_script_has_a_default() -> None:
     model = ScriptedModel("TITLE One\nERROR overloaded")
-    heard, error = await error_of(model, TITLE_REQUEST)
+    events, error = await error_of(model, TITLE_REQUEST)
     assert isinstance(error, OverloadedError)
-    assert heard
+    assert events
     assert await text_of(model, TITLE_REQUEST) == TITLE
 
 

@@ -126,7 +126,7 @@ async def collect_into(got: list[StreamEvent], provider: Streams, request: Reque
             got += (event,)
 
 
-class Heard(NamedTuple):
+class Answer(NamedTuple):
     """What an answer comes to, however it was cut into events."""
 
     text: str
@@ -136,13 +136,13 @@ class Heard(NamedTuple):
     usage: Usage
 
 
-def heard(events: list[StreamEvent]) -> Heard:
+def answer_in(events: list[StreamEvent]) -> Answer:
     said = {
         kind: "".join(event.text for event in events if isinstance(event, kind)) for kind in (TextDelta, ReasoningDelta)
     }
     calls = [(event.id, event.name, event.input) for event in events if isinstance(event, ToolCall)]
     last = next(event for event in events if isinstance(event, FinishStep))
-    return Heard(said[TextDelta], said[ReasoningDelta], calls, last.reason, last.usage)
+    return Answer(said[TextDelta], said[ReasoningDelta], calls, last.reason, last.usage)
 
 
 def arguments_shown(events: list[StreamEvent]) -> dict[str, str]:
