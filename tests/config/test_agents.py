@@ -250,11 +250,11 @@ def test_what_cannot_be_the_default_agent_is_an_error_where_it_was_set(house: Ho
     with pytest.raises(ConfigError, match=reason) as caught:
         default_agent(config, agents(config))
     assert (caught.value.path, caught.value.line) == (str(path), 2)
-    assert str(caught.value).endswith("; it can be: build, plan")
+    assert str(caught.value).endswith("; choose one of: build, plan")
 
 
 def test_without_any_agent_left_that_is_said(house: House) -> None:
     house.write("project/opencode.json", {"agent": {"build": {"disable": True}, "plan": {"hidden": True}}})
     config = house.load()
-    with pytest.raises(ConfigError, match="no agent is left"):
+    with pytest.raises(ConfigError, match="every primary agent is disabled"):
         default_agent(config, agents(config))

@@ -251,7 +251,7 @@ def test_a_file_that_a_placeholder_names_must_exist(house: House) -> None:
 
 def test_a_path_that_is_none_is_said_to_be(house: House) -> None:
     house.write("project/opencode.json", r'{"username": "{file:a\u0000b}"}')
-    with pytest.raises(ConfigError, match="no file of UTF-8 text"):
+    with pytest.raises(ConfigError, match="not a UTF-8 text file"):
         house.load()
 
 

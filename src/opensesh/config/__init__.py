@@ -1,10 +1,10 @@
-"""Layered configuration as OpenCode has it, and what is made of it: agents, commands, skills, instructions.
+"""OpenCode's layered configuration, and the agents, commands, skills and instructions defined by it.
 
 ::
 
     config = load(directory, worktree)
     config.settings.model  # typed
-    config.origin("compaction.auto")  # who said so: file and line, or variable
+    config.origin("compaction.auto")  # where it was set: file and line, or variable
     agents(config)["plan"].permission  # the rules, in order
 """
 

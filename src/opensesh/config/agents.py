@@ -1,18 +1,17 @@
-"""Who does the work: an agent is a prompt, a model and a set of permission rules.
+"""Agents: a prompt, a model and a set of permission rules each.
 
 An agent's rules are layered, and the last one that matches decides:
 
 1. the defaults of every agent;
-2. for a built-in agent, what it is made for;
+2. for a built-in agent, its own rules;
 3. the user's global ``permission``;
-4. for a built-in agent, what it must not do;
+4. for a built-in agent, its denials again;
 5. the agent's own ``permission`` in the configuration.
 
-In OpenCode 1.1.65 there is no fourth layer, and a global ``"*": "allow"`` or ``"edit": "allow"``, which many people
-have, lets the plan agent edit and the explore agent do anything. Here a built-in agent's prohibitions hold against
-global rules; only the section of that agent lifts them. Global rules still apply to what the agent may do at all:
-where they say ``ask`` or ``deny``, it asks or is denied. And the explore agent, which reads anything there, asks before
-it reads a ``.env`` file like all others.
+OpenCode 1.1.65 does not have the fourth layer, so that a common global ``"*": "allow"`` or ``"edit": "allow"`` lets the
+plan agent edit and the explore agent do anything. Here the denials of a built-in agent override global rules; only the
+agent's own section lifts them. Global ``ask`` and ``deny`` still apply to what the agent may do. The explore agent asks
+before it reads a ``.env`` file, as all others do.
 """
 
 from __future__ import annotations
@@ -35,7 +34,8 @@ if TYPE_CHECKING:
     from .schema import AgentConfig
 
 _GUARDS = ("external_directory", "doom_loop")
-"""Permissions that guard tools rather than being one. No agent's "nothing else" means the user's word on them."""
+"""Permissions that guard tools rather than being one. The user's rules about them hold even where an agent denies all
+else."""
 
 
 _SECRETS = (
@@ -52,9 +52,9 @@ class Agent(View, frozen=True, kw_only=True):
     description: str | None = None
     mode: Literal["subagent", "primary", "all"] = "all"
     native: bool = False
-    """Built in."""
+    """Whether it is built in."""
     hidden: bool = False
-    """Not offered to anyone; for the engine's own use."""
+    """Whether it is for the engine's own use and not offered."""
     top_p: float | None = None
     temperature: float | None = None
     color: str | None = None
@@ -62,11 +62,11 @@ class Agent(View, frozen=True, kw_only=True):
     model: ModelRef | None = None
     variant: str | None = None
     prompt: str | None = None
-    """In place of the model's usual system prompt."""
+    """Replaces the model's default system prompt."""
     options: dict[str, Any] = {}
-    """For the provider."""
+    """Options for the provider."""
     steps: int | None = None
-    """The most model calls in one turn."""
+    """The maximum number of model calls in one turn."""
 
 
 class _Builtin(Struct, frozen=True):
@@ -80,50 +80,50 @@ class _Builtin(Struct, frozen=True):
 
 
 def agents(config: Config, skill_folders: Sequence[str] = ()) -> dict[str, Agent]:
-    """Every agent by name: the built-in ones first, then those of the configuration, the default agent before all.
+    """Return all agents by name: the default agent, the built-in ones, then those of the configuration.
 
     ``skill_folders`` are folders outside of the project that agents may read.
     """
     defaults = _defaults(config, skill_folders)
     user = rules(config.settings.permission, config.folders.home)
-    found = {each.name: _native(each, defaults, user) for each in _builtins(config)}
+    agents = {builtin.name: _native(builtin, defaults, user) for builtin in _builtins(config)}
     for name, section in config.settings.agent.items():
         if section.disable:
-            found.pop(name, None)
+            agents.pop(name, None)
             continue
-        base = found.get(name) or Agent(name=name, permission=defaults + user)
-        found[name] = _overlay(base, section, config.folders.home)
-    found = {name: _by_real_names(_may_read_outputs(agent, config)) for name, agent in found.items()}
+        base = agents.get(name) or Agent(name=name, permission=defaults + user)
+        agents[name] = _overlay(base, section, config.folders.home)
+    agents = {name: _may_read_outputs(agent, config) for name, agent in agents.items()}
     first = config.settings.default_agent or "build"
-    return {name: found[name] for name in sorted(found, key=lambda name: name != first)}
+    return {name: agents[name] for name in sorted(agents, key=lambda name: name != first)}
 
 
 def default_agent(config: Config, known: dict[str, Agent]) -> Agent:
-    """The agent that runs when none is named.
+    """Return the agent to use if none is named.
 
-    A ``default_agent`` that cannot be one is a :class:`~opensesh.errors.ConfigError` at the place where it was set.
+    Raises :class:`~opensesh.errors.ConfigError`, with the position of ``default_agent``, if it is not a valid choice.
     """
     name = config.settings.default_agent
-    fit = [key for key, agent in known.items() if _unfit(agent) is None]
-    if not fit:
-        raise ConfigError("no agent is left to run: every primary one is disabled or hidden; enable one under `agent`")
-    if name is None or name in fit:
-        return known[name or fit[0]]
+    usable = [key for key, agent in known.items() if _unusable_reason(agent) is None]
+    if not usable:
+        raise ConfigError("every primary agent is disabled or hidden; enable one under `agent`")
+    if name is None or name in usable:
+        return known[name or usable[0]]
     path, line, column, _ = config.origin(("default_agent",)) or ("", None, None, None)
-    reason = f"default_agent {name!r} {_unfit(known.get(name))}; it can be: {', '.join(fit)}"
+    reason = f"default_agent {name!r} {_unusable_reason(known.get(name))}; choose one of: {', '.join(usable)}"
     raise ConfigError(reason, path=path, line=line or 0, column=column or 0)
 
 
-def _unfit(agent: Agent | None) -> str | None:
+def _unusable_reason(agent: Agent | None) -> str | None:
     if agent is None:
         return "does not exist"
     if agent.mode == "subagent":
-        return "is a subagent, which works only for others"
-    return "is hidden, so nobody could see it at work" if agent.hidden else None
+        return "is a subagent, which only other agents can use"
+    return "is hidden" if agent.hidden else None
 
 
 def model_ref(text: str) -> ModelRef:
-    """``provider/model`` taken apart; the model's name may have slashes of its own."""
+    """Split ``provider/model``; the model's name may contain slashes."""
     provider, _, model = text.partition("/")
     return ModelRef(provider_id=provider, model_id=model)
 
@@ -188,9 +188,9 @@ def _builtins(config: Config) -> list[_Builtin]:
             ),
             prompt("explore"),
         ),
-        _Builtin("compaction", "primary", "Sums up a session so far.", nothing, prompt("compaction"), hidden=True),
+        _Builtin("compaction", "primary", "Compacts a session.", nothing, prompt("compaction"), hidden=True),
         _Builtin("title", "primary", "Names a session.", nothing, prompt("title"), hidden=True, temperature=0.5),
-        _Builtin("summary", "primary", "Says what a session changed.", nothing, prompt("summary"), hidden=True),
+        _Builtin("summary", "primary", "Summarises what a session changed.", nothing, prompt("summary"), hidden=True),
     ]
 
 
@@ -202,47 +202,47 @@ def _native(builtin: _Builtin, defaults: Rules, user: Rules) -> Agent:
         native=True,
         hidden=builtin.hidden,
         temperature=builtin.temperature,
-        permission=defaults + builtin.specifics + user + (_held(builtin.specifics, user) if user else ()),
+        permission=defaults + builtin.specifics + user + (_denials(builtin.specifics, user) if user else ()),
         prompt=builtin.prompt,
     )
 
 
-def _held(specifics: Rules, user: Rules) -> Rules:
-    """What a built-in agent must not do, once more, so that it holds against the user's global rules.
+def _denials(specifics: Rules, user: Rules) -> Rules:
+    """Return a built-in agent's denials again, so that they override the user's global rules.
 
-    Behind each prohibition come its exceptions, as narrow as the user made them.
+    Each denial is followed by its exceptions, as far as the user's rules allow them.
     """
-    held: list[Rule] = []
-    for at, forbidden in enumerate(specifics):
-        if forbidden.action != "deny":
+    denials: list[Rule] = []
+    for at, denied in enumerate(specifics):
+        if denied.action != "deny":
             continue
-        held.append(forbidden)
-        exceptions = [each for each in specifics[at + 1 :] if matches(each.permission, forbidden.permission)]
+        denials.append(denied)
+        exceptions = [rule for rule in specifics[at + 1 :] if matches(rule.permission, denied.permission)]
         for exception in exceptions:
-            held += _exception(exception, forbidden, specifics, user)
-        if forbidden.permission == "*":
-            held += [replace(each, permission=guard) for guard in _GUARDS for each in _about(guard, user)]
-    return tuple(held)
+            denials += _exception(exception, denied, specifics, user)
+        if denied.permission == "*":
+            denials += [replace(rule, permission=guard) for guard in _GUARDS for rule in _about(guard, user)]
+    return tuple(denials)
 
 
-def _exception(exception: Rule, forbidden: Rule, specifics: Rules, user: Rules) -> list[Rule]:
+def _exception(exception: Rule, denied: Rule, specifics: Rules, user: Rules) -> list[Rule]:
     if exception.action == "deny":
-        return []  # a prohibition of its own
-    alike = [each for each in specifics if each.permission == exception.permission != forbidden.permission]
-    if any(each.pattern == "*" for each in alike):
-        about = [replace(each, permission=exception.permission) for each in _about(exception.permission, user)]
-        return [*alike, *about] if exception.pattern == "*" else []  # they came with the one for everything
+        return []  # a denial of its own
+    same_permission = [rule for rule in specifics if rule.permission == exception.permission != denied.permission]
+    if any(rule.pattern == "*" for rule in same_permission):
+        users = [replace(rule, permission=exception.permission) for rule in _about(exception.permission, user)]
+        return [*same_permission, *users] if exception.pattern == "*" else []  # included with the general one
     action = evaluate(exception.permission, exception.pattern, specifics, user)
     return [] if action == "deny" else [replace(exception, action=action)]
 
 
 def _about(permission: str, user: Rules) -> list[Rule]:
-    return [each for each in user if matches(permission, each.permission)]
+    return [rule for rule in user if matches(permission, rule.permission)]
 
 
 def _overlay(agent: Agent, section: AgentConfig, home: str) -> Agent:
-    """``agent`` with what the configuration says about it."""
-    said: dict[str, Any] = {
+    """Return ``agent`` with the settings of its section."""
+    fields: dict[str, Any] = {
         "name": section.name,
         "description": section.description,
         "mode": section.mode,
@@ -259,18 +259,14 @@ def _overlay(agent: Agent, section: AgentConfig, home: str) -> Agent:
         agent,
         options=merged(agent.options, section.options),
         permission=agent.permission + rules(section.permission, home),
-        **{name: value for name, value in said.items() if value is not None},
+        **{name: value for name, value in fields.items() if value is not None},
     )
 
 
 def _may_read_outputs(agent: Agent, config: Config) -> Agent:
-    """Every agent may read the outputs that were too long to be shown, unless exactly that is forbidden."""
+    """Let an agent read truncated tool outputs, unless exactly that is denied; resolve links in its rules."""
     pattern = config.folders.tool_output
     allowed = rule("external_directory", "allow", pattern)
     if replace(allowed, action="deny") in agent.permission:
-        return agent
-    return replace(agent, permission=(*agent.permission, allowed))
-
-
-def _by_real_names(agent: Agent) -> Agent:
-    return replace(agent, permission=followed(agent.permission))
+        return replace(agent, permission=followed(agent.permission))
+    return replace(agent, permission=followed((*agent.permission, allowed)))

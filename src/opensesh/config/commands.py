@@ -1,8 +1,8 @@
-"""Commands: prompts with a name, and places for arguments.
+"""Commands: named prompt templates with arguments.
 
-In a template, ``$1`` to ``$N`` stand for arguments, the last of them for all that are left; ``$ARGUMENTS`` stands
-for everything that was typed. A template without either gets what was typed below it. An exclamation mark before a
-command in backticks stands for what that shell command prints; running it is the engine's affair.
+In a template, ``$1`` to ``$N`` stand for arguments, the last of them for all that remain; ``$ARGUMENTS`` stands for the
+whole input. Without either, the input is appended. An exclamation mark before a shell command in backticks stands for
+the output of that command, which the engine runs.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
     from .skills import Skill
 
 _ARGUMENT = r"(?i)\[Image\s+\d+\]|\"[^\"]*\"|'[^']*'|[^\s\"']+"
-_PLACE = r"\$(?:([1-9][0-9]*)|ARGUMENTS)"
+_PLACEHOLDER = r"\$(?:([1-9][0-9]*)|ARGUMENTS)"
 _SHELL = r"!`([^`]+)`"
 _MENTION = re.compile(r"(?<![A-Za-z0-9_`])@(\.?[^\s`,.]*(?:\.[^\s`,.]+)*)")
 
 
 class Command(View, frozen=True, kw_only=True):
-    """A command, ready to be typed."""
+    """A command that the user can enter."""
 
     name: str
     description: str | None = None
@@ -38,30 +38,30 @@ class Command(View, frozen=True, kw_only=True):
     source: Literal["command", "mcp", "skill"] = "command"
     template: str
     subtask: bool | None = None
-    """Whether it runs in a session of its own; if nobody says, it does when its agent is a subagent."""
+    """Whether it runs in a child session; by default, if its agent is a subagent."""
     hints: tuple[str, ...] = ()
-    """The arguments that the template has places for: ``("$1", "$2", "$ARGUMENTS")``."""
+    """The placeholders of the template: ``("$1", "$2", "$ARGUMENTS")``."""
 
 
 class Expansion(Struct, frozen=True):
-    """A template with its arguments in place."""
+    """A template with its arguments filled in."""
 
     pieces: tuple[str, ...]
     """The text around the shell commands: one more piece than there are commands."""
     commands: tuple[str, ...]
-    """What the engine is to run."""
+    """The shell commands that the engine runs."""
 
     def text(self, outputs: Sequence[str] = ()) -> str:
-        """The prompt, with what each command printed in its place."""
+        """Return the prompt, with the outputs of the shell commands."""
         inner = [*outputs, ""]
         return "".join(piece + output for piece, output in zip(self.pieces, inner, strict=True)).strip()
 
 
 def commands(config: Config, skills: Iterable[Skill] = (), prompts: Iterable[Command] = ()) -> dict[str, Command]:
-    """Every command by name: built-in, configured, the ``prompts`` of MCP servers, and skills whose name is free."""
-    found = {each.name: each for each in _builtins(config)}
+    """Return all commands by name: built-in, configured, ``prompts`` of MCP servers, and skills with a free name."""
+    commands = {command.name: command for command in _builtins(config)}
     for name, section in config.settings.command.items():
-        found[name] = Command(
+        commands[name] = Command(
             name=name,
             description=section.description,
             agent=section.agent,
@@ -70,13 +70,13 @@ def commands(config: Config, skills: Iterable[Skill] = (), prompts: Iterable[Com
             subtask=section.subtask,
             hints=hints(section.template),
         )
-    found |= {each.name: each for each in prompts}
+    commands |= {prompt.name: prompt for prompt in prompts}
     for skill in skills:
-        if skill.name not in found:
-            found[skill.name] = Command(
+        if skill.name not in commands:
+            commands[skill.name] = Command(
                 name=skill.name, description=skill.description, source="skill", template=skill.content
             )
-    return found
+    return commands
 
 
 def _builtins(config: Config) -> list[Command]:
@@ -95,41 +95,41 @@ def _builtins(config: Config) -> list[Command]:
 
 
 def hints(template: str) -> tuple[str, ...]:
-    """The places in a template, each once: numbers in order, then ``$ARGUMENTS``."""
-    places = {found[0] for found in re.finditer(_PLACE, template)}
-    rest = tuple(places & {"$ARGUMENTS"})
-    return (*sorted(places - {"$ARGUMENTS"}, key=lambda place: int(place[1:])), *rest)
+    """Return the placeholders of a template: numbers in order, then ``$ARGUMENTS``."""
+    placeholders = {match[0] for match in re.finditer(_PLACEHOLDER, template)}
+    rest = tuple(placeholders & {"$ARGUMENTS"})
+    return (*sorted(placeholders - {"$ARGUMENTS"}, key=lambda name: int(name[1:])), *rest)
 
 
-def split_arguments(typed: str) -> list[str]:
-    """What was typed, as arguments: quoted texts without their quotes, ``[Image 1]``, and words."""
-    return [re.sub(r"^[\"']|[\"']$", "", argument) for argument in re.findall(_ARGUMENT, typed)]
+def split_arguments(arguments_text: str) -> list[str]:
+    """Split the input into arguments: quoted texts without their quotes, ``[Image 1]``, and words."""
+    return [re.sub(r"^[\"']|[\"']$", "", argument) for argument in re.findall(_ARGUMENT, arguments_text)]
 
 
-def expand(template: str, typed: str) -> Expansion:
-    """Put arguments into a template.
+def expand(template: str, arguments_text: str) -> Expansion:
+    """Fill arguments into a template.
 
-    Only the shell commands that the template itself states are commands: one that comes with the arguments is text.
+    Shell commands in the template are run; those in the arguments are text.
     """
-    arguments = split_arguments(typed)
-    last = max((int(found[1]) for found in re.finditer(_PLACE, template) if found[1]), default=0)
+    arguments = split_arguments(arguments_text)
+    last = max((int(match[1]) for match in re.finditer(_PLACEHOLDER, template) if match[1]), default=0)
 
-    def fill(found: re.Match[str]) -> str:
-        if not found[1]:
-            return typed
-        number = int(found[1])
+    def fill(match: re.Match[str]) -> str:
+        if not match[1]:
+            return arguments_text
+        number = int(match[1])
         return " ".join(arguments[number - 1 :] if number == last else arguments[number - 1 : number])
 
-    pieces = [re.sub(_PLACE, fill, piece) for piece in re.split(_SHELL, template)]
-    if not re.search(_PLACE, template) and typed.strip():
-        pieces[-1] += "\n\n" + typed
+    pieces = [re.sub(_PLACEHOLDER, fill, piece) for piece in re.split(_SHELL, template)]
+    if not re.search(_PLACEHOLDER, template) and arguments_text.strip():
+        pieces[-1] += "\n\n" + arguments_text
     return Expansion(tuple(pieces[::2]), tuple(pieces[1::2]))
 
 
 def mentions(text: str) -> list[str]:
-    """The files and agents that a text names as ``@name``, each once, in order.
+    """Return the names that a text mentions as ``@name``, each once, in order.
 
     A mention does not follow a letter, digit, underscore or backtick, and ends at a space, a backtick, a comma, or a
-    full stop with nothing behind it. Whether there is such a file or agent is for the caller to see.
+    full stop before a space. The caller checks whether such a file or agent exists.
     """
     return list(dict.fromkeys(name for name in _MENTION.findall(text) if name.strip(".")))

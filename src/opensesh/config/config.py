@@ -1,4 +1,15 @@
-"""The configuration as a whole: what holds, and who said so."""
+"""The merged configuration: values, their origins, and how layers are merged.
+
+Before merging, older spellings in a layer become the present ones (:func:`normalise`):
+
+- ``permission: "ask"`` becomes ``permission: {"*": "ask"}``;
+- an agent's ``tools`` become permissions, below those it sets itself; ``maxSteps`` becomes ``steps``; keys that are not
+  settings of an agent become options for its provider;
+- a plugin's relative path becomes a ``file:`` URL.
+
+The older spelling stays in the document beside the present one, as in OpenCode. A value that is moved keeps the
+position where it was written. After merging, :func:`finish` handles older sections and environment variables.
+"""
 
 from __future__ import annotations
 
@@ -24,84 +35,83 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 
-JOINED = ("plugin", "instructions")
-"""Lists that add up from layer to layer. All other lists are replaced by the later one."""
+_CONCATENATED = ("plugin", "instructions")
+"""Lists that are concatenated over all layers. All other lists are replaced by the later one."""
 
 
 class Origin(NamedTuple):
-    """Who set a value."""
+    """Where a value was set."""
 
     source: str
     """The path of a file, the name of an environment variable, or a URL."""
     line: int | None = None
     column: int | None = None
     written: str | None = None
-    """What stands there, if placeholders fill it in: ``"Bearer {env:TOKEN}"``, with its quotes."""
+    """The text as written, if it has placeholders: ``"Bearer {env:TOKEN}"``, with its quotes."""
 
     def __str__(self) -> str:
         return f"{self.source}:{self.line}" if self.line else self.source
 
 
 class Config(Struct, frozen=True, kw_only=True):
-    """All layers together. Reading it again is the only way to change it: nothing is ever written to a user's
-    files."""
+    """All layers merged. Immutable, and never written to the user's files."""
 
     directory: str
     worktree: str
     settings: ConfigSettings
     """Typed, with defaults."""
     document: Document
-    """Plain, as merged; without defaults."""
+    """The merged document, without defaults."""
     origins: dict[SettingPath, Origin]
-    """For every value in ``document`` that is not an object: who set it."""
+    """Where each value in ``document`` that is not an object was set."""
     folders: Folders
     flags: Flags
     directories: tuple[str, ...]
-    """The folders in which agents, commands, skills and tools are looked for; the later one wins."""
+    """The configuration folders, in which agents, commands, skills and tools are searched for; later ones win."""
     variables: dict[str, str] = {}
-    """Environment variables that an organisation's configuration brought along."""
+    """Environment variables that an organisation's configuration defines."""
     problems: tuple[ConfigError, ...] = ()
-    """What was left out, or has no effect: a file that cannot be read as an agent, a key that nothing knows."""
+    """What was ignored: a file that is not a valid agent, an unknown key."""
 
     def origin(self, path: str | SettingPath) -> Origin | None:
-        """Who set the value at ``path``, such as ``"compaction.auto"``. ``None`` if nobody did, and for objects.
+        """Return where the value at ``path``, such as ``"compaction.auto"``, was set; ``None`` if it is unset.
 
-        A path with dots in its names is given as a tuple, or is understood where it is not ambiguous.
+        Names with dots work where they are not ambiguous; otherwise pass a tuple.
         """
         steps = _split(self.document, path) if isinstance(path, str) else path
         return None if steps is None else self.origins.get(steps)
 
 
 def _split(value: Any, path: str) -> SettingPath | None:
-    """Find the way that ``path`` describes; names may have dots in them."""
+    """Split ``path`` into steps that exist in ``value``; names may contain dots."""
     if not path:
         return ()
     if (items := as_list(value)) is not None:
         head, _, rest = path.partition(".")
         if not head.isdigit() or int(head) >= len(items):
             return None
-        way = _split(items[int(head)], rest)
-        return None if way is None else (int(head), *way)
+        steps = _split(items[int(head)], rest)
+        return None if steps is None else (int(head), *steps)
     for name, member in (as_object(value) or {}).items():
         if path == name or path.startswith(name + "."):
-            way = _split(member, path[len(name) + 1 :])
-            if way is not None:
-                return (name, *way)
+            steps = _split(member, path[len(name) + 1 :])
+            if steps is not None:
+                return (name, *steps)
     return None
 
 
 class Layer(NamedTuple):
-    """What one source contributes."""
+    """The settings of one source."""
 
     source: Source
     value: Document
     prefix: SettingPath = ()
-    """Where the source's own settings belong; a Markdown agent's are at ``agent.<name>``."""
+    """The path of the source's settings in the document; for a Markdown agent, ``agent.<name>``."""
     moved: dict[SettingPath, SettingPath] = {}
-    """New places of values, with those they were written at."""
+    """Paths of moved values, with the paths at which they were written."""
 
     def origin(self, path: SettingPath) -> Origin:
-        """Where the value at ``path`` of :attr:`value` was written."""
+        """Return where the value at ``path`` of :attr:`value` was written."""
         for length in range(len(path), 0, -1):
             if path[:length] in self.moved:
                 path = self.moved[path[:length]] + path[length:]
@@ -110,28 +120,28 @@ class Layer(NamedTuple):
         offset = self.source.keys.get(inner, self.source.values.get(inner))
         if offset is None:
             return Origin(self.source.name)
-        return Origin(self.source.name, *self.source.spot(offset), self.source.written.get(inner))
+        return Origin(self.source.name, *self.source.position(offset), self.source.written.get(inner))
 
 
 class Merge:
-    """Layers, put on top of each other from the lowest to the highest.
+    """Merges layers from the lowest to the highest.
 
-    Objects are merged, everything else is replaced. A key keeps the position it first had, and new keys come after
-    it: the order of permission rules follows from that.
+    Objects are merged, everything else is replaced. A key keeps its first position and new keys follow, which defines
+    the order of permission rules.
     """
 
-    def __init__(self, joined: tuple[str, ...] = JOINED) -> None:
-        self.joined = joined
+    def __init__(self, concatenated: tuple[str, ...] = _CONCATENATED) -> None:
+        self.concatenated = concatenated
         self.document: Document = {}
         self.origins: dict[SettingPath, Origin] = {}
 
     def add(self, layer: Layer) -> None:
-        """Put a layer on top."""
+        """Merge a layer on top."""
         self.merge(layer.value, layer.origin)
 
     def merge(self, value: Document, origin: OriginOf) -> None:
-        """Put ``value`` on top; ``origin`` knows who set what in it."""
-        self._into(self.document, value, origin, ())
+        """Merge ``value`` on top; ``origin`` returns where each of its values was set."""
+        self._merge_into(self.document, value, origin, ())
 
     def put(self, path: SettingPath, value: Any, origin: Origin) -> None:
         """Set one value."""
@@ -139,35 +149,35 @@ class Merge:
             value = {name: value}
         self.merge(value, lambda _: origin)
 
-    def _into(self, target: Document, value: Document, origin: OriginOf, path: SettingPath) -> None:
+    def _merge_into(self, target: Document, value: Document, origin: OriginOf, path: SettingPath) -> None:
         for key, item in value.items():
             here = (*path, key)
             members = as_object(item)
             if members:
                 inner = as_object(target.get(key))
                 if inner is None:
-                    self._forget(here)
+                    self._drop_origins(here)
                     inner = target[key] = {}
                 self.origins.pop(here, None)
-                self._into(inner, members, origin, here)
+                self._merge_into(inner, members, origin, here)
             elif members is None or as_object(target.get(key)) is None:
-                self._forget(here)
-                target[key] = self._joined(target.get(key), item, origin, here)
+                self._drop_origins(here)
+                target[key] = self._merge_list(target.get(key), item, origin, here)
                 self.origins[here] = origin(here)
 
-    def _joined(self, held: Any, item: Any, origin: OriginOf, path: SettingPath) -> Any:
+    def _merge_list(self, existing: Any, item: Any, origin: OriginOf, path: SettingPath) -> Any:
         items = as_list(item)
         if items is None:
             return {} if item == {} else item
-        before: list[Any] = (as_list(held) or []) if path[0] in self.joined and len(path) == 1 else []
+        before: list[Any] = (as_list(existing) or []) if path[0] in self.concatenated and len(path) == 1 else []
         after = [*before, *(one for one in items if one not in before)]
         for at in range(len(before), len(after)):
             self.origins[(*path, at)] = origin((*path, items.index(after[at])))
         return after
 
-    def _forget(self, path: SettingPath) -> None:
-        if path[0] in self.joined:
-            return  # what a list that adds up already holds stays where it is
+    def _drop_origins(self, path: SettingPath) -> None:
+        if path[0] in self.concatenated:
+            return  # earlier items of a concatenated list keep their origins
         for known in [known for known in self.origins if known[: len(path)] == path]:
             del self.origins[known]
 
@@ -176,7 +186,7 @@ _AGENT_KEYS = frozenset(AgentConfig.__struct_encode_fields__)
 
 
 def normalise(layer: Layer) -> Layer:
-    """The layer in present spelling."""
+    """Return the layer in present spelling."""
     value, moved = layer.value.copy(), dict(layer.moved)
     if "permission" in value:
         value["permission"] = _permission(value["permission"], ("permission",), moved)
@@ -192,7 +202,7 @@ def normalise(layer: Layer) -> Layer:
 
 
 def tool_permissions(tools: Mapping[str, bool]) -> dict[str, str]:
-    """The permissions that a map of tools stands for; every tool that changes files stands for ``edit``."""
+    """Return the permissions that a map of tools stands for. Every tool that changes files stands for ``edit``."""
     return {permission_of(tool): "allow" if enabled else "deny" for tool, enabled in tools.items()}
 
 
@@ -214,10 +224,10 @@ def _agent(agent: Document, path: SettingPath, moved: dict[SettingPath, SettingP
         result["permission"] = _permission(agent["permission"], (*path, "permission"), moved)
     tools = as_object(agent.get("tools"))
     if tools:
-        stated = as_object(result.get("permission")) or {}
-        result["permission"] = {**tool_permissions(tools), **stated}
+        own_permissions = as_object(result.get("permission")) or {}
+        result["permission"] = {**tool_permissions(tools), **own_permissions}
         for tool in tools:
-            if permission_of(tool) not in stated:
+            if permission_of(tool) not in own_permissions:
                 moved[(*path, "permission", permission_of(tool))] = (*path, "tools", tool)
     if "maxSteps" in agent and "steps" not in agent:
         result["steps"] = agent["maxSteps"]
@@ -235,14 +245,14 @@ def _plugin(plugin: Any, folder: str) -> Any:
 
 
 def file_url(path: str) -> str:
-    """A ``file:`` URL."""
+    """Return the ``file:`` URL of a path."""
     from pathlib import Path as FilePath
 
     return FilePath(os.path.abspath(path)).as_uri()
 
 
 def finish(merge: Merge, flags: Flags) -> Document:
-    """Settle what the layers left open; the merged document."""
+    """Apply older sections and environment variables, and return the merged document."""
     _modes(merge)
     _permission_variable(merge, flags)
     _tools(merge)
@@ -259,7 +269,7 @@ def finish(merge: Merge, flags: Flags) -> Document:
 
 
 def _modes(merge: Merge) -> None:
-    """A ``mode`` is a primary agent."""
+    """Turn each ``mode`` into a primary agent."""
     modes = as_object(merge.document.get("mode")) or {}
 
     def origin(path: SettingPath) -> Origin:
@@ -284,34 +294,34 @@ def _permission_variable(merge: Merge, flags: Flags) -> None:
 
 
 def _tools(merge: Merge) -> None:
-    """The old ``tools`` are permissions below all that are stated, so they come first in the order of rules."""
+    """Turn the old ``tools`` into permissions that precede all others, so that the others win."""
     tools = as_object(merge.document.get("tools")) or {}
-    stated = as_object(merge.document.get("permission")) or {}
+    own_permissions = as_object(merge.document.get("permission")) or {}
     if tools:
-        merge.document["permission"] = {**tool_permissions(tools), **stated}
+        merge.document["permission"] = {**tool_permissions(tools), **own_permissions}
     for tool in tools:
         permission = permission_of(tool)
-        if permission not in stated:
+        if permission not in own_permissions:
             merge.origins[("permission", permission)] = merge.origins[("tools", tool)]
 
 
 def _plugins(merge: Merge) -> None:
-    """Of several with the same name, the last one counts."""
+    """Of several plugins with the same name, keep the last."""
     listed = as_list(merge.document.get("plugin"))
     if not listed:
         return
     last = {_plugin_name(plugin): at for at, plugin in enumerate(listed)}
-    kept = [at for at, plugin in enumerate(listed) if last[_plugin_name(plugin)] == at]
+    last_positions = [at for at, plugin in enumerate(listed) if last[_plugin_name(plugin)] == at]
     origins = [merge.origins.pop(("plugin", at)) for at in range(len(listed))]
-    merge.document["plugin"] = [listed[at] for at in kept]
-    merge.origins |= {("plugin", at): origins[was] for at, was in enumerate(kept)}
+    merge.document["plugin"] = [listed[at] for at in last_positions]
+    merge.origins |= {("plugin", at): origins[was] for at, was in enumerate(last_positions)}
 
 
 def _plugin_name(plugin: Any) -> str:
-    """``@scope/name@1.2.3`` without its version; the name of a file without folder and ending.
+    """Return ``@scope/name`` without its version; for a file, its name without folder and suffix.
 
-    A Python file, or what may be a Python module, is only ever replaced by the very same entry: whose code runs is
-    decided by who trusts it, and a project must not be able to push out what the user has set up.
+    A Python file or module is replaced only by an identical entry: a project must not be able to replace a plugin that
+    the user has configured.
     """
     pair = as_list(plugin)
     text = str(pair[0] if pair else plugin)
@@ -326,17 +336,17 @@ def _plugin_name(plugin: Any) -> str:
 def _user(flags: Flags) -> str:
     import getpass
 
-    named = next((flags.environ[name] for name in ("USER", "LOGNAME", "USERNAME") if flags.environ.get(name)), None)
+    user = next((flags.environ[name] for name in ("USER", "LOGNAME", "USERNAME") if flags.environ.get(name)), None)
     try:
-        return named or getpass.getuser()
+        return user or getpass.getuser()
     except (OSError, KeyError, ImportError):
         return "unknown"
 
 
 def replace_document(config: Config, document: Document, who: str) -> Config:
-    """``config`` with ``document`` in place of its own, where ``who`` is behind every value that is another.
+    """Return ``config`` with another document; ``who`` becomes the origin of every value that differs.
 
-    A :class:`~opensesh.errors.ConfigError` says what does not fit, or is not a setting.
+    Raises :class:`~opensesh.errors.ConfigError` for an invalid or unknown setting.
     """
     source = Source(who, "")
     for unknown in unknown_keys(check(document, ConfigSettings, source), document):
@@ -358,7 +368,7 @@ def replace_document(config: Config, document: Document, who: str) -> Config:
 
 
 def leaf_values(value: Any, path: SettingPath = ()) -> Iterator[tuple[SettingPath, Any]]:
-    """Every value that is not an object with something in it, and its path."""
+    """Yield the path and value of everything that is not a non-empty object."""
     members = as_object(value)
     if members:
         for name, member in members.items():

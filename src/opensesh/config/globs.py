@@ -1,4 +1,6 @@
-"""File patterns, as ripgrep and editors read them, and the files that fit one.
+"""File patterns as in ripgrep and editors, and the files that match one.
+
+Our own, because ``fnmatch`` and ``glob`` of Python 3.11 know neither ``{a,b}`` nor patterns relative to a folder.
 
 ``*`` and ``?`` stay within a name, ``**`` goes through any number of folders, ``[a-z]`` is one of several characters,
 ``{a,b}`` one of several texts, and a backslash takes the next character as it is. Names that begin with a dot are like
@@ -18,29 +20,29 @@ if TYPE_CHECKING:
 _MAGIC = re.compile(r"[*?\[{]")
 _BRACES = {"{": "(?:", ",": "|", "}": ")"}
 _MEMBER = r"(?s)(.)-(.)|(.)"
-"""Of a set of characters: a range, or one of them."""
+"""A range of characters, or a single one."""
 
 
 def find(folder: str, pattern: str) -> list[str]:
-    """The files below ``folder`` whose path from there fits ``pattern``, sorted; empty if there is no such folder.
+    """Return the files below ``folder`` whose relative path matches ``pattern``, sorted; empty if it does not exist.
 
     Links are followed, each folder once.
     """
     root, rest = split_root(pattern)
     deep = "**" in rest or re.search(r"\{[^}]*/", rest) is not None
     expression = _compiled(pattern)
-    found = (
+    paths = (
         path
         for path in _files(os.path.join(folder, root), 1 << 30 if deep else rest.count("/") + 1, set())
         if expression.fullmatch(os.path.relpath(path, folder).replace(os.sep, "/"))
     )
-    return sorted(found)
+    return sorted(paths)
 
 
 def matches(pattern: str, path: str) -> bool:
-    """Whether the whole of ``path``, which is relative and has ``/``, fits ``pattern``.
+    """Return whether ``path``, relative and with ``/``, matches ``pattern``.
 
-    A pattern without a slash fits a name at any depth; one with a slash begins where the path does, as in a
+    A pattern without a slash matches a name at any depth; one with a slash matches from the start, as in a
     ``.gitignore``.
     """
     pattern = pattern.removeprefix("./").rstrip("/")
@@ -49,7 +51,7 @@ def matches(pattern: str, path: str) -> bool:
 
 
 def split_root(pattern: str) -> tuple[str, str]:
-    """The directories at the front of ``pattern`` that hold no wildcard, and the pattern within them."""
+    """Split ``pattern`` into its leading directories without wildcards, and the rest."""
     parts = pattern.split("/")
     fixed = 0
     while fixed < len(parts) - 1 and not _MAGIC.search(parts[fixed]):
@@ -93,7 +95,7 @@ def _compiled(pattern: str) -> re.Pattern[str]:
 
 
 def _piece(pattern: str, at: int) -> tuple[int, str]:
-    """How many characters the next piece has, and its regular expression."""
+    """Return the length of the next piece of the pattern, and its regular expression."""
     match pattern[at]:
         case "*":
             return _stars(pattern, at)
@@ -120,11 +122,11 @@ def _stars(pattern: str, at: int) -> tuple[int, str]:
 
 
 def _set(pattern: str, at: int) -> tuple[int, str]:
-    """``[...]``; a bracket that is never closed, or holds a range that runs backwards, stands for itself."""
+    """Translate ``[...]``. An unclosed bracket, or one with a reversed range, stands for itself."""
     end = pattern.find("]", at + 2)
     inner = pattern[at + 1 : end]
     negated = inner[:1] in ("!", "^")
-    members = [found.groups() for found in re.finditer(_MEMBER, inner[negated:])]
+    members = [match.groups() for match in re.finditer(_MEMBER, inner[negated:])]
     if end < 0 or not members or any(low and low > high for low, high, _ in members):
         return 1, re.escape("[")
     spelled = "".join(re.escape(one) if one else f"{re.escape(low)}-{re.escape(high)}" for low, high, one in members)

@@ -1,10 +1,10 @@
-"""Instruction files: what people write down for every agent that works on their code.
+"""Instruction files such as ``AGENTS.md``.
 
-In the system prompt stand the project's own files (``AGENTS.md``, or ``CLAUDE.md``, or ``CONTEXT.md``: the first name
-of which there is any), one global file, and what ``instructions`` in the configuration names. Files in folders below
-the directory join in when a file near them is read.
+The system prompt includes the project's own files (``AGENTS.md``, ``CLAUDE.md`` or ``CONTEXT.md``: the first name that
+exists), one global file, and those of ``instructions`` in the configuration. Files in folders below the directory are
+added when a file near them is read.
 
-The same files give the same text, byte for byte: nothing here depends on time or on the order of a folder's entries.
+The same files give the same text, byte for byte, so that providers can cache it.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("opensesh.config")
 NAMES = ("AGENTS.md", "CLAUDE.md", "CONTEXT.md")
-TIMEOUT = 5.0
+TIMEOUT_SECONDS = 5.0
 
 
 class Instruction(Struct, frozen=True):
-    """Instructions, and where they are from."""
+    """The text of an instruction file, and its source."""
 
     source: str
     """An absolute path, or a URL."""
@@ -38,33 +38,34 @@ class Instruction(Struct, frozen=True):
 
     @property
     def text(self) -> str:
-        """As it goes into the prompt."""
+        """The text as it is included in the prompt."""
         return f"Instructions from: {self.source}\n{self.content}"
 
 
 def system_paths(config: Config) -> list[str]:
-    """The instruction files that belong into the system prompt, each once, in order."""
-    found = [*_project(config), *_global(config), *_configured(config)]
-    return list(dict.fromkeys(os.path.abspath(path) for path in found))
+    """Return the instruction files of the system prompt, each once, in order."""
+    paths = [*_project(config), *_global(config), *_configured(config)]
+    return list(dict.fromkeys(os.path.abspath(path) for path in paths))
 
 
 def system_instructions(config: Config, fetch: Fetch | None = None) -> list[Instruction]:
-    """What goes into the system prompt: files, then URLs.
+    """Return the instructions of the system prompt: files, then URLs.
 
-    URLs are asked only if ``fetch`` is given, all at once and for five seconds; those that do not answer are left out,
-    as are empty and unreadable files.
+    URLs are fetched only if ``fetch`` is given, concurrently and for at most five seconds; those that fail are left
+    out, as are empty and unreadable files.
     """
     files = (_read(path) for path in system_paths(config))
-    return [each for each in (*files, *_remote(config, fetch)) if each and each.content]
+    instructions = (*files, *_remote(config, fetch))
+    return [instruction for instruction in instructions if instruction and instruction.content]
 
 
 def nearby(config: Config, file: str, known: Collection[str]) -> list[Instruction]:
-    """The instructions that hold for ``file`` because they lie in its folder, or between that and the directory.
+    """Return the instructions in the folders from ``file`` up to the directory.
 
-    At most one for each folder, the innermost first. ``known`` are paths that the model has seen already: those of
-    :func:`system_paths`, those that earlier reads in this session brought along, those claimed in this step.
+    At most one for each folder, the innermost first. ``known`` are paths that the model has already seen: those of
+    :func:`system_paths`, those added by earlier reads in this session, those claimed in this step.
     """
-    found: list[Instruction] = []
+    instructions: list[Instruction] = []
     file = os.path.abspath(file)
     for folder in upward(os.path.dirname(file), config.directory):
         if folder == config.directory or not _contains(config.directory, folder):
@@ -72,8 +73,8 @@ def nearby(config: Config, file: str, known: Collection[str]) -> list[Instructio
         path = _first(os.path.join(folder, name) for name in NAMES)
         instruction = _read(path) if path and path != file and path not in known else None
         if instruction and instruction.content:
-            found.append(instruction)
-    return found
+            instructions.append(instruction)
+    return instructions
 
 
 def _project(config: Config) -> list[str]:
@@ -115,12 +116,12 @@ def _configured(config: Config) -> Iterator[str]:
 
 
 def _bases(config: Config, entry: str) -> list[str]:
-    """The folders in which a relative entry is looked for, the innermost first."""
+    """Return the folders in which a relative entry is searched for, the innermost first."""
     if not config.flags.disable_project_config:
         return [*upward(config.directory, config.worktree)]
     named = config.flags.config_dir
     if not named:
-        log.warning("instructions: %s is left out, because the project's configuration is disabled", entry)
+        log.warning("instructions: %s is ignored, because the project's configuration is disabled", entry)
         return []
     return [config.folders.resolve(named, config.directory)]
 
@@ -131,15 +132,15 @@ def _remote(config: Config, fetch: Fetch | None) -> list[Instruction | None]:
         return []
     from concurrent.futures import ThreadPoolExecutor
 
-    def ask(url: str) -> Instruction | None:
+    def fetch_one(url: str) -> Instruction | None:
         try:
-            return Instruction(url, fetch(url, timeout=TIMEOUT).decode(errors="replace"))
+            return Instruction(url, fetch(url, timeout=TIMEOUT_SECONDS).decode(errors="replace"))
         except OSError as error:
             log.info("instructions: %s: %s", url, error)
             return None
 
     with ThreadPoolExecutor(min(8, len(urls))) as pool:
-        return [*pool.map(ask, urls)]
+        return [*pool.map(fetch_one, urls)]
 
 
 def _read(path: str) -> Instruction | None:

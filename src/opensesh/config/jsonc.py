@@ -1,7 +1,11 @@
-"""JSON with comments and trailing commas, and nothing else beyond JSON.
+"""JSON with comments and trailing commas (JSONC), and placeholders ``{env:NAME}`` and ``{file:path}`` in it.
 
-Comments and trailing commas are replaced by as many spaces, so that the standard decoder sees plain JSON and every
-position it names is one of the file.
+Our own, because no JSONC library records the position of every value, which origins and error messages need. Comments
+and trailing commas are replaced by spaces, so that the standard decoder reads plain JSON and its positions are those
+of the file.
+
+Inside a string, the value of a placeholder is escaped, so that no quote, backslash or line break in it can change the
+meaning of the file; outside of strings it is inserted as it is. Placeholders in comments are ignored.
 """
 
 from __future__ import annotations
@@ -26,61 +30,63 @@ _TOKEN = re.compile(rf'[{{}}\[\],:]|{STRING}|[^ \t\r\n{{}}\[\],:"]+')
 _HALF = re.compile(r"[\ud800-\udfff]")
 _MAY_BE_HALF = re.compile(rf"{_HALF.pattern}|\\u[dD]")
 _MOST_DIGITS = 300
-_INK = re.compile(r"[^\r\n]")
+_NOT_LINE_END = re.compile(r"[^\r\n]")
 
 
-class Read(NamedTuple):
-    """A decoded text, and where its values stand."""
+class Decoded(NamedTuple):
+    """A decoded text, and the positions of its values."""
 
     value: Any
     source: Source
 
 
 class _NotANumber(ValueError):
-    """``NaN`` or ``Infinity``, which JavaScript writes and JSON does not have; or a number too large to be one."""
+    """``NaN`` or ``Infinity``, which JSON does not have; or a number that is too large."""
 
 
-def decode(text: str, name: str = "", *, written: str | None = None, back: Callable[[int], int] = int) -> Read:
-    """Decode ``text``. A :class:`~opensesh.errors.ConfigError` names ``name``, line and column.
+def decode(text: str, name: str = "", *, written: str | None = None, to_written: Callable[[int], int] = int) -> Decoded:
+    """Decode ``text``. Raises :class:`~opensesh.errors.ConfigError` with ``name``, line and column.
 
-    If ``text`` is not what stands in the file, ``written`` is that, and ``back`` turns an offset in ``text`` into
+    If placeholders were replaced, ``written`` is the original text, and ``to_written`` maps an offset in ``text`` to
     one in ``written``. An empty text, or one of comments only, is an empty object.
     """
     source = Source(name, text if written is None else written)
     plain = blank(text)
     if not plain.strip("\ufeff \t\r\n"):
-        return Read({}, source)
+        return Decoded({}, source)
     if plain.startswith("\ufeff"):
         plain = " " + plain[1:]
     try:
         value = json.loads(plain, parse_int=_whole, parse_float=_number, parse_constant=_refuse)
     except json.JSONDecodeError as error:
-        raise source.error_at(back(error.pos), _explain(plain, error)) from None
+        raise source.error_at(to_written(error.pos), _explain(plain, error)) from None
     except _NotANumber as error:
-        raise _misplaced(source, plain, str(error), back) from None
+        raise _misplaced(source, plain, str(error), to_written) from None
     except RecursionError:
         raise source.error_at(0, "nested too deeply") from None
     if _MAY_BE_HALF.search(plain):
-        _refuse_halves(plain, source, back)
-    _scan(plain, source, back)
-    return Read(value, source)
+        _refuse_halves(plain, source, to_written)
+    _scan(plain, source, to_written)
+    return Decoded(value, source)
 
 
 def blank(text: str) -> str:
-    """``text`` with spaces for its comments and trailing commas; its length and its lines stay as they are."""
-    bare = _COMMENT.sub(lambda found: found[1] or _INK.sub(" ", found[0]), text)
-    return _COMMA.sub(lambda found: found[1] + found[2] + (" " if found[3] else ""), bare)
+    """Return ``text`` with spaces for comments and trailing commas. Its length and lines do not change."""
+    bare = _COMMENT.sub(lambda match: match[1] or _NOT_LINE_END.sub(" ", match[0]), text)
+    return _COMMA.sub(lambda match: match[1] + match[2] + (" " if match[3] else ""), bare)
 
 
-def _refuse_halves(plain: str, source: Source, back: Callable[[int], int]) -> None:
-    """Half a character is no text: no file, variable, request or terminal could hold it."""
+def _refuse_halves(plain: str, source: Source, to_written: Callable[[int], int]) -> None:
+    """Reject lone surrogates, which cannot be encoded as UTF-8."""
     for token in _TOKEN.finditer(plain):
         if token[0].startswith('"') and _HALF.search(json.loads(token[0])):
-            raise source.error_at(back(token.start()), "there is half a character in this string")
+            raise source.error_at(
+                to_written(token.start()), "there is half a character (a lone surrogate) in this string"
+            )
 
 
-def _scan(plain: str, source: Source, back: Callable[[int], int]) -> None:
-    """Note where each value and key of valid JSON begins."""
+def _scan(plain: str, source: Source, to_written: Callable[[int], int]) -> None:
+    """Record where each value and key of valid JSON begins."""
     names: list[str | int | None] = []
     for token in _TOKEN.finditer(plain):
         match token[0]:
@@ -93,9 +99,9 @@ def _scan(plain: str, source: Source, back: Callable[[int], int]) -> None:
                 continue
             case mark if names and names[-1] is None:
                 names[-1] = str(json.loads(mark))
-                source.keys[_path(names)] = back(token.start())
+                source.keys[_path(names)] = to_written(token.start())
             case mark:
-                source.values[_path(names)] = back(token.start())
+                source.values[_path(names)] = to_written(token.start())
                 if mark in "{[":
                     names.append(None if mark == "{" else 0)
 
@@ -105,7 +111,7 @@ def _path(names: list[str | int | None]) -> SettingPath:
 
 
 def _number(digits: str) -> int | float:
-    """JavaScript has one kind of number: ``5e3`` and ``5.0`` are whole."""
+    # JavaScript has one kind of number: 5e3 and 5.0 are integers.
     number = float(digits)
     if math.isinf(number):
         _refuse(digits)
@@ -120,10 +126,10 @@ def _refuse(constant: str) -> NoReturn:
     raise _NotANumber(constant)
 
 
-def _misplaced(source: Source, plain: str, constant: str, back: Callable[[int], int]) -> ConfigError:
+def _misplaced(source: Source, plain: str, constant: str, to_written: Callable[[int], int]) -> ConfigError:
     offset = next((token.start() for token in _TOKEN.finditer(plain) if token[0] == constant), 0)
     reason = f"{constant} is not JSON" if constant.lstrip("-").isalpha() else "this number is too large"
-    return source.error_at(back(offset), reason)
+    return source.error_at(to_written(offset), reason)
 
 
 def _explain(plain: str, error: json.JSONDecodeError) -> str:
@@ -143,7 +149,7 @@ _STRING = re.compile(STRING)
 
 
 class Substitution:
-    """The text with every placeholder filled in, and the way back to what stands in the file."""
+    """A text with its placeholders replaced, and the mapping back to the original."""
 
     def __init__(self, source: Source, folder: str, folders: Folders, environ: Mapping[str, str]) -> None:
         self._source = source
@@ -156,17 +162,17 @@ class Substitution:
         self._swaps: list[tuple[int, int, int, int]] = []
         for lexeme in _LEXEME.finditer(source.text):
             if lexeme[1]:
-                for found in _PLACEHOLDER.finditer(source.text, lexeme.start(), lexeme.end()):
-                    self._swap(found, _escape(self._value(found, quoted=True)))
+                for match in _PLACEHOLDER.finditer(source.text, lexeme.start(), lexeme.end()):
+                    self._swap(match, _escape(self._value(match, quoted=True)))
             elif lexeme[0].startswith("{"):
-                found = _PLACEHOLDER.match(source.text, lexeme.start())
-                if found:
-                    self._swap(found, self._value(found, quoted=False))
+                match = _PLACEHOLDER.match(source.text, lexeme.start())
+                if match:
+                    self._swap(match, self._value(match, quoted=False))
         self._pieces.append(source.text[self._copied :])
         self.text = "".join(self._pieces)
 
-    def back(self, offset: int) -> int:
-        """Where in the file an offset of :attr:`text` comes from; the placeholder itself for all that replaced it."""
+    def to_written(self, offset: int) -> int:
+        """Map an offset of :attr:`text` to the file; within a replaced value, to its placeholder."""
         shift = 0
         for start, end, was_start, was_end in self._swaps:
             if offset < start:
@@ -177,8 +183,7 @@ class Substitution:
         return offset + shift
 
     def written(self, values: Mapping[SettingPath, int]) -> dict[SettingPath, str]:
-        """What stands in the file for each of the ``values`` that a placeholder fills in, all or part of it, by their
-        offsets in the file."""
+        """Return the original text of each of the ``values`` (offsets in the file) that contains a placeholder."""
         return {path: text for path, start in values.items() if (text := self._written(start))} if self._swaps else {}
 
     def _written(self, start: int) -> str:
@@ -187,25 +192,25 @@ class Substitution:
         inside = [until for _, _, begin, until in self._swaps if start <= begin < end]
         return self._source.text[start : max(end, inside[-1])] if inside else ""
 
-    def _swap(self, found: re.Match[str], value: str) -> None:
-        before = self._source.text[self._copied : found.start()]
+    def _swap(self, match: re.Match[str], value: str) -> None:
+        before = self._source.text[self._copied : match.start()]
         start = self._length + len(before)
         self._pieces += [before, value]
         self._length = start + len(value)
-        self._copied = found.end()
-        self._swaps.append((start, self._length, found.start(), found.end()))
+        self._copied = match.end()
+        self._swaps.append((start, self._length, match.start(), match.end()))
 
-    def _value(self, found: re.Match[str], *, quoted: bool) -> str:
-        name, path = found.groups()
+    def _value(self, match: re.Match[str], *, quoted: bool) -> str:
+        name, path = match.groups()
         if name:
             return self._environ.get(name.strip(), "")
         path = _VARIABLE.sub(lambda variable: self._environ.get(variable[1], ""), _unescape(path) if quoted else path)
         path = self._folders.resolve(path, self._folder)
         try:
             return read_limited(path).decode("utf-8-sig").strip()
-        except (OSError, ValueError) as error:  # ValueError: a NUL in the path, or no text in the file
-            reason = error.strerror if isinstance(error, OSError) else "it is no file of UTF-8 text"
-            raise self._source.error_at(found.start(), f"cannot read {path}: {reason}") from None
+        except (OSError, ValueError) as error:  # ValueError: a NUL in the path, or not UTF-8
+            reason = error.strerror if isinstance(error, OSError) else "it is not a UTF-8 text file"
+            raise self._source.error_at(match.start(), f"cannot read {path}: {reason}") from None
 
 
 def _escape(value: str) -> str:

@@ -1,20 +1,24 @@
-"""Where configuration comes from, from the lowest layer to the highest.
+"""Reads all layers of the configuration, from the lowest to the highest:
 
-1. what an organisation publishes at ``/.well-known/opencode``, if the user is logged in to one and a way to fetch
-   is given;
+1. what an organisation publishes at ``/.well-known/opencode``, if the user is logged in to one and ``fetch`` is
+   given;
 2. the global files, ``config.json``, ``opencode.json`` and ``opencode.jsonc`` in ``~/.config/opencode`` (before
-   them, a file ``config`` in TOML, as the first versions had it);
+   them, a file ``config`` in TOML, as in the first versions);
 3. the file that ``OPENCODE_CONFIG`` names;
 4. the project's files, from the worktree down to the directory: every ``opencode.jsonc``, then every
    ``opencode.json``;
 5. configuration folders: ``~/.config/opencode``, ``~/.opencode``, every ``.opencode`` from the worktree down to the
    directory, then ``OPENCODE_CONFIG_DIR``. Each holds files and agents, commands and modes in Markdown;
 6. ``OPENCODE_CONFIG_CONTENT``;
-7. what the administrator decided, in ``/etc/opencode``.
+7. the administrator's files, in ``/etc/opencode``.
 
-In one point this differs from OpenCode 1.1.65. There the folders of 5 are read from the directory *up*, and
-``~/.opencode`` last, so that an outer folder overrides an inner one and the user's own overrides the project's.
-Here what is closer wins, as it does everywhere else.
+One point differs from OpenCode 1.1.65: there the folders of 5 are read from the directory *up*, and ``~/.opencode``
+last, so that an outer folder overrides an inner one and the user's own overrides the project's. Here the closest wins,
+as it does for all other layers.
+
+Agents, modes and commands can be Markdown files in a configuration folder. The file's path below ``agent/`` (or
+``agents/``, ``command/``, ...), without suffix, is the name, unless the front matter sets another; the text below the
+front matter is the prompt or template.
 
 Nothing is fetched unless ``fetch`` is given, and nothing is ever written.
 """
@@ -40,7 +44,7 @@ if TYPE_CHECKING:
     from msgspec import Struct
 
     from .frontmatter import MarkdownFile
-    from .jsonc import Read
+    from .jsonc import Decoded
     from .source import Fetch
 
     Report = Callable[[ConfigError], None]
@@ -56,30 +60,30 @@ def load(
     environ: Mapping[str, str] | None = None,
     fetch: Fetch | None = None,
 ) -> Config:
-    """Read every layer that holds for ``directory``, and merge them.
+    """Read and merge all layers for ``directory``.
 
-    ``worktree`` is where the project ends (``/`` outside of version control). A layer that cannot be used is a
-    :class:`~opensesh.errors.ConfigError` that names file, line and column; what costs no more than one Markdown
-    file or has no effect is in :attr:`Config.problems`.
+    ``worktree`` is the root of the project (``/`` outside of version control). Raises
+    :class:`~opensesh.errors.ConfigError` with file, line and column for an invalid layer; a single invalid Markdown
+    file or a setting without effect is reported in :attr:`Config.problems` instead.
     """
     flags = Flags(environ)
-    reader = _Reader(os.path.abspath(directory), os.path.abspath(worktree), flags, folders(flags, home))
+    reader = _LayerReader(os.path.abspath(directory), os.path.abspath(worktree), flags, folders(flags, home))
     return reader.load(fetch)
 
 
 def plugin_files(folder: str, pattern: str) -> list[str]:
-    """The files that fit ``pattern`` among the plugins in a configuration folder."""
+    """Return the files matching ``pattern`` in the plugin folders of a configuration folder."""
     return [path for kind in ("plugin", "plugins") for path in globs.find(os.path.join(folder, kind), pattern)]
 
 
-class _Reader:
-    """One reading of all layers."""
+class _LayerReader:
+    """Reads all layers once."""
 
-    def __init__(self, directory: str, worktree: str, flags: Flags, places: Folders) -> None:
+    def __init__(self, directory: str, worktree: str, flags: Flags, folders: Folders) -> None:
         self.directory = directory
         self.worktree = worktree
         self.flags = flags
-        self.folders = places
+        self.folders = folders
         self.merge = Merge()
         self.problems: list[ConfigError] = []
         self.variables: dict[str, str] = {}
@@ -116,15 +120,15 @@ class _Reader:
     def _organisations(self, fetch: Fetch) -> None:
         for url, entry in self._logins():
             self.variables[str(entry.get("key"))] = str(entry.get("token"))
-            place = f"{url.rstrip('/')}/.well-known/opencode"
+            address = f"{url.rstrip('/')}/.well-known/opencode"
             try:
-                text = fetch(place, timeout=30).decode()
+                text = fetch(address, timeout=30).decode()
             except (OSError, UnicodeDecodeError) as error:
-                raise ConfigError(f"cannot be fetched: {error}", path=place) from None
-            value, source = self._decode(text, place, self.directory)
+                raise ConfigError(f"cannot be fetched: {error}", path=address) from None
+            value, source = self._decode(text, address, self.directory)
             config = as_object((as_object(value) or {}).get("config"))
             if config:
-                self._take(config, source.inside("config"))
+                self._add_document(config, source.inside("config"))
 
     def _logins(self) -> Iterator[tuple[str, Document]]:
         from .jsonc import decode
@@ -137,8 +141,8 @@ class _Reader:
                 yield url, entry
 
     def _global(self) -> None:
-        """The global files replace each other's lists, even those that add up everywhere else."""
-        below, self.merge = self.merge, Merge(joined=())
+        # Among the global files, even lists that are otherwise concatenated are replaced.
+        below, self.merge = self.merge, Merge(concatenated=())
         self._toml(os.path.join(self.folders.config, "config"))
         for name in ("config.json", "opencode.json", "opencode.jsonc"):
             self._file(os.path.join(self.folders.config, name))
@@ -158,7 +162,7 @@ class _Reader:
         provider, model = document.pop("provider", None), document.pop("model", None)
         if provider and model:
             document["model"] = f"{provider}/{model}"
-        self._take(document, Source(path, text))
+        self._add_document(document, Source(path, text))
 
     def _named(self) -> None:
         name = self.flags.config
@@ -181,13 +185,13 @@ class _Reader:
         project = [] if self.flags.disable_project_config else self._inward()
         inner = [path for folder in project if os.path.isdir(path := os.path.join(folder, ".opencode"))]
         named = self.flags.config_dir
-        found = [
+        candidates = [
             self.folders.config,
             *([own] if own not in inner else []),
             *inner,
             *([self.folders.resolve(named, self.directory)] if named else []),
         ]
-        return tuple(dict.fromkeys(folder for folder in found if os.path.isdir(folder)))
+        return tuple(dict.fromkeys(folder for folder in candidates if os.path.isdir(folder)))
 
     def _folder(self, folder: str) -> None:
         if folder != self.folders.config:
@@ -209,18 +213,18 @@ class _Reader:
         document = as_object(value)
         if document is None:
             raise source.error("a configuration is an object: { ... }")
-        self._take(document, source)
+        self._add_document(document, source)
 
-    def _decode(self, text: str, name: str, folder: str) -> Read:
+    def _decode(self, text: str, name: str, folder: str) -> Decoded:
         from .jsonc import Substitution, decode
 
         environ = ChainMap(self.variables, dict(self.flags.environ))
         filled = Substitution(Source(name, text), folder, self.folders, environ)
-        read = decode(filled.text, name, written=text, back=filled.back)
+        read = decode(filled.text, name, written=text, to_written=filled.to_written)
         read.source.written = filled.written(read.source.values)
         return read
 
-    def _take(self, document: Document, source: Source) -> None:
+    def _add_document(self, document: Document, source: Source) -> None:
         for unknown in unknown_keys(check(document, ConfigSettings, source), document):
             error = source.error(unknown.reason, unknown.path, key=True)
             if len(unknown.path) == 1:
@@ -230,11 +234,10 @@ class _Reader:
 
 
 def markdown_layers(folder: str, report: Report) -> Iterator[Layer]:
-    """What the Markdown files in ``folder`` contribute, in order.
+    """Yield the layers of the Markdown files in ``folder``, in order.
 
-    A file that cannot be read as Markdown with front matter is reported and left out. One that can, but says
-    something that no agent or command can be, is a :class:`~opensesh.errors.ConfigError`; a mode like that is left
-    out, too.
+    A file that is not valid Markdown with front matter is reported and left out. Invalid settings raise
+    :class:`~opensesh.errors.ConfigError`, except in a mode, which is reported and left out.
     """
     for kind in ("command", "commands"):
         yield from _read_markdown(os.path.join(folder, kind), "**/*.md", "command", report)
@@ -247,7 +250,7 @@ def markdown_layers(folder: str, report: Report) -> Iterator[Layer]:
 def _read_markdown(folder: str, pattern: str, kind: str, report: Report) -> Iterator[Layer]:
     for path in globs.find(folder, pattern):
         name = os.path.relpath(path, folder).replace(os.sep, "/").removesuffix(".md")
-        from . import frontmatter  # only here: it knows all of YAML
+        from . import frontmatter  # imports yaml, which few projects need
 
         try:
             markdown = frontmatter.read(path)
@@ -263,7 +266,7 @@ def _read_markdown(folder: str, pattern: str, kind: str, report: Report) -> Iter
 
 
 def _layer(name: str, kind: str, markdown: MarkdownFile) -> Layer:
-    # A key with nothing behind it says nothing.
+    # A key without a value is ignored.
     settings = {key: value for key, value in markdown.settings.items() if value is not None}
     text = "template" if kind == "command" else "prompt"
     if markdown.body or kind == "command":

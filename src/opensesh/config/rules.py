@@ -1,4 +1,4 @@
-"""Permission rules: written in the configuration, matched by pattern. The last rule that matches decides."""
+"""Permission rules of the configuration, matched by pattern. The last matching rule decides."""
 
 from __future__ import annotations
 
@@ -22,46 +22,46 @@ EDITING = frozenset(("edit", "write", "patch", "multiedit", "apply_patch"))
 
 
 def permission_of(tool: str) -> str:
-    """The permission that a tool needs."""
+    """Return the permission that a tool needs."""
     return "edit" if tool in EDITING else tool
 
 
 def rules(permission: Permission | None, home: str) -> Rules:
-    """The rules that a ``permission`` section states, in the order in which they are written.
+    """Return the rules of a ``permission`` section, in the order of the file.
 
     ``"ask"`` is one rule for everything, ``{"bash": "ask"}`` one for all of bash, and ``{"bash": {"git *": "allow"}}``
-    one for what fits the pattern. A pattern that begins with ``~`` or ``$HOME`` begins with ``home``.
+    one for what matches the pattern. A pattern that begins with ``~`` or ``$HOME`` begins with ``home``.
     """
     if permission is None:
         return ()
     if isinstance(permission, str):
         return (rule("*", permission),)
-    return tuple(
-        rule(name, action, _expand(pattern, home))
-        for name, stated in permission.items()
-        for pattern, action in _patterns(stated)
-    )
+    section_rules: list[Rule] = []
+    for name, value in permission.items():
+        patterns: dict[str, Action] = value if isinstance(value, dict) else {"*": value}
+        section_rules += [rule(name, action, _expand_home(pattern, home)) for pattern, action in patterns.items()]
+    return tuple(section_rules)
 
 
 def rule(permission: str, action: Action, pattern: str = "*") -> Rule:
-    """One rule, for everything unless a pattern is given."""
+    """Return a rule, for everything unless a pattern is given."""
     return Rule(permission=permission, pattern=pattern, action=action)
 
 
 def followed(ruleset: Rules) -> Rules:
-    """``ruleset`` with each rule about a directory that is reached by a link followed by one about where that leads.
+    """Return ``ruleset`` with a rule for the target after each rule about a directory behind a link.
 
-    Tools ask for directories outside of the project by their real names.
+    Tools ask for directories outside of the project by their real paths.
     """
-    return tuple(each for one in ruleset for each in (one, *_where_it_leads(one)))
+    return tuple(resolved for rule in ruleset for resolved in (rule, *_resolved_rule(rule)))
 
 
-def _where_it_leads(one: Rule) -> Rules:
-    if one.permission != "external_directory" or not os.path.isabs(one.pattern):
+def _resolved_rule(original: Rule) -> Rules:
+    if original.permission != "external_directory" or not os.path.isabs(original.pattern):
         return ()
-    fixed = os.path.dirname(_WILD.split(one.pattern, maxsplit=1)[0])
+    fixed = os.path.dirname(_WILD.split(original.pattern, maxsplit=1)[0])
     real = os.path.realpath(fixed).replace(os.sep, "/")
-    return () if real == fixed else (rule(one.permission, one.action, real + one.pattern[len(fixed) :]),)
+    return () if real == fixed else (rule(original.permission, original.action, real + original.pattern[len(fixed) :]),)
 
 
 @lru_cache(maxsize=4096)
@@ -73,47 +73,42 @@ def _compile(pattern: str) -> re.Pattern[str]:
 
 
 def matches(text: str, pattern: str) -> bool:
-    """Whether all of ``text`` fits ``pattern``: ``*`` is any text, slashes and line breaks too, ``?`` any character."""
+    """Return whether ``text`` matches ``pattern``: ``*`` is any text, even line breaks, ``?`` any character."""
     return _compile(pattern).fullmatch(text) is not None
 
 
 def decide(permission: str, subject: str, *rulesets: Iterable[Rule]) -> Rule:
-    """The rule that decides about ``subject`` (a path, a command, ...): the last in all lists that fits; else one that
-    asks."""
+    """Return the rule for ``subject`` (a path, a command, ...): the last match in all lists, or one that asks."""
     decisive = rule(permission, "ask")
     for ruleset in rulesets:
-        for each in ruleset:
-            if matches(permission, each.permission) and matches(subject, each.pattern):
-                decisive = each
+        for candidate in ruleset:
+            if matches(permission, candidate.permission) and matches(subject, candidate.pattern):
+                decisive = candidate
     return decisive
 
 
 def evaluate(permission: str, subject: str, *rulesets: Iterable[Rule]) -> Action:
-    """What the rules say about ``subject``; ``ask`` if they say nothing."""
+    """Return the action for ``subject``; ``ask`` if no rule matches."""
     return decide(permission, subject, *rulesets).action
 
 
 def allowing(permission: str, ruleset: Iterable[Rule], approved: Iterable[Rule] = ()) -> Callable[[str], bool]:
-    """Tells of any subject whether it is allowed: by ``ruleset``, or by what was ``approved`` where that does not
-    forbid it. For many subjects: only the rules that may decide are looked at."""
-    stated = [each for each in ruleset if matches(permission, each.permission)]
-    in_all = [*stated, *(each for each in approved if matches(permission, each.permission))]
+    """Return a function that tells whether a subject is allowed: by ``ruleset``, or by ``approved`` where that does
+    not deny it. For many subjects, because only rules for ``permission`` are examined."""
+    relevant = [rule for rule in ruleset if matches(permission, rule.permission)]
+    with_approved = [*relevant, *(rule for rule in approved if matches(permission, rule.permission))]
 
     def allowed(subject: str) -> bool:
-        return _last(subject, stated) != "deny" and _last(subject, in_all) == "allow"
+        return _last_action(subject, relevant) != "deny" and _last_action(subject, with_approved) == "allow"
 
     return allowed
 
 
-def _last(subject: str, ruleset: list[Rule]) -> str:
-    return next((each.action for each in reversed(ruleset) if matches(subject, each.pattern)), "ask")
+def _last_action(subject: str, ruleset: list[Rule]) -> str:
+    return next((rule.action for rule in reversed(ruleset) if matches(subject, rule.pattern)), "ask")
 
 
-def _patterns(stated: Action | dict[str, Action]) -> Iterable[tuple[str, Action]]:
-    return stated.items() if isinstance(stated, dict) else [("*", stated)]
-
-
-def _expand(pattern: str, home: str) -> str:
+def _expand_home(pattern: str, home: str) -> str:
     if pattern == "~" or pattern.startswith("~/"):
         return home + pattern[1:]
     return home + pattern[5:] if pattern.startswith("$HOME") else pattern

@@ -1,7 +1,7 @@
-"""What may stand in a configuration file.
+"""The settings of a configuration file.
 
-The field names are OpenCode's. Settings of its terminal interface are taken as they are; so are those that came after
-1.1.65. ``None`` always means that nobody said anything.
+The field names are OpenCode's. Settings of its terminal interface, and those newer than 1.1.65, are accepted as they
+are. ``None`` always means not set.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from msgspec import Meta, Struct, field
 
 Action = Literal["allow", "deny", "ask"]
 Permission: TypeAlias = Action | dict[str, Action | dict[str, Action]]
-"""One action for everything, or for each kind of permission an action, or patterns with an action each. The order in
-which they are written is the order of the rules."""
+"""One action for everything, an action for each permission, or patterns with an action each. The order in the file is
+the order of the rules."""
 Anything: TypeAlias = dict[str, Any]
 Positive = Annotated[int, Meta(ge=1)]
 Count = Annotated[int, Meta(ge=0)]
@@ -21,7 +21,7 @@ Color = Annotated[str, Meta(pattern="^(#[0-9a-fA-F]{6}|primary|secondary|accent|
 
 
 class Section(Struct, frozen=True, kw_only=True):
-    """A part of the configuration. What it does not know of stays in the plain document."""
+    """A section of the configuration. Unknown keys stay in the plain document only."""
 
 
 class AgentConfig(Section, frozen=True, kw_only=True):
@@ -37,10 +37,10 @@ class AgentConfig(Section, frozen=True, kw_only=True):
     top_p: float | None = None
     steps: Positive | None = None
     max_steps: Positive | None = field(default=None, name="maxSteps")
-    """What ``steps`` was called before."""
+    """The former name of ``steps``."""
     permission: Permission | None = None
     tools: dict[str, bool] | None = None
-    """What ``permission`` was before."""
+    """The former ``permission``."""
     options: Anything = {}
     color: Color | None = None
     hidden: bool | None = None
@@ -60,7 +60,7 @@ class CommandConfig(Section, frozen=True, kw_only=True):
 
 
 class SkillsConfig(Section, frozen=True, kw_only=True):
-    """``skills``: where more of them are."""
+    """``skills``: additional sources of skills."""
 
     paths: list[str] = []
     urls: list[str] = []
@@ -99,14 +99,14 @@ Modality = Literal["text", "audio", "image", "video", "pdf"]
 
 
 class ModalitiesConfig(Section, frozen=True, kw_only=True):
-    """What goes in and what comes out."""
+    """Input and output modalities of a model."""
 
     input: list[Modality] = []
     output: list[Modality] = []
 
 
 class ModelProviderConfig(Section, frozen=True, kw_only=True):
-    """Another wire for one model of a provider."""
+    """Another API for one model of a provider."""
 
     npm: str | None = None
     api: str | None = None
@@ -151,7 +151,7 @@ class ProviderConfig(Section, frozen=True, kw_only=True):
 
 
 class McpConfig(Section, frozen=True, kw_only=True):
-    """``mcp.<name>``; only ``enabled`` is needed to switch off a server that another file describes."""
+    """``mcp.<name>``; ``enabled`` alone disables a server that another file defines."""
 
     type: Literal["local", "remote"] | None = None
     enabled: bool = True
@@ -171,7 +171,7 @@ class ExperimentalConfig(Section, frozen=True, kw_only=True):
     batch_tool: bool = False
     open_telemetry: bool = field(default=False, name="openTelemetry")
     primary_tools: list[str] = []
-    """Tools that subagents do not get."""
+    """Tools that subagents do not have."""
     continue_loop_on_deny: bool = False
     mcp_timeout: Positive | None = None
     policies: list[Anything] | None = None
@@ -190,14 +190,14 @@ class EnterpriseConfig(Section, frozen=True, kw_only=True):
 
 
 class ToolOutputConfig(Section, frozen=True, kw_only=True):
-    """``tool_output``: how much of it goes into the request."""
+    """``tool_output``: how much of a tool's output is included in requests."""
 
     max_lines: Positive | None = None
     max_bytes: Positive | None = None
 
 
 class ConfigSettings(Section, frozen=True, kw_only=True):
-    """A whole configuration file, and the sum of all of them."""
+    """A whole configuration file, or all of them merged."""
 
     schema: str | None = field(default=None, name="$schema")
     model: str | None = None
@@ -207,7 +207,7 @@ class ConfigSettings(Section, frozen=True, kw_only=True):
     username: str | None = None
     agent: dict[str, AgentConfig] = {}
     mode: dict[str, AgentConfig] = {}
-    """What ``agent`` was called before."""
+    """The former name of ``agent``."""
     command: dict[str, CommandConfig] = {}
     skills: SkillsConfig = SkillsConfig()
     instructions: list[str] = []
@@ -221,7 +221,7 @@ class ConfigSettings(Section, frozen=True, kw_only=True):
     snapshot: bool | None = None
     share: Literal["manual", "auto", "disabled"] | None = None
     autoshare: bool | None = None
-    """What ``share`` was called before."""
+    """The former name of ``share``."""
     experimental: ExperimentalConfig = ExperimentalConfig()
     watcher: WatcherConfig = WatcherConfig()
     enterprise: EnterpriseConfig = EnterpriseConfig()

@@ -1,9 +1,9 @@
-"""Skills: instructions that a model can ask for by name, one folder each with a ``SKILL.md`` in it.
+"""Skills: instructions that a model can load by name, one folder with a ``SKILL.md`` each.
 
-Of several with the same name the later one counts, in this order: ``~/.claude/skills`` and ``~/.agents/skills``, the
+Of several with the same name the last one wins, in this order: ``~/.claude/skills`` and ``~/.agents/skills``, the
 same folders in the project from the worktree down to the directory, ``skill/`` and ``skills/`` in each configuration
-folder, ``skills.paths``, and ``skills.urls``. As with configuration folders, and unlike OpenCode 1.1.65, what is
-closer to the directory wins.
+folder, ``skills.paths``, and ``skills.urls``. As with configuration folders, and unlike OpenCode 1.1.65, the closest
+to the directory wins.
 """
 
 from __future__ import annotations
@@ -30,45 +30,45 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("opensesh.config")
 FILE = "SKILL.md"
-_OTHERS = (".claude", ".agents")
-_SAFE = r"[A-Za-z0-9_][A-Za-z0-9._-]*(?:/[A-Za-z0-9_][A-Za-z0-9._-]*)*"
+_EXTERNAL_FOLDERS = (".claude", ".agents")
+_SAFE_PATH = r"[A-Za-z0-9_][A-Za-z0-9._-]*(?:/[A-Za-z0-9_][A-Za-z0-9._-]*)*"
 
 
 class Skill(Struct, frozen=True):
-    """A skill, ready to be read."""
+    """A skill."""
 
     name: str
     description: str
     location: str
     """The path of its ``SKILL.md``."""
     content: str
-    """What is below the front matter."""
+    """The text below the front matter."""
 
     @property
     def folder(self) -> str:
-        """Where its other files are."""
+        """The folder of its files."""
         return os.path.dirname(self.location)
 
 
 def log_problem(problem: ConfigError) -> None:
-    """The default way to hear of a skill that was left out: a warning in the log."""
+    """Log a problem as a warning: the default ``report``."""
     log.warning("%s", problem)
 
 
 def skills(config: Config, *, fetch: Fetch | None = None, report: Report = log_problem) -> dict[str, Skill]:
-    """Every skill by name; those behind URLs only if ``fetch`` is given.
+    """Return all skills by name; those of URLs only if ``fetch`` is given.
 
-    A skill that cannot be had, or whose ``SKILL.md`` has no name and description, is left out and told to ``report``.
+    A skill that cannot be read, or whose ``SKILL.md`` has no name or description, is left out and passed to ``report``.
     """
-    found: dict[str, Skill] = {}
+    skills: dict[str, Skill] = {}
     for path in _files(config, fetch, report):
         try:
             skill = _read(path)
         except ConfigError as problem:
             report(problem)
             continue
-        found[skill.name] = skill
-    return found
+        skills[skill.name] = skill
+    return skills
 
 
 def _files(config: Config, fetch: Fetch | None, report: Report) -> Iterator[str]:
@@ -84,7 +84,7 @@ def _folders(config: Config) -> Iterator[str]:
         inward = [*upward(config.directory, config.worktree)][::-1]
         around = [] if config.flags.disable_project_config else inward
         for base in dict.fromkeys([config.folders.home, *around]):
-            yield from (os.path.join(base, other, "skills") for other in _OTHERS)
+            yield from (os.path.join(base, other, "skills") for other in _EXTERNAL_FOLDERS)
     for folder in config.directories:
         yield from (os.path.join(folder, kind) for kind in ("skill", "skills"))
     for path in config.settings.skills.paths:
@@ -98,12 +98,12 @@ def _read(path: str) -> Skill:
     name, description = settings.get("name"), settings.get("description")
     for key, value in (("name", name), ("description", description)):
         if not isinstance(value, str) or not value:
-            raise source.error(f"a skill needs a {key}, in words", (key,))
+            raise source.error(f"a skill needs a {key} of text", (key,))
     return Skill(str(name), str(description), path, body)
 
 
 def _fetched(base: str, cache: str, fetch: Fetch | None, report: Report) -> Iterator[str]:
-    """The folders of the skills that a URL offers. What was fetched once is not fetched again."""
+    """Yield the folders of the skills that a URL offers. Downloaded skills are cached."""
     from hashlib import sha256
 
     from .jsonc import decode
@@ -130,8 +130,8 @@ def _fetched(base: str, cache: str, fetch: Fetch | None, report: Report) -> Iter
 
 def _fetch_skill(base: str, entry: Document, cache: str, fetch: Fetch) -> str:
     name, files = str(entry.get("name")), [str(file) for file in as_list(entry.get("files")) or []]
-    if FILE not in files or "/" in name or not all(re.fullmatch(_SAFE, part) for part in (name, *files)):
-        raise ValueError("it needs a plain name, and plain file names with SKILL.md among them")
+    if FILE not in files or "/" in name or not all(re.fullmatch(_SAFE_PATH, part) for part in (name, *files)):
+        raise ValueError("it needs a simple name, and simple file names including SKILL.md")
     folder = os.path.join(cache, name)
     if os.path.exists(os.path.join(folder, FILE)):
         return folder
@@ -141,7 +141,7 @@ def _fetch_skill(base: str, entry: Document, cache: str, fetch: Fetch) -> str:
 
 
 def _store(folder: str, contents: dict[str, bytes]) -> None:
-    """Write a skill so that it is there whole, or not at all."""
+    """Write a skill atomically."""
     from tempfile import TemporaryDirectory
 
     os.makedirs(os.path.dirname(folder), exist_ok=True)
@@ -155,6 +155,6 @@ def _store(folder: str, contents: dict[str, bytes]) -> None:
         try:
             os.rename(whole, folder)
         except OSError:
-            # Someone else was faster.
+            # Another process may have been faster.
             if not os.path.exists(os.path.join(folder, FILE)):
                 raise

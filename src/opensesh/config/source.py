@@ -1,4 +1,4 @@
-"""A text that settings are read from, and where in it each of them stands."""
+"""Sources of configuration: texts with the positions of their settings, folders, and fetching."""
 
 from __future__ import annotations
 
@@ -19,21 +19,20 @@ if TYPE_CHECKING:
     from ..flags import Flags
 
 SettingPath = tuple[str | int, ...]
-"""The way to a value: names of members and positions in lists, from the outside in."""
+"""The path of a setting: names of members and positions in lists, from the outside in."""
 
-_MOST = 1 << 24
-"""Bytes that a file of configuration may have."""
+_MAX_FILE_BYTES = 1 << 24
 
 
-class Spot(NamedTuple):
-    """A place in a text, counted from 1 as editors do."""
+class Position(NamedTuple):
+    """A position in a text, counted from 1 as editors do."""
 
     line: int
     column: int
 
 
 class Source:
-    """A file's text, or a variable's, with the offset of every value and of the key that introduces it."""
+    """The text of a file or variable, with the offset of every value and its key."""
 
     def __init__(self, name: str, text: str) -> None:
         self.name = name
@@ -42,27 +41,27 @@ class Source:
         self.values: dict[SettingPath, int] = {}
         self.keys: dict[SettingPath, int] = {}
         self.written: dict[SettingPath, str] = {}
-        """What stands in the text for values that placeholders fill in."""
+        """The text of values with placeholders, as written."""
         self._starts: list[int] = []
 
-    def spot(self, offset: int) -> Spot:
-        """The line and column of an offset."""
+    def position(self, offset: int) -> Position:
+        """Return the line and column of an offset."""
         if not self._starts:
             self._starts = [0, *(at + 1 for at, letter in enumerate(self.text) if letter == "\n")]
         line = bisect_right(self._starts, offset)
-        return Spot(line, offset - self._starts[line - 1] + 1)
+        return Position(line, offset - self._starts[line - 1] + 1)
 
-    def where(self, path: SettingPath, *, key: bool = False) -> Spot:
-        """Where the value at ``path`` stands (or its key); for one that is not there, the nearest around it."""
+    def where(self, path: SettingPath, *, key: bool = False) -> Position:
+        """Return the position of the value at ``path``, or of its key; if it does not exist, of the nearest parent."""
         offsets = self.keys if key else self.values
         for length in range(len(path), -1, -1):
             offset = offsets.get(path[:length])
             if offset is not None:
-                return self.spot(offset)
-        return Spot(1, 1)
+                return self.position(offset)
+        return Position(1, 1)
 
     def inside(self, name: str) -> Source:
-        """The same text, for whom the member ``name`` is the whole value."""
+        """Return a source for the member ``name`` of this one."""
         source = Source(self.name, self.text)
         source.values = {path[1:]: at for path, at in self.values.items() if path[:1] == (name,)}
         source.keys = {path[1:]: at for path, at in self.keys.items() if path[:1] == (name,)}
@@ -70,7 +69,7 @@ class Source:
         return source
 
     def around(self, name: str) -> Source:
-        """The same text, for whom the whole value is the member ``name``."""
+        """Return a source in which this one is the member ``name``."""
         source = Source(self.name, self.text)
         source.values = {(name, *path): at for path, at in self.values.items()}
         source.keys = {(name, *path): at for path, at in self.keys.items()}
@@ -78,28 +77,28 @@ class Source:
         return source
 
     def error(self, reason: str, path: SettingPath = (), *, key: bool = False) -> ConfigError:
-        """What is wrong with the value at ``path``, to be raised."""
-        spot = self.where(path, key=key)
-        return ConfigError(reason, path=self.name, line=spot.line, column=spot.column)
+        """Return an error about the value at ``path``."""
+        position = self.where(path, key=key)
+        return ConfigError(reason, path=self.name, line=position.line, column=position.column)
 
     def error_at(self, offset: int, reason: str) -> ConfigError:
-        """What is wrong at an offset, to be raised."""
-        spot = self.spot(offset)
-        return ConfigError(reason, path=self.name, line=spot.line, column=spot.column)
+        """Return an error about an offset."""
+        position = self.position(offset)
+        return ConfigError(reason, path=self.name, line=position.line, column=position.column)
 
 
 def read_limited(path: str) -> bytes:
-    """The bytes of a file; :class:`OSError` if there are more than any configuration has. A project may hold a link
-    to a device, which has no end."""
+    """Return the content of a file. Raises :class:`OSError` if it is too large: a project may contain a link
+    to a device without end."""
     with open(path, "rb") as file:
-        found = file.read(_MOST + 1)
-    if len(found) > _MOST:
+        data = file.read(_MAX_FILE_BYTES + 1)
+    if len(data) > _MAX_FILE_BYTES:
         raise OSError(errno.EFBIG, os.strerror(errno.EFBIG))
-    return found
+    return data
 
 
 def read_text(path: str) -> str | None:
-    """The text of a file; ``None`` if there is none, and :class:`ConfigError` if it cannot be read or is no text."""
+    """Return the text of a file; ``None`` if it does not exist. Raises :class:`ConfigError` if it is not UTF-8."""
     try:
         return read_limited(path).decode()
     except (FileNotFoundError, NotADirectoryError):
@@ -111,37 +110,37 @@ def read_text(path: str) -> str | None:
 
 
 class Folders(Struct, frozen=True):
-    """OpenCode's folders, but for the cache. They follow XDG on every platform."""
+    """OpenCode's folders, and our cache. They follow XDG on every platform."""
 
     home: str
     config: str
     data: str
     cache: str
-    """Ours, for what can be fetched again."""
+    """Our cache of downloads."""
     managed: str
-    """What the administrator decided."""
+    """The administrator's settings."""
 
     @property
     def tool_output(self) -> str:
-        """Tool outputs that were too long for the request, as a pattern."""
+        """The pattern of files with tool outputs that were too long for a request."""
         return os.path.join(self.data, "tool-output", "*")
 
     @property
     def plans(self) -> str:
-        """Where plans are kept for folders outside of version control."""
+        """The folder of plans for directories outside of version control."""
         return os.path.join(self.data, "plans")
 
     def expand(self, path: str) -> str:
-        """``path`` with a leading ``~/`` replaced by the home folder."""
+        """Return ``path`` with a leading ``~/`` replaced by the home folder."""
         return os.path.join(self.home, path[2:]) if path.startswith("~/") else path
 
     def resolve(self, path: str, base: str) -> str:
-        """``path`` as an absolute one: from home if it begins with ``~/``, else from ``base``."""
+        """Return the absolute path: from home if it begins with ``~/``, otherwise from ``base``."""
         return os.path.normpath(os.path.join(base, self.expand(path)))
 
 
 def folders(flags: Flags, home: str | os.PathLike[str] | None = None) -> Folders:
-    """Where things are; ``home`` and the environment decide."""
+    """Return the folders for a home folder and environment."""
     base = os.fspath(home) if home else flags.test_home or paths.home()
 
     return Folders(
@@ -164,7 +163,7 @@ def _managed(flags: Flags) -> str:
 
 
 def upward(start: str, stop: str) -> Iterator[str]:
-    """``start`` and the folders around it, the innermost first, up to and with ``stop`` (or the root)."""
+    """Yield ``start`` and its parents, the innermost first, up to and including ``stop`` (or the root)."""
     folder = start
     while True:
         yield folder
@@ -175,10 +174,10 @@ def upward(start: str, stop: str) -> Iterator[str]:
 
 
 class Fetch(Protocol):
-    """A way to get what is behind a URL."""
+    """A function that downloads a URL. There is none by default."""
 
     def __call__(self, url: str, /, *, timeout: float) -> bytes:
-        """The body of a successful answer. Anything else (no connection, a status of 400 or more, more than
-        ``timeout`` seconds) is an :class:`OSError`. It may be called from several threads at once.
+        """Return the body. Raises :class:`OSError` for anything else: no connection, a status of 400 or more, more than
+        ``timeout`` seconds. May be called from several threads at once.
         """
         ...

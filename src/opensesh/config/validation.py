@@ -1,8 +1,7 @@
-"""Holding settings against the schema, and saying exactly where and how they differ.
+"""Validates settings against the schema, with exact positions and reasons.
 
-The check itself is one ``msgspec.convert``. What it reports leaves out the names of map members
-(``$.provider[...]``), so the place is found by converting again with one member at a time; that costs something
-only when there is an error.
+The check itself is one ``msgspec.convert``. Its messages leave out the names of map members (``$.provider[...]``), so
+the position of an error is found by converting again with one member at a time.
 """
 
 from __future__ import annotations
@@ -35,17 +34,17 @@ class UnknownKey(NamedTuple):
 
     path: SettingPath
     known: tuple[str, ...]
-    """What could stand there."""
+    """The keys that are allowed there."""
 
     @property
     def reason(self) -> str:
-        """For a person: that it is unknown, and what may have been meant."""
+        """The message for the user, with suggestions."""
         close = close_matches(str(self.path[-1]), self.known, 2)
         return f"unknown key {self.path[-1]!r}" + (f"; did you mean {' or '.join(map(repr, close))}?" if close else "")
 
 
 def check(document: Document, kind: type[S], source: Source) -> S:
-    """``document`` as a ``kind``; a :class:`~opensesh.errors.ConfigError` says where it does not fit, and why."""
+    """Convert ``document`` to a ``kind``. Raises :class:`~opensesh.errors.ConfigError` with position and reason."""
     try:
         view = msgspec.convert(document, kind)
     except msgspec.ValidationError as error:
@@ -56,7 +55,7 @@ def check(document: Document, kind: type[S], source: Source) -> S:
 
 
 def unknown_keys(view: object, raw: Any, path: SettingPath = ()) -> Iterator[UnknownKey]:
-    """The keys of ``raw`` that its typed ``view`` has no field for. An agent has none: there they are options."""
+    """Yield the keys of ``raw`` that its typed ``view`` has no field for. In an agent, such keys are options."""
     for inner, value, here in _pairs(view, raw, path):
         if isinstance(inner, Struct) and not isinstance(inner, AgentConfig):
             known = inner.__struct_encode_fields__
@@ -71,7 +70,7 @@ def _nulls(view: object, raw: Any, path: SettingPath) -> Iterator[SettingPath]:
 
 
 def _pairs(view: object, raw: Any, path: SettingPath) -> Iterator[tuple[object, Any, SettingPath]]:
-    """Every typed section with what it was made from."""
+    """Yield every typed section with its raw value and path."""
     if isinstance(view, Struct):
         yield view, raw, path
         names = dict(zip(view.__struct_encode_fields__, view.__struct_fields__, strict=True))
@@ -83,22 +82,22 @@ def _pairs(view: object, raw: Any, path: SettingPath) -> Iterator[tuple[object, 
             yield from _pairs(cast("object", member), raw[key], (*path, key))
 
 
-def _explain(document: Document, kind: type[Struct], complaint: str, source: Source) -> ConfigError:
-    message, _, place = complaint.partition(" - at `")
-    path = _pinpoint(document, kind, complaint, _steps(place))
+def _explain(document: Document, kind: type[Struct], error: str, source: Source) -> ConfigError:
+    message, _, where = error.partition(" - at `")
+    path = _pinpoint(document, kind, error, _steps(where))
     missing = re.match(_MISSING, message)
     if missing:
         return source.error(f"{missing[1]!r} is missing", path)
-    return source.error(f"expected {_expected(kind, path)}, found {_found(_at(document, path))}", path)
+    return source.error(f"expected {_expected(kind, path)}, found {_describe(_at(document, path))}", path)
 
 
-def _steps(place: str) -> list[Any]:
+def _steps(where: str) -> list[Any]:
     return [
-        name or (_ANY if any_member else int(index)) for name, index, any_member in re.findall(_STEP, place.rstrip("`"))
+        name or (_ANY if any_member else int(index)) for name, index, any_member in re.findall(_STEP, where.rstrip("`"))
     ]
 
 
-def _pinpoint(document: Document, kind: type[Struct], complaint: str, steps: list[Any]) -> SettingPath:
+def _pinpoint(document: Document, kind: type[Struct], error: str, steps: list[Any]) -> SettingPath:
     path: SettingPath = ()
     for step in steps:
         if step is not _ANY:
@@ -107,13 +106,13 @@ def _pinpoint(document: Document, kind: type[Struct], complaint: str, steps: lis
         members = as_object(_at(document, path)) or {}
         for name, member in members.items():
             alone = _with(document, path, {name: member})
-            if _complaint(alone, kind) == complaint:
+            if _conversion_error(alone, kind) == error:
                 document, path = alone, (*path, name)
                 break
     return path
 
 
-def _complaint(document: Document, kind: type[Struct]) -> str:
+def _conversion_error(document: Document, kind: type[Struct]) -> str:
     try:
         msgspec.convert(document, kind)
     except msgspec.ValidationError as error:
@@ -128,7 +127,7 @@ def _at(value: Any, path: SettingPath) -> Any:
 
 
 def _with(value: Any, path: SettingPath, replacement: Any) -> Any:
-    """A copy of ``value`` that has ``replacement`` at ``path``."""
+    """Return a copy of ``value`` with ``replacement`` at ``path``."""
     if not path:
         return replacement
     copy = list(items) if (items := as_list(value)) is not None else dict(cast("Document", value))
@@ -137,7 +136,7 @@ def _with(value: Any, path: SettingPath, replacement: Any) -> Any:
 
 
 def _expected(kind: type[Struct], path: SettingPath) -> str:
-    """In words, what the schema has at ``path``."""
+    """Describe what the schema requires at ``path``."""
     from msgspec import inspect
 
     kinds: list[inspect.Type] = [inspect.type_info(kind)]
@@ -152,14 +151,14 @@ def _inside(kind: Any, step: str | int) -> list[Any]:
 
     match kind:
         case inspect.StructType():
-            found = [field.type for field in kind.fields if field.encode_name == step]
+            inner_types = [field.type for field in kind.fields if field.encode_name == step]
         case inspect.DictType():
-            found = [kind.value_type]
+            inner_types = [kind.value_type]
         case inspect.ListType():
-            found = [kind.item_type]
+            inner_types = [kind.item_type]
         case _:
-            found = []
-    return [one for inner in found for one in (inner.types if isinstance(inner, inspect.UnionType) else [inner])]
+            inner_types = []
+    return [one for inner in inner_types for one in (inner.types if isinstance(inner, inspect.UnionType) else [inner])]
 
 
 def _words(kind: Any) -> list[str]:
@@ -187,7 +186,7 @@ _NAMES = {
 }
 
 
-def _found(value: object) -> str:
+def _describe(value: object) -> str:
     if isinstance(value, str):
         return repr(value) if len(value) <= 40 else "a long string"
     kinds: dict[type, str] = {dict: "an object", list: "a list", type(None): "null", bool: str(value).lower()}
