@@ -253,11 +253,11 @@ class Ours:
         place = resolve(project)
         loaded = load(place.directory, place.sandbox, home=root / "home", environ=environment)
         self.engine: Engine = open_engine(str(project), store=JsonTree(self.data / "storage"), config=loaded)
-        self.sessions = self.engine.sessions
         self._outcomes: dict[str, asyncio.Future[Outcome]] = {}
 
     async def __aenter__(self) -> Ours:
         await self.engine.__aenter__()
+        self.sessions = self.engine.sessions
         return self
 
     async def __aexit__(self, *exc: Any) -> None:

@@ -41,7 +41,7 @@ BUCKETS = ("input", "output", "reasoning", "cache_read", "cache_write")
 
 
 class Budget(Struct, frozen=True, kw_only=True):
-    """What may be spent. ``None`` is no limit."""
+    """What may be spent. ``None`` means unlimited."""
 
     run: Decimal | None = None
     """By one run: from a prompt to its outcome, with the subagents it starts."""

@@ -124,8 +124,8 @@ def mentioned_parts(
 
 
 def validate_prompt_part(part: Document) -> Part:
-    """Return a part that a caller passed as a record. Raises :class:`~opensesh.errors.UsageError` if it is no valid
-    part of a prompt."""
+    """Return a part that a caller passed as a record. Raises :class:`~opensesh.errors.UsageError` if it is not
+    valid in a prompt."""
     kind = str(part.get("type"))
     if kind not in _REQUIRED_FIELDS:
         raise UsageError(f"a prompt has parts of type {', '.join(_REQUIRED_FIELDS)}, not {kind!r}")

@@ -1,7 +1,7 @@
 """Runs the tool calls of one answer: each part goes from ``pending`` through ``running`` to its final state.
 
-``running`` is stored before a tool touches anything, and every call ends in ``completed`` or ``error``, whatever
-happens to the tool or to the run.
+``running`` is stored before a tool touches anything, and every call ends in ``completed`` or ``error``, also
+when the tool fails or the run is aborted.
 """
 
 from __future__ import annotations
