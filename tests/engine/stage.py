@@ -14,12 +14,12 @@ from opensesh.bus import Envelope
 from opensesh.engine.components import Settings
 from opensesh.engine.engine import Engine, open_engine
 from opensesh.engine.loop import Outcome
-from opensesh.engine.model_errors import RetryPolicy
 from opensesh.engine.prompt import Prompt
 from opensesh.models.request import Provider, Request
 from opensesh.models.stream_events import StreamEvent
 from opensesh.plugins import Pluggable
 from opensesh.records import Rule
+from opensesh.retry import RetryPolicy
 from opensesh.storage.memory import Memory
 from opensesh.storage.protocol import Key, Store, StoredMessage
 from opensesh.testing.scripted import Script, ScriptedModel

@@ -14,8 +14,8 @@ from msgspec.structs import replace
 from opensesh import events
 from opensesh.engine.components import Settings
 from opensesh.engine.context_window import is_pruned
-from opensesh.engine.model_errors import RetryPolicy
 from opensesh.records import Rule
+from opensesh.retry import RetryPolicy
 from opensesh.storage.json_tree import JsonTree
 from opensesh.storage.leases import leases_of
 from opensesh.storage.memory import Memory

@@ -11,10 +11,10 @@ from opensesh.engine import compaction, context_window
 from opensesh.engine.components import Settings
 from opensesh.engine.context_window import estimate
 from opensesh.engine.engine import Engine, open_engine
-from opensesh.engine.model_errors import RetryPolicy
 from opensesh.engine.summary_text import split_transcript, transcript, user_prompts_verbatim
 from opensesh.models.request import Request
 from opensesh.models.stream_events import FinishStep, StartStep, StreamEvent, TextDelta, TextEnd, TextStart, Usage
+from opensesh.retry import RetryPolicy
 from opensesh.storage.json_tree import JsonTree
 from opensesh.storage.memory import Memory
 from opensesh.storage.protocol import StoredMessage

@@ -2,9 +2,10 @@ from __future__ import annotations
 
 import pytest
 
-from opensesh.engine.model_errors import RetryPolicy
+from opensesh.engine.model_errors import requested_delay_ms, retry_reason
 from opensesh.errors import ModelConnectionError, ModelError, OverloadedError, RateLimitedError
 from opensesh.models.failures import retry_after_ms
+from opensesh.retry import RetryPolicy
 
 NOW = 1_790_000_000_000
 
@@ -50,38 +51,43 @@ def test_a_moment_is_meant_by_the_clock_of_who_names_it(days: int) -> None:
 def test_when_a_limit_is_lifted_matters_only_to_who_met_it() -> None:
     headers = {"x-ratelimit-reset-tokens": "6m0s"}
     policy = RetryPolicy(jitter=0)
-    assert policy.delay_ms(RateLimitedError("slow down", headers=headers), 1) == 360_000
-    assert policy.delay_ms(OverloadedError("busy", headers=headers), 1) == 2_000
-    assert policy.delay_ms(OverloadedError("busy", headers=headers | {"retry-after": "3"}), 1) == 3_000
+    assert policy.delay_ms(1, requested_delay_ms(RateLimitedError("slow down", headers=headers))) == 360_000
+    assert policy.delay_ms(1, requested_delay_ms(OverloadedError("busy", headers=headers))) == 2_000
+    assert (
+        policy.delay_ms(1, requested_delay_ms(OverloadedError("busy", headers=headers | {"retry-after": "3"}))) == 3_000
+    )
 
 
 def test_waits_that_are_guessed_grow_and_have_a_ceiling() -> None:
     policy = RetryPolicy(jitter=0.25)
     broken = ModelConnectionError("gone")
-    waits = [policy.delay_ms(broken, attempt, lambda: 0.0) for attempt in (1, 2, 3, 5, 9)]
+    waits = [policy.delay_ms(attempt, requested_delay_ms(broken), lambda: 0.0) for attempt in (1, 2, 3, 5, 9)]
     assert waits == [2_000, 4_000, 8_000, 30_000, 30_000]
-    assert policy.delay_ms(broken, 1, lambda: 1.0) == 1_500
-    assert 1_500 <= policy.delay_ms(broken, 1) <= 2_000
+    assert policy.delay_ms(1, requested_delay_ms(broken), lambda: 1.0) == 1_500
+    assert 1_500 <= policy.delay_ms(1, requested_delay_ms(broken)) <= 2_000
 
 
 @pytest.mark.parametrize(
     "headers", [{"retry-after": str(25 * 86_400)}, {"x-ratelimit-reset": str(NOW // 1000 + 40 * 365 * 86_400)}]
 )
 def test_who_wants_to_be_left_alone_for_weeks_is_not_waited_for(headers: dict[str, str]) -> None:
-    assert RetryPolicy().reason(RateLimitedError("the month is used up", headers=headers), 1) is None
+    assert retry_reason(RetryPolicy(), RateLimitedError("the month is used up", headers=headers), 1) is None
     assert (
-        RetryPolicy(max_requested_delay_ms=10**14).reason(RateLimitedError("the month is used up", headers=headers), 1)
+        retry_reason(
+            RetryPolicy(max_requested_delay_ms=10**14), RateLimitedError("the month is used up", headers=headers), 1
+        )
         is not None
     )
     assert (
-        RetryPolicy().reason(RateLimitedError("slow down", headers={"retry-after": str(5 * 3_600)}), 1) == "slow down"
+        retry_reason(RetryPolicy(), RateLimitedError("slow down", headers={"retry-after": str(5 * 3_600)}), 1)
+        == "slow down"
     )
 
 
 def test_patience_is_for_what_may_well_succeed_and_has_an_end() -> None:
-    policy = RetryPolicy(attempts=5)
-    assert policy.reason(ModelConnectionError("gone"), 5) == "gone"
-    assert policy.reason(ModelConnectionError("gone"), 6) is None
-    assert policy.reason(ModelError("no"), 1) is None
-    assert policy.reason(ModelError("no", retryable=True), 1) == "no"
-    assert policy.reason(KeyError("x"), 1) is None
+    policy = RetryPolicy(max_retries=5)
+    assert retry_reason(policy, ModelConnectionError("gone"), 5) == "gone"
+    assert retry_reason(policy, ModelConnectionError("gone"), 6) is None
+    assert retry_reason(policy, ModelError("no"), 1) is None
+    assert retry_reason(policy, ModelError("no", retryable=True), 1) == "no"
+    assert retry_reason(policy, KeyError("x"), 1) is None

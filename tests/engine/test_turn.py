@@ -13,10 +13,10 @@ import pytest
 
 from opensesh import events
 from opensesh.engine.components import Settings
-from opensesh.engine.model_errors import RetryPolicy
 from opensesh.errors import ModelConnectionError, WriteError
 from opensesh.models import stream_events as stream
 from opensesh.models.request import Request
+from opensesh.retry import RetryPolicy
 from opensesh.storage.memory import Memory
 from opensesh.storage.protocol import Key
 from opensesh.testing.scripted import Say, Split, Think, script, turn
@@ -326,7 +326,7 @@ async def test_a_call_that_cannot_succeed_is_not(error: str, name: str) -> None:
 
 
 async def test_patience_has_an_end_and_what_was_said_last_is_kept() -> None:
-    settings = Settings(retry=RetryPolicy(attempts=2, initial_delay_ms=1))
+    settings = Settings(retry=RetryPolicy(max_retries=2, initial_delay_ms=1))
     broken = "SAY half\nERROR reset\n---\n"
     async with stage(broken * 2 + "SAY the last half\nERROR reset", settings=settings) as on:
         outcome = await on.ask()

@@ -44,7 +44,7 @@ from .context_window import (
     usable,
     visible,
 )
-from .model_errors import failure_of
+from .model_errors import failure_of, requested_delay_ms, retry_reason
 from .prompts import prompt_text
 from .summary_text import (
     MIN_CHUNK_TOKENS,
@@ -63,9 +63,9 @@ if TYPE_CHECKING:
     from ..config import Agent, Config
     from ..models.model import Model
     from ..records import Document, Failure
+    from ..retry import RetryPolicy
     from ..sessions import Sessions
     from .model_choice import Agents, Models
-    from .model_errors import RetryPolicy
     from .plugin_hooks import PluginHooks
     from .session_history import History
     from .session_writer import AnswerWriter, SessionWriter
@@ -240,9 +240,9 @@ class _Compaction:
                 return await self._collect(request)
             except ModelError as error:
                 attempt += 1
-                if compactor.retry.reason(error, attempt) is None:
+                if retry_reason(compactor.retry, error, attempt) is None:
                     raise
-                await compactor.sleep(compactor.retry.delay_ms(error, attempt) / 1000)
+                await compactor.sleep(compactor.retry.delay_ms(attempt, requested_delay_ms(error)) / 1000)
 
     async def _collect(self, request: Request) -> str:
         """Return the text of the answer. Its usage counts even if it is not accepted."""

@@ -21,6 +21,7 @@ from ..permissions import Permissions
 from ..plugins import hooks
 from ..plugins.calling import apply_config_hooks, plugin_tools
 from ..plugins.hook_types import Host
+from ..retry import RetryPolicy
 from ..storage.leases import leases_of
 from ..tools.mcp.servers import McpServers
 from .budget import Budget, Budgets, CostReport, MeteredConnections, budget_from_environment
@@ -29,7 +30,6 @@ from .compaction import Compactions, Compactor
 from .inspector import Inspector
 from .loop import Loop, LoopServices
 from .model_choice import Agents, Models
-from .model_errors import RetryPolicy
 from .plugin_hooks import PluginHooks
 from .prompt import PromptComposer, PromptServices
 from .runs import Runs, RunServices, Status, Statuses

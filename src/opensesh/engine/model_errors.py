@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, cast
 
-from msgspec import Struct
-
 from .. import errors
 from ..errors import ModelError, RateLimitedError
 from ..models.failures import retry_after_ms
@@ -20,7 +18,7 @@ from ..records import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from ..retry import RetryPolicy
 
 
 def failure_of(error: BaseException, provider_id: str) -> Failure:
@@ -58,37 +56,14 @@ def _api_error(error: ModelError) -> APIError:
     )
 
 
-class RetryPolicy(Struct, frozen=True, kw_only=True):
-    """When a model call is retried, and after which delay."""
-
-    attempts: int = 5
-    """Number of retries before the error is final."""
-    initial_delay_ms: int = 2_000
-    factor: float = 2.0
-    max_delay_ms: int = 30_000
-    """Longest delay where the provider does not name one."""
-    max_requested_delay_ms: int = 86_400_000
-    """Longest delay that a provider may ask for. A call that would have to wait longer is not retried."""
-    jitter: float = 0.25
-    """Random share of a delay that the provider did not name, so that many clients do not retry at the same moment."""
-
-    def reason(self, error: BaseException, attempt: int) -> str | None:
-        """Return why to retry, for a person to read; ``None`` if the error is final. ``attempt`` counts from 1."""
-        if not isinstance(error, ModelError) or not error.retryable or attempt > self.attempts:
-            return None
-        return error.message if (_requested_delay_ms(error) or 0) <= self.max_requested_delay_ms else None
-
-    def delay_ms(self, error: BaseException, attempt: int, chance: Callable[[], float] | None = None) -> int:
-        """Return the delay before the next attempt: what the provider asked for, or one that grows."""
-        from random import random
-
-        requested = _requested_delay_ms(error)
-        if requested is not None:
-            return requested
-        delay = min(self.initial_delay_ms * self.factor ** (attempt - 1), self.max_delay_ms)
-        return int(delay * (1 - self.jitter * (chance or random)()))
+def retry_reason(policy: RetryPolicy, error: BaseException, attempt: int) -> str | None:
+    """Return why to retry a model call, for the user; ``None`` if the error is final. ``attempt`` counts from 1."""
+    if not isinstance(error, ModelError) or not error.retryable:
+        return None
+    return error.message if policy.allows(attempt, requested_delay_ms(error)) else None
 
 
-def _requested_delay_ms(error: BaseException) -> int | None:
+def requested_delay_ms(error: BaseException) -> int | None:
+    """Return the delay that a provider asked for; ``None`` if it did not."""
     headers = error.headers if isinstance(error, ModelError) else {}
     return retry_after_ms(headers, limited=isinstance(error, RateLimitedError))

@@ -18,7 +18,7 @@ from .. import ids
 from ..errors import ModelError
 from ..models import stream_events as stream
 from ..records import Created, RetryPart, write_failure
-from .model_errors import failure_of
+from .model_errors import failure_of, requested_delay_ms, retry_reason
 from .session_writer import StreamingPart
 
 if TYPE_CHECKING:
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from ..models.model import Model
     from ..models.request import Provider, Request
     from ..records import Document
+    from ..retry import RetryPolicy
     from ..workspace import Patch, PendingSnapshot, Snapshots
-    from .model_errors import RetryPolicy
     from .runs import Status
     from .session_writer import AnswerWriter
     from .tool_calls import CallRunner
@@ -107,7 +107,7 @@ class Turn:
             if error is None or self._called:
                 return await self._end(request.model, error)
             attempt += 1
-            reason = self._retry.reason(error, attempt)
+            reason = retry_reason(self._retry, error, attempt)
             if reason is None:
                 return TurnResult(error=error)
             await self._discard_attempt()
@@ -261,7 +261,7 @@ class Turn:
         self._finished = None
 
     async def _wait_to_retry(self, error: ModelError, attempt: int, reason: str, model: Model) -> None:
-        delay = self._retry.delay_ms(error, attempt)
+        delay = self._retry.delay_ms(attempt, requested_delay_ms(error))
         now = ids.now_ms()
         part = RetryPart(
             id=ids.ascending("prt"),

@@ -46,7 +46,7 @@ class ExportJob(Struct, frozen=True):
     redact_paths: bool
 
 
-class _Reply(Struct):
+class _WorkerReply(Struct):
     """What a worker sends before the bytes of a session."""
 
     size: int
@@ -109,12 +109,12 @@ class _Worker:
     def send(self, selected: SelectedSession, descendants: Mapping[str, Sequence[SelectedSession]]) -> None:
         self._send_frame(msgpack.encode((selected, descendants)))
 
-    def receive(self) -> tuple[_Reply, bytes] | None:
+    def receive(self) -> tuple[_WorkerReply, bytes] | None:
         """Return the next result; ``None`` if the worker has died."""
         head = _read_frame(self._stdout)
         if head is None:
             return None
-        reply = msgpack.decode(head, type=_Reply)
+        reply = msgpack.decode(head, type=_WorkerReply)
         size = max(reply.size, 0)
         data = self._stdout.read(size)
         return (reply, data) if len(data) == size else None
@@ -176,7 +176,7 @@ def work(source: BinaryIO, target: BinaryIO) -> None:
                 break
         size = len(data) if len(data) <= _MAX_RESULT_BYTES else -1
         counts = dict(redactor.counts) if redactor is not None else {}
-        reply = _Reply(size, [(entry.path, entry.reason) for entry in damage], counts, rendered.entry)
+        reply = _WorkerReply(size, [(entry.path, entry.reason) for entry in damage], counts, rendered.entry)
         _write_frame(target, msgpack.encode(reply), bytes(data) if size > 0 else b"")
 
 
