@@ -70,7 +70,8 @@ def model_of(info: Document) -> str:
 
 def timestamp(record: Document, name: str) -> int:
     """Return one of the times of a record in milliseconds; 0 if it has none."""
-    return _number(as_object(record.get("time")).get(name))
+    value = as_object(record.get("time")).get(name)
+    return int(value) if isinstance(value, (int, float)) and abs(value) < 1 << 60 else 0
 
 
 def agent_of(info: Document) -> str:
@@ -134,16 +135,15 @@ def _file(part: Document, _: str) -> ExtractedText:
 
 
 def _patch(part: Document, _: str) -> ExtractedText | None:
-    files = _strings(part.get("files"))
+    files = tuple(file for file in _list(part.get("files")) if isinstance(file, str) and file)
     return ExtractedText("patch", _fields(paths=files), files) if files else None
 
 
-def _subtask(part: Document, _: str) -> ExtractedText:
-    return ExtractedText("subtask", _fields(said=_lines(part, "description", "prompt")))
-
-
-def _retry(part: Document, _: str) -> ExtractedText:
-    return ExtractedText("retry", _fields(error=_failure(part.get("error"))))
+def _other(part: Document, _: str) -> ExtractedText:
+    if part.get("type") == "retry":
+        return ExtractedText("retry", _fields(error=_failure(part.get("error"))))
+    lines = filter(None, (_string(part.get(name)) for name in ("description", "prompt")))
+    return ExtractedText("subtask", _fields(said="\n".join(lines)))
 
 
 _EXTRACTORS: dict[str, Callable[[Document, str], ExtractedText | None]] = {
@@ -152,8 +152,8 @@ _EXTRACTORS: dict[str, Callable[[Document, str], ExtractedText | None]] = {
     "tool": _tool,
     "file": _file,
     "patch": _patch,
-    "subtask": _subtask,
-    "retry": _retry,
+    "subtask": _other,
+    "retry": _other,
 }
 
 
@@ -189,20 +189,8 @@ def _fields(
     return said, tool, inputs, output, error, "\n".join(paths)
 
 
-def _lines(part: Document, *names: str) -> str:
-    return "\n".join(filter(None, (_string(part.get(name)) for name in names)))
-
-
-def _strings(value: Any) -> tuple[str, ...]:
-    return tuple(item for item in _list(value) if isinstance(item, str) and item)
-
-
 def _string(value: Any) -> str:
     return value if isinstance(value, str) else ""
-
-
-def _number(value: Any) -> int:
-    return int(value) if isinstance(value, (int, float)) and abs(value) < 1 << 60 else 0
 
 
 def _list(value: Any) -> list[Any]:

@@ -79,7 +79,7 @@ def parse_regex(pattern: str) -> ParsedQuery:
         compiled = re.compile(pattern, re.IGNORECASE | re.MULTILINE)
     except (re.error, OverflowError, RecursionError) as error:
         raise UsageError(f"{pattern!r} is not a regular expression: {error}") from None
-    return ParsedQuery(either=tuple(terms_of_regex(pattern) or ()), checks=(_holds(compiled),), patterns=(compiled,))
+    return ParsedQuery(either=tuple(terms_of_regex(pattern) or ()), checks=(_contains(compiled),), patterns=(compiled,))
 
 
 def parse(text: str) -> list[Atom]:
@@ -89,14 +89,12 @@ def parse(text: str) -> list[Atom]:
         if phrase:
             atoms.append(Atom(phrase, bool(minus), open_end=bool(star)))
         elif word and word != "AND":
-            atoms.append(_atom(word, word.strip("*") or word, bool(minus)))
+            plain = word.strip("*") or word
+            stars = plain != word
+            open_start, open_end = stars and word.startswith("*"), stars and word.endswith("*")
+            atoms.append(Atom(plain, bool(minus), open_start, open_end))
     lettered = [atom for atom in atoms if _is_word(atom.text) or " " in atom.text]
     return (lettered or atoms)[:_MAX_WORDS]
-
-
-def _atom(word: str, plain: str, negated: bool) -> Atom:
-    stars = plain != word
-    return Atom(plain, negated, open_start=stars and word.startswith("*"), open_end=stars and word.endswith("*"))
 
 
 def _add(parsed: ParsedQuery, atom: Atom) -> ParsedQuery:
@@ -126,11 +124,11 @@ def _exact(parsed: ParsedQuery, text: str, *, negated: bool = False, ends: bool 
     """Add a literal text; the full-text table narrows down where it can be."""
     pattern = re.compile(re.escape(text) + (_END if ends else ""), re.IGNORECASE)
     if negated:
-        return parsed._replace(checks=(*parsed.checks, _lacks(pattern)))
+        return parsed._replace(checks=(*parsed.checks, _contains(pattern, negated=True)))
     terms = required_terms(text)
     match = " AND ".join(filter(None, (parsed.match, match_of(terms))))
     inside = (*parsed.inside, terms.inside) if len(terms.inside) > 1 else parsed.inside
-    checks = (*parsed.checks, _holds(pattern))
+    checks = (*parsed.checks, _contains(pattern))
     return parsed._replace(match=match, inside=inside, checks=checks, patterns=(*parsed.patterns, pattern))
 
 
@@ -139,12 +137,8 @@ def match_of(terms: RequiredTerms) -> str:
     return " AND ".join(_quote(word) + (" *" if open_end else "") for word, open_end in terms.words)
 
 
-def _holds(pattern: re.Pattern[str]) -> Check:
-    return lambda text: pattern.search(text) is not None
-
-
-def _lacks(pattern: re.Pattern[str]) -> Check:
-    return lambda text: pattern.search(text) is None
+def _contains(pattern: re.Pattern[str], *, negated: bool = False) -> Check:
+    return lambda text: (pattern.search(text) is None) == negated
 
 
 def _phrase(atom: Atom) -> str:

@@ -180,22 +180,17 @@ def matching_paths(db: Connection, name: str) -> list[int]:
     loose = "" if typed.startswith(("/", "./", "../")) else _slashed(os.path.normpath(typed)).casefold()
     if typed.endswith("/"):
         rows = db.execute("SELECT id, name FROM path")
-        return [number for number, name in rows if _is_below(_slashed(name).casefold(), whole, loose)]
+        folder = whole.rstrip("/") + "/"
+        names = ((number, _slashed(name).casefold()) for number, name in rows)
+        return [number for number, name in names if name.startswith(folder) or (loose and f"/{loose}/" in f"/{name}")]
     base = whole.rpartition("/")[2]
     rows = db.execute("SELECT id, name FROM path WHERE base = ?", [base])
-    return [number for number, name in rows if _is_called(_slashed(name).casefold(), whole, loose)]
+    names = ((number, _slashed(name).casefold()) for number, name in rows)
+    return [number for number, name in names if name in (whole, loose) or (loose and name.endswith("/" + loose))]
 
 
 def _slashed(path: str) -> str:
     return path.replace("\\", "/")
-
-
-def _is_called(name: str, whole: str, loose: str) -> bool:
-    return name in (whole, loose) or (bool(loose) and name.endswith("/" + loose))
-
-
-def _is_below(name: str, whole: str, loose: str) -> bool:
-    return name.startswith(whole.rstrip("/") + "/") or (bool(loose) and f"/{loose}/" in f"/{name}")
 
 
 def _columns(fields: Sequence[str]) -> tuple[str, ...]:

@@ -120,7 +120,11 @@ def read_usage(session: str, feeds: Sequence[ChangeFeed], repricer: Repricer) ->
     for entries in copies:
         for name, group in entries.items():
             if name not in duplicates:
-                merged[name] = max(merged.get(name, group), group, key=_completeness)
+                merged[name] = max(
+                    merged.get(name, group),
+                    group,
+                    key=lambda group: (len(group), bool(group[0].completed), group[0].cost, group[0].output),
+                )
     return SessionUsage([entry for group in merged.values() for entry in group], watched, damage, damaged)
 
 
@@ -130,11 +134,6 @@ def _watch(feed: ChangeFeed, session: str, message: str, watched: dict[str, int]
         watched[message] = state.fingerprint
     elif feed.persistent:
         watched.setdefault(message, UNSTABLE)
-
-
-def _completeness(group: Sequence[UsageEntry]) -> tuple[int, bool, int, int]:
-    entry = group[0]
-    return len(group), bool(entry.completed), entry.cost, entry.output
 
 
 def _parts(feed: ChangeFeed, session: str, message: str) -> Iterator[Any]:
