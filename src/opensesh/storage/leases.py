@@ -178,15 +178,15 @@ class ProcessLeases:
         """Become the session's runner, or raise :class:`BusyError`."""
         check_key((session_id,))
         with self._lock:
-            if (held := self._held.get(session_id)) is not None:
-                raise _busy(session_id, held.holder)
+            if (current := self._held.get(session_id)) is not None:
+                raise _busy(session_id, current.holder)
             lease = self._held[session_id] = ProcessLease(session_id, _new_holder(owner), self._release)
             return lease
 
     def holder(self, session_id: str) -> Holder | None:
         """Return who runs the session now, or ``None``."""
-        held = self._held.get(session_id)
-        return held.holder if held is not None else None
+        current = self._held.get(session_id)
+        return current.holder if current is not None else None
 
     def abandoned(self) -> list[tuple[str, Holder]]:
         """Return nothing: a runner cannot die without the process."""

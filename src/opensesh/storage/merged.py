@@ -217,7 +217,7 @@ class MergedStore:
         for name, keys in self._session_keys().items():
             if len(keys) > 1:
                 key = self._newest(keys)
-                copies = [value for each in set(keys) for _, value in self._copies(each)[0]]
+                copies = [value for filed in set(keys) for _, value in self._copies(filed)[0]]
                 if copies:
                     shared[name] = key, _most_complete(key, self._copies(key)[0])[1], copies
         return shared

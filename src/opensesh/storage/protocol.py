@@ -203,7 +203,7 @@ def member_stores(store: Store) -> list[Store]:
 def store_ids(store: Store) -> list[str]:
     """Return the ids that a store is known by: those of its members, then its own. New records go to the first."""
     members = member_stores(store)
-    return [member.id for member in members] if members == [store] else [*(each.id for each in members), store.id]
+    return [member.id for member in members] if members == [store] else [*(member.id for member in members), store.id]
 
 
 class Lease(Protocol):

@@ -1,6 +1,6 @@
-"""The conformance suite: whether a store keeps what :class:`~opensesh.storage.protocol.Store` promises.
+"""The conformance suite for implementations of :class:`~opensesh.storage.protocol.Store`.
 
-Give it something that opens an empty store, as often as it is asked to::
+It needs a function that opens an empty store each time it is called::
 
     @contextmanager
     def opened():
@@ -10,15 +10,14 @@ Give it something that opens an empty store, as often as it is asked to::
 
     store_conformance(opened)
 
-It says all that is wrong in one :class:`AssertionError`. For a test a contract, in pytest or elsewhere::
+All failures are in one :class:`AssertionError`. For one test a contract, in pytest or elsewhere::
 
     @pytest.mark.parametrize("contract", contracts_for(), ids=str)
     def test_my_store(contract):
         contract.run(opened)
 
-A store that is only read is opened full, and ``read_only_seed`` says what of: every record, by key. A store whose
-records can be damaged from outside may hand over a way to do it, ``damage(store, key, data)``: put these bytes where
-that record is.
+A read-only store is opened with records in it, and ``read_only_seed`` is all of them, by key. For a store whose records
+can be damaged from outside, pass ``damage(store, key, data)``, which replaces the bytes of a record.
 """
 
 from __future__ import annotations
@@ -44,16 +43,16 @@ Concern = Literal["reading", "refusing", "writing", "damage"]
 
 
 class Contract(NamedTuple):
-    """One promise, and how to see whether it is kept."""
+    """One promise of a store, and its check."""
 
     name: str
     """The promise, as a sentence."""
     concern: Concern
-    """Which stores it binds: all; those that are only read; those that are written; those that can be damaged."""
+    """Which stores it applies to: all, read-only ones, writable ones, or those that can be damaged."""
     check: Callable[[Subject], None]
 
     def run(self, make: Make, *, read_only_seed: Mapping[Key, Any] | None = None, damage: Harm | None = None) -> None:
-        """Open a store and look; an :class:`AssertionError` says what is wrong with it."""
+        """Open a store and check it; raise :class:`AssertionError` with the reason if it fails."""
         with make() as store:
             if read_only_seed is None:
                 for key, value in SEED.items():
@@ -70,7 +69,7 @@ class Contract(NamedTuple):
 
 
 def _table() -> tuple[Contract, ...]:
-    found: list[Contract] = []
+    contracts: list[Contract] = []
     sets: tuple[tuple[Concern, tuple[Callable[[Subject], None], ...]], ...] = (
         ("reading", contracts_reading.ALL + contracts_capabilities.READING),
         ("refusing", contracts_reading.REFUSING + contracts_capabilities.REFUSING),
@@ -78,16 +77,16 @@ def _table() -> tuple[Contract, ...]:
         ("damage", contracts_damage.ALL),
     )
     for concern, checks in sets:
-        found += (Contract(check.__name__.replace("_", " "), concern, check) for check in checks)
-    return tuple(found)
+        contracts += (Contract(check.__name__.replace("_", " "), concern, check) for check in checks)
+    return tuple(contracts)
 
 
 CONTRACTS: tuple[Contract, ...] = _table()
-"""All of them, whatever store they are for."""
+"""The contracts for all kinds of stores."""
 
 
 def contracts_for(*, read_only: bool = False, damageable: bool = False) -> tuple[Contract, ...]:
-    """The contracts that bind such a store."""
+    """Return the contracts that apply to a store."""
     concerns = ["reading", "refusing"] if read_only else ["reading", "writing", *(["damage"] if damageable else [])]
     return tuple(contract for contract in CONTRACTS if contract.concern in concerns)
 
@@ -95,7 +94,7 @@ def contracts_for(*, read_only: bool = False, damageable: bool = False) -> tuple
 def store_conformance(
     make: Make, *, read_only_seed: Mapping[Key, Any] | None = None, damage: Harm | None = None
 ) -> None:
-    """Check every contract that binds such a store, each on a store of its own."""
+    """Check every contract that applies to a store, each on a new store."""
     failures: list[AssertionError] = []
     for contract in contracts_for(read_only=read_only_seed is not None, damageable=damage is not None):
         try:

@@ -1,4 +1,4 @@
-"""What a store promises when a record has been damaged behind its back."""
+"""Contracts about records that were damaged from outside."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ NO_MESSAGE = (
     b'{"time": {"created": 3}}',
     b'{"id": [], "time": {"created": 3}}',
 )
-"""JSON, but no message."""
+"""JSON, but not a message."""
 
 
 def a_damaged_record_is_named_and_left(subject: Subject) -> None:

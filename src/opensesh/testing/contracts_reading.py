@@ -1,4 +1,4 @@
-"""What can be read from any store."""
+"""Contracts about reading, for every store."""
 
 from __future__ import annotations
 

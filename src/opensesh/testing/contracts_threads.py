@@ -1,4 +1,4 @@
-"""What a store promises to several threads at once."""
+"""Contracts about concurrent use by several threads."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 KEY: Key = ("sample", "shared")
 _THREADS = 8
 _ROUNDS = 25
-_PATIENCE = 20.0
+TIMEOUT_SECONDS = 20.0
 
 
 def updates_of_one_record_lose_nothing(subject: Subject) -> None:
@@ -97,7 +97,7 @@ def a_write_during_an_update_is_not_lost(subject: Subject) -> None:
         value["from"] = "the update"
 
     def write() -> None:
-        editing.wait(_PATIENCE)
+        editing.wait(TIMEOUT_SECONDS)
         subject.store.write(KEY, {"from": "the write"})
         written.set()
 
@@ -129,7 +129,7 @@ def _expect_no_deadlock(store: Store, what: str, call: Callable[[Store, Key], ob
 
     worker = threading.Thread(target=work, daemon=True)
     worker.start()
-    worker.join(_PATIENCE)
+    worker.join(TIMEOUT_SECONDS)
     expect(not worker.is_alive(), f"{what} of {'the same' if key == KEY else 'another'} record waits forever")
     expect(outcome, f"{what} ended its thread")
     store.write(KEY, {"outer": 1})
@@ -139,7 +139,7 @@ def _expect_no_deadlock(store: Store, what: str, call: Callable[[Store, Key], ob
 def _together(work: list[Callable[[], object]]) -> None:
     with ThreadPoolExecutor(len(work)) as pool:
         for outcome in [pool.submit(each) for each in work]:
-            outcome.result(_PATIENCE * 3)
+            outcome.result(TIMEOUT_SECONDS * 3)
 
 
 ALL = (

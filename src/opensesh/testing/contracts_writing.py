@@ -1,4 +1,4 @@
-"""What a store that is written promises, one caller at a time."""
+"""Contracts about writing, with one caller at a time."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ KEY: Key = ("sample", "one")
 
 
 class Refused(Exception):
-    """What an edit raises to see what becomes of the record."""
+    """Raised by an edit."""
 
 
 def every_value_comes_back_as_it_went_in(subject: Subject) -> None:
@@ -232,7 +232,7 @@ def a_scan_bears_with_what_happens_meanwhile(subject: Subject) -> None:
 
 
 def _write_messages(store: Store, scribe: Scribe, session: str, names: Iterable[str | None]) -> list[str]:
-    """Store messages in the order given, and answer what they are called."""
+    """Store messages in this order, and return their ids."""
     written: list[tuple[Key, Any]] = [scribe.message(session, name) for name in names]
     for key, message in sorted(written, key=lambda each: each[0][::-1]):
         store.write(key, message)

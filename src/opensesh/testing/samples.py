@@ -1,5 +1,4 @@
-"""What the conformance suite stores: records as OpenCode has them, values that are hard to keep, names that must not
-become paths."""
+"""Sample data of the conformance suite: records of OpenCode, values that are hard to store, and invalid names."""
 
 from __future__ import annotations
 
@@ -13,7 +12,7 @@ if TYPE_CHECKING:
     from ..storage.protocol import Key
 
 WRAP = 26 * ids.ERA_MS
-"""2026-08-14T11:19:55.136Z: the names of what was made after this moment sort before those of what was made earlier."""
+"""2026-08-14T11:19:55.136Z: ids that are created later sort before those that were created earlier."""
 
 BAD_NAMES = (
     "",
@@ -45,7 +44,7 @@ BAD_NAMES = (
     "lpt9",
     "x" * 5000,
 )
-"""Parts of keys that every store refuses: ways out of a folder, names of devices, and whatever is not a plain name."""
+"""Components of keys that every store rejects: paths, names of devices, and other special names."""
 
 
 def _values() -> Iterator[Any]:
@@ -69,7 +68,7 @@ def _values() -> Iterator[Any]:
 
 
 VALUES: tuple[Any, ...] = tuple(_values())
-"""Values that must come back as they went in, in their order, down to half a character."""
+"""Values that must be read as they were written, including order and lone surrogates."""
 
 
 class _Clock:
@@ -81,30 +80,30 @@ class _Clock:
 
 
 class Scribe:
-    """Writes records as OpenCode would, with a clock and identifiers of its own."""
+    """Creates records as OpenCode does, with a clock and an id generator of its own."""
 
     def __init__(self, now: int, step: int = 1000) -> None:
         self._clock = _Clock(now)
         self._step = step
-        self._minter = ids.IdGenerator(self._clock, entropy=lambda length: b"\0" * length)
+        self._ids = ids.IdGenerator(self._clock, entropy=lambda length: b"\0" * length)
 
     def session(self, project: str, title: str) -> tuple[Key, dict[str, Any]]:
-        """The next session."""
+        """Return the next session."""
         now = self._tick()
-        name = self._minter.descending("ses")
+        name = self._ids.descending("ses")
         record = {"id": name, "version": "1.1.65", "projectID": project, "directory": "/somewhere", "title": title}
         return ("session", project, name), record | {"time": {"created": now, "updated": now}}
 
     def message(self, session: str, name: str | None = None) -> tuple[Key, dict[str, Any]]:
-        """The next message of a session, under a name that a client gave it if it did."""
+        """Return the next message of a session, with this id if it is given."""
         now = self._tick()
-        name = name or self._minter.ascending("msg")
+        name = name or self._ids.ascending("msg")
         record: dict[str, Any] = {"id": name, "sessionID": session, "role": "user", "time": {"created": now}}
         return ("message", session, name), record
 
     def part(self, session: str, message: str, text: str) -> tuple[Key, dict[str, Any]]:
-        """The next part of a message."""
-        name = self._minter.ascending("prt")
+        """Return the next part of a message."""
+        name = self._ids.ascending("prt")
         record = {"id": name, "sessionID": session, "messageID": message, "type": "text", "text": text}
         return ("part", message, name), record
 
@@ -114,7 +113,7 @@ class Scribe:
 
 
 def _seed() -> Iterator[tuple[Key, Any]]:
-    """Two projects, a session on each side of the wrap and one across it, and what is kept beside sessions."""
+    """Two projects with a session on each side of the wraparound and one across it, and their other records."""
     for project, start in (("0a1b2c3d4e5f60718293a4b5c6d7e8f901234567", WRAP - 5_500), ("global", WRAP + 86_400_000)):
         yield ("project", project), {"id": project, "worktree": "/", "sandboxes": [], "time": {"created": start}}
         scribe = Scribe(start)
@@ -132,4 +131,4 @@ def _seed() -> Iterator[tuple[Key, Any]]:
 
 
 SEED: Mapping[Key, Any] = dict(_seed())
-"""The records that a store holds when it is read."""
+"""The records of a store that is read."""

@@ -1,4 +1,4 @@
-"""The store under examination, and how to say what is wrong with it."""
+"""The store under test, and assertions."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 class Subject(NamedTuple):
-    """A store, what it holds, and a way to damage it if there is one."""
+    """A store, its records, and a function that damages a record if there is one."""
 
     store: Store
     records: Mapping[Key, Any]
@@ -28,17 +28,17 @@ class Subject(NamedTuple):
 
     @property
     def sessions(self) -> list[str]:
-        """The sessions that have messages."""
+        """The ids of the sessions that have messages."""
         return list(dict.fromkeys(key[1] for key in self.records if key[0] == "message"))
 
     def messages(self, session: str) -> list[tuple[Document, list[Document]]]:
-        """What the store should answer: messages by time, then by identifier near that time, and so their parts."""
+        """Return the expected messages of a session: by time, then by id near that time, and likewise their parts."""
         infos = [value for key, value in self.records.items() if key[:2] == ("message", session)]
         infos.sort(key=order.position)
         return [(info, self._parts(info)) for info in infos]
 
     def damage(self, key: Key, data: bytes) -> None:
-        """Put these bytes where a record is."""
+        """Replace the bytes of a record."""
         if self.harm is None:
             raise AssertionError("this contract needs a way to damage the store")
         self.harm(self.store, key, data)
@@ -50,19 +50,19 @@ class Subject(NamedTuple):
 
 
 def expect(condition: object, complaint: str) -> None:
-    """Complain, unless all is well."""
+    """Fail with ``complaint`` unless the condition is true."""
     if not condition:
         raise AssertionError(complaint)
 
 
 def expect_same(found: Any, expected: Any, what: str) -> None:
-    """The same value: order inside objects, and ``true`` against ``1``, included; ``3.0`` may have become ``3``."""
+    """Fail unless the values are equal, including the order of fields and types; ``3.0`` may have become ``3``."""
     difference = _difference(found, expected, "$")
     expect(not difference, f"{what} is not as it was stored: {difference}")
 
 
 def expect_raises(kind: type[E], act: Callable[[], object], what: str) -> E:
-    """``act`` raises this, and nothing else."""
+    """Return the exception of this type that ``act`` raises; fail if it raises another one or none."""
     try:
         result = act()
     except kind as error:
@@ -73,11 +73,11 @@ def expect_raises(kind: type[E], act: Callable[[], object], what: str) -> E:
 
 
 def no_edit(_: Any) -> None:
-    """An edit that leaves everything as it is."""
+    """Change nothing."""
 
 
 def no_damage(damage: Damage) -> NoReturn:
-    """For a store in which nothing is damaged."""
+    """Fail: no record of this store is damaged."""
     raise AssertionError(f"a healthy record was reported as damaged: {damage.path}: {damage.reason}")
 
 

@@ -160,23 +160,23 @@ class JsonTree:
     def messages(self, session_id: str, *, last: int = 0, report: Report = log_damage) -> Sequence[StoredMessage]:
         """A session's messages with their parts, oldest first; with ``last``, only that many of the newest."""
         folder = self._folder(("message", session_id))
-        found = self._newest(folder, last) if last else None
-        if found is None:
-            found = self._infos(folder, _names(folder, report), report)[-last:]
-        return [StoredMessage(info, self._parts(name, info, report)) for name, info in found]
+        infos = self._newest(folder, last) if last else None
+        if infos is None:
+            infos = self._infos(folder, _names(folder, report), report)[-last:]
+        return [StoredMessage(info, self._parts(name, info, report)) for name, info in infos]
 
     def _infos(self, folder: str, names: Sequence[str], report: Report) -> list[tuple[str, Document]]:
-        found: list[tuple[order.Position, str, Document]] = []
+        positions: list[tuple[order.Position, str, Document]] = []
         for name in names:
             path = os.path.join(folder, name + _SUFFIX)
             info = self._try_read(path, report, kind=dict)
             if info is not _ABSENT:
                 try:
-                    found.append((order.position(info, path), name, info))
+                    positions.append((order.position(info, path), name, info))
                 except RecordError as error:
                     report(Damage(path, f"{error.place}: {error.reason}"))
-        found.sort(key=lambda entry: entry[0])
-        return [(name, info) for _, name, info in found]
+        positions.sort(key=lambda entry: entry[0])
+        return [(name, info) for _, name, info in positions]
 
     def _newest(self, folder: str, last: int) -> list[tuple[str, Document]] | None:
         """Return the ``last`` newest by name, without reading the rest.
@@ -197,10 +197,10 @@ class JsonTree:
         candidates = [entry[:-5] for entry in (first, *top) if entry.endswith(_SUFFIX)]
         if not _have_timestamps(candidates):
             return None
-        found = self._infos(folder, candidates, ignore_damage)
-        if [name for name, _ in found] != candidates or _clock_differs([info for _, info in found]):
+        infos = self._infos(folder, candidates, ignore_damage)
+        if [name for name, _ in infos] != candidates or _clock_differs([info for _, info in infos]):
             return None
-        return found[-last:]
+        return infos[-last:]
 
     def _around(self, folder: str, entries: Sequence[str]) -> int:
         """Return a time near which these messages were written: the time of one of them."""

@@ -110,8 +110,8 @@ class OpencodeDB:
                         except RecordError as error:
                             path = self._path(source, row)
                             raise RecordError(error.reason, path=path, place=error.place) from None
-                        for found, value in records:
-                            if found == key:
+                        for record_key, value in records:
+                            if record_key == key:
                                 return value
         raise NotFoundError(f"nothing is stored at {self.locate(key)}", key=list(key))
 
@@ -145,27 +145,27 @@ class OpencodeDB:
     def scan(self, prefix: Key, *, report: Report = log_damage) -> Iterator[tuple[Key, Any]]:
         """Iterate over every readable record below ``prefix``, in key order."""
         with self._reading() as (_, known):
-            each = [
+            streams = [
                 [self._scan(source, start, report) for source in known.get(start[0], [])] for start in _starts(prefix)
             ]
-        return chain.from_iterable(merge(*both, key=lambda record: record[0]) for both in each)
+        return chain.from_iterable(merge(*both, key=lambda record: record[0]) for both in streams)
 
     def messages(self, session_id: str, *, last: int = 0, report: Report = log_damage) -> Sequence[StoredMessage]:
         """Return a session's messages with their parts, oldest first; with ``last``, only the newest."""
         prefix = check_key(("message", session_id))
-        found: Messages = []
+        messages: Messages = []
         damage: Damages = []
         with self._reading() as (connection, known):
             for source in known.get("message", []):
                 with closing(source.below(connection, prefix, source.newest)) as newest:
                     if source.whole:
                         infos = self._infos(source, newest, last, damage.append)
-                        found += self._with_parts(connection, known.get("part", []), infos, damage.append)
+                        messages += self._with_parts(connection, known.get("part", []), infos, damage.append)
                     else:
-                        found += self._unfolded(source, newest, last, damage.append)
+                        messages += self._unfolded(source, newest, last, damage.append)
         for entry in damage:
             report(entry)
-        return found
+        return messages
 
     def query_sessions(self, query: SessionQuery, *, report: Report = log_damage) -> list[tuple[Key, Document]]:
         """Return the selected sessions, newest first."""
@@ -201,14 +201,14 @@ class OpencodeDB:
 
     def _infos(self, source: Source, newest: Iterator[Row], last: int, report: Report) -> Documents:
         """Return the ``last`` messages of 1.x. All rows of the same time are read: their ids may not be in order."""
-        found: Documents = []
+        infos: Documents = []
         oldest = None
         for row in newest:
-            if last and len(found) >= last and row["time_created"] != oldest:
+            if last and len(infos) >= last and row["time_created"] != oldest:
                 break
-            found += [info for _, info in self._records(source, row, report)]
+            infos += [info for _, info in self._records(source, row, report)]
             oldest = row["time_created"]
-        return order.in_order(found)[-last:]
+        return order.in_order(infos)[-last:]
 
     def _with_parts(
         self, connection: Connection, sources: Iterable[Source], infos: Documents, report: Report
@@ -230,17 +230,17 @@ class OpencodeDB:
 
     def _unfolded(self, source: Source, newest: Iterator[Row], last: int, report: Report) -> Messages:
         """Return the ``last`` messages of 2.x, which numbers messages and stores parts with them."""
-        found: Messages = []
+        unfolded: Messages = []
         for row in newest:
-            if last and len(found) >= last:
+            if last and len(unfolded) >= last:
                 break
             try:
                 messages = messages_of(read_row(row))
                 check_key(("message", *(message.info["id"] for message in messages)))
-                found += reversed(messages)
+                unfolded += reversed(messages)
             except (InvalidKeyError, RecordError) as error:
                 report(self._damage(source, row, error))
-        return found[::-1][-last:]
+        return unfolded[::-1][-last:]
 
     def _scan(self, source: Source, prefix: Key, report: Report) -> Iterator[tuple[Key, Any]]:
         after: tuple[bytes, ...] = ()

@@ -95,8 +95,8 @@ class Source(NamedTuple):
         cursor = connection.execute(sql, values)
         try:
             names = tuple(self.columns)
-            for each in cursor:
-                yield dict(zip(names, each, strict=True))
+            for fields in cursor:
+                yield dict(zip(names, fields, strict=True))
         finally:
             cursor.close()  # an open cursor would keep its snapshot of the database
 
@@ -115,8 +115,8 @@ class Source(NamedTuple):
         """Iterate over the keys below ``prefix``, in order, of a source whose rows are whole records."""
         values = self.address(prefix)
         words = ("SELECT", self._keys, "FROM", self.table, "t WHERE", self._under(values), "ORDER BY", self._keys)
-        for found in connection.execute(" ".join(words), values):
-            yield (self.kind, *(each.decode(errors="replace") for each in found))
+        for columns in connection.execute(" ".join(words), values):
+            yield (self.kind, *(column.decode(errors="replace") for column in columns))
 
     def count_rows(self, connection: Connection, condition: str, values: Sequence[Any]) -> int:
         """Return how many rows fulfil a condition."""
@@ -186,10 +186,10 @@ def read_layout(connection: Connection, path: str) -> Layout:
 def sources(layout: Layout) -> dict[str, list[Source]]:
     """Return the sources of each kind of record. A session that 2.x has is read from its tables only."""
     v2 = _v2_sessions(layout)
-    found: dict[str, list[Source]] = {}
+    by_kind: dict[str, list[Source]] = {}
     for source in [*_v1_sources(layout, v2), *_other_sources(layout), *_v2_sources(layout, v2)]:
-        found.setdefault(source.kind, []).append(source)
-    return found
+        by_kind.setdefault(source.kind, []).append(source)
+    return by_kind
 
 
 def _v2_sessions(layout: Layout) -> str:
@@ -294,5 +294,5 @@ def _v2_messages(row: Row) -> Records:
 
 
 def _v2_parts(row: Row) -> Records:
-    found = messages_of(read_row(row))
-    return [(("part", info["id"], part["id"]), part) for info, parts in found for part in parts]
+    messages = messages_of(read_row(row))
+    return [(("part", info["id"], part["id"]), part) for info, parts in messages for part in parts]

@@ -267,14 +267,14 @@ def _usage(rest: Document) -> Document:
     return {"cost": 0 if cost is None else cost, "tokens": _tokens(tokens or {})}
 
 
-def _tokens(held: Document) -> Document:
-    cache = as_object(held.get("cache"))
-    counts: Document = {name: moment(held, name) or 0 for name in ("input", "output", "reasoning")}
+def _tokens(stored: Document) -> Document:
+    cache = as_object(stored.get("cache"))
+    counts: Document = {name: moment(stored, name) or 0 for name in ("input", "output", "reasoning")}
     return counts | {"cache": {name: moment(cache, name) or 0 for name in ("read", "write")}}
 
 
-def _failure(held: Any, provider: str) -> Document | None:
-    error = as_object(held)
+def _failure(stored: Any, provider: str) -> Document | None:
+    error = as_object(stored)
     if error is None:
         return None
     message, kind = str(error.get("message", "")), str(error.get("type", ""))
@@ -310,5 +310,5 @@ def _default_title(row: Row) -> str:
 
 
 def _is_rule(rule: Any) -> bool:
-    held = as_object(rule) or {}
-    return all(isinstance(held.get(name), str) for name in _RULE) and held["action"] in ("allow", "deny", "ask")
+    record = as_object(rule) or {}
+    return all(isinstance(record.get(name), str) for name in _RULE) and record["action"] in ("allow", "deny", "ask")

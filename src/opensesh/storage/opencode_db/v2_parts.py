@@ -59,8 +59,8 @@ class Parts:
 
 def add_content(parts: Parts, items: list[Any], during: During) -> None:
     """Add the content of an assistant message: text, reasoning, tool calls. ``during`` are the times of the message."""
-    for each in items:
-        item = as_object(each) or {}
+    for value in items:
+        item = as_object(value) or {}
         match item:
             case {"type": "text", "text": str()}:
                 rest = _without(item, "type", "text")
@@ -70,26 +70,26 @@ def add_content(parts: Parts, items: list[Any], during: During) -> None:
             case {"type": "tool", "id": str(), "name": str(), "state": {"status": str()}}:
                 _add_tool(parts, item, during)
             case _:
-                parts.keep(item.get("type"), each)
+                parts.keep(item.get("type"), value)
 
 
 def add_attachments(parts: Parts, data: Document) -> None:
     """Add the files, mentioned agents and skills of a prompt, and remove them from ``data``."""
-    for each in take_list(data, "files"):
-        file = as_object(each)
+    for item in take_list(data, "files"):
+        file = as_object(item)
         if file is None or not isinstance(file.get("mime"), str):
-            parts.keep("file", each)
+            parts.keep("file", item)
         else:
             _add_file(parts, file)
-    for each in take_list(data, "agents"):
-        agent = as_object(each)
+    for item in take_list(data, "agents"):
+        agent = as_object(item)
         if agent is None or not isinstance(agent.get("name"), str):
-            parts.keep("agent", each)
+            parts.keep("agent", item)
         else:
             rest = _without(agent, "name")
             parts.add("agent", {"name": agent["name"], "source": _mention(rest)}, rest)
-    for each in take_list(data, "skills"):
-        parts.keep("skill", each)
+    for item in take_list(data, "skills"):
+        parts.keep("skill", item)
 
 
 def add_shell(parts: Parts, data: Document, during: During) -> None:
@@ -97,9 +97,9 @@ def add_shell(parts: Parts, data: Document, during: During) -> None:
     data |= take_object(data, "shell") or {}
     call = data.pop("shellID", None) or data.pop("callID", None)
     command, status, code = data.pop("command", None), data.pop("status", None), data.pop("exit", None)
-    held = data.pop("output", None)
-    about = as_object(held)
-    output = str((about.get("output") if about is not None else held) or "")
+    stored = data.pop("output", None)
+    about = as_object(stored)
+    output = str((about.get("output") if about is not None else stored) or "")
     state: Document = {"status": "running", "input": {"command": str(command or "")}}
     if status == "running" or (status is None and during.end is None):
         state |= known({"metadata": {"output": output} if output else None, "time": {"start": during.start}})
@@ -161,18 +161,18 @@ def _add_tool(parts: Parts, item: Document, during: During) -> None:
     parts.add("tool", {"callID": item["id"], "tool": item["name"], "state": state, "metadata": metadata}, rest)
 
 
-def _tool_state(parts: Parts, held: Document, time: Document, during: During) -> Document | None:
+def _tool_state(parts: Parts, stored: Document, time: Document, during: During) -> Document | None:
     """Return the state in the format of 1.x, or ``None`` for one that 1.x does not have."""
-    rest = _without(held, "status", "input")
-    given = held.get("input")
-    state: Document = {"status": held["status"], "input": as_object(given) or {}}
-    if given is not None and as_object(given) is None:
-        rest["input"] = given
+    rest = _without(stored, "status", "input")
+    arguments = stored.get("input")
+    state: Document = {"status": stored["status"], "input": as_object(arguments) or {}}
+    if arguments is not None and as_object(arguments) is None:
+        rest["input"] = arguments
     start = moment(time, "ran", "created") or during.start
     end = moment(time, "completed") or during.end or start
-    match held["status"]:
+    match stored["status"]:
         case "streaming" | "pending":
-            state |= {"status": "pending", "raw": rest.pop("input") if isinstance(given, str) else ""}
+            state |= {"status": "pending", "raw": rest.pop("input") if isinstance(arguments, str) else ""}
         case "running":
             state |= {"metadata": take_object(rest, "metadata", "structured"), "time": {"start": start}}
         case "completed":
@@ -254,12 +254,12 @@ def _add_file(parts: Parts, file: Document) -> None:
 def _file_source(uri: object, mention: Document | None) -> Document:
     from urllib.parse import unquote, urlsplit
 
-    said = mention or {"value": "", "start": 0, "end": 0}
+    source_text = mention or {"value": "", "start": 0, "end": 0}
     if not isinstance(uri, str):
-        return {"text": said, "type": "file", "path": said["value"].removeprefix("@")}
+        return {"text": source_text, "type": "file", "path": source_text["value"].removeprefix("@")}
     if uri.startswith("file:"):
-        return {"text": said, "type": "file", "path": unquote(urlsplit(uri).path)}
-    return {"text": said, "type": "resource", "clientName": "", "uri": uri}
+        return {"text": source_text, "type": "file", "path": unquote(urlsplit(uri).path)}
+    return {"text": source_text, "type": "resource", "clientName": "", "uri": uri}
 
 
 def _mention(rest: Document) -> Document | None:
