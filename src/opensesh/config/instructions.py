@@ -68,7 +68,7 @@ def nearby(config: Config, file: str, known: Collection[str]) -> list[Instructio
     instructions: list[Instruction] = []
     file = os.path.abspath(file)
     for folder in upward(os.path.dirname(file), config.directory):
-        if folder == config.directory or not _contains(config.directory, folder):
+        if folder == config.directory or not folder.startswith(config.directory.rstrip(os.sep) + os.sep):
             break
         path = _first(os.path.join(folder, name) for name in NAMES)
         instruction = _read(path) if path and path != file and path not in known else None
@@ -154,10 +154,6 @@ def _read(path: str) -> Instruction | None:
 
 def _first(paths: Iterator[str]) -> str | None:
     return next((path for path in paths if os.path.isfile(path)), None)
-
-
-def _contains(folder: str, path: str) -> bool:
-    return path.startswith(folder.rstrip(os.sep) + os.sep)
 
 
 def _is_url(entry: str) -> bool:

@@ -163,7 +163,7 @@ class Substitution:
         for lexeme in _LEXEME.finditer(source.text):
             if lexeme[1]:
                 for match in _PLACEHOLDER.finditer(source.text, lexeme.start(), lexeme.end()):
-                    self._swap(match, _escape(self._value(match, quoted=True)))
+                    self._swap(match, json.dumps(self._value(match, quoted=True), ensure_ascii=False)[1:-1])
             elif lexeme[0].startswith("{"):
                 match = _PLACEHOLDER.match(source.text, lexeme.start())
                 if match:
@@ -211,10 +211,6 @@ class Substitution:
         except (OSError, ValueError) as error:  # ValueError: a NUL in the path, or not UTF-8
             reason = error.strerror if isinstance(error, OSError) else "it is not a UTF-8 text file"
             raise self._source.error_at(match.start(), f"cannot read {path}: {reason}") from None
-
-
-def _escape(value: str) -> str:
-    return json.dumps(value, ensure_ascii=False)[1:-1]
 
 
 def _unescape(raw: str) -> str:

@@ -94,7 +94,9 @@ class _LayerReader:
         self._global()
         self._named()
         if not self.flags.disable_project_config:
-            self._project()
+            for name in NAMES:
+                for folder in self._inward():
+                    self._file(os.path.join(folder, name))
         directories = self._directories()
         for folder in directories:
             self._folder(folder)
@@ -118,7 +120,14 @@ class _LayerReader:
         )
 
     def _organisations(self, fetch: Fetch) -> None:
-        for url, entry in self._logins():
+        from .jsonc import decode
+
+        path = os.path.join(self.folders.data, "auth.json")
+        logins = as_object(decode(read_text(path) or "", path).value) or {}
+        for url, login in logins.items():
+            entry = as_object(login) or {}
+            if entry.get("type") != "wellknown":
+                continue
             self.variables[str(entry.get("key"))] = str(entry.get("token"))
             address = f"{url.rstrip('/')}/.well-known/opencode"
             try:
@@ -129,16 +138,6 @@ class _LayerReader:
             config = as_object((as_object(value) or {}).get("config"))
             if config:
                 self._add_document(config, source.inside("config"))
-
-    def _logins(self) -> Iterator[tuple[str, Document]]:
-        from .jsonc import decode
-
-        path = os.path.join(self.folders.data, "auth.json")
-        entries = as_object(decode(read_text(path) or "", path).value) or {}
-        for url, value in entries.items():
-            entry = as_object(value) or {}
-            if entry.get("type") == "wellknown":
-                yield url, entry
 
     def _global(self) -> None:
         # Among the global files, even lists that are otherwise concatenated are replaced.
@@ -171,11 +170,6 @@ class _LayerReader:
         path = self.folders.resolve(name, self.directory)
         if not self._file(path):
             raise ConfigError(f"names {path}, which does not exist", path=self.flags.variable("CONFIG") or "")
-
-    def _project(self) -> None:
-        for name in NAMES:
-            for folder in self._inward():
-                self._file(os.path.join(folder, name))
 
     def _inward(self) -> list[str]:
         return [*upward(self.directory, self.worktree)][::-1]

@@ -1,7 +1,7 @@
 """The files that a session changes: snapshots, patches, diffs, revert and unrevert.
 
 :class:`Snapshots` stores the files of a project, :mod:`.diffs` derives what a session changed, :class:`Reverts` goes
-back and undoes that, and :mod:`.tidying` limits the disk space. All of it is synchronous and meant to be called from a
+back and undoes that, and :mod:`.tidying` limits the disk space. All of it is synchronous and to be called from a
 thread, except :meth:`Snapshots.begin`, which never waits.
 """
 

@@ -125,7 +125,7 @@ class Repository:
         self.disk.remove(self.index)
 
     def drop_stale_lock(self) -> None:
-        """Delete git's lock file. Whoever holds our lock knows that the git process that left it is dead."""
+        """Delete git's lock file. The holder of our lock knows that the git process that left it is dead."""
         self.disk.remove(f"{self.index}.lock")
 
     def _make_store(self) -> None:
