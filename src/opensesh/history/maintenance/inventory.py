@@ -114,7 +114,12 @@ def take_inventory(tree: FileTree, step: Step) -> Inventory:
             seen += 1
             if seen % 1000 == 0:
                 step(seen)
-        _resolve_copies(inventory, copies)
+        for items in copies.values():
+            if len(items) > 1:
+                kept = max(items, key=_update_times if kind == "session" else has_right_path)
+                inventory.superseded += [(item, kept) for item in items if item is not kept]
+                if kind == "message":
+                    inventory.owners[kept.name] = kept.folder
     return inventory
 
 
@@ -195,7 +200,12 @@ def _add(inventory: Inventory, item: InventoryItem, copies: dict[str, list[Inven
             inventory.owners[item.name] = item.folder
         if item.fields.get("id") != item.name:
             inventory.repairable_messages.setdefault(str(item.fields.get("id")), item.folder)
-        _update_last(inventory, item)
+        created = as_whole((as_object(item.fields.get("time")) or {}).get("created"))
+        latest, last_messages = inventory.last.setdefault(item.folder, (created, []))
+        if created > latest:
+            inventory.last[item.folder] = (created, [item.name])
+        elif created == latest:
+            last_messages.append(item.name)
         is_correct = has_right_path(item) and item.fields.get("id") == item.name and not is_unfinished(item)
     elif item.kind == "part":
         if item.folder not in inventory.owners:
@@ -215,25 +225,7 @@ def _first_copy(inventory: Inventory, name: str) -> InventoryItem:
     return next((item for item in inventory.items["message"] if item.path == path), correct)
 
 
-def _update_last(inventory: Inventory, item: InventoryItem) -> None:
-    created = as_whole((as_object(item.fields.get("time")) or {}).get("created"))
-    latest, names = inventory.last.setdefault(item.folder, (created, []))
-    if created > latest:
-        inventory.last[item.folder] = (created, [item.name])
-    elif created == latest:
-        names.append(item.name)
-
-
-def _resolve_copies(inventory: Inventory, copies: dict[str, list[InventoryItem]]) -> None:
-    for items in copies.values():
-        if len(items) > 1:
-            kept = max(items, key=_newest if items[0].kind == "session" else has_right_path)
-            inventory.superseded += [(item, kept) for item in items if item is not kept]
-            if kept.kind == "message":
-                inventory.owners[kept.name] = kept.folder
-
-
-def _newest(item: InventoryItem) -> tuple[int, ...]:
+def _update_times(item: InventoryItem) -> tuple[int, ...]:
     time = as_object(item.fields.get("time")) or {}
     return as_whole(time.get("updated")), as_whole(time.get("created"))
 
@@ -280,11 +272,15 @@ def rebuilt_session(tree: FileTree, session: str, rebuilt: Iterable[Document], p
     paths = [path for info in infos if (path := as_object(info.get("path")))]
     directory = next((str(path["cwd"]) for path in paths if path.get("cwd")), "/")
     root = next((str(path["root"]) for path in paths if path.get("root")), "/")
+    if not project:
+        projects = tree.scan(("project",), report=lambda damage: None) if root != "/" else ()
+        matching = (key[-1] for key, value in projects if (as_object(value) or {}).get("worktree") == root)
+        project = next(matching, GLOBAL)
     return {
         "id": session,
         "slug": new_slug(),
         "version": _UNKNOWN,
-        "projectID": project or _project_of(tree, root),
+        "projectID": project,
         "directory": directory,
         "title": "Recovered session",
         "time": {"created": min(times, default=0), "updated": max(times, default=0)},
@@ -296,7 +292,9 @@ def rebuilt_message(tree: FileTree, session: str, message: str) -> Document | No
     parts = list(_records(tree, os.path.join("part", message)))
     if not parts:
         return None
-    similar = _similar_message(tree, session)
+    others = list(_records(tree, os.path.join("message", session)))
+    # Another answer of the session, or any message of it, has the fields that all have in common.
+    similar = next((info for info in others if info.get("role") == "assistant"), others[0] if others else {})
     created = _time_of_id(message, as_whole((as_object(similar.get("time")) or {}).get("created")) or ids.now_ms())
     base: Document = {"id": message, "sessionID": session}
     if not any(part.get("type") in _ASSISTANT_PART_TYPES for part in parts):
@@ -357,12 +355,6 @@ def make_valid(record: Document, kind: str, name: str, changed: int) -> bool:
 _NO_TOKENS: Document = {"input": 0, "output": 0, "reasoning": 0, "cache": {"read": 0, "write": 0}}
 
 
-def _similar_message(tree: FileTree, session: str) -> Document:
-    """Return an answer of the same session, or any message of it, for the fields that they have in common."""
-    infos = list(_records(tree, os.path.join("message", session)))
-    return next((info for info in infos if info.get("role") == "assistant"), infos[0] if infos else {})
-
-
 def _records(tree: FileTree, folder: str) -> Iterator[Document]:
     path = os.path.join(tree.root, folder)
     for name in sorted(os.listdir(path)) if os.path.isdir(path) else ():
@@ -371,13 +363,6 @@ def _records(tree: FileTree, folder: str) -> Iterator[Document]:
                 yield loads_object(read_file(os.path.join(path, name)), name)
             except (OSError, RecordError):
                 continue
-
-
-def _project_of(tree: FileTree, root: str) -> str:
-    for key, value in tree.scan(("project",), report=lambda damage: None):
-        if root != "/" and (as_object(value) or {}).get("worktree") == root:
-            return key[-1]
-    return GLOBAL
 
 
 def _time_of_id(name: str, near: int) -> int:
