@@ -254,7 +254,7 @@ def test_a_database_is_never_written(terminal: Terminal) -> None:
     place = str(FIXTURES / "opencode-1.18.33" / "opencode.db")
     terminal.run("session", "rename", "last", "x", "--store", place)
     assert terminal.code == 5
-    assert "never written" in terminal.error
+    assert "only read" in terminal.error
 
 
 def test_damage_is_told_and_costs_only_itself(terminal: Terminal, store: Path) -> None:
