@@ -30,7 +30,7 @@ def test_every_byte_of_a_tree_is_counted_once(sample: Sample) -> None:
     assert [each.session for each in usage.largest()] == [parent["id"], child["id"]]
 
 
-def test_tools_and_attachments_are_told_apart_however_large(sample: Sample) -> None:
+def test_tools_and_attachments_are_counted_separately_at_any_size(sample: Sample) -> None:
     message = sample.prompt(sample.session())
     sample.tool(message, "bash", output="x" * 100)
     sample.tool(message, "read", output="y" * 200_000)
@@ -61,7 +61,7 @@ def test_the_name_of_a_tool_is_not_taken_from_its_input(sample: Sample) -> None:
     assert list(usage.tools) == ["batch"]
 
 
-def test_what_opencode_keeps_beside_its_sessions_is_told(sample: Sample) -> None:
+def test_other_folders_of_opencode_are_measured(sample: Sample) -> None:
     (sample.root.parent / "snapshot" / "p").mkdir(parents=True)
     (sample.root.parent / "snapshot" / "p" / "pack").write_bytes(b"x" * 1000)
     [usage] = measure(JsonTree(sample.root))

@@ -147,7 +147,7 @@ def test_a_record_without_a_time_gets_the_one_that_its_name_tells(sample: Sample
     ]
 
 
-def test_of_a_record_that_nobody_can_read_all_is_kept_that_fits(sample: Sample) -> None:
+def test_the_valid_fields_of_an_invalid_record_are_kept(sample: Sample) -> None:
     session = healthy(sample, title="Kept", share="yes", permission=[{"action": "maybe"}], mine=1)
     sample.write(("project", "proj"), {"id": "proj", "worktree": "/srv", "sandboxes": 7})
     assert look(sample)["torn"] == ["project/proj.json", f"session/proj/{session['id']}.json"]
@@ -157,7 +157,7 @@ def test_of_a_record_that_nobody_can_read_all_is_kept_that_fits(sample: Sample) 
     assert json.loads(sample.path("project", "proj").read_bytes()) == {"id": "proj", "worktree": "/srv"}
 
 
-def test_a_record_that_cannot_be_made_to_fit_is_told_and_left_alone(sample: Sample) -> None:
+def test_a_record_that_cannot_be_repaired_is_reported_and_kept(sample: Sample) -> None:
     session = healthy(sample)
     sample.path("session", "proj", session["id"]).write_text('{"time": {"created": 1}, "\\ud83c": 1}')
     path = f"session/proj/{session['id']}.json"
@@ -205,7 +205,7 @@ def test_of_two_copies_the_one_that_counts_is_kept(sample: Sample) -> None:
     assert sample.path("message", session["id"], info["id"]).exists()
 
 
-def test_what_says_it_belongs_elsewhere_is_brought_in_line_with_where_it_is(sample: Sample) -> None:
+def test_fields_that_contradict_the_path_are_corrected(sample: Sample) -> None:
     session = healthy(sample)
     info = sample.messages(session)[0]
     sample.write(("session", "proj", session["id"]), session | {"projectID": "another"})
@@ -314,7 +314,7 @@ def test_permissions_that_are_too_wide_or_too_narrow_are_set_right(sample: Sampl
     assert {path: stat.S_IMODE(path.stat().st_mode) for path in before} == before
 
 
-def test_a_folder_that_is_gone_and_a_project_that_changed_its_name_are_told(sample: Sample, tmp_path: Path) -> None:
+def test_a_missing_folder_and_a_renamed_project_are_reported(sample: Sample, tmp_path: Path) -> None:
     import subprocess
 
     sample.talk()
@@ -332,7 +332,7 @@ def test_a_folder_that_is_gone_and_a_project_that_changed_its_name_are_told(samp
     assert not found["project"].fixable
 
 
-def test_a_tree_that_was_never_brought_forward_is_told(sample: Sample) -> None:
+def test_a_tree_that_was_never_migrated_is_reported(sample: Sample) -> None:
     healthy(sample)
     (sample.root / "migration").write_text("1")
     [finding] = diagnose(JsonTree(sample.root)).findings
@@ -522,7 +522,7 @@ def test_nothing_is_taken_to_be_gone_that_may_be_in_a_folder_that_cannot_be_list
     assert repair(JsonTree(sample.root)).undo == ""
 
 
-def test_what_belongs_to_another_user_is_told_and_not_touched(sample: Sample, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_of_another_user_are_reported_and_not_changed(sample: Sample, monkeypatch: pytest.MonkeyPatch) -> None:
     record = sample.path("session", "proj", healthy(sample)["id"])
     record.chmod(0o666)
     monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 12_345)
@@ -651,7 +651,7 @@ def test_changes_that_cannot_be_noted_leave_no_trace(sample: Sample) -> None:
     assert list(Path(paths.state(), "quarantine").iterdir()) == []
 
 
-def test_a_lease_that_somebody_took_over_meanwhile_is_theirs(sample: Sample) -> None:
+def test_a_lease_that_another_process_took_over_is_not_released(sample: Sample) -> None:
     session = healthy(sample)
     leases = FileLeases.of(JsonTree(sample.root))
     leases.acquire(session["id"], "opensesh run").close_in_child()

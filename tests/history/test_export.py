@@ -156,7 +156,7 @@ def test_tools_are_left_out_or_summed_up_in_a_line(store: JsonTree) -> None:
     assert "[read] /nonexistent: Error: File not found" in contents[3]
 
 
-def test_a_time_that_is_no_number_costs_itself_alone(sample: Sample) -> None:
+def test_an_invalid_time_affects_only_itself(sample: Sample) -> None:
     odd, other = sample.talk("Odd"), sample.talk("Other")
     path = sample.root / "session" / "proj" / f"{odd['id']}.json"
     path.write_text(re.sub(r'"updated": ?\d+', '"updated": 1e999', path.read_text()))
@@ -282,7 +282,7 @@ def test_markdown_reads_like_the_session_with_subagents_in_their_place(store: Js
     assert "### sub thing" not in written(store, "markdown", Selection(ids=(PARENT,))).decode()
 
 
-def test_a_subagent_that_two_calls_mention_is_shown_once_and_what_nobody_typed_is_not(sample: Sample) -> None:
+def test_a_subagent_that_two_calls_mention_is_shown_once_and_synthetic_text_is_not(sample: Sample) -> None:
     parent = sample.session("parent")
     child = sample.talk("the child", parent=parent["id"])
     message = sample.prompt(parent)
@@ -352,7 +352,7 @@ def test_a_form_that_holds_one_session_says_so_when_there_is_none(sample: Sample
         written(JsonTree(sample.root), "html")
 
 
-def test_there_is_no_other_form() -> None:
+def test_an_unknown_format_is_refused() -> None:
     assert {find_format(name).suffix for name in FORMATS} <= {".jsonl", ".json", ".md", ".html", ".txt", ".parquet"}
     with pytest.raises(UsageError, match="available: jsonl"):
         find_format("docx")
@@ -456,7 +456,7 @@ def interrupt_after(count: int) -> Any:
 
 @pytest.mark.parametrize("form", ["jsonl", "json", "markdown", "prompts"])
 @pytest.mark.parametrize("count", [1, 5, 11])
-def test_an_interrupted_file_is_gone_on_with(store: JsonTree, tmp_path: Path, form: str, count: int) -> None:
+def test_an_interrupted_file_is_continued(store: JsonTree, tmp_path: Path, form: str, count: int) -> None:
     path = str(tmp_path / "out")
     expected = written(store, form)
     with pytest.raises(Interrupted):
@@ -472,7 +472,7 @@ def test_an_interrupted_file_is_gone_on_with(store: JsonTree, tmp_path: Path, fo
 
 
 @pytest.mark.parametrize(("mark", "restart"), [("other", False), ("m", True)])
-def test_a_file_about_something_else_is_begun_anew(store: JsonTree, tmp_path: Path, mark: str, restart: bool) -> None:
+def test_a_file_of_another_export_is_started_again(store: JsonTree, tmp_path: Path, mark: str, restart: bool) -> None:
     path = str(tmp_path / "out")
     with pytest.raises(Interrupted):
         to_file(Export(store, Selection(), "jsonl"), path, interrupt_after(3), fingerprint="m")
@@ -484,7 +484,7 @@ def test_a_file_about_something_else_is_begun_anew(store: JsonTree, tmp_path: Pa
     assert export_fingerprint("a", 1) != export_fingerprint("a", 2)
 
 
-def test_a_file_that_is_shorter_than_noted_is_gone_on_with_from_what_is_there(store: JsonTree, tmp_path: Path) -> None:
+def test_a_file_that_is_shorter_than_recorded_is_continued_from_what_exists(store: JsonTree, tmp_path: Path) -> None:
     path = str(tmp_path / "out")
     with pytest.raises(Interrupted):
         to_file(Export(store, Selection(), "jsonl"), path, interrupt_after(5), fingerprint="m")
@@ -494,7 +494,7 @@ def test_a_file_that_is_shorter_than_noted_is_gone_on_with_from_what_is_there(st
     assert Path(path).read_bytes() == written(store, "jsonl")
 
 
-def test_a_file_of_several_is_not_gone_on_with_as_a_file_of_one(sample: Sample, tmp_path: Path) -> None:
+def test_a_file_of_several_sessions_is_not_continued_as_a_file_of_one(sample: Sample, tmp_path: Path) -> None:
     first, second = sample.talk("first"), sample.talk("second")
     tree, path = JsonTree(sample.root), tmp_path / "out"
     with pytest.raises(Interrupted):
@@ -504,7 +504,7 @@ def test_a_file_of_several_is_not_gone_on_with_as_a_file_of_one(sample: Sample, 
     assert json.loads(path.read_bytes())["info"] == first
 
 
-def test_a_file_whose_first_session_went_away_is_gone_on_with(sample: Sample, tmp_path: Path) -> None:
+def test_a_file_whose_first_session_was_removed_is_continued(sample: Sample, tmp_path: Path) -> None:
     gone, *kept = [sample.talk(name) for name in ("gone", "kept", "last")]
     tree, path = JsonTree(sample.root), tmp_path / "out"
     export = Export(tree, Selection(), "json")

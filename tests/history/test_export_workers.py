@@ -125,9 +125,7 @@ def test_a_page_that_no_worker_makes_is_made_here(
     assert split(family, tmp_path / "several", "html", several=True) == alone
 
 
-def test_pages_that_were_interrupted_are_gone_on_with(
-    family: Sample, tmp_path: Path, started: list[subprocess.Popen[Any]]
-) -> None:
+def test_interrupted_pages_are_continued(family: Sample, tmp_path: Path, started: list[subprocess.Popen[Any]]) -> None:
     alone = split(family, tmp_path / "alone", "html", several=False)
 
     def interrupt(done: int, total: int) -> None:
@@ -146,7 +144,7 @@ def test_pages_that_were_interrupted_are_gone_on_with(
     }
 
 
-def test_damage_and_what_was_redacted_are_told_here(sample: Sample) -> None:
+def test_damage_and_redactions_of_workers_are_reported(sample: Sample) -> None:
     torn, secret = sample.talk("Torn"), sample.talk("Secret")
     sample.prompt(secret, f"the key is {KEY}")
     message = sample.messages(torn)[0]

@@ -131,7 +131,7 @@ def test_nothing_a_session_says_becomes_part_of_the_page(sample: Sample, words: 
 
 
 @given(st.text(max_size=200))
-def test_whatever_is_rendered_is_text_and_a_few_known_tags(text: str) -> None:
+def test_rendered_markdown_contains_only_text_and_known_tags(text: str) -> None:
     for made in (str(markdown_html(text)), str(diff_html(text))):
         reader = Reader()
         reader.feed(made)
@@ -242,7 +242,7 @@ def test_a_page_among_others_leads_back_to_the_index(sample: Sample, tmp_path: P
     assert back in (tmp_path / "out" / f"{session['id']}.html").read_text()
 
 
-def test_the_index_tells_how_a_long_prompt_begins_and_that_it_goes_on(sample: Sample, tmp_path: Path) -> None:
+def test_the_index_shortens_a_long_prompt(sample: Sample, tmp_path: Path) -> None:
     for words in ("every word " * 30, "错误" * 200, "short"):
         sample.prompt(sample.session(), words)
     to_folder(Export(JsonTree(sample.root), Selection(), "html"), str(tmp_path / "out"), lambda done, total: None)

@@ -108,7 +108,7 @@ def test_nothing_that_a_session_says_runs_or_reaches_the_network(
     assert elsewhere.heard == []
 
 
-def test_the_listener_would_have_heard_a_page_that_asks(browser: Browser, elsewhere: Listener, tmp_path: Path) -> None:
+def test_the_listener_detects_a_page_that_sends_requests(browser: Browser, elsewhere: Listener, tmp_path: Path) -> None:
     (tmp_path / "asks.html").write_text(f"<img src={elsewhere.address}/picture><script>window.pwned=1</script>")
     browser.open(tmp_path / "asks.html")
     assert browser.ask("window.pwned") == 1

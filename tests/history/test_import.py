@@ -181,7 +181,7 @@ def test_a_fork_answers_its_own_prompts_and_is_not_shared(there: Sample, here: P
     assert "share" not in store.read(("session", "proj", done.id))
 
 
-def test_what_another_generation_tells_of_a_session_is_no_news(tmp_path: Path) -> None:
+def test_a_copy_of_another_storage_generation_is_unchanged(tmp_path: Path) -> None:
     truth = Generations(tmp_path)
     truth.v2(tmp_path / "later", truth.sessions)
     truth.tree(tmp_path / "earlier")

@@ -165,7 +165,7 @@ def test_half_a_secret_is_none(name: str) -> None:
 
 
 @pytest.mark.parametrize("text", INNOCENT)
-def test_what_is_no_secret_stays(text: str) -> None:
+def test_text_without_a_secret_stays(text: str) -> None:
     redactor = Redactor()
     assert redactor.text(text) == text
     assert not redactor.counts

@@ -163,7 +163,7 @@ def test_a_folder_of_traces_holds_every_session(tmp_path: Path) -> None:
 # -- what no corpus holds ---------------------------------------------------------------------------------------------
 
 
-def test_calls_of_one_name_are_told_apart(sample: Sample) -> None:
+def test_calls_with_the_same_id_get_distinct_ids(sample: Sample) -> None:
     session = sample.session()
     for output in ("first", "second"):
         message = sample.answer(session)
@@ -188,7 +188,7 @@ def test_a_call_without_an_answer_stands_alone(sample: Sample) -> None:
     assert [call["function"] for call in answer["toolCalls"]] == [{"name": "edit", "arguments": "{}"}] * 2
 
 
-def test_a_prompt_of_files_alone_is_told_by_their_names(sample: Sample) -> None:
+def test_a_prompt_with_only_files_has_their_names(sample: Sample) -> None:
     session = sample.session()
     message = sample.prompt(session, "")
     sample.part(message, type="file", mime="image/png", filename="plan.png", url="data:image/png;base64,AAAA")
@@ -198,7 +198,7 @@ def test_a_prompt_of_files_alone_is_told_by_their_names(sample: Sample) -> None:
     ]
 
 
-def test_what_nobody_said_is_left_out(sample: Sample) -> None:
+def test_ignored_text_is_not_exported(sample: Sample) -> None:
     session = sample.session()
     message = sample.prompt(session, "Why?")
     sample.part(message, type="text", text="not meant for the model", ignored=True)

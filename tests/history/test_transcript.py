@@ -165,7 +165,7 @@ def test_a_turn_says_what_it_took() -> None:
         assert (turn.cost, turn.tokens) == (read, 15)
 
 
-def test_text_that_is_for_nobody_is_left_out_like_text_that_nobody_typed() -> None:
+def test_ignored_text_is_left_out_like_synthetic_text() -> None:
     aside = [part("text", text="aside", ignored=True)]
     assert read(aside) == []
     assert read(aside, TranscriptOptions(synthetic=True)) == [TextBlock("aside", synthetic=True)]

@@ -76,7 +76,7 @@ def test_a_session_goes_out_comes_back_equal_and_is_taken_down(
     assert "not any more" in terminal.error
 
 
-def test_what_is_taken_out_is_told(terminal: Terminal, server: Server, sample: Sample) -> None:
+def test_redactions_are_reported(terminal: Terminal, server: Server, sample: Sample) -> None:
     session = sample.session("x")
     sample.prompt(session, f"use {KEY}")
     shared = terminal.json("session", "share", session["id"])
@@ -101,7 +101,7 @@ def test_a_key_that_looks_like_nothing_is_known_from_where_it_is_kept(
     assert shared["redacted"] == {"known-secret": 2}
 
 
-def test_a_server_nobody_named_is_asked_about_first(
+def test_sharing_to_the_default_server_asks_first(
     terminal: Terminal, sample: Sample, screen: Callable[..., Screen]
 ) -> None:
     session = sample.talk("Mine")
@@ -246,7 +246,7 @@ def test_a_share_is_taken_down_by_its_link(terminal: Terminal, sample: Sample, s
     assert status(url) == 404
 
 
-def test_words_that_make_no_sense_are_told_so(terminal: Terminal, sample: Sample, server: Server) -> None:
+def test_invalid_arguments_are_reported(terminal: Terminal, sample: Sample, server: Server) -> None:
     for words in (("session", "unshare"), ("session", "unshare", "x", "--pending"), ("import", f"{server.url}/x")):
         terminal.run(*words)
         assert terminal.code == 2, words
@@ -269,7 +269,7 @@ def test_words_that_make_no_sense_are_told_so(terminal: Terminal, sample: Sample
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_the_server_ends_when_told_to(server: Server, number: signal.Signals) -> None:
+def test_the_server_ends_on_a_signal(server: Server, number: signal.Signals) -> None:
     began = time.monotonic()
     server.stop(number)
     assert time.monotonic() - began < 10
@@ -301,7 +301,7 @@ def test_a_run_is_shared_when_asked(terminal: Terminal, server: Server) -> None:
     assert "More of it." in httpx2.get(url).text
 
 
-def test_a_run_that_nobody_asked_to_share_stays_here(terminal: Terminal, server: Server, tmp_path: Path) -> None:
+def test_a_run_is_not_shared_by_default(terminal: Terminal, server: Server, tmp_path: Path) -> None:
     terminal.run("run", "-m", write_script("SAY hi"), "Hello")
     assert "share" not in last(terminal)["info"]
     with closing(sqlite3.connect(tmp_path / "shares" / "shares.db")) as held:

@@ -192,7 +192,7 @@ async def test_a_full_server_takes_no_more_but_lets_go(tmp_path: Path) -> None:
         await created(client)
 
 
-def test_a_full_disk_is_told_and_leaves_what_was_there(tmp_path: Path) -> None:
+def test_a_full_disk_is_reported_and_keeps_what_was_stored(tmp_path: Path) -> None:
     resource = pytest.importorskip("resource")
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     with closing(ShareStore(str(tmp_path))) as shares:
@@ -416,7 +416,7 @@ async def test_who_comes_by_a_trusted_proxy_is_counted_by_its_own_address(tmp_pa
 
 
 @pytest.mark.parametrize("proxies", [(), ("192.0.2.9",)])
-async def test_nobody_else_can_say_for_whom_it_asks(tmp_path: Path, proxies: tuple[str, ...]) -> None:
+async def test_only_trusted_proxies_may_set_the_client_address(tmp_path: Path, proxies: tuple[str, ...]) -> None:
     rates = RateLimits({"create": RateLimit(1, 0.01), "sync": RateLimit(1, 1), "read": RateLimit(1, 1)})
     async with share_server(ShareServerOptions(str(tmp_path), port=0, proxies=proxies, rates=rates)) as url:
         assert await create_for(url, "192.0.2.1", "192.0.2.2") == [200, 429]
@@ -438,7 +438,7 @@ async def test_others_are_let_in_only_if_that_was_said(tmp_path: Path) -> None:
         assert url.startswith("http://0.0.0.0:")
 
 
-async def test_a_port_that_is_taken_is_told_in_a_line(tmp_path: Path, stand: Stand) -> None:
+async def test_a_port_in_use_is_reported_in_one_line(tmp_path: Path, stand: Stand) -> None:
     with pytest.raises(OpenseshError, match="choose another with --port"):
         async with share_server(ShareServerOptions(str(tmp_path), port=stand.port)):
             pass

@@ -335,7 +335,7 @@ async def test_a_removed_session_can_still_be_taken_back(desk: Desk, stand: Stan
     assert list(share_records.list_all()) == list(revocations.waiting()) == []
 
 
-async def test_the_journal_remembers_what_somebody_else_deleted_with_the_secret(desk: Desk, stand: Stand) -> None:
+async def test_a_share_record_survives_the_removal_of_the_secret_in_the_store(desk: Desk, stand: Stand) -> None:
     session = desk.sample.talk()
     async with desk.service() as service:
         shared = await service.share(session["id"])
@@ -446,7 +446,7 @@ async def test_a_wrong_secret_takes_nothing_down(desk: Desk, stand: Stand) -> No
         await held(stand, shared.url)
 
 
-def test_the_server_of_a_share_is_told_by_its_link() -> None:
+def test_the_server_of_a_share_is_found_by_its_link() -> None:
     share = view({"id": "abc", "url": "https://share.example.org/base/share/abc", "secret": "s"}, Share)
     assert server_of(share, default="x") == "https://share.example.org/base"
     other = view({"id": "abc", "url": "https://example.org/s/abc", "secret": "s"}, Share)

@@ -71,7 +71,7 @@ async def test_many_changes_of_one_thing_are_sent_once_as_it_is_in_the_end(desk:
     assert sent[2]["data"]["text"] == "draft 19"
 
 
-async def test_a_session_that_nobody_shared_stays_here(desk: Desk, stand: Stand) -> None:
+async def test_a_session_that_is_not_shared_is_not_sent(desk: Desk, stand: Stand) -> None:
     session = desk.sessions.create(title="mine").id
     async with working(desk):
         say(desk, session, "private")
@@ -96,7 +96,7 @@ async def test_new_root_sessions_are_shared_if_the_terms_say_so(desk: Desk, stan
     assert found.info == desk.sessions.get(root.id).document
 
 
-async def test_one_session_is_shared_when_asked_and_told(desk: Desk, stand: Stand) -> None:
+async def test_a_session_is_shared_on_request_and_its_link_is_reported(desk: Desk, stand: Stand) -> None:
     session = desk.sample.talk()["id"]
     async with working(desk) as work:
         work.sharer.share(session)
@@ -131,7 +131,7 @@ async def test_what_could_not_be_sent_is_sent_by_the_next_sharer(desk: Desk, sta
     assert [each.unsent for each in share_records.list_all()] == [False]
 
 
-async def test_a_session_that_could_not_be_shared_before_the_end_is_told(desk: Desk, stand: Stand) -> None:
+async def test_a_session_that_could_not_be_shared_before_the_end_is_reported(desk: Desk, stand: Stand) -> None:
     session = desk.sample.talk()["id"]
     await stand.stop()
     async with working(desk, close_timeout=0.3) as work:
@@ -195,7 +195,7 @@ async def test_half_a_secret_does_not_leave(desk: Desk, stand: Stand) -> None:
     assert "[redacted:anthropic-key]" in json.dumps(stand.syncs)
 
 
-async def test_secrets_are_taken_out_from_the_moment_that_somebody_asks_for_it(desk: Desk, stand: Stand) -> None:
+async def test_secrets_are_redacted_as_soon_as_it_is_requested(desk: Desk, stand: Stand) -> None:
     session = desk.sample.talk()["id"]
     keys_said = ["-".join(("sk", "ant", "api03", name * 40)) for name in "ab"]
     async with desk.service() as another:
@@ -256,7 +256,7 @@ async def test_a_dead_server_of_old_shares_does_not_hold_anybody_up(desk: Desk, 
     assert len(list(revocations.waiting())) == 1
 
 
-async def test_a_share_that_the_server_lost_is_told_once_and_left_alone(desk: Desk, stand: Stand) -> None:
+async def test_a_share_that_the_server_lost_is_reported_once(desk: Desk, stand: Stand) -> None:
     session = desk.sample.talk()["id"]
     async with working(desk) as work:
         shared = await work.service.share(session)
