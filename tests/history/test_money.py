@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from opensesh.history.stats.money import units
-from opensesh.history.stats.usage import UsageEntry
+from opensesh.history.stats.session_usage import UsageEntry
 
 
 @given(st.floats(allow_nan=False, allow_infinity=False) | st.floats(0, 100) | st.decimals(0, 9, places=6).map(float))
@@ -39,7 +39,7 @@ def test_small_large_and_strange_amounts(amount: float, expected: int) -> None:
 
 def test_a_likeness_is_the_same_in_every_process() -> None:
     entry = UsageEntry("msg_1", "assistant", 1, 2, "anthropic", "claude", "build", 3, 4, 5, 6, 7, 8, 9)
-    code = f"from opensesh.history.stats.usage import UsageEntry; print(UsageEntry{tuple(entry)!r}.fingerprint)"
+    code = f"from opensesh.history.stats.session_usage import UsageEntry; print(UsageEntry{tuple(entry)!r}.fingerprint)"
     seen = {
         subprocess.run(
             [sys.executable, "-c", code],

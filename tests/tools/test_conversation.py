@@ -16,7 +16,7 @@ from opensesh.errors import (
 from opensesh.records import loads_object
 from opensesh.tools.batch import BatchTool
 from opensesh.tools.builtin_tools import InvalidTool
-from opensesh.tools.plan_mode import PlanEnterTool, PlanExitTool
+from opensesh.tools.plan_tools import PlanEnterTool, PlanExitTool
 from opensesh.tools.question import QuestionTool
 from opensesh.tools.read import ReadTool
 from opensesh.tools.skill import SkillTool

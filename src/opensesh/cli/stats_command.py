@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from ..history.maintenance.disk_usage import StoreDiskUsage, UsageTotal
     from ..history.stats.results import Statistics, StatsRow
     from ..history.stats.session_info import SessionInfo
-    from ..history.stats.usage import UsageTotals
+    from ..history.stats.session_usage import UsageTotals
     from ..storage.protocol import Damage
     from .command_arguments import CommandParser
 

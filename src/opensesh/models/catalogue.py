@@ -19,7 +19,7 @@ from msgspec import Raw
 from ..errors import ModelNotFoundError
 from ..flags import Flags
 from ..text import close_matches, did_you_mean
-from .catalogue_entries import ProviderConfig, build_model, decode_entry
+from .catalogue_entries import ProviderEntry, build_model, decode_entry
 from .catalogue_sources import ProviderHeader, newest_source, refresh_copy
 from .model import SCRIPTED_MODELS, SCRIPTED_PROVIDER, ProviderInfo, scripted_model
 
@@ -68,7 +68,7 @@ class Catalogue:
         the newest copy.
         """
         self._environ = os.environ if environ is None else environ
-        self._config = ProviderConfig(config or {}, report)
+        self._config = ProviderEntry(config or {}, report)
         self._report = report
         self._given_source = source
         self._lock = RLock()

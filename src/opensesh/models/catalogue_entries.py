@@ -191,7 +191,7 @@ class ProviderSettings(Struct, kw_only=True, frozen=True):
 _NO_SETTINGS = ProviderSettings()
 
 
-class ProviderConfig:
+class ProviderEntry:
     """The ``provider``, ``enabled_providers`` and ``disabled_providers`` of a configuration."""
 
     def __init__(self, config: Mapping[str, Any], report: Callable[[Damage], None]) -> None:

@@ -93,7 +93,7 @@ class BundledSource:
         return msgspec.json.decode(data, type=dict[str, Raw])
 
 
-class FileSource:
+class CatalogueFile:
     """A file like models.dev's ``api.json``. Invalid providers are reported and left out."""
 
     def __init__(self, path: str, label: str, report: Report) -> None:
@@ -204,9 +204,9 @@ def _store(path: str, data: bytes, etag: str, url: str) -> bool:
     return changed
 
 
-def _open(path: str, label: str, report: Report) -> FileSource | None:
+def _open(path: str, label: str, report: Report) -> CatalogueFile | None:
     try:
-        return FileSource(path, label, report)
+        return CatalogueFile(path, label, report)
     except OSError as error:
         report(Damage(path, f"cannot be read: {error.strerror or error}"))
     except RecordError as error:

@@ -28,7 +28,7 @@ class ApplyPatchArguments(Arguments, frozen=True):
     patch_text: Annotated[str, Meta(description="The whole patch, from *** Begin Patch to *** End Patch")]
 
 
-class FileChange(Struct, frozen=True, kw_only=True):
+class PatchedFile(Struct, frozen=True, kw_only=True):
     """A planned change of one file."""
 
     kind: ChangeKind
@@ -97,9 +97,9 @@ def _require_distinct(names: Sequence[str]) -> None:
                 )
 
 
-def _plan(ctx: Context, hunks: Sequence[patch_text.Hunk], state: dict[str, TextFile | None]) -> list[FileChange]:
+def _plan(ctx: Context, hunks: Sequence[patch_text.Hunk], state: dict[str, TextFile | None]) -> list[PatchedFile]:
     """Return the change that each hunk makes. ``state`` holds the files' contents and is updated hunk by hunk."""
-    changes: list[FileChange] = []
+    changes: list[PatchedFile] = []
     for hunk in hunks:
         path = target = paths.absolute(ctx, hunk.path)
         kind: ChangeKind
@@ -122,7 +122,7 @@ def _plan(ctx: Context, hunks: Sequence[patch_text.Hunk], state: dict[str, TextF
                 kind = "update" if target == path else "move"
                 state[path], state[target] = None, after
         difference = diff.compare(path, before.shown, after.shown)
-        change = FileChange(kind=kind, path=path, target=target, before=before, after=after, difference=difference)
+        change = PatchedFile(kind=kind, path=path, target=target, before=before, after=after, difference=difference)
         changes.append(change)
     return changes
 
@@ -168,7 +168,7 @@ def _updated(path: str, before: TextFile, chunks: Sequence[patch_text.Chunk]) ->
     return before.with_text("".join(f"{line}\n" for line in result))
 
 
-def _metadata(ctx: Context, change: FileChange) -> dict[str, Any]:
+def _metadata(ctx: Context, change: PatchedFile) -> dict[str, Any]:
     metadata: dict[str, Any] = {
         "filePath": change.path,
         "relativePath": paths.relative(ctx, change.target),
@@ -182,7 +182,7 @@ def _metadata(ctx: Context, change: FileChange) -> dict[str, Any]:
     return metadata | ({"movePath": change.target} if change.kind == "move" else {})
 
 
-def _apply(ctx: Context, changes: Sequence[FileChange]) -> None:
+def _apply(ctx: Context, changes: Sequence[PatchedFile]) -> None:
     for number, change in enumerate(changes):
         try:
             if change.kind != "delete":

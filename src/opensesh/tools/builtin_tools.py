@@ -13,7 +13,7 @@ from .batch import BatchTool
 from .edit import EditTool, WriteTool
 from .glob import GlobTool
 from .grep import GrepTool
-from .plan_mode import PlanEnterTool, PlanExitTool
+from .plan_tools import PlanEnterTool, PlanExitTool
 from .question import QuestionTool
 from .read import ReadTool
 from .recall import RecallTool

@@ -23,7 +23,7 @@ from ...storage.change_feeds import feeds_at, feeds_of, printable
 from ...storage.locations import find_stores
 from ...storage.locks import open_lock_file, try_lock_file
 from . import cache_file
-from .layers import plan_refresh
+from .cache_layers import plan_refresh
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Sequence
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from ...storage.locations import StoreLocations
     from ...storage.protocol import ChangeFeed, Damage, Store
-    from .layers import Layer
+    from .cache_layers import CacheLayer
 
     Progress = Callable[[int, int], None]
 
@@ -81,7 +81,7 @@ class DerivedCache:
         self._lock_timeout = lock_timeout
         self._lock_file = os.path.join(paths.state(), "locks", f"index-{name}")
         self._turns = RLock()
-        self._layers: dict[str, Layer] = {}
+        self._layers: dict[str, CacheLayer] = {}
         """The layers that were refreshed, to be made again if the file turns out to be damaged."""
         self._db: Connection | None = None
         self._finalizer: finalize[..., DerivedCache] | None = None
@@ -95,7 +95,7 @@ class DerivedCache:
         """Records that could not be read during the last refresh."""
         return list(dict.fromkeys(damage for feed in self.feeds for damage in feed.damage))
 
-    def refresh(self, layer: Layer, *, full: bool = False, progress: Progress | None = None) -> None:
+    def refresh(self, layer: CacheLayer, *, full: bool = False, progress: Progress | None = None) -> None:
         """Bring a layer up to date. With ``full``, every record is compared, however unlikely a change is.
 
         A cache that cannot be used is made again, which takes a while; ``progress`` is called with the number of
@@ -108,12 +108,12 @@ class DerivedCache:
                 feed.damage.clear()
             self._rebuild_if_corrupt(lambda: self._refresh(layer, full=full, progress=progress))
 
-    def recheck(self, layer: Layer, sessions: Iterable[str]) -> None:
+    def recheck(self, layer: CacheLayer, sessions: Iterable[str]) -> None:
         """Compare some sessions record by record, because a record differs from what the cache says."""
         with self._turns:
             self._rebuild_if_corrupt(lambda: self._recheck(layer, list(sessions)))
 
-    def query(self, layer: Layer, question: Callable[[Connection], T]) -> T:
+    def query(self, layer: CacheLayer, question: Callable[[Connection], T]) -> T:
         """Return the answer to a question to one state of the cache. A damaged cache is made again first."""
         with self._turns:
             return self._rebuild_if_corrupt(lambda: self._query(layer, question))
@@ -140,7 +140,7 @@ class DerivedCache:
             for feed in self.feeds:
                 feed.close()
 
-    def _query(self, layer: Layer, question: Callable[[Connection], T]) -> T:
+    def _query(self, layer: CacheLayer, question: Callable[[Connection], T]) -> T:
         db = self._reader()
         if db is None:
             self._layers[layer.name] = layer
@@ -154,7 +154,7 @@ class DerivedCache:
         finally:
             db.rollback()
 
-    def _refresh(self, layer: Layer, *, full: bool = False, progress: Progress | None = None) -> None:
+    def _refresh(self, layer: CacheLayer, *, full: bool = False, progress: Progress | None = None) -> None:
         db = self._reader()
         ready = db is not None and _is_complete(db, layer)
         if db is not None and ready and not full:
@@ -180,7 +180,7 @@ class DerivedCache:
                 for layer in self._layers.values():
                     self._write(writer, layer, full=False, progress=progress)
 
-    def _recheck(self, layer: Layer, sessions: Sequence[str]) -> None:
+    def _recheck(self, layer: CacheLayer, sessions: Sequence[str]) -> None:
         from .refresh import Refresh
 
         with self._writer(self._lock_timeout) as writer:
@@ -188,7 +188,7 @@ class DerivedCache:
                 plan = plan_refresh(writer, layer, self.feeds, also=sessions)
                 Refresh(writer, layer, self.feeds).run(plan, full=True)
 
-    def _write(self, db: Connection, layer: Layer, *, full: bool, progress: Progress | None) -> None:
+    def _write(self, db: Connection, layer: CacheLayer, *, full: bool, progress: Progress | None) -> None:
         from .refresh import Refresh  # most of the time there is nothing to write
 
         if not _is_complete(db, layer):
@@ -359,14 +359,14 @@ def _wait(descriptor: int, timeout: float | None) -> bool:
     return True
 
 
-def _is_complete(db: Connection, layer: Layer) -> bool:
+def _is_complete(db: Connection, layer: CacheLayer) -> bool:
     """Whether a layer was refreshed to the end, in its present version."""
     names = [f"complete {layer.name}", f"version {layer.name}"]
     values = dict(db.execute("SELECT name, value FROM meta WHERE name IN (?, ?)", names).fetchall())
     return names[0] in values and values.get(names[1]) == layer.version()
 
 
-def _prepare_layer(db: Connection, layer: Layer) -> None:
+def _prepare_layer(db: Connection, layer: CacheLayer) -> None:
     """Remove the rows of another version. A refresh of this version that was interrupted is continued."""
     name, version = f"version {layer.name}", layer.version()
     if db.execute("SELECT value FROM meta WHERE name = ?", [name]).fetchone() == (version,):

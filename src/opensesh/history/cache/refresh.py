@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from sqlite3 import Connection
 
     from ...storage.protocol import ChangeFeed, StoredSession
-    from .layers import Layer, RefreshPlan
+    from .cache_layers import CacheLayer, RefreshPlan
 
     Progress = Callable[[int, int], None]
 
@@ -26,7 +26,7 @@ _COUNT_GENERATION = """
 class Refresh:
     """Carries out refresh plans. The caller holds the lock of the cache."""
 
-    def __init__(self, db: Connection, layer: Layer, feeds: Sequence[ChangeFeed]) -> None:
+    def __init__(self, db: Connection, layer: CacheLayer, feeds: Sequence[ChangeFeed]) -> None:
         self._db = db
         self._layer = layer
         self._feeds = {feed.store_id: feed for feed in feeds}

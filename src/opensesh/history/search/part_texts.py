@@ -7,7 +7,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple
 
 from ...errors import RecordError, StoreError
-from ..cache.layers import feeds_with, most_complete
+from ..cache.cache_layers import feeds_with, most_complete
 from . import extract
 from .text_layer import TEXT
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from ...errors import StoreError
 from ...storage.protocol import UNSTABLE
-from ..cache.layers import feeds_with
+from ..cache.cache_layers import feeds_with
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -31,7 +31,7 @@ _UNFINISHED = """
 
 
 class TextLayer:
-    """See :class:`~opensesh.history.cache.layers.Layer`."""
+    """See :class:`~opensesh.history.cache.cache_layers.CacheLayer`."""
 
     name = "text"
     oldest_first = True

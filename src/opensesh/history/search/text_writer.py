@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ...errors import InvalidIDError, RecordError
 from ...ids import timestamp_of
 from ...storage.protocol import UNSTABLE, Damage
-from ..cache.layers import merge_states, most_complete
+from ..cache.cache_layers import merge_states, most_complete
 from . import extract
 from .tokenizer import TextPreparer, clean
 

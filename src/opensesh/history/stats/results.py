@@ -6,12 +6,12 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from .repricing import PriceTable
-from .usage import QUARTER_MS, UsageTotals
+from .session_usage import QUARTER_MS, UsageTotals
 
 if TYPE_CHECKING:
     from ...records import Document
     from .session_info import SessionInfo
-    from .usage import UsageBucket
+    from .session_usage import UsageBucket
 
 
 UNKNOWN = "(unknown)"

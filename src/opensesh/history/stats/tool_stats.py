@@ -13,7 +13,7 @@ import msgspec
 
 from ...records.view import View
 from ...storage.protocol import UNSTABLE
-from ..cache.layers import feeds_with
+from ..cache.cache_layers import feeds_with
 from .forks import copied_messages
 
 if TYPE_CHECKING:

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 
 from ... import __version__
 from ...storage.protocol import UNSTABLE, Damage
-from ..cache.layers import feeds_with
+from ..cache.cache_layers import feeds_with
 from .repricing import PriceTable, Repricer, table_fingerprint
 from .session_info import SessionInfo
-from .usage import UsageBucket, UsageEntry, in_time_order, numbers
+from .session_usage import UsageBucket, UsageEntry, in_time_order, numbers
 
 if TYPE_CHECKING:
     from array import array
@@ -31,7 +31,7 @@ _VERSION = 1
 
 
 class UsageLayer:
-    """See :class:`~opensesh.history.cache.layers.Layer`."""
+    """See :class:`~opensesh.history.cache.cache_layers.CacheLayer`."""
 
     name = "usage"
     oldest_first = False

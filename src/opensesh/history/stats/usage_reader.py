@@ -10,7 +10,7 @@ from ...errors import RecordError
 from ...records import Document, as_object
 from ...records.view import View
 from .money import units
-from .usage import UsageEntry
+from .session_usage import UsageEntry
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

@@ -15,7 +15,7 @@ from ...storage.protocol import Damage, log_damage
 from ..cache.derived_cache import DerivedCache
 from .forks import copied_messages
 from .results import UNKNOWN, CopiedUsage, Statistics, StatsRow, day_of, month_of, restored
-from .usage import UsageBucket, UsageTotals, buckets_of
+from .session_usage import UsageBucket, UsageTotals, buckets_of
 from .usage_layer import UsageLayer, UsageTable, damage_of, infos_by_parent
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ...storage.protocol import Store
     from .repricing import Repricer
     from .session_info import SessionInfo
-    from .usage import UsageEntry
+    from .session_usage import UsageEntry
 
 By = Literal["day", "month", "project", "model", "agent", "session"]
 

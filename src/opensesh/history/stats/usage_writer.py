@@ -11,7 +11,7 @@ from ...errors import RecordError
 from ...storage.protocol import UNSTABLE, Damage
 from .forks import may_be_fork
 from .session_info import session_info
-from .usage import UsageEntry, buckets_of, in_time_order
+from .session_usage import UsageEntry, buckets_of, in_time_order
 from .usage_reader import UsageReader
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ class SessionUsage(NamedTuple):
 
 
 class UsageWriter:
-    """See :class:`~opensesh.history.cache.layers.LayerWriter`."""
+    """See :class:`~opensesh.history.cache.cache_layers.LayerWriter`."""
 
     def __init__(self, db: Connection, repricer: Repricer) -> None:
         self.written = 0

@@ -27,7 +27,7 @@ LAYOUT = 2
 """The layout this version reads and writes."""
 
 
-class Outcome(NamedTuple):
+class MigrationOutcome(NamedTuple):
     """The result of a migration."""
 
     steps: int
@@ -54,7 +54,7 @@ def pending(tree: FileTree) -> bool:
     return os.path.isdir(_old_projects(tree)) or any(_diffs(session) is not None for _, session in sessions)
 
 
-def migrate(tree: FileTree, identify: Callable[[str], str], *, disk: Disk | None = None) -> Outcome:
+def migrate(tree: FileTree, identify: Callable[[str], str], *, disk: Disk | None = None) -> MigrationOutcome:
     """Apply the missing steps. ``identify`` returns the project id of a worktree, ``global`` if it has none.
 
     The tree is locked exclusively meanwhile.
@@ -79,7 +79,7 @@ def migrate(tree: FileTree, identify: Callable[[str], str], *, disk: Disk | None
                 raise MigrationError(
                     f"step {number} on {tree.root} stopped. {error}\n{outcome} It can be repeated.", step=number
                 ) from error
-        return Outcome(LAYOUT - taken, work.written, work.left)
+        return MigrationOutcome(LAYOUT - taken, work.written, work.left)
 
 
 class _Work:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ..protocol import Key
     from .rows import Row
     from .sqlite_reader import SqliteReader
-    from .tables import Source
+    from .tables import TableSource
 
 _BATCH_ROWS = 500
 
@@ -40,7 +40,7 @@ class OpencodeDBFeed:
         self.damage: list[Damage] = []
         self._path = path
         self._file: SqliteReader | None = None
-        self._sources: dict[str, list[Source]] = {}
+        self._sources: dict[str, list[TableSource]] = {}
         self._columns: dict[str, set[str]] = {}
 
     def detect_changes(self, before: int, known: Mapping[str, int]) -> SessionChanges:
@@ -133,7 +133,7 @@ class OpencodeDBFeed:
             self._file = SqliteReader(self._path)
         return self._file
 
-    def _kinds(self, connection: Connection, kind: str) -> list[Source]:
+    def _kinds(self, connection: Connection, kind: str) -> list[TableSource]:
         if not self._sources:
             from .tables import read_layout, sources
 
@@ -141,7 +141,7 @@ class OpencodeDBFeed:
             self._sources = sources(self._columns)
         return self._sources.get(kind, [])
 
-    def _known(self, kind: str) -> list[Source]:
+    def _known(self, kind: str) -> list[TableSource]:
         with self._reader().snapshot() as connection:
             return self._kinds(connection, kind)
 
@@ -158,7 +158,7 @@ class OpencodeDBFeed:
                     counts[key] = (*counts.get(key, ()), count, int(total), _whole(newest))
         return counts
 
-    def _session_times(self, connection: Connection, source: Source) -> Iterator[tuple[str, tuple[int, ...]]]:
+    def _session_times(self, connection: Connection, source: TableSource) -> Iterator[tuple[str, tuple[int, ...]]]:
         columns = self._columns[source.table]
         shown = ", ".join(name if name in columns else "NULL" for name in ("time_updated", "time_archived", "title"))
         sql = ("SELECT t.id,", shown, "FROM", source.table, "t WHERE", source.where)
@@ -181,7 +181,7 @@ class OpencodeDBFeed:
                 yield from self._states_v2(connection, source, session)
 
     def _times(
-        self, connection: Connection, source: Source, owner: str, session: str
+        self, connection: Connection, source: TableSource, owner: str, session: str
     ) -> Iterator[tuple[str, str, int]]:
         sql = (
             "SELECT",
@@ -196,7 +196,7 @@ class OpencodeDBFeed:
             if isinstance(message, bytes) and isinstance(name, bytes):
                 yield message.decode(errors="replace"), name.decode(errors="replace"), _whole(updated)
 
-    def _states_v2(self, connection: Connection, source: Source, session: str) -> Iterator[MessageState]:
+    def _states_v2(self, connection: Connection, source: TableSource, session: str) -> Iterator[MessageState]:
         """Read the rows of 2.x: it keeps a message and its parts in one row."""
         from .v2 import messages_of, read_row
 
@@ -217,7 +217,7 @@ class OpencodeDBFeed:
         session: str,
         ids: Sequence[tuple[str, str]] | None,
         messages: Sequence[str] | None = None,
-    ) -> Iterator[tuple[Source, Key, Document]]:
+    ) -> Iterator[tuple[TableSource, Key, Document]]:
         """Read records of a session. A few ``ids`` (message, record) or ``messages`` narrow it down to their rows."""
         from .v2 import row_id
 
@@ -237,7 +237,7 @@ class OpencodeDBFeed:
                 for key, document in self._records(source, row):
                     yield source, key, document
 
-    def _rows(self, source: Source, condition: str, values: Sequence[str]) -> Iterator[Row]:
+    def _rows(self, source: TableSource, condition: str, values: Sequence[str]) -> Iterator[Row]:
         """Rows by a condition, a batch at a time: no view of the database is held while the caller works on them."""
         after = 0
         while True:
@@ -258,14 +258,14 @@ class OpencodeDBFeed:
                 return
             after = numbers[-1]
 
-    def _records(self, source: Source, row: Row) -> Iterator[tuple[tuple[str, ...], Document]]:
+    def _records(self, source: TableSource, row: Row) -> Iterator[tuple[tuple[str, ...], Document]]:
         try:
             for key, value in source.records(row):
                 yield check_key(key), value
         except (InvalidKeyError, RecordError) as error:
             self.damage.append(self._damage(source, row, error))
 
-    def _damage(self, source: Source, row: Row, error: InvalidKeyError | RecordError) -> Damage:
+    def _damage(self, source: TableSource, row: Row, error: InvalidKeyError | RecordError) -> Damage:
         reason = error.reason if isinstance(error, RecordError) else error.message
         return Damage(f"{self.store_id}#{source.place(row)}", reason)
 

@@ -28,10 +28,10 @@ if TYPE_CHECKING:
     from ..protocol import ChangeFeed
     from ..queries import SessionQuery
     from .rows import Row
-    from .tables import Source
+    from .tables import TableSource
 
     Report = Callable[[Damage], None]
-    Sources = dict[str, list[Source]]
+    Sources = dict[str, list[TableSource]]
     Documents = list[Document]
     Messages = list[StoredMessage]
     Damages = list[Damage]
@@ -199,7 +199,7 @@ class OpencodeDB:
                 source.count_rows(connection, *source.session_filter(query)) for source in known.get("session", [])
             )
 
-    def _infos(self, source: Source, newest: Iterator[Row], last: int, report: Report) -> Documents:
+    def _infos(self, source: TableSource, newest: Iterator[Row], last: int, report: Report) -> Documents:
         """Return the ``last`` messages of 1.x. All rows of the same time are read: their ids may not be in order."""
         infos: Documents = []
         oldest = None
@@ -211,7 +211,7 @@ class OpencodeDB:
         return order.in_order(infos)[-last:]
 
     def _with_parts(
-        self, connection: Connection, sources: Iterable[Source], infos: Documents, report: Report
+        self, connection: Connection, sources: Iterable[TableSource], infos: Documents, report: Report
     ) -> Iterator[StoredMessage]:
         parts: dict[str, Documents] = {info["id"]: [] for info in infos}
         names = dumps_compact([*parts]).decode()
@@ -228,7 +228,7 @@ class OpencodeDB:
         for info in infos:
             yield StoredMessage(info, order.parts_in_order(parts[info["id"]], order.created(info)))
 
-    def _unfolded(self, source: Source, newest: Iterator[Row], last: int, report: Report) -> Messages:
+    def _unfolded(self, source: TableSource, newest: Iterator[Row], last: int, report: Report) -> Messages:
         """Return the ``last`` messages of 2.x, which numbers messages and stores parts with them."""
         unfolded: Messages = []
         for row in newest:
@@ -242,7 +242,7 @@ class OpencodeDB:
                 report(self._damage(source, row, error))
         return unfolded[::-1][-last:]
 
-    def _scan(self, source: Source, prefix: Key, report: Report) -> Iterator[tuple[Key, Any]]:
+    def _scan(self, source: TableSource, prefix: Key, report: Report) -> Iterator[tuple[Key, Any]]:
         after: tuple[bytes, ...] = ()
         while True:
             with self._reading() as (connection, _):
@@ -255,7 +255,7 @@ class OpencodeDB:
                 return
             after = source.mark(rows[-1])
 
-    def _records(self, source: Source, row: Row, report: Report) -> Iterator[tuple[Key, Any]]:
+    def _records(self, source: TableSource, row: Row, report: Report) -> Iterator[tuple[Key, Any]]:
         """Iterate over the readable records of a row."""
         try:
             for key, value in source.records(row):
@@ -263,7 +263,7 @@ class OpencodeDB:
         except (InvalidKeyError, RecordError) as error:
             report(self._damage(source, row, error))
 
-    def _keys(self, connection: Connection, source: Source, prefix: Key) -> Iterator[Key]:
+    def _keys(self, connection: Connection, source: TableSource, prefix: Key) -> Iterator[Key]:
         if source.whole:
             yield from source.keys(connection, prefix)
             return
@@ -274,10 +274,10 @@ class OpencodeDB:
                 if source.kind == "message":
                     yield (source.kind, *(name.decode(errors="replace") for name in source.mark(row)))
 
-    def _path(self, source: Source, row: Row) -> str:
+    def _path(self, source: TableSource, row: Row) -> str:
         return f"{self.place}#{source.place(row)}"
 
-    def _damage(self, source: Source, row: Row, error: InvalidKeyError | RecordError) -> Damage:
+    def _damage(self, source: TableSource, row: Row, error: InvalidKeyError | RecordError) -> Damage:
         if isinstance(error, InvalidKeyError):
             reason = error.message
         else:

@@ -52,7 +52,7 @@ _UPDATED = """max(t.time_updated, ifnull((SELECT m.time_updated FROM session_mes
     ORDER BY m.seq DESC LIMIT 1), 0))"""
 
 
-class Source(NamedTuple):
+class TableSource(NamedTuple):
     """One table as the source of one kind of record."""
 
     kind: str
@@ -183,10 +183,10 @@ def read_layout(connection: Connection, path: str) -> Layout:
     return layout
 
 
-def sources(layout: Layout) -> dict[str, list[Source]]:
+def sources(layout: Layout) -> dict[str, list[TableSource]]:
     """Return the sources of each kind of record. A session that 2.x has is read from its tables only."""
     v2 = _v2_sessions(layout)
-    by_kind: dict[str, list[Source]] = {}
+    by_kind: dict[str, list[TableSource]] = {}
     for source in [*_v1_sources(layout, v2), *_other_sources(layout), *_v2_sources(layout, v2)]:
         by_kind.setdefault(source.kind, []).append(source)
     return by_kind
@@ -200,42 +200,44 @@ def _v2_sessions(layout: Layout) -> str:
     return "session" if preview and "session_message" in layout else ""
 
 
-def _v1_sources(layout: Layout, v2: str) -> Iterator[Source]:
+def _v1_sources(layout: Layout, v2: str) -> Iterator[TableSource]:
     def where(owner: str, *more: str) -> str:
         hidden = [" ".join(("NOT EXISTS (SELECT 1 FROM", v2, f"v WHERE v.id = t.{owner})"))] if v2 else []
         return " AND ".join(["1", *more, *hidden])
 
     if "session" in layout and v2 != "session":
         columns = _columns(layout["session"], rows.SESSION)
-        yield Source("session", "session", ("project_id", "id"), columns, rows.session_document, where("id"))
+        yield TableSource("session", "session", ("project_id", "id"), columns, rows.session_document, where("id"))
         yield from _diffs(layout, "session", where("id", "t.summary_diffs IS NOT NULL"))
     if "message" in layout:
         columns = _columns(layout["message"], rows.MESSAGE)
-        yield Source("message", "message", ("session_id", "id"), columns, rows.message_document, where("session_id"))
+        yield TableSource(
+            "message", "message", ("session_id", "id"), columns, rows.message_document, where("session_id")
+        )
     if "part" in layout:
         columns = _columns(layout["part"], rows.PART)
-        yield Source("part", "part", ("message_id", "id"), columns, rows.part_document, where("session_id"))
+        yield TableSource("part", "part", ("message_id", "id"), columns, rows.part_document, where("session_id"))
 
 
-def _other_sources(layout: Layout) -> Iterator[Source]:
+def _other_sources(layout: Layout) -> Iterator[TableSource]:
     if "project" in layout:
         columns = _columns(layout["project"], rows.PROJECT)
-        yield Source("project", "project", ("id",), columns, rows.project_document)
+        yield TableSource("project", "project", ("id",), columns, rows.project_document)
     if "todo" in layout:
         columns = {"session_id": "t.session_id", "lines": _LINES}
-        yield Source("todo", "todo", ("session_id",), columns, rows.todo_document, _FIRST_LINE)
+        yield TableSource("todo", "todo", ("session_id",), columns, rows.todo_document, _FIRST_LINE)
     if "session_share" in layout:
         columns = _columns(layout["session_share"], rows.SHARE)
-        yield Source("session_share", "session_share", ("session_id",), columns, rows.share_document)
+        yield TableSource("session_share", "session_share", ("session_id",), columns, rows.share_document)
 
 
-def _v2_sources(layout: Layout, v2: str) -> Iterator[Source]:
+def _v2_sources(layout: Layout, v2: str) -> Iterator[TableSource]:
     if not v2:
         return
     columns = _columns(layout[v2], SESSION_V2) | {"time_updated": _UPDATED}
-    yield Source("session", v2, ("project_id", "id"), columns, session_v2_document)
+    yield TableSource("session", v2, ("project_id", "id"), columns, session_v2_document)
     yield from _diffs(layout, v2, "t.summary_diffs IS NOT NULL")
-    message = Source(
+    message = TableSource(
         kind="message",
         table="session_message",
         key=("session_id", "id"),
@@ -251,10 +253,10 @@ def _v2_sources(layout: Layout, v2: str) -> Iterator[Source]:
     yield message._replace(kind="part", key=("id",), make=_v2_parts, address=_row_of_parts)
 
 
-def _diffs(layout: Layout, table: str, where: str) -> Iterator[Source]:
+def _diffs(layout: Layout, table: str, where: str) -> Iterator[TableSource]:
     if "summary_diffs" in layout[table]:
         columns = _columns(layout[table], ("id", "summary_diffs"))
-        yield Source("session_diff", table, ("id",), columns, rows.diff_document, where)
+        yield TableSource("session_diff", table, ("id",), columns, rows.diff_document, where)
 
 
 def _v2_columns(layout: Layout, v2: str) -> dict[str, str]:

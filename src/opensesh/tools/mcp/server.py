@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from ...config import McpConfig
     from .conversion import Progress, ResourceContent
-    from .transports import Transport
+    from .transports import McpTransport
 
 log = logging.getLogger("opensesh.tools")
 T = TypeVar("T")
@@ -231,7 +231,7 @@ class McpServer:
             self._settled.set()
             self._finished.set()
 
-    def _load_transports(self) -> list[Transport]:
+    def _load_transports(self) -> list[McpTransport]:
         """Return the transports to try. Runs in a thread: the SDK takes more than a second to import."""
         why = self._untrusted_reason()
         if why:
@@ -246,7 +246,7 @@ class McpServer:
             logging.getLogger(name).addHandler(logging.NullHandler())
         return transports(self.name, self._config, self._directory, self._variables)
 
-    async def _connect_and_serve(self, transport_option: Transport, *, last: bool) -> bool:
+    async def _connect_and_serve(self, transport_option: McpTransport, *, last: bool) -> bool:
         """Connect over one transport and serve calls until the end; return false if the next transport should be
         tried."""
         import anyio

@@ -42,7 +42,7 @@ class McpLoginRequiredError(ToolFailedError):
     """A remote server requires a login."""
 
 
-class Transport(NamedTuple):
+class McpTransport(NamedTuple):
     """A way to connect, to be tried."""
 
     open: Callable[[], AbstractAsyncContextManager[TransportStreams]]
@@ -52,7 +52,7 @@ class Transport(NamedTuple):
     """Returns what the server itself reported about a failure."""
 
 
-def transports(name: str, config: McpConfig, directory: str, variables: Mapping[str, str]) -> list[Transport]:
+def transports(name: str, config: McpConfig, directory: str, variables: Mapping[str, str]) -> list[McpTransport]:
     """Return the transports to try, the best first. Raises :class:`ToolFailedError` if there is none."""
     if is_remote(config):
         if not config.url:
@@ -71,7 +71,7 @@ def is_remote(config: McpConfig) -> bool:
 # A local program.
 
 
-def _local(config: McpConfig, command: list[str], directory: str, variables: Mapping[str, str]) -> list[Transport]:
+def _local(config: McpConfig, command: list[str], directory: str, variables: Mapping[str, str]) -> list[McpTransport]:
     from mcp.client.stdio import StdioServerParameters, stdio_client
 
     environment = {**os.environ, **variables, **config.environment}
@@ -92,7 +92,7 @@ def _local(config: McpConfig, command: list[str], directory: str, variables: Map
                 yield streams
 
     # An old server may end at the newer handshake; then the older one is tried.
-    return [Transport(connect, "auto", tail.text), Transport(connect, "legacy", tail.text)]
+    return [McpTransport(connect, "auto", tail.text), McpTransport(connect, "legacy", tail.text)]
 
 
 def working_directory(config: McpConfig, directory: str) -> str:
@@ -137,7 +137,7 @@ class _StderrTail:
 # HTTP.
 
 
-def _remote(name: str, config: McpConfig, url: str) -> list[Transport]:
+def _remote(name: str, config: McpConfig, url: str) -> list[McpTransport]:
     from mcp.client.sse import sse_client
     from mcp.client.streamable_http import streamable_http_client
 
@@ -153,7 +153,7 @@ def _remote(name: str, config: McpConfig, url: str) -> list[Transport]:
         async with sse_client(url, httpx_client_factory=guard.client, sse_read_timeout=3600.0) as streams:
             yield streams
 
-    return [Transport(streamable, "auto", guard.explain), Transport(events, "legacy", guard.explain)]
+    return [McpTransport(streamable, "auto", guard.explain), McpTransport(events, "legacy", guard.explain)]
 
 
 class _HttpClients:

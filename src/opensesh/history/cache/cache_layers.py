@@ -44,7 +44,7 @@ class LayerWriter(Protocol):
         ...
 
 
-class Layer(Protocol):
+class CacheLayer(Protocol):
     """A part of the cache that is refreshed on its own."""
 
     @property
@@ -103,7 +103,7 @@ class RefreshPlan(NamedTuple):
 
 
 def plan_refresh(
-    db: Connection, layer: Layer, feeds: Sequence[ChangeFeed], *, also: Iterable[str] = (), full: bool = False
+    db: Connection, layer: CacheLayer, feeds: Sequence[ChangeFeed], *, also: Iterable[str] = (), full: bool = False
 ) -> RefreshPlan:
     """Detect which sessions differ from what a layer knows, and add those named ``also``; with ``full``, all."""
     rows = db.execute("SELECT id, store_id, fingerprint FROM source WHERE layer = ?", [layer.name])
@@ -150,7 +150,7 @@ def _detect(feed: ChangeFeed, before: int, known: Mapping[str, int], feeds: Sequ
         return SessionChanges(before, {})
 
 
-def feeds_with(db: Connection, layer: Layer, feeds: Sequence[ChangeFeed], session: str) -> list[ChangeFeed]:
+def feeds_with(db: Connection, layer: CacheLayer, feeds: Sequence[ChangeFeed], session: str) -> list[ChangeFeed]:
     """Return the feeds of the stores that have a session, as far as a layer knows."""
     # A cross join keeps its order in SQLite: there are few stores, and the sessions of each are indexed.
     sql = "SELECT s.store_id FROM source s CROSS JOIN copy c ON c.source = s.id WHERE s.layer = ? AND c.session = ?"
