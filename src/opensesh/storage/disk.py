@@ -19,7 +19,7 @@ _MAX_RECORD_BYTES = 1 << 29
 
 
 class Disk:
-    """Writes files atomically: a reader sees the old file or the new one, whatever happens in between.
+    """Writes files atomically: a reader sees the old file or the new one, even after a crash.
 
     Every file that must not be seen half-written is written through here. The methods at the end are single operating
     system operations, which tests override to make a disk fail or a process die at each of them.

@@ -381,7 +381,7 @@ class ChangeFeed(Protocol):
     """A read-only view of one store for caches that are derived from it.
 
     **Fingerprints** are integers that are compared and never interpreted. Equal fingerprints promise equal content,
-    except for :data:`UNSTABLE`, which equals nothing: whatever has it is read again the next time. A fingerprint may
+    except for :data:`UNSTABLE`, which equals nothing: a record with it is read again the next time. A fingerprint may
     change although the content did not; that only costs a comparison.
 
     **Detection** has three levels of increasing cost: ``detect_changes`` compares sessions, ``message_states`` compares

@@ -28,7 +28,7 @@ class SessionQuery(NamedTuple):
     """The maximum number of sessions; 0 for all."""
 
     def matches(self, record: Document) -> bool:
-        """Return whether a session record is selected, whatever the limit."""
+        """Return whether a session record is selected, ignoring the limit."""
         updated = session_updated(record)
         return (
             (self.projects is None or record.get("projectID") in self.projects)

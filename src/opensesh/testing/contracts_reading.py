@@ -64,7 +64,7 @@ def list_names_every_record_in_key_order(subject: Subject) -> None:
     expect(found == sorted(found), "the keys are not sorted")
     missing, extra = set(subject.records) - set(found), set(found) - set(subject.records)
     expect(not missing, f"keys are missing: {sorted(missing)[:3]}")
-    expect(not extra, f"there are keys that nobody stored: {sorted(extra)[:3]}")
+    expect(not extra, f"there are keys that were not stored: {sorted(extra)[:3]}")
     expect(len(found) == len(set(found)), "a key appears twice")
 
 

@@ -89,7 +89,7 @@ def a_reader_sees_the_old_record_or_the_new_one(subject: Subject) -> None:
 
 def a_write_during_an_update_is_not_lost(subject: Subject) -> None:
     editing, written = threading.Event(), threading.Event()
-    subject.store.write(KEY, {"from": "nobody"})
+    subject.store.write(KEY, {"from": "none"})
 
     def slow(value: Any) -> None:
         editing.set()

@@ -227,7 +227,7 @@ def a_scan_bears_with_what_happens_meanwhile(subject: Subject) -> None:
     store.write(("sample", "n5"), {"number": 50})
     store.write(("sample", "n9"), {"number": 9})
     numbers = [value["number"] for _, value in [first, *scan]]
-    expect(numbers[:3] == [0, 1, 2], f"the scan lost what nobody touched: {numbers}")
+    expect(numbers[:3] == [0, 1, 2], f"the scan lost records that were not changed: {numbers}")
     expect({4} < set(numbers) <= {0, 1, 2, 3, 4, 5, 50, 9}, f"the scan found {numbers}")
 
 

@@ -25,7 +25,7 @@ _FAILURES = (sqlite3.Error, UnicodeDecodeError)
 class SqliteReader:
     """One database file, opened read-only, for any number of threads.
 
-    Whatever goes wrong is a :class:`~opensesh.errors.StoreError` that names the file; no exception of ``sqlite3`` gets
+    Every failure is a :class:`~opensesh.errors.StoreError` that names the file; no exception of ``sqlite3`` gets
     out. Text comes back as bytes, so that a column that is not UTF-8 does not cost its neighbours.
 
     A database in WAL mode is read together with its ``-wal``, while its owner writes. SQLite may leave an empty
@@ -110,13 +110,13 @@ class SqliteReader:
 
     def _explain(self, error: sqlite3.Error | UnicodeDecodeError) -> StoreError:
         code = _code(error)
-        said = error.object.decode(errors="replace") if isinstance(error, UnicodeDecodeError) else str(error)
+        message = error.object.decode(errors="replace") if isinstance(error, UnicodeDecodeError) else str(error)
         if code in _LOCKED:
             reason = f"locked by another program for {self._busy_seconds:g} seconds. Try again when it is done."
         elif code == sqlite3.SQLITE_NOTADB:
             reason = "not an SQLite database"
         elif code == sqlite3.SQLITE_CORRUPT or isinstance(error, UnicodeDecodeError):
-            reason = f"damaged ({said}). `.recover` of the sqlite3 shell may save what is left, from a copy."
+            reason = f"damaged ({message}). `.recover` of the sqlite3 shell may save what is left, from a copy."
         elif code in _UNREACHABLE and _size(self.path + "-wal"):
             reason = (
                 "its newest changes are still in the -wal file beside it, and cannot be read from there in a read-only "
@@ -125,7 +125,7 @@ class SqliteReader:
         elif code in _UNREACHABLE and _size(self.path + "-journal"):
             reason = "a change to it was cut short (see the -journal file). Start OpenCode once: that undoes it."
         else:
-            reason = said
+            reason = message
         return StoreError(f"{self.path}: {reason}", path=self.path)
 
 

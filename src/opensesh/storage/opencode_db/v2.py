@@ -3,7 +3,7 @@
 2.x keeps a message as one row: a type, a sequence number and an object that holds its content. Here a row becomes a
 message and its parts (two messages for a compaction: the request and the summary). What happened between messages (an
 agent or model switched, a turn ended) becomes a user message with one part of that type, which no reader of 1.x takes
-for words. ``v2`` on each message holds the row's type, its sequence number, and whatever 1.x has no field for.
+for words. ``v2`` on each message holds the row's type, its sequence number, and values without a field in 1.x.
 """
 
 from __future__ import annotations
