@@ -7,8 +7,6 @@ import sqlite3
 from contextlib import ExitStack, closing
 from typing import TYPE_CHECKING
 
-from ...storage.opencode_db.sqlite_reader import file_uri
-
 if TYPE_CHECKING:
     from sqlite3 import Connection
 
@@ -167,7 +165,11 @@ def _ours(path: str, options: str, store_id: str) -> Connection | None:
 
 
 def _connect(path: str, options: str) -> Connection:
-    uri = f"{file_uri(path)}?{options}"
+    # Not urllib.parse.quote: it takes 3 ms to import, and SQLite needs only these three characters to be escaped.
+    escaped = path.replace("%", "%25").replace("?", "%3f").replace("#", "%23")
+    if os.name == "nt":
+        escaped = escaped.replace("\\", "/")
+    uri = f"file://{'' if escaped.startswith('/') else '/'}{escaped}?{options}"
     return _prepare(sqlite3.connect(uri, uri=True, timeout=30, isolation_level=None, check_same_thread=False))
 
 
