@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Generator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +21,24 @@ from opensesh.plugins import Pluggable
 from opensesh.records import Rule
 from opensesh.retry import RetryPolicy
 from opensesh.storage.memory import Memory
-from opensesh.storage.protocol import Key, Store, StoredMessage
+from opensesh.storage.protocol import Batch, Key, Store, StoredMessage
 from opensesh.testing.scripted import Script, ScriptedModel
 from opensesh.tools.tool import Tool, ToolOutput
 
 IMPATIENT = Settings(retry=RetryPolicy(initial_delay_ms=1, max_delay_ms=1))
+
+
+class _RecordingBatch:
+    """A batch that notes the keys of what is written."""
+
+    def __init__(self, batch: Batch, keys: list[Key]) -> None:
+        self._batch = batch
+        self._keys = keys
+        self.remove = batch.remove
+
+    def write(self, key: Key, value: Any) -> None:
+        self._batch.write(key, value)
+        self._keys.append(key)
 
 
 class Ledger(Memory):
@@ -35,9 +48,12 @@ class Ledger(Memory):
         super().__init__()
         self.written: list[tuple[Key, Any]] = []
 
-    def write(self, key: Key, value: Any) -> None:
-        super().write(key, value)
-        self.written.append((key, self.read(key)))
+    @contextmanager
+    def batch(self) -> Generator[Batch]:
+        keys: list[Key] = []
+        with super().batch() as batch:
+            yield _RecordingBatch(batch, keys)
+        self.written += [(key, self.read(key)) for key in keys]
 
     def states(self, part: str) -> list[str]:
         """The states in which a tool part was stored."""

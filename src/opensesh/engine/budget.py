@@ -55,7 +55,7 @@ class Budget(Struct, frozen=True, kw_only=True):
     @property
     def is_set(self) -> bool:
         """Whether there is any limit."""
-        return any(limit is not None for limit in (self.run, self.session, self.task))
+        return (self.run, self.session, self.task) != (None, None, None)
 
 
 def parse_amount(text: str) -> Decimal:

@@ -214,7 +214,10 @@ def _tail(before: Sequence[StoredMessage], request: StoredMessage) -> list[Store
 
 def compaction_part(message: StoredMessage) -> Document | None:
     """Return the compaction part of a message, if the message requests a compaction."""
-    return next((part for part in message.parts if part.get("type") == "compaction"), None)
+    for part in message.parts:
+        if part.get("type") == "compaction":
+            return part
+    return None
 
 
 def is_kept(view: Iterable[StoredMessage], message: StoredMessage) -> bool:

@@ -209,20 +209,21 @@ class Loop:
         model, agent = step.model, step.agent.name
         answer = self._answer = self._session_writer.new_answer(prompt.info, model.provider_id, model.id, agent)
         if subtask is not None:
-            await self._run_subtask(step, answer, subtask)
+            await self._run_subtask(self._planner, step, answer, subtask)
             return
         await answer.save()
-        contexts = step.call_contexts(answer.info)
+        contexts = self._planner.call_contexts(step, answer.info)
         calls = self._calls = CallRunner(answer, step.tools, contexts, self._detector, self._hooks)
         await self._finish_step(step, answer, calls, await self._call_model(step, answer, calls))
 
-    async def _run_subtask(self, step: Step, answer: AnswerWriter, subtask: Document) -> None:
+    async def _run_subtask(self, planner: Planner, step: Step, answer: AnswerWriter, subtask: Document) -> None:
         """Run a subtask that the user requested: a call of the task tool that no model made."""
         answer.info |= {"mode": subtask["agent"], "agent": subtask["agent"], "finish": "tool-calls"}
         answer.info |= as_object(subtask.get("model")) or {}
         await answer.save()
-        contexts = step.call_contexts(answer.info, user_requested=True)
-        self._calls = CallRunner(answer, step.task_tool_only(), contexts, self._detector, self._hooks)
+        contexts = planner.call_contexts(step, answer.info, user_requested=True)
+        tools = {"task": planner.builtin_tool("task")}  # whether or not the model is offered it
+        self._calls = CallRunner(answer, tools, contexts, self._detector, self._hooks)
         part = answer.new_tool_part("task")
         await answer.put(part)
         await run_subtask(self._calls, subtask, part)
@@ -252,8 +253,9 @@ class Loop:
             sleep=settings.sleep,
             complete_text=self._hooks.text,
         )
+        assert self._planner is not None  # noqa: S101
         assert step.provider is not None, "a step to run has a provider"  # noqa: S101
-        return await turn.run(step.provider, await step.request_after_hooks())
+        return await turn.run(step.provider, await self._planner.request_after_hooks(step))
 
     async def _finish_step(self, step: Step, answer: AnswerWriter, calls: CallRunner, result: TurnResult) -> None:
         failure = self._failure(step, result, answer)

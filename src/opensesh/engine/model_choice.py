@@ -41,8 +41,11 @@ class Agents:
 
 def subagents(agents: Iterable[Agent], rules: Sequence[Rule] = ()) -> list[Agent]:
     """Return the agents that the task tool can start under these rules."""
-    offered = [agent for agent in agents if agent.mode != "primary" and not agent.hidden]
-    return [agent for agent in offered if evaluate("task", agent.name, tuple(rules)) != "deny"]
+    return [
+        agent
+        for agent in agents
+        if agent.mode != "primary" and not agent.hidden and evaluate("task", agent.name, tuple(rules)) != "deny"
+    ]
 
 
 class Models:
@@ -61,12 +64,12 @@ class Models:
     def named(self, name: str) -> Model:
         """Return a model by its name ``provider/model``."""
         provider_id, _, model_id = name.partition("/")
-        return self.get(provider_id, model_id)
+        return self.catalogue.model(provider_id, model_id)
 
     def of_prompt(self, prompt: Document) -> Model:
         """Return the model that a stored prompt asks for."""
         model = as_object(prompt.get("model")) or {}
-        return self.get(str(model.get("providerID", "")), str(model.get("modelID", "")))
+        return self.catalogue.model(str(model.get("providerID", "")), str(model.get("modelID", "")))
 
     def of_reference(self, reference: ModelRef) -> Model:
         """Return the model that an agent or a record names."""

@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence
 
     from ..models.model import Model
+    from ..records import Document
     from ..storage.protocol import StoredMessage
 
 COMPACTION_PROMPT = "What did we do so far?"
@@ -63,7 +64,6 @@ _TEXT_MIMES = ("text/plain", "application/x-directory")
 _SURROGATE = "[\ud800-\udfff]"
 _NOT_IN_IDS = re.compile(r"[^A-Za-z0-9_-]")
 _MEDIA_IN_RESULTS = ("@ai-sdk/anthropic", "@ai-sdk/openai", "@ai-sdk/amazon-bedrock", "@ai-sdk/google-vertex/anthropic")
-_CACHING = ("anthropic", "claude")
 _MAX_FILE_BYTES = 20 * 1024 * 1024
 _MAX_CLAUDE_IMAGE_BYTES = 5 * 1024 * 1024
 _IMAGES = ("image/png", "image/jpeg", "image/jpg", "image/gif", "image/webp")
@@ -147,7 +147,7 @@ def mark_cache_points(turns: Sequence[ModelMessage], model: Model) -> tuple[Mode
     ``turns`` begin with the system messages, if there are any.
     """
     names = f"{model.provider_id} {model.id} {model.wire_id} {model.npm}".lower()
-    if not any(word in names for word in _CACHING):
+    if "anthropic" not in names and "claude" not in names:
         return tuple(turns)
     marked = list(turns)
     for at in range(min(2, len(turns))):
@@ -237,7 +237,7 @@ def _tool_output(part: ToolPart, model: Model, files: list[File]) -> tuple[tuple
         case Completed() as state if state.time.compacted:
             return (Text(text=PRUNED),), False
         case Completed() as state:
-            attachments = _attachments(state, model, files)
+            attachments = _attachments(state.attachments, model, files) if state.attachments else []
             text = (Text(text=clean(state.output)),) if state.output.strip() or not attachments else ()
             return (*text, *attachments), False
         case Failed(error=error):
@@ -246,14 +246,12 @@ def _tool_output(part: ToolPart, model: Model, files: list[File]) -> tuple[tuple
             return (Text(text=INTERRUPTED),), True
 
 
-def _attachments(state: Completed, model: Model, files: list[File]) -> list[Text | File]:
-    if not state.attachments:
-        return []
+def _attachments(documents: Sequence[Document], model: Model, files: list[File]) -> list[Text | File]:
     wire = model.wire_id.lower()
     is_gemini_3 = model.npm == "@ai-sdk/google" and "gemini-3" in wire and "gemini-2" not in wire
     takes_media = is_gemini_3 or model.npm in _MEDIA_IN_RESULTS
     kept: list[Text | File] = []
-    for document in state.attachments:
+    for document in documents:
         mime, url = str(document.get("mime", "")), str(document.get("url", ""))
         if not url.startswith("data:") or "," not in url:
             continue

@@ -166,7 +166,8 @@ class PromptComposer:
         self._models = services.models
         self._hooks = services.hooks
         self._mcp = services.mcp
-        self._reader = _AttachmentContext(session.id, files, services.config, services.location)
+        self._files = files
+        self._reader: _AttachmentContext | None = None
 
     async def compose(self, prompt: Prompt) -> StoredMessage:
         """Return the message to store. Raises if the prompt is not valid; nothing is written."""
@@ -190,7 +191,8 @@ class PromptComposer:
             variant=prompt.variant or (agent.variant if agent.variant in model.variants else None),
         )
         if not all(part.get("synthetic") for part in parts):
-            parts += [self._synthetic(info.id, reminder) for reminder in self._reminders(info)]
+            for reminder in self._reminders(info):
+                parts.append(self._synthetic(info.id, reminder))
         stored = info.document
         if not is_user_shell(StoredMessage(stored, parts)):
             stored, parts = await self._hooks.prompt(stored, parts)
@@ -275,6 +277,8 @@ class PromptComposer:
         arguments = {name: value for name, value in given.items() if value is not None}
         call = self._read_call(part.message_id, arguments)
         try:
+            if self._reader is None:
+                self._reader = _AttachmentContext(self._session.id, self._files, self._config, self._location)
             output = await self._reader.read(arguments)
         except OpenseshError as error:
             return [call, self._synthetic(part.message_id, f"Reading {path} failed: {error.message}")]

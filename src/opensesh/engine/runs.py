@@ -87,12 +87,8 @@ class Run:
         self.composer = composer
         self.task: asyncio.Task[None] | None = None
         self.outcome: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+        self.session_id = loop.session.id
         self._has_begun = self._is_stopped = False
-
-    @property
-    def session_id(self) -> str:
-        """The id of its session."""
-        return self.loop.session.id
 
     def abort(self) -> None:
         """Stop it. Only the first call has an effect: another would cancel the work that ends the run."""

@@ -134,7 +134,7 @@ class History:
 
 def is_user_shell(prompt: StoredMessage) -> bool:
     """Whether a prompt only stands for a shell command that the user ran, so that there is nothing to answer."""
-    return [part.get("text") for part in prompt.parts] == [USER_SHELL_PROMPT]
+    return len(prompt.parts) == 1 and prompt.parts[0].get("text") == USER_SHELL_PROMPT
 
 
 def record_masked(info: Document, part_ids: list[str]) -> None:
@@ -144,7 +144,9 @@ def record_masked(info: Document, part_ids: list[str]) -> None:
 
 def masked_part_ids(info: Document) -> list[str]:
     """Return the ids of the parts that an answer was requested without."""
-    extension = as_object(info.get(EXTENSION_KEY)) or {}
+    extension = as_object(info.get(EXTENSION_KEY))
+    if extension is None:
+        return []
     return [str(part_id) for part_id in as_list(extension.get("masked")) or ()]
 
 

@@ -139,7 +139,7 @@ class AnswerWriter:
 
     async def save(self, *parts: Document) -> None:
         """Store ``parts``, then the message itself with its fields in OpenCode's order."""
-        extension = {key: value for key, value in self.info.items() if key == EXTENSION_KEY}
+        extension = {EXTENSION_KEY: self.info[EXTENSION_KEY]} if EXTENSION_KEY in self.info else {}
         document = document_of(read_message(self.info)) | extension
 
         def write() -> None:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from ..config import Agent, Config
     from ..models.model import Model
-    from ..models.request import ModelMessage, Provider, System
+    from ..models.request import Provider, System
     from ..records import Document, Rule, Session
     from ..storage.protocol import StoredMessage
     from ..tools.filetimes import FileTimes
@@ -95,7 +95,7 @@ class Planner:
         """Reads instruction files and skills, so that it is called in a thread. ``enqueue`` takes a prompt that a tool
         stored."""
         self._session = session
-        self._history = history
+        self.history = history
         self._files = files
         self._enqueue = enqueue
         self._environment = services.environment
@@ -178,15 +178,13 @@ class Planner:
 
     def _offered_tools(self, rules: tuple[Rule, ...], model: Model, prompt: Document) -> list[Tool]:
         """Return the tools for the model: not those that a rule denies entirely or that the prompt disables."""
-        hidden = {name for name, enabled in (as_object(prompt.get("tools")) or {}).items() if enabled is False}
-        hidden |= disabled(self._registry.names, rules)
-        if not has_hidden_messages(self._history):
+        hidden = set(disabled(self._registry.names, rules))
+        for name, enabled in (as_object(prompt.get("tools")) or {}).items():
+            if enabled is False:
+                hidden.add(name)
+        if not has_hidden_messages(self.history):
             hidden.add("recall")
         return self._registry.offered(model.wire_id, model.provider_id, hidden=hidden)
-
-    def turns(self, model: Model, replacement: Sequence[StoredMessage] | None = None) -> tuple[ModelMessage, ...]:
-        """Return the conversation so far, or that of ``replacement`` messages."""
-        return self._history.turns(model, replacement)
 
     async def request_after_hooks(self, step: Step) -> Request:
         """Return a step's request as plugins change it."""
@@ -194,7 +192,7 @@ class Planner:
         if not hooks.plugins:
             return step.request()
         call = hooks.chat_call(step.prompt, step.agent.name, step.model)
-        replacement = await hooks.messages(call, self._history)
+        replacement = await hooks.messages(call, self.history)
         return await hooks.request(call, step.request(replacement))
 
     def builtin_tool(self, name: str) -> Tool:
@@ -210,7 +208,7 @@ class Planner:
         children = ChildSessions(
             self._subagent_services,
             parent_id=self._session.id,
-            model={name: answer[name] for name in ("modelID", "providerID")},
+            model={"modelID": answer["modelID"], "providerID": answer["providerID"]},
             rules=rules,
             planning=guard is not None,
             user_requested=user_requested,
@@ -262,15 +260,11 @@ class Step:
         self._planner = planner
         self._plan = plan
 
-    async def request_after_hooks(self) -> Request:
-        """Return the request as plugins change it."""
-        return await self._planner.request_after_hooks(self)
-
     def request(self, replacement: Sequence[StoredMessage] | None = None) -> Request:
         """Return the request, of ``replacement`` messages if a plugin gave others. The same history gives the same
         request, byte for byte."""
         model, agent = self.model, self.agent
-        turns = self._planner.turns(model, replacement)
+        turns = self._planner.history.turns(model, replacement)
         if "recall" in self.tools:
             turns = add_recall_hint(turns)
         # Added to this request only. No provider has to continue a message of its own.
@@ -293,14 +287,6 @@ class Step:
             options=merged(options.options(model, self.prompt["sessionID"]), model.options, agent.options, variant),
             headers=model.headers,
         )
-
-    def task_tool_only(self) -> dict[str, Tool]:
-        """Return the tool for a subtask that the user requested, whether or not the model is offered it."""
-        return {"task": self._planner.builtin_tool("task")}
-
-    def call_contexts(self, answer: Document, *, user_requested: bool = False) -> ToolCallContextFactory:
-        """Return the contexts for the tool calls of an ``answer``, or for a subtask that the user requested."""
-        return self._planner.call_contexts(self, answer, user_requested=user_requested)
 
 
 def _loaded_instructions(history: History) -> set[str]:

@@ -193,11 +193,16 @@ class ChildSessions:
 
 def next_requested_subtask(prompt: StoredMessage, answers: Sequence[StoredMessage]) -> Document | None:
     """Return the next subtask part of a prompt that has not been run."""
-    requested = [part for part in prompt.parts if part.get("type") == "subtask"]
-    if not requested:
-        return None
-    done = sum(any(part.get("tool") == "task" for part in answer.parts) for answer in answers)
-    return requested[done] if done < len(requested) else None
+    done: int | None = None
+    for part in prompt.parts:
+        if part.get("type") != "subtask":
+            continue
+        if done is None:
+            done = sum(any(call.get("tool") == "task" for call in answer.parts) for answer in answers)
+        if done == 0:
+            return part
+        done -= 1
+    return None
 
 
 async def run_subtask(calls: CallRunner, subtask: Document, tool_part: Document) -> None:

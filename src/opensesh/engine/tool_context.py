@@ -407,8 +407,11 @@ class HiddenHistory:
 def has_hidden_messages(messages: Iterable[StoredMessage]) -> bool:
     """Whether there is anything for the recall tool: a summary, or an output that was pruned."""
     for at, message in enumerate(messages):
-        if (at == 0 and compaction_part(message)) or any(is_pruned(part) for part in message.parts):
+        if at == 0 and compaction_part(message):
             return True
+        for part in message.parts:
+            if is_pruned(part):
+                return True
     return False
 
 

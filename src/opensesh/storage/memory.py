@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Sequence
 
     from ..records import Document
-    from .protocol import ChangeFeed, Leases
+    from .protocol import Batch, ChangeFeed, Leases
     from .queries import SessionQuery
 
     Report = Callable[[Damage], None]
@@ -121,7 +121,7 @@ class Memory:
         return messages
 
     @contextmanager
-    def batch(self) -> Generator[_MemoryBatch]:
+    def batch(self) -> Generator[Batch]:
         """Collect writes and removals, and apply all of them at once at the end of the block."""
         batch = _MemoryBatch()
         yield batch
