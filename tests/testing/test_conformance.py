@@ -6,7 +6,7 @@ import shutil
 import threading
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 import pytest
 
@@ -321,7 +321,7 @@ class Backwards(Memory):
     def batch(self) -> Generator[Any]:
         with super().batch() as batch:
             yield batch
-            batch.operations.reverse()
+            cast("Any", batch).operations.reverse()
 
 
 class Careless(Memory):
