@@ -158,4 +158,4 @@ def test_the_wheel_is_small_and_holds_what_it_needs_and_nothing_else(wheel: Path
 def test_what_it_needs_is_within_the_budget_of_the_design() -> None:
     words = ("uv", "pip", "compile", "--quiet", "--no-header", "--no-annotate", ROOT / "pyproject.toml")
     listed = _run(sys.executable, "-m", *words, env=_OUTSIDE).stdout
-    assert 5 <= len(listed.split()) <= 18, listed
+    assert 5 <= len(listed.split()) <= 20, listed
