@@ -148,7 +148,10 @@ def prose(path: Path) -> str:
 
 def documents() -> list[Path]:
     tracked = subprocess.run(["git", "ls-files"], cwd=ROOT, check=True, capture_output=True, text=True).stdout
-    return [ROOT / name for name in tracked.splitlines() if name.endswith(".md") and not name.startswith("tests/")]
+    # Prompts and tool descriptions in the source are written for models.
+    return [
+        ROOT / name for name in tracked.splitlines() if name.endswith(".md") and not name.startswith(("tests/", "src/"))
+    ]
 
 
 class Trace:

@@ -10,7 +10,7 @@ import re
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, inspect
 
 from ..records import Document, as_list, as_object
 from ..text import close_matches
@@ -137,8 +137,6 @@ def _with(value: Any, path: SettingPath, replacement: Any) -> Any:
 
 def _expected(kind: type[Struct], path: SettingPath) -> str:
     """Describe what the schema requires at ``path``."""
-    from msgspec import inspect
-
     kinds: list[inspect.Type] = [inspect.type_info(kind)]
     for step in path:
         kinds = [inner for outer in kinds for inner in _inside(outer, step)]
@@ -147,8 +145,6 @@ def _expected(kind: type[Struct], path: SettingPath) -> str:
 
 
 def _inside(kind: Any, step: str | int) -> list[Any]:
-    from msgspec import inspect
-
     match kind:
         case inspect.StructType():
             inner_types = [field.type for field in kind.fields if field.encode_name == step]
@@ -162,8 +158,6 @@ def _inside(kind: Any, step: str | int) -> list[Any]:
 
 
 def _words(kind: Any) -> list[str]:
-    from msgspec import inspect
-
     match kind:
         case inspect.NoneType():
             return []

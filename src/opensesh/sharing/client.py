@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import NotFoundError, RecordError, ShareError, UsageError
 from ..history.import_export.import_sources import session_from_document
+from ..models.failures import retry_after_ms
 from ..records import Share, as_list, as_object, dumps_compact, loads, view
 from ..storage import keys
 from ..storage.protocol import Damage, log_damage
@@ -152,8 +153,6 @@ async def _read_body(response: httpx2.Response, limit: int, url: str) -> bytes:
 
 
 def _status_error(response: httpx2.Response, data: bytes, url: str) -> ShareError:
-    from ..models.failures import retry_after_ms
-
     status = response.status_code
     wait_ms = retry_after_ms(response.headers, limited=False)
     text = " ".join(data[:200].decode("utf-8", "replace").split())

@@ -12,7 +12,9 @@ from urllib.parse import urlsplit
 
 from ..errors import OpenseshError, UsageError
 from ..storage import paths
+from .server_app import share_app
 from .share_settings import DEFAULT_PORTS, normalize_server_url
+from .share_store import ShareStore
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Generator
@@ -71,9 +73,6 @@ def _prepare(
     options: ShareServerOptions, on_ready: Callable[[str], None] | None = None
 ) -> tuple[uvicorn.Server, socket.socket, str]:
     import uvicorn  # and starlette: only the server needs them
-
-    from .server_app import share_app
-    from .share_store import ShareStore
 
     public_url = normalize_server_url(options.public_url) if options.public_url else ""
     proxies = [network for proxy in options.proxies for network in _proxy_networks(proxy)]

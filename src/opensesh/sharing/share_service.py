@@ -24,6 +24,7 @@ from ..storage.protocol import store_ids
 from . import share_records
 from .client import ShareChannel, ShareServer, server_of
 from .items import ShareItem, is_incomplete, model_document, session_items
+from .redactor import ShareRedactor, known_secrets
 from .share_records import ShareRecord
 from .share_settings import ShareSettings, load_share_settings
 
@@ -134,7 +135,6 @@ class ShareService:
 
     async def channel(self, session_id: str, share: Share) -> ShareChannel:
         """Return a channel to a share, with the redaction that was chosen when the share was made."""
-        from .redactor import ShareRedactor  # compiles many patterns
 
         record = await asyncio.to_thread(self._record, session_id, share)
         redactor = ShareRedactor(self._known_secrets()) if record.redact else None
@@ -322,8 +322,6 @@ def open_share_service(sessions: Sessions, config: Config, *, retry: RetryPolicy
     """Return a share service with the settings of a configuration; it redacts the secrets known to this machine."""
 
     def secrets() -> Iterable[str]:
-        from .redactor import known_secrets
-
         return known_secrets(config.document, config.flags.environ)
 
     def describe_model(provider_id: str, model_id: str) -> Document:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal, NamedTuple
 from urllib.parse import urlsplit, urlunsplit
 
+from ..config.trust import owner_of
 from ..errors import UsageError
 
 if TYPE_CHECKING:
@@ -101,6 +102,4 @@ def _source(config: Config, path: str) -> str:
 
 
 def _is_set_by_project(config: Config, path: str) -> bool:
-    from ..config.trust import owner_of
-
     return owner_of(config.origin(path), config) == "project"

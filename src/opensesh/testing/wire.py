@@ -15,6 +15,7 @@ connection, ``ERROR malformed`` sends broken JSON, and ``ERROR torn`` ends the s
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import json
 import socket
@@ -23,6 +24,7 @@ import threading
 from concurrent.futures import Future
 from contextlib import aclosing, suppress
 from http import HTTPStatus
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Self, cast
 
 from ..errors import ModelError
@@ -32,7 +34,6 @@ from .wire_openai import ChatCompletion
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-    from pathlib import Path
 
     from ..models.stream_events import StreamEvent
 
@@ -345,9 +346,6 @@ def _models() -> dict[str, Any]:
 
 def main(arguments: Iterable[str] | None = None) -> None:
     """Serve until interrupted."""
-    import argparse
-    from pathlib import Path
-
     parser = argparse.ArgumentParser(prog="python -m opensesh.testing.wire", description="Serve a script over HTTP.")
     parser.add_argument("script", nargs="?", type=Path, help="a script file (default: every prompt is its own script)")
     parser.add_argument("--port", type=int, default=0, help="port (default: a free one)")
