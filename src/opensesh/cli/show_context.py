@@ -32,10 +32,11 @@ def run(store: Store, session: Session, options: Namespace) -> int:
 
 def _print(request: Inspection, *, all_pieces: bool) -> None:
     step = f"step {request.step}, {request.message}" if request.message else f"step {request.step}, the next"
-    limit = request.room or request.tokens
+    limit = request.usable_tokens or request.tokens
     size = f"about {request.tokens:,} tokens"
-    if request.room:
-        size += f" of {request.room:,} ({100 * request.tokens / request.room:.1f}%; the window is {request.window:,})"
+    if request.usable_tokens:
+        share = 100 * request.tokens / request.usable_tokens
+        size += f" of {request.usable_tokens:,} ({share:.1f}%; the window is {request.window:,})"
     if request.counted is not None:
         size += f"; the provider counted {request.counted:,}"
     elif request.message is None and request.before is not None:

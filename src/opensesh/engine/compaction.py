@@ -439,7 +439,7 @@ def window_overflow_error(request: Request, config: Config) -> UnknownError:
     sizes = ", ".join(f"{name} about {size:,}" for name, size in request_tokens(request).items())
     return UnknownError(
         message=f"the conversation does not fit into the {usable(request.model, config):,} tokens that "
-        f"{request.model.ref} has room for, even after it was compacted. It holds: {sizes} tokens."
+        f"{request.model.ref} accepts, even after it was compacted. It holds: {sizes} tokens."
     )
 
 

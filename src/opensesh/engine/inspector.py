@@ -85,7 +85,7 @@ class Inspection(NamedTuple):
     agent: str
     window: int
     """Context limit of the model in tokens; 0 if it is not known."""
-    room: int
+    usable_tokens: int
     """How many of them a conversation may fill."""
     pieces: list[Piece]
     omitted: list[Omitted]
@@ -118,7 +118,7 @@ class Inspection(NamedTuple):
             "model": self.model,
             "agent": self.agent,
             "window": self.window or None,
-            "room": self.room or None,
+            "room": self.usable_tokens or None,
             "tokens": {"estimated": self.tokens, "counted": self.counted, "before": self.before},
             "parts": self.parts,
             "pieces": [piece._asdict() for piece in self.pieces],
@@ -184,8 +184,8 @@ class _RequestInspection:
 
     def inspection(self) -> Inspection:
         model, agent = self._model(), self._agent()
-        room = usable(model, self._inspector.config)
-        if not room:
+        usable_tokens = usable(model, self._inspector.config)
+        if not usable_tokens:
             self._notes.append(f"The context limit of {model.ref} is not known.")
         if not os.path.isdir(self._session.directory):
             self._notes.append(f"The folder {self._session.directory} does not exist, nor do its instruction files.")
@@ -200,7 +200,7 @@ class _RequestInspection:
             model=model.ref,
             agent=agent.name,
             window=model.limit.context,
-            room=room,
+            usable_tokens=usable_tokens,
             pieces=self._summary_pieces(model, agent) if answer.get("summary") else self._pieces(model, agent),
             omitted=list(self._omitted(model)),
             counted=_counted_tokens(answer),
