@@ -12,7 +12,7 @@
      ├─ AmbiguousError             a short name that matches several sessions
      ├─ BusyError                  another process is running that session: which one
      ├─ RevertConflictError        these files changed since the session wrote them; they were left alone
-     ├─ SnapshotError              a snapshot of the files could not be taken, or is no longer there
+     ├─ SnapshotError              a snapshot of the files could not be taken, or was deleted
      ├─ ModelNotFoundError         unknown or disabled model; similar names are suggested
      ├─ ModelError                 the request to the model failed; ``retryable`` tells whether to try again
      │   ├─ AuthFailedError        missing or rejected API key
@@ -132,7 +132,7 @@ class RevertConflictError(OpenseshError, json_name="Conflict"):
 
 
 class SnapshotError(OpenseshError):
-    """A snapshot could not be taken, or one that was taken is no longer there."""
+    """A snapshot could not be taken, or one that was taken was deleted."""
 
 
 class ModelNotFoundError(OpenseshError, json_name="ModelNotFound"):

@@ -104,7 +104,7 @@ class Permissions:
         A rule that denies any pattern raises :class:`PermissionDeniedError` before the user is asked. If the user
         refuses, this raises :class:`PermissionRejectedError`, or :class:`PermissionCorrectedError` with the user's
         instructions. Waits without a timeout; cancelling withdraws the request. If ``always`` is ``None``, the user is
-        asked whatever the rules allow, and the reply is valid once.
+        asked even if the rules allow it, and the reply is valid once.
         """
         for pattern in patterns:
             # An approved rule is often wider than the request it came from; it must not override a denial.

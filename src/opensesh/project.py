@@ -215,7 +215,7 @@ def _git_marker(directory: str) -> str | None:
 
 
 def _cached_id(marker: str) -> str:
-    """Return the id in ``.git/opencode``; empty if there is no valid one."""
+    """Return the id in ``.git/opencode``; empty without a valid one."""
     try:
         with open(os.path.join(marker, "opencode"), encoding="utf-8") as file:
             text = file.read(256).strip()

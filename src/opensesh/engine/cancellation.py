@@ -4,7 +4,7 @@ Stores, snapshots and files are accessed by synchronous code. The engine calls i
 :func:`run_in_thread_uncancellable`, under these rules:
 
 - A thread cannot be interrupted, so neither can a call that has begun. A task that is cancelled while it waits keeps
-  waiting until the call returns, and is cancelled then. Whatever the task does about the cancellation (record that the
+  waiting until the call returns, and is cancelled then. What the task does about the cancellation (record that the
   run was aborted) is therefore written after what it had begun to write.
 - Awaits that belong together (store a prompt, then start its run) are wrapped in :func:`run_uncancellable`: by the same
   rule all of them happen, or none.

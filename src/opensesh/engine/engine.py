@@ -178,8 +178,8 @@ class Engine:
             self.components.models.provider(model)
 
     def check_command(self, name: str) -> None:
-        """Raise :class:`~opensesh.errors.NotFoundError` if there is no command ``name``. The prompts of MCP servers are
-        known once a server is connected, so a name that belongs to one is accepted."""
+        """Raise :class:`~opensesh.errors.NotFoundError` for an unknown command. The prompts of MCP servers are known
+        once a server is connected, so a name that belongs to one is accepted."""
         self.components.commands.find(name)
 
     def prompt_parts(self, text: str, *, typed: str | None = None) -> tuple[Document, ...]:

@@ -1,7 +1,7 @@
 """From a prompt to its outcome: why there is a next model call.
 
 One loop runs one session, under its lease, until its newest prompt has an outcome. Prompts that arrive meanwhile are
-added to the history between two steps. Whatever happens, the loop ends with an outcome, and the records say the same.
+added to the history between two steps. The loop always ends with an outcome, and the records say the same.
 """
 
 from __future__ import annotations
@@ -261,7 +261,7 @@ class Loop:
         failure = self._failure(step, result, answer)
         is_blocked = calls.blocked and not self._config.settings.experimental.continue_loop_on_deny
         if failure is None and (step.is_last or is_blocked) and answer.info.get("finish") == "tool-calls":
-            answer.info["finish"] = "stop"  # there is no next step to see the results
+            answer.info["finish"] = "stop"  # no next step will see the results
         await calls.abort_open()
         await answer.finish(failure)
         self.history.add(answer.message)

@@ -94,7 +94,7 @@ class Models:
         return small if small is not None and (may_leave or small.provider_id == main.provider_id) else main
 
     def provider(self, model: Model) -> Provider:
-        """Return the provider to send requests for ``model`` to. Raises if there is no key or no adapter for it."""
+        """Return the provider to send requests for ``model`` to. Raises without a key or an adapter for it."""
         return self.connections.provider(model)
 
     def max_output_tokens(self, model: Model) -> int:

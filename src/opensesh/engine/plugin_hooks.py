@@ -111,8 +111,8 @@ class PluginHooks:
     ) -> list[StoredMessage] | None:
         """Return the messages to show the model in place of ``messages``; ``None`` if no plugin changed them.
 
-        The request is projected from them, so it is valid whatever a plugin did. If they cannot be projected at all,
-        the plugin fails.
+        The request is projected from them, so it is valid after any change by a plugin. If they cannot be projected
+        at all, the plugin fails.
         """
         if not self.plugins.has_hook(hooks.experimental_chat_messages_transform):
             return None

@@ -1,6 +1,6 @@
 """Projection of records to a model request: what a model sees of a session.
 
-A pure function of a message and the model it is for. Whatever the history holds, the result is a valid conversation:
+A pure function of a message and the model it is for. For every history the result is a valid conversation:
 every tool call is followed by exactly one result, under an id that every provider accepts and no other call has; no
 content is empty, no text holds a lone surrogate, no file is one that the model cannot read, and reasoning that another
 model signed is left out. A note replaces what had to be left out.

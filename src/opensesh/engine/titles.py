@@ -1,8 +1,8 @@
 """Titles of sessions: first from the first prompt, then from the small model.
 
 The first title is provisional. The record remembers it, so that the model's title replaces it, and so that a title that
-the user or another program set in the meantime is kept. An error only means that there is no title; the cost of the
-call is recorded with the prompt.
+the user or another program set in the meantime is kept. An error only means that the session keeps this title; the cost
+of the call is recorded with the prompt.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ class TitleWriter:
         return f"{title[: _MAX_TITLE - 3]}..." if len(title) > _MAX_TITLE else title
 
     def _record_cost(self, prompt: Document, model: Model, usage: Usage, started: int) -> None:
-        """Record the cost of the call with the prompt it was made for, since there is no answer to record it with."""
+        """Record the cost of the call with the prompt it was made for; it has no answer to be recorded with."""
         call: Document = {
             "agent": "title",
             "providerID": model.provider_id,

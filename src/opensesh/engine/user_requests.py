@@ -102,7 +102,7 @@ class CallbackDispatcher:
         directory: str,
     ) -> None:
         """Begins at once, with tasks of ``group``. Only requests of ``directory`` are answered, since engines may share
-        a bus. Where there is no callback, a request that waits too long is logged, once."""
+        a bus. Without a callback, a request that waits too long is logged, once."""
         self._group: asyncio.TaskGroup | None = group
         self._directory = directory
         self._permissions = permissions

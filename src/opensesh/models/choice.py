@@ -53,7 +53,7 @@ def default_model(
     """Return the configured model, else the most recent usable one, else the best one of a provider.
 
     ``recent`` comes from :func:`recent_models`. Configured providers come before others. Raises
-    :class:`ModelNotFoundError`, which explains what to do, if there is no usable model.
+    :class:`ModelNotFoundError`, which explains what to do, if no model is usable.
     """
     configured = config.get("model")
     if configured:

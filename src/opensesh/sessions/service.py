@@ -264,7 +264,7 @@ class Sessions:
         self._publish(events.TodoUpdated(session_id=session_id, todos=todos))
 
     def diff(self, session_id: str) -> list[Document]:
-        """Return the files that the session changed; empty if there is no list of them that can be read."""
+        """Return the files that the session changed; empty without a readable list of them."""
         return self._read_list(keys.diff(session_id))
 
     # -- inside --------------------------------------------------------------------------------------------------------

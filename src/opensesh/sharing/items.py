@@ -149,7 +149,7 @@ class AssembledSession(NamedTuple):
 
 
 def assemble(items: Iterable[ShareItem], *, report: Report = log_damage) -> AssembledSession | None:
-    """Reconstruct a session from its items, messages and parts in order; ``None`` if there is no session item."""
+    """Reconstruct a session from its items, messages and parts in order; ``None`` without a session item."""
     newest = {item.key: item for item in items}
     session = newest.get("session")
     if session is None:

@@ -48,7 +48,7 @@ def save(record: ShareRecord, *, durable: bool = True) -> None:
 
 
 def find(session_id: str) -> ShareRecord | None:
-    """Return the record of a session's share; ``None`` if there is no readable one."""
+    """Return the record of a session's share; ``None`` without a readable one."""
     try:
         return msgspec.json.decode(read_file(_path(session_id)), type=ShareRecord)
     except (OSError, msgspec.MsgspecError):

@@ -28,7 +28,7 @@ def is_inside(ctx: Context, path: str) -> bool:
     """Return whether an absolute path leads into the project. It need not exist."""
     real = os.path.realpath(path)
     roots = [ctx.directory]
-    if ctx.worktree != os.path.dirname(ctx.worktree):  # a worktree of "/" means that there is no repository
+    if ctx.worktree != os.path.dirname(ctx.worktree):  # a worktree of "/" means: not in a repository
         roots.append(ctx.worktree)
     ancestors = [real]
     while (parent := os.path.dirname(ancestors[-1])) != ancestors[-1]:

@@ -86,7 +86,7 @@ class Context(Protocol):
 
     @property
     def worktree(self) -> str:
-        """The absolute root of the project; ``/`` where there is no repository."""
+        """The absolute root of the project; ``/`` outside of a repository."""
         ...
 
     @property

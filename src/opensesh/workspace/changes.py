@@ -49,7 +49,7 @@ _BYTE_ORDER_MARKS = (
 
 
 class RecordedEdit(NamedTuple):
-    """A file before and after a tool call. ``ABSENT`` is no file, ``None`` is not recorded."""
+    """A file before and after a tool call. ``ABSENT``: no such file; ``None``: not recorded."""
 
     path: str
     before: Known

@@ -214,7 +214,7 @@ def history_diffs(
 def history_diffs_or_empty(
     messages: Sequence[StoredMessage], snapshots: Snapshots, originals: Originals | None = None
 ) -> list[Document]:
-    """Return :func:`history_diffs`, or an empty list if a snapshot is no longer there."""
+    """Return :func:`history_diffs`, or an empty list if a snapshot was deleted."""
     try:
         return history_diffs(messages, snapshots, originals)
     except SnapshotError as error:

@@ -27,7 +27,7 @@ class FileState(NamedTuple):
     """The state of a file: now, before or as planned."""
 
     oid: str = ""
-    """Git's blob id of its content; empty if there is no file."""
+    """Git's blob id of its content; empty without a file."""
     mode: str = ""
     """Git's file mode; empty if it does not matter."""
 

@@ -153,7 +153,7 @@ class SnapshotObjects:
             self._process = None
 
     def state(self, tree: str, name: str) -> FileState | None:
-        """Return the state of a file in a snapshot; ``None`` if the snapshot is no longer complete."""
+        """Return the state of a file in a snapshot; ``None`` if the snapshot is incomplete."""
         *above, last = name.encode("utf-8", "surrogateescape").split(b"/")
         for step in above:
             entries = self._tree(tree)

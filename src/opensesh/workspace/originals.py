@@ -83,7 +83,7 @@ class Originals:
                 return None  # changed meanwhile
             file = self._file(state.oid)
             try:
-                os.utime(file)  # in use again, so it is no longer old
+                os.utime(file)  # in use again, so it counts as new
             except FileNotFoundError:
                 self._disk.replace(file, zlib.compress(data, 1))
         except (OSError, OpenseshError) as error:

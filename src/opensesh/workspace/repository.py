@@ -86,7 +86,7 @@ class Repository:
         return Git(self.location.sandbox, environment)
 
     def reader(self) -> Git:
-        """Return git for reading the store. It creates nothing, and finds nothing if there is no store."""
+        """Return git for reading the store. It creates nothing, and finds nothing without a store."""
         environment = git_environment(GIT_DIR=self.store, GIT_WORK_TREE=self.location.sandbox)
         if self.settings.objects:
             # The store may have recorded the user's repository under a path that it has moved from.

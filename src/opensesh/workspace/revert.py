@@ -163,7 +163,7 @@ class Reverts:
     def cleanup(self, session_id: str) -> list[str]:
         """Commit a revert, as the next prompt does: move what it hides to the trash. Returns the ids of the messages.
 
-        For the runner of the session. Can be repeated after an interruption. Cheap if there is no revert.
+        For the runner of the session. Can be repeated after an interruption. Cheap without a revert.
         """
         if self.sessions.get(session_id).revert is None and self._journal(session_id).next is None:
             return []

@@ -73,7 +73,7 @@ def find_point(history: Sequence[StoredMessage], message_id: str, part_id: str |
 
 
 def recorded_point(history: Sequence[StoredMessage], revert: Revert) -> RevertPoint | None:
-    """Return the point that a session's record names; ``None`` if the message is no longer in the history."""
+    """Return the point that a session's record names; ``None`` if the message was removed from the history."""
     for number, message in enumerate(history):
         if message.info.get("id") == revert.message_id:
             matching = [index for index, part in enumerate(message.parts) if part.get("id") == revert.part_id]

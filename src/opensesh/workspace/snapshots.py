@@ -53,7 +53,7 @@ class _Taken(NamedTuple):
 class PendingSnapshot:
     """A snapshot that is being taken in a thread: begin it early, await it before the first tool runs.
 
-    The result is ``None`` if there is no snapshot: they are off, the attempt failed, or it took too long.
+    The result is ``None`` if none was taken: they are off, the attempt failed, or it took too long.
     """
 
     def __init__(self, future: Future[str | None] | None) -> None:

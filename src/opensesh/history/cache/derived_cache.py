@@ -77,7 +77,7 @@ class DerivedCache:
         self.note = ""
         """Why results may be incomplete; empty if they are not."""
         self.temporary_reason = ""
-        """Why a temporary cache is used although it should be kept; empty if there is no reason."""
+        """Why a temporary cache is used although it should be kept; empty if it is not."""
         self._lock_timeout = lock_timeout
         self._lock_file = os.path.join(paths.state(), "locks", f"index-{name}")
         self._turns = RLock()

@@ -80,7 +80,7 @@ class Inventory:
         return self.items[kind]
 
     def session_of(self, message: str) -> str:
-        """Return the session of a message, also of a torn or renamed one; empty if there is no such message."""
+        """Return the session of a message, also of a torn or renamed one; empty if none is known."""
         return self.owners.get(message) or self.repairable_messages.get(message, "")
 
     def add_torn(self, item: InventoryItem, reason: str) -> None:

@@ -5,7 +5,7 @@ SQLite's ``unicode61`` makes words of letters and digits; everything else, inclu
 
 * the parts of ``parseConfigFile`` are added behind the text, so that ``config`` finds it;
 * scripts written without spaces (Chinese, Japanese, Korean, Thai, ...) become overlapping pairs of characters. Pairs
-  find a word of two characters, which trigrams cannot, and took 40 % less room and 20 % less time.
+  find a word of two characters, which trigrams cannot, and took 40 % less space and 20 % less time.
 
 The vocabulary, a list of all words, is used to find words that *contain* something. It is built when it is first needed
 and kept up to date from then on.

@@ -23,7 +23,7 @@ class PriceTable:
     def __init__(self, label: str, date: str) -> None:
         self.label = label
         self.date = date
-        """The date of the data, ``2026-09-28``; empty if there is no table."""
+        """The date of the data, ``2026-09-28``; empty without a table."""
 
     @property
     def plain(self) -> tuple[str, str]:

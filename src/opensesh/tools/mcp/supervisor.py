@@ -2,7 +2,7 @@
 
 A server is asked to end by closing its standard input. One that ignores it, or that left child processes, would run
 forever after the engine was killed. This program shares a process group with the server, and ends the group when the
-server exits or when its own parent is no longer ``PARENT``. The server's input and output do not pass through it. It
+server exits or when its own parent is not ``PARENT`` any more. The server's input and output do not pass through it. It
 needs only the standard library.
 """
 
