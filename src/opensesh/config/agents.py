@@ -19,7 +19,6 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any, Literal
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from ..errors import ConfigError
@@ -36,8 +35,6 @@ if TYPE_CHECKING:
 _GUARDS = ("external_directory", "doom_loop")
 """Permissions that guard tools rather than being one. The user's rules about them hold even where an agent denies all
 else."""
-
-
 _SECRETS = (
     rule("read", "ask", "*.env"),
     rule("read", "ask", "*.env.*"),
@@ -69,31 +66,37 @@ class Agent(View, frozen=True, kw_only=True):
     """The maximum number of model calls in one turn."""
 
 
-class _Builtin(Struct, frozen=True):
-    name: str
-    mode: Literal["subagent", "primary"]
-    description: str
-    specifics: Rules
-    prompt: str | None = None
-    hidden: bool = False
-    temperature: float | None = None
-
-
 def agents(config: Config, skill_folders: Sequence[str] = ()) -> dict[str, Agent]:
     """Return all agents by name: the default agent, the built-in ones, then those of the configuration.
 
     ``skill_folders`` are folders outside of the project that agents may read.
     """
-    defaults = _defaults(config, skill_folders)
+    tool_output = rule("external_directory", "allow", config.folders.tool_output)
+    defaults = (
+        rule("*", "allow"),
+        rule("doom_loop", "ask"),
+        rule("external_directory", "ask"),
+        tool_output,
+        *(rule("external_directory", "allow", os.path.join(folder, "*")) for folder in skill_folders),
+        *(rule(tool, "deny") for tool in ("question", "plan_enter", "plan_exit")),
+        rule("read", "allow"),
+        *_SECRETS,
+    )
     user = rules(config.settings.permission, config.folders.home)
-    agents = {builtin.name: _native(builtin, defaults, user) for builtin in _builtins(config)}
+    agents: dict[str, Agent] = {}
+    for builtin in _builtins(config, tool_output):
+        denials = _denials(builtin.permission, user) if user else ()
+        agents[builtin.name] = replace(builtin, permission=defaults + builtin.permission + user + denials)
     for name, section in config.settings.agent.items():
         if section.disable:
             agents.pop(name, None)
             continue
         base = agents.get(name) or Agent(name=name, permission=defaults + user)
         agents[name] = _overlay(base, section, config.folders.home)
-    agents = {name: _may_read_outputs(agent, config) for name, agent in agents.items()}
+    for name, agent in agents.items():
+        # Every agent may read truncated tool outputs, unless exactly that is denied.
+        last = () if replace(tool_output, action="deny") in agent.permission else (tool_output,)
+        agents[name] = replace(agent, permission=followed(agent.permission + last))
     first = config.settings.default_agent or "build"
     return {name: agents[name] for name in sorted(agents, key=lambda name: name != first)}
 
@@ -128,83 +131,72 @@ def model_ref(text: str) -> ModelRef:
     return ModelRef(provider_id=provider, model_id=model)
 
 
-def _defaults(config: Config, skill_folders: Sequence[str]) -> Rules:
-    return (
-        rule("*", "allow"),
-        rule("doom_loop", "ask"),
-        rule("external_directory", "ask"),
-        rule("external_directory", "allow", config.folders.tool_output),
-        *(rule("external_directory", "allow", os.path.join(folder, "*")) for folder in skill_folders),
-        rule("question", "deny"),
-        rule("plan_enter", "deny"),
-        rule("plan_exit", "deny"),
-        rule("read", "allow"),
-        *_SECRETS,
-    )
+def _builtins(config: Config, tool_output: Rule) -> list[Agent]:
+    """Return the built-in agents, with only the rules of their own."""
 
+    def hidden(name: str, description: str, temperature: float | None = None) -> Agent:
+        """An agent without tools, which only the engine uses."""
+        return Agent(
+            name=name,
+            description=description,
+            mode="primary",
+            native=True,
+            hidden=True,
+            temperature=temperature,
+            permission=(rule("*", "deny"),),
+            prompt=prompt(name),
+        )
 
-def _builtins(config: Config) -> list[_Builtin]:
     plans = config.folders.plans
-    plan_files = os.path.relpath(os.path.join(plans, "*.md"), config.worktree)
     searching = ("grep", "glob", "list", "bash", "webfetch", "websearch", "codesearch", "read")
-    nothing = (rule("*", "deny"),)
     return [
-        _Builtin(
-            "build",
-            "primary",
-            "Works on the task with every tool that the permissions allow. The default agent.",
-            (rule("question", "allow"), rule("plan_enter", "allow")),
+        Agent(
+            name="build",
+            description="Works on the task with every tool that the permissions allow. The default agent.",
+            mode="primary",
+            native=True,
+            permission=(rule("question", "allow"), rule("plan_enter", "allow")),
         ),
-        _Builtin(
-            "plan",
-            "primary",
-            "Looks and thinks, and writes nothing but its plan.",
-            (
+        Agent(
+            name="plan",
+            description="Looks and thinks, and writes nothing but its plan.",
+            mode="primary",
+            native=True,
+            permission=(
                 rule("question", "allow"),
                 rule("plan_exit", "allow"),
                 rule("external_directory", "allow", os.path.join(plans, "*")),
                 rule("edit", "deny"),
                 rule("edit", "allow", os.path.join(".opencode", "plans", "*.md")),
-                rule("edit", "allow", plan_files),
+                rule("edit", "allow", os.path.relpath(os.path.join(plans, "*.md"), config.worktree)),
             ),
         ),
-        _Builtin(
-            "general",
-            "subagent",
-            "Takes on a self-contained piece of work of several steps: research that needs more than one search, or "
-            "changes that can be made without asking back. Several can run side by side.",
-            (rule("todoread", "deny"), rule("todowrite", "deny")),
+        Agent(
+            name="general",
+            description="Takes on a self-contained piece of work of several steps: research that needs more than one "
+            "search, or changes that can be made without asking back. Several can run side by side.",
+            mode="subagent",
+            native=True,
+            permission=(rule("todoread", "deny"), rule("todowrite", "deny")),
         ),
-        _Builtin(
-            "explore",
-            "subagent",
-            "Searches the code and answers questions about it, without changing anything. Say how thorough it should "
-            "be: a quick look, a normal search, or every place and every spelling.",
-            (
-                *nothing,
+        Agent(
+            name="explore",
+            description="Searches the code and answers questions about it, without changing anything. Say how thorough "
+            "it should be: a quick look, a normal search, or every place and every spelling.",
+            mode="subagent",
+            native=True,
+            permission=(
+                rule("*", "deny"),
                 *(rule(tool, "allow") for tool in searching),
                 *_SECRETS,
-                rule("external_directory", "allow", config.folders.tool_output),
+                tool_output,
             ),
-            prompt("explore"),
+            prompt=prompt("explore"),
         ),
-        _Builtin("compaction", "primary", "Compacts a session.", nothing, prompt("compaction"), hidden=True),
-        _Builtin("title", "primary", "Names a session.", nothing, prompt("title"), hidden=True, temperature=0.5),
-        _Builtin("summary", "primary", "Summarises what a session changed.", nothing, prompt("summary"), hidden=True),
+        hidden("compaction", "Compacts a session."),
+        hidden("title", "Names a session.", temperature=0.5),
+        hidden("summary", "Summarises what a session changed."),
     ]
-
-
-def _native(builtin: _Builtin, defaults: Rules, user: Rules) -> Agent:
-    return Agent(
-        name=builtin.name,
-        description=builtin.description,
-        mode=builtin.mode,
-        native=True,
-        hidden=builtin.hidden,
-        temperature=builtin.temperature,
-        permission=defaults + builtin.specifics + user + (_denials(builtin.specifics, user) if user else ()),
-        prompt=builtin.prompt,
-    )
 
 
 def _denials(specifics: Rules, user: Rules) -> Rules:
@@ -240,33 +232,17 @@ def _about(permission: str, user: Rules) -> list[Rule]:
     return [rule for rule in user if matches(permission, rule.permission)]
 
 
+_OVERRIDES = ("name", "description", "mode", "variant", "prompt", "temperature", "top_p", "color", "hidden", "steps")
+
+
 def _overlay(agent: Agent, section: AgentConfig, home: str) -> Agent:
     """Return ``agent`` with the settings of its section."""
-    fields: dict[str, Any] = {
-        "name": section.name,
-        "description": section.description,
-        "mode": section.mode,
-        "model": model_ref(section.model) if section.model else None,
-        "variant": section.variant,
-        "prompt": section.prompt,
-        "temperature": section.temperature,
-        "top_p": section.top_p,
-        "color": section.color,
-        "hidden": section.hidden,
-        "steps": section.steps,
-    }
+    overrides: dict[str, Any] = {name: value for name in _OVERRIDES if (value := getattr(section, name)) is not None}
+    if section.model:
+        overrides["model"] = model_ref(section.model)
     return replace(
         agent,
         options=merged(agent.options, section.options),
         permission=agent.permission + rules(section.permission, home),
-        **{name: value for name, value in fields.items() if value is not None},
+        **overrides,
     )
-
-
-def _may_read_outputs(agent: Agent, config: Config) -> Agent:
-    """Let an agent read truncated tool outputs, unless exactly that is denied; resolve links in its rules."""
-    pattern = config.folders.tool_output
-    allowed = rule("external_directory", "allow", pattern)
-    if replace(allowed, action="deny") in agent.permission:
-        return replace(agent, permission=followed(agent.permission))
-    return replace(agent, permission=followed((*agent.permission, allowed)))

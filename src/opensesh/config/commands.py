@@ -14,6 +14,7 @@ from msgspec import Struct
 
 from ..records import View
 from .prompts import prompt
+from .schema import CommandConfig
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -59,9 +60,18 @@ class Expansion(Struct, frozen=True):
 
 def commands(config: Config, skills: Iterable[Skill] = (), prompts: Iterable[Command] = ()) -> dict[str, Command]:
     """Return all commands by name: built-in, configured, ``prompts`` of MCP servers, and skills with a free name."""
-    commands = {command.name: command for command in _builtins(config)}
-    for name, section in config.settings.command.items():
-        commands[name] = Command(
+    builtins = {
+        "init": CommandConfig(
+            template=prompt("init").replace("${path}", config.worktree), description="write or update AGENTS.md"
+        ),
+        "review": CommandConfig(
+            template=prompt("review"),
+            description="review changes: uncommitted, or a commit, branch or pull request",
+            subtask=True,
+        ),
+    }
+    commands = {
+        name: Command(
             name=name,
             description=section.description,
             agent=section.agent,
@@ -70,6 +80,8 @@ def commands(config: Config, skills: Iterable[Skill] = (), prompts: Iterable[Com
             subtask=section.subtask,
             hints=hints(section.template),
         )
+        for name, section in {**builtins, **config.settings.command}.items()
+    }
     commands |= {prompt.name: prompt for prompt in prompts}
     for skill in skills:
         if skill.name not in commands:
@@ -77,21 +89,6 @@ def commands(config: Config, skills: Iterable[Skill] = (), prompts: Iterable[Com
                 name=skill.name, description=skill.description, source="skill", template=skill.content
             )
     return commands
-
-
-def _builtins(config: Config) -> list[Command]:
-    init = prompt("init").replace("${path}", config.worktree)
-    review = prompt("review")
-    return [
-        Command(name="init", description="write or update AGENTS.md", template=init, hints=hints(init)),
-        Command(
-            name="review",
-            description="review changes: uncommitted, or a commit, branch or pull request",
-            template=review,
-            subtask=True,
-            hints=hints(review),
-        ),
-    ]
 
 
 def hints(template: str) -> tuple[str, ...]:

@@ -162,18 +162,16 @@ class Merge:
                 self._merge_into(inner, members, origin, here)
             elif members is None or as_object(target.get(key)) is None:
                 self._drop_origins(here)
-                target[key] = self._merge_list(target.get(key), item, origin, here)
+                items = as_list(item)
+                if items is None:
+                    target[key] = {} if item == {} else item
+                else:
+                    is_concatenated = not path and key in self.concatenated
+                    before: list[Any] = (as_list(target.get(key)) or []) if is_concatenated else []
+                    after = target[key] = [*before, *(one for one in items if one not in before)]
+                    for at in range(len(before), len(after)):
+                        self.origins[(*here, at)] = origin((*here, items.index(after[at])))
                 self.origins[here] = origin(here)
-
-    def _merge_list(self, existing: Any, item: Any, origin: OriginOf, path: SettingPath) -> Any:
-        items = as_list(item)
-        if items is None:
-            return {} if item == {} else item
-        before: list[Any] = (as_list(existing) or []) if path[0] in self.concatenated and len(path) == 1 else []
-        after = [*before, *(one for one in items if one not in before)]
-        for at in range(len(before), len(after)):
-            self.origins[(*path, at)] = origin((*path, items.index(after[at])))
-        return after
 
     def _drop_origins(self, path: SettingPath) -> None:
         if path[0] in self.concatenated:
@@ -253,56 +251,37 @@ def file_url(path: str) -> str:
 
 def finish(merge: Merge, flags: Flags) -> Document:
     """Apply older sections and environment variables, and return the merged document."""
-    _modes(merge)
-    _permission_variable(merge, flags)
-    _tools(merge)
+    # A `mode` is a primary agent; its values keep the positions at which they were written.
+    for name, mode in (as_object(merge.document.get("mode")) or {}).items():
+        merge.merge(
+            {"agent": {name: {**mode, "mode": "primary"}}},
+            lambda path: merge.origins.get(("mode", *path[1:])) or Origin("mode"),
+        )
+    if flags.permission:
+        from .jsonc import decode
+
+        value, source = decode(flags.permission, flags.variable("PERMISSION") or "")
+        source, permission = source.around("permission"), {"permission": value}
+        check(permission, ConfigSettings, source)
+        merge.add(normalise(Layer(source, permission)))
+    # The old `tools` are permissions that precede all others, so that the others win.
+    if tools := as_object(merge.document.get("tools")):
+        own_permissions = as_object(merge.document.get("permission")) or {}
+        merge.document["permission"] = {**tool_permissions(tools), **own_permissions}
+        for tool in tools:
+            if permission_of(tool) not in own_permissions:
+                merge.origins[("permission", permission_of(tool))] = merge.origins[("tools", tool)]
     document = merge.document
     if document.get("autoshare") is True and not document.get("share"):
         merge.put(("share",), "auto", merge.origins[("autoshare",)])
     if not document.get("username"):
-        merge.put(("username",), _user(flags), Origin("the operating system"))
+        users = (flags.environ.get(name) for name in ("USER", "LOGNAME", "USERNAME"))
+        merge.put(("username",), next(filter(None, users), None) or _login_name(), Origin("the operating system"))
     for flag, setting in (("DISABLE_AUTOCOMPACT", "auto"), ("DISABLE_PRUNE", "prune")):
         if flags.on(flag):
             merge.put(("compaction", setting), False, Origin(flags.variable(flag) or flag))
     _plugins(merge)
     return document
-
-
-def _modes(merge: Merge) -> None:
-    """Turn each ``mode`` into a primary agent."""
-    modes = as_object(merge.document.get("mode")) or {}
-
-    def origin(path: SettingPath) -> Origin:
-        written: SettingPath = ("mode", *path[1:])
-        return merge.origins.get(written) or Origin("mode")
-
-    for name, mode in modes.items():
-        merge.merge({"agent": {name: {**mode, "mode": "primary"}}}, origin)
-
-
-def _permission_variable(merge: Merge, flags: Flags) -> None:
-    text = flags.permission
-    if not text:
-        return
-    from .jsonc import decode
-
-    value, source = decode(text, flags.variable("PERMISSION") or "")
-    source = source.around("permission")
-    document: Document = {"permission": value}
-    check(document, ConfigSettings, source)
-    merge.add(normalise(Layer(source, document)))
-
-
-def _tools(merge: Merge) -> None:
-    """Turn the old ``tools`` into permissions that precede all others, so that the others win."""
-    tools = as_object(merge.document.get("tools")) or {}
-    own_permissions = as_object(merge.document.get("permission")) or {}
-    if tools:
-        merge.document["permission"] = {**tool_permissions(tools), **own_permissions}
-    for tool in tools:
-        permission = permission_of(tool)
-        if permission not in own_permissions:
-            merge.origins[("permission", permission)] = merge.origins[("tools", tool)]
 
 
 def _plugins(merge: Merge) -> None:
@@ -333,12 +312,11 @@ def _plugin_name(plugin: Any) -> str:
     return text[:at] if at > 0 else text
 
 
-def _user(flags: Flags) -> str:
+def _login_name() -> str:
     import getpass
 
-    user = next((flags.environ[name] for name in ("USER", "LOGNAME", "USERNAME") if flags.environ.get(name)), None)
     try:
-        return user or getpass.getuser()
+        return getpass.getuser()
     except (OSError, KeyError, ImportError):
         return "unknown"
 

@@ -98,7 +98,13 @@ def _piece(pattern: str, at: int) -> tuple[int, str]:
     """Return the length of the next piece of the pattern, and its regular expression."""
     match pattern[at]:
         case "*":
-            return _stars(pattern, at)
+            end = at
+            while end < len(pattern) and pattern[end] == "*":
+                end += 1
+            is_whole_name = (at == 0 or pattern[at - 1] in "/{,") and (end == len(pattern) or pattern[end] in "/},")
+            if end - at < 2 or not is_whole_name:
+                return end - at, "[^/]*"
+            return (end - at + 1, "(?:.*/)?") if pattern.startswith("/", end) else (end - at, ".*")
         case "?":
             return 1, "[^/]"
         case "[":
@@ -107,18 +113,6 @@ def _piece(pattern: str, at: int) -> tuple[int, str]:
             return 2, re.escape(pattern[at + 1])
         case char:
             return 1, re.escape(char)
-
-
-def _stars(pattern: str, at: int) -> tuple[int, str]:
-    end = at
-    while end < len(pattern) and pattern[end] == "*":
-        end += 1
-    whole = (at == 0 or pattern[at - 1] in "/{,") and (end == len(pattern) or pattern[end] in "/},")
-    if end - at < 2 or not whole:
-        return end - at, "[^/]*"
-    if end < len(pattern) and pattern[end] == "/":
-        return end - at + 1, "(?:.*/)?"
-    return end - at, ".*"
 
 
 def _set(pattern: str, at: int) -> tuple[int, str]:

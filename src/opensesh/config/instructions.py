@@ -19,7 +19,7 @@ from . import globs
 from .source import upward
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
+    from collections.abc import Collection, Iterable, Iterator
 
     from .config import Config
     from .source import Fetch
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("opensesh.config")
 NAMES = ("AGENTS.md", "CLAUDE.md", "CONTEXT.md")
 TIMEOUT_SECONDS = 5.0
+_URL_SCHEMES = ("https://", "http://")
 
 
 class Instruction(Struct, frozen=True):
@@ -44,7 +45,20 @@ class Instruction(Struct, frozen=True):
 
 def system_paths(config: Config) -> list[str]:
     """Return the instruction files of the system prompt, each once, in order."""
-    paths = [*_project(config), *_global(config), *_configured(config)]
+    flags, folders = config.flags, config.folders
+    project = [] if flags.disable_project_config else [*upward(config.directory, config.worktree)]
+    named = [folders.resolve(flags.config_dir, config.directory)] if flags.config_dir else []
+    paths: list[str] = []
+    for name in NAMES:
+        paths = [path for folder in project if os.path.isfile(path := os.path.join(folder, name))]
+        if paths:
+            break
+    candidates = [os.path.join(folder, NAMES[0]) for folder in (*named, folders.config)]
+    if not flags.disable_claude_code_prompt:
+        candidates.append(os.path.join(folders.home, ".claude", "CLAUDE.md"))
+    if global_file := _first_file(candidates):
+        paths.append(global_file)
+    paths += _configured(config, project or named)
     return list(dict.fromkeys(os.path.abspath(path) for path in paths))
 
 
@@ -54,8 +68,20 @@ def system_instructions(config: Config, fetch: Fetch | None = None) -> list[Inst
     URLs are fetched only if ``fetch`` is given, concurrently and for at most five seconds; those that fail are left
     out, as are empty and unreadable files.
     """
-    files = (_read(path) for path in system_paths(config))
-    instructions = (*files, *_remote(config, fetch))
+    instructions = [_read(path) for path in system_paths(config)]
+    urls = list(dict.fromkeys(entry for entry in config.settings.instructions if entry.startswith(_URL_SCHEMES)))
+    if fetch is not None and urls:
+        from concurrent.futures import ThreadPoolExecutor
+
+        def fetch_one(url: str) -> Instruction | None:
+            try:
+                return Instruction(url, fetch(url, timeout=TIMEOUT_SECONDS).decode(errors="replace"))
+            except OSError as error:
+                log.info("instructions: %s: %s", url, error)
+                return None
+
+        with ThreadPoolExecutor(min(8, len(urls))) as pool:
+            instructions += pool.map(fetch_one, urls)
     return [instruction for instruction in instructions if instruction and instruction.content]
 
 
@@ -70,77 +96,26 @@ def nearby(config: Config, file: str, known: Collection[str]) -> list[Instructio
     for folder in upward(os.path.dirname(file), config.directory):
         if folder == config.directory or not folder.startswith(config.directory.rstrip(os.sep) + os.sep):
             break
-        path = _first(os.path.join(folder, name) for name in NAMES)
+        path = _first_file(os.path.join(folder, name) for name in NAMES)
         instruction = _read(path) if path and path != file and path not in known else None
         if instruction and instruction.content:
             instructions.append(instruction)
     return instructions
 
 
-def _project(config: Config) -> list[str]:
-    if config.flags.disable_project_config:
-        return []
-    around = [*upward(config.directory, config.worktree)]
-    for name in NAMES:
-        matches = [path for folder in around if os.path.isfile(path := os.path.join(folder, name))]
-        if matches:
-            return matches
-    return []
-
-
-def _global(config: Config) -> list[str]:
-    named = config.flags.config_dir
-    candidates = [
-        *([os.path.join(config.folders.resolve(named, config.directory), NAMES[0])] if named else []),
-        os.path.join(config.folders.config, NAMES[0]),
-        *(
-            []
-            if config.flags.disable_claude_code_prompt
-            else [os.path.join(config.folders.home, ".claude", "CLAUDE.md")]
-        ),
-    ]
-    first = _first(iter(candidates))
-    return [first] if first else []
-
-
-def _configured(config: Config) -> Iterator[str]:
+def _configured(config: Config, bases: list[str]) -> Iterator[str]:
+    """Yield the files of ``instructions``; relative entries are searched for in each of ``bases``."""
     for entry in config.settings.instructions:
         pattern = config.folders.expand(entry)
-        if _is_url(entry):
+        if entry.startswith(_URL_SCHEMES):
             continue
         if os.path.isabs(pattern):
             yield from globs.find(os.path.dirname(pattern), os.path.basename(pattern))
             continue
-        for folder in _bases(config, entry):
+        if not bases:
+            log.warning("instructions: %s is ignored, because the project's configuration is disabled", entry)
+        for folder in bases:
             yield from globs.find(folder, pattern)
-
-
-def _bases(config: Config, entry: str) -> list[str]:
-    """Return the folders in which a relative entry is searched for, the innermost first."""
-    if not config.flags.disable_project_config:
-        return [*upward(config.directory, config.worktree)]
-    named = config.flags.config_dir
-    if not named:
-        log.warning("instructions: %s is ignored, because the project's configuration is disabled", entry)
-        return []
-    return [config.folders.resolve(named, config.directory)]
-
-
-def _remote(config: Config, fetch: Fetch | None) -> list[Instruction | None]:
-    urls = list(dict.fromkeys(entry for entry in config.settings.instructions if _is_url(entry)))
-    if fetch is None or not urls:
-        return []
-    from concurrent.futures import ThreadPoolExecutor
-
-    def fetch_one(url: str) -> Instruction | None:
-        try:
-            return Instruction(url, fetch(url, timeout=TIMEOUT_SECONDS).decode(errors="replace"))
-        except OSError as error:
-            log.info("instructions: %s: %s", url, error)
-            return None
-
-    with ThreadPoolExecutor(min(8, len(urls))) as pool:
-        return [*pool.map(fetch_one, urls)]
 
 
 def _read(path: str) -> Instruction | None:
@@ -152,9 +127,5 @@ def _read(path: str) -> Instruction | None:
         return None
 
 
-def _first(paths: Iterator[str]) -> str | None:
+def _first_file(paths: Iterable[str]) -> str | None:
     return next((path for path in paths if os.path.isfile(path)), None)
-
-
-def _is_url(entry: str) -> bool:
-    return entry.startswith(("https://", "http://"))

@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from .source import SettingPath, Source, read_limited
@@ -20,7 +21,6 @@ from .source import SettingPath, Source, read_limited
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from ..errors import ConfigError
     from .source import Folders, SettingPath
 
 STRING = r'"(?:[^"\\\n]|\\[^\n])*"'
@@ -29,7 +29,7 @@ _COMMA = re.compile(rf'({STRING}|[^ \t\r\n,:\[{{"]+)([ \t\r\n]*)(,(?=[ \t\r\n]*[
 _TOKEN = re.compile(rf'[{{}}\[\],:]|{STRING}|[^ \t\r\n{{}}\[\],:"]+')
 _HALF = re.compile(r"[\ud800-\udfff]")
 _MAY_BE_HALF = re.compile(rf"{_HALF.pattern}|\\u[dD]")
-_MOST_DIGITS = 300
+_MAX_DIGITS = 300
 _NOT_LINE_END = re.compile(r"[^\r\n]")
 
 
@@ -57,15 +57,27 @@ def decode(text: str, name: str = "", *, written: str | None = None, to_written:
     if plain.startswith("\ufeff"):
         plain = " " + plain[1:]
     try:
-        value = json.loads(plain, parse_int=_whole, parse_float=_number, parse_constant=_refuse)
+        value = json.loads(
+            plain,
+            parse_int=lambda digits: int(digits) if len(digits) < _MAX_DIGITS else _refuse(digits),
+            parse_float=_number,
+            parse_constant=_refuse,
+        )
     except json.JSONDecodeError as error:
         raise source.error_at(to_written(error.pos), _explain(plain, error)) from None
     except _NotANumber as error:
-        raise _misplaced(source, plain, str(error), to_written) from None
+        constant = str(error)
+        offset = next((token.start() for token in _TOKEN.finditer(plain) if token[0] == constant), 0)
+        reason = f"{constant} is not JSON" if constant.lstrip("-").isalpha() else "this number is too large"
+        raise source.error_at(to_written(offset), reason) from None
     except RecursionError:
         raise source.error_at(0, "nested too deeply") from None
     if _MAY_BE_HALF.search(plain):
-        _refuse_halves(plain, source, to_written)
+        for token in _TOKEN.finditer(plain):
+            # A lone surrogate cannot be encoded as UTF-8.
+            if token[0].startswith('"') and _HALF.search(json.loads(token[0])):
+                reason = "there is half a character (a lone surrogate) in this string"
+                raise source.error_at(to_written(token.start()), reason)
     _scan(plain, source, to_written)
     return Decoded(value, source)
 
@@ -74,15 +86,6 @@ def blank(text: str) -> str:
     """Return ``text`` with spaces for comments and trailing commas. Its length and lines do not change."""
     bare = _COMMENT.sub(lambda match: match[1] or _NOT_LINE_END.sub(" ", match[0]), text)
     return _COMMA.sub(lambda match: match[1] + match[2] + (" " if match[3] else ""), bare)
-
-
-def _refuse_halves(plain: str, source: Source, to_written: Callable[[int], int]) -> None:
-    """Reject lone surrogates, which cannot be encoded as UTF-8."""
-    for token in _TOKEN.finditer(plain):
-        if token[0].startswith('"') and _HALF.search(json.loads(token[0])):
-            raise source.error_at(
-                to_written(token.start()), "there is half a character (a lone surrogate) in this string"
-            )
 
 
 def _scan(plain: str, source: Source, to_written: Callable[[int], int]) -> None:
@@ -118,18 +121,8 @@ def _number(digits: str) -> int | float:
     return int(number) if number.is_integer() else number
 
 
-def _whole(digits: str) -> int:
-    return int(digits) if len(digits) < _MOST_DIGITS else _refuse(digits)
-
-
 def _refuse(constant: str) -> NoReturn:
     raise _NotANumber(constant)
-
-
-def _misplaced(source: Source, plain: str, constant: str, to_written: Callable[[int], int]) -> ConfigError:
-    offset = next((token.start() for token in _TOKEN.finditer(plain) if token[0] == constant), 0)
-    reason = f"{constant} is not JSON" if constant.lstrip("-").isalpha() else "this number is too large"
-    return source.error_at(to_written(offset), reason)
 
 
 def _explain(plain: str, error: json.JSONDecodeError) -> str:
@@ -184,13 +177,14 @@ class Substitution:
 
     def written(self, values: Mapping[SettingPath, int]) -> dict[SettingPath, str]:
         """Return the original text of each of the ``values`` (offsets in the file) that contains a placeholder."""
-        return {path: text for path, start in values.items() if (text := self._written(start))} if self._swaps else {}
-
-    def _written(self, start: int) -> str:
-        string = _STRING.match(self._source.text, start)
-        end = string.end() if string else start + 1
-        inside = [until for _, _, begin, until in self._swaps if start <= begin < end]
-        return self._source.text[start : max(end, inside[-1])] if inside else ""
+        texts: dict[SettingPath, str] = {}
+        for path, start in values.items() if self._swaps else ():
+            string = _STRING.match(self._source.text, start)
+            end = string.end() if string else start + 1
+            inside = [until for _, _, begin, until in self._swaps if start <= begin < end]
+            if inside:
+                texts[path] = self._source.text[start : max(end, inside[-1])]
+        return texts
 
     def _swap(self, match: re.Match[str], value: str) -> None:
         before = self._source.text[self._copied : match.start()]
@@ -204,17 +198,13 @@ class Substitution:
         name, path = match.groups()
         if name:
             return self._environ.get(name.strip(), "")
-        path = _VARIABLE.sub(lambda variable: self._environ.get(variable[1], ""), _unescape(path) if quoted else path)
+        if quoted:
+            with suppress(json.JSONDecodeError):
+                path = str(json.loads(f'"{path}"'))
+        path = _VARIABLE.sub(lambda variable: self._environ.get(variable[1], ""), path)
         path = self._folders.resolve(path, self._folder)
         try:
             return read_limited(path).decode("utf-8-sig").strip()
         except (OSError, ValueError) as error:  # ValueError: a NUL in the path, or not UTF-8
             reason = error.strerror if isinstance(error, OSError) else "it is not a UTF-8 text file"
             raise self._source.error_at(match.start(), f"cannot read {path}: {reason}") from None
-
-
-def _unescape(raw: str) -> str:
-    try:
-        return str(json.loads(f'"{raw}"'))
-    except json.JSONDecodeError:
-        return raw

@@ -39,7 +39,7 @@ from .source import Folders, Source, folders, read_text, upward
 from .validation import check, unknown_keys
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from msgspec import Struct
 
@@ -92,19 +92,24 @@ class _LayerReader:
         if fetch:
             self._organisations(fetch)
         self._global()
-        self._named()
-        if not self.flags.disable_project_config:
-            for name in NAMES:
-                for folder in self._inward():
-                    self._file(os.path.join(folder, name))
-        directories = self._directories()
+        if named := self.flags.config:
+            path = self.folders.resolve(named, self.directory)
+            if not self._file(path):
+                raise ConfigError(f"names {path}, which does not exist", path=self.flags.variable("CONFIG") or "")
+        project = [] if self.flags.disable_project_config else [*upward(self.directory, self.worktree)][::-1]
+        self._files(os.path.join(folder, name) for name in NAMES for folder in project)
+        directories = self._directories(project)
         for folder in directories:
-            self._folder(folder)
+            if folder != self.folders.config:
+                self._files(os.path.join(folder, name) for name in NAMES)
+            for layer in markdown_layers(folder, self.problems.append):
+                self.merge.add(normalise(layer))
+            for path in plugin_files(folder, "*.{ts,js}"):
+                self.merge.add(Layer(Source(path, ""), {"plugin": [file_url(path)]}))
         content = self.flags.config_content
         if content:
             self._text(content, self.flags.variable("CONFIG_CONTENT") or "", self.directory)
-        for name in NAMES:
-            self._file(os.path.join(self.folders.managed, name))
+        self._files(os.path.join(self.folders.managed, name) for name in NAMES)
         document = finish(self.merge, self.flags)
         return Config(
             directory=self.directory,
@@ -142,41 +147,26 @@ class _LayerReader:
     def _global(self) -> None:
         # Among the global files, even lists that are otherwise concatenated are replaced.
         below, self.merge = self.merge, Merge(concatenated=())
-        self._toml(os.path.join(self.folders.config, "config"))
-        for name in ("config.json", "opencode.json", "opencode.jsonc"):
-            self._file(os.path.join(self.folders.config, name))
+        path = os.path.join(self.folders.config, "config")
+        text = read_text(path)
+        if text is not None:
+            import tomllib
+
+            try:
+                document: Document = tomllib.loads(text)
+            except tomllib.TOMLDecodeError as error:
+                raise ConfigError(f"not TOML: {error}", path=path) from None
+            provider, model = document.pop("provider", None), document.pop("model", None)
+            if provider and model:
+                document["model"] = f"{provider}/{model}"
+            self._add_document(document, Source(path, text))
+        names = ("config.json", "opencode.json", "opencode.jsonc")
+        self._files(os.path.join(self.folders.config, name) for name in names)
         below.merge(self.merge.document, self.merge.origins.__getitem__)
         self.merge = below
 
-    def _toml(self, path: str) -> None:
-        text = read_text(path)
-        if text is None:
-            return
-        import tomllib
-
-        try:
-            document: Document = tomllib.loads(text)
-        except tomllib.TOMLDecodeError as error:
-            raise ConfigError(f"not TOML: {error}", path=path) from None
-        provider, model = document.pop("provider", None), document.pop("model", None)
-        if provider and model:
-            document["model"] = f"{provider}/{model}"
-        self._add_document(document, Source(path, text))
-
-    def _named(self) -> None:
-        name = self.flags.config
-        if not name:
-            return
-        path = self.folders.resolve(name, self.directory)
-        if not self._file(path):
-            raise ConfigError(f"names {path}, which does not exist", path=self.flags.variable("CONFIG") or "")
-
-    def _inward(self) -> list[str]:
-        return [*upward(self.directory, self.worktree)][::-1]
-
-    def _directories(self) -> tuple[str, ...]:
+    def _directories(self, project: list[str]) -> tuple[str, ...]:
         own = os.path.join(self.folders.home, ".opencode")
-        project = [] if self.flags.disable_project_config else self._inward()
         inner = [path for folder in project if os.path.isdir(path := os.path.join(folder, ".opencode"))]
         named = self.flags.config_dir
         candidates = [
@@ -187,14 +177,9 @@ class _LayerReader:
         ]
         return tuple(dict.fromkeys(folder for folder in candidates if os.path.isdir(folder)))
 
-    def _folder(self, folder: str) -> None:
-        if folder != self.folders.config:
-            for name in NAMES:
-                self._file(os.path.join(folder, name))
-        for layer in markdown_layers(folder, self.problems.append):
-            self.merge.add(normalise(layer))
-        for path in plugin_files(folder, "*.{ts,js}"):
-            self.merge.add(Layer(Source(path, ""), {"plugin": [file_url(path)]}))
+    def _files(self, paths: Iterable[str]) -> None:
+        for path in paths:
+            self._file(path)
 
     def _file(self, path: str) -> bool:
         text = read_text(path)
@@ -233,33 +218,26 @@ def markdown_layers(folder: str, report: Report) -> Iterator[Layer]:
     A file that is not valid Markdown with front matter is reported and left out. Invalid settings raise
     :class:`~opensesh.errors.ConfigError`, except in a mode, which is reported and left out.
     """
-    for kind in ("command", "commands"):
-        yield from _read_markdown(os.path.join(folder, kind), "**/*.md", "command", report)
-    for kind in ("agent", "agents"):
-        yield from _read_markdown(os.path.join(folder, kind), "**/*.md", "agent", report)
-    for kind in ("mode", "modes"):
-        yield from _read_markdown(os.path.join(folder, kind), "*.md", "mode", report)
+    for kind, pattern in (("command", "**/*.md"), ("agent", "**/*.md"), ("mode", "*.md")):
+        for base in (os.path.join(folder, kind), os.path.join(folder, f"{kind}s")):
+            for path in globs.find(base, pattern):
+                from . import frontmatter  # imports yaml, which few projects need
+
+                name = os.path.relpath(path, base).replace(os.sep, "/").removesuffix(".md")
+                try:
+                    markdown = frontmatter.read(path)
+                except ConfigError as error:
+                    report(error)
+                    continue
+                try:
+                    yield _markdown_layer(name, kind, markdown)
+                except ConfigError as error:
+                    if kind != "mode":
+                        raise
+                    report(error)
 
 
-def _read_markdown(folder: str, pattern: str, kind: str, report: Report) -> Iterator[Layer]:
-    for path in globs.find(folder, pattern):
-        name = os.path.relpath(path, folder).replace(os.sep, "/").removesuffix(".md")
-        from . import frontmatter  # imports yaml, which few projects need
-
-        try:
-            markdown = frontmatter.read(path)
-        except ConfigError as error:
-            report(error)
-            continue
-        try:
-            yield _layer(name, kind, markdown)
-        except ConfigError as error:
-            if kind != "mode":
-                raise
-            report(error)
-
-
-def _layer(name: str, kind: str, markdown: MarkdownFile) -> Layer:
+def _markdown_layer(name: str, kind: str, markdown: MarkdownFile) -> Layer:
     # A key without a value is ignored.
     settings = {key: value for key, value in markdown.settings.items() if value is not None}
     text = "template" if kind == "command" else "prompt"

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 Rules = tuple[Rule, ...]
 _WILD = re.compile(r"[*?]")
+_HOME = re.compile(r"\A(?:~(?=/|\Z)|\$HOME)")
 
 EDITING = frozenset(("edit", "write", "patch", "multiedit", "apply_patch"))
 """Tools that change files; the permission of all of them is ``edit``."""
@@ -39,7 +40,8 @@ def rules(permission: Permission | None, home: str) -> Rules:
     section_rules: list[Rule] = []
     for name, value in permission.items():
         patterns: dict[str, Action] = value if isinstance(value, dict) else {"*": value}
-        section_rules += [rule(name, action, _expand_home(pattern, home)) for pattern, action in patterns.items()]
+        for pattern, action in patterns.items():
+            section_rules.append(rule(name, action, _HOME.sub(lambda _: home, pattern)))
     return tuple(section_rules)
 
 
@@ -53,15 +55,15 @@ def followed(ruleset: Rules) -> Rules:
 
     Tools ask for directories outside of the project by their real paths.
     """
-    return tuple(resolved for rule in ruleset for resolved in (rule, *_resolved_rule(rule)))
-
-
-def _resolved_rule(original: Rule) -> Rules:
-    if original.permission != "external_directory" or not os.path.isabs(original.pattern):
-        return ()
-    fixed = os.path.dirname(_WILD.split(original.pattern, maxsplit=1)[0])
-    real = os.path.realpath(fixed).replace(os.sep, "/")
-    return () if real == fixed else (rule(original.permission, original.action, real + original.pattern[len(fixed) :]),)
+    resolved: list[Rule] = []
+    for original in ruleset:
+        resolved.append(original)
+        if original.permission == "external_directory" and os.path.isabs(original.pattern):
+            fixed = os.path.dirname(_WILD.split(original.pattern, maxsplit=1)[0])
+            real = os.path.realpath(fixed).replace(os.sep, "/")
+            if real != fixed:
+                resolved.append(rule(original.permission, original.action, real + original.pattern[len(fixed) :]))
+    return tuple(resolved)
 
 
 @lru_cache(maxsize=4096)
@@ -106,9 +108,3 @@ def allowing(permission: str, ruleset: Iterable[Rule], approved: Iterable[Rule] 
 
 def _last_action(subject: str, ruleset: list[Rule]) -> str:
     return next((rule.action for rule in reversed(ruleset) if matches(subject, rule.pattern)), "ask")
-
-
-def _expand_home(pattern: str, home: str) -> str:
-    if pattern == "~" or pattern.startswith("~/"):
-        return home + pattern[1:]
-    return home + pattern[5:] if pattern.startswith("$HOME") else pattern

@@ -60,46 +60,31 @@ def skills(config: Config, *, fetch: Fetch | None = None, report: Report = log_p
 
     A skill that cannot be read, or whose ``SKILL.md`` has no name or description, is left out and passed to ``report``.
     """
+    folders: list[str] = []
+    if not config.flags.disable_external_skills:
+        project = [] if config.flags.disable_project_config else [*upward(config.directory, config.worktree)]
+        bases = dict.fromkeys((config.folders.home, *project[::-1]))
+        folders += [os.path.join(base, other, "skills") for base in bases for other in _EXTERNAL_FOLDERS]
+    folders += [os.path.join(folder, kind) for folder in config.directories for kind in ("skill", "skills")]
+    folders += [config.folders.resolve(path, config.directory) for path in config.settings.skills.paths]
+    paths = [path for folder in folders for path in globs.find(folder, f"**/{FILE}")]
+    for url in config.settings.skills.urls:
+        fetched = _fetched(url.rstrip("/"), os.path.join(config.folders.cache, "skills"), fetch, report)
+        paths += [os.path.join(folder, FILE) for folder in fetched]
     skills: dict[str, Skill] = {}
-    for path in _files(config, fetch, report):
+    for path in paths:
+        from .frontmatter import read  # imports yaml, which few projects need
+
         try:
-            skill = _read(path)
+            settings, body, source = read(path)
+            for key in ("name", "description"):
+                if not isinstance(value := settings.get(key), str) or not value:
+                    raise source.error(f"a skill needs a {key} of text", (key,))
         except ConfigError as problem:
             report(problem)
             continue
-        skills[skill.name] = skill
+        skills[settings["name"]] = Skill(settings["name"], settings["description"], path, body)
     return skills
-
-
-def _files(config: Config, fetch: Fetch | None, report: Report) -> Iterator[str]:
-    for folder in _folders(config):
-        yield from globs.find(folder, f"**/{FILE}")
-    for url in config.settings.skills.urls:
-        for folder in _fetched(url.rstrip("/"), os.path.join(config.folders.cache, "skills"), fetch, report):
-            yield os.path.join(folder, FILE)
-
-
-def _folders(config: Config) -> Iterator[str]:
-    if not config.flags.disable_external_skills:
-        inward = [*upward(config.directory, config.worktree)][::-1]
-        around = [] if config.flags.disable_project_config else inward
-        for base in dict.fromkeys([config.folders.home, *around]):
-            yield from (os.path.join(base, other, "skills") for other in _EXTERNAL_FOLDERS)
-    for folder in config.directories:
-        yield from (os.path.join(folder, kind) for kind in ("skill", "skills"))
-    for path in config.settings.skills.paths:
-        yield config.folders.resolve(path, config.directory)
-
-
-def _read(path: str) -> Skill:
-    from .frontmatter import read
-
-    settings, body, source = read(path)
-    name, description = settings.get("name"), settings.get("description")
-    for key, value in (("name", name), ("description", description)):
-        if not isinstance(value, str) or not value:
-            raise source.error(f"a skill needs a {key} of text", (key,))
-    return Skill(str(name), str(description), path, body)
 
 
 def _fetched(base: str, cache: str, fetch: Fetch | None, report: Report) -> Iterator[str]:
@@ -136,12 +121,7 @@ def _fetch_skill(base: str, entry: Document, cache: str, fetch: Fetch) -> str:
     if os.path.exists(os.path.join(folder, FILE)):
         return folder
     contents = {file: fetch(f"{base}/{name}/{file}", timeout=30) for file in files}
-    _store(folder, contents)
-    return folder
-
-
-def _store(folder: str, contents: dict[str, bytes]) -> None:
-    """Write a skill atomically."""
+    # A skill appears whole or not at all.
     from tempfile import TemporaryDirectory
 
     os.makedirs(os.path.dirname(folder), exist_ok=True)
@@ -158,3 +138,4 @@ def _store(folder: str, contents: dict[str, bytes]) -> None:
             # Another process may have been faster.
             if not os.path.exists(os.path.join(folder, FILE)):
                 raise
+    return folder

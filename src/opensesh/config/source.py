@@ -6,7 +6,7 @@ import errno
 import os
 import sys
 from bisect import bisect_right
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
 
 from msgspec import Struct
 
@@ -14,7 +14,7 @@ from ..errors import ConfigError
 from ..storage import paths
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from ..flags import Flags
 
@@ -62,18 +62,17 @@ class Source:
 
     def inside(self, name: str) -> Source:
         """Return a source for the member ``name`` of this one."""
-        source = Source(self.name, self.text)
-        source.values = {path[1:]: at for path, at in self.values.items() if path[:1] == (name,)}
-        source.keys = {path[1:]: at for path, at in self.keys.items() if path[:1] == (name,)}
-        source.written = {path[1:]: text for path, text in self.written.items() if path[:1] == (name,)}
-        return source
+        return self._moved(lambda path: path[1:] if path[:1] == (name,) else None)
 
     def around(self, name: str) -> Source:
         """Return a source in which this one is the member ``name``."""
+        return self._moved(lambda path: (name, *path))
+
+    def _moved(self, new_path: Callable[[SettingPath], SettingPath | None]) -> Source:
         source = Source(self.name, self.text)
-        source.values = {(name, *path): at for path, at in self.values.items()}
-        source.keys = {(name, *path): at for path, at in self.keys.items()}
-        source.written = {(name, *path): text for path, text in self.written.items()}
+        for old, new in ((self.values, source.values), (self.keys, source.keys), (self.written, source.written)):
+            moved = ((new_path(path), value) for path, value in old.items())
+            cast("dict[SettingPath, Any]", new).update((path, value) for path, value in moved if path is not None)
         return source
 
     def error(self, reason: str, path: SettingPath = (), *, key: bool = False) -> ConfigError:
@@ -142,24 +141,17 @@ class Folders(Struct, frozen=True):
 def folders(flags: Flags, home: str | os.PathLike[str] | None = None) -> Folders:
     """Return the folders for a home folder and environment."""
     base = os.fspath(home) if home else flags.test_home or paths.home()
-
+    managed = {
+        "darwin": "/Library/Application Support/opencode",
+        "win32": os.path.join(flags.environ.get("ProgramData", r"C:\ProgramData"), "opencode"),
+    }
     return Folders(
         home=base,
         config=paths.xdg("config", "opencode", flags.environ, base),
         data=paths.xdg("data", "opencode", flags.environ, base),
         cache=paths.xdg("cache", "opensesh", flags.environ, base),
-        managed=flags.test_managed_config_dir or _managed(flags),
+        managed=flags.test_managed_config_dir or managed.get(sys.platform, "/etc/opencode"),
     )
-
-
-def _managed(flags: Flags) -> str:
-    match sys.platform:
-        case "darwin":
-            return "/Library/Application Support/opencode"
-        case "win32":
-            return os.path.join(flags.environ.get("ProgramData", r"C:\ProgramData"), "opencode")
-        case _:
-            return "/etc/opencode"
 
 
 def upward(start: str, stop: str) -> Iterator[str]:

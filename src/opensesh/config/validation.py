@@ -17,7 +17,7 @@ from ..text import close_matches
 from .schema import AgentConfig
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
     from ..errors import ConfigError
     from .source import SettingPath, Source
@@ -26,7 +26,6 @@ S = TypeVar("S", bound=Struct)
 
 _STEP = r"\.([^.\[]+)|\[(\d+)\]|\[(\.\.\.)\]"
 _MISSING = r"Object missing required field `(.+?)`"
-_ANY = object()
 
 
 class UnknownKey(NamedTuple):
@@ -49,27 +48,23 @@ def check(document: Document, kind: type[S], source: Source) -> S:
         view = msgspec.convert(document, kind)
     except msgspec.ValidationError as error:
         raise _explain(document, kind, str(error), source) from None
-    for path in _nulls(view, document, ()):
-        raise source.error(f"expected {_expected(kind, path)}, found null", path)
+    for section, raw, path in _pairs(view, document, ()):
+        # msgspec takes null where a field is optional; OpenCode does not.
+        for key in section.__struct_encode_fields__:
+            if raw.get(key, ...) is None:
+                raise source.error(f"expected {_expected(kind, (*path, key))}, found null", (*path, key))
     return view
 
 
 def unknown_keys(view: object, raw: Any, path: SettingPath = ()) -> Iterator[UnknownKey]:
     """Yield the keys of ``raw`` that its typed ``view`` has no field for. In an agent, such keys are options."""
-    for inner, value, here in _pairs(view, raw, path):
-        if isinstance(inner, Struct) and not isinstance(inner, AgentConfig):
-            known = inner.__struct_encode_fields__
-            yield from (UnknownKey((*here, key), known) for key in cast("Document", value) if key not in known)
+    for section, members, here in _pairs(view, raw, path):
+        if not isinstance(section, AgentConfig):
+            known = section.__struct_encode_fields__
+            yield from (UnknownKey((*here, key), known) for key in members if key not in known)
 
 
-def _nulls(view: object, raw: Any, path: SettingPath) -> Iterator[SettingPath]:
-    for inner, value, here in _pairs(view, raw, path):
-        if isinstance(inner, Struct):
-            members = cast("Document", value)
-            yield from ((*here, key) for key in inner.__struct_encode_fields__ if members.get(key, ...) is None)
-
-
-def _pairs(view: object, raw: Any, path: SettingPath) -> Iterator[tuple[object, Any, SettingPath]]:
+def _pairs(view: object, raw: Any, path: SettingPath) -> Iterator[tuple[Struct, Document, SettingPath]]:
     """Yield every typed section with its raw value and path."""
     if isinstance(view, Struct):
         yield view, raw, path
@@ -84,49 +79,40 @@ def _pairs(view: object, raw: Any, path: SettingPath) -> Iterator[tuple[object, 
 
 def _explain(document: Document, kind: type[Struct], error: str, source: Source) -> ConfigError:
     message, _, where = error.partition(" - at `")
-    path = _pinpoint(document, kind, error, _steps(where))
-    missing = re.match(_MISSING, message)
-    if missing:
-        return source.error(f"{missing[1]!r} is missing", path)
-    return source.error(f"expected {_expected(kind, path)}, found {_describe(_at(document, path))}", path)
-
-
-def _steps(where: str) -> list[Any]:
-    return [
-        name or (_ANY if any_member else int(index)) for name, index, any_member in re.findall(_STEP, where.rstrip("`"))
-    ]
-
-
-def _pinpoint(document: Document, kind: type[Struct], error: str, steps: list[Any]) -> SettingPath:
-    path: SettingPath = ()
-    for step in steps:
-        if step is not _ANY:
-            path = (*path, step)
+    steps: list[str | int] = []
+    alone = document
+    for name, index, any_member in re.findall(_STEP, where.rstrip("`")):
+        if not any_member:
+            steps.append(name or int(index))
             continue
-        members = as_object(_at(document, path)) or {}
-        for name, member in members.items():
-            alone = _with(document, path, {name: member})
-            if _conversion_error(alone, kind) == error:
-                document, path = alone, (*path, name)
-                break
-    return path
+        for key, member in (as_object(_at(alone, steps)) or {}).items():
+            reduced = _with(alone, steps, {key: member})
+            try:
+                msgspec.convert(reduced, kind)
+            except msgspec.ValidationError as same:
+                if str(same) == error:
+                    alone = reduced
+                    steps.append(key)
+                    break
+    path = tuple(steps)
+    if missing := re.match(_MISSING, message):
+        return source.error(f"{missing[1]!r} is missing", path)
+    value: object = _at(document, path)
+    if isinstance(value, str):
+        description = repr(value) if len(value) <= 40 else "a long string"
+    else:
+        kinds: dict[type, str] = {dict: "an object", list: "a list", type(None): "null", bool: str(value).lower()}
+        description = kinds.get(type(value), str(value))
+    return source.error(f"expected {_expected(kind, path)}, found {description}", path)
 
 
-def _conversion_error(document: Document, kind: type[Struct]) -> str:
-    try:
-        msgspec.convert(document, kind)
-    except msgspec.ValidationError as error:
-        return str(error)
-    return ""
-
-
-def _at(value: Any, path: SettingPath) -> Any:
+def _at(value: Any, path: Sequence[str | int]) -> Any:
     for step in path:
         value = value[step]
     return value
 
 
-def _with(value: Any, path: SettingPath, replacement: Any) -> Any:
+def _with(value: Any, path: Sequence[str | int], replacement: Any) -> Any:
     """Return a copy of ``value`` with ``replacement`` at ``path``."""
     if not path:
         return replacement
@@ -178,10 +164,3 @@ _NAMES = {
     "BoolType": "true or false",
     "ListType": "a list",
 }
-
-
-def _describe(value: object) -> str:
-    if isinstance(value, str):
-        return repr(value) if len(value) <= 40 else "a long string"
-    kinds: dict[type, str] = {dict: "an object", list: "a list", type(None): "null", bool: str(value).lower()}
-    return kinds.get(type(value), str(value))
