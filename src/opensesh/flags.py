@@ -16,6 +16,28 @@ if TYPE_CHECKING:
 PREFIXES = ("OPENSESH_", "OPENCODE_")
 
 
+class _Variables:
+    """An attribute of :class:`Flags` that is read from the variables of these names."""
+
+    def __init__(self, *names: str) -> None:
+        self.names = names
+
+
+class _Text(_Variables):
+    def __get__(self, flags: Flags, owner: type[Flags]) -> str | None:
+        return flags.text(self.names[0])
+
+
+class _Number(_Variables):
+    def __get__(self, flags: Flags, owner: type[Flags]) -> int | None:
+        return flags.number(self.names[0])
+
+
+class _Switch(_Variables):
+    def __get__(self, flags: Flags, owner: type[Flags]) -> bool:
+        return flags.on(*self.names)
+
+
 class Flags:
     """Typed access to the variables of an environment, read on each access.
 
@@ -45,109 +67,52 @@ class Flags:
 
     # Configuration.
 
-    @property
-    def config(self) -> str | None:
-        """A configuration file with precedence between the global ones and the project's."""
-        return self.text("CONFIG")
-
-    @property
-    def config_dir(self) -> str | None:
-        """Another configuration folder, with precedence over all others."""
-        return self.text("CONFIG_DIR")
-
-    @property
-    def config_content(self) -> str | None:
-        """Configuration as JSON, with precedence over all folders."""
-        return self.text("CONFIG_CONTENT")
-
-    @property
-    def permission(self) -> str | None:
-        """Permission rules, as JSON, on top of the configured ones."""
-        return self.text("PERMISSION")
-
-    @property
-    def disable_project_config(self) -> bool:
-        """Ignore the project's configuration."""
-        return self.on("DISABLE_PROJECT_CONFIG")
-
-    @property
-    def disable_claude_code_prompt(self) -> bool:
-        """Do not use ``~/.claude/CLAUDE.md`` as an instruction file."""
-        return self.on("DISABLE_CLAUDE_CODE", "DISABLE_CLAUDE_CODE_PROMPT")
-
-    @property
-    def disable_external_skills(self) -> bool:
-        """Ignore skills of other programs (``.claude``, ``.agents``)."""
-        return self.on("DISABLE_CLAUDE_CODE", "DISABLE_CLAUDE_CODE_SKILLS", "DISABLE_EXTERNAL_SKILLS")
-
-    @property
-    def disable_plugins(self) -> bool:
-        """Load only the plugins that a Python program passes in."""
-        return self.on("DISABLE_PLUGINS")
-
-    @property
-    def trust_plugins(self) -> bool:
-        """Trust the plugins, MCP servers and model addresses of every project."""
-        return self.on("TRUST_PLUGINS")
-
-    @property
-    def test_home(self) -> str | None:
-        """A replacement for the home folder."""
-        return self.text("TEST_HOME")
-
-    @property
-    def test_managed_config_dir(self) -> str | None:
-        """A replacement for the folder of the administrator's configuration."""
-        return self.text("TEST_MANAGED_CONFIG_DIR")
+    config = _Text("CONFIG")
+    """A configuration file with precedence between the global ones and the project's."""
+    config_dir = _Text("CONFIG_DIR")
+    """Another configuration folder, with precedence over all others."""
+    config_content = _Text("CONFIG_CONTENT")
+    """Configuration as JSON, with precedence over all folders."""
+    permission = _Text("PERMISSION")
+    """Permission rules, as JSON, on top of the configured ones."""
+    disable_project_config = _Switch("DISABLE_PROJECT_CONFIG")
+    """Ignore the project's configuration."""
+    disable_claude_code_prompt = _Switch("DISABLE_CLAUDE_CODE", "DISABLE_CLAUDE_CODE_PROMPT")
+    """Do not use ``~/.claude/CLAUDE.md`` as an instruction file."""
+    disable_external_skills = _Switch("DISABLE_CLAUDE_CODE", "DISABLE_CLAUDE_CODE_SKILLS", "DISABLE_EXTERNAL_SKILLS")
+    """Ignore skills of other programs (``.claude``, ``.agents``)."""
+    disable_plugins = _Switch("DISABLE_PLUGINS")
+    """Load only the plugins that a Python program passes in."""
+    trust_plugins = _Switch("TRUST_PLUGINS")
+    """Trust the plugins, MCP servers and model addresses of every project."""
+    test_home = _Text("TEST_HOME")
+    """A replacement for the home folder."""
+    test_managed_config_dir = _Text("TEST_MANAGED_CONFIG_DIR")
+    """A replacement for the folder of the administrator's configuration."""
 
     # Running sessions.
 
-    @property
-    def disable_filetime_check(self) -> bool:
-        """Allow writing a file that was not read before."""
-        return self.on("DISABLE_FILETIME_CHECK")
-
-    @property
-    def bash_default_timeout_ms(self) -> int | None:
-        """The default timeout of shell commands."""
-        return self.number("EXPERIMENTAL_BASH_DEFAULT_TIMEOUT_MS")
-
-    @property
-    def output_token_max(self) -> int | None:
-        """The maximum number of output tokens of a request."""
-        return self.number("EXPERIMENTAL_OUTPUT_TOKEN_MAX")
-
-    @property
-    def plan_mode(self) -> bool:
-        """Store plans in files, and let the model ask to enter and leave plan mode."""
-        return self.on("EXPERIMENTAL", "EXPERIMENTAL_PLAN_MODE")
-
-    @property
-    def enable_exa(self) -> bool:
-        """Offer web and code search for every provider."""
-        return self.on("EXPERIMENTAL", "ENABLE_EXA", "EXPERIMENTAL_EXA")
-
-    @property
-    def fake_vcs(self) -> str | None:
-        """``git`` makes a folder outside version control look like a repository."""
-        return self.text("FAKE_VCS")
+    disable_filetime_check = _Switch("DISABLE_FILETIME_CHECK")
+    """Allow writing a file that was not read before."""
+    bash_default_timeout_ms = _Number("EXPERIMENTAL_BASH_DEFAULT_TIMEOUT_MS")
+    """The default timeout of shell commands."""
+    output_token_max = _Number("EXPERIMENTAL_OUTPUT_TOKEN_MAX")
+    """The maximum number of output tokens of a request."""
+    plan_mode = _Switch("EXPERIMENTAL", "EXPERIMENTAL_PLAN_MODE")
+    """Store plans in files, and let the model ask to enter and leave plan mode."""
+    enable_exa = _Switch("EXPERIMENTAL", "ENABLE_EXA", "EXPERIMENTAL_EXA")
+    """Offer web and code search for every provider."""
+    fake_vcs = _Text("FAKE_VCS")
+    """``git`` makes a folder outside version control look like a repository."""
 
     # Models.
 
-    @property
-    def enable_experimental_models(self) -> bool:
-        """Include alpha models."""
-        return self.on("ENABLE_EXPERIMENTAL_MODELS")
-
-    @property
-    def models_url(self) -> str | None:
-        """The address of another catalogue than models.dev."""
-        return self.text("MODELS_URL")
-
-    @property
-    def models_path(self) -> str | None:
-        """The path of a catalogue file."""
-        return self.text("MODELS_PATH")
+    enable_experimental_models = _Switch("ENABLE_EXPERIMENTAL_MODELS")
+    """Include alpha models."""
+    models_url = _Text("MODELS_URL")
+    """The address of another catalogue than models.dev."""
+    models_path = _Text("MODELS_PATH")
+    """The path of a catalogue file."""
 
     # Clients and sharing.
 
@@ -156,17 +121,9 @@ class Flags:
         """The name of the client; ``cli`` by default."""
         return self.text("CLIENT") or "cli"
 
-    @property
-    def auto_share(self) -> bool:
-        """Share new sessions, independent of the configuration."""
-        return self.on("AUTO_SHARE")
-
-    @property
-    def disable_share(self) -> bool:
-        """Disable sharing."""
-        return self.on("DISABLE_SHARE")
-
-    @property
-    def share_raw(self) -> bool:
-        """Share without redaction."""
-        return self.on("SHARE_RAW")
+    auto_share = _Switch("AUTO_SHARE")
+    """Share new sessions, independent of the configuration."""
+    disable_share = _Switch("DISABLE_SHARE")
+    """Disable sharing."""
+    share_raw = _Switch("SHARE_RAW")
+    """Share without redaction."""

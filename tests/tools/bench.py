@@ -12,17 +12,11 @@ from opensesh.config import Skill, rule
 from opensesh.config.rules import allowing
 from opensesh.errors import QuestionRejectedError
 from opensesh.records import Rule, Todo
-from opensesh.tools import (
-    ChildSession,
-    FileTimes,
-    HiddenMessage,
-    Outputs,
-    Subtask,
-    Tool,
-    ToolOutput,
-    UserQuestion,
-    invoke,
-)
+from opensesh.tools import Tool, ToolOutput
+from opensesh.tools.filetimes import FileTimes
+from opensesh.tools.services import ChildSession, HiddenMessage, Subtask, UserQuestion
+from opensesh.tools.tool import invoke
+from opensesh.tools.truncation import Outputs
 
 
 class Asked(NamedTuple):

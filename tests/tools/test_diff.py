@@ -7,12 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from opensesh.line_changes import LineChange, line_changes
 from opensesh.tools import diff
 
 lines = st.lists(st.sampled_from(["a", "b", "  c", "", "d e"]), max_size=30)
 
 
-def applied(old: list[str], new: list[str], found: list[diff.LineChange]) -> list[str]:
+def applied(old: list[str], new: list[str], found: list[LineChange]) -> list[str]:
     result: list[str] = []
     at = 0
     for change in found:
@@ -23,7 +24,7 @@ def applied(old: list[str], new: list[str], found: list[diff.LineChange]) -> lis
 
 @given(lines, lines)
 def test_applying_the_changes_gives_the_new_text(old: list[str], new: list[str]) -> None:
-    found = diff.changes(old, new)
+    found = line_changes(old, new)
     assert applied(old, new, found) == new
     for one, other in pairwise(found):
         assert other.start > one.end or other.new_start > one.new_end
@@ -31,7 +32,7 @@ def test_applying_the_changes_gives_the_new_text(old: list[str], new: list[str])
 
 @given(lines, lines)
 def test_the_changes_are_the_fewest_there_can_be(old: list[str], new: list[str]) -> None:
-    found = diff.changes(old, new)
+    found = line_changes(old, new)
     kept = len(old) - sum(change.end - change.start for change in found)
     common = sum(block.size for block in difflib.SequenceMatcher(None, old, new, autojunk=False).get_matching_blocks())
     assert kept >= common
@@ -75,4 +76,4 @@ def test_common_indentation_is_taken_off() -> None:
 def test_huge_differences_are_called_replaced_rather_than_computed() -> None:
     old = [f"o{number}" for number in range(20_000)]
     new = [f"n{number}" for number in range(20_000)]
-    assert diff.changes(old, new) == [diff.LineChange(0, 20_000, 0, 20_000)]
+    assert line_changes(old, new) == [LineChange(0, 20_000, 0, 20_000)]

@@ -9,10 +9,10 @@ import pytest
 
 from opensesh.errors import PermissionDeniedError, ToolFailedError
 from opensesh.records import loads_object
-from opensesh.tools import FileLocks, FileTimes
 from opensesh.tools.apply_patch import ApplyPatchTool
 from opensesh.tools.bash import BashTool
 from opensesh.tools.edit import EditTool, WriteTool
+from opensesh.tools.filetimes import FileLocks, FileTimes
 from opensesh.tools.glob import GlobTool
 from opensesh.tools.grep import GrepTool
 from opensesh.tools.read import ReadTool

@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 
 from opensesh.errors import PermissionDeniedError, ToolFailedError
-from opensesh.tools import HiddenMessage
 from opensesh.tools.recall import RecallTool
+from opensesh.tools.services import HiddenMessage
 
 from .bench import Bench
 

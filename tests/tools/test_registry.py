@@ -10,11 +10,13 @@ import opensesh.tools
 from opensesh.errors import InvalidArgumentsError, PermissionDeniedError, ToolFailedError
 from opensesh.permissions import disabled
 from opensesh.records import Rule
-from opensesh.tools import CatalogEntry, Context, DescriptionVariables, Features, Registry, ToolOutput, invoke, to_spec
+from opensesh.tools import Context, ToolOutput
 from opensesh.tools.builtin_tools import builtin
 from opensesh.tools.custom import tool
 from opensesh.tools.recall import RecallTool
+from opensesh.tools.registry import CatalogEntry, DescriptionVariables, Features, Registry, to_spec
 from opensesh.tools.task import TaskTool
+from opensesh.tools.tool import invoke
 
 from .bench import Bench
 

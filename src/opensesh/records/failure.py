@@ -6,7 +6,7 @@ some call the unknown error ``Unknown``; both are read, and only the nested form
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, TypeAlias, cast, get_args
 
 import msgspec
 
@@ -107,18 +107,8 @@ Failure: TypeAlias = (
     | OtherError
 )
 
-_NAMED: tuple[type[View], ...] = (
-    ProviderAuthError,
-    UnknownError,
-    MessageOutputLengthError,
-    MessageAbortedError,
-    StructuredOutputError,
-    ContextOverflowError,
-    ContentFilterError,
-    BudgetExceededError,
-    APIError,
-)
-_KINDS = {kind.__name__: kind for kind in _NAMED} | {"Unknown": UnknownError}
+_KINDS: dict[str, type[View]] = {kind.__name__: kind for kind in get_args(Failure) if kind is not OtherError}
+_KINDS["Unknown"] = UnknownError
 
 
 def read_failure(document: Document, path: str = "") -> Failure:

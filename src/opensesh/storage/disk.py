@@ -216,3 +216,11 @@ def read_or_empty(path: str) -> bytes:
             return file.read()
     except OSError:
         return b""
+
+
+def names_in(folder: str) -> list[str]:
+    """Return the names in a folder, sorted; none if there is no such folder."""
+    try:
+        return sorted(os.listdir(folder))
+    except (FileNotFoundError, NotADirectoryError):
+        return []

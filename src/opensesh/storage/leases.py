@@ -19,14 +19,13 @@ import msgspec
 from .. import ids
 from ..errors import BusyError
 from . import paths
-from .disk import read_file, write_failed
+from .disk import names_in, read_file, write_failed
 from .keys import check_key
 from .locks import open_lock_file, try_lock_file
 from .protocol import LeaseProvider
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from types import TracebackType
 
     from .protocol import Leases, Store
 
@@ -80,7 +79,12 @@ class FileLeases:
         """Become the session's runner, or raise :class:`BusyError`. A dead runner's lease is taken over."""
         path = self._file(session_id)
         descriptor = open_lock_file(path)
-        if not _try_lock_with_retry(descriptor):
+        # Retried, because holder() takes the lock for a moment, which must not look like a runner.
+        for _ in range(_LOCK_ATTEMPTS):
+            if try_lock_file(descriptor):
+                break
+            time.sleep(_LOCK_RETRY_SECONDS)
+        else:
             os.close(descriptor)
             raise _busy(session_id, self.holder(session_id))
         previous = _read_holder(path)
@@ -105,11 +109,7 @@ class FileLeases:
 
     def abandoned(self) -> list[tuple[str, Holder]]:
         """Return the sessions whose runner died before it released the lease."""
-        try:
-            names = sorted(os.listdir(self.folder))
-        except FileNotFoundError:
-            return []
-        holders = [(name, _read_holder(os.path.join(self.folder, name))) for name in names]
+        holders = [(name, _read_holder(os.path.join(self.folder, name))) for name in names_in(self.folder)]
         return [(name, holder) for name, holder in holders if holder and self.holder(name) is None]
 
     def _file(self, session_id: str) -> str:
@@ -161,9 +161,7 @@ class FileLease:
     def __enter__(self) -> FileLease:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.release()
 
 
@@ -219,9 +217,7 @@ class ProcessLease:
     def __enter__(self) -> ProcessLease:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.release()
 
 
@@ -242,15 +238,6 @@ def _busy(session_id: str, holder: Holder | None) -> BusyError:
         session=session_id,
         holder=msgspec.to_builtins(holder),
     )
-
-
-def _try_lock_with_retry(descriptor: int) -> bool:
-    # FileLeases.holder() takes the lock for a moment, which must not look like a runner.
-    for _ in range(_LOCK_ATTEMPTS):
-        if try_lock_file(descriptor):
-            return True
-        time.sleep(_LOCK_RETRY_SECONDS)
-    return False
 
 
 def _write_holder(descriptor: int, holder: Holder) -> None:

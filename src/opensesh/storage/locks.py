@@ -18,6 +18,7 @@ from .disk import write_failed
 
 if TYPE_CHECKING:
     from collections.abc import Generator
+    from contextlib import AbstractContextManager
 
 _LOCK_FILES = 256
 _held = threading.local()  # the paths of the lock files that this thread holds
@@ -29,29 +30,21 @@ class Locks:
     def __init__(self, folder: str) -> None:
         self.folder = folder
 
-    @contextmanager
-    def exclusive(self, name: str) -> Generator[None]:
+    def exclusive(self, name: str) -> AbstractContextManager[None]:
         """Hold the lock of ``name`` exclusively until the block ends."""
-        with self._hold(_lock_file_of(name), shared=False):
-            yield
+        return self._hold(_lock_file_of(name), shared=False)
 
-    @contextmanager
-    def shared(self, name: str) -> Generator[None]:
+    def shared(self, name: str) -> AbstractContextManager[None]:
         """Hold the lock of ``name`` together with other shared holders."""
-        with self._hold(_lock_file_of(name), shared=True):
-            yield
+        return self._hold(_lock_file_of(name), shared=True)
 
-    @contextmanager
-    def exclusive_store_lock(self) -> Generator[None]:
+    def exclusive_store_lock(self) -> AbstractContextManager[None]:
         """Hold the store lock exclusively: wait for every writer, and make new ones wait."""
-        with self._hold("all", shared=False):
-            yield
+        return self._hold("all", shared=False)
 
-    @contextmanager
-    def shared_store_lock(self) -> Generator[None]:
+    def shared_store_lock(self) -> AbstractContextManager[None]:
         """Hold the store lock shared, as every writer does."""
-        with self._hold("all", shared=True):
-            yield
+        return self._hold("all", shared=True)
 
     @contextmanager
     def _hold(self, name: str, *, shared: bool) -> Generator[None]:

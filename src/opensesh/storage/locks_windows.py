@@ -43,6 +43,6 @@ def _lock(descriptor: int, flags: int) -> int:
 
     kernel = ctypes.WinDLL("kernel32", use_last_error=True)
     handle = ctypes.c_void_p(msvcrt.get_osfhandle(descriptor))
-    place = _Overlapped(offset=_OFFSET)
-    taken = kernel.LockFileEx(handle, flags, 0, 1, 0, ctypes.byref(place))
+    region = _Overlapped(offset=_OFFSET)
+    taken = kernel.LockFileEx(handle, flags, 0, 1, 0, ctypes.byref(region))
     return 0 if taken else ctypes.get_last_error()

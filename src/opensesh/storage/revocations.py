@@ -13,7 +13,7 @@ from ..errors import RecordError
 from ..records import as_object, codec, view
 from ..records.session import Share
 from . import paths
-from .disk import Disk, read_file
+from .disk import Disk, names_in, read_file
 from .keys import check_key
 from .protocol import Damage, ignore_damage, log_damage, store_ids
 
@@ -27,9 +27,13 @@ _OURS = "opensesh"
 
 def note(session_id: str, share: Share, *, store: str = "", why: str = "") -> None:
     """Record that a share must be revoked: the store of its session, and why: ``removed`` or ``unshared``."""
+    from hashlib import sha256  # most commands remove no share
+
     ours = {name: text for name, text in (("store", store), ("why", why)) if text}
     document = {name: value for name, value in share.document.items() if name != _OURS}
-    Disk().replace(_file(session_id, share), codec.dumps(document | {_OURS: ours} if ours else document))
+    identity = "\n".join((*_identity(share), share.secret)).encode("utf-8", "surrogatepass")
+    path = os.path.join(_folder(), *check_key((session_id,))) + f".{sha256(identity).hexdigest()[:12]}.json"
+    Disk().replace(path, codec.dumps(document | {_OURS: ours} if ours else document))
 
 
 def store_of(share: Share) -> str:
@@ -75,11 +79,7 @@ def done(session_id: str, share: Share) -> None:
 def _files(report: Callable[[Damage], None], session_id: str | None = None) -> Iterator[tuple[str, str, Share]]:
     """Iterate over the files with their session and share, all of them or those of one session."""
     prefix = "" if session_id is None else f"{check_key((session_id,))[0]}."
-    try:
-        names = sorted(os.listdir(_folder()))
-    except FileNotFoundError:
-        return
-    for name in names:
+    for name in names_in(_folder()):
         if name.endswith(".json") and name.startswith(prefix) and name[0] != ".":
             path = os.path.join(_folder(), name)
             try:
@@ -100,13 +100,6 @@ def _noted(share: Share, name: str) -> str:
 
 def _folder() -> str:
     return os.path.join(paths.state(), "unshare")
-
-
-def _file(session_id: str, share: Share) -> str:
-    from hashlib import sha256
-
-    mark = sha256("\n".join((*_identity(share), share.secret)).encode("utf-8", "surrogatepass")).hexdigest()[:12]
-    return os.path.join(_folder(), *check_key((session_id,))) + f".{mark}.json"
 
 
 def _identity(share: Share) -> tuple[str, str]:

@@ -6,53 +6,6 @@
 
 from __future__ import annotations
 
-from .filetimes import FileLocks, FileTimes
-from .registry import CatalogEntry, DescriptionVariables, Features, Registry, to_spec
-from .services import (
-    ChildSession,
-    HiddenMessage,
-    HiddenMessages,
-    Instructions,
-    Modes,
-    NestedCalls,
-    QuestionOption,
-    Skills,
-    Subtask,
-    Subtasks,
-    Todos,
-    UserQuestion,
-    UserQuestions,
-)
-from .tool import BuiltinTool, Context, Tool, ToolOutput, attachment, invoke
-from .truncation import OutputPreview, Outputs
+from .tool import Context, Tool, ToolOutput, attachment
 
-__all__ = [
-    "BuiltinTool",
-    "CatalogEntry",
-    "ChildSession",
-    "Context",
-    "DescriptionVariables",
-    "Features",
-    "FileLocks",
-    "FileTimes",
-    "HiddenMessage",
-    "HiddenMessages",
-    "Instructions",
-    "Modes",
-    "NestedCalls",
-    "OutputPreview",
-    "Outputs",
-    "QuestionOption",
-    "Registry",
-    "Skills",
-    "Subtask",
-    "Subtasks",
-    "Todos",
-    "Tool",
-    "ToolOutput",
-    "UserQuestion",
-    "UserQuestions",
-    "attachment",
-    "invoke",
-    "to_spec",
-]
+__all__ = ["Context", "Tool", "ToolOutput", "attachment"]

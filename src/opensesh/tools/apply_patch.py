@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from msgspec import Meta, Struct
 
 from ..errors import ToolFailedError
+from ..line_changes import line_changes
 from . import diff, patch_text
 from . import path_access as paths
 from .arguments import Arguments
@@ -160,7 +161,7 @@ def _updated(path: str, before: TextFile, chunks: Sequence[patch_text.Chunk]) ->
     patched = patch_text.apply(path, bare, chunks)
     result: list[str] = []
     position = 0
-    for change in diff.changes(bare, patched):
+    for change in line_changes(bare, patched):
         result += lines[position : change.start]
         result += [line + carriage_return for line in patched[change.new_start : change.new_end]]
         position = change.end

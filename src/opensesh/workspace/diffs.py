@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from .. import events
 from ..errors import NotFoundError, SnapshotError
+from ..line_changes import line_changes, split_lines
 from ..records import EXTENSION_KEY, as_object
 from ..storage import keys
 from .changes import call_edits
@@ -32,7 +33,6 @@ MAX_TEXT_BYTES = 1 << 20
 """Of a larger file only the line counts are kept, not the texts: they would be stored once a step."""
 MAX_TOTAL_BYTES = 8 << 20
 """The same for all texts of one list together."""
-_MAX_COMPARISONS = 200_000_000
 _STATUS = {"A": "added", "D": "deleted"}
 _NO_BLOB = "0" * 40
 _TREE_ID = re.compile(r"[0-9a-f]{40}")
@@ -266,33 +266,9 @@ def _recorded_diff(name: str, before: Known, after: Known) -> Document:
 
 def line_counts(before: str, after: str) -> tuple[int, int]:
     """Return how many lines were added and deleted, counted as git does."""
-    from rapidfuzz.distance import LCSseq  # most commands need no diff
-
-    old, new = _git_lines(before), _git_lines(after)
-    start = _common_prefix(old, new)
-    end = _common_prefix(old[start:][::-1], new[start:][::-1])
-    old, new = old[start : len(old) - end], new[start : len(new) - end]
-    if len(old) * len(new) > _MAX_COMPARISONS:
-        return len(new), len(old)
-    numbers: dict[str, int] = {}
-    first, second = ([numbers.setdefault(line, len(numbers)) for line in lines] for lines in (old, new))
-    common = LCSseq.similarity(first, second)
-    return len(new) - common, len(old) - common
-
-
-def _git_lines(text: str) -> list[str]:
-    """Split into lines as git does: at line feeds only, which belong to their line."""
-    *lines, last = text.split("\n")
-    return [f"{line}\n" for line in lines] + ([last] if last else [])
-
-
-def _common_prefix(old: Sequence[str], new: Sequence[str]) -> int:
-    count = 0
-    for one, other in zip(old, new, strict=False):
-        if one != other:
-            break
-        count += 1
-    return count
+    changes = line_changes(split_lines(before), split_lines(after))
+    added = sum(change.new_end - change.new_start for change in changes)
+    return added, sum(change.end - change.start for change in changes)
 
 
 # -- summaries ---------------------------------------------------------------------------------------------------------

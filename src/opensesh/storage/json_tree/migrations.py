@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ... import ids
 from ...errors import InvalidKeyError, MigrationError, NotFoundError, OpenseshError, RecordError, StoreTooNewError
 from ...records import as_list, as_object, codec
-from ..disk import Disk, read_file
+from ..disk import Disk, names_in, read_file
 from ..keys import GLOBAL, check_key
 from ..protocol import Damage, FileTree, ignore_damage
 
@@ -145,7 +145,9 @@ class _Work:
 
 def _gather(work: _Work, identify: Callable[[str], str]) -> None:
     """Step 0: ``<data>/project/<name>/storage/session/{info,message,part}`` into the one tree."""
-    for name in sorted(_folders(_old_projects(work.tree))):
+    for name in names_in(_old_projects(work.tree)):
+        if name[0] == ".":
+            continue
         source = os.path.join(_old_projects(work.tree), name, "storage", "session")
         worktree = "/" if name == GLOBAL else _worktree(os.path.join(source, "message"))
         known = worktree != "/" and os.path.isdir(worktree)
@@ -159,15 +161,11 @@ def _gather(work: _Work, identify: Callable[[str], str]) -> None:
             if not work.put(key, data):
                 work.left.append(Damage(path, "the tree already has another record of that name, which was kept"))
         if os.path.isdir(source):
-            work.put(("project", project), codec.dumps(_project(project, worktree if known else "/")))
-
-
-def _project(project: str, worktree: str) -> dict[str, Any]:
-    now = ids.now_ms()
-    record: dict[str, Any] = {"id": project, "worktree": worktree}
-    if project != GLOBAL:
-        record["vcs"] = "git"
-    return record | {"sandboxes": [], "time": {"created": now, "updated": now, "initialized": now}}
+            now = ids.now_ms()
+            record: dict[str, Any] = {"id": project, "worktree": worktree if known else "/"}
+            record |= {"vcs": "git"} if project != GLOBAL else {}
+            record |= {"sandboxes": [], "time": {"created": now, "updated": now, "initialized": now}}
+            work.put(("project", project), codec.dumps(record))
 
 
 def _old_records(source: str, project: str, left: list[Damage]) -> Iterator[tuple[Key, str]]:
@@ -245,13 +243,6 @@ def _counter(tree: FileTree) -> str:
 
 def _old_projects(tree: FileTree) -> str:
     return os.path.join(os.path.dirname(tree.root), "project")
-
-
-def _folders(folder: str) -> list[str]:
-    try:
-        return [name for name in os.listdir(folder) if name[0] != "."]
-    except (FileNotFoundError, NotADirectoryError):
-        return []
 
 
 def _files(folder: str) -> Iterator[str]:

@@ -1,0 +1,58 @@
+"""The lines that differ between two texts.
+
+Not with ``difflib``: for 3,000 lines with 40 edits it takes 9.7 ms where rapidfuzz takes 1.2 ms, and its counts of
+lines differ from those of git, which rapidfuzz gives.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_MAX_LINE_PAIRS = 200_000_000
+"""Beyond this (25 MB of bit vectors) a stretch without a common line counts as replaced as a whole."""
+
+
+class LineChange(NamedTuple):
+    """Lines ``start:end`` of the old text became lines ``new_start:new_end`` of the new one."""
+
+    start: int
+    end: int
+    new_start: int
+    new_end: int
+
+
+def split_lines(text: str) -> list[str]:
+    """Split into lines as git does: at line feeds only, which belong to their line."""
+    *lines, last = text.split("\n")
+    return [f"{line}\n" for line in lines] + ([last] if last else [])
+
+
+def line_changes(old: Sequence[str], new: Sequence[str]) -> list[LineChange]:
+    """Return the smallest set of changes between two lists of lines, in order, none adjacent to another."""
+    start, end, new_end = 0, len(old), len(new)
+    while start < min(end, new_end) and old[start] == new[start]:
+        start += 1
+    while end > start and new_end > start and old[end - 1] == new[new_end - 1]:
+        end, new_end = end - 1, new_end - 1
+    if start == end and start == new_end:
+        return []
+    if (end - start) * (new_end - start) > _MAX_LINE_PAIRS:
+        return [LineChange(start, end, start, new_end)]
+    from rapidfuzz.distance import Indel  # most commands need no diff
+
+    numbers: dict[str, int] = {}
+    first = [numbers.setdefault(line, len(numbers)) for line in old[start:end]]
+    second = [numbers.setdefault(line, len(numbers)) for line in new[start:new_end]]
+    merged: list[LineChange] = []
+    for code in Indel.opcodes(first, second):
+        if code.tag == "equal":
+            continue
+        edges = (code.src_start, code.src_end, code.dest_start, code.dest_end)
+        change = LineChange(*(edge + start for edge in edges))
+        if merged and merged[-1].end == change.start and merged[-1].new_end == change.new_start:
+            change = LineChange(merged[-1].start, change.end, merged.pop().new_start, change.new_end)
+        merged.append(change)
+    return merged
